@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# One static library a folder. Sources are globbed, so that adding a file needs no edit here.
+
+add_library(strata_flags INTERFACE)
+target_compile_options(strata_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-unused-parameter
+                       -Wnon-virtual-dtor -ffp-contract=off -fno-math-errno)
+target_include_directories(strata_flags INTERFACE
+                           $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+if(STRATA_WERROR)
+  target_compile_options(strata_flags INTERFACE -Werror)
+endif()
+if(STRATA_SANITIZE)
+  target_compile_options(strata_flags INTERFACE -fsanitize=${STRATA_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(strata_flags INTERFACE -fsanitize=${STRATA_SANITIZE})
+endif()
+
+# strata_module(NAME DEPS...) : library strata_NAME from the .cpp files of the calling folder.
+function(strata_module name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(sources)
+    add_library(strata_${name} STATIC ${sources})
+    target_link_libraries(strata_${name} PUBLIC strata_flags ${ARGN})
+  else()
+    add_library(strata_${name} INTERFACE)
+    target_link_libraries(strata_${name} INTERFACE strata_flags ${ARGN})
+  endif()
+endfunction()
+
+# strata_tests(FOLDER DEPS...) : one binary a label from *_test.cpp of the calling folder.
+# *_slow_test.cpp -> slow, *_fault_test.cpp -> fault, *_dist_test.cpp -> dist, the rest -> fast.
+function(strata_tests folder)
+  file(GLOB all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cpp)
+  set(rest ${all})
+  foreach(label slow fault dist)
+    file(GLOB some CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_${label}_test.cpp)
+    if(some)
+      list(REMOVE_ITEM rest ${some})
+      strata_test_binary(${folder}_${label}_tests ${label} "${some}" ${ARGN})
+    endif()
+  endforeach()
+  if(rest)
+    strata_test_binary(${folder}_tests fast "${rest}" ${ARGN})
+  endif()
+endfunction()
+
+function(strata_test_binary target label sources)
+  add_executable(${target} ${sources})
+  target_link_libraries(${target} PRIVATE strata_flags ${ARGN} GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${target} PRIVATE
+    STRATA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" STRATA_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT 600)
+endfunction()

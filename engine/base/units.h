@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace strata {
+
+inline constexpr int64_t kKiB = 1024;
+inline constexpr int64_t kMiB = 1024 * kKiB;
+inline constexpr int64_t kGiB = 1024 * kMiB;
+
+// Every extent, slot and registered buffer starts and ends on a page.
+inline constexpr int64_t kPageBytes = 4096;
+
+constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// "24GiB", "1.5GB", "512 MiB", "4096": a size in bytes; nothing when it is not a size.
+// KiB/MiB/GiB/TiB and K/M/G/T are powers of 1024, KB/MB/GB/TB powers of 1000.
+std::optional<int64_t> parse_bytes(std::string_view text);
+
+// 1536 -> "1.50 KiB".
+std::string format_bytes(int64_t bytes);
+
+}  // namespace strata

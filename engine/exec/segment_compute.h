@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "engine/model/footprint.h"
+#include "engine/model/spec.h"
+#include "kernels/backend.h"
+
+namespace strata::exec {
+
+// The buffers of one call, all in the compute arena and owned by the caller; sizes come from
+// model::footprint. A null pointer means that the call does not use it.
+//
+//   weights          flat segment buffer in the recipe's weight type (Segment::numel elements)
+//   shared_weights   the same of segment Segment::shares
+//   grad             [numel] f32, overwritten when grad_first, else added to; also for frozen
+//                    parameters nothing is written
+//   shared_grad      the same of the shared segment, with shared_grad_first
+//   input, output    boundary tensors [N, C]
+//   grad_output      gradient of `output`; grad_input may be the same buffer
+//   interior         Footprint::interior_bytes
+//   workspace        Footprint::{forward,backward}_workspace_bytes of the op
+//   tokens, targets  [N] i32; a target of -1 does not count
+struct SegmentCall {
+  int segment = 0;
+  const void* weights = nullptr;
+  const void* shared_weights = nullptr;
+  float* grad = nullptr;
+  float* shared_grad = nullptr;
+  bool grad_first = false;
+  bool shared_grad_first = false;
+  const void* input = nullptr;
+  void* output = nullptr;
+  const void* grad_output = nullptr;
+  void* grad_input = nullptr;
+  void* interior = nullptr;
+  void* workspace = nullptr;
+  const int32_t* tokens = nullptr;
+  const int32_t* targets = nullptr;
+  float grad_scale = 1.0f;      // d(total loss)/d(sum of token losses): 1 / target tokens of the step
+  double* loss_sum = nullptr;   // out: sum of the token losses of this micro-batch, in nats
+  float* logits = nullptr;      // out, logits op only: [rows, V] of the position `logit_position[row]`
+  const int32_t* logit_position = nullptr;
+};
+
+// Forward and backward of the segments of a dense decoder, by our own kernels, by hand.
+//
+// Guarantees: deterministic; bits depend on shapes, recipe and kernel backend alone, never on threads,
+// placement or whether an interior was kept or recomputed.
+// Threads: calls on one object are serial; different objects are independent.
+// Memory: none beyond the call's buffers (a RoPE table [T, D] is built at construction).
+class SegmentCompute {
+ public:
+  SegmentCompute(const model::ModelSpec& spec, model::Recipe recipe, model::BatchShape shape,
+                 const kernels::Backend& backend, int threads);
+
+  // output = segment(input). Embedding: from tokens. Fills `interior` when it is not null.
+  void forward(const SegmentCall& call) const;
+
+  // Fills `interior` from `input`, and `output` too when it is not null (the input of the next segment).
+  void recompute(const SegmentCall& call) const;
+
+  // grad_input and grad from grad_output, `input` and a filled `interior`.
+  // For the embedding: grad from grad_output and tokens.
+  void backward(const SegmentCall& call) const;
+
+  // Head: loss_sum, grad_input, grad and shared_grad of one micro-batch; never stores [N, V] logits.
+  void loss(const SegmentCall& call) const;
+
+  // Head: loss_sum alone.
+  void loss_forward(const SegmentCall& call) const;
+
+  // Head: logits of one position of each row.
+  void logits(const SegmentCall& call) const;
+
+ private:
+  const model::ModelSpec& spec_;
+  model::Recipe recipe_;
+  model::BatchShape shape_;
+  const kernels::Backend& backend_;
+  int threads_;
+};
+
+}  // namespace strata::exec

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/dtype.h"
+
+// A model as data: units, segments and their parameters. Nothing here allocates weights or does I/O.
+//
+// Shape letters: B micro-batch rows, T sequence, N = B*T, C hidden, H heads, K key-value heads, D head
+// size, F feed-forward, V vocabulary, L layers.
+namespace strata::model {
+
+enum class Recipe : uint8_t { kFp32, kBf16, kFp16 };
+
+// Weights as forward and backward read them, and boundary activations, have this type.
+inline DType weight_dtype(Recipe recipe) {
+  return recipe == Recipe::kFp32 ? DType::kF32 : recipe == Recipe::kBf16 ? DType::kBF16 : DType::kF16;
+}
+
+enum class Norm : uint8_t { kRms, kLayer };
+enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };
+enum class Position : uint8_t { kRope, kLearned };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
+
+struct Rope {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position = 8192;
+};
+
+// What one family of models is: every difference between families is a field, never a class.
+struct Architecture {
+  std::string model_type;  // as in config.json: "llama"
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  int64_t feed_forward = 0;
+  int64_t vocabulary = 0;
+  int64_t max_position = 0;
+  double norm_eps = 1e-5;
+  Norm norm = Norm::kRms;
+  Activation activation = Activation::kSilu;
+  Position position = Position::kRope;
+  Rope rope;
+  bool tied = false;  // the head reads the embedding's matrix
+  bool attention_bias = false;
+  bool mlp_bias = false;
+};
+
+struct Parameter {
+  std::string name;             // as in the user's safetensors
+  std::vector<int64_t> shape;   // row-major, as stored
+  int64_t numel = 0;
+  int64_t offset = 0;           // elements from the start of its segment's flat buffer; a multiple of 64
+  int group = 0;                // index into ModelSpec::groups
+  bool frozen = false;
+};
+
+// Options of a set of parameters. `decays` says whether weight decay applies (tensors of two and more
+// dimensions by default).
+struct ParameterGroup {
+  std::string name;
+  double lr_factor = 1.0;
+  bool decays = true;
+};
+
+enum class SegmentKind : uint8_t { kEmbedding, kAttention, kMlp, kHead, kExternal };
+
+// A part of a unit with its own parameters and compute op. Its parameters lie in one flat buffer:
+// trainable ones first, then frozen ones, each part padded to a multiple of 4096 elements a shard.
+struct Segment {
+  SegmentKind kind = SegmentKind::kExternal;
+  int unit = 0;
+  int layer = -1;               // block index; -1 for embedding and head
+  std::string name;             // "embed", "b0.attn", "b0.mlp", "head"
+  std::vector<Parameter> parameters;
+  int64_t trainable_numel = 0;  // padded
+  int64_t frozen_numel = 0;     // padded
+  int64_t numel() const { return trainable_numel + frozen_numel; }
+  int shares = -1;              // segment whose parameters it also reads (tied head: the embedding)
+};
+
+struct Unit {
+  std::string name;             // "embed", "b0", "head"
+  std::vector<int> segments;    // ascending
+};
+
+struct ModelSpec {
+  Architecture architecture;
+  std::vector<Unit> units;
+  std::vector<Segment> segments;
+  std::vector<ParameterGroup> groups;
+  int64_t parameter_count() const;  // true elements, without padding
+};
+
+// Sets every parameter's offset and every segment's padded sizes for `shard_count` ranks that share the
+// state. Depends on nothing else, so a layout is the same for every budget.
+void assign_offsets(ModelSpec& spec, int shard_count);
+
+}  // namespace strata::model
