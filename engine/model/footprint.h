@@ -23,7 +23,9 @@ int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe re
 // All sizes are rounded up to whole pages; all are zero where a segment has no such buffer.
 struct Footprint {
   int64_t interior_bytes = 0;  // what Recompute (or Forward, when kept) leaves for Backward
-  int64_t forward_workspace_bytes = 0;  // live only inside the op
+  int64_t forward_workspace_bytes =
+      0;  // live only inside the op; enough also where no interior is kept
+  int64_t recompute_workspace_bytes = 0;  // of Recompute, and of Forward into a kept interior
   int64_t backward_workspace_bytes = 0;
   double forward_flops = 0;    // of one micro-batch; for the head: forward of the loss alone
   double recompute_flops = 0;  // to rebuild the interior from the boundary input
