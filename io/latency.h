@@ -8,7 +8,8 @@ namespace strata::io {
 
 // Counts of durations in buckets 1/16 apart in relative width, from 1 us to about 20 minutes.
 //
-// A percentile is the upper edge of its bucket, so it is at most 6.3 % too large; the maximum is exact.
+// A percentile is the upper edge of its bucket, so it is at most 6.3 % too large; the maximum is
+// exact.
 class LatencyHistogram {
  public:
   void add(double seconds);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/notices.h"
 #include "io/volume.h"
 
 namespace strata::io {
@@ -21,8 +22,8 @@ struct MemoryRegion {
 enum class FaultKind : uint8_t {
   kEio,
   kEnospc,
-  kShort,        // half of the bytes move
-  kZero,         // success with no bytes
+  kShort,  // half of the bytes move
+  kZero,   // success with no bytes
   kEagain,
   kEintr,
   kTorn,         // silent: the second half keeps its old content
@@ -45,8 +46,8 @@ struct SimulatedOptions {
   uint64_t seed = 1;
   double latency_s_min = 50e-6;
   double latency_s_max = 500e-6;
-  bool virtual_time = true;  // waiting advances a clock of the ring's own; otherwise latencies are real
-  std::vector<SimulatedFault> faults;
+  bool virtual_time = true;  // wait() advances a clock of the ring's own; else latencies are real
+  std::vector<SimulatedFault> faults = {};
 };
 
 // One raw request; owned by the caller and at a fixed address until poll() returns it.
@@ -75,31 +76,34 @@ struct RingRequest {
 
 struct RingFile {
   int fd = -1;
-  std::string name;
+  std::string name = {};
 };
 
 struct RingOptions {
   Backend backend = Backend::kAuto;
   uint32_t depth = 16;
-  std::vector<RingFile> files;
-  std::vector<MemoryRegion> regions;  // registered with the kernel where it allows; others still work
-  uint32_t alignment = 4096;          // a partial transfer resumes at a multiple of this
-  double warn_after_s = 30;           // a request older than this is reported once
-  double deadline_s = 600;            // a request older than this is cancelled and fails
-  SimulatedOptions simulated;
+  std::vector<RingFile> files = {};
+  // Registered with the kernel where it allows; transfers of other memory still work.
+  std::vector<MemoryRegion> regions = {};
+  uint32_t alignment = 4096;  // a partial transfer resumes at a multiple of this
+  double warn_after_s = 30;   // a request older than this is reported once
+  double deadline_s = 600;    // a request older than this is cancelled and fails
+  SimulatedOptions simulated = {};
+  Notices* notices = nullptr;  // may be null: then every ring says its own
 };
 
+struct Completion;
 class RingBackend;
 
 // Moves bytes between files and host memory with up to `depth` requests in flight.
 //
-// Guarantees: a request completes exactly once; short transfers, EAGAIN and EINTR are resubmitted until
-// the whole buffer has moved or an error occurs; nothing is allocated after construction. The destructor
-// cancels, then waits until the kernel has let go of every buffer.
+// Guarantees: a request completes exactly once; short transfers, EAGAIN and EINTR are resubmitted
+// until the whole buffer has moved or an error occurs; nothing is allocated after construction. The
+// destructor cancels, then waits until the kernel has let go of every buffer.
 // Not guaranteed: order. Two requests on one byte range must be ordered by the caller.
-// Threads: not thread-safe; one ring belongs to one lane. Only wake() may be called from any thread.
-// Failure: construction throws Error; later failures arrive in the request. kAuto takes the thread pool
-// where io_uring is refused, and says why once per process.
+// Threads: not thread-safe; one ring belongs to one lane. Only wake() may be called from any other.
+// Failure: construction throws Error; later failures arrive in the request. kAuto takes the thread
+// pool where io_uring is refused, and says why once.
 class Ring {
  public:
   explicit Ring(const RingOptions& options);
@@ -111,8 +115,12 @@ class Ring {
   double now_s() const;  // the ring's clock: virtual in a simulated ring
   uint32_t depth() const { return depth_; }
   uint32_t in_flight() const { return in_flight_; }
+  // Whether submit() may be called. Slots of requests that the kernel never let go are lost.
+  bool has_room() const { return !free_slots_.empty(); }
+  uint32_t lost() const { return lost_; }
 
-  // Takes a request; it reaches the kernel with the next flush(), poll() or wait(). in_flight() < depth().
+  // Takes a request; it reaches the kernel with the next flush(), poll() or wait(). Needs
+  // has_room().
   void submit(RingRequest* request);
   void flush();
   // Fills `finished` from the front with completed requests and returns their number. Never blocks.
@@ -124,16 +132,19 @@ class Ring {
  private:
   struct Slot {
     RingRequest* request = nullptr;  // null: free, or given up and still in the kernel
-    uint32_t stalls = 0;             // completions in a row without progress
+    uint32_t stalls = 0;             // completions in a row that moved nothing
     uint32_t refusals = 0;           // EAGAIN or EINTR in a row
-    double retry_at_s = 0;           // parked until then; 0 = in the backend
-    double cancelled_at_s = 0;
+    double retry_at_s = 0;           // when it is parked
+    double cancelled_at_s = -1;
     bool warned = false;
+    bool parked = false;
     bool in_backend = false;
   };
   void start(uint32_t slot);
   void settle(uint32_t slot, int64_t result);
+  void advance(uint32_t slot, uint64_t moved);
   void finish(uint32_t slot, RingRequest::Outcome outcome, int error_number);
+  void park(uint32_t slot);
   void retry_parked();
   void check_deadlines();
 
@@ -148,9 +159,11 @@ class Ring {
   // Owned by the lane.
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
-  std::vector<RingRequest*> finished_;  // completed, not yet returned by poll()
+  std::vector<RingRequest*> finished_;   // completed, not yet returned by poll(); oldest first
+  std::vector<Completion> completions_;  // scratch of poll()
   uint32_t in_flight_ = 0;
   uint32_t parked_ = 0;
+  uint32_t lost_ = 0;
   double next_deadline_check_s_ = 0;
 };
 
