@@ -67,7 +67,9 @@ std::string notes(const OptionRow& row) {
 
 }  // namespace
 
-std::string_view name_of(Command command) { return kCommands[static_cast<size_t>(command)].name; }
+std::string_view name_of(Command command) {
+  return kCommands[static_cast<size_t>(command)].name;
+}
 
 std::optional<Command> parse_command(std::string_view name) {
   for (size_t index = 0; index < kCommands.size(); ++index) {

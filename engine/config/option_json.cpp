@@ -44,7 +44,8 @@ std::vector<std::string> texts_of(const Json& value) {
   if (value.is_string()) return {value.string()};
   if (!value.is_array()) return {value.dump()};
   std::vector<std::string> texts;
-  for (const Json& item : value.items()) texts.push_back(item.is_string() ? item.string() : item.dump());
+  for (const Json& item : value.items())
+    texts.push_back(item.is_string() ? item.string() : item.dump());
   return texts;
 }
 
@@ -102,9 +103,9 @@ Options options_from_json(Command command, std::string_view json) {
     // A default says no more than its absence: written out, it must not conflict with anything.
     const OptionRow* row = find_option(member.name);
     Options scratch;
-    const bool says_something =
-        row == nullptr || !assign(*row, texts_of(member.value), scratch).empty() ||
-        !is_default(*row, scratch);
+    const bool says_something = row == nullptr ||
+                                !assign(*row, texts_of(member.value), scratch).empty() ||
+                                !is_default(*row, scratch);
     if (says_something) {
       collector.set(SourceKind::kFile, member.name, texts_of(member.value), member.name);
     }

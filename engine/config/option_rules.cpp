@@ -12,10 +12,10 @@ struct Required {
 };
 
 constexpr Required kRequired[] = {
-    {Command::kInit, "data"},     {Command::kInit, "out"},       {Command::kTrain, "model"},
-    {Command::kTrain, "data"},    {Command::kTrain, "out"},      {Command::kEval, "model"},
-    {Command::kEval, "data"},     {Command::kPlan, "model"},     {Command::kExport, "model"},
-    {Command::kExport, "out"},    {Command::kGenerate, "model"},
+    {Command::kInit, "data"},  {Command::kInit, "out"},       {Command::kTrain, "model"},
+    {Command::kTrain, "data"}, {Command::kTrain, "out"},      {Command::kEval, "model"},
+    {Command::kEval, "data"},  {Command::kPlan, "model"},     {Command::kExport, "model"},
+    {Command::kExport, "out"}, {Command::kGenerate, "model"},
 };
 
 constexpr ExclusivePair kExclusive[] = {{"steps", "epochs"}, {"warmup-steps", "warmup-ratio"}};
@@ -58,12 +58,13 @@ void check_optimizer(const Options& options, std::vector<std::string>& problems)
 
 void check_shape(const Options& options, std::vector<std::string>& problems) {
   if (options.hidden % options.heads != 0) {
-    problems.push_back(fmt::format("--hidden {} is not a multiple of --heads {}", options.hidden,
-                                   options.heads));
+    problems.push_back(
+        fmt::format("--hidden {} is not a multiple of --heads {}", options.hidden, options.heads));
   } else if (options.hidden / options.heads % 2 != 0) {
-    problems.push_back(fmt::format("--hidden {} over --heads {} is an odd head size; rotary positions "
-                                   "need an even one",
-                                   options.hidden, options.heads));
+    problems.push_back(
+        fmt::format("--hidden {} over --heads {} is an odd head size; rotary positions "
+                    "need an even one",
+                    options.hidden, options.heads));
   }
   if (options.kv_heads > 0 && options.heads % options.kv_heads != 0) {
     problems.push_back(fmt::format("--heads {} is not a multiple of --kv-heads {}", options.heads,
@@ -73,7 +74,9 @@ void check_shape(const Options& options, std::vector<std::string>& problems) {
 
 }  // namespace
 
-std::span<const ExclusivePair> exclusive_options() { return kExclusive; }
+std::span<const ExclusivePair> exclusive_options() {
+  return kExclusive;
+}
 
 std::vector<std::string> find_conflicts(Command command, const Options& options) {
   std::vector<std::string> problems;

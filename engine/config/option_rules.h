@@ -18,8 +18,8 @@ struct ExclusivePair {
 
 std::span<const ExclusivePair> exclusive_options();
 
-// What options that are each in range cannot mean together, and what a command cannot do without: one
-// text a problem.
+// What options that are each in range cannot mean together, and what a command cannot do without:
+// one text a problem.
 std::vector<std::string> find_conflicts(Command command, const Options& options);
 
 }  // namespace strata::config

@@ -28,16 +28,6 @@ std::string commands_of(const OptionRow& row) {
   return text;
 }
 
-// The rows behind the keys of a [[group]], so that its numbers obey the table's ranges.
-std::string assign_group_number(std::string_view row_name, const std::vector<std::string>& values,
-                                double* number) {
-  const OptionRow& row = *find_option(row_name);
-  Options scratch;
-  const std::string cause = assign(row, values, scratch);
-  if (cause.empty()) *number = scratch.*std::get<double Options::*>(row.field);
-  return cause;
-}
-
 constexpr std::array<std::string_view, 4> kGroupKeys = {"match", "lr_factor", "weight_decay",
                                                         "frozen"};
 
@@ -81,8 +71,8 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   if (known > kind) return;
   const std::string cause = assign(*row, values, options_);
   if (!cause.empty()) {
-    return problem(fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause,
-                               accepted_text(*row)));
+    return problem(
+        fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
   }
   known = kind;
 }
@@ -99,10 +89,9 @@ void OptionCollector::set_group(int index, std::string_view key,
   } else if (key == "match") {
     group.match = values[0];
   } else if (key == "lr_factor") {
-    cause = assign_group_number("temperature", values, &group.lr_factor);
+    cause = assign_number(values[0], {0, 1000}, group.lr_factor);
   } else if (key == "weight_decay") {
-    group.weight_decay = 0.0;
-    cause = assign_group_number("weight-decay", values, &*group.weight_decay);
+    cause = assign_number(values[0], {0, 1}, group.weight_decay.emplace());
   } else if (key == "frozen") {
     group.frozen = values[0] == "true";
     if (!group.frozen && values[0] != "false") cause = "is neither true nor false";

@@ -121,8 +121,8 @@ std::string assign_list(const OptionRow& row, const std::vector<std::string>& pa
 }
 
 template <typename Number>
-std::string assign_number(const OptionRow& row, const std::optional<Number>& number,
-                          const char* cause, Options& options) {
+std::string assign_field(const OptionRow& row, const std::optional<Number>& number,
+                         const char* cause, Options& options) {
   if (!number) return cause;
   if (!within(row.range, static_cast<double>(*number))) return "is out of range";
   options.*std::get<Number Options::*>(row.field) = *number;
@@ -140,11 +140,11 @@ std::string assign_one(const OptionRow& row, const std::string& text, Options& o
       return "";
     }
     case OptionType::kInt:
-      return assign_number(row, parse_whole<int64_t>(text), "is not a whole number", options);
+      return assign_field(row, parse_whole<int64_t>(text), "is not a whole number", options);
     case OptionType::kFloat:
-      return assign_number(row, parse_finite(text), "is not a finite number", options);
+      return assign_field(row, parse_finite(text), "is not a finite number", options);
     case OptionType::kSize:
-      return assign_number(row, parse_bytes(text), "is not a size (24GiB, 512MiB, 1.5GB)", options);
+      return assign_field(row, parse_bytes(text), "is not a size (24GiB, 512MiB, 1.5GB)", options);
     case OptionType::kString:
       if (text.empty()) return "is empty";
       options.*std::get<std::string Options::*>(row.field) = text;
@@ -225,6 +225,14 @@ std::string value_text(const OptionRow& row, const Options& options) {
     }
   }
   STRATA_CHECK(false);
+  return "";
+}
+
+std::string assign_number(std::string_view text, const OptionRange& range, double& number) {
+  const auto parsed = parse_finite(text);
+  if (!parsed) return "is not a finite number";
+  if (!within(range, *parsed)) return "is out of range";
+  number = *parsed;
   return "";
 }
 

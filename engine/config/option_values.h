@@ -17,6 +17,9 @@ std::string assign(const OptionRow& row, const std::vector<std::string>& values,
 // The value as a user would write it; texts as they are.
 std::string value_text(const OptionRow& row, const Options& options);
 
+// As assign(), for a number that is no option: into `number`, within `range`.
+std::string assign_number(std::string_view text, const OptionRange& range, double& number);
+
 // Makes the field of `to` that of `from`.
 void copy_value(const OptionRow& row, const Options& from, Options& to);
 

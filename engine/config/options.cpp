@@ -11,7 +11,9 @@
 namespace strata::config {
 namespace {
 
-bool is_flag(const std::string& text) { return text.starts_with("--"); }
+bool is_flag(const std::string& text) {
+  return text.starts_with("--");
+}
 
 void collect_toml(const OptionSources& sources, OptionCollector& collector) {
   for (const TomlEntry& entry : read_toml(sources.toml, sources.toml_name)) {

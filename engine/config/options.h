@@ -131,9 +131,9 @@ struct Options {
 
 // Everything that sets options; a later one overrides an earlier one.
 struct OptionSources {
-  std::string_view toml;              // text of the --config file
-  std::string_view toml_name;         // its path, for messages
-  std::span<const std::string> args;  // what follows the command's name
+  std::string_view toml = {};              // text of the --config file
+  std::string_view toml_name = {};         // its path, for messages
+  std::span<const std::string> args = {};  // what follows the command's name
 };
 
 // Throws one Error (kUsage) that lists every problem of every source: unknown names with the

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <toml++/toml.h>
 #include <cstdio>
 #include <memory>
-#include <toml++/toml.h>
 
 #include "engine/base/error.h"
 
@@ -30,12 +30,12 @@ void read_table(std::string_view name, const toml::table& table, const std::stri
                 int table_index, std::vector<TomlEntry>& entries) {
   for (const auto& [key, node] : table) {
     const auto& source = node.source();
-    TomlEntry entry{.table = table_name,
-                    .table_index = table_index,
-                    .key = std::string(key.str()),
-                    .values = {},
-                    .where = fmt::format("{}:{}:{}", name, key.source().begin.line,
-                                         key.source().begin.column)};
+    TomlEntry entry{
+        .table = table_name,
+        .table_index = table_index,
+        .key = std::string(key.str()),
+        .values = {},
+        .where = fmt::format("{}:{}:{}", name, key.source().begin.line, key.source().begin.column)};
     const toml::array* array = node.as_array();
     if (const toml::table* inner = node.as_table()) {
       if (!table_name.empty()) refuse(name, source, "a table inside a table is not used here");
@@ -81,8 +81,8 @@ std::string read_config_file(const std::string& path) {
   }
   if (text.size() > kBytesMax) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("cannot read {}: it has more than {} bytes (is it the right file?)", path,
-                            kBytesMax));
+                fmt::format("cannot read {}: it has more than {} bytes (is it the right file?)",
+                            path, kBytesMax));
   }
   return text;
 }
