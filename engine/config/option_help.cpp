@@ -52,17 +52,12 @@ std::string flag_text(const OptionRow& row) {
   return fmt::format("  --{} {}", row.name, value);
 }
 
-// "(default 1.0; tokens)": what the help does not say in words.
+// " (default 512 tokens)": what the help does not say in words.
 std::string notes(const OptionRow& row) {
-  const Options defaults;
-  std::string text;
-  if (!row.unset_note.empty()) {
-    text = fmt::format("default: {}", row.unset_note);
-  } else if (row.type != OptionType::kSwitch && row.type != OptionType::kString) {
-    text = fmt::format("default {}", value_text(row, defaults));
-  }
-  if (!row.unit.empty()) text += fmt::format("{}{}", text.empty() ? "" : "; ", row.unit);
-  return text.empty() ? "" : " (" + text + ")";
+  const std::string unit = row.unit.empty() ? "" : " " + std::string(row.unit);
+  if (!row.unset_note.empty()) return fmt::format(" (default: {})", row.unset_note);
+  if (row.type == OptionType::kSwitch || row.type == OptionType::kString) return "";
+  return fmt::format(" (default {}{})", value_text(row, Options()), unit);
 }
 
 }  // namespace
