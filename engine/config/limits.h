@@ -34,4 +34,8 @@ struct Limits {
 // no limit, and /proc is always there.
 Limits read_limits(const std::string& root = "");
 
+// Where the kernel counts this process's memory: the directory of its cgroup, or of the nearest one
+// above it that can be seen. Empty where none counts memory.
+std::string memory_cgroup(const std::string& root = "");
+
 }  // namespace strata::config
