@@ -170,7 +170,7 @@ check_format() {
     exit 77
   fi
   { sources | grep -E '\.(h|cpp)$' | xargs -r "$tool" --dry-run -Werror 2>&1 || true; } |
-    awk -F: '/ error: / && !seen[$1]++ { print $1 ":" $2 ": clang-format -i would change it" }'
+    awk -F: '/^[^ :]+:[0-9]+:[0-9]+: error: / && !seen[$1]++ { print $1 ":" $2 ": clang-format -i would change it" }'
 }
 
 case $rule in
