@@ -74,11 +74,14 @@ class Json {
   std::optional<double> number() const;
 
   // Of that type, by the caller's own check before.
-  const std::string& string() const { return std::get<std::string>(value_); }
-  const Array& items() const { return std::get<Array>(value_); }
-  Array& items() { return std::get<Array>(value_); }
-  const Object& members() const { return std::get<Object>(value_); }
-  Object& members() { return std::get<Object>(value_); }
+  const std::string& string() const& { return std::get<std::string>(value_); }
+  std::string string() && { return std::get<std::string>(std::move(value_)); }
+  const Array& items() const& { return std::get<Array>(value_); }
+  Array& items() & { return std::get<Array>(value_); }
+  Array items() && { return std::get<Array>(std::move(value_)); }
+  const Object& members() const& { return std::get<Object>(value_); }
+  Object& members() & { return std::get<Object>(value_); }
+  Object members() && { return std::get<Object>(std::move(value_)); }
 
   // A member's value; null when there is none or this is no object. Linear in the members.
   const Json* find(std::string_view name) const;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/op_contract.h"
+
+#include <array>
+
+#include "engine/base/check.h"
+
+namespace strata::plan {
+namespace {
+
+using enum Need;
+
+constexpr uint32_t on(Lane lane) {
+  return 1u << static_cast<uint32_t>(lane);
+}
+constexpr uint32_t kReads = on(Lane::kReadWeights) | on(Lane::kReadState);
+
+// A predicated op also reads the decision.
+constexpr ValueNeed kPredicate = {ValueKind::kDecision, kOptional, kNone};
+
+constexpr std::array kFetch = {ValueNeed{ValueKind::kPlane, kSome, kSome},
+                               ValueNeed{ValueKind::kGradient, kSome, kSome}, kPredicate};
+constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}};
+constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}};
+constexpr std::array kMove = {ValueNeed{ValueKind::kPlane, kSome, kSome},
+                              ValueNeed{ValueKind::kGradient, kSome, kSome},
+                              ValueNeed{ValueKind::kActivation, kOptional, kOptional}, kPredicate};
+constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}};
+constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kSome, kSome}};
+constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                                 ValueNeed{ValueKind::kActivation, kOptional, kOne},
+                                 ValueNeed{ValueKind::kInterior, kNone, kOptional},
+                                 ValueNeed{ValueKind::kScratch, kNone, kOptional}};
+constexpr std::array kRecompute = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                                   ValueNeed{ValueKind::kActivation, kOne, kOptional},
+                                   ValueNeed{ValueKind::kInterior, kNone, kOne},
+                                   ValueNeed{ValueKind::kScratch, kNone, kOptional}};
+constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                                  ValueNeed{ValueKind::kActivation, kOptional, kNone},
+                                  ValueNeed{ValueKind::kInterior, kOptional, kOptional},
+                                  ValueNeed{ValueKind::kActivationGradient, kOne, kOptional},
+                                  ValueNeed{ValueKind::kGradient, kOptional, kOptional},
+                                  ValueNeed{ValueKind::kScratch, kNone, kOptional}};
+constexpr std::array kLoss = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                              ValueNeed{ValueKind::kActivation, kOne, kNone},
+                              ValueNeed{ValueKind::kActivationGradient, kNone, kOne},
+                              ValueNeed{ValueKind::kGradient, kSome, kSome},
+                              ValueNeed{ValueKind::kScratch, kNone, kOptional}};
+constexpr std::array kHeadForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                                     ValueNeed{ValueKind::kActivation, kOne, kNone},
+                                     ValueNeed{ValueKind::kScratch, kNone, kOptional}};
+constexpr std::array kNorm = {ValueNeed{ValueKind::kGradient, kSome, kNone},
+                              ValueNeed{ValueKind::kNormPartial, kNone, kOne}};
+constexpr std::array kDecide = {ValueNeed{ValueKind::kNormPartial, kSome, kNone},
+                                ValueNeed{ValueKind::kDecision, kNone, kOne}};
+constexpr std::array kOptimize = {ValueNeed{ValueKind::kPlane, kSome, kSome},
+                                  ValueNeed{ValueKind::kGradient, kOne, kNone},
+                                  ValueNeed{ValueKind::kDecision, kOptional, kNone}};
+
+constexpr std::array<OpContract, kOpKindCount> kContracts = {{
+    {OpKind::kFetch, "fetch", kReads, true, kFetch},
+    {OpKind::kConvert, "convert", on(Lane::kOptimizer), false, kConvert},
+    {OpKind::kSave, "save", on(Lane::kOptimizer), false, kSave},
+    {OpKind::kSpill, "spill", on(Lane::kWrite), true, kMove},
+    {OpKind::kUpload, "upload", on(Lane::kUpload), true, kMove},
+    {OpKind::kDownload, "download", on(Lane::kDownload), false, kMove},
+    {OpKind::kGather, "gather", on(Lane::kComm), false, kGather},
+    {OpKind::kReduce, "reduce", on(Lane::kComm), false, kReduce},
+    {OpKind::kForward, "forward", on(Lane::kCompute), false, kForward},
+    {OpKind::kRecompute, "recompute", on(Lane::kCompute), false, kRecompute},
+    {OpKind::kBackward, "backward", on(Lane::kCompute), false, kBackward},
+    {OpKind::kLoss, "loss", on(Lane::kCompute), false, kLoss},
+    {OpKind::kEvaluate, "evaluate", on(Lane::kCompute), false, kHeadForward},
+    {OpKind::kLogits, "logits", on(Lane::kCompute), false, kHeadForward},
+    {OpKind::kNormPartial, "norm", on(Lane::kOptimizer), false, kNorm},
+    {OpKind::kDecide, "decide", on(Lane::kOptimizer), false, kDecide},
+    {OpKind::kOptimize, "optimize", on(Lane::kOptimizer), true, kOptimize},
+}};
+
+}  // namespace
+
+const OpContract& contract_of(OpKind kind) {
+  const OpContract& contract = kContracts[static_cast<size_t>(kind)];
+  STRATA_CHECK(contract.kind == kind);
+  return contract;
+}
+
+}  // namespace strata::plan

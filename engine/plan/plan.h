@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model/footprint.h"
+#include "engine/model/spec.h"
+#include "engine/plan/op.h"
+#include "engine/shard/layout.h"
+
+// A plan: the programs of a run over one arena layout and one boundary state. Pure data.
+namespace strata::plan {
+
+enum class OptimizerMode : uint8_t { kDeferred, kInBackward };
+
+enum class ProgramName : uint8_t { kLoad, kStep, kDrain, kEval, kGenerate, kCheckpoint };
+inline constexpr int kProgramCount = 6;
+const char* name_of(ProgramName name);
+
+// The ops of one activity, in an order whose serial execution is correct. A lane issues its own ops in
+// this order.
+struct Program {
+  ProgramName name = ProgramName::kStep;
+  std::vector<Op> ops;
+  std::vector<Access> accesses;
+  std::vector<Wait> waits;
+  std::array<std::vector<uint32_t>, kLaneCount> lanes;  // op indices by lane, ascending
+
+  // The generation that every trainable plane has at the end; the next program calls it kOld.
+  Generation final_generation = Generation::kOld;
+  bool accepts_pending = false;  // may start with an update pending
+  bool leaves_pending = false;   // ends with one pending (when the decision says so)
+
+  std::span<const Access> accesses_of(const Op& op) const {
+    return {accesses.data() + op.access_begin, accesses.data() + op.access_end};
+  }
+  std::span<const Wait> waits_of(const Op& op) const {
+    return {waits.data() + op.wait_begin, waits.data() + op.wait_end};
+  }
+};
+
+// What a range holds between programs. Planes have generation kOld. Gradients and the decision (kOld)
+// are there only while an update is pending.
+struct Holding {
+  Arena arena = Arena::kHost;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  int64_t first = 0;
+  Value value;
+  bool only_if_pending = false;
+};
+
+// One line of the ledger: planned bytes of an arena by purpose. Lines of one arena do not overlap.
+struct LedgerLine {
+  Arena arena = Arena::kHost;
+  std::string purpose;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+struct ArenaLayout {
+  std::array<int64_t, kArenaCount> bytes = {};   // used
+  std::array<int64_t, kArenaCount> budget = {};  // allowed
+  std::vector<LedgerLine> lines;
+};
+
+// Ranks that share one model. `rank` is this plan's own; groups are the whole data-parallel world.
+// A shard count of 1 means that every rank has the whole of it.
+struct Mesh {
+  int world = 1;
+  int rank = 0;
+  int zero_stage = 3;
+  int state_shards() const { return zero_stage >= 1 ? world : 1; }
+  int gradient_shards() const { return zero_stage >= 2 ? world : 1; }
+  int weight_shards() const { return zero_stage >= 3 ? world : 1; }
+};
+
+struct Plan {
+  model::Recipe recipe = model::Recipe::kFp32;
+  model::BatchShape shape;
+  int micro_batches = 1;       // of a step
+  int eval_micro_batches = 1;  // of one run of the eval program
+  OptimizerMode mode = OptimizerMode::kDeferred;
+  bool discrete = false;       // the device has memory of its own
+  Mesh mesh;
+  int io_depth = 8;            // transfers in flight on each I/O lane
+  shard::Layout layout;
+  ArenaLayout arenas;
+  std::vector<Holding> boundary;
+  std::array<Program, kProgramCount> programs;
+
+  const Program& program(ProgramName name) const { return programs[static_cast<size_t>(name)]; }
+};
+
+}  // namespace strata::plan

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/spec.h"
+
+// Who owns which bytes: the chunk table. It depends on the model and the shard count alone.
+namespace strata::shard {
+
+// Elements [first, first + count) of a chunk, all in one parameter group.
+struct GroupRun {
+  int64_t first = 0;
+  int64_t count = 0;
+  int group = 0;
+};
+
+// What is moved and updated as one: a range of a segment's flat buffer. `numel` is a multiple of
+// 4096 * shard_count; rank r owns elements [r * part, (r + 1) * part) of it.
+struct Chunk {
+  int segment = 0;
+  int64_t offset = 0;  // elements from the start of the segment's flat buffer
+  int64_t numel = 0;
+  bool frozen = false;
+  std::vector<GroupRun> runs;  // in ascending order, covering the chunk; padding joins the run before
+};
+
+struct Layout {
+  int shard_count = 1;
+  std::vector<Chunk> chunks;     // by segment, then by offset
+  std::vector<int> first_chunk;  // of each segment; one more entry than segments
+  int64_t part_numel(int chunk) const { return chunks[chunk].numel / shard_count; }
+};
+
+// spec.offsets must have been assigned for the same shard count.
+Layout make_layout(const model::ModelSpec& spec, int shard_count);
+
+}  // namespace strata::shard
