@@ -4,16 +4,13 @@
 #
 #   tree_rules.sh RULE [ROOT]     RULE: layers homes headers environment spdx text sizes format all
 #
-# ROOT is a git work tree, by default the one of this script; files that git ignores do not count.
+# ROOT is by default the tree of this script. Files that git ignores do not count; without git, build folders
+# do not.
 set -euo pipefail
 
 rule=${1:?usage: tree_rules.sh RULE [ROOT]}
 root=${2:-$(cd "$(dirname "$0")/../.." && pwd)}
 cd "$root"
-if ! git rev-parse --is-inside-work-tree > /dev/null 2>&1; then
-  echo "tree_rules.sh: $root is not a git work tree" >&2
-  exit 77
-fi
 
 # What the files of a folder may include of ours, beside their own folder: the layers of DESIGN section 4.
 # The longest folder that matches a file counts.
@@ -60,12 +57,17 @@ gmock/                          tests/
 benchmark/benchmark\.h          benchmarks/
 '
 
-sources() { git ls-files -co --exclude-standard -- '*.h' '*.cpp' '*.cuh' '*.cu' | existing; }
-texts() {
-  git ls-files -co --exclude-standard -- '*.h' '*.cpp' '*.cuh' '*.cu' '*.sh' '*.cmake' '*.py' \
-    '*.toml' '*CMakeLists.txt' '*.md' '.ci/*' | existing
+# Every file of the tree that exists, one a line.
+files() {
+  local file
+  { git ls-files -co --exclude-standard 2> /dev/null ||
+    find . -type f -not -path './.git/*' -not -path './build*' -not -path './out/*' \
+      -not -path './runs/*' -printf '%P\n'; } | while read -r file; do
+    if [[ -f $file ]]; then echo "$file"; fi
+  done
 }
-existing() { while read -r file; do if [[ -f $file ]]; then echo "$file"; fi; done; }
+sources() { files | grep -E '\.(h|cpp|cuh|cu)$'; }
+texts() { files | grep -E '\.(h|cpp|cuh|cu|sh|cmake|py|toml|md)$|CMakeLists\.txt$|^\.ci/'; }
 
 # "file:line:included" for every #include with the given brackets.
 includes() {
@@ -167,7 +169,8 @@ check_format() {
     echo "clang-format is not installed" >&2
     exit 77
   fi
-  sources | grep -E '\.(h|cpp)$' | xargs -r "$tool" --dry-run -Werror 2>&1 | grep -E ' error: ' || true
+  { sources | grep -E '\.(h|cpp)$' | xargs -r "$tool" --dry-run -Werror 2>&1 || true; } |
+    awk -F: '/^[^ :]+:[0-9]+:[0-9]+: error: / && !seen[$1]++ { print $1 ":" $2 ": clang-format -i would change it" }'
 }
 
 case $rule in

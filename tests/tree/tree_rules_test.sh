@@ -41,6 +41,11 @@ expect_offence() {
 make_tree
 if ! out=$(bash "$rules" all "$tree"); then fail "a clean tree: $out"; fi
 
+rm -rf "$tree/.git"
+if ! out=$(bash "$rules" all "$tree"); then fail "a clean tree without git: $out"; fi
+echo '#include "engine/model/c.h"' >> io/b.h
+expect_offence layers io/b.h:5 'io may not include engine/model/c.h'
+
 make_tree
 echo '#include "engine/model/c.h"' >> io/b.h
 expect_offence layers io/b.h:5 'io may not include engine/model/c.h'
