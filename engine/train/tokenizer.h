@@ -82,6 +82,9 @@ class Tokenizer {
   std::optional<int32_t> bos_id() const { return config_.bos_id; }
   std::optional<int32_t> eos_id() const { return config_.eos_id; }
   const std::string& chat_template() const { return config_.chat_template; }
+  // What encode() with add_special puts around a text.
+  const std::vector<int32_t>& prefix_ids() const { return prefix_ids_; }
+  const std::vector<int32_t>& suffix_ids() const { return suffix_ids_; }
   // Whether encode() with add_special already ends a text with this id.
   bool appends(int32_t id) const;
 
