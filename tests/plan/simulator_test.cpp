@@ -242,6 +242,38 @@ TEST(Simulator, StuckPlanSaysWhoWaitsForWhom) {
             "op 1 of copy 0 on optimizer waits for compute 1");
 }
 
+// 48 layers of 1/48 s of the drive and of compute each, a quarter of the compute in forward; per
+// layer 2 shares of 26 are weights (in both passes), 10 state and 12 written back. Deferred: the
+// update comes before the layer's forward, once all of backward is over.
+TEST(Simulator, DeferredStepIsForwardsTransfersPlusBackwardsCompute) {
+  constexpr int kLayers = 48;
+  constexpr int kBuffers = 4;
+  constexpr int64_t kShare = 4 * kMiB;
+  ProgramBuilder builder = step();
+  for (int l = 0; l < kLayers; ++l) {
+    builder.add({kReadWeights, 2 * kShare}, {{kCompute, l - kBuffers}});
+    builder.add({kReadState, 10 * kShare}, {{kWrite, l - kBuffers}});
+    builder.add({kOptimizer}, {{kReadWeights, l + 1}, {kReadState, l + 1}, {kCompute, 0}});
+    builder.add({kWrite, 12 * kShare}, {{kOptimizer, l + 1}});
+    builder.add({kCompute, 0, 0.25 / kLayers}, {{kOptimizer, l + 1}});
+  }
+  for (int l = kLayers; l < 2 * kLayers; ++l) {
+    builder.add({kReadWeights, 2 * kShare}, {{kCompute, l - kBuffers}});
+    builder.add({kCompute, 0, 0.75 / kLayers}, {{kReadWeights, l + 1}});
+  }
+  Rates rates = unit_rates();
+  rates.read_bytes_per_s = rates.write_bytes_per_s = 26.0 * kShare * kLayers;
+  const auto result = simulate(builder.plan(), ProgramName::kStep, rates);
+  // 24/26 of the transfers, then 3/4 of the compute; the buffers let 4 layers of state and weights
+  // be read before and 4 be written after.
+  const double unbuffered_s = 24.0 / 26 + 0.75;
+  const double buffered_s = kBuffers * (10.0 + 2 + 12) / 26 / kLayers;
+  EXPECT_NEAR(result.step_s, unbuffered_s - buffered_s, 0.02);
+  EXPECT_NEAR(result.drive_read_s, 14.0 / 26, 0.001);
+  EXPECT_NEAR(result.drive_write_s, 12.0 / 26, 0.001);
+  EXPECT_NEAR(stall(result.busy_s, kCompute) + result.stall.total_s(), result.step_s, 1e-6);
+}
+
 // When each op of fixed duration starts and ends, from the definition: after the op that frees its
 // place on the lane is published, after the op before it is issued, and after its waits.
 std::vector<OpTime> by_recurrence(const Plan& plan, std::span<const double> duration_s,
