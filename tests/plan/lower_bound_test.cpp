@@ -221,6 +221,17 @@ TEST(LowerBound, DeviceLinksCarryUpdatedWeightsOnceAndGradientsOnce) {
   EXPECT_EQ(lower_bound(input, rates).binding, Resource::kDownload);
 }
 
+TEST(LowerBound, FrozenWeightsStayOnTheDevice) {
+  Model model;
+  model.layout.chunks[1].frozen = true;
+  LowerBoundInput input = model.input();
+  input.discrete = true;
+  input.device_bytes = 1 << 20;
+  EXPECT_DOUBLE_EQ(lower_bound(input, drive_alone()).upload_bytes, 12000 - 4000);
+  input.device_bytes = 3000;  // of the twice used at the turn, and of the frozen ones between steps
+  EXPECT_DOUBLE_EQ(lower_bound(input, drive_alone()).upload_bytes, 20000 - 3000 - 3000);
+}
+
 TEST(LowerBound, RanksShareTheStateAndExchangeTheRest) {
   const Model model;
   LowerBoundInput input = model.input();

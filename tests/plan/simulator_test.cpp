@@ -194,6 +194,8 @@ TEST(Simulator, IoTakesCoreTime) {
   EXPECT_NEAR(once(plan, rates).times[1].end_s, 2, kTiny);
   rates.shared_cores = false;
   EXPECT_NEAR(once(plan, rates).times[1].end_s, 1, kTiny) << "the device computes on its own";
+  const Plan update = step().add({kReadState, 4 * kMiB}).add({kOptimizer, 1}).plan();
+  EXPECT_NEAR(once(update, rates).times[1].end_s, 2, kTiny) << "the optimizer stays on the cores";
 }
 
 TEST(Simulator, LinksTakeBytesAndALatency) {
