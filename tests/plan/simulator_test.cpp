@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "engine/base/rng.h"
@@ -239,6 +240,7 @@ TEST(Simulator, StuckPlanSaysWhoWaitsForWhom) {
   const Plan plan =
       step().add({kCompute}, {{kOptimizer, 1}}).add({kOptimizer}, {{kCompute, 1}}).plan();
   const auto result = simulate(plan, ProgramName::kStep, unit_rates());
+  EXPECT_EQ(result.step_s, std::numeric_limits<double>::infinity());
   EXPECT_EQ(result.blocked,
             "op 0 of copy 0 on compute waits for optimizer 1; "
             "op 1 of copy 0 on optimizer waits for compute 1");
