@@ -48,6 +48,7 @@ struct SimulatedOptions {
   double latency_s_max = 500e-6;
   bool virtual_time = true;  // wait() advances a clock of the ring's own; else latencies are real
   std::vector<SimulatedFault> faults = {};
+  uint64_t* injected = nullptr;  // counts the faults that happened
 };
 
 // One raw request; owned by the caller and at a fixed address until poll() returns it.

@@ -39,6 +39,7 @@ class SimulatedBackend final : public RingBackend {
   void start(const Piece& piece) override {
     const uint64_t index = started_++;
     const std::optional<FaultKind> fault = fault_at(index);
+    if (fault && options_.injected != nullptr) ++*options_.injected;
     const double latency_s =
         options_.latency_s_min +
         random_.uniform(index) * (options_.latency_s_max - options_.latency_s_min);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/spec.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/base/units.h"
 
@@ -11,6 +13,13 @@ namespace {
 constexpr int64_t kParameterAlignment = 64;
 // The part of a rank is a multiple of a page in every plane.
 constexpr int64_t kShardElements = 4096;
+// Where frozen parameters follow trainable ones they start on a checksum block of the volume.
+constexpr int64_t kMixedElements = 32768;
+
+bool has(const Segment& segment, bool frozen) {
+  return std::any_of(segment.parameters.begin(), segment.parameters.end(),
+                     [&](const Parameter& parameter) { return parameter.frozen == frozen; });
+}
 
 int64_t place(Segment& segment, bool frozen, int64_t first, int64_t multiple) {
   int64_t offset = first;
@@ -36,7 +45,8 @@ void assign_offsets(ModelSpec& spec, int shard_count) {
   STRATA_CHECK(shard_count >= 1);
   const int64_t multiple = kShardElements * shard_count;
   for (Segment& segment : spec.segments) {
-    segment.trainable_numel = place(segment, false, 0, multiple);
+    const bool mixed = has(segment, true) && has(segment, false);
+    segment.trainable_numel = place(segment, false, 0, mixed ? kMixedElements * shard_count : multiple);
     segment.frozen_numel = place(segment, true, segment.trainable_numel, multiple);
   }
 }

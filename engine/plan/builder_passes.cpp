@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward and backward, layer-major: every unit runs all micro-batches before the next.
+#include <algorithm>
+
 #include "engine/plan/builder_internal.h"
 
 namespace strata::plan {
@@ -129,7 +131,7 @@ void Builder::recompute(int segment, int micro_batch, Generation generation) {
   read_activation(segment, micro_batch);
   interior(Mode::kWrite, segment, micro_batch);
   write_activation(segment + 1, micro_batch);
-  scratch(footprint(segment).forward_workspace_bytes);
+  scratch(footprint(segment).recompute_workspace_bytes);
   emit_.close();
 }
 
@@ -148,7 +150,8 @@ void Builder::backward_micro_batch(int segment, int micro_batch, Generation gene
   interior(recomputes ? Mode::kWrite : Mode::kRead, segment, micro_batch);
   emit_.write(compute_arena(), gradient, bytes, 0, activation_gradient(segment, micro_batch));
   add_gradient(segment);
-  scratch(footprint(segment).backward_workspace_bytes);
+  const model::Footprint& print = footprints_[segment];
+  scratch(std::max(print.backward_workspace_bytes, recomputes ? print.recompute_workspace_bytes : 0));
   emit_.close();
 }
 

@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kDecisionBytes = 64;
 constexpr int64_t kNormBytes = 16;  // a sum and a flag for each part of a chunk
 
+constexpr int64_t kNvmeAlignment = 64 * kKiB;  // a checksum block
+
 // Hands out page-aligned ranges of the arenas from the bottom up, a ledger line for each purpose.
 class Packer {
  public:
@@ -20,7 +22,7 @@ class Packer {
   int64_t take(Arena arena, int64_t bytes, const char* purpose) {
     int64_t& used = arenas_.bytes[static_cast<size_t>(arena)];
     const int64_t offset = used;
-    const int64_t size = round_up(bytes, kPageBytes);
+    const int64_t size = round_up(bytes, arena == Arena::kNvme ? kNvmeAlignment : kPageBytes);
     used += size;
     LedgerLine* last = arenas_.lines.empty() ? nullptr : &arenas_.lines.back();
     if (last && last->arena == arena && last->purpose == purpose) {
@@ -166,7 +168,8 @@ void lay_out_interiors(const PlanInput& input, const Placement& placement, Packe
     const model::Footprint print =
         model::footprint(spec, s, input.shape, input.recipe, input.threads);
     map.scratch_bytes = std::max(
-        {map.scratch_bytes, print.forward_workspace_bytes, print.backward_workspace_bytes});
+        {map.scratch_bytes, print.forward_workspace_bytes, print.recompute_workspace_bytes,
+         print.backward_workspace_bytes});
     const int u = spec.segments[s].unit;
     if (print.interior_bytes == 0) continue;
     if (placement.keep[u]) {

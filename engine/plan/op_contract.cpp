@@ -17,48 +17,45 @@ constexpr uint32_t kReads = on(Lane::kReadWeights) | on(Lane::kReadState);
 
 // A predicated op also reads the decision.
 constexpr ValueNeed kPredicate = {ValueKind::kDecision, kOptional, kNone};
+constexpr ValueNeed kWorkspace = {ValueKind::kScratch, kNone, kAny};
 
-constexpr std::array kFetch = {ValueNeed{ValueKind::kPlane, kSome, kSome},
-                               ValueNeed{ValueKind::kGradient, kSome, kSome}, kPredicate};
-constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}};
-constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}};
-constexpr std::array kMove = {ValueNeed{ValueKind::kPlane, kSome, kSome},
-                              ValueNeed{ValueKind::kGradient, kSome, kSome},
-                              ValueNeed{ValueKind::kActivation, kOptional, kOptional}, kPredicate};
-constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}};
-constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kSome, kSome}};
+constexpr std::array kMove = {ValueNeed{ValueKind::kPlane, kAny, kAny},
+                              ValueNeed{ValueKind::kGradient, kAny, kAny},
+                              ValueNeed{ValueKind::kActivation, kAny, kAny}, kPredicate};
+constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}, kWorkspace};
+constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}, kWorkspace};
+constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}, kWorkspace};
+constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kSome, kSome}, kWorkspace};
 constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                  ValueNeed{ValueKind::kActivation, kOptional, kOne},
-                                 ValueNeed{ValueKind::kInterior, kNone, kOptional},
-                                 ValueNeed{ValueKind::kScratch, kNone, kOptional}};
+                                 ValueNeed{ValueKind::kInterior, kNone, kOptional}, kWorkspace};
 constexpr std::array kRecompute = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                    ValueNeed{ValueKind::kActivation, kOne, kOptional},
-                                   ValueNeed{ValueKind::kInterior, kNone, kOne},
-                                   ValueNeed{ValueKind::kScratch, kNone, kOptional}};
-constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                                   ValueNeed{ValueKind::kInterior, kNone, kOne}, kWorkspace};
+// The embedding's needs no weights, and no input that is a value; a frozen segment's leaves no
+// gradient.
+constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   ValueNeed{ValueKind::kActivation, kOptional, kNone},
                                   ValueNeed{ValueKind::kInterior, kOptional, kOptional},
                                   ValueNeed{ValueKind::kActivationGradient, kOne, kOptional},
                                   ValueNeed{ValueKind::kGradient, kOptional, kOptional},
-                                  ValueNeed{ValueKind::kScratch, kNone, kOptional}};
+                                  kWorkspace};
+// The first micro-batch reads no gradient; the last trainable segment wants no gradient below it.
 constexpr std::array kLoss = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                               ValueNeed{ValueKind::kActivation, kOne, kNone},
-                              ValueNeed{ValueKind::kActivationGradient, kNone, kOne},
-                              ValueNeed{ValueKind::kGradient, kSome, kSome},
-                              ValueNeed{ValueKind::kScratch, kNone, kOptional}};
+                              ValueNeed{ValueKind::kActivationGradient, kNone, kOptional},
+                              ValueNeed{ValueKind::kGradient, kAny, kAny}, kWorkspace};
 constexpr std::array kHeadForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
-                                     ValueNeed{ValueKind::kActivation, kOne, kNone},
-                                     ValueNeed{ValueKind::kScratch, kNone, kOptional}};
-constexpr std::array kNorm = {ValueNeed{ValueKind::kGradient, kSome, kNone},
+                                     ValueNeed{ValueKind::kActivation, kOne, kNone}, kWorkspace};
+constexpr std::array kNorm = {ValueNeed{ValueKind::kGradient, kOne, kNone},
                               ValueNeed{ValueKind::kNormPartial, kNone, kOne}};
 constexpr std::array kDecide = {ValueNeed{ValueKind::kNormPartial, kSome, kNone},
                                 ValueNeed{ValueKind::kDecision, kNone, kOne}};
 constexpr std::array kOptimize = {ValueNeed{ValueKind::kPlane, kSome, kSome},
-                                  ValueNeed{ValueKind::kGradient, kOne, kNone},
-                                  ValueNeed{ValueKind::kDecision, kOptional, kNone}};
+                                  ValueNeed{ValueKind::kGradient, kOne, kNone}, kPredicate};
 
 constexpr std::array<OpContract, kOpKindCount> kContracts = {{
-    {OpKind::kFetch, "fetch", kReads, true, kFetch},
+    {OpKind::kFetch, "fetch", kReads, true, kMove},
     {OpKind::kConvert, "convert", on(Lane::kOptimizer), false, kConvert},
     {OpKind::kSave, "save", on(Lane::kOptimizer), false, kSave},
     {OpKind::kSpill, "spill", on(Lane::kWrite), true, kMove},

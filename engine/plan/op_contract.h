@@ -9,8 +9,9 @@
 // What each kind of op must read and write: all that planner, verifier and executor share.
 namespace strata::plan {
 
-// How often a kind of value appears among the reads or writes of an op.
-enum class Need : uint8_t { kNone, kOptional, kOne, kSome };
+// How many different values of a kind appear among the reads or writes of an op; one value may take
+// several accesses. kOptional: at most one. kSome: at least one. kAny: any number.
+enum class Need : uint8_t { kNone, kOptional, kOne, kSome, kAny };
 
 struct ValueNeed {
   ValueKind kind;
@@ -18,7 +19,8 @@ struct ValueNeed {
   Need write;
 };
 
-// `lanes` is a bit set of Lane. Values that `values` does not list must not appear.
+// `lanes` is a bit set of Lane. Values that `values` does not list must not appear. A transfer
+// moves at least one value besides the decision that it may read.
 struct OpContract {
   OpKind kind;
   const char* name;

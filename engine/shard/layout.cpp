@@ -9,7 +9,8 @@
 namespace strata::shard {
 namespace {
 
-constexpr int64_t kGranule = 4096;           // elements; keeps every plane of a part on whole pages
+constexpr int64_t kGranule = 4096;    // elements; keeps every plane of a part on whole pages
+constexpr int64_t kBoundary = 32768;  // elements; keeps chunk boundaries on checksum blocks
 constexpr int64_t kSmallPart = int64_t{1} << 20;
 constexpr int64_t kLargePart = int64_t{4} << 20;
 constexpr int64_t kLargeSegment = int64_t{256} << 20;
@@ -41,7 +42,7 @@ void cut(const model::ModelSpec& spec, int segment, int64_t begin, int64_t numel
   const int64_t part = numel / layout.shard_count;
   const int64_t target = numel >= kLargeSegment ? kLargePart / 2 : kSmallPart;
   const int64_t count = std::max<int64_t>(1, part / target);
-  const int64_t piece = round_up(ceil_div(part, count), kGranule) * layout.shard_count;
+  const int64_t piece = round_up(ceil_div(part, count), count > 1 ? kBoundary : kGranule) * layout.shard_count;
   for (int64_t at = 0; at < numel; at += piece) {
     Chunk chunk;
     chunk.segment = segment;

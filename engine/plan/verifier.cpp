@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/verifier.h"
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan {
+namespace {
+
+using namespace verifying;
+
+void verify_ops(const Facts& facts, const Program& program, Reporter& reporter) {
+  const int64_t count = static_cast<int64_t>(program.ops.size());
+  for (int64_t i = 0; i < count && !reporter.full(); ++i) {
+    check_contract(facts, program, i, reporter);
+    const OpKind kind = program.ops[i].kind;
+    if (is_transfer(kind)) {
+      check_transfer(facts, program, i, reporter);
+    } else if (is_compute(kind)) {
+      check_compute(facts, program, i, reporter);
+    } else if (kind != OpKind::kConvert && kind != OpKind::kSave) {
+      check_update(facts, program, i, reporter);
+    }
+  }
+}
+
+void verify_program(const Facts& facts, const Program& program, Reporter& reporter) {
+  if (!check_program_form(facts, program, reporter)) return;
+  verify_ops(facts, program, reporter);
+  check_ledger(facts, program, reporter);
+  check_counts(facts, program, reporter);
+  check_values(facts, program, false, reporter);
+  if (program.accepts_pending) check_values(facts, program, true, reporter);
+  // Only a step overlaps the program before it, and only when that is a step too.
+  check_races(facts, program, program.name == ProgramName::kStep ? 2 : 1, reporter);
+}
+
+}  // namespace
+
+VerifyReport verify(const Plan& plan, const model::ModelSpec& spec) {
+  VerifyReport report;
+  Reporter reporter(report);
+  for (const Program& program : plan.programs) {
+    report.ops += static_cast<int64_t>(program.ops.size());
+    report.accesses += static_cast<int64_t>(program.accesses.size());
+  }
+  const Facts facts(plan, spec);
+  if (!check_plan_form(facts, reporter)) return report;
+  check_arenas(facts, reporter);
+  check_sequence(facts, reporter);
+  for (const Program& program : plan.programs) {
+    if (!reporter.full()) verify_program(facts, program, reporter);
+  }
+  return report;
+}
+
+}  // namespace strata::plan

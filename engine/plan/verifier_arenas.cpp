@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arenas: budgets, the ledger, the boundary state's own form, and how programs fit together.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+std::vector<Range> lines_of(const Plan& plan, size_t arena, bool* disjoint) {
+  std::vector<Range> ranges;
+  for (const LedgerLine& line : plan.arenas.lines) {
+    if (static_cast<size_t>(line.arena) == arena && line.bytes > 0) {
+      ranges.push_back({line.offset, line.offset + line.bytes});
+    }
+  }
+  *disjoint = join(ranges);
+  return ranges;
+}
+
+bool inside(const std::vector<Range>& ranges, int64_t offset, int64_t bytes) {
+  auto at = std::upper_bound(ranges.begin(), ranges.end(), offset,
+                             [](int64_t value, const Range& range) { return value < range.begin; });
+  return at != ranges.begin() && offset + bytes <= std::prev(at)->end;
+}
+
+void check_holdings(const Facts& facts, Reporter& reporter) {
+  std::array<std::vector<Range>, kArenaCount> held;
+  for (const Holding& holding : facts.plan.boundary) {
+    const auto bad = [&](const char* what) {
+      reporter.add("boundary", ProgramName::kStep, -1,
+                   fmt::format("holding of {} {}", describe(facts, holding.value), what));
+    };
+    held[static_cast<size_t>(holding.arena)].push_back(
+        {holding.offset, holding.offset + holding.bytes});
+    switch (holding.value.kind) {
+      case ValueKind::kPlane:
+        if (holding.only_if_pending) bad("must not depend on what is pending");
+        if (holding.value.generation != Generation::kOld) bad("must have generation +0");
+        break;
+      case ValueKind::kGradient:
+      case ValueKind::kDecision:
+        if (!holding.only_if_pending) bad("is there only while an update is pending");
+        if (holding.value.generation != Generation::kOld) bad("must have generation +0");
+        break;
+      default:
+        bad("cannot outlive a program");
+    }
+  }
+  for (std::vector<Range>& ranges : held) {
+    if (!join(ranges)) reporter.add("boundary", ProgramName::kStep, -1, "two holdings overlap");
+  }
+}
+
+}  // namespace
+
+void check_arenas(const Facts& facts, Reporter& reporter) {
+  const ArenaLayout& arenas = facts.plan.arenas;
+  for (size_t arena = 0; arena < kArenaCount; ++arena) {
+    if (arenas.bytes[arena] > arenas.budget[arena]) {
+      reporter.add("budget", ProgramName::kStep, -1,
+                   fmt::format("arena {} has {} bytes, allowed are {}", arena, arenas.bytes[arena],
+                               arenas.budget[arena]));
+    }
+    bool disjoint = true;
+    lines_of(facts.plan, arena, &disjoint);
+    if (!disjoint) {
+      reporter.add("ledger", ProgramName::kStep, -1,
+                   fmt::format("lines of arena {} overlap", arena));
+    }
+  }
+  if (!facts.plan.discrete && arenas.bytes[static_cast<size_t>(Arena::kDevice)] > 0) {
+    reporter.add("budget", ProgramName::kStep, -1, "device and host are one tier here");
+  }
+  for (const LedgerLine& line : arenas.lines) {
+    const bool known = line.arena <= Arena::kControl;
+    if (known && line.offset >= 0 && line.bytes >= 0 &&
+        line.offset + line.bytes <= arenas.bytes[static_cast<size_t>(line.arena)]) {
+      continue;
+    }
+    reporter.add("ledger", ProgramName::kStep, -1,
+                 fmt::format("line \"{}\" leaves its arena", line.purpose));
+  }
+  check_holdings(facts, reporter);
+}
+
+void check_ledger(const Facts& facts, const Program& program, Reporter& reporter) {
+  std::array<std::vector<Range>, kArenaCount> lines;
+  bool disjoint = true;
+  for (size_t arena = 0; arena < kArenaCount; ++arena) {
+    lines[arena] = lines_of(facts.plan, arena, &disjoint);
+  }
+  for (size_t i = 0; i < program.ops.size() && !reporter.full(); ++i) {
+    for (const Access& access : program.accesses_of(program.ops[i])) {
+      if (inside(lines[static_cast<size_t>(access.arena)], access.offset, access.bytes)) continue;
+      reporter.add("ledger", program.name, static_cast<int64_t>(i),
+                   fmt::format("{} at {} is in no line of arena {}", describe(facts, access.value),
+                               access.offset, static_cast<int>(access.arena)));
+    }
+  }
+}
+
+// A program that leaves an update pending may be followed by step or by drain; then the update must
+// not be lost. Every program begins and ends in the boundary state, so any sequence of them is
+// proved by the programs one by one.
+void check_sequence(const Facts& facts, Reporter& reporter) {
+  const auto bad = [&](ProgramName program, const char* text) {
+    reporter.add("flags", program, -1, text);
+  };
+  for (const Program& program : facts.plan.programs) {
+    const bool step = program.name == ProgramName::kStep;
+    const bool drain = program.name == ProgramName::kDrain;
+    if (program.ops.empty()) continue;
+    if (program.leaves_pending && !step) bad(program.name, "only step leaves an update pending");
+    if (program.accepts_pending && !step && !drain) {
+      bad(program.name, "only step and drain apply a pending update");
+    }
+    if (program.final_generation == Generation::kNew &&
+        (!step || facts.plan.mode != OptimizerMode::kInBackward)) {
+      bad(program.name, "only an in-backward step ends in generation +1");
+    }
+  }
+  const Program& step = facts.plan.program(ProgramName::kStep);
+  const Program& drain = facts.plan.program(ProgramName::kDrain);
+  const bool deferred = facts.plan.mode == OptimizerMode::kDeferred;
+  if (step.leaves_pending != deferred)
+    bad(ProgramName::kStep, "deferred, and only deferred, leaves one");
+  if (step.accepts_pending != deferred)
+    bad(ProgramName::kStep, "deferred, and only deferred, accepts one");
+  if (step.final_generation != (deferred ? Generation::kUpdated : Generation::kNew)) {
+    bad(ProgramName::kStep, "ends in another generation than its mode's");
+  }
+  if (!deferred) return;
+  if (drain.ops.empty() || !drain.accepts_pending ||
+      drain.final_generation != Generation::kUpdated) {
+    bad(ProgramName::kDrain, "does not apply what step leaves pending");
+  }
+}
+
+}  // namespace strata::plan::verifying

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compute ops: which weights, activations, interiors and gradients each of them must name, so that
+// a plan that moves the right bytes also computes the right step.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+// The rules of one compute op.
+class Compute {
+ public:
+  Compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
+      : facts_(facts),
+        program_(program),
+        op_(program.ops[index]),
+        index_(index),
+        reporter_(reporter),
+        accesses_(program.accesses_of(op_)),
+        segment_(facts.segment(op_.segment)) {}
+
+  void check() {
+    check_kind();
+    check_weights();
+    check_activations();
+    if (op_.kind == OpKind::kBackward || op_.kind == OpKind::kLoss) check_gradients();
+  }
+
+ private:
+  void bad(const char* kind, std::string text) {
+    reporter_.add(kind, program_.name, index_,
+                  fmt::format("{} of {}: {}", contract_of(op_.kind).name, segment_.name, text));
+  }
+
+  bool embeds() const { return segment_.kind == model::SegmentKind::kEmbedding; }
+  bool is_head() const { return segment_.kind == model::SegmentKind::kHead; }
+
+  void check_kind() {
+    const bool head_op =
+        op_.kind == OpKind::kLoss || op_.kind == OpKind::kEvaluate || op_.kind == OpKind::kLogits;
+    if (head_op != is_head()) bad("contract", "only the head has loss, evaluate and logits");
+    if (op_.recomputes && op_.kind != OpKind::kBackward)
+      bad("contract", "only backward recomputes");
+    if (op_.keeps && op_.kind != OpKind::kForward) bad("contract", "only forward keeps");
+    const int count = facts_.micro_batches_of(program_.name);
+    if (op_.micro_batch < 0 || op_.micro_batch >= count) {
+      bad("compute", fmt::format("micro-batch {} of {}", op_.micro_batch, count));
+    }
+  }
+
+  // Whether the accesses that match are exactly the bytes [0, bytes) of one contiguous slot.
+  template <class Match>
+  bool whole(Mode mode, int64_t bytes, Match match) {
+    std::vector<Range> ranges;
+    int64_t base = -1;
+    for (const Access& access : accesses_) {
+      if (access.mode != mode || !match(access.value)) continue;
+      if (!ranges.empty() && access.offset - access.first != base) return false;
+      base = access.offset - access.first;
+      ranges.push_back({access.first, access.first + access.bytes});
+    }
+    return join(ranges) && ranges.size() == 1 && ranges[0] == Range{0, bytes};
+  }
+
+  bool whole(Mode mode, const Value& value, int64_t bytes) {
+    return whole(mode, bytes, [&](const Value& other) { return other == value; });
+  }
+
+  void check_weights() {
+    const bool pending = program_.accepts_pending;
+    for (const Access& access : accesses_) {
+      const Value& value = access.value;
+      if (value.kind != ValueKind::kPlane) continue;
+      if (value.plane != Plane::kHi ||
+          (value.segment != op_.segment && value.segment != segment_.shares)) {
+        bad("contract", fmt::format("reads {}", describe(facts_, value)));
+        continue;
+      }
+      // Forward and backward of a step use one and the same state of the weights.
+      const Generation wanted = pending ? Generation::kUpdated : Generation::kOld;
+      const bool frozen =
+          access.first >= facts_.segment(value.segment).trainable_numel * facts_.width(Plane::kHi);
+      if (normal(value.generation, pending) != wanted && !frozen) {
+        bad("generation", fmt::format("reads {}", describe(facts_, value)));
+      }
+    }
+    if (!(embeds() && op_.kind == OpKind::kBackward)) check_weights_of(op_.segment);
+    if (segment_.shares >= 0 && is_head()) check_weights_of(segment_.shares);
+  }
+
+  // A frozen tail may be named by its own access, so generations are not compared here.
+  void check_weights_of(int segment) {
+    Value value;
+    value.kind = ValueKind::kPlane;
+    value.segment = segment;
+    const auto matches = [&](const Value& other) {
+      return other.kind == ValueKind::kPlane && other.segment == segment;
+    };
+    if (whole(Mode::kRead, facts_.extent(value), matches)) return;
+    bad("coverage",
+        fmt::format("does not read all of {} in one slot", facts_.segment(segment).name));
+  }
+
+  Value boundary(ValueKind kind, int segment) const {
+    Value value;
+    value.kind = kind;
+    value.segment = segment;
+    value.index = op_.micro_batch;
+    return value;
+  }
+
+  // Every access of `kind` in `mode` must name the tensor into `segment` of this micro-batch.
+  void check_tensor(Mode mode, ValueKind kind, int segment, bool needed) {
+    const Value value = boundary(kind, segment);
+    bool any = false;
+    for (const Access& access : accesses_) {
+      if (access.mode != mode || access.value.kind != kind) continue;
+      any = true;
+      if (access.value == value) continue;
+      return bad("value", fmt::format("names {}, not {}", describe(facts_, access.value),
+                                      describe(facts_, value)));
+    }
+    if (!any && !needed) return;
+    const int64_t bytes = facts_.extent(value);
+    if (!any || (bytes >= 0 && !whole(mode, value, bytes))) {
+      bad("coverage", fmt::format("does not have all of {}", describe(facts_, value)));
+    }
+  }
+
+  void check_activations() {
+    const bool backward = op_.kind == OpKind::kBackward;
+    const bool recompute = op_.kind == OpKind::kRecompute;
+    check_tensor(Mode::kRead, ValueKind::kActivation, op_.segment, !embeds());
+    check_tensor(Mode::kWrite, ValueKind::kActivation, op_.segment + 1,
+                 op_.kind == OpKind::kForward);
+    check_tensor(Mode::kRead, ValueKind::kActivationGradient, op_.segment + 1, backward);
+    check_tensor(Mode::kWrite, ValueKind::kActivationGradient, op_.segment,
+                 (backward || is_loss()) && op_.segment > facts_.first_trainable);
+    const bool block = segment_.kind == model::SegmentKind::kAttention ||
+                       segment_.kind == model::SegmentKind::kMlp;
+    check_tensor(Mode::kRead, ValueKind::kInterior, op_.segment,
+                 backward && block && !op_.recomputes);
+    check_tensor(Mode::kWrite, ValueKind::kInterior, op_.segment, recompute || op_.keeps);
+  }
+
+  bool is_loss() const { return op_.kind == OpKind::kLoss; }
+
+  // Contributions come in ascending order: the head's of all micro-batches, then the segment's own.
+  void check_gradients() {
+    const int own_base = facts_.plan.micro_batches * facts_.sharers[op_.segment];
+    check_gradient(op_.segment, own_base + op_.micro_batch + 1);
+    if (is_head() && segment_.shares >= 0) check_gradient(segment_.shares, op_.micro_batch + 1);
+    for (const Access& access : accesses_) {
+      const Value& value = access.value;
+      if (value.kind == ValueKind::kGradient && value.segment != op_.segment &&
+          value.segment != segment_.shares) {
+        bad("contract", fmt::format("has {}", describe(facts_, value)));
+      }
+    }
+  }
+
+  void check_gradient(int segment, int contributions) {
+    const model::Segment& s = facts_.segment(segment);
+    std::vector<Range> covered;
+    for (const Access& access : accesses_) {
+      const Value& value = access.value;
+      if (value.kind != ValueKind::kGradient || value.segment != segment) continue;
+      const int wanted = access.mode == Mode::kWrite ? contributions : contributions - 1;
+      if (value.index != wanted || value.reduced) {
+        return bad("contributions", fmt::format("{} {}, not with {}",
+                                                access.mode == Mode::kRead ? "reads" : "writes",
+                                                describe(facts_, value), wanted));
+      }
+      if (access.mode == Mode::kWrite)
+        covered.push_back({access.first, access.first + access.bytes});
+      if (access.mode == Mode::kWrite && contributions > 1 && !has_read_at(access)) {
+        return bad("contributions",
+                   fmt::format("writes {} without the sum so far", describe(facts_, value)));
+      }
+    }
+    if (s.trainable_numel == 0 && covered.empty()) return;
+    Value value = boundary(ValueKind::kGradient, segment);
+    value.index = contributions;
+    const bool ok = join(covered) && covered.size() == 1 && covered[0].begin == 0 &&
+                    covered[0].end >= s.trainable_numel * 4;
+    if (!ok || !whole(Mode::kWrite, value, covered[0].end)) {
+      bad("coverage", fmt::format("does not write all of {}", describe(facts_, value)));
+    }
+  }
+
+  bool has_read_at(const Access& write) const {
+    return std::any_of(accesses_.begin(), accesses_.end(), [&](const Access& access) {
+      return access.mode == Mode::kRead && access.value.kind == ValueKind::kGradient &&
+             access.value.segment == write.value.segment && access.arena == write.arena &&
+             access.offset == write.offset && access.bytes == write.bytes &&
+             access.first == write.first;
+    });
+  }
+
+  const Facts& facts_;
+  const Program& program_;
+  const Op& op_;
+  const int64_t index_;
+  Reporter& reporter_;
+  const std::span<const Access> accesses_;
+  const model::Segment& segment_;
+};
+
+}  // namespace
+
+void check_compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  if (program.ops[index].segment < 0) {
+    return reporter.add("index", program.name, index, "a compute op without a segment");
+  }
+  Compute(facts, program, index, reporter).check();
+}
+
+}  // namespace strata::plan::verifying

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each op against the contract of its kind, and the rules of transfers and collectives.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+const char* const kNeedNames[] = {"none", "at most one", "exactly one", "at least one", "any"};
+
+// 0, 1, or 2 for more than one different value of a kind.
+int distinct(std::span<const Access> accesses, ValueKind kind, Mode mode) {
+  const Access* seen = nullptr;
+  for (const Access& access : accesses) {
+    if (access.mode != mode || access.value.kind != kind) continue;
+    if (seen != nullptr && !(seen->value == access.value)) return 2;
+    seen = &access;
+  }
+  return seen == nullptr ? 0 : 1;
+}
+
+bool satisfies(Need need, int count) {
+  switch (need) {
+    case Need::kNone:
+      return count == 0;
+    case Need::kOptional:
+      return count <= 1;
+    case Need::kOne:
+      return count == 1;
+    case Need::kSome:
+      return count >= 1;
+    case Need::kAny:
+      return true;
+  }
+  return false;
+}
+
+void check_predicate(const Facts& facts, const Program& program, int64_t index,
+                     const OpContract& contract, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  bool reads_pending = false;
+  for (const Access& access : program.accesses_of(op)) {
+    reads_pending |= access.value.kind == ValueKind::kDecision && access.mode == Mode::kRead &&
+                     access.value.generation == Generation::kOld;
+  }
+  if (op.predicate != Predicate::kPending) return;
+  if (!contract.may_be_predicated) {
+    reporter.add("predicate", program.name, index,
+                 fmt::format("{} may not be predicated", contract.name));
+  }
+  if (!reads_pending) {
+    reporter.add(
+        "predicate", program.name, index,
+        fmt::format("{} is predicated and does not read the pending decision", contract.name));
+  }
+}
+
+void check_needs(const Facts& facts, const Program& program, int64_t index,
+                 const OpContract& contract, Reporter& reporter) {
+  const std::span<const Access> accesses = program.accesses_of(program.ops[index]);
+  for (int k = 0; k <= static_cast<int>(ValueKind::kDecision); ++k) {
+    const ValueKind kind = static_cast<ValueKind>(k);
+    ValueNeed need = {kind, Need::kNone, Need::kNone};
+    for (const ValueNeed& listed : contract.values) {
+      if (listed.kind == kind) need = listed;
+    }
+    for (const Mode mode : {Mode::kRead, Mode::kWrite}) {
+      const Need wanted = mode == Mode::kRead ? need.read : need.write;
+      const int count = distinct(accesses, kind, mode);
+      if (satisfies(wanted, count)) continue;
+      Value sample;
+      sample.kind = kind;
+      reporter.add("contract", program.name, index,
+                   fmt::format("{} {} {} of values like {}: the contract says {}", contract.name,
+                               mode == Mode::kRead ? "reads" : "writes",
+                               count == 2 ? "several" : fmt::format("{}", count),
+                               describe(facts, sample), kNeedNames[static_cast<int>(wanted)]));
+    }
+  }
+}
+
+// Where the values of an op that is no transfer may lie; decision and norm partials are elsewhere.
+bool fits_arena(const Facts& facts, OpKind kind, Arena arena) {
+  if (is_compute(kind)) return arena == (facts.plan.discrete ? Arena::kDevice : Arena::kHost);
+  if (kind == OpKind::kConvert || kind == OpKind::kSave) return arena == Arena::kHost;
+  return arena == Arena::kHost || (facts.plan.discrete && arena == Arena::kDevice);
+}
+
+void check_places(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.arena == Arena::kControl || fits_arena(facts, op.kind, access.arena)) continue;
+    reporter.add("arena", program.name, index,
+                 fmt::format("{} has {} in arena {}", contract_of(op.kind).name,
+                             describe(facts, access.value), static_cast<int>(access.arena)));
+    return;
+  }
+}
+
+}  // namespace
+
+void check_contract(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  const OpContract& contract = contract_of(op.kind);
+  if ((contract.lanes >> static_cast<uint32_t>(op.lane) & 1u) == 0) {
+    reporter.add("contract", program.name, index,
+                 fmt::format("{} on lane {}", contract.name, static_cast<int>(op.lane)));
+  }
+  check_predicate(facts, program, index, contract, reporter);
+  check_needs(facts, program, index, contract, reporter);
+  if (!is_transfer(op.kind)) check_places(facts, program, index, reporter);
+}
+
+void check_transfer(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  const bool from_host = op.kind == OpKind::kSpill || op.kind == OpKind::kUpload;
+  const bool nvme = op.kind == OpKind::kSpill || op.kind == OpKind::kFetch;
+  const Arena far = nvme ? Arena::kNvme : Arena::kDevice;
+  const Arena from = from_host ? Arena::kHost : far;
+  const Arena to = from_host ? far : Arena::kHost;
+  const auto bad = [&](const char* kind, std::string text) {
+    reporter.add(kind, program.name, index, contract_of(op.kind).name + (": " + std::move(text)));
+  };
+  if (!nvme && !facts.plan.discrete) bad("arena", "the device has no memory of its own");
+  std::vector<const Access*> reads;
+  std::vector<const Access*> writes;
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.value.kind == ValueKind::kDecision) continue;
+    (access.mode == Mode::kRead ? reads : writes).push_back(&access);
+    if (access.arena == (access.mode == Mode::kRead ? from : to)) continue;
+    bad("arena", fmt::format("{} in arena {}", describe(facts, access.value),
+                             static_cast<int>(access.arena)));
+  }
+  if (reads.empty()) bad("transfer", "moves nothing");
+  if (reads.size() != writes.size()) {
+    return bad("transfer", fmt::format("{} reads and {} writes", reads.size(), writes.size()));
+  }
+  int64_t bytes = 0;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    bytes += reads[i]->bytes;
+    if (reads[i]->value == writes[i]->value && reads[i]->first == writes[i]->first &&
+        reads[i]->bytes == writes[i]->bytes) {
+      continue;
+    }
+    bad("transfer",
+        fmt::format("reads {} bytes from byte {} of {}, writes {} from byte {} of {}",
+                    reads[i]->bytes, reads[i]->first, describe(facts, reads[i]->value),
+                    writes[i]->bytes, writes[i]->first, describe(facts, writes[i]->value)));
+  }
+  if (op.bytes != bytes) bad("transfer", fmt::format("says {} bytes, moves {}", op.bytes, bytes));
+}
+
+}  // namespace strata::plan::verifying

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts: what a program as a whole must do exactly once.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+class Counts {
+ public:
+  Counts(const Facts& facts, const Program& program, Reporter& reporter)
+      : facts_(facts), program_(program), reporter_(reporter) {}
+
+  void check() {
+    check_interiors();
+    switch (program_.name) {
+      case ProgramName::kStep:
+        check_passes(facts_.plan.micro_batches, OpKind::kLoss);
+        check_backward();
+        check_updates(facts_.plan.mode == OptimizerMode::kDeferred ? program_.accepts_pending
+                                                                   : true);
+        if (facts_.plan.mode == OptimizerMode::kDeferred) check_decision();
+        break;
+      case ProgramName::kDrain:
+        if (!program_.ops.empty()) check_updates(true);
+        break;
+      case ProgramName::kEval:
+        check_updates(false);
+        if (!program_.ops.empty()) check_passes(facts_.plan.eval_micro_batches, OpKind::kEvaluate);
+        break;
+      case ProgramName::kGenerate:
+        check_updates(false);
+        if (!program_.ops.empty()) check_passes(generated(), OpKind::kLogits);
+        break;
+      case ProgramName::kCheckpoint:
+        check_updates(false);
+        if (!program_.ops.empty()) check_saved();
+        break;
+      case ProgramName::kLoad:
+        check_updates(false);
+        break;
+    }
+  }
+
+ private:
+  void bad(const char* kind, int64_t op, std::string text) {
+    reporter_.add(kind, program_.name, op, std::move(text));
+  }
+
+  // An interior has one size, and every op has all of it.
+  void check_interiors() {
+    std::vector<int64_t> bytes(facts_.segment_count(), -1);
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      for (const Access& access : program_.accesses_of(program_.ops[i])) {
+        if (access.value.kind != ValueKind::kInterior) continue;
+        int64_t& known = bytes[access.value.segment];
+        if (known < 0) known = access.bytes;
+        if (known == access.bytes && access.first == 0) continue;
+        bad("coverage", static_cast<int64_t>(i),
+            fmt::format("{}: {} bytes from {}, elsewhere {}", describe(facts_, access.value),
+                        access.bytes, access.first, known));
+      }
+    }
+  }
+
+  // How often each micro-batch of each segment had an op for which `pick` is true.
+  template <class Pick>
+  std::vector<int> tally(int micro_batches, Pick pick) const {
+    std::vector<int> counts(static_cast<size_t>(facts_.segment_count()) * micro_batches, 0);
+    for (const Op& op : program_.ops) {
+      if (!pick(op) || op.segment < 0 || op.micro_batch < 0 || op.micro_batch >= micro_batches)
+        continue;
+      ++counts[static_cast<size_t>(op.segment) * micro_batches + op.micro_batch];
+    }
+    return counts;
+  }
+
+  bool is_head(int segment) const {
+    return facts_.segment(segment).kind == model::SegmentKind::kHead;
+  }
+
+  void check_passes(int micro_batches, OpKind head) {
+    const std::vector<int> forwards = tally(micro_batches, [&](const Op& op) {
+      return op.kind == OpKind::kForward || op.kind == head;
+    });
+    for (size_t i = 0; i < forwards.size(); ++i) {
+      if (forwards[i] == 1) continue;
+      bad("passes", -1,
+          fmt::format("micro-batch {} is forwarded {} times through {}", i % micro_batches,
+                      forwards[i], facts_.segment(static_cast<int>(i / micro_batches)).name));
+    }
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      const bool other_head =
+          op.kind != head &&
+          (op.kind == OpKind::kLoss || op.kind == OpKind::kEvaluate || op.kind == OpKind::kLogits);
+      if (other_head || (head != OpKind::kLoss &&
+                         (op.kind == OpKind::kBackward || op.kind == OpKind::kRecompute))) {
+        bad("passes", static_cast<int64_t>(i),
+            fmt::format("{} has no place here", contract_of(op.kind).name));
+      }
+    }
+  }
+
+  int generated() const {
+    int count = 0;
+    for (const Op& op : program_.ops) count += op.kind == OpKind::kLogits;
+    return std::max(count, 1);
+  }
+
+  // Gradients flow down to the first trainable segment.
+  void check_backward() {
+    const int micro_batches = facts_.plan.micro_batches;
+    const std::vector<int> backwards =
+        tally(micro_batches, [](const Op& op) { return op.kind == OpKind::kBackward; });
+    for (size_t i = 0; i < backwards.size(); ++i) {
+      const int segment = static_cast<int>(i / micro_batches);
+      if (is_head(segment)) continue;
+      const bool needed = segment >= facts_.first_trainable;
+      if (backwards[i] == 1 || (backwards[i] == 0 && !needed)) continue;
+      bad("passes", -1,
+          fmt::format("micro-batch {} goes back {} times through {}", i % micro_batches,
+                      backwards[i], facts_.segment(segment).name));
+    }
+  }
+
+  void check_updates(bool wanted) {
+    const shard::Layout& layout = facts_.plan.layout;
+    std::vector<int> updates(layout.chunks.size(), 0);
+    for (const Op& op : program_.ops) {
+      if (op.kind != OpKind::kOptimize) continue;
+      for (int c = std::max(op.chunk, 0); c < op.chunk + op.chunk_count; ++c) ++updates[c];
+    }
+    for (size_t c = 0; c < updates.size(); ++c) {
+      const int count = wanted && !layout.chunks[c].frozen ? 1 : 0;
+      if (updates[c] == count) continue;
+      bad("updates", -1,
+          fmt::format("chunk {} of {} is updated {} times, not {}", c,
+                      facts_.segment(layout.chunks[c].segment).name, updates[c], count));
+    }
+  }
+
+  // The norm is of all gradients: every trainable segment has a partial of all of its elements (or
+  // of this rank's), and Decide, of which there is one, reads every one of them.
+  void check_decision() {
+    std::vector<std::vector<Range>> squared(facts_.segment_count());
+    std::vector<std::vector<Range>> partials(facts_.segment_count());
+    std::vector<std::vector<Range>> decided(facts_.segment_count());
+    int decides = 0;
+    for (const Op& op : program_.ops) {
+      if (op.kind == OpKind::kDecide) ++decides;
+      if (op.kind != OpKind::kNormPartial && op.kind != OpKind::kDecide) continue;
+      for (const Access& access : program_.accesses_of(op)) {
+        if (access.value.segment < 0) continue;
+        const int s = access.value.segment;
+        const Range range = {access.first, access.first + access.bytes};
+        if (op.kind == OpKind::kDecide) {
+          decided[s].push_back(range);
+        } else if (access.value.kind == ValueKind::kNormPartial) {
+          partials[s].push_back(range);
+        } else {
+          squared[s].push_back({range.begin / 4, range.end / 4});
+        }
+      }
+    }
+    if (decides != 1) bad("decide", -1, fmt::format("{} ops decide, not 1", decides));
+    for (int s = 0; s < facts_.segment_count(); ++s) {
+      check_norm(s, squared[s], partials[s], decided[s]);
+    }
+  }
+
+  void check_norm(int segment, std::vector<Range>& squared, std::vector<Range>& partials,
+                  std::vector<Range>& decided) {
+    const std::string& name = facts_.segment(segment).name;
+    const bool once = join(squared);
+    if (!once || (squared != facts_.trainable_parts(segment, true) &&
+                  squared != facts_.trainable_parts(segment, false))) {
+      bad("norm", -1,
+          fmt::format("the norm does not take every trainable element of {} once", name));
+    }
+    if (!join(partials)) bad("norm", -1, fmt::format("two ops write one norm partial of {}", name));
+    if (!join(decided) || decided != partials) {
+      bad("decide", -1, fmt::format("decide does not read all norm partials of {} once", name));
+    }
+  }
+
+  // A checkpoint has every trainable plane. Where ranks have no shards of their own, rank 0 saves.
+  void check_saved() {
+    if (facts_.plan.mesh.world > 1 && facts_.plan.layout.shard_count == 1 &&
+        facts_.plan.mesh.rank > 0) {
+      return;
+    }
+    for (int s = 0; s < facts_.segment_count(); ++s) {
+      for (const Plane plane : {Plane::kHi, Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
+        if (facts_.width(plane) > 0) check_saved_plane(s, plane);
+      }
+    }
+  }
+
+  void check_saved_plane(int segment, Plane plane) {
+    const std::vector<Range>& saved = saved_[{segment, plane}];
+    const int width = facts_.width(plane);
+    for (const Range& part : facts_.trainable_parts(segment, true)) {
+      const bool inside = std::any_of(saved.begin(), saved.end(), [&](const Range& range) {
+        return range.begin <= part.begin * width && part.end * width <= range.end;
+      });
+      if (!inside) {
+        return bad("saves", -1,
+                   fmt::format("plane {} of {} is not saved", static_cast<int>(plane),
+                               facts_.segment(segment).name));
+      }
+    }
+  }
+
+  std::map<std::pair<int, Plane>, std::vector<Range>> collect_saved() const {
+    std::map<std::pair<int, Plane>, std::vector<Range>> saved;
+    if (program_.name != ProgramName::kCheckpoint) return saved;
+    for (const Op& op : program_.ops) {
+      if (op.kind != OpKind::kSave) continue;
+      for (const Access& access : program_.accesses_of(op)) {
+        if (access.value.kind != ValueKind::kPlane) continue;
+        saved[{access.value.segment, access.value.plane}].push_back(
+            {access.first, access.first + access.bytes});
+      }
+    }
+    for (auto& [key, ranges] : saved) join(ranges);
+    return saved;
+  }
+
+  const Facts& facts_;
+  const Program& program_;
+  Reporter& reporter_;
+  std::map<std::pair<int, Plane>, std::vector<Range>> saved_ = collect_saved();
+};
+
+}  // namespace
+
+void check_counts(const Facts& facts, const Program& program, Reporter& reporter) {
+  Counts(facts, program, reporter).check();
+}
+
+}  // namespace strata::plan::verifying

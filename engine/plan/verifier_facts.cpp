@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+
+const char* const kPlaneNames[kPlaneCount] = {"hi", "lo", "exp_avg", "exp_avg_sq"};
+const char* const kGenerationNames[] = {"+0", "+u", "+1"};
+
+}  // namespace
+
+void Reporter::add(const char* kind, ProgramName program, int64_t op, std::string text) {
+  if (full()) return;
+  report_.violations.push_back({kind, program, op, std::move(text)});
+}
+
+bool join(std::vector<Range>& ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  bool disjoint = true;
+  size_t kept = 0;
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].begin > ranges[kept].end) {
+      ranges[++kept] = ranges[i];
+      continue;
+    }
+    if (ranges[i].begin < ranges[kept].end) disjoint = false;
+    ranges[kept].end = std::max(ranges[kept].end, ranges[i].end);
+  }
+  if (!ranges.empty()) ranges.resize(kept + 1);
+  return disjoint;
+}
+
+Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
+    : plan(plan_in), spec(spec_in), sharers(spec_in.segments.size(), 0) {
+  first_trainable = segment_count();
+  for (int i = segment_count() - 1; i >= 0; --i) {
+    if (segment(i).trainable_numel > 0) first_trainable = i;
+    const int shares = segment(i).shares;
+    if (shares >= 0 && shares < segment_count()) ++sharers[shares];
+  }
+  const int64_t weight_bytes = plan.recipe == model::Recipe::kFp32 ? 4 : 2;
+  const int64_t bytes =
+      plan.shape.rows * plan.shape.length * spec.architecture.hidden * weight_bytes;
+  boundary_bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+int Facts::width(Plane plane) const {
+  const bool whole = plan.recipe == model::Recipe::kFp32;
+  if (plane == Plane::kHi) return whole ? 4 : 2;
+  if (plane == Plane::kLo) return whole ? 0 : 2;
+  return 4;
+}
+
+Range Facts::own_part(int chunk) const {
+  const shard::Chunk& c = plan.layout.chunks[chunk];
+  const int64_t part = c.numel / plan.layout.shard_count;
+  const int64_t begin = c.offset + (plan.layout.shard_count > 1 ? plan.mesh.rank : 0) * part;
+  return {begin, begin + part};
+}
+
+std::vector<Range> Facts::trainable_parts(int index, bool own) const {
+  std::vector<Range> parts;
+  for (int c = plan.layout.first_chunk[index]; c < plan.layout.first_chunk[index + 1]; ++c) {
+    const shard::Chunk& chunk = plan.layout.chunks[c];
+    if (chunk.frozen) continue;
+    parts.push_back(own ? own_part(c) : Range{chunk.offset, chunk.offset + chunk.numel});
+  }
+  join(parts);
+  return parts;
+}
+
+int64_t Facts::extent(const Value& value) const {
+  switch (value.kind) {
+    case ValueKind::kPlane: {
+      const model::Segment& s = segment(value.segment);
+      return (value.plane == Plane::kHi ? s.numel() : s.trainable_numel) * width(value.plane);
+    }
+    case ValueKind::kGradient:
+      return segment(value.segment).numel() * 4;
+    case ValueKind::kActivation:
+    case ValueKind::kActivationGradient:
+      return boundary_bytes;
+    default:
+      return -1;
+  }
+}
+
+int Facts::micro_batches_of(ProgramName name) const {
+  if (name == ProgramName::kStep) return plan.micro_batches;
+  if (name == ProgramName::kEval) return plan.eval_micro_batches;
+  return name == ProgramName::kGenerate ? std::max(plan.micro_batches, plan.eval_micro_batches) : 0;
+}
+
+std::string describe(const Facts& facts, const Value& value) {
+  const bool named = value.segment >= 0 && value.segment < facts.segment_count();
+  const std::string where =
+      named ? facts.segment(value.segment).name : fmt::format("{}", value.segment);
+  switch (value.kind) {
+    case ValueKind::kPlane:
+      return fmt::format("{}{} of {}", kPlaneNames[static_cast<int>(value.plane)],
+                         kGenerationNames[static_cast<int>(value.generation)], where);
+    case ValueKind::kGradient:
+      return fmt::format("{}gradient of {} with {} contributions", value.reduced ? "reduced " : "",
+                         where, value.index);
+    case ValueKind::kActivation:
+      return fmt::format("activation into {} of micro-batch {}", where, value.index);
+    case ValueKind::kActivationGradient:
+      return fmt::format("activation gradient into {} of micro-batch {}", where, value.index);
+    case ValueKind::kInterior:
+      return fmt::format("interior of {} of micro-batch {}", where, value.index);
+    case ValueKind::kScratch:
+      return "scratch";
+    case ValueKind::kNormPartial:
+      return fmt::format("norm partial of {}", where);
+    case ValueKind::kDecision:
+      return fmt::format("decision{}", kGenerationNames[static_cast<int>(value.generation)]);
+  }
+  return "unknown value";
+}
+
+std::string describe(const Range& range) {
+  return fmt::format("[{}, {})", range.begin, range.end);
+}
+
+}  // namespace strata::plan::verifying

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Form: everything that can be said of an op, a wait or an access without executing anything.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+
+const char* const kArenaNames[kArenaCount] = {"device", "host", "nvme", "control"};
+
+bool check_layout(const Facts& facts, Reporter& reporter) {
+  const shard::Layout& layout = facts.plan.layout;
+  const auto bad = [&](std::string text) {
+    reporter.add("layout", ProgramName::kStep, -1, std::move(text));
+    return false;
+  };
+  if (layout.first_chunk.size() != facts.spec.segments.size() + 1 || layout.first_chunk[0] != 0 ||
+      layout.first_chunk.back() != static_cast<int>(layout.chunks.size())) {
+    return bad("the chunk table does not have the spec's segments");
+  }
+  if (layout.shard_count != facts.plan.mesh.state_shards()) {
+    return bad(fmt::format("{} shards in the layout, {} in the mesh", layout.shard_count,
+                           facts.plan.mesh.state_shards()));
+  }
+  for (int s = 0; s < facts.segment_count(); ++s) {
+    int64_t next = 0;
+    if (layout.first_chunk[s] > layout.first_chunk[s + 1]) return bad("chunks out of order");
+    for (int c = layout.first_chunk[s]; c < layout.first_chunk[s + 1]; ++c) {
+      const shard::Chunk& chunk = layout.chunks[c];
+      const bool frozen = chunk.offset >= facts.segment(s).trainable_numel;
+      if (chunk.segment != s || chunk.offset != next || chunk.numel <= 0 ||
+          chunk.numel % layout.shard_count != 0 || chunk.frozen != frozen) {
+        return bad(fmt::format("chunk {} does not continue segment {}", c, s));
+      }
+      next += chunk.numel;
+    }
+    if (next != facts.segment(s).numel())
+      return bad(fmt::format("chunks do not cover segment {}", s));
+  }
+  return true;
+}
+
+bool check_lanes(const Program& program, Reporter& reporter) {
+  const auto bad = [&](int64_t op, std::string text) {
+    reporter.add("lanes", program.name, op, std::move(text));
+    return false;
+  };
+  std::array<size_t, kLaneCount> next = {};
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const size_t lane = static_cast<size_t>(program.ops[i].lane);
+    if (lane >= kLaneCount) return bad(static_cast<int64_t>(i), "no such lane");
+    const std::vector<uint32_t>& list = program.lanes[lane];
+    if (next[lane] >= list.size() || list[next[lane]] != i) {
+      return bad(static_cast<int64_t>(i),
+                 fmt::format("not at place {} of the list of lane {}", next[lane], lane));
+    }
+    ++next[lane];
+  }
+  for (size_t lane = 0; lane < kLaneCount; ++lane) {
+    if (next[lane] != program.lanes[lane].size()) {
+      return bad(-1, fmt::format("the list of lane {} names ops that are not on it", lane));
+    }
+  }
+  return true;
+}
+
+bool check_waits(const Facts& facts, const Program& program, Reporter& reporter) {
+  const Program& step = facts.plan.program(ProgramName::kStep);
+  std::array<int64_t, kLaneCount> earlier = {};
+  bool good = true;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    for (const Wait& wait : program.waits_of(program.ops[i])) {
+      const size_t lane = static_cast<size_t>(wait.lane);
+      const int64_t count = wait.count;
+      const bool known = lane < kLaneCount;
+      if (known && (count > 0 ? count <= earlier[lane]
+                              : -count <= static_cast<int64_t>(step.lanes[lane].size()))) {
+        continue;
+      }
+      reporter.add(
+          "wait", program.name, static_cast<int64_t>(i),
+          fmt::format("waits for {} of lane {}, which has {} earlier ops here and {} in step",
+                      count, lane, known ? earlier[lane] : 0, known ? step.lanes[lane].size() : 0));
+      good = false;
+    }
+    ++earlier[static_cast<size_t>(program.ops[i].lane)];
+  }
+  return good;
+}
+
+// Says what is wrong with a value's own fields; empty when nothing is.
+std::string flaw_of(const Facts& facts, ProgramName program, const Value& value) {
+  if (value.kind > ValueKind::kDecision || value.plane > Plane::kExpAvgSq ||
+      value.generation > Generation::kNew) {
+    return "no such value";
+  }
+  if (value.kind == ValueKind::kScratch || value.kind == ValueKind::kDecision) return "";
+  if (value.segment < 0 || value.segment >= facts.segment_count()) return "no such segment";
+  if (value.kind == ValueKind::kPlane && facts.width(value.plane) == 0) {
+    return "the recipe has no such plane";
+  }
+  if (value.kind == ValueKind::kGradient) {
+    const int final = facts.final_contributions(value.segment);
+    if (value.index < 1 || value.index > final) {
+      return fmt::format("contributions are 1 to {}", final);
+    }
+    return value.reduced && !facts.reduces() ? "nothing is reduced with one rank" : "";
+  }
+  const bool by_micro_batch = value.kind == ValueKind::kActivation ||
+                              value.kind == ValueKind::kActivationGradient ||
+                              value.kind == ValueKind::kInterior;
+  const int count = facts.micro_batches_of(program);
+  if (by_micro_batch && (value.index < 0 || value.index >= count)) {
+    return fmt::format("micro-batches are 0 to {}", count - 1);
+  }
+  return "";
+}
+
+// Where, how much and which bytes of the value: also used for the boundary's holdings.
+bool check_range(const Facts& facts, ProgramName program, int64_t op, const Access& access,
+                 Reporter& reporter) {
+  if (access.arena > Arena::kControl || access.mode > Mode::kWrite) {
+    reporter.add("range", program, op, "no such arena or mode");
+    return false;
+  }
+  const std::string flaw = flaw_of(facts, program, access.value);
+  if (!flaw.empty()) {
+    reporter.add("value", program, op, fmt::format("{}: {}", describe(facts, access.value), flaw));
+    return false;
+  }
+  const size_t arena = static_cast<size_t>(access.arena);
+  const int64_t size = facts.plan.arenas.bytes[arena];
+  if (access.offset < 0 || access.bytes <= 0 || access.first < 0 || access.bytes > size ||
+      access.offset > size - access.bytes) {
+    reporter.add("range", program, op,
+                 fmt::format("{}: {} bytes at {} (first {}) of {} arena of {} bytes",
+                             describe(facts, access.value), access.bytes, access.offset,
+                             access.first, kArenaNames[arena], size));
+    return false;
+  }
+  const bool control =
+      access.value.kind == ValueKind::kNormPartial || access.value.kind == ValueKind::kDecision;
+  if (control != (access.arena == Arena::kControl)) {
+    reporter.add("arena", program, op,
+                 fmt::format("{} in {}", describe(facts, access.value), kArenaNames[arena]));
+  }
+  const int64_t extent = facts.extent(access.value);
+  if (extent >= 0 && (access.bytes > extent || access.first > extent - access.bytes)) {
+    reporter.add("range", program, op,
+                 fmt::format("{}: bytes {} of {}", describe(facts, access.value),
+                             describe(Range{access.first, access.first + access.bytes}), extent));
+  }
+  const int unit = access.value.kind == ValueKind::kPlane      ? facts.width(access.value.plane)
+                   : access.value.kind == ValueKind::kGradient ? 4
+                                                               : 1;
+  if (access.first % unit != 0 || access.bytes % unit != 0) {
+    reporter.add("alignment", program, op,
+                 fmt::format("{}: not whole elements", describe(facts, access.value)));
+  }
+  return true;
+}
+
+void check_pages(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  if (op.kind != OpKind::kFetch && op.kind != OpKind::kSpill) return;
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.arena == Arena::kControl) continue;
+    if (access.offset % kPageBytes == 0 && access.bytes % kPageBytes == 0) continue;
+    reporter.add("alignment", program.name, index,
+                 fmt::format("{}: {} bytes at {} are not whole pages",
+                             describe(facts, access.value), access.bytes, access.offset));
+  }
+}
+
+// Two accesses of one op may overlap only as an update in place: a read and a write of the same
+// kind of value, every byte where it was.
+void check_aliases(const Facts& facts, const Program& program, int64_t index, Reporter& reporter,
+                   std::vector<Access>& sorted) {
+  const Op& op = program.ops[index];
+  sorted.assign(program.accesses.begin() + op.access_begin,
+                program.accesses.begin() + op.access_end);
+  std::sort(sorted.begin(), sorted.end(), [](const Access& a, const Access& b) {
+    return a.arena != b.arena ? a.arena < b.arena : a.offset < b.offset;
+  });
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const Access& a = sorted[i];
+    for (size_t j = i + 1; j < sorted.size(); ++j) {
+      const Access& b = sorted[j];
+      if (b.arena != a.arena || b.offset >= a.offset + a.bytes) break;
+      if (a.mode == Mode::kRead && b.mode == Mode::kRead) continue;
+      const bool in_place = a.mode != b.mode && a.value.kind == b.value.kind &&
+                            a.value.kind != ValueKind::kActivation &&
+                            a.value.kind != ValueKind::kScratch &&
+                            a.offset - a.first == b.offset - b.first;
+      if (in_place) continue;
+      reporter.add("alias", program.name, index,
+                   fmt::format("{} and {} overlap at {}", describe(facts, a.value),
+                               describe(facts, b.value), b.offset));
+      return;
+    }
+  }
+}
+
+bool check_op(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  const auto bad = [&](std::string text) {
+    reporter.add("index", program.name, index, std::move(text));
+    return false;
+  };
+  if (static_cast<int>(op.kind) >= kOpKindCount) return bad("no such kind of op");
+  if (op.predicate > Predicate::kPending) return bad("no such predicate");
+  if (op.access_begin > op.access_end || op.access_end > program.accesses.size()) {
+    return bad("accesses beyond the program's");
+  }
+  if (op.wait_begin > op.wait_end || op.wait_end > program.waits.size()) {
+    return bad("waits beyond the program's");
+  }
+  if (op.segment < -1 || op.segment >= facts.segment_count()) return bad("no such segment");
+  const int chunks = static_cast<int>(facts.plan.layout.chunks.size());
+  if (op.chunk < -1 || op.chunk_count < 0 || op.chunk > chunks - op.chunk_count) {
+    return bad("no such chunks");
+  }
+  if (op.unit < -1 ||
+      (op.unit >= 0 && op.segment >= 0 && facts.segment(op.segment).unit != op.unit)) {
+    return bad("its segment is of another unit");
+  }
+  return true;
+}
+
+}  // namespace
+
+bool check_plan_form(const Facts& facts, Reporter& reporter) {
+  const Plan& plan = facts.plan;
+  const Mesh& mesh = plan.mesh;
+  if (plan.micro_batches < 1 || plan.eval_micro_batches < 1 || mesh.world < 1 || mesh.rank < 0 ||
+      mesh.rank >= mesh.world || mesh.zero_stage < 0 || mesh.zero_stage > 3 || plan.io_depth < 1) {
+    reporter.add("layout", ProgramName::kStep, -1, "micro-batches, mesh or depth out of range");
+    return false;
+  }
+  if (!check_layout(facts, reporter)) return false;
+  bool good = true;
+  for (const Holding& holding : plan.boundary) {
+    const Access access = {Mode::kRead,   holding.arena, holding.offset,
+                           holding.bytes, holding.first, holding.value};
+    good &= check_range(facts, ProgramName::kStep, -1, access, reporter);
+  }
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    if (plan.programs[i].name == static_cast<ProgramName>(i)) continue;
+    reporter.add("index", static_cast<ProgramName>(i), -1, "the program has another one's name");
+    good = false;
+  }
+  return good;
+}
+
+bool check_program_form(const Facts& facts, const Program& program, Reporter& reporter) {
+  bool good = true;
+  const int64_t count = static_cast<int64_t>(program.ops.size());
+  for (int64_t i = 0; i < count; ++i) good &= check_op(facts, program, i, reporter);
+  if (!good || !check_lanes(program, reporter)) return false;
+  good = check_waits(facts, program, reporter);
+  std::vector<Access> sorted;
+  for (int64_t i = 0; i < count && !reporter.full(); ++i) {
+    bool ranges = true;
+    for (const Access& access : program.accesses_of(program.ops[i])) {
+      ranges &= check_range(facts, program.name, i, access, reporter);
+    }
+    good &= ranges;
+    if (!ranges) continue;
+    check_pages(facts, program, i, reporter);
+    check_aliases(facts, program, i, reporter, sorted);
+  }
+  return good;
+}
+
+}  // namespace strata::plan::verifying

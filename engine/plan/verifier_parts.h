@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/plan/op_contract.h"
+#include "engine/plan/verifier.h"
+
+// The verifier's parts. Each check_* adds what it finds to the reporter; all but the form checks
+// may assume that indices, lanes and waits are well formed.
+namespace strata::plan::verifying {
+
+inline constexpr size_t kViolationsKept = 32;
+
+class Reporter {
+ public:
+  explicit Reporter(VerifyReport& report) : report_(report) {}
+  bool full() const { return report_.violations.size() >= kViolationsKept; }
+  void add(const char* kind, ProgramName program, int64_t op, std::string text);
+
+ private:
+  VerifyReport& report_;
+};
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const Range&) const = default;
+};
+
+// Sorts ranges and joins those that touch. False when two overlap (they are joined too).
+bool join(std::vector<Range>& ranges);
+
+// What follows from plan and spec together: widths, who owns what, how many contributions make a
+// gradient final.
+struct Facts {
+  Facts(const Plan& plan_in, const model::ModelSpec& spec_in);
+
+  const Plan& plan;
+  const model::ModelSpec& spec;
+  std::vector<int> sharers;    // of each segment: how many others read its parameters
+  int first_trainable = 0;     // the lowest segment with trainable elements; segment count if none
+  int64_t boundary_bytes = 0;  // of an activation, and of its gradient
+
+  const model::Segment& segment(int index) const { return spec.segments[index]; }
+  int segment_count() const { return static_cast<int>(spec.segments.size()); }
+  int width(Plane plane) const;  // bytes an element; 0 where the recipe has no such plane
+  int final_contributions(int index) const { return plan.micro_batches * (1 + sharers[index]); }
+  bool reduces() const { return plan.mesh.world > 1; }
+  Range own_part(int chunk) const;  // elements of the segment's flat buffer
+  // Elements that this rank updates of a segment, or that all ranks do; joined.
+  std::vector<Range> trainable_parts(int index, bool own) const;
+  // The end of the byte range that a value can have; -1 where only the plan knows it.
+  int64_t extent(const Value& value) const;
+  int micro_batches_of(ProgramName name) const;
+};
+
+std::string describe(const Facts& facts, const Value& value);
+std::string describe(const Range& range);
+
+// The generation under one valuation of `pending`.
+constexpr Generation normal(Generation generation, bool pending) {
+  return generation == Generation::kUpdated && !pending ? Generation::kOld : generation;
+}
+
+constexpr bool is_transfer(OpKind kind) {
+  return kind == OpKind::kFetch || kind == OpKind::kSpill || kind == OpKind::kUpload ||
+         kind == OpKind::kDownload;
+}
+constexpr bool is_compute(OpKind kind) {
+  return kind >= OpKind::kForward && kind <= OpKind::kLogits;
+}
+
+// False: something that the other checks rely on is broken, and they must not run.
+bool check_plan_form(const Facts& facts, Reporter& reporter);
+bool check_program_form(const Facts& facts, const Program& program, Reporter& reporter);
+void check_arenas(const Facts& facts, Reporter& reporter);
+void check_ledger(const Facts& facts, const Program& program, Reporter& reporter);
+// Each op against its contract, and the rules of its kind.
+void check_contract(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
+void check_transfer(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
+void check_compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
+void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
+void check_values(const Facts& facts, const Program& program, bool pending, Reporter& reporter);
+void check_races(const Facts& facts, const Program& program, int copies, Reporter& reporter);
+void check_counts(const Facts& facts, const Program& program, Reporter& reporter);
+void check_sequence(const Facts& facts, Reporter& reporter);
+
+}  // namespace strata::plan::verifying

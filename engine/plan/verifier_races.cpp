@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Races: whether any two ops that touch one byte, one of them writing, are ordered by lanes and
+// waits.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "engine/plan/interval_map.h"
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+// Of each lane, how many of its ops are known to have completed. Lanes publish in plan order, so
+// this is always a prefix, and op k of lane l is known to have completed when clock[l] > k.
+using Clock = std::array<int32_t, kLaneCount>;
+
+void raise(Clock& clock, const Clock& other) {
+  for (int lane = 0; lane < kLaneCount; ++lane) clock[lane] = std::max(clock[lane], other[lane]);
+}
+
+// The last op that wrote an address and, of each lane, one more than the last op that read it
+// since. A later op that follows the last reader of a lane follows all of that lane's.
+struct Users {
+  int32_t writer_lane = -1;
+  int32_t writer = 0;
+  std::array<int32_t, kLaneCount> readers = {};
+  bool operator==(const Users&) const = default;
+};
+
+class Race {
+ public:
+  Race(const Facts& facts, const Program& program, Reporter& reporter)
+      : facts_(facts), program_(program), reporter_(reporter) {
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      lane_ops_[lane] = static_cast<int32_t>(program.lanes[lane].size());
+    }
+  }
+
+  void run(int copies) {
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      issues_[lane].reserve(static_cast<size_t>(lane_ops_[lane]) * copies);
+    }
+    for (int copy = 0; copy < copies; ++copy) {
+      for (size_t i = 0; i < program_.ops.size() && !reporter_.full(); ++i) {
+        step(copy, static_cast<int64_t>(i));
+      }
+    }
+  }
+
+ private:
+  // What is known when the op is issued. An op is issued after the op before it on its lane, so it
+  // inherits that one's knowledge; on a serial lane that one has also completed. This holds whether
+  // or not a predicate skips the op: it still waits and counts.
+  Clock issue(int copy, const Op& op) {
+    const int lane = static_cast<int>(op.lane);
+    std::vector<Clock>& issued = issues_[lane];
+    Clock clock = issued.empty() ? Clock{} : issued.back();
+    if (is_serial(op.lane)) clock[lane] = static_cast<int32_t>(issued.size());
+    for (const Wait& wait : program_.waits_of(op)) {
+      const int other = static_cast<int>(wait.lane);
+      const int32_t before = (wait.count > 0 ? copy : copy - 1) * lane_ops_[other];
+      const int32_t count =
+          wait.count > 0 ? before + wait.count : before + lane_ops_[other] + wait.count;
+      if (count <= 0 || (copy == 0 && wait.count <= 0)) continue;
+      raise(clock, issues_[other][count - 1]);
+      clock[other] = std::max(clock[other], count);
+    }
+    issued.push_back(clock);
+    return clock;
+  }
+
+  void step(int copy, int64_t index) {
+    const Op& op = program_.ops[index];
+    const Clock clock = issue(copy, op);
+    const int lane = static_cast<int>(op.lane);
+    const int32_t self = static_cast<int32_t>(issues_[lane].size()) - 1;
+    const std::span<const Access> accesses = program_.accesses_of(op);
+    for (const Access& access : accesses) check(copy, index, access, clock);
+    for (const Access& access : accesses) {
+      if (access.mode == Mode::kWrite) continue;
+      memory(access.arena).update(access.offset, access.offset + access.bytes, [&](Users& users) {
+        users.readers[lane] = self + 1;
+      });
+    }
+    for (const Access& access : accesses) {
+      if (access.mode == Mode::kRead) continue;
+      memory(access.arena)
+          .assign(access.offset, access.offset + access.bytes, Users{lane, self, {}});
+    }
+  }
+
+  void check(int copy, int64_t index, const Access& access, const Clock& clock) {
+    bool reported = false;
+    const auto look = [&](int64_t begin, int64_t, const Users* users) {
+      if (users == nullptr || reported) return;
+      if (users->writer_lane >= 0 && clock[users->writer_lane] <= users->writer) {
+        reported = true;
+        return report(copy, index, access, begin, users->writer_lane, users->writer, "write");
+      }
+      if (access.mode == Mode::kRead) return;
+      for (int lane = 0; lane < kLaneCount; ++lane) {
+        if (clock[lane] >= users->readers[lane]) continue;
+        reported = true;
+        return report(copy, index, access, begin, lane, users->readers[lane] - 1, "read");
+      }
+    };
+    memory(access.arena).each(access.offset, access.offset + access.bytes, look);
+  }
+
+  void report(int copy, int64_t index, const Access& access, int64_t address, int lane,
+              int32_t other, const char* what) {
+    const int32_t place = other % lane_ops_[lane];
+    const uint32_t other_op = program_.lanes[lane][place];
+    reporter_.add(
+        "race", program_.name, index,
+        fmt::format("{} {} at {} while op {} ({}, lane {} count {}{}) may still {} it",
+                    access.mode == Mode::kRead ? "reads" : "writes", describe(facts_, access.value),
+                    address, other_op, contract_of(program_.ops[other_op].kind).name, lane,
+                    place + 1, copy > 0 && other < lane_ops_[lane] ? ", step before" : "", what));
+  }
+
+  IntervalMap<Users>& memory(Arena arena) { return memory_[static_cast<size_t>(arena)]; }
+
+  const Facts& facts_;
+  const Program& program_;
+  Reporter& reporter_;
+  std::array<int32_t, kLaneCount> lane_ops_ = {};
+  std::array<std::vector<Clock>, kLaneCount> issues_;
+  std::array<IntervalMap<Users>, kArenaCount> memory_;
+};
+
+}  // namespace
+
+void check_races(const Facts& facts, const Program& program, int copies, Reporter& reporter) {
+  Race(facts, program, reporter).run(copies);
+}
+
+}  // namespace strata::plan::verifying

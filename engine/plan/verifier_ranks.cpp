@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks: what the plans of one mesh must have in common, and their collectives side by side.
+#include <fmt/core.h>
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan {
+namespace {
+
+using namespace verifying;
+
+bool same_layout(const shard::Layout& a, const shard::Layout& b) {
+  if (a.shard_count != b.shard_count || a.first_chunk != b.first_chunk ||
+      a.chunks.size() != b.chunks.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < a.chunks.size(); ++i) {
+    const shard::Chunk& x = a.chunks[i];
+    const shard::Chunk& y = b.chunks[i];
+    if (x.segment != y.segment || x.offset != y.offset || x.numel != y.numel ||
+        x.frozen != y.frozen) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool same_run(const Plan& a, const Plan& b) {
+  return a.recipe == b.recipe && a.shape.rows == b.shape.rows && a.shape.length == b.shape.length &&
+         a.micro_batches == b.micro_batches && a.eval_micro_batches == b.eval_micro_batches &&
+         a.mode == b.mode && a.mesh.world == b.mesh.world &&
+         a.mesh.zero_stage == b.mesh.zero_stage && same_layout(a.layout, b.layout);
+}
+
+// The bytes that all ranks must agree on: of the whole, where a rank's own part differs from
+// another's.
+int64_t whole_bytes(const Program& program, const Op& op) {
+  int64_t read = 0;
+  int64_t written = 0;
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.value.kind == ValueKind::kScratch) continue;
+    (access.mode == Mode::kRead ? read : written) += access.bytes;
+  }
+  return std::max(read, written);
+}
+
+// Decide sums norm partials over ranks, so it takes part in the one sequence.
+bool is_collective(const Op& op, int world) {
+  return op.lane == Lane::kComm || (op.kind == OpKind::kDecide && world > 1);
+}
+
+std::vector<int64_t> collectives(const Program& program, int world) {
+  std::vector<int64_t> found;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    if (is_collective(program.ops[i], world)) found.push_back(static_cast<int64_t>(i));
+  }
+  return found;
+}
+
+// The value that the group moves: of Gather its plane, of Reduce its sum.
+Value moved(const Program& program, const Op& op) {
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.mode == Mode::kRead && access.value.kind != ValueKind::kScratch) return access.value;
+  }
+  return Value{};
+}
+
+void compare(const Facts& facts, int rank, const Program& a, const Program& b, Reporter& reporter) {
+  const int world = facts.plan.mesh.world;
+  const std::vector<int64_t> ours = collectives(a, world);
+  const std::vector<int64_t> theirs = collectives(b, world);
+  for (size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
+    if (i >= ours.size() || i >= theirs.size()) {
+      return reporter.add("collective", a.name, -1,
+                          fmt::format("rank 0 has {} collectives, rank {} has {}", ours.size(),
+                                      rank, theirs.size()));
+    }
+    const Op& x = a.ops[ours[i]];
+    const Op& y = b.ops[theirs[i]];
+    if (x.kind != y.kind || x.segment != y.segment || x.chunk != y.chunk ||
+        x.chunk_count != y.chunk_count || !(moved(a, x) == moved(b, y)) ||
+        whole_bytes(a, x) != whole_bytes(b, y)) {
+      return reporter.add(
+          "collective", a.name, ours[i],
+          fmt::format(
+              "collective {}: rank 0 has {} of {}, {} bytes; rank {} has {} of {}, {} bytes", i,
+              contract_of(x.kind).name, describe(facts, moved(a, x)), whole_bytes(a, x), rank,
+              contract_of(y.kind).name, describe(facts, moved(b, y)), whole_bytes(b, y)));
+    }
+  }
+}
+
+}  // namespace
+
+VerifyReport verify_ranks(std::span<const Plan> plans, const model::ModelSpec& spec) {
+  VerifyReport report;
+  Reporter reporter(report);
+  const auto bad = [&](std::string text) {
+    reporter.add("ranks", ProgramName::kStep, -1, std::move(text));
+    return report;
+  };
+  if (plans.empty() || static_cast<int>(plans.size()) != plans[0].mesh.world) {
+    return bad(fmt::format("{} plans", plans.size()));
+  }
+  for (size_t rank = 0; rank < plans.size(); ++rank) {
+    const Facts facts(plans[rank], spec);
+    if (!check_plan_form(facts, reporter)) return report;
+    if (plans[rank].mesh.rank != static_cast<int>(rank)) {
+      return bad(fmt::format("plan {} is of rank {}", rank, plans[rank].mesh.rank));
+    }
+    if (!same_run(plans[0], plans[rank]))
+      return bad(fmt::format("rank {} plans another run", rank));
+    for (const Program& program : plans[rank].programs) {
+      if (!check_program_form(facts, program, reporter)) return report;
+      report.ops += static_cast<int64_t>(program.ops.size());
+      report.accesses += static_cast<int64_t>(program.accesses.size());
+      if (rank > 0)
+        compare(facts, static_cast<int>(rank), plans[0].program(program.name), program, reporter);
+    }
+  }
+  return report;
+}
+
+}  // namespace strata::plan

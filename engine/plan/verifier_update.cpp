@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Updates: what Optimize, NormPartial, Decide, Gather and Reduce must name, element by element.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+class Update {
+ public:
+  Update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
+      : facts_(facts),
+        program_(program),
+        op_(program.ops[index]),
+        index_(index),
+        reporter_(reporter),
+        accesses_(program.accesses_of(op_)) {}
+
+  void check() {
+    for (const Access& access : accesses_) {
+      const Value& value = access.value;
+      if (value.kind == ValueKind::kScratch || value.kind == ValueKind::kDecision ||
+          value.segment == op_.segment) {
+        continue;
+      }
+      return bad("value", fmt::format("names {}", describe(facts_, value)));
+    }
+    if (op_.kind == OpKind::kOptimize) check_optimize();
+    if (op_.kind == OpKind::kNormPartial) check_norm();
+    if (op_.kind == OpKind::kGather) check_gather();
+    if (op_.kind == OpKind::kReduce) check_reduce();
+  }
+
+ private:
+  void bad(const char* kind, std::string text) {
+    reporter_.add(kind, program_.name, index_,
+                  fmt::format("{} of {}: {}", contract_of(op_.kind).name,
+                              facts_.segment(op_.segment).name, text));
+  }
+
+  // The elements that the op has of a plane or, with width 4, of the gradient; joined.
+  std::vector<Range> elements(Mode mode, ValueKind kind, Plane plane, int width, bool* disjoint) {
+    std::vector<Range> ranges;
+    for (const Access& access : accesses_) {
+      const Value& value = access.value;
+      if (access.mode != mode || value.kind != kind) continue;
+      if (kind == ValueKind::kPlane && value.plane != plane) continue;
+      ranges.push_back({access.first / width, (access.first + access.bytes) / width});
+    }
+    *disjoint = join(ranges);
+    return ranges;
+  }
+
+  bool covers(Mode mode, ValueKind kind, Plane plane, const std::vector<Range>& wanted) {
+    const int width = kind == ValueKind::kGradient ? 4 : facts_.width(plane);
+    bool disjoint = true;
+    const std::vector<Range> ranges = elements(mode, kind, plane, width, &disjoint);
+    return disjoint && ranges == wanted;
+  }
+
+  void check_final_gradient() {
+    for (const Access& access : accesses_) {
+      const Value& value = access.value;
+      if (value.kind != ValueKind::kGradient) continue;
+      if (value.index != facts_.final_contributions(op_.segment)) {
+        bad("contributions", fmt::format("uses {} of {}", describe(facts_, value),
+                                         facts_.final_contributions(op_.segment)));
+      }
+      if (op_.kind != OpKind::kReduce && value.reduced != facts_.reduces()) {
+        bad("contributions", fmt::format("uses {}", describe(facts_, value)));
+      }
+    }
+  }
+
+  void check_optimize() {
+    if (op_.chunk < 0 || op_.chunk_count < 1) return bad("index", "names no chunk");
+    std::vector<Range> parts;
+    for (int c = op_.chunk; c < op_.chunk + op_.chunk_count; ++c) {
+      const shard::Chunk& chunk = facts_.plan.layout.chunks[c];
+      if (chunk.segment != op_.segment) return bad("index", "names chunks of another segment");
+      if (chunk.frozen) return bad("frozen", fmt::format("chunk {} is frozen", c));
+      parts.push_back(facts_.own_part(c));
+    }
+    join(parts);
+    for (const Plane plane : {Plane::kHi, Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
+      if (facts_.width(plane) == 0) continue;
+      for (const Mode mode : {Mode::kRead, Mode::kWrite}) {
+        if (covers(mode, ValueKind::kPlane, plane, parts)) continue;
+        bad("coverage",
+            fmt::format("plane {} does not {} its part of the chunks", static_cast<int>(plane),
+                        mode == Mode::kRead ? "read" : "write"));
+      }
+    }
+    if (!covers(Mode::kRead, ValueKind::kGradient, Plane::kHi, parts)) {
+      bad("coverage", "does not read the gradient of its part of the chunks");
+    }
+    check_final_gradient();
+    check_generations();
+  }
+
+  void check_generations() {
+    const bool pending = op_.predicate == Predicate::kPending;
+    if (!pending && facts_.plan.mode == OptimizerMode::kDeferred) {
+      bad("predicate", "a deferred update must run only when it is pending");
+    }
+    const Generation next = pending ? Generation::kUpdated : Generation::kNew;
+    for (const Access& access : accesses_) {
+      if (access.value.kind != ValueKind::kPlane) continue;
+      const Generation wanted = access.mode == Mode::kRead ? Generation::kOld : next;
+      if (access.value.generation == wanted) continue;
+      bad("generation", fmt::format("{} {}", access.mode == Mode::kRead ? "reads" : "writes",
+                                    describe(facts_, access.value)));
+    }
+  }
+
+  void check_norm() {
+    bool disjoint = true;
+    elements(Mode::kRead, ValueKind::kGradient, Plane::kHi, 4, &disjoint);
+    if (!disjoint) bad("coverage", "reads elements twice");
+    check_final_gradient();
+  }
+
+  // One state of the weights in, the same out; and the own part of exactly the chunks that come
+  // out.
+  void check_gather() {
+    const Value* value = nullptr;
+    for (const Access& access : accesses_) {
+      if (access.value.kind != ValueKind::kPlane) continue;
+      if (value != nullptr && !(access.value == *value)) {
+        return bad("transfer", fmt::format("reads and writes {} and {}", describe(facts_, *value),
+                                           describe(facts_, access.value)));
+      }
+      value = &access.value;
+    }
+    if (value == nullptr) return;
+    bool disjoint = true;
+    const std::vector<Range> whole = elements(Mode::kWrite, ValueKind::kPlane, value->plane,
+                                              facts_.width(value->plane), &disjoint);
+    std::vector<Range> parts;
+    if (!disjoint || !parts_within(whole, &parts)) {
+      return bad("coverage", "does not write whole chunks once");
+    }
+    if (!covers(Mode::kRead, ValueKind::kPlane, value->plane, parts)) {
+      bad("coverage", "does not read its own part of the chunks that it writes");
+    }
+  }
+
+  // Own parts of the segment's chunks that lie in `whole`; false when `whole` cuts a chunk.
+  bool parts_within(const std::vector<Range>& whole, std::vector<Range>* parts) const {
+    const shard::Layout& layout = facts_.plan.layout;
+    std::vector<Range> chunks;
+    for (int c = layout.first_chunk[op_.segment]; c < layout.first_chunk[op_.segment + 1]; ++c) {
+      const Range range = {layout.chunks[c].offset,
+                           layout.chunks[c].offset + layout.chunks[c].numel};
+      const bool inside = std::any_of(whole.begin(), whole.end(), [&](const Range& r) {
+        return r.begin <= range.begin && range.end <= r.end;
+      });
+      if (!inside) continue;
+      chunks.push_back(range);
+      parts->push_back(facts_.own_part(c));
+    }
+    join(chunks);
+    join(*parts);
+    return chunks == whole;
+  }
+
+  void check_reduce() {
+    check_final_gradient();
+    for (const Access& access : accesses_) {
+      if (access.value.kind != ValueKind::kGradient) continue;
+      if (access.value.reduced == (access.mode == Mode::kWrite)) continue;
+      return bad("transfer", fmt::format("{} {}", access.mode == Mode::kRead ? "reads" : "writes",
+                                         describe(facts_, access.value)));
+    }
+    bool disjoint = true;
+    const std::vector<Range> whole =
+        elements(Mode::kRead, ValueKind::kGradient, Plane::kHi, 4, &disjoint);
+    std::vector<Range> parts;
+    if (!disjoint || !parts_within(whole, &parts)) {
+      return bad("coverage", "does not read whole chunks once");
+    }
+    const bool shards = facts_.plan.mesh.gradient_shards() > 1;
+    if (!covers(Mode::kWrite, ValueKind::kGradient, Plane::kHi, shards ? parts : whole)) {
+      bad("coverage", shards ? "does not write its own part of the chunks that it reads"
+                             : "does not write what it reads");
+    }
+  }
+
+  const Facts& facts_;
+  const Program& program_;
+  const Op& op_;
+  const int64_t index_;
+  Reporter& reporter_;
+  const std::span<const Access> accesses_;
+};
+
+}  // namespace
+
+void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  const bool collective = op.kind == OpKind::kGather || op.kind == OpKind::kReduce;
+  if (collective && facts.plan.mesh.world == 1) {
+    return reporter.add("collective", program.name, index, "there is one rank");
+  }
+  if (op.kind == OpKind::kDecide) {
+    for (const Access& access : program.accesses_of(op)) {
+      if (access.value.kind != ValueKind::kDecision ||
+          access.value.generation == Generation::kNew) {
+        continue;
+      }
+      reporter.add("generation", program.name, index, "decide writes this step's decision");
+    }
+    return;
+  }
+  if (op.segment < 0) {
+    return reporter.add("index", program.name, index, "an update without a segment");
+  }
+  Update(facts, program, index, reporter).check();
+}
+
+}  // namespace strata::plan::verifying
