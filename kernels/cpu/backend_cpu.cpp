@@ -8,12 +8,6 @@ namespace strata::kernels {
 int64_t workspace_bytes(const RmsNormBackward& op, int threads) {
   return ceil_div(op.rows, 64) * op.cols * 4;
 }
-int64_t workspace_bytes(const AttentionForward& op, int threads) {
-  return threads * 1048576;
-}
-int64_t workspace_bytes(const AttentionBackward& op, int threads) {
-  return threads * 1048576;
-}
 int64_t cross_entropy_chunk_rows(int64_t vocabulary) {
   return vocabulary > 65536 ? 128 : 256;
 }
@@ -35,6 +29,8 @@ const Backend& cpu_backend() {
     b.add = cpu::add;
     b.fill = cpu::fill;
     b.cast = cpu::cast;
+    b.attention_forward = cpu::attention_forward;
+    b.attention_backward = cpu::attention_backward;
     return b;
   }();
   return kBackend;
