@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
+#include "engine/base/rng.h"
 #include "engine/model/file.h"
 #include "tests/model/temporary_directory.h"
 
@@ -110,6 +111,35 @@ TEST(Safetensors, AGitLfsPointerIsCalledThat) {
   EXPECT_NE(error_of("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
                 .find("git lfs pull"),
             std::string::npos);
+}
+
+TEST(Safetensors, SpoiltHeadersAreRefusedOrStayWithinTheFile) {
+  const std::string header = R"({"a": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
+      "b": {"dtype": "F32", "shape": [4], "data_offsets": [12, 28]}})";
+  const std::string_view bytes = "0123456789-[]{},:\"aFb \\\xff";
+  const Philox random(20);
+  int refused = 0;
+  constexpr int kTrials = 20000;
+  for (uint64_t trial = 0; trial < kTrials; ++trial) {
+    std::string spoilt = header;
+    const auto x = random.at(trial);
+    for (uint32_t i = 0; i <= x[0] % 3; ++i) {
+      const auto y = random.at(trial, i + 1);
+      spoilt[y[0] % spoilt.size()] = bytes[y[1] % bytes.size()];
+    }
+    const int64_t file_bytes = 8 + static_cast<int64_t>(spoilt.size()) + 28;
+    try {
+      for (const TensorEntry& entry : parse_safetensors_header(spoilt, file_bytes, "x")) {
+        ASSERT_GE(entry.offset, 0) << spoilt;
+        ASSERT_LE(entry.offset + entry.bytes, file_bytes) << spoilt;
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, kTrials / 2);
+  EXPECT_LT(refused, kTrials);
 }
 
 TEST(Safetensors, WrittenPrefixReadsBackAndDataStartsAtAPage) {
