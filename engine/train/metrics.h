@@ -17,10 +17,11 @@ struct StepMetrics {
   double lr = 0;
   int64_t tokens = 0;
   double step_s = 0;
-  std::vector<std::pair<std::string, double>> stall_s;  // by cause
+  std::vector<std::pair<std::string, double>> stall_s = {};  // by cause
   int64_t nvme_read_bytes = 0;
   int64_t nvme_write_bytes = 0;
-  std::vector<std::pair<std::string, double>> extra;  // more members: eval_loss, loss_scale, ...
+  std::vector<std::pair<std::string, double>> extra =
+      {};  // more members: eval_loss, loss_scale, ...
 
   double stall_total_s() const;
 };

@@ -1,26 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/backend.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/typed.h"
 
 namespace strata::kernels {
 
-int64_t workspace_bytes(const MatMulForward& op, int threads) {
-  return op.dtype == DType::kF32 ? threads * 1048576 : threads * (1048576 + op.inputs * 512 * 4);
-}
-int64_t workspace_bytes(const MatMulInput& op, int threads) {
-  return op.dtype == DType::kF32 ? threads * 1048576 : threads * (1048576 + op.outputs * 512 * 4);
-}
-int64_t workspace_bytes(const MatMulWeight& op, int threads) {
-  return threads * 1048576;
-}
 int64_t workspace_bytes(const RmsNormBackward& op, int threads) {
   return ceil_div(op.rows, 64) * op.cols * 4;
-}
-int64_t workspace_bytes(const AttentionForward& op, int threads) {
-  return threads * 1048576;
-}
-int64_t workspace_bytes(const AttentionBackward& op, int threads) {
-  return threads * 1048576;
 }
 int64_t cross_entropy_chunk_rows(int64_t vocabulary) {
   return vocabulary > 65536 ? 128 : 256;
@@ -33,7 +19,21 @@ int64_t workspace_bytes(const SumSquares& op, int threads) {
 }
 
 const Backend& cpu_backend() {
-  return ref_backend();
+  static const Backend kBackend = [] {
+    Backend b = ref_backend();
+    b.name = "cpu";
+    b.matmul_forward = cpu::matmul_forward;
+    b.matmul_input = cpu::matmul_input;
+    b.matmul_weight = cpu::matmul_weight;
+    b.add_residual = cpu::add_residual;
+    b.add = cpu::add;
+    b.fill = cpu::fill;
+    b.cast = cpu::cast;
+    b.attention_forward = cpu::attention_forward;
+    b.attention_backward = cpu::attention_backward;
+    return b;
+  }();
+  return kBackend;
 }
 
 }  // namespace strata::kernels
