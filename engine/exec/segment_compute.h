@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/model/footprint.h"
+#include "engine/model/segment_layout.h"
 #include "engine/model/spec.h"
 #include "kernels/backend.h"
 
@@ -14,13 +16,15 @@ namespace strata::exec {
 //
 //   weights          flat segment buffer in the recipe's weight type (Segment::numel elements)
 //   shared_weights   the same of segment Segment::shares
-//   grad             [numel] f32, overwritten when grad_first, else added to; also for frozen
-//                    parameters nothing is written
+//   grad             [trainable_numel] f32, overwritten when grad_first (padding becomes zero),
+//   else added
+//                    to; null: no gradients of parameters. Frozen parameters have none
 //   shared_grad      the same of the shared segment, with shared_grad_first
-//   input, output    boundary tensors [N, C]
-//   grad_output      gradient of `output`; grad_input may be the same buffer
-//   interior         Footprint::interior_bytes
-//   workspace        Footprint::{forward,backward}_workspace_bytes of the op
+//   input, output    boundary tensors [N, C]; may be the same buffer in forward
+//   grad_output      gradient of `output`; grad_input may be the same buffer, or null: not wanted
+//   interior         Footprint::interior_bytes; backward leaves nothing of use in it
+//   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
+//                    backward's, loss_forward and logits take forward's
 //   tokens, targets  [N] i32; a target of -1 does not count
 struct SegmentCall {
   int segment = 0;
@@ -38,18 +42,22 @@ struct SegmentCall {
   void* workspace = nullptr;
   const int32_t* tokens = nullptr;
   const int32_t* targets = nullptr;
-  float grad_scale = 1.0f;      // d(total loss)/d(sum of token losses): 1 / target tokens of the step
-  double* loss_sum = nullptr;   // out: sum of the token losses of this micro-batch, in nats
-  float* logits = nullptr;      // out, logits op only: [rows, V] of the position `logit_position[row]`
+  float grad_scale = 1.0f;  // d(total loss)/d(sum of token losses): 1 / target tokens of the step
+  double* loss_sum = nullptr;  // out: sum of the token losses of this micro-batch, in nats
+  float* logits = nullptr;  // out, logits op only: [rows, V] of the position `logit_position[row]`
   const int32_t* logit_position = nullptr;
 };
 
+struct HeadMatrix;
+struct SegmentContext;
+
 // Forward and backward of the segments of a dense decoder, by our own kernels, by hand.
 //
-// Guarantees: deterministic; bits depend on shapes, recipe and kernel backend alone, never on threads,
-// placement or whether an interior was kept or recomputed.
-// Threads: calls on one object are serial; different objects are independent.
-// Memory: none beyond the call's buffers (a RoPE table [T, D] is built at construction).
+// Guarantees: deterministic; bits depend on shapes, recipe and kernel backend alone, never on
+// threads, placement or whether an interior was kept or recomputed. Threads: calls on one object
+// are serial; different objects are independent. Memory: none beyond the call's buffers (a RoPE
+// table [T, D] is built at construction). Ops run in the caller's kernels::Parallel, of at most
+// `threads`. `spec` and `backend` must outlive this.
 class SegmentCompute {
  public:
   SegmentCompute(const model::ModelSpec& spec, model::Recipe recipe, model::BatchShape shape,
@@ -58,14 +66,16 @@ class SegmentCompute {
   // output = segment(input). Embedding: from tokens. Fills `interior` when it is not null.
   void forward(const SegmentCall& call) const;
 
-  // Fills `interior` from `input`, and `output` too when it is not null (the input of the next segment).
+  // Fills `interior` from `input`, and `output` too when it is not null (the input of the next
+  // segment).
   void recompute(const SegmentCall& call) const;
 
   // grad_input and grad from grad_output, `input` and a filled `interior`.
   // For the embedding: grad from grad_output and tokens.
   void backward(const SegmentCall& call) const;
 
-  // Head: loss_sum, grad_input, grad and shared_grad of one micro-batch; never stores [N, V] logits.
+  // Head: loss_sum, grad_input, grad and shared_grad of one micro-batch; never stores [N, V]
+  // logits.
   void loss(const SegmentCall& call) const;
 
   // Head: loss_sum alone.
@@ -75,11 +85,17 @@ class SegmentCompute {
   void logits(const SegmentCall& call) const;
 
  private:
+  SegmentContext context(const SegmentCall& call) const;
+  HeadMatrix head_matrix(const SegmentContext& context) const;
+
+  // Constant after construction
   const model::ModelSpec& spec_;
-  model::Recipe recipe_;
-  model::BatchShape shape_;
+  const model::Recipe recipe_;
+  const model::BatchShape shape_;
   const kernels::Backend& backend_;
-  int threads_;
+  std::vector<model::SegmentLayout> layouts_;
+  std::vector<float> rope_cos_;  // [T, D/2]
+  std::vector<float> rope_sin_;
 };
 
 }  // namespace strata::exec

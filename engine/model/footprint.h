@@ -16,17 +16,20 @@ struct BatchShape {
   int64_t tokens() const { return rows * length; }
 };
 
-// Bytes of the tensor at a segment boundary, [N, C] in the recipe's weight type, rounded up to pages.
+// Bytes of the tensor at a segment boundary, [N, C] in the recipe's weight type, rounded up to
+// pages.
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
 
 // All sizes are rounded up to whole pages; all are zero where a segment has no such buffer.
 struct Footprint {
-  int64_t interior_bytes = 0;           // what Recompute (or Forward, when kept) leaves for Backward
-  int64_t forward_workspace_bytes = 0;  // live only inside the op
+  int64_t interior_bytes = 0;  // what Recompute (or Forward, when kept) leaves for Backward
+  int64_t forward_workspace_bytes =
+      0;  // live only inside the op; enough also where no interior is kept
+  int64_t recompute_workspace_bytes = 0;  // of Recompute, and of Forward into a kept interior
   int64_t backward_workspace_bytes = 0;
-  double forward_flops = 0;             // of one micro-batch; for the head: forward of the loss alone
-  double recompute_flops = 0;           // to rebuild the interior from the boundary input
-  double backward_flops = 0;            // given the interior; for the head: forward+backward (Loss)
+  double forward_flops = 0;    // of one micro-batch; for the head: forward of the loss alone
+  double recompute_flops = 0;  // to rebuild the interior from the boundary input
+  double backward_flops = 0;   // given the interior; for the head: forward+backward (Loss)
 };
 
 Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,

@@ -7,17 +7,20 @@
 
 #include "engine/base/dtype.h"
 
-// A model as data: units, segments and their parameters. Nothing here allocates weights or does I/O.
+// A model as data: units, segments and their parameters. Nothing here allocates weights or does
+// I/O.
 //
-// Shape letters: B micro-batch rows, T sequence, N = B*T, C hidden, H heads, K key-value heads, D head
-// size, F feed-forward, V vocabulary, L layers.
+// Shape letters: B micro-batch rows, T sequence, N = B*T, C hidden, H heads, K key-value heads, D
+// head size, F feed-forward, V vocabulary, L layers.
 namespace strata::model {
 
 enum class Recipe : uint8_t { kFp32, kBf16, kFp16 };
 
 // Weights as forward and backward read them, and boundary activations, have this type.
 inline DType weight_dtype(Recipe recipe) {
-  return recipe == Recipe::kFp32 ? DType::kF32 : recipe == Recipe::kBf16 ? DType::kBF16 : DType::kF16;
+  return recipe == Recipe::kFp32   ? DType::kF32
+         : recipe == Recipe::kBf16 ? DType::kBF16
+                                   : DType::kF16;
 }
 
 enum class Norm : uint8_t { kRms, kLayer };
@@ -45,6 +48,7 @@ struct Architecture {
   int64_t feed_forward = 0;
   int64_t vocabulary = 0;
   int64_t max_position = 0;
+  int64_t window = 0;  // positions that attention looks back on, its own included; 0: all
   double norm_eps = 1e-5;
   Norm norm = Norm::kRms;
   Activation activation = Activation::kSilu;
@@ -55,17 +59,33 @@ struct Architecture {
   bool mlp_bias = false;
 };
 
-struct Parameter {
-  std::string name;             // as in the user's safetensors
-  std::vector<int64_t> shape;   // row-major, as stored
-  int64_t numel = 0;
-  int64_t offset = 0;           // elements from the start of its segment's flat buffer; a multiple of 64
-  int group = 0;                // index into ModelSpec::groups
-  bool frozen = false;
+// What a parameter is to the segment that computes with it.
+enum class ParameterRole : uint8_t {
+  kOther,
+  kNorm,
+  kQuery,
+  kKey,
+  kValue,
+  kOutput,
+  kGate,
+  kUp,
+  kDown,
+  kEmbedding,
+  kHead,
 };
 
-// Options of a set of parameters. `decays` says whether weight decay applies (tensors of two and more
-// dimensions by default).
+struct Parameter {
+  std::string name;            // as in the user's safetensors
+  std::vector<int64_t> shape;  // row-major, as stored
+  int64_t numel = 0;
+  int64_t offset = 0;  // elements from the start of its segment's flat buffer; a multiple of 64
+  int group = 0;       // index into ModelSpec::groups
+  bool frozen = false;
+  ParameterRole role = ParameterRole::kOther;
+};
+
+// Options of a set of parameters. `decays` says whether weight decay applies (tensors of two and
+// more dimensions by default).
 struct ParameterGroup {
   std::string name;
   double lr_factor = 1.0;
@@ -79,18 +99,18 @@ enum class SegmentKind : uint8_t { kEmbedding, kAttention, kMlp, kHead, kExterna
 struct Segment {
   SegmentKind kind = SegmentKind::kExternal;
   int unit = 0;
-  int layer = -1;               // block index; -1 for embedding and head
-  std::string name;             // "embed", "b0.attn", "b0.mlp", "head"
+  int layer = -1;    // block index; -1 for embedding and head
+  std::string name;  // "embed", "b0.attn", "b0.mlp", "head"
   std::vector<Parameter> parameters;
   int64_t trainable_numel = 0;  // padded
   int64_t frozen_numel = 0;     // padded
   int64_t numel() const { return trainable_numel + frozen_numel; }
-  int shares = -1;              // segment whose parameters it also reads (tied head: the embedding)
+  int shares = -1;  // segment whose parameters it also reads (tied head: the embedding)
 };
 
 struct Unit {
-  std::string name;             // "embed", "b0", "head"
-  std::vector<int> segments;    // ascending
+  std::string name;           // "embed", "b0", "head"
+  std::vector<int> segments;  // ascending
 };
 
 struct ModelSpec {
@@ -101,8 +121,8 @@ struct ModelSpec {
   int64_t parameter_count() const;  // true elements, without padding
 };
 
-// Sets every parameter's offset and every segment's padded sizes for `shard_count` ranks that share the
-// state. Depends on nothing else, so a layout is the same for every budget.
+// Sets every parameter's offset and every segment's padded sizes for `shard_count` ranks that share
+// the state. Depends on nothing else, so a layout is the same for every budget.
 void assign_offsets(ModelSpec& spec, int shard_count);
 
 }  // namespace strata::model

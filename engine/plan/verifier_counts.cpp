@@ -190,7 +190,7 @@ class Counts {
 
   // A checkpoint has every trainable plane. Where ranks have no shards of their own, rank 0 saves.
   void check_saved() {
-    if (facts_.plan.mesh.world > 1 && facts_.plan.layout.shard_count == 1 &&
+    if (facts_.plan.mesh.world > 1 && facts_.plan.mesh.state_shards() == 1 &&
         facts_.plan.mesh.rank > 0) {
       return;
     }

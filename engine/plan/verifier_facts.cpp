@@ -60,8 +60,9 @@ int Facts::width(Plane plane) const {
 
 Range Facts::own_part(int chunk) const {
   const shard::Chunk& c = plan.layout.chunks[chunk];
-  const int64_t part = c.numel / plan.layout.shard_count;
-  const int64_t begin = c.offset + (plan.layout.shard_count > 1 ? plan.mesh.rank : 0) * part;
+  const int shards = plan.mesh.state_shards();
+  const int64_t part = c.numel / shards;
+  const int64_t begin = c.offset + (shards > 1 ? plan.mesh.rank : 0) * part;
   return {begin, begin + part};
 }
 

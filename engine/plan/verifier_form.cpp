@@ -23,9 +23,9 @@ bool check_layout(const Facts& facts, Reporter& reporter) {
       layout.first_chunk.back() != static_cast<int>(layout.chunks.size())) {
     return bad("the chunk table does not have the spec's segments");
   }
-  if (layout.shard_count != facts.plan.mesh.state_shards()) {
+  if (layout.shard_count != facts.plan.mesh.world) {
     return bad(fmt::format("{} shards in the layout, {} in the mesh", layout.shard_count,
-                           facts.plan.mesh.state_shards()));
+                           facts.plan.mesh.world));
   }
   for (int s = 0; s < facts.segment_count(); ++s) {
     int64_t next = 0;

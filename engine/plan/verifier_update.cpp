@@ -123,17 +123,21 @@ class Update {
     check_final_gradient();
   }
 
-  // One state of the weights in, the same out; and the own part of exactly the chunks that come
-  // out.
+  // One state of the weights in, the same out (frozen elements have their own, which never
+  // changes); and the own part of exactly the chunks that come out.
   void check_gather() {
     const Value* value = nullptr;
+    const Value* of_kind[2] = {nullptr, nullptr};  // trainable, frozen
+    const int64_t width = facts_.width(Plane::kHi);
     for (const Access& access : accesses_) {
       if (access.value.kind != ValueKind::kPlane) continue;
-      if (value != nullptr && !(access.value == *value)) {
-        return bad("transfer", fmt::format("reads and writes {} and {}", describe(facts_, *value),
+      const bool frozen = access.first >= facts_.segment(op_.segment).trainable_numel * width;
+      const Value*& seen = of_kind[frozen ? 1 : 0];
+      if (seen != nullptr && !(access.value == *seen)) {
+        return bad("transfer", fmt::format("reads and writes {} and {}", describe(facts_, *seen),
                                            describe(facts_, access.value)));
       }
-      value = &access.value;
+      seen = value = &access.value;
     }
     if (value == nullptr) return;
     bool disjoint = true;

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace strata::comm {
+
+// `size` parts of `part_bytes` bytes each, in rank order from `base` on: one chunk of a segment.
+struct GatherRange {
+  void* base = nullptr;
+  int64_t part_bytes = 0;
+};
+
+// `whole` is this rank's contribution to all parts, in rank order; `out` receives the sum of this
+// rank's part. `out` is whole + rank * part_numel, or outside `whole`.
+struct ReduceRange {
+  float* whole = nullptr;
+  int64_t part_numel = 0;
+  float* out = nullptr;
+};
+
+// Part p of `send` goes to rank p, and becomes part (own rank) of its `receive`. They do not
+// overlap.
+struct AllToAll {
+  const void* send = nullptr;
+  void* receive = nullptr;
+  int64_t part_bytes = 0;
+};
+
+struct Message {
+  void* data = nullptr;  // only read by send
+  int64_t bytes = 0;
+  int peer = 0;
+  int tag = 0;
+};
+
+struct GroupOptions {
+  double deadline_s = 600;  // the longest wait for another rank
+};
+
+// Ranks that exchange bytes.
+//
+// Guarantees: a sum adds fp32 (or f64) contributions one by one in rank order, so it has the same
+// bits on every rank, in every call pattern (reduce, reduce + gather, all_reduce_sum) and in every
+// run. When a call returns, its buffers are the caller's again, on every rank's side. Use: all
+// ranks make the same collective calls with the same sizes in the same order, one thread of a rank
+// at a time. send may wait for its recv, so of two ranks that exchange messages one receives first.
+// Threads: abort may be called by any thread at any time.
+// Failure: Error{kPeer} where another rank aborted or made another call, Error{kDeadline} naming
+// the ranks that did not come in time. After either, every call on every rank throws.
+class Group {
+ public:
+  virtual ~Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // In place: before, this rank's part of each range; after, all parts.
+  virtual void gather_chunks(std::span<const GatherRange> ranges) = 0;
+  void gather(void* whole, int64_t part_bytes) {
+    const GatherRange range = {whole, part_bytes};
+    gather_chunks({&range, 1});
+  }
+
+  virtual void reduce_chunks(std::span<const ReduceRange> ranges) = 0;
+  void reduce(const ReduceRange& range) { reduce_chunks({&range, 1}); }
+
+  virtual void all_reduce_sum(float* values, int64_t count) = 0;
+  virtual void all_reduce_sum(double* values, int64_t count) = 0;
+
+  virtual void broadcast(void* data, int64_t bytes, int root) = 0;
+  virtual void all_to_all(const AllToAll& exchange) = 0;
+  virtual void send(const Message& message) = 0;
+  virtual void recv(const Message& message) = 0;
+  virtual void barrier() = 0;
+
+  // This rank cannot go on: wakes all others, whose calls throw with this rank and `reason` in the
+  // text.
+  virtual void abort(const std::string& reason) = 0;
+
+ protected:
+  Group(int rank, int size) : rank_(rank), size_(size) {}
+
+ private:
+  // Constant after construction.
+  int rank_;
+  int size_;
+};
+
+}  // namespace strata::comm

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/comm/group_local.h"
+
+#include <fmt/core.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/comm/ordered_sum.h"
+#include "engine/comm/rendezvous.h"
+
+namespace strata::comm {
+namespace {
+
+// What a rank brings to a collective. The others read it between enter and leave.
+struct Call {
+  const char* name = "";
+  int64_t size = 0;  // of the whole exchange, in the call's own measure; equal on all ranks
+  int root = 0;
+  std::span<const GatherRange> gather = {};
+  std::span<const ReduceRange> reduce = {};
+  const void* from = nullptr;
+  void* to = nullptr;
+};
+
+struct Meeting {
+  Meeting(int count, double deadline_s)
+      : point(count, deadline_s), calls(static_cast<size_t>(count)) {}
+  Rendezvous point;
+  std::vector<Call> calls;  // element r is written by rank r, outside of enter .. leave
+};
+
+std::byte* at(void* base, int64_t bytes) {
+  return static_cast<std::byte*>(base) + bytes;
+}
+const std::byte* at(const void* base, int64_t bytes) {
+  return static_cast<const std::byte*>(base) + bytes;
+}
+void copy_bytes(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+class LocalGroup final : public Group {
+ public:
+  LocalGroup(int rank, int size, std::shared_ptr<Meeting> meeting)
+      : Group(rank, size),
+        meeting_(std::move(meeting)),
+        sources_f32_(static_cast<size_t>(size)),
+        outputs_f32_(static_cast<size_t>(size)),
+        sources_f64_(static_cast<size_t>(size)),
+        outputs_f64_(static_cast<size_t>(size)) {}
+
+  void gather_chunks(std::span<const GatherRange> ranges) override {
+    Call call = {.name = "gather", .gather = ranges};
+    for (const GatherRange& range : ranges) call.size += range.part_bytes;
+    collective(call, [&] {
+      for (size_t i = 0; i < ranges.size(); ++i) gather_one(i);
+    });
+  }
+
+  void reduce_chunks(std::span<const ReduceRange> ranges) override {
+    Call call = {.name = "reduce", .reduce = ranges};
+    for (const ReduceRange& range : ranges) {
+      call.size += range.part_numel;
+      const float* own = range.whole + rank() * range.part_numel;
+      STRATA_CHECK(range.out == own || range.out + range.part_numel <= range.whole ||
+                   range.out >= range.whole + size() * range.part_numel);
+    }
+    collective(call, [&] {
+      for (size_t i = 0; i < ranges.size(); ++i) reduce_one(i);
+    });
+  }
+
+  void all_reduce_sum(float* values, int64_t count) override {
+    all_reduce(values, count, sources_f32_, outputs_f32_);
+  }
+  void all_reduce_sum(double* values, int64_t count) override {
+    all_reduce(values, count, sources_f64_, outputs_f64_);
+  }
+
+  void broadcast(void* data, int64_t bytes, int root) override {
+    STRATA_CHECK(root >= 0 && root < size());
+    collective({.name = "broadcast", .size = bytes, .root = root, .from = data},
+               [&] { copy_bytes(data, peer(root).from, bytes); });
+  }
+
+  void all_to_all(const AllToAll& exchange) override {
+    const int64_t bytes = exchange.part_bytes;
+    collective({.name = "all_to_all", .size = bytes, .from = exchange.send}, [&] {
+      for (int r = 0; r < size(); ++r) {
+        copy_bytes(at(exchange.receive, r * bytes), at(peer(r).from, rank() * bytes), bytes);
+      }
+    });
+  }
+
+  void send(const Message& message) override {
+    check_peer(message);
+    meeting_->point.post(rank(), {message.data, message.bytes, message.peer, message.tag});
+  }
+
+  void recv(const Message& message) override {
+    check_peer(message);
+    const Rendezvous::Letter letter = meeting_->point.await_letter(message.peer, rank());
+    const bool fits = letter.tag == message.tag && letter.bytes == message.bytes;
+    if (fits) copy_bytes(message.data, letter.data, message.bytes);
+    meeting_->point.done(message.peer);
+    if (!fits) {
+      fail(fmt::format("recv: rank {}: sent {} with tag {} where {} with tag {} is due",
+                       message.peer, format_bytes(letter.bytes), letter.tag,
+                       format_bytes(message.bytes), message.tag));
+    }
+  }
+
+  void barrier() override {
+    collective({.name = "barrier"}, [] {});
+  }
+
+  void abort(const std::string& reason) override { meeting_->point.abort(rank(), reason); }
+
+ private:
+  const Call& peer(int r) const { return meeting_->calls[static_cast<size_t>(r)]; }
+
+  void check_peer(const Message& message) const {
+    STRATA_CHECK(message.peer >= 0 && message.peer < size() && message.peer != rank());
+  }
+
+  [[noreturn]] void fail(const std::string& text) {
+    abort(text);
+    throw Error(ErrorCode::kPeer, text);
+  }
+
+  // All ranks come, work on each other's buffers, and part. All see the same calls, so either all
+  // work or none does.
+  template <typename Work>
+  void collective(const Call& call, Work work) {
+    meeting_->calls[static_cast<size_t>(rank())] = call;
+    meeting_->point.enter(rank(), call.name);
+    const std::string difference = first_difference();
+    if (difference.empty()) work();
+    meeting_->point.leave(rank(), call.name);
+    if (!difference.empty()) fail(difference);
+  }
+
+  std::string first_difference() const {
+    const Call& first = peer(0);
+    for (int r = 1; r < size(); ++r) {
+      const Call& other = peer(r);
+      if (std::strcmp(first.name, other.name) == 0 && same_sizes(first, other)) continue;
+      return fmt::format(
+          "{}: rank {}: called {} of size {} where rank 0 called {} of size {} (all ranks must "
+          "make the "
+          "same calls in the same order)",
+          first.name, r, other.name, other.size, first.name, first.size);
+    }
+    return "";
+  }
+
+  static bool same_sizes(const Call& a, const Call& b) {
+    if (a.size != b.size || a.root != b.root || a.gather.size() != b.gather.size() ||
+        a.reduce.size() != b.reduce.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < a.gather.size(); ++i) {
+      if (a.gather[i].part_bytes != b.gather[i].part_bytes) return false;
+    }
+    for (size_t i = 0; i < a.reduce.size(); ++i) {
+      if (a.reduce[i].part_numel != b.reduce[i].part_numel) return false;
+    }
+    return true;
+  }
+
+  void gather_one(size_t i) {
+    const GatherRange& mine = peer(rank()).gather[i];
+    // Start at the next rank, so that ranks do not all read one rank's memory at once.
+    for (int k = 1; k < size(); ++k) {
+      const int r = (rank() + k) % size();
+      const int64_t offset = r * mine.part_bytes;
+      copy_bytes(at(mine.base, offset), at(peer(r).gather[i].base, offset), mine.part_bytes);
+    }
+  }
+
+  // Of every contribution, part r is touched by rank r alone, so `out` may lie on its own part.
+  void reduce_one(size_t i) {
+    const ReduceRange& mine = peer(rank()).reduce[i];
+    for (int r = 0; r < size(); ++r) {
+      sources_f32_[static_cast<size_t>(r)] = peer(r).reduce[i].whole + rank() * mine.part_numel;
+    }
+    float* const outputs[] = {mine.out};
+    ordered_sum<float>(sources_f32_, outputs, mine.part_numel);
+  }
+
+  // Rank r sums the r-th part and writes it to every rank: nobody else reads or writes that part.
+  template <typename T>
+  void all_reduce(T* values, int64_t count, std::vector<const T*>& sources,
+                  std::vector<T*>& outputs) {
+    const char* name = sizeof(T) == 4 ? "all_reduce f32" : "all_reduce f64";
+    collective({.name = name, .size = count, .to = values}, [&] {
+      const int64_t part = ceil_div(count, size());
+      const int64_t first = std::min(count, rank() * part);
+      for (int r = 0; r < size(); ++r) {
+        const size_t i = static_cast<size_t>(r);
+        outputs[i] = static_cast<T*>(peer(r).to) + first;
+        sources[i] = outputs[i];
+      }
+      ordered_sum<T>(sources, outputs, std::min(count - first, part));
+    });
+  }
+
+  // Shared by the ranks' groups, so that they may be destroyed in any order.
+  const std::shared_ptr<Meeting> meeting_;
+
+  // Used inside a call only.
+  std::vector<const float*> sources_f32_;
+  std::vector<float*> outputs_f32_;
+  std::vector<const double*> sources_f64_;
+  std::vector<double*> outputs_f64_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Group>> make_local_groups(int count, const GroupOptions& options) {
+  STRATA_CHECK(count >= 1);
+  const auto meeting = std::make_shared<Meeting>(count, options.deadline_s);
+  std::vector<std::unique_ptr<Group>> groups;
+  for (int r = 0; r < count; ++r) groups.push_back(std::make_unique<LocalGroup>(r, count, meeting));
+  return groups;
+}
+
+}  // namespace strata::comm

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/comm/group.h"
+
+namespace strata::comm {
+
+// A group whose ranks are threads of this process: element r is for the thread of rank r. Each rank
+// reads the others' buffers in place while all of them are inside the call, so nothing is staged.
+// Memory: a few hundred bytes a rank.
+std::vector<std::unique_ptr<Group>> make_local_groups(int count, const GroupOptions& options = {});
+
+}  // namespace strata::comm

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace strata::comm {
+
+// Where the threads of a local group meet: a reusable barrier and a mailbox a rank, with deadlines.
+//
+// Guarantees: a thread that has passed `enter` sees what all others wrote before theirs, and none
+// leaves `leave` before all have come to it. An abort ends a wait in `enter`, never one in `leave`:
+// there the others are copying from this thread's buffers and are about to arrive. Threads: any;
+// each rank is one thread at a time, except abort. Failure: Error{kPeer} after an abort,
+// Error{kDeadline} with the ranks that are missing.
+class Rendezvous {
+ public:
+  Rendezvous(int size, double deadline_s);
+
+  // `call` is the name of the collective, for messages.
+  void enter(int rank, const char* call);
+  void leave(int rank, const char* call);
+
+  // A message that its sender has posted, as its receiver sees it.
+  struct Letter {
+    const void* data = nullptr;
+    int64_t bytes = 0;
+    int to = -1;
+    int tag = 0;
+  };
+  // Returns when the receiver is done with the letter's data.
+  void post(int from, const Letter& letter);
+  // Waits for a letter from `from` to `to`; then `done` must follow, unless this throws.
+  Letter await_letter(int from, int to);
+  void done(int from);
+
+  void abort(int rank, const std::string& reason);
+
+ private:
+  enum class MailState : uint8_t { kEmpty, kPosted, kTaken, kDone };
+  struct Mailbox {
+    Letter letter;
+    MailState state = MailState::kEmpty;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+  using Clock = std::chrono::steady_clock;
+
+  template <typename Ready>
+  bool wait(Lock& lock, bool abortable, Ready ready);
+  void meet(int rank, const char* call, bool abortable);
+  void throw_if_aborted(const std::string& call) const;
+  [[noreturn]] void miss(int rank, const std::string& call, const std::string& who);
+  std::string absent(uint64_t round) const;
+
+  // Constant after construction.
+  const int size_;
+  const double deadline_s_;
+
+  std::mutex mu_;
+  std::condition_variable changed_;
+  // Guarded by mu_.
+  std::vector<uint64_t> rounds_;    // meetings that each rank has come to
+  uint64_t completed_ = 0;          // meetings that all have come to
+  int present_ = 0;                 // ranks that have come to the next one
+  std::vector<Mailbox> mailboxes_;  // by sender
+  int aborted_by_ = -1;
+  std::string reason_;
+};
+
+}  // namespace strata::comm

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/config/json.h"
+
+namespace strata::config {
+namespace {
+
+// An input iterator that tells how far the lexer has read, for the position of our own errors.
+class CountedText {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountedText(const char* at, const char** read_to) : at_(at), read_to_(read_to) {}
+  reference operator*() const { return *at_; }
+  CountedText& operator++() {
+    ++at_;
+    *read_to_ = at_;
+    return *this;
+  }
+  CountedText operator++(int) {
+    CountedText old = *this;
+    ++*this;
+    return old;
+  }
+  bool operator==(const CountedText& other) const { return at_ == other.at_; }
+  bool operator!=(const CountedText& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** read_to_;
+};
+
+// Builds a Json from the library's events, and refuses what its own parser would accept.
+class Builder {
+ public:
+  using json = nlohmann::json;
+
+  Builder(std::string_view text, const std::string& source, const JsonLimits& limits,
+          const char* const* read_to)
+      : text_(text), source_(source), limits_(limits), read_to_(read_to) {}
+
+  bool null() { return add(Json()); }
+  bool boolean(bool value) { return add(Json(value)); }
+  bool number_integer(json::number_integer_t value) { return add(Json(int64_t{value})); }
+  bool number_unsigned(json::number_unsigned_t value) {
+    // One kind for what fits both, so that equal numbers are equal values.
+    if (value <= static_cast<uint64_t>(INT64_MAX)) return add(Json(static_cast<int64_t>(value)));
+    return add(Json(uint64_t{value}));
+  }
+  bool number_float(double value, const std::string&) { return add(Json(value)); }
+  bool string(std::string& value) { return add(Json(std::move(value))); }
+  bool binary(json::binary_t&) { return false; }
+
+  bool start_object(size_t) { return open(Json::object()); }
+  bool start_array(size_t) { return open(Json::array()); }
+  bool key(std::string& name) {
+    Level& level = levels_.back();
+    if (!level.names->insert(name).second) fail(fmt::format("duplicate member \"{}\"", name));
+    level.value.members().push_back({std::move(name), Json()});
+    return true;
+  }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) {
+    std::string cause = error.what();
+    const size_t column = cause.find(", column ");
+    const size_t colon = column == std::string::npos ? column : cause.find(": ", column);
+    if (colon != std::string::npos) cause = cause.substr(colon + 2);
+    fail_at(position > 0 ? position - 1 : 0, cause);
+  }
+
+  Json take() { return std::move(result_); }
+
+ private:
+  struct Level {
+    Json value;
+    std::unique_ptr<std::unordered_set<std::string>> names;  // of an object
+  };
+
+  bool open(Json value) {
+    if (static_cast<int>(levels_.size()) >= limits_.depth) {
+      fail(fmt::format("nested deeper than {} levels", limits_.depth));
+    }
+    count();
+    Level level;
+    if (value.is_object()) level.names = std::make_unique<std::unordered_set<std::string>>();
+    level.value = std::move(value);
+    levels_.push_back(std::move(level));
+    return true;
+  }
+
+  bool close() {
+    Json value = std::move(levels_.back().value);
+    levels_.pop_back();
+    place(std::move(value));
+    return true;
+  }
+
+  bool add(Json value) {
+    count();
+    place(std::move(value));
+    return true;
+  }
+
+  void place(Json value) {
+    if (levels_.empty()) {
+      result_ = std::move(value);
+    } else if (Json& parent = levels_.back().value; parent.is_object()) {
+      parent.members().back().value = std::move(value);
+    } else {
+      parent.items().push_back(std::move(value));
+    }
+  }
+
+  void count() {
+    if (++values_ > limits_.values) fail(fmt::format("more than {} values", limits_.values));
+  }
+
+  [[noreturn]] void fail(const std::string& cause) const {
+    fail_at(static_cast<size_t>(*read_to_ - text_.data()), cause);
+  }
+
+  [[noreturn]] void fail_at(size_t offset, const std::string& cause) const {
+    int64_t line = 1;
+    int64_t column = 1;
+    for (size_t i = 0; i < offset && i < text_.size(); ++i) {
+      column = text_[i] == '\n' ? 1 : column + 1;
+      line += text_[i] == '\n';
+    }
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot read JSON: {}:{}:{}: {}", source_, line, column, cause));
+  }
+
+  const std::string_view text_;
+  const std::string& source_;
+  const JsonLimits limits_;
+  const char* const* read_to_;
+  std::vector<Level> levels_;
+  int64_t values_ = 0;
+  Json result_;
+};
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+Json Json::parse(std::string_view text, const std::string& source, const JsonLimits& limits) {
+  if (static_cast<int64_t>(text.size()) > limits.bytes) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot read JSON: {}: it has {} bytes, more than the limit of {}",
+                            source, text.size(), limits.bytes));
+  }
+  const char* read_to = text.data();
+  Builder builder(text, source, limits, &read_to);
+  const CountedText first(text.data(), &read_to);
+  const CountedText last(text.data() + text.size(), &read_to);
+  nlohmann::json::sax_parse(first, last, &builder);
+  return builder.take();
+}
+
+Json Json::read_file(const std::string& path, const JsonLimits& limits) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) throw system_error(ErrorCode::kConfig, "cannot open: " + path, errno);
+  struct stat info {};
+  if (::fstat(file.fd, &info) != 0)
+    throw system_error(ErrorCode::kIo, "cannot stat: " + path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::kConfig, "cannot read JSON: " + path + ": it is not a regular file");
+  }
+  if (info.st_size > limits.bytes) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot read JSON: {}: it has {}, the limit is {}", path,
+                            format_bytes(info.st_size), format_bytes(limits.bytes)));
+  }
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = ::read(file.fd, text.data() + done, text.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw system_error(ErrorCode::kIo, "cannot read: " + path, errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  text.resize(done);
+  return parse(text, path, limits);
+}
+
+}  // namespace strata::config

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace strata::config {
+
+enum class DeviceKind : uint8_t { kCpu, kEmulated, kCuda };
+
+// What one node can do, in the figures that the planner needs: measured once, or written in a file
+// for a machine that is elsewhere. All rates are sustained ones, of the whole node unless `per
+// device` is said. On a cpu device the transfer rates have no meaning and are 0.
+struct Machine {
+  std::string name = "unnamed";
+  DeviceKind device = DeviceKind::kCpu;
+  int64_t device_count = 1;
+  int64_t cores = 0;
+  int64_t host_bytes = 0;    // what all processes of a run may use together
+  int64_t device_bytes = 0;  // per device; 0 for cpu
+
+  double matmul_flops_per_s = 0;         // per device: large matrix products of the recipe's type
+  double memory_bytes_per_s = 0;         // host memory, reads and writes together
+  double device_memory_bytes_per_s = 0;  // per device
+  double upload_bytes_per_s = 0;         // per device, host to device
+  double download_bytes_per_s = 0;       // per device, device to host
+  double network_bytes_per_s = 0;        // between nodes, each direction
+
+  double nvme_read_bytes_per_s = 0;   // reads alone
+  double nvme_write_bytes_per_s = 0;  // writes alone
+  double nvme_mixed_bytes_per_s = 0;  // both together, half of the bytes each
+  double nvme_latency_s = 0;          // of one large request on an idle drive
+  double cpu_s_per_io_gb = 0;         // core seconds for 1e9 bytes moved, without checksums
+
+  double checksum_bytes_per_s = 0;   // one core
+  double optimizer_bytes_per_s = 0;  // the fused update with all cores: bytes read and written
+};
+
+// Reads a profile file. Throws Error (kConfig) with every problem: unknown keys with the nearest,
+// rates that are negative or not finite, figures that a planner cannot do without.
+Machine parse_machine(std::string_view toml, std::string_view name);
+Machine read_machine(const std::string& path);
+
+// A text that parse_machine reads back to the same figures.
+std::string to_toml(const Machine& machine);
+std::string to_json(const Machine& machine);
+
+// The figures that a run on several machines plans with: the worst of each.
+Machine worst_of(const Machine& a, const Machine& b);
+
+// Where a measured profile belongs: a file of `directory` named after what the figures depend on. A
+// profile measured on another host, for other scratch directories or by another version has another
+// name.
+struct MachineKey {
+  std::string host;
+  std::string nvme;     // the scratch directories as given
+  std::string version;  // of strata
+};
+std::string machine_cache_path(const std::string& directory, const MachineKey& key);
+
+// Writes a profile so that a reader sees all of it or none. Throws Error (kIo).
+void write_machine(const std::string& path, const Machine& machine);
+
+}  // namespace strata::config

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The --help texts, made from the option table.
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+
+#include "engine/config/option_table.h"
+#include "engine/config/option_values.h"
+
+namespace strata::config {
+namespace {
+
+struct CommandRow {
+  std::string_view name;
+  std::string_view use;  // what must be given
+  std::string_view help;
+};
+
+// In the order of Command.
+constexpr std::array<CommandRow, kCommandCount> kCommands = {{
+    {"init", "--data PATH --out DIR",
+     "Make a small random model, with a tokenizer trained on a text."},
+    {"train", "--model DIR --data PATH --out DIR", "Fine-tune a model within memory budgets."},
+    {"eval", "--model DIR --data PATH", "Measure loss and perplexity."},
+    {"plan", "--model DIR",
+     "Say what fits where, how fast a step will be and how the drives wear; needs no weights."},
+    {"doctor", "", "Check this machine and the drives given, and say how to fix what is wrong."},
+    {"export", "--model DIR --out DIR", "Write a checkpoint as a Hugging Face model directory."},
+    {"generate", "--model DIR --prompt TEXT", "Continue a text."},
+}};
+
+constexpr size_t kFlagWidth = 30;
+constexpr size_t kLineWidth = 100;
+
+// Appends `text` broken at spaces, each line after the first indented like the first.
+void append_wrapped(std::string& out, std::string_view text) {
+  const size_t width = kLineWidth - kFlagWidth;
+  while (text.size() > width) {
+    size_t at = text.rfind(' ', width);
+    if (at == std::string_view::npos) at = width;
+    out.append(text.substr(0, at)).append("\n").append(kFlagWidth, ' ');
+    text.remove_prefix(std::min(text.size(), at + 1));
+  }
+  out.append(text).append("\n");
+}
+
+std::string flag_text(const OptionRow& row) {
+  std::string value(row.metavar);
+  if (row.type == OptionType::kOnOff) value = "on|off";
+  for (const auto choice : row.choices) value += (value.empty() ? "" : "|") + std::string(choice);
+  return fmt::format("  --{} {}", row.name, value);
+}
+
+// " (default 512 tokens)": what the help does not say in words.
+std::string notes(const OptionRow& row) {
+  const std::string unit = row.unit.empty() ? "" : " " + std::string(row.unit);
+  if (!row.unset_note.empty()) return fmt::format(" (default: {})", row.unset_note);
+  if (row.type == OptionType::kSwitch || row.type == OptionType::kString) return "";
+  return fmt::format(" (default {}{})", value_text(row, Options()), unit);
+}
+
+}  // namespace
+
+std::string_view name_of(Command command) {
+  return kCommands[static_cast<size_t>(command)].name;
+}
+
+std::optional<Command> parse_command(std::string_view name) {
+  for (size_t index = 0; index < kCommands.size(); ++index) {
+    if (kCommands[index].name == name) return static_cast<Command>(index);
+  }
+  return std::nullopt;
+}
+
+std::string help_text(Command command) {
+  const CommandRow& about = kCommands[static_cast<size_t>(command)];
+  std::string out = fmt::format("{}\n\nUsage: strata {} {}{}[options]\n", about.help, about.name,
+                                about.use, about.use.empty() ? "" : " ");
+  std::string_view group;
+  for (const OptionRow& row : option_table()) {
+    if (!takes(row, command)) continue;
+    if (row.group != group) {
+      group = row.group;
+      fmt::format_to(std::back_inserter(out), "\n{}\n", group);
+    }
+    const std::string flag = flag_text(row);
+    out += flag;
+    if (flag.size() + 1 < kFlagWidth) {
+      out.append(kFlagWidth - flag.size(), ' ');
+    } else {
+      out.append("\n").append(kFlagWidth, ' ');
+    }
+    append_wrapped(out, std::string(row.help) + notes(row));
+  }
+  out += "\nEvery option can stand in the TOML file too, with _ for -: host_memory = \"24GiB\".\n";
+  return out;
+}
+
+std::string help_text() {
+  std::string out =
+      "Strata fine-tunes models whose training state does not fit in memory.\n\n"
+      "Usage: strata COMMAND [options]\n\n";
+  for (const CommandRow& row : kCommands) {
+    fmt::format_to(std::back_inserter(out), "  {:<10}{}\n", row.name, row.help);
+  }
+  out += "\nstrata COMMAND --help lists the options of a command.\n";
+  return out;
+}
+
+}  // namespace strata::config

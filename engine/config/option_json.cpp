@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options as JSON, for run.json and for callers that configure by JSON text.
+#include "engine/base/error.h"
+#include "engine/config/json.h"
+#include "engine/config/option_sources.h"
+#include "engine/config/option_table.h"
+#include "engine/config/option_values.h"
+
+namespace strata::config {
+namespace {
+
+Json value_json(const OptionRow& row, const Options& options) {
+  const auto to_json = [&](const auto& field) -> Json {
+    using Field = std::decay_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, Betas Options::*>) {
+      return Json::Array{(options.*field).first, (options.*field).second};
+    } else if constexpr (std::is_same_v<Field, Rates Options::*>) {
+      const Rates& rates = options.*field;
+      return Json::Array{rates.read_bytes_per_s, rates.write_bytes_per_s};
+    } else if constexpr (std::is_same_v<Field, std::vector<std::string> Options::*>) {
+      Json parts = Json::array();
+      for (const std::string& part : options.*field) parts.push_back(part);
+      return parts;
+    } else if constexpr (std::is_same_v<Field, EnumField> || std::is_same_v<Field, OptionalField>) {
+      return value_text(row, options);
+    } else {
+      return Json(options.*field);
+    }
+  };
+  return std::visit(to_json, row.field);
+}
+
+bool is_default(const OptionRow& row, const Options& options) {
+  return value_text(row, options) == value_text(row, Options());
+}
+
+// A default that stands for something else, or for nothing.
+bool is_unset(const OptionRow& row, const Options& options) {
+  const bool has_note = !row.unset_note.empty() || row.type == OptionType::kString;
+  return has_note && is_default(row, options);
+}
+
+std::vector<std::string> texts_of(const Json& value) {
+  if (value.is_string()) return {value.string()};
+  if (!value.is_array()) return {value.dump()};
+  std::vector<std::string> texts;
+  for (const Json& item : value.items())
+    texts.push_back(item.is_string() ? item.string() : item.dump());
+  return texts;
+}
+
+Json groups_json(const std::vector<ParameterGroup>& groups) {
+  Json items = Json::array();
+  for (const ParameterGroup& group : groups) {
+    Json item = Json::object();
+    item.set("match", group.match);
+    item.set("lr_factor", group.lr_factor);
+    if (group.weight_decay) item.set("weight_decay", *group.weight_decay);
+    item.set("frozen", group.frozen);
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
+void collect_groups(const Json& groups, OptionCollector& collector) {
+  if (!groups.is_array()) return collector.problem("groups is not an array of objects");
+  int index = 0;
+  for (const Json& group : groups.items()) {
+    if (!group.is_object()) return collector.problem("groups is not an array of objects");
+    for (const JsonMember& member : group.members()) {
+      collector.set_group(index, member.name, texts_of(member.value),
+                          "groups[" + std::to_string(index) + "]." + member.name);
+    }
+    ++index;
+  }
+}
+
+}  // namespace
+
+std::string to_json(Command command, const Options& options) {
+  Json object = Json::object();
+  for (const OptionRow& row : option_table()) {
+    if (!takes(row, command) || row.type == OptionType::kSwitch) continue;
+    object.set(key_of(row), is_unset(row, options) ? Json() : value_json(row, options));
+  }
+  object.set("groups", groups_json(options.groups));
+  return object.dump(2);
+}
+
+Options options_from_json(Command command, std::string_view json) {
+  const Json object = Json::parse(json, "options");
+  if (!object.is_object()) {
+    throw Error(ErrorCode::kConfig, "cannot read options: the JSON text is " + object.describe() +
+                                        " (give an object with options by name)");
+  }
+  OptionCollector collector(command);
+  for (const JsonMember& member : object.members()) {
+    if (member.value.is_null()) continue;
+    if (member.name == "groups") {
+      collect_groups(member.value, collector);
+      continue;
+    }
+    // A default says no more than its absence: written out, it must not conflict with anything.
+    const OptionRow* row = find_option(member.name);
+    Options scratch;
+    const bool says_something = row == nullptr ||
+                                !assign(*row, texts_of(member.value), scratch).empty() ||
+                                !is_default(*row, scratch);
+    if (says_something) {
+      collector.set(SourceKind::kFile, member.name, texts_of(member.value), member.name);
+    }
+  }
+  return collector.finish();
+}
+
+}  // namespace strata::config

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/option_sources.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "engine/base/error.h"
+#include "engine/config/option_rules.h"
+#include "engine/config/option_values.h"
+
+namespace strata::config {
+namespace {
+
+std::string joined(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : ",") + value;
+  return text;
+}
+
+std::string commands_of(const OptionRow& row) {
+  std::string text;
+  for (int index = 0; index < kCommandCount; ++index) {
+    const Command command = static_cast<Command>(index);
+    if (takes(row, command)) text += (text.empty() ? "" : ", ") + std::string(name_of(command));
+  }
+  return text;
+}
+
+constexpr std::array<std::string_view, 4> kGroupKeys = {"match", "lr_factor", "weight_decay",
+                                                        "frozen"};
+
+}  // namespace
+
+bool Options::is_given(std::string_view name) const {
+  return std::find(given.begin(), given.end(), name) != given.end();
+}
+
+OptionCollector::OptionCollector(Command command)
+    : command_(command), kinds_(option_table().size(), SourceKind::kDefault) {}
+
+void OptionCollector::unknown(std::string_view name, const std::string& shown, bool flag) {
+  const std::string_view nearest = nearest_option(name, command_);
+  std::string text = shown + " is not an option";
+  if (!nearest.empty()) {
+    text += fmt::format(" (did you mean {}?)",
+                        flag ? "--" + std::string(nearest) : key_of(*find_option(nearest)));
+  }
+  problem(text);
+}
+
+void OptionCollector::set(SourceKind kind, std::string_view name,
+                          const std::vector<std::string>& values, const std::string& shown) {
+  const OptionRow* row = find_option(name);
+  if (row == nullptr) return unknown(name, shown, kind == SourceKind::kFlag);
+  if (!takes(*row, command_)) {
+    if (kind == SourceKind::kFlag) {
+      return problem(fmt::format("{} is not an option of {} (it is one of: {})", shown,
+                                 name_of(command_), commands_of(*row)));
+    }
+    Options scratch;
+    const std::string cause = assign(*row, values, scratch);
+    if (!cause.empty()) problem(fmt::format("{} = \"{}\" {}", shown, joined(values), cause));
+    return;
+  }
+  SourceKind& known = kinds_[static_cast<size_t>(row - option_table().data())];
+  if (known == SourceKind::kFlag && kind == SourceKind::kFlag) {
+    return problem(fmt::format("{} is given twice", shown));
+  }
+  if (known > kind) return;
+  const std::string cause = assign(*row, values, options_);
+  if (!cause.empty()) {
+    return problem(
+        fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
+  }
+  known = kind;
+}
+
+void OptionCollector::set_group(int index, std::string_view key,
+                                const std::vector<std::string>& values, const std::string& shown) {
+  if (options_.groups.size() <= static_cast<size_t>(index)) {
+    options_.groups.resize(static_cast<size_t>(index) + 1);
+  }
+  ParameterGroup& group = options_.groups[static_cast<size_t>(index)];
+  std::string cause;
+  if (values.size() != 1) {
+    cause = "takes one value, not a list";
+  } else if (key == "match") {
+    group.match = values[0];
+  } else if (key == "lr_factor") {
+    cause = assign_number(values[0], {0, 1000}, group.lr_factor);
+  } else if (key == "weight_decay") {
+    cause = assign_number(values[0], {0, 1}, group.weight_decay.emplace());
+  } else if (key == "frozen") {
+    group.frozen = values[0] == "true";
+    if (!group.frozen && values[0] != "false") cause = "is neither true nor false";
+  } else {
+    const std::string_view nearest = nearest_name(key, kGroupKeys);
+    return problem(shown + " is not a key of [[group]]" +
+                   (nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest)));
+  }
+  if (!cause.empty()) problem(fmt::format("{} \"{}\" {}", shown, joined(values), cause));
+}
+
+Options OptionCollector::finish() {
+  const auto rows = option_table();
+  // A flag silences the other way to say the same thing where only a file says it.
+  for (const auto& [first, second] : exclusive_options()) {
+    SourceKind& a = kinds_[static_cast<size_t>(find_option(first) - rows.data())];
+    SourceKind& b = kinds_[static_cast<size_t>(find_option(second) - rows.data())];
+    if (a == SourceKind::kDefault || b == SourceKind::kDefault || a == b) continue;
+    const OptionRow& loser = *find_option(a < b ? first : second);
+    copy_value(loser, Options(), options_);
+    (a < b ? a : b) = SourceKind::kDefault;
+  }
+  for (size_t index = 0; index < rows.size(); ++index) {
+    if (kinds_[index] != SourceKind::kDefault) options_.given.emplace_back(rows[index].name);
+  }
+  for (size_t index = 0; index < options_.groups.size(); ++index) {
+    if (options_.groups[index].match.empty()) {
+      problem(fmt::format("[[group]] {} has no match (give match = \"regular expression\")",
+                          index + 1));
+    }
+  }
+  for (std::string& text : find_conflicts(command_, options_)) problem(std::move(text));
+  if (problems_.empty()) return std::move(options_);
+
+  std::string message = fmt::format("cannot use the options of strata {}: ", name_of(command_));
+  if (problems_.size() == 1) throw Error(ErrorCode::kUsage, message + problems_[0]);
+  message += fmt::format("{} problems", problems_.size());
+  for (const std::string& text : problems_) message += "\n  " + text;
+  throw Error(ErrorCode::kUsage, message);
+}
+
+}  // namespace strata::config

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/option_table.h"
+
+#include <algorithm>
+
+namespace strata::config {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+constexpr uint32_t bit(Command command) {
+  return 1u << static_cast<int>(command);
+}
+constexpr uint32_t kInit = bit(Command::kInit);
+constexpr uint32_t kTrain = bit(Command::kTrain);
+constexpr uint32_t kPlan = bit(Command::kPlan);
+constexpr uint32_t kEval = bit(Command::kEval);
+constexpr uint32_t kDoctor = bit(Command::kDoctor);
+constexpr uint32_t kExport = bit(Command::kExport);
+constexpr uint32_t kGenerate = bit(Command::kGenerate);
+constexpr uint32_t kStep = kTrain | kPlan;             // what decides a step
+constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // what runs a model
+constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport;
+
+template <auto Member>
+constexpr EnumField enum_field() {
+  return {[](Options& options, int value) {
+            using Enum = std::remove_reference_t<decltype(options.*Member)>;
+            options.*Member = static_cast<Enum>(value);
+          },
+          [](const Options& options) { return static_cast<int>(options.*Member); }};
+}
+
+// In the order of the enumerators in options.h.
+constexpr std::string_view kSchedules[] = {"constant", "linear", "cosine"};
+constexpr std::string_view kRecipes[] = {"fp32", "bf16", "fp16"};
+constexpr std::string_view kDevices[] = {"auto", "cpu", "emulated", "cuda"};
+constexpr std::string_view kOffloads[] = {"auto", "none", "host", "nvme"};
+constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward"};
+constexpr std::string_view kActivations[] = {"auto", "recompute", "keep"};
+constexpr std::string_view kIoBackends[] = {"auto", "uring", "threads"};
+
+constexpr OptionRange kAny = {};
+constexpr OptionRange kFromOne = {1, kInfinity};
+constexpr OptionRange kRatio = {0, 1};
+constexpr OptionRange kBelowOne = {0, 1, false, true};
+constexpr OptionRange kPositive = {0, kInfinity, true, true};
+constexpr OptionRange kAboveZeroToOne = {0, 1, true, false};
+
+constexpr std::string_view kFiles = "Model, data and files";
+constexpr std::string_view kLength = "Length and batch";
+constexpr std::string_view kOptimizer = "Optimizer";
+constexpr std::string_view kMemory = "Memory and where it runs";
+constexpr std::string_view kRanks = "Ranks";
+constexpr std::string_view kSaving = "Evaluation and checkpoints";
+constexpr std::string_view kShape = "Shape of the new model";
+constexpr std::string_view kText = "Text";
+constexpr std::string_view kAnswer = "Answer";
+
+using enum OptionType;
+using O = Options;
+
+constexpr OptionRow kTable[] = {
+    {"model", kString, &O::model, kRuns | kExport, kFiles, "DIR", "", kAny, "",
+     "Hugging Face model directory: config.json, safetensors, tokenizer. plan needs only "
+     "config.json."},
+    {"data", kString, &O::data, kInit | kTrain | kEval, kFiles, "PATH", "", kAny, "",
+     "Text, JSONL or token file (.bin), or a directory of them."},
+    {"out", kString, &O::out, kInit | kTrain | kExport, kFiles, "DIR", "", kAny, "",
+     "Where the result goes: the run directory, the new model, or the exported one."},
+    {"config", kString, &O::config, kAll, kFiles, "FILE", "", kAny, "",
+     "TOML file with options by key (host_memory = \"24GiB\"); flags override it."},
+    {"deepspeed", kString, &O::deepspeed, kStep, kFiles, "FILE", "", kAny, "",
+     "DeepSpeed JSON to take options from; prints what each key became. --config overrides it."},
+    {"shuffle", kOnOff, &O::shuffle, kTrain, kFiles, "", "", kAny, "",
+     "Draw samples in a seeded random order, each once an epoch; off: in the order of the file."},
+    {"eval-fraction", kFloat, &O::eval_fraction, kTrain | kEval, kFiles, "F", "of the data",
+     kBelowOne, "", "Part held out at the end of the data, where there is evaluation."},
+
+    {"steps", kInt, &O::steps, kStep, kLength, "N", "optimizer steps", kFromOne, "from --epochs",
+     "How many updates the whole run makes; with --resume this counts from its first start."},
+    {"epochs", kFloat, &O::epochs, kStep, kLength, "F", "passes over the data", kPositive,
+     "1, where --steps is not given", "How long to train, as passes over the data."},
+    {"sequence-length",
+     kInt,
+     &O::sequence_length,
+     kRuns,
+     kLength,
+     "N",
+     "tokens",
+     {1, 1 << 24},
+     "",
+     "Tokens in a sample. Activations and attention grow with it."},
+    {"micro-batch",
+     kInt,
+     &O::micro_batch,
+     kStep | kEval,
+     kLength,
+     "N",
+     "samples",
+     {1, 1 << 20},
+     "",
+     "Samples in one forward and backward of one rank. Smaller needs less memory."},
+    {"accumulate",
+     kInt,
+     &O::accumulate,
+     kStep,
+     kLength,
+     "N",
+     "micro-batches",
+     {1, 1 << 20},
+     "",
+     "Micro-batches in a step. More hides drive traffic: weights move twice a step whatever it "
+     "is."},
+
+    {"lr", kFloat, &O::lr, kStep, kOptimizer, "F", "", kRatio, "", "Peak learning rate of AdamW."},
+    {"schedule", kEnum, enum_field<&O::schedule>(), kStep, kOptimizer, "", "", kAny, "",
+     "How the learning rate goes from its peak to the end.", kSchedules},
+    {"warmup-steps", kInt, &O::warmup_steps, kStep, kOptimizer, "N", "steps", kAny, "",
+     "Linear rise of the learning rate; the peak is reached after the last of them."},
+    {"warmup-ratio", kFloat, &O::warmup_ratio, kStep, kOptimizer, "F", "of all steps", kRatio, "",
+     "The same as a part of the run."},
+    {"min-lr-ratio", kFloat, &O::min_lr_ratio, kStep, kOptimizer, "F", "of the peak", kRatio, "",
+     "Where the linear and cosine schedules end."},
+    {"weight-decay", kFloat, &O::weight_decay, kStep, kOptimizer, "F", "", kRatio, "",
+     "Decoupled decay of tensors with two and more dimensions."},
+    {"decay-all", kOnOff, &O::decay_all, kStep, kOptimizer, "", "", kAny, "",
+     "Decay norms and biases too, as torch.optim.AdamW does with one group."},
+    {"betas", kPair, &O::betas, kStep, kOptimizer, "F,F", "", kBelowOne, "",
+     "Decay rates of AdamW's two moments."},
+    {"eps", kFloat, &O::eps, kStep, kOptimizer, "F", "", kAboveZeroToOne, "",
+     "Added to the root of the second moment."},
+    {"clip",
+     kFloat,
+     &O::clip,
+     kStep,
+     kOptimizer,
+     "F",
+     "",
+     {0, kInfinity, false, true},
+     "",
+     "Largest global gradient norm; 0 turns clipping off and lets updates start in the backward."},
+    {"freeze", kString, &O::freeze, kStep, kOptimizer, "REGEX", "", kAny, "nothing",
+     "Parameters whose name matches stay as they are and cost no state."},
+    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns, kOptimizer, "", "", kAny, "",
+     "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
+    {"seed", kInt, &O::seed, kInit | kTrain | kGenerate, kOptimizer, "N", "", kAny, "",
+     "Of every random number: order of the data, new weights, sampled text."},
+
+    {"device", kEnum, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
+     "Where the arithmetic runs; emulated is a device with its own memory, on the CPU.", kDevices},
+    {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
+     "what the device has, less a margin", "Budget on the device, a rank."},
+    {"host-memory", kSize, &O::host_memory, kRuns | kExport, kMemory, "SIZE", "bytes", kFromOne,
+     "what this process may use, less a margin",
+     "Budget in host memory for everything: state, staging, activations, data, libraries."},
+    {"nvme", kList, &O::nvme, kRuns | kDoctor, kMemory, "DIR[,DIR]", "", kAny, "none",
+     "Directories for scratch, striped over all of them: one on each drive."},
+    {"nvme-rate",
+     kRates,
+     &O::nvme_rate,
+     kRuns,
+     kMemory,
+     "R,W",
+     "bytes/s",
+     {65536, kInfinity},
+     "no limit",
+     "Limit of drive reads and writes, for drives that others use: 2GB,1GB."},
+    {"offload", kEnum, enum_field<&O::offload>(), kRuns, kMemory, "", "", kAny, "",
+     "The lowest tier that state may live in; auto: only what the budgets force.", kOffloads},
+    {"optimizer-mode", kEnum, enum_field<&O::optimizer_mode>(), kStep, kMemory, "", "", kAny, "",
+     "When chunks are updated: just before their next use, or in the backward (needs --clip 0).",
+     kOptimizerModes},
+    {"activations", kEnum, enum_field<&O::activations>(), kStep, kMemory, "", "", kAny, "",
+     "Recompute a unit in its backward, or keep what its forward made.", kActivations},
+    {"prefetch-depth",
+     kInt,
+     &O::prefetch_depth,
+     kRuns,
+     kMemory,
+     "N",
+     "segments",
+     {1, 1024},
+     "the planner chooses",
+     "How far ahead weights and state are fetched."},
+    {"io", kEnum, enum_field<&O::io>(), kRuns, kMemory, "", "", kAny, "",
+     "How drives are driven; auto: io_uring, or threads where it is blocked.", kIoBackends},
+    {"threads",
+     kInt,
+     &O::threads,
+     kRuns,
+     kMemory,
+     "N",
+     "",
+     {1, 4096},
+     "one a core",
+     "Threads for arithmetic. Results do not depend on it."},
+
+    {"ranks",
+     kInt,
+     &O::ranks,
+     kStep,
+     kRanks,
+     "N",
+     "",
+     {1, 1 << 20},
+     "",
+     "Data-parallel ranks; the batch of a step is micro-batch x accumulate x ranks."},
+    {"zero-stage",
+     kInt,
+     &O::zero_stage,
+     kStep,
+     kRanks,
+     "N",
+     "",
+     {0, 3},
+     "",
+     "What ranks share out: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters."},
+
+    {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromOne, "never",
+     "Measure loss and perplexity on the held-out part."},
+    {"checkpoint-every", kInt, &O::checkpoint_every, kStep, kSaving, "N", "steps", kFromOne,
+     "at the end only", "What a crash can lose at most."},
+    {"keep-checkpoints",
+     kInt,
+     &O::keep_checkpoints,
+     kTrain,
+     kSaving,
+     "N",
+     "",
+     {1, 1 << 20},
+     "",
+     "Older checkpoints are deleted after a new one is committed."},
+    {"resume", kOptional, OptionalField{&O::resume, &O::resume_checkpoint},
+     kTrain | kEval | kExport | kGenerate, kSaving, "[CHECKPOINT]", "", kAny, "off",
+     "Start from a checkpoint; without a value, from the newest in the run directory."},
+
+    {"vocab-size",
+     kInt,
+     &O::vocab_size,
+     kInit,
+     kShape,
+     "N",
+     "tokens",
+     {257, 1 << 24},
+     "",
+     "Size of the tokenizer that is trained on --data."},
+    {"hidden", kInt, &O::hidden, kInit, kShape, "N", "", {1, 1 << 20}, "", "Width of the model."},
+    {"layers", kInt, &O::layers, kInit, kShape, "N", "", {1, 1 << 16}, "", "Transformer blocks."},
+    {"heads", kInt, &O::heads, kInit, kShape, "N", "", {1, 1 << 16}, "", "Attention heads."},
+    {"kv-heads",
+     kInt,
+     &O::kv_heads,
+     kInit,
+     kShape,
+     "N",
+     "",
+     {1, 1 << 16},
+     "as many as --heads",
+     "Key-value heads; fewer than heads is grouped-query attention."},
+    {"feed-forward",
+     kInt,
+     &O::feed_forward,
+     kInit,
+     kShape,
+     "N",
+     "",
+     {1, 1 << 24},
+     "8/3 of --hidden, in steps of 64",
+     "Width inside the MLP."},
+    {"tied", kOnOff, &O::tied, kInit, kShape, "", "", kAny, "",
+     "The head reads the embedding's matrix."},
+
+    {"prompt", kString, &O::prompt, kGenerate, kText, "TEXT", "", kAny, "empty",
+     "Text to go on from."},
+    {"max-new-tokens",
+     kInt,
+     &O::max_new_tokens,
+     kGenerate,
+     kText,
+     "N",
+     "tokens",
+     {1, 1 << 24},
+     "",
+     "How many tokens to add at most."},
+    {"temperature",
+     kFloat,
+     &O::temperature,
+     kGenerate,
+     kText,
+     "F",
+     "",
+     {0, 100},
+     "",
+     "Spread of the choice; 0 takes the most likely token."},
+    {"top-k", kInt, &O::top_k, kGenerate, kText, "N", "tokens", kFromOne, "off",
+     "Choose among the N most likely tokens."},
+    {"top-p", kFloat, &O::top_p, kGenerate, kText, "F", "", kAboveZeroToOne, "",
+     "Choose among the most likely tokens that together have this probability."},
+
+    {"machine", kString, &O::machine, kStep, kAnswer, "FILE", "", kAny, "measured here",
+     "Machine profile to plan for (examples/machines), instead of this machine's."},
+    {"explain", kSwitch, &O::explain, kPlan, kAnswer, "", "", kAny, "",
+     "Print every op of the step program too."},
+    {"force", kSwitch, &O::force, kInit | kTrain | kExport, kAnswer, "", "", kAny, "",
+     "Replace what --out holds."},
+    {"json", kSwitch, &O::json, kAll, kAnswer, "", "", kAny, "",
+     "Print tables as JSON on standard output."},
+    {"help", kSwitch, &O::help, kAll, kAnswer, "", "", kAny, "", "Print this text."},
+};
+
+// Optimal string alignment: insert, delete, replace, swap neighbours.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, replace});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+std::string with_dashes(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+}  // namespace
+
+std::span<const OptionRow> option_table() {
+  return kTable;
+}
+
+std::string key_of(const OptionRow& row) {
+  std::string key(row.name);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+const OptionRow* find_option(std::string_view name) {
+  const std::string dashed = with_dashes(name);
+  for (const OptionRow& row : kTable) {
+    if (row.name == dashed) return &row;
+  }
+  return nullptr;
+}
+
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
+  constexpr size_t kLongestName = 64;  // the search is quadratic, and no name of ours is longer
+  if (name.size() > kLongestName) return {};
+  std::string_view nearest;
+  size_t least = std::max<size_t>(1, (name.size() + 2) / 3) + 1;
+  for (const std::string_view candidate : names) {
+    const size_t distance = edit_distance(name, candidate);
+    if (distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+std::string_view nearest_option(std::string_view name, Command command) {
+  std::vector<std::string_view> names;
+  for (const OptionRow& row : kTable) {
+    if (takes(row, command)) names.push_back(row.name);
+  }
+  return nearest_name(with_dashes(name), names);
+}
+
+}  // namespace strata::config

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/config/options.h"
+
+namespace strata::config {
+
+enum class OptionType : uint8_t {
+  kSwitch,    // a flag without a value
+  kOnOff,     // on | off
+  kInt,       // a whole number
+  kFloat,     // a finite number
+  kSize,      // bytes, as 24GiB
+  kString,    // text or a path
+  kOptional,  // a flag whose value may be left out
+  kList,      // texts separated by commas
+  kEnum,      // one of `choices`
+  kPair,      // two finite numbers separated by a comma
+  kRates,     // two sizes a second separated by a comma
+};
+
+struct EnumField {
+  void (*set)(Options&, int);
+  int (*get)(const Options&);
+};
+
+// A flag and the text that may follow it.
+struct OptionalField {
+  bool Options::*flag;
+  std::string Options::*value;
+};
+
+using OptionField = std::variant<bool Options::*, int64_t Options::*, double Options::*,
+                                 std::string Options::*, std::vector<std::string> Options::*,
+                                 Betas Options::*, Rates Options::*, EnumField, OptionalField>;
+
+// The values an option may have; for a pair, each of the two.
+struct OptionRange {
+  double low = 0;
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;
+  bool high_open = false;
+};
+
+// One row. `name` is the flag without its dashes; the TOML and JSON key is the name with '_' for
+// '-'.
+struct OptionRow {
+  std::string_view name;
+  OptionType type;
+  OptionField field;
+  uint32_t commands;         // bit 1 << Command
+  std::string_view group;    // heading in the help
+  std::string_view metavar;  // "SIZE"; empty for switches and enums
+  std::string_view unit;     // "tokens"; empty where there is none
+  OptionRange range;
+  std::string_view unset_note;  // what the default stands for, where the value does not say it
+  std::string_view help;        // what it does and why one would change it
+  std::span<const std::string_view> choices = {};
+};
+
+std::span<const OptionRow> option_table();
+
+inline bool takes(const OptionRow& row, Command command) {
+  return (row.commands >> static_cast<int>(command) & 1u) != 0;
+}
+std::string key_of(const OptionRow& row);
+
+// By flag or key: '-' and '_' are the same. Null when there is none.
+const OptionRow* find_option(std::string_view name);
+
+// The option of `command` whose name is nearest by edit distance; empty when none is near.
+std::string_view nearest_option(std::string_view name, Command command);
+
+// The nearest of `names` within about a third of the letters of `name`; empty when none is near.
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
+
+}  // namespace strata::config

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/option_values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <type_traits>
+
+#include "engine/base/check.h"
+#include "engine/base/units.h"
+
+namespace strata::config {
+namespace {
+
+template <typename Number>
+std::optional<Number> parse_whole(std::string_view text) {
+  Number number = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  if (error != std::errc() || end != last) return std::nullopt;
+  return number;
+}
+
+// A finite number, or nothing; from_chars reads "nan" and "inf".
+std::optional<double> parse_finite(std::string_view text) {
+  const auto number = parse_whole<double>(text);
+  if (!number || !std::isfinite(*number)) return std::nullopt;
+  return number;
+}
+
+std::optional<bool> parse_on_off(std::string_view text) {
+  if (text == "on" || text == "true") return true;
+  if (text == "off" || text == "false") return false;
+  return std::nullopt;
+}
+
+bool within(const OptionRange& range, double value) {
+  const bool above = range.low_open ? value > range.low : value >= range.low;
+  const bool below = range.high_open ? value < range.high : value <= range.high;
+  return above && below;
+}
+
+// "2GB/s" and "2GB" alike.
+std::optional<int64_t> parse_rate(std::string_view text) {
+  if (text.size() > 2 && text.substr(text.size() - 2) == "/s") text.remove_suffix(2);
+  return parse_bytes(text);
+}
+
+// A list option given as one text is split at commas; the parts of an array stay whole.
+std::vector<std::string> split(const std::vector<std::string>& values) {
+  if (values.size() != 1) return values;
+  std::vector<std::string> parts;
+  std::string_view rest = values[0];
+  while (true) {
+    const size_t comma = rest.find(',');
+    parts.emplace_back(rest.substr(0, comma));
+    if (comma == std::string_view::npos) return parts;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
+  return text;
+}
+
+// A size without needless digits, that parse_bytes reads back to the same number.
+std::string size_text(int64_t bytes) {
+  if (bytes > 0 && bytes % kGiB == 0) return fmt::format("{}GiB", bytes / kGiB);
+  if (bytes > 0 && bytes % kMiB == 0) return fmt::format("{}MiB", bytes / kMiB);
+  return fmt::format("{}", bytes);
+}
+
+std::string assign_pair(const OptionRow& row, const std::vector<std::string>& parts,
+                        Options& options) {
+  if (parts.size() != 2) return "needs two numbers";
+  const auto first = parse_finite(parts[0]);
+  const auto second = parse_finite(parts[1]);
+  if (!first || !second) return "is not two finite numbers";
+  if (!within(row.range, *first) || !within(row.range, *second)) return "is out of range";
+  options.*std::get<Betas Options::*>(row.field) = {*first, *second};
+  return "";
+}
+
+std::string assign_rates(const OptionRow& row, const std::vector<std::string>& parts,
+                         Options& options) {
+  if (parts.size() != 2) return "needs two sizes a second, read and write";
+  const auto read = parse_rate(parts[0]);
+  const auto write = parse_rate(parts[1]);
+  if (!read || !write) return "is not two sizes a second";
+  if (!within(row.range, static_cast<double>(*read)) ||
+      !within(row.range, static_cast<double>(*write))) {
+    return "is out of range (bytes a second need a suffix: 2GB,1GB)";
+  }
+  options.*std::get<Rates Options::*>(row.field) = {*read, *write};
+  return "";
+}
+
+std::string assign_enum(const OptionRow& row, const std::string& text, Options& options) {
+  const auto found = std::find(row.choices.begin(), row.choices.end(), text);
+  if (found == row.choices.end()) {
+    const std::string_view nearest = nearest_name(text, row.choices);
+    return nearest.empty() ? "is unknown" : fmt::format("is unknown (did you mean {}?)", nearest);
+  }
+  std::get<EnumField>(row.field).set(options, static_cast<int>(found - row.choices.begin()));
+  return "";
+}
+
+std::string assign_list(const OptionRow& row, const std::vector<std::string>& parts,
+                        Options& options) {
+  for (auto part = parts.begin(); part != parts.end(); ++part) {
+    if (part->empty()) return "has an empty part";
+    if (std::find(parts.begin(), part, *part) != part) return "names " + *part + " twice";
+  }
+  options.*std::get<std::vector<std::string> Options::*>(row.field) = parts;
+  return "";
+}
+
+template <typename Number>
+std::string assign_field(const OptionRow& row, const std::optional<Number>& number,
+                         const char* cause, Options& options) {
+  if (!number) return cause;
+  if (!within(row.range, static_cast<double>(*number))) return "is out of range";
+  options.*std::get<Number Options::*>(row.field) = *number;
+  return "";
+}
+
+// Options that are one text.
+std::string assign_one(const OptionRow& row, const std::string& text, Options& options) {
+  switch (row.type) {
+    case OptionType::kSwitch:
+    case OptionType::kOnOff: {
+      const auto on = parse_on_off(text);
+      if (!on) return "is neither on nor off";
+      options.*std::get<bool Options::*>(row.field) = *on;
+      return "";
+    }
+    case OptionType::kInt:
+      return assign_field(row, parse_whole<int64_t>(text), "is not a whole number", options);
+    case OptionType::kFloat:
+      return assign_field(row, parse_finite(text), "is not a finite number", options);
+    case OptionType::kSize:
+      return assign_field(row, parse_bytes(text), "is not a size (24GiB, 512MiB, 1.5GB)", options);
+    case OptionType::kString:
+      if (text.empty()) return "is empty";
+      options.*std::get<std::string Options::*>(row.field) = text;
+      return "";
+    case OptionType::kOptional: {
+      const OptionalField& field = std::get<OptionalField>(row.field);
+      const auto on = parse_on_off(text);
+      options.*field.flag = on.value_or(true);
+      options.*field.value = on ? "" : text;
+      return "";
+    }
+    case OptionType::kEnum:
+      return assign_enum(row, text, options);
+    default:
+      STRATA_CHECK(false);
+      return "";
+  }
+}
+
+std::string range_text(const OptionRow& row) {
+  const OptionRange& range = row.range;
+  const bool size = row.type == OptionType::kSize || row.type == OptionType::kRates;
+  const auto bound = [size](double value) {
+    return size ? format_bytes(static_cast<int64_t>(value)) : fmt::format("{}", value);
+  };
+  if (std::isinf(range.high)) {
+    return fmt::format("{} {}", range.low_open ? "above" : "from", bound(range.low));
+  }
+  return fmt::format("{} {} {} {}", range.low_open ? "above" : "from", bound(range.low),
+                     range.high_open ? "to below" : "to", bound(range.high));
+}
+
+}  // namespace
+
+std::string assign(const OptionRow& row, const std::vector<std::string>& values, Options& options) {
+  switch (row.type) {
+    case OptionType::kPair:
+      return assign_pair(row, split(values), options);
+    case OptionType::kRates:
+      return assign_rates(row, split(values), options);
+    case OptionType::kList:
+      return assign_list(row, split(values), options);
+    default:
+      if (values.size() != 1) return "takes one value, not a list";
+      return assign_one(row, values[0], options);
+  }
+}
+
+std::string value_text(const OptionRow& row, const Options& options) {
+  switch (row.type) {
+    case OptionType::kSwitch:
+    case OptionType::kOnOff:
+      return options.*std::get<bool Options::*>(row.field) ? "on" : "off";
+    case OptionType::kInt:
+      return fmt::format("{}", options.*std::get<int64_t Options::*>(row.field));
+    case OptionType::kFloat:
+      return fmt::format("{}", options.*std::get<double Options::*>(row.field));
+    case OptionType::kSize:
+      return size_text(options.*std::get<int64_t Options::*>(row.field));
+    case OptionType::kString:
+      return options.*std::get<std::string Options::*>(row.field);
+    case OptionType::kOptional: {
+      const OptionalField& field = std::get<OptionalField>(row.field);
+      const std::string& value = options.*field.value;
+      return !value.empty() ? value : options.*field.flag ? "on" : "off";
+    }
+    case OptionType::kList:
+      return join(options.*std::get<std::vector<std::string> Options::*>(row.field));
+    case OptionType::kEnum:
+      return std::string(row.choices[std::get<EnumField>(row.field).get(options)]);
+    case OptionType::kPair: {
+      const Betas& pair = options.*std::get<Betas Options::*>(row.field);
+      return fmt::format("{},{}", pair.first, pair.second);
+    }
+    case OptionType::kRates: {
+      const Rates& rates = options.*std::get<Rates Options::*>(row.field);
+      return size_text(rates.read_bytes_per_s) + "," + size_text(rates.write_bytes_per_s);
+    }
+  }
+  STRATA_CHECK(false);
+  return "";
+}
+
+std::string assign_number(std::string_view text, const OptionRange& range, double& number) {
+  const auto parsed = parse_finite(text);
+  if (!parsed) return "is not a finite number";
+  if (!within(range, *parsed)) return "is out of range";
+  number = *parsed;
+  return "";
+}
+
+void copy_value(const OptionRow& row, const Options& from, Options& to) {
+  const auto copy = [&](const auto& field) {
+    using Field = std::decay_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, EnumField>) {
+      field.set(to, field.get(from));
+    } else if constexpr (std::is_same_v<Field, OptionalField>) {
+      to.*field.flag = from.*field.flag;
+      to.*field.value = from.*field.value;
+    } else {
+      to.*field = from.*field;
+    }
+  };
+  std::visit(copy, row.field);
+}
+
+std::string accepted_text(const OptionRow& row) {
+  switch (row.type) {
+    case OptionType::kSwitch:
+    case OptionType::kOnOff:
+      return "on or off";
+    case OptionType::kInt:
+      return "a whole number " + range_text(row);
+    case OptionType::kFloat:
+      return "a number " + range_text(row);
+    case OptionType::kSize:
+      return "a size such as 24GiB";
+    case OptionType::kPair:
+      return "two numbers " + range_text(row) + ", separated by a comma";
+    case OptionType::kRates:
+      return "read,write a second, each " + range_text(row) + ", such as 2GB,1GB";
+    case OptionType::kList:
+      return "texts separated by commas, each once";
+    case OptionType::kEnum: {
+      std::string text;
+      for (const auto choice : row.choices)
+        text += (text.empty() ? "" : ", ") + std::string(choice);
+      return "one of " + text;
+    }
+    default:
+      return "a text";
+  }
+}
+
+}  // namespace strata::config

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/config/option_table.h"
+
+namespace strata::config {
+
+// Reads `values` (the parts of an array, or one text) into the row's field. Returns the cause when
+// that is not possible, in words that follow the option's name; empty when it was. On failure the
+// field is unchanged.
+std::string assign(const OptionRow& row, const std::vector<std::string>& values, Options& options);
+
+// The value as a user would write it; texts as they are.
+std::string value_text(const OptionRow& row, const Options& options);
+
+// As assign(), for a number that is no option: into `number`, within `range`.
+std::string assign_number(std::string_view text, const OptionRange& range, double& number);
+
+// Makes the field of `to` that of `from`.
+void copy_value(const OptionRow& row, const Options& from, Options& to);
+
+// "a number above 0 to 1", "a whole number from 1", "on or off": what assign() accepts.
+std::string accepted_text(const OptionRow& row);
+
+}  // namespace strata::config

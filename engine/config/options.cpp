@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/options.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/config/option_sources.h"
+#include "engine/config/option_table.h"
+#include "engine/config/toml_reader.h"
+
+namespace strata::config {
+namespace {
+
+bool is_flag(const std::string& text) {
+  return text.starts_with("--");
+}
+
+void collect_toml(const OptionSources& sources, OptionCollector& collector) {
+  for (const TomlEntry& entry : read_toml(sources.toml, sources.toml_name)) {
+    const std::string shown = entry.where + ": " + entry.key;
+    if (entry.table.empty()) {
+      collector.set(SourceKind::kFile, entry.key, entry.values, shown);
+    } else if (entry.table == "group" && entry.table_index >= 0) {
+      collector.set_group(entry.table_index, entry.key, entry.values, shown);
+    } else {
+      collector.problem(shown + " stands in the table " + entry.table +
+                        ", which is not used here (only [[group]] is)");
+    }
+  }
+}
+
+void collect_args(std::span<const std::string> args, OptionCollector& collector) {
+  for (size_t at = 0; at < args.size(); ++at) {
+    if (!is_flag(args[at])) {
+      collector.problem("\"" + args[at] + "\" follows no option that takes it");
+      continue;
+    }
+    const size_t equals = args[at].find('=');
+    const std::string shown = args[at].substr(0, equals);
+    const std::string name = shown.substr(2);
+    const OptionRow* row = find_option(name);
+    const bool has_next = at + 1 < args.size() && !is_flag(args[at + 1]);
+    if (row == nullptr) {
+      collector.unknown(name, shown, true);
+      if (equals == std::string::npos && has_next) ++at;  // its value, most likely
+    } else if (equals != std::string::npos) {
+      collector.set(SourceKind::kFlag, name, {args[at].substr(equals + 1)}, shown);
+    } else if (row->type == OptionType::kSwitch) {
+      collector.set(SourceKind::kFlag, name, {"on"}, shown);
+    } else if (has_next) {
+      collector.set(SourceKind::kFlag, name, {args[++at]}, shown);
+    } else if (row->type == OptionType::kOptional) {
+      collector.set(SourceKind::kFlag, name, {"on"}, shown);
+    } else {
+      collector.problem(shown + " needs a value");
+    }
+  }
+}
+
+// The value of a flag, wherever it stands; for flags that decide what else is read.
+std::string early_value(std::span<const std::string> args, const std::string& flag) {
+  for (size_t at = 0; at < args.size(); ++at) {
+    if (args[at] == flag && at + 1 < args.size()) return args[at + 1];
+    if (args[at].starts_with(flag + "=")) return args[at].substr(flag.size() + 1);
+  }
+  return "";
+}
+
+bool wants_help(std::span<const std::string> args) {
+  return std::any_of(args.begin(), args.end(),
+                     [](const std::string& arg) { return arg == "--help" || arg == "-h"; });
+}
+
+}  // namespace
+
+Options resolve(Command command, const OptionSources& sources) {
+  if (wants_help(sources.args)) {
+    Options options;
+    options.help = true;
+    return options;
+  }
+  OptionCollector collector(command);
+  collect_toml(sources, collector);
+  collect_args(sources.args, collector);
+  return collector.finish();
+}
+
+Options resolve_command_line(Command command, std::span<const std::string> args) {
+  const std::string config = wants_help(args) ? "" : early_value(args, "--config");
+  const std::string toml = config.empty() ? "" : read_config_file(config);
+  return resolve(command, {.toml = toml, .toml_name = config, .args = args});
+}
+
+}  // namespace strata::config

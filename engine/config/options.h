@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What the user asked for. The table in option_table.cpp gives every field its flag, TOML key,
+// unit, range and help; the initial values below are the defaults.
+namespace strata::config {
+
+enum class Command : uint8_t { kInit, kTrain, kEval, kPlan, kDoctor, kExport, kGenerate };
+inline constexpr int kCommandCount = 7;
+
+enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
+enum class Recipe : uint8_t { kFp32, kBf16, kFp16 };
+enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };
+enum class Offload : uint8_t { kAuto, kNone, kHost, kNvme };
+enum class OptimizerMode : uint8_t { kAuto, kDeferred, kInBackward };
+enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
+enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
+
+struct Betas {
+  double first = 0.9;
+  double second = 0.999;
+};
+
+// A limit on drive traffic; 0 = none.
+struct Rates {
+  int64_t read_bytes_per_s = 0;
+  int64_t write_bytes_per_s = 0;
+};
+
+// A [[group]] of the TOML file: parameters whose name matches, and how they differ from the rest.
+// The first group that matches wins.
+struct ParameterGroup {
+  std::string match;  // regular expression on the parameter's name
+  double lr_factor = 1.0;
+  std::optional<double> weight_decay;  // nothing: as for the others
+  bool frozen = false;
+};
+
+struct Options {
+  // Model and data
+  std::string model;
+  std::string data;
+  std::string out;
+  std::string config;
+  std::string deepspeed;
+  bool shuffle = true;
+  double eval_fraction = 0.05;  // held out only where eval_every > 0, and by `eval`
+
+  // Batch
+  int64_t steps = 0;    // 0: from epochs
+  double epochs = 0.0;  // 0: one epoch, where steps is 0 too
+  int64_t sequence_length = 512;
+  int64_t micro_batch = 1;
+  int64_t accumulate = 1;
+
+  // Optimizer
+  double lr = 5e-5;
+  Schedule schedule = Schedule::kCosine;
+  int64_t warmup_steps = 0;
+  double warmup_ratio = 0.0;
+  double min_lr_ratio = 0.0;
+  double weight_decay = 0.01;
+  bool decay_all = false;
+  Betas betas;
+  double eps = 1e-8;
+  double clip = 1.0;  // 0: off
+  std::string freeze;
+  std::vector<ParameterGroup> groups;  // from the TOML file only
+  Recipe recipe = Recipe::kBf16;
+  int64_t seed = 0;
+
+  // Where it runs and what it may use
+  Device device = Device::kAuto;
+  int64_t device_memory = 0;  // 0: what the device has, less a margin
+  int64_t host_memory = 0;    // 0: what the process may use, less a margin
+  std::vector<std::string> nvme;
+  Rates nvme_rate;
+  Offload offload = Offload::kAuto;
+  OptimizerMode optimizer_mode = OptimizerMode::kAuto;
+  Activations activations = Activations::kAuto;
+  int64_t prefetch_depth = 0;  // 0: the planner chooses
+  IoBackend io = IoBackend::kAuto;
+  int64_t threads = 0;  // 0: one per core
+  int64_t ranks = 1;
+  int64_t zero_stage = 3;
+
+  // Evaluation and checkpoints
+  int64_t eval_every = 0;        // 0: never
+  int64_t checkpoint_every = 0;  // 0: at the end only
+  int64_t keep_checkpoints = 2;
+  bool resume = false;
+  std::string resume_checkpoint;  // empty: the newest in `out`
+
+  // init
+  int64_t vocab_size = 8192;
+  int64_t hidden = 256;
+  int64_t layers = 4;
+  int64_t heads = 8;
+  int64_t kv_heads = 0;      // 0: as many as heads
+  int64_t feed_forward = 0;  // 0: 8/3 of hidden, rounded up to a multiple of 64
+  bool tied = true;
+
+  // generate
+  std::string prompt;
+  int64_t max_new_tokens = 64;
+  double temperature = 0.8;  // 0: the most likely token
+  int64_t top_k = 0;         // 0: off
+  double top_p = 1.0;
+
+  // plan
+  std::string machine;
+  bool explain = false;
+
+  // How to answer
+  bool force = false;
+  bool json = false;
+  bool help = false;
+
+  // Names of the options that a flag or file set, in table order.
+  std::vector<std::string> given;
+  bool is_given(std::string_view name) const;
+};
+
+// Everything that sets options; a later one overrides an earlier one.
+struct OptionSources {
+  std::string_view toml = {};              // text of the --config file
+  std::string_view toml_name = {};         // its path, for messages
+  std::span<const std::string> args = {};  // what follows the command's name
+};
+
+// Throws one Error (kUsage) that lists every problem of every source: unknown names with the
+// nearest known one, values that cannot be read, out of range or not finite, and conflicts. With
+// --help given, returns without looking at anything else.
+Options resolve(Command command, const OptionSources& sources);
+
+// As resolve(), reading the file that --config names. Throws also kConfig when it cannot be read.
+Options resolve_command_line(Command command, std::span<const std::string> args);
+
+// The options of one command as a JSON object by TOML key, for run.json, and back. from_json
+// refuses what resolve() refuses.
+std::string to_json(Command command, const Options& options);
+Options options_from_json(Command command, std::string_view json);
+
+// The --help text of one command, and of the program.
+std::string help_text(Command command);
+std::string help_text();
+
+std::optional<Command> parse_command(std::string_view name);
+std::string_view name_of(Command command);
+
+}  // namespace strata::config

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace strata::config {
+
+// One key of a TOML file with its value as text: numbers in their shortest exact form, true and
+// false, the parts of an array of scalars one by one.
+struct TomlEntry {
+  std::string table;     // "" at the top, else the name of the [table] or [[table]]
+  int table_index = -1;  // which element of a [[table]]; -1 elsewhere
+  std::string key;
+  std::vector<std::string> values;
+  std::string where;  // "run.toml:3:1"
+};
+
+// All entries in the order of the file. Throws Error (kConfig) naming line and column where the
+// text is not TOML or nests deeper than one table or one array. `name` is the file's, for messages.
+std::vector<TomlEntry> read_toml(std::string_view text, std::string_view name);
+
+// The text of a file of at most 1 MiB. Throws Error (kConfig).
+std::string read_config_file(const std::string& path);
+
+}  // namespace strata::config

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/comm/group.h"
+#include "engine/exec/instance.h"
+#include "engine/model/spec.h"
+#include "engine/plan/plan.h"
+#include "io/channel.h"
+#include "kernels/backend.h"
+
+namespace strata::exec {
+
+struct ExecutorOptions {
+  const kernels::Backend* backend = nullptr;
+  int threads = 1;                      // of compute and optimizer together
+  io::VolumeOptions volume;             // directories, block size; bytes come from the plan
+  io::Backend io_backend = io::Backend::kAuto;
+  io::SimulatedOptions simulated;
+  io::RateLimits rates;
+  comm::Group* data_group = nullptr;     // gather and reduce; null with one rank
+  comm::Group* control_group = nullptr;  // the norm
+  double deadline_s = 600;
+  bool lock_memory = false;
+};
+
+struct IoTotals {
+  int64_t bytes_read = 0;
+  int64_t bytes_verified = 0;
+  int64_t bytes_written = 0;
+};
+
+// Runs the programs of a plan on real lanes: one thread a lane, each issuing its own ops in plan order
+// once their waits hold. It decides nothing beyond the plan's predicates.
+//
+// Guarantees: arenas are allocated once, at construction; every byte read from NVMe is verified before
+// an op uses it; consecutive steps overlap, other programs start and end drained.
+// Threads: submit and wait belong to one thread. Instances finish in the order of submission.
+// Failure: construction throws Error. Later the first failure stops every lane, and wait() throws it;
+// then the executor can only be destroyed.
+class Executor {
+ public:
+  Executor(const plan::Plan& plan, const model::ModelSpec& spec, const ExecutorOptions& options);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Lets the lanes run a program once those before it are under way. A step may follow a step that is
+  // not over; any other program waits until all before it are.
+  void submit(Instance& instance);
+
+  // Returns when the instance is over. Throws the run's first failure.
+  void wait(Instance& instance);
+
+  void run(Instance& instance) {
+    submit(instance);
+    wait(instance);
+  }
+
+  bool pending() const;              // whether an update is pending between programs
+  const char* io_backend() const;    // "io_uring", "threads", "simulated", or "none"
+  IoTotals io_totals() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace strata::exec

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/exec/state_io.h"
+#include "engine/plan/plan.h"
+
+namespace strata::exec {
+
+// What the update of a step's gradients uses.
+struct StepSettings {
+  int64_t step = 1;  // 1-based: the bias correction's exponent
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double clip = 0;  // 0: no clipping
+};
+
+// One measured op, for traces.
+struct OpTime {
+  uint32_t op = 0;
+  double begin_s = 0;
+  double end_s = 0;
+};
+
+// One run of one program: what it needs, and what it gave. Owned by the caller; at a fixed address, and
+// not touched by the caller, from submit() until wait() returned.
+struct Instance {
+  plan::ProgramName program = plan::ProgramName::kStep;
+
+  // In
+  StepSettings settings;
+  std::vector<int32_t> tokens;   // [micro_batch][B, T]
+  std::vector<int32_t> targets;  // the same; -1 does not count
+  int64_t target_count = 1;      // of the whole step, all ranks
+  std::vector<int32_t> logit_position;  // [B], generate alone
+  std::vector<float> logits;            // [B, V], generate alone; sized by the caller
+  StateSource* source = nullptr;        // load
+  StateSink* sink = nullptr;            // checkpoint
+  bool record_times = false;
+
+  // Out
+  std::vector<double> loss_sums;  // by micro-batch, of this rank, in nats
+  double grad_norm = 0;           // before clipping, of all ranks
+  bool finite = true;
+  double begin_s = 0;
+  double end_s = 0;
+  std::array<double, plan::kLaneCount> busy_s = {};
+  std::array<double, plan::kLaneCount> stall_s = {};  // of the compute lane, by the lane it waited for
+  std::array<int64_t, plan::kLaneCount> nvme_bytes = {};  // moved by each I/O lane
+  std::vector<std::vector<OpTime>> times;  // by lane, when record_times
+
+  // Of the executor
+  std::array<int64_t, plan::kLaneCount> base = {};  // ops that each lane published before this
+  std::atomic<int> lanes_left = 0;
+};
+
+}  // namespace strata::exec

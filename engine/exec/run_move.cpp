@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that move bytes without arithmetic, and the sums over ranks.
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "engine/exec/executor_impl.h"
+#include "engine/plan/memory_map.h"
+
+namespace strata::exec {
+namespace {
+
+using plan::Access;
+using plan::Mode;
+
+}  // namespace
+
+// Reads and writes pair up in order.
+void Executor::Impl::run_copy(const plan::Op& op, const Instance& instance) {
+  const auto accesses = program_of(instance).accesses_of(op);
+  size_t write = 0;
+  for (const Access& read : accesses) {
+    if (read.mode != Mode::kRead || read.value.kind == plan::ValueKind::kDecision) continue;
+    while (accesses[write].mode != Mode::kWrite) ++write;
+    const Access& to = accesses[write++];
+    std::memcpy(at(to), at(read), static_cast<size_t>(read.bytes));
+  }
+}
+
+// Own parts go to their place in the whole segment, then come the others'.
+void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
+  const auto accesses = program_of(instance).accesses_of(op);
+  const int64_t width = plan::width_of(plan::Plane::kHi, plan_.recipe);
+  std::byte* whole = nullptr;
+  int64_t first = 0, last = 0;  // bytes of the segment that are gathered
+  for (const Access& access : accesses) {
+    if (access.mode != Mode::kWrite) continue;
+    if (!whole) first = access.first;
+    whole = at(access.arena, access.offset - access.first);
+    last = access.first + access.bytes;
+  }
+  STRATA_CHECK(whole != nullptr);
+  for (const Access& access : accesses) {
+    if (access.mode != Mode::kRead) continue;
+    std::byte* to = whole + access.first;
+    if (to != at(access)) std::memcpy(to, at(access), static_cast<size_t>(access.bytes));
+  }
+  gather_scratch_.clear();
+  const int64_t world = plan_.mesh.world;
+  for (int c = plan_.layout.first_chunk[op.segment]; c < plan_.layout.first_chunk[op.segment + 1];
+       ++c) {
+    const shard::Chunk& chunk = plan_.layout.chunks[c];
+    if (chunk.offset * width < first || chunk.offset * width >= last) continue;
+    gather_scratch_.push_back({whole + chunk.offset * width, chunk.numel / world * width});
+  }
+  if (options_.data_group) options_.data_group->gather_chunks(gather_scratch_);
+}
+
+// The sum over ranks of own parts, or of everything where every rank keeps whole gradients.
+void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
+  const auto accesses = program_of(instance).accesses_of(op);
+  float* whole = nullptr;
+  int64_t numel = 0;
+  for (const Access& access : accesses) {
+    if (access.mode != Mode::kRead) continue;
+    whole = reinterpret_cast<float*>(at(access.arena, access.offset - access.first));
+    numel = access.bytes / plan::kGradientWidth;
+  }
+  STRATA_CHECK(whole != nullptr && options_.data_group != nullptr);
+  if (plan_.mesh.gradient_shards() == 1) {
+    options_.data_group->all_reduce_sum(whole, numel);
+    for (const Access& access : accesses) {
+      if (access.mode != Mode::kWrite) continue;
+      const std::byte* from = reinterpret_cast<std::byte*>(whole) + access.first;
+      if (from != at(access)) std::memcpy(at(access), from, static_cast<size_t>(access.bytes));
+    }
+    return;
+  }
+  reduce_scratch_.clear();
+  int c = plan_.layout.first_chunk[op.segment];
+  for (const Access& access : accesses) {
+    if (access.mode != Mode::kWrite) continue;
+    const shard::Chunk& chunk = plan_.layout.chunks[c++];
+    reduce_scratch_.push_back({whole + chunk.offset, chunk.numel / plan_.mesh.world,
+                               reinterpret_cast<float*>(at(access))});
+  }
+  options_.data_group->reduce_chunks(reduce_scratch_);
+}
+
+}  // namespace strata::exec

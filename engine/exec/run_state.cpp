@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the optimizer lane does: norms, the decision, updates, and state coming in and going out.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "engine/exec/executor_impl.h"
+#include "engine/plan/memory_map.h"
+
+namespace strata::exec {
+namespace {
+
+using plan::Access;
+using plan::Mode;
+using plan::Plane;
+using plan::ValueKind;
+
+// What NormPartial leaves for each part of a chunk.
+struct Partial {
+  double sum;
+  double not_finite;  // 0 or 1, so that ranks can add it
+};
+static_assert(sizeof(Partial) == 16);
+
+const Access* find_plane(std::span<const Access> accesses, Mode mode, Plane plane) {
+  for (const Access& access : accesses) {
+    if (access.mode == mode && access.value.kind == ValueKind::kPlane && access.value.plane == plane) {
+      return &access;
+    }
+  }
+  return nullptr;
+}
+
+const Access* find_kind(std::span<const Access> accesses, Mode mode, ValueKind kind) {
+  for (const Access& access : accesses) {
+    if (access.mode == mode && access.value.kind == kind) return &access;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+// Partials are by chunk and rank's part, whoever sums them, so that the norm has the same bits for every
+// way of sharding gradients.
+void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
+  const auto accesses = program_of(instance).accesses_of(op);
+  const Access* out = find_kind(accesses, Mode::kWrite, ValueKind::kNormPartial);
+  auto* partials = reinterpret_cast<Partial*>(at(*out));
+  std::memset(partials, 0, static_cast<size_t>(out->bytes));
+  const int world = plan_.mesh.world;
+  const int first_chunk = plan_.layout.first_chunk[op.segment];
+  for (int c = first_chunk; c < plan_.layout.first_chunk[op.segment + 1]; ++c) {
+    const shard::Chunk& chunk = plan_.layout.chunks[c];
+    if (chunk.frozen) continue;
+    const int64_t part = chunk.numel / world;
+    for (int p = 0; p < world; ++p) {
+      const int64_t first = (chunk.offset + p * part) * plan::kGradientWidth;
+      for (const Access& access : accesses) {
+        if (access.mode != Mode::kRead || first < access.first ||
+            first >= access.first + access.bytes) {
+          continue;
+        }
+        Partial& partial = partials[(c - first_chunk) * world + p];
+        bool finite = true;
+        kernels::SumSquares sum;
+        sum.count = part;
+        sum.x = reinterpret_cast<const float*>(at(access.arena, access.offset - access.first + first));
+        sum.sum = &partial.sum;
+        sum.finite = &finite;
+        const int64_t bytes = kernels::workspace_bytes(sum, options_.threads);
+        norm_workspace_.resize(static_cast<size_t>(bytes));
+        sum.workspace = {norm_workspace_.data(), bytes};
+        parallel_.run([&] { options_.backend->sum_squares(sum); });
+        partial.not_finite = finite ? 0 : 1;
+      }
+    }
+  }
+}
+
+// torch.nn.utils.clip_grad_norm_: coefficient = min(1, clip / (norm + 1e-6)).
+void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
+  norm_scratch_.clear();
+  for (const Access& access : program_of(instance).accesses_of(op)) {
+    if (access.mode != Mode::kRead) continue;
+    const auto* values = reinterpret_cast<const double*>(at(access));
+    norm_scratch_.insert(norm_scratch_.end(), values, values + access.bytes / sizeof(double));
+  }
+  if (plan_.mesh.gradient_shards() > 1 && options_.control_group) {
+    options_.control_group->all_reduce_sum(norm_scratch_.data(),
+                                           static_cast<int64_t>(norm_scratch_.size()));
+  }
+  double sum = 0, not_finite = 0;
+  for (size_t i = 0; i + 1 < norm_scratch_.size(); i += 2) {
+    sum += norm_scratch_[i];
+    not_finite += norm_scratch_[i + 1];
+  }
+  instance.grad_norm = std::sqrt(sum);
+  instance.finite = not_finite == 0 && std::isfinite(instance.grad_norm);
+  const double clip = instance.settings.clip;
+  pending_.settings = instance.settings;
+  pending_.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
+  pending_.valid = instance.finite && plan_.mode == plan::OptimizerMode::kDeferred;
+}
+
+void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) {
+  const bool deferred = plan_.mode == plan::OptimizerMode::kDeferred;
+  const StepSettings& settings = deferred ? pending_.settings : instance.settings;
+  const double coefficient = deferred ? pending_.coefficient : 1.0;
+  const ChunkState state = chunk_state(op, instance, Mode::kWrite);
+  const Access* gradient = find_kind(program_of(instance).accesses_of(op), Mode::kRead,
+                                     ValueKind::kGradient);
+  const auto* grad = reinterpret_cast<const float*>(at(*gradient));
+  const shard::Chunk& chunk = plan_.layout.chunks[op.chunk];
+  const int64_t begin = state.state_first - chunk.offset;
+  for (const shard::GroupRun& run : chunk.runs) {
+    const int64_t first = std::max(run.first, begin);
+    const int64_t last = std::min(run.first + run.count, begin + state.state_count);
+    if (first >= last) continue;
+    const model::ParameterGroup& group = spec_.groups[run.group];
+    const int64_t skip = first - begin;
+    kernels::AdamW adamw;
+    adamw.count = last - first;
+    if (state.fp32) {
+      adamw.master = static_cast<float*>(state.hi) + skip;
+    } else {
+      adamw.hi = static_cast<uint16_t*>(state.hi) + skip;
+      adamw.lo = state.lo + skip;
+    }
+    adamw.exp_avg = state.exp_avg + skip;
+    adamw.exp_avg_sq = state.exp_avg_sq + skip;
+    adamw.grad = grad + skip;
+    adamw.scalars = kernels::adamw_scalars({.lr = settings.lr * group.lr_factor,
+                                            .beta1 = settings.beta1,
+                                            .beta2 = settings.beta2,
+                                            .eps = settings.eps,
+                                            .weight_decay = group.decays ? settings.weight_decay : 0.0},
+                                           settings.step, coefficient);
+    parallel_.run([&] { options_.backend->adamw(adamw); });
+  }
+}
+
+// The buffers of one chunk, from the accesses of one mode.
+ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& instance, Mode mode) const {
+  const auto accesses = program_of(instance).accesses_of(op);
+  const int64_t width = plan::width_of(Plane::kHi, plan_.recipe);
+  ChunkState state;
+  state.segment = op.segment;
+  state.chunk = op.chunk;
+  state.frozen = plan_.layout.chunks[op.chunk].frozen;
+  state.fp32 = plan_.recipe == model::Recipe::kFp32;
+  const Access* hi = find_plane(accesses, mode, Plane::kHi);
+  state.hi = at(*hi);
+  state.hi_first = hi->first / width;
+  state.hi_count = hi->bytes / width;
+  if (const Access* lo = find_plane(accesses, mode, Plane::kLo)) {
+    state.lo = reinterpret_cast<uint16_t*>(at(*lo));
+  }
+  if (const Access* average = find_plane(accesses, mode, Plane::kExpAvg)) {
+    state.exp_avg = reinterpret_cast<float*>(at(*average));
+    state.state_first = average->first / static_cast<int64_t>(sizeof(float));
+    state.state_count = average->bytes / static_cast<int64_t>(sizeof(float));
+    state.exp_avg_sq =
+        reinterpret_cast<float*>(at(*find_plane(accesses, mode, Plane::kExpAvgSq)));
+  }
+  return state;
+}
+
+void Executor::Impl::run_convert(const plan::Op& op, const Instance& instance) {
+  STRATA_CHECK(instance.source != nullptr);
+  instance.source->read(chunk_state(op, instance, Mode::kWrite));
+}
+
+void Executor::Impl::run_save(const plan::Op& op, const Instance& instance) {
+  STRATA_CHECK(instance.sink != nullptr);
+  instance.sink->write(chunk_state(op, instance, Mode::kRead));
+}
+
+}  // namespace strata::exec

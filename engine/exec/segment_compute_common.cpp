@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/exec/segment_compute_ops.h"
+
+namespace strata::exec {
+
+using model::ParameterRole;
+
+void project(const SegmentContext& context, const ProjectionOperands& operands, const float* x,
+             float* y) {
+  for (const model::Projection& one : operands.projections) {
+    context.backend.matmul_forward({.dtype = context.dtype,
+                                    .rows = context.tokens(),
+                                    .outputs = one.outputs,
+                                    .inputs = operands.inputs,
+                                    .x = x,
+                                    .w = context.weight(one.offset),
+                                    .y = y + one.column,
+                                    .y_stride = operands.width,
+                                    .workspace = context.scratch(operands.scratch)});
+  }
+}
+
+void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
+                        const float* dy, float* dx) {
+  bool accumulate = false;
+  for (const model::Projection& one : operands.projections) {
+    context.backend.matmul_input({.dtype = context.dtype,
+                                  .rows = context.tokens(),
+                                  .outputs = one.outputs,
+                                  .inputs = operands.inputs,
+                                  .dy = dy + one.column,
+                                  .dy_stride = operands.width,
+                                  .w = context.weight(one.offset),
+                                  .dx = dx,
+                                  .accumulate = std::exchange(accumulate, true),
+                                  .workspace = context.scratch(operands.scratch)});
+  }
+}
+
+void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
+                         const float* dy, const float* x) {
+  for (const model::Projection& one : operands.projections) {
+    float* dw = context.grad(one);
+    if (dw == nullptr) continue;
+    context.backend.matmul_weight({.rows = context.tokens(),
+                                   .outputs = one.outputs,
+                                   .inputs = operands.inputs,
+                                   .dy = dy + one.column,
+                                   .dy_stride = operands.width,
+                                   .x = x,
+                                   .dw = dw,
+                                   .accumulate = !context.call.grad_first,
+                                   .workspace = context.scratch(operands.scratch)});
+  }
+}
+
+void norm_input(const SegmentContext& context, float* y, float* rstd) {
+  context.backend.rms_norm_forward({.dtype = context.dtype,
+                                    .rows = context.tokens(),
+                                    .cols = context.architecture.hidden,
+                                    .x = context.call.input,
+                                    .w = context.weight(ParameterRole::kNorm),
+                                    .y = y,
+                                    .rstd = rstd,
+                                    .eps = static_cast<float>(context.architecture.norm_eps)});
+}
+
+void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy,
+                     const void* residual) {
+  const bool wanted = context.call.grad_input != nullptr;
+  context.backend.rms_norm_backward(
+      {.dtype = context.dtype,
+       .gradient_dtype = wanted ? context.dtype : DType::kF32,
+       .rows = context.tokens(),
+       .cols = context.architecture.hidden,
+       .x = context.call.input,
+       .w = context.weight(ParameterRole::kNorm),
+       .rstd = rstd,
+       .dy = dy,
+       .dres = wanted ? residual : nullptr,
+       .dx = wanted ? context.call.grad_input : dy,
+       .dw = context.grad(ParameterRole::kNorm),
+       .accumulate = !context.call.grad_first,
+       .workspace = context.scratch(context.layout.backward_scratch)});
+}
+
+const float* branch_output_grad(const SegmentContext& context, float* copy) {
+  if (context.dtype == DType::kF32) return static_cast<const float*>(context.call.grad_output);
+  context.backend.cast({.from = context.dtype,
+                        .to = DType::kF32,
+                        .count = context.tokens() * context.architecture.hidden,
+                        .x = context.call.grad_output,
+                        .y = copy});
+  return copy;
+}
+
+void add_to_residual(const SegmentContext& context, const float* branch) {
+  context.backend.add_residual({.dtype = context.dtype,
+                                .count = context.tokens() * context.architecture.hidden,
+                                .x = context.call.input,
+                                .a = branch,
+                                .y = context.call.output});
+}
+
+bool needs_no_input_grad(const SegmentContext& context) {
+  return context.call.grad_input == nullptr && context.grad(ParameterRole::kNorm) == nullptr &&
+         std::all_of(context.layout.into.begin(), context.layout.into.end(),
+                     [&](const model::Projection& one) { return context.grad(one) == nullptr; });
+}
+
+void zero_padding(const SegmentContext& context, const model::Segment& segment, float* grad) {
+  int64_t end = 0;
+  const auto zero_to = [&](int64_t next) {
+    STRATA_CHECK(next >= end);
+    if (next > end) context.backend.fill({.count = next - end, .value = 0.0f, .y = grad + end});
+  };
+  for (const model::Parameter& parameter : segment.parameters) {
+    if (parameter.frozen) continue;
+    zero_to(parameter.offset);
+    end = parameter.offset + parameter.numel;
+  }
+  zero_to(segment.trainable_numel);
+}
+
+}  // namespace strata::exec

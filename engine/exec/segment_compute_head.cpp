@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ends of the model: token embedding, and final norm with output projection and loss.
+#include <cstring>
+
+#include "engine/exec/segment_compute_ops.h"
+
+namespace strata::exec {
+
+using model::ParameterRole;
+
+void embedding_forward(const SegmentContext& context) {
+  context.backend.embedding_forward({.dtype = context.dtype,
+                                     .rows = context.tokens(),
+                                     .cols = context.architecture.hidden,
+                                     .vocabulary = context.architecture.vocabulary,
+                                     .tokens = context.call.tokens,
+                                     .w = context.weight(ParameterRole::kEmbedding),
+                                     .out = context.call.output});
+}
+
+void embedding_backward(const SegmentContext& context) {
+  float* dw = context.grad(ParameterRole::kEmbedding);
+  if (dw == nullptr) return;
+  context.backend.embedding_backward({.dtype = context.dtype,
+                                      .rows = context.tokens(),
+                                      .cols = context.architecture.hidden,
+                                      .vocabulary = context.architecture.vocabulary,
+                                      .tokens = context.call.tokens,
+                                      .dy = context.call.grad_output,
+                                      .dw = dw,
+                                      .accumulate = !context.call.grad_first});
+}
+
+void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
+  float* normed = context.workspace(context.layout.grad);
+  float* rstd = context.workspace(context.layout.rstd);
+  norm_input(context, normed, rstd);
+  const bool below =
+      context.call.grad_input != nullptr || context.grad(ParameterRole::kNorm) != nullptr;
+  context.backend.linear_cross_entropy(
+      {.dtype = context.dtype,
+       .rows = context.tokens(),
+       .cols = context.architecture.hidden,
+       .vocabulary = context.architecture.vocabulary,
+       .h = normed,
+       .w = matrix.weight,
+       .targets = context.call.targets,
+       .grad_scale = context.call.grad_scale,
+       .loss_sum = context.call.loss_sum,
+       .dh = below || matrix.grad != nullptr ? normed : nullptr,
+       .dw = matrix.grad,
+       .accumulate = !matrix.grad_first,
+       .workspace = context.scratch(context.layout.backward_scratch)});
+  if (below) norm_input_grad(context, rstd, normed, nullptr);
+}
+
+void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) {
+  float* normed = context.workspace(context.layout.normed);
+  norm_input(context, normed, nullptr);
+  context.backend.linear_cross_entropy(
+      {.dtype = context.dtype,
+       .rows = context.tokens(),
+       .cols = context.architecture.hidden,
+       .vocabulary = context.architecture.vocabulary,
+       .h = normed,
+       .w = matrix.weight,
+       .targets = context.call.targets,
+       .loss_sum = context.call.loss_sum,
+       .workspace = context.scratch(context.layout.forward_scratch)});
+}
+
+void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
+  const int64_t hidden = context.architecture.hidden;
+  const int64_t row_bytes = hidden * bytes_of(context.dtype);
+  std::byte* gathered = context.workspace_bytes(context.layout.gathered);
+  for (int64_t row = 0; row < context.shape.rows; ++row) {
+    const int64_t position = context.call.logit_position[row];
+    STRATA_CHECK(position >= 0 && position < context.shape.length);
+    std::memcpy(gathered + row * row_bytes,
+                context.at(context.call.input, (row * context.shape.length + position) * hidden),
+                static_cast<size_t>(row_bytes));
+  }
+  float* normed = context.workspace(context.layout.normed);
+  context.backend.rms_norm_forward({.dtype = context.dtype,
+                                    .rows = context.shape.rows,
+                                    .cols = hidden,
+                                    .x = gathered,
+                                    .w = context.weight(ParameterRole::kNorm),
+                                    .y = normed,
+                                    .eps = static_cast<float>(context.architecture.norm_eps)});
+  context.backend.matmul_forward({.dtype = context.dtype,
+                                  .rows = context.shape.rows,
+                                  .outputs = context.architecture.vocabulary,
+                                  .inputs = hidden,
+                                  .x = normed,
+                                  .w = matrix.weight,
+                                  .y = context.call.logits,
+                                  .workspace = context.scratch(context.layout.forward_scratch)});
+}
+
+}  // namespace strata::exec

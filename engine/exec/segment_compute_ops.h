@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/exec/segment_compute.h"
+
+// The parts that SegmentCompute is put together from: one file for each kind of segment.
+namespace strata::exec {
+
+// One call with everything that its segment's code looks up.
+struct SegmentContext {
+  const model::Architecture& architecture;
+  const model::Segment& segment;
+  const model::SegmentLayout& layout;
+  const model::BatchShape shape;
+  const DType dtype;
+  const kernels::Backend& backend;
+  const float* rope_cos;
+  const float* rope_sin;
+  const SegmentCall& call;
+
+  int64_t tokens() const { return shape.tokens(); }
+
+  std::byte* workspace_bytes(const model::Span& span) const {
+    return static_cast<std::byte*>(call.workspace) + span.offset;
+  }
+  float* workspace(const model::Span& span) const {
+    return reinterpret_cast<float*>(workspace_bytes(span));
+  }
+  kernels::Workspace scratch(const model::Span& span) const {
+    return {span.bytes > 0 ? workspace_bytes(span) : nullptr, span.bytes};
+  }
+
+  // Weights at an offset in elements.
+  const void* weight(int64_t offset) const { return at(call.weights, offset); }
+  const void* weight(model::ParameterRole role) const {
+    return weight(model::parameter_of(segment, role).offset);
+  }
+  const void* at(const void* base, int64_t offset) const {
+    return static_cast<const std::byte*>(base) + offset * bytes_of(dtype);
+  }
+
+  // Where a parameter's gradient goes; null where none is wanted.
+  float* grad(model::ParameterRole role) const {
+    const model::Parameter& parameter = model::parameter_of(segment, role);
+    return call.grad == nullptr || parameter.frozen ? nullptr : call.grad + parameter.offset;
+  }
+  float* grad(const model::Projection& projection) const {
+    return call.grad == nullptr || projection.frozen ? nullptr : call.grad + projection.offset;
+  }
+};
+
+// Products of one input with the matrices of `projections`; `width` columns are one row of y or dy.
+struct ProjectionOperands {
+  const std::vector<model::Projection>& projections;
+  int64_t inputs = 0;
+  int64_t width = 0;
+  const model::Span& scratch;
+};
+void project(const SegmentContext& context, const ProjectionOperands& operands, const float* x,
+             float* y);
+void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
+                        const float* dy, float* dx);
+void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
+                         const float* dy, const float* x);
+
+// The norm of the segment's input, for a branch of the residual stream.
+void norm_input(const SegmentContext& context, float* y, float* rstd);
+
+// From the gradient of the norm's output: the norm's gradient, and the input's, onto which the
+// residual branch's gradient is added. Overwrites dy where no gradient of the input is wanted.
+void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy,
+                     const void* residual);
+
+// The gradient of the branch's output as f32: the call's own buffer, or a widened copy in `copy`.
+const float* branch_output_grad(const SegmentContext& context, float* copy);
+
+// output = input + branch.
+void add_to_residual(const SegmentContext& context, const float* branch);
+
+// True where neither a gradient below the segment nor one of its first matrices or its norm is
+// wanted.
+bool needs_no_input_grad(const SegmentContext& context);
+
+// Stores zeros between and behind the trained parameters of a gradient buffer.
+void zero_padding(const SegmentContext& context, const model::Segment& segment, float* grad);
+
+// `interior` is filled; output only where the call has one.
+void attention_forward(const SegmentContext& context, std::byte* interior);
+void attention_backward(const SegmentContext& context);
+void mlp_forward(const SegmentContext& context, std::byte* interior);
+void mlp_backward(const SegmentContext& context);
+void embedding_forward(const SegmentContext& context);
+void embedding_backward(const SegmentContext& context);
+
+// The head's own matrix or the embedding's.
+struct HeadMatrix {
+  const void* weight = nullptr;
+  float* grad = nullptr;
+  bool grad_first = false;
+};
+void head_loss(const SegmentContext& context, const HeadMatrix& matrix);
+void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix);
+void head_logits(const SegmentContext& context, const HeadMatrix& matrix);
+
+}  // namespace strata::exec

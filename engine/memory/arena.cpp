@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/memory/arena.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/config/limits.h"
+
+namespace strata::memory {
+namespace {
+
+constexpr int64_t kHugePageBytes = 2 * kMiB;
+
+// Brings in every page. Kernels before 5.14 lack the advice: then each page is written.
+void populate(std::byte* data, int64_t bytes) {
+  if (madvise(data, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) == 0) return;
+  if (errno != EINVAL) {
+    throw system_error(ErrorCode::kDoesNotFit,
+                       fmt::format("cannot bring {} of host memory in", format_bytes(bytes)), errno,
+                       "lower --host-memory");
+  }
+  for (int64_t offset = 0; offset < bytes; offset += kPageBytes) {
+    static_cast<volatile std::byte*>(data)[offset] = std::byte{0};
+  }
+}
+
+}  // namespace
+
+Arena::Arena(int64_t bytes, const ArenaOptions& options) : bytes_(round_up(bytes, kPageBytes)) {
+  STRATA_CHECK(bytes > 0);
+  const config::Limits limits = config::read_limits();
+  if (bytes_ > limits.usable_bytes()) {
+    throw Error(ErrorCode::kDoesNotFit,
+                fmt::format("cannot allocate {} of host memory: {} leaves {} (lower --host-memory)",
+                            format_bytes(bytes_), limits.usable_reason(),
+                            format_bytes(limits.usable_bytes())));
+  }
+  // Room to align, and a guard of a huge page or more on each side.
+  mapping_bytes_ = round_up(bytes_, kHugePageBytes) + 3 * kHugePageBytes;
+  void* mapping = mmap(nullptr, static_cast<size_t>(mapping_bytes_), PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) {
+    throw system_error(ErrorCode::kDoesNotFit,
+                       fmt::format("cannot map {} of host memory", format_bytes(bytes_)), errno,
+                       "lower --host-memory");
+  }
+  mapping_ = static_cast<std::byte*>(mapping);
+  const auto start = reinterpret_cast<uintptr_t>(mapping_) + kHugePageBytes;
+  data_ = mapping_ + (round_up(static_cast<int64_t>(start), kHugePageBytes) -
+                      static_cast<int64_t>(reinterpret_cast<uintptr_t>(mapping_)));
+  const size_t length = static_cast<size_t>(bytes_);
+  try {
+    if (mprotect(data_, length, PROT_READ | PROT_WRITE) != 0) {
+      throw system_error(ErrorCode::kDoesNotFit,
+                         fmt::format("cannot commit {} of host memory", format_bytes(bytes_)),
+                         errno, "lower --host-memory");
+    }
+    // Advice may be refused without harm.
+    if (options.huge_pages) madvise(data_, length, MADV_HUGEPAGE);
+    madvise(data_, length, MADV_DONTDUMP);
+    populate(data_, bytes_);
+  } catch (...) {
+    release();
+    throw;
+  }
+  locked_ = options.lock && mlock(data_, length) == 0;
+}
+
+Arena::~Arena() {
+  release();
+}
+
+Arena::Arena(Arena&& other) noexcept {
+  *this = std::move(other);
+}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  mapping_ = std::exchange(other.mapping_, nullptr);
+  mapping_bytes_ = std::exchange(other.mapping_bytes_, 0);
+  locked_ = std::exchange(other.locked_, false);
+  return *this;
+}
+
+std::span<std::byte> Arena::slot(int64_t offset, int64_t bytes) const {
+  STRATA_CHECK(offset >= 0 && bytes >= 0 && offset <= bytes_ && bytes <= bytes_ - offset);
+  return {data_ + offset, static_cast<size_t>(bytes)};
+}
+
+void Arena::release() {
+  if (mapping_ != nullptr) munmap(mapping_, static_cast<size_t>(mapping_bytes_));
+  mapping_ = nullptr;
+  data_ = nullptr;
+}
+
+}  // namespace strata::memory

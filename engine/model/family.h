@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "engine/model/spec.h"
+
+// The families of models: what a config.json leaves out, and what the tensors are called. A family
+// is a row of the table in family.cpp.
+namespace strata::model {
+
+// Names of the tensors; "{}" stands for the block's index.
+struct TensorNames {
+  const char* embedding;
+  const char* attention_norm;
+  const char* query;
+  const char* key;
+  const char* value;
+  const char* output;
+  const char* mlp_norm;
+  const char* gate;
+  const char* up;
+  const char* down;
+  const char* final_norm;
+  const char* head;
+};
+
+struct Family {
+  const char* architecture;  // as in config.json's "architectures"
+  const char* model_type;
+  // What a missing member of config.json means.
+  double norm_eps;
+  int64_t kv_heads;  // 0: as many as heads
+  int64_t max_position;
+  int64_t window;
+  const TensorNames* names;
+};
+
+// Null when there is none.
+const Family* find_family_by_architecture(std::string_view architecture);
+const Family* find_family_by_type(std::string_view model_type);
+
+// "LlamaForCausalLM, MistralForCausalLM": for messages.
+std::string family_names();
+
+}  // namespace strata::model

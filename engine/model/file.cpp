@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+
+namespace strata::model {
+namespace {
+
+// Errors of the disk are kIo, a full one is kDoesNotFit.
+ErrorCode write_error_code(int error) {
+  return error == ENOSPC || error == EDQUOT ? ErrorCode::kDoesNotFit : ErrorCode::kIo;
+}
+
+}  // namespace
+
+File File::open_to_read(const std::string& path) {
+  // Without O_NONBLOCK the open of a FIFO waits for a writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) throw system_error(ErrorCode::kConfig, "cannot open: " + path, errno);
+  File file(fd, path);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) throw system_error(ErrorCode::kIo, "cannot stat: " + path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::kConfig, "cannot open: " + path + ": it is not a regular file");
+  }
+  return file;
+}
+
+File File::create(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    throw system_error(ErrorCode::kIo, "cannot replace: " + path, errno);
+  }
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0) throw system_error(ErrorCode::kIo, "cannot create: " + path, errno);
+  return File(fd, path);
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+File::File(File&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+int64_t File::size() const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) throw system_error(ErrorCode::kIo, "cannot stat: " + path_, errno);
+  return info.st_size;
+}
+
+void File::read_at(int64_t offset, void* data, int64_t bytes) const {
+  char* next = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd_, next, static_cast<size_t>(bytes), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      throw system_error(ErrorCode::kIo, fmt::format("cannot read: {} at byte {}", path_, offset),
+                         errno);
+    }
+    if (got == 0) {
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("cannot read: {} at byte {}: the file has become shorter "
+                              "(start again with the whole file)",
+                              path_, offset));
+    }
+    next += got;
+    offset += got;
+    bytes -= got;
+  }
+}
+
+void File::write_at(int64_t offset, const void* data, int64_t bytes) const {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t put = ::pwrite(fd_, next, static_cast<size_t>(bytes), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      throw system_error(write_error_code(errno),
+                         fmt::format("cannot write: {} at byte {}", path_, offset), errno);
+    }
+    next += put;
+    offset += put;
+    bytes -= put;
+  }
+}
+
+void File::allocate(int64_t bytes) const {
+  if (bytes == 0) return;
+  const int error = ::posix_fallocate(fd_, 0, bytes);
+  if (error != 0) {
+    throw system_error(write_error_code(error),
+                       fmt::format("cannot reserve {}: {}", format_bytes(bytes), path_), error,
+                       "free space there, or write elsewhere");
+  }
+}
+
+void File::sync() const {
+  if (::fsync(fd_) != 0)
+    throw system_error(write_error_code(errno), "cannot sync: " + path_, errno);
+}
+
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw system_error(ErrorCode::kIo, "cannot open: " + path, errno);
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0) throw system_error(ErrorCode::kIo, "cannot sync: " + path, error);
+}
+
+void write_file(const std::string& path, std::string_view contents) {
+  const File file = File::create(path);
+  file.write_at(0, contents.data(), static_cast<int64_t>(contents.size()));
+  file.sync();
+}
+
+void require_free_space(const std::string& directory, int64_t bytes, const std::string& purpose) {
+  struct statvfs info {};
+  if (::statvfs(directory.c_str(), &info) != 0) {
+    throw system_error(ErrorCode::kIo, "cannot ask for free space: " + directory, errno);
+  }
+  const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  if (free >= static_cast<double>(bytes)) return;
+  throw Error(
+      ErrorCode::kDoesNotFit,
+      fmt::format(
+          "cannot write {}: {}: it needs {}, {} are free (free space there, or write elsewhere)",
+          purpose, directory, format_bytes(bytes), format_bytes(static_cast<int64_t>(free))));
+}
+
+}  // namespace strata::model

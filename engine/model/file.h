@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+// Small synchronous files of model directories: weights are read and written here once a run, so a
+// blocking call at an offset is enough.
+namespace strata::model {
+
+// An open file; closed with it.
+//
+// Threads: read_at and write_at may be called from any thread; ranges that are written are
+// disjoint. Failure: Error (kConfig where the file cannot be opened, else kIo) naming path and
+// offset.
+class File {
+ public:
+  File() = default;
+  static File open_to_read(const std::string& path);
+  // A new file, or one that replaces a leftover; 0644.
+  static File create(const std::string& path);
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+
+  bool is_open() const { return fd_ >= 0; }
+  int64_t size() const;
+  void read_at(int64_t offset, void* data, int64_t bytes) const;
+  void write_at(int64_t offset, const void* data, int64_t bytes) const;
+  // Reserves all blocks now, so that later writes cannot run out of space.
+  void allocate(int64_t bytes) const;
+  void sync() const;
+  const std::string& path() const { return path_; }
+
+ private:
+  File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+
+  int fd_ = -1;
+  std::string path_;
+};
+
+// fsync of a directory, so that names in it last.
+void sync_directory(const std::string& path);
+
+// Creates, writes and syncs a small file.
+void write_file(const std::string& path, std::string_view contents);
+
+// Throws Error (kDoesNotFit) unless the file system of the directory has that many bytes left.
+void require_free_space(const std::string& directory, int64_t bytes, const std::string& purpose);
+
+}  // namespace strata::model

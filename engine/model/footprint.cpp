@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/footprint.h"
+
+#include <algorithm>
+
+#include "engine/base/units.h"
+#include "engine/model/segment_layout.h"
+
+namespace strata::model {
+namespace {
+
+// Multiply-adds count as two. Elementwise work is left out: it is bound by memory and small.
+double product_flops(const BatchShape& shape, const std::vector<Projection>& projections,
+                     int64_t inputs) {
+  double flops = 0;
+  for (const Projection& one : projections) {
+    flops += 2.0 * static_cast<double>(shape.tokens()) * static_cast<double>(one.outputs) *
+             static_cast<double>(inputs);
+  }
+  return flops;
+}
+
+// The gradient of the input is always computed, that of a frozen matrix is not.
+double product_backward_flops(const BatchShape& shape, const std::vector<Projection>& projections,
+                              int64_t inputs) {
+  std::vector<Projection> trained = projections;
+  std::erase_if(trained, [](const Projection& one) { return one.frozen; });
+  return product_flops(shape, projections, inputs) + product_flops(shape, trained, inputs);
+}
+
+// One of q·k and p·v over the pairs that causality and the window leave.
+double attention_product_flops(const Architecture& a, const BatchShape& shape) {
+  const double length = static_cast<double>(shape.length);
+  const double window =
+      a.window > 0 ? std::min<double>(length, static_cast<double>(a.window)) : length;
+  const double pairs = length * window - 0.5 * window * window;
+  return 2.0 * static_cast<double>(shape.rows * a.heads * a.head_size) * pairs;
+}
+
+void add_block_flops(const ModelSpec& spec, const Segment& segment, const SegmentLayout& layout,
+                     const BatchShape& shape, Footprint& result) {
+  const Architecture& a = spec.architecture;
+  const bool attention = segment.kind == SegmentKind::kAttention;
+  const int64_t inner = attention ? a.heads * a.head_size : a.feed_forward;
+  const double pairs = attention ? attention_product_flops(a, shape) : 0;
+  result.recompute_flops = product_flops(shape, layout.into, a.hidden) + 2 * pairs;
+  result.forward_flops = result.recompute_flops + product_flops(shape, layout.out_of, inner);
+  result.backward_flops = product_backward_flops(shape, layout.into, a.hidden) +
+                          product_backward_flops(shape, layout.out_of, inner) + 5 * pairs;
+}
+
+}  // namespace
+
+int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe) {
+  return round_up(shape.tokens() * spec.architecture.hidden * bytes_of(weight_dtype(recipe)),
+                  kPageBytes);
+}
+
+Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,
+                    int threads) {
+  const Segment& one = spec.segments[static_cast<size_t>(segment)];
+  const SegmentLayout layout = segment_layout(spec, segment, shape, recipe, threads);
+  Footprint result;
+  result.interior_bytes = layout.interior_bytes;
+  result.forward_workspace_bytes = layout.forward_bytes;
+  result.recompute_workspace_bytes = layout.recompute_bytes;
+  result.backward_workspace_bytes = layout.backward_bytes;
+  if (one.kind == SegmentKind::kHead) {
+    result.forward_flops = product_flops(shape, layout.out_of, spec.architecture.hidden);
+    result.backward_flops = result.forward_flops +
+                            product_backward_flops(shape, layout.out_of, spec.architecture.hidden);
+  } else if (one.kind == SegmentKind::kAttention || one.kind == SegmentKind::kMlp) {
+    add_block_flops(spec, one, layout, shape, result);
+  }
+  return result;
+}
+
+}  // namespace strata::model

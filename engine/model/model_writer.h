@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/config/json.h"
+#include "engine/model/file.h"
+#include "engine/model/safetensors.h"
+#include "engine/model/spec.h"
+
+namespace strata::model {
+
+struct ModelWriterOptions {
+  std::string path;  // the directory that will exist after finish()
+  DType dtype = DType::kF32;
+  int64_t shard_bytes = 5'000'000'000;  // of tensor data in one file, unless one tensor is larger
+};
+
+// The type that an exported model's weights have: what the recipe trained with, f32 for fp16.
+DType export_dtype(Recipe recipe);
+
+// Writes a model directory that Transformers loads, under the tensor names of the spec.
+//
+// Guarantees: everything is written to PATH.partial, whose blocks are reserved by the constructor;
+// finish() makes it durable and renames it to PATH, replacing a model directory there in one
+// rename. Until then PATH is as it was; a writer that is destroyed unfinished removes PATH.partial.
+// Threads: write() from any thread, each element once; the rest from one thread.
+// Failure: the constructor throws Error (kConfig where PATH holds something else, kDoesNotFit,
+// kIo), later calls kIo.
+class ModelWriter {
+ public:
+  // `config` is written as config.json, its weight type replaced.
+  ModelWriter(const ModelSpec& spec, const config::Json& config, const ModelWriterOptions& options);
+  ~ModelWriter();
+  ModelWriter(const ModelWriter&) = delete;
+  ModelWriter& operator=(const ModelWriter&) = delete;
+
+  // Copies tokenizer, generation settings, templates, licence: every file of a model directory that
+  // is neither weights nor config.json.
+  void copy_other_files(const std::string& model_directory);
+
+  // Elements [first, first + count) of a parameter; stored as bf16 by to_bf16.
+  void write(const Parameter& parameter, int64_t first, int64_t count, const float* values);
+
+  // Checks that every element was written, then commits.
+  void finish();
+
+ private:
+  struct Location {
+    size_t file = 0;
+    TensorEntry entry;
+  };
+
+  void create_files(const ModelSpec& spec);
+  void create_shard(const std::string& name, const std::vector<TensorPlan>& tensors);
+  void write_index(int64_t total_bytes) const;
+
+  // Constant after construction
+  const ModelWriterOptions options_;
+  const std::string partial_;
+  std::vector<File> files_;
+  std::unordered_map<std::string, Location> tensors_;
+  int64_t elements_ = 0;
+
+  std::atomic<int64_t> written_ = 0;
+  bool finished_ = false;
+};
+
+// Writes a directory with random weights: matrices from a normal distribution with standard
+// deviation 0.02, norms one. A weight depends on seed, parameter name and index alone.
+void init_model(const Architecture& architecture, uint64_t seed, const ModelWriterOptions& options);
+
+}  // namespace strata::model

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/segment_layout.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "engine/base/check.h"
+#include "engine/base/units.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/matmul.h"
+#include "kernels/norm.h"
+
+namespace strata::model {
+namespace {
+
+// What kernels ask of workspaces, and a cache line.
+constexpr int64_t kSpanAlignment = 64;
+constexpr int64_t kFloatBytes = 4;
+
+// Places spans one behind the other.
+class Packer {
+ public:
+  Span add(int64_t bytes) {
+    const Span span{end_, bytes};
+    end_ = round_up(end_ + bytes, kSpanAlignment);
+    return span;
+  }
+  Span add_floats(int64_t count) { return add(count * kFloatBytes); }
+  int64_t pages() const { return round_up(end_, kPageBytes); }
+
+ private:
+  int64_t end_ = 0;
+};
+
+// What the sizes of one segment's buffers depend on.
+struct Shapes {
+  const Architecture& a;
+  BatchShape batch;
+  DType dtype;
+  int threads;
+
+  int64_t tokens() const { return batch.tokens(); }
+  int64_t heads_width() const { return a.heads * a.head_size; }
+
+  int64_t product_scratch(const std::vector<Projection>& projections, int64_t inputs,
+                          bool backward) const {
+    int64_t bytes = 0;
+    for (const Projection& one : projections) {
+      if (!backward) {
+        bytes = std::max(
+            bytes,
+            kernels::workspace_bytes(
+                kernels::MatMulForward{
+                    .dtype = dtype, .rows = tokens(), .outputs = one.outputs, .inputs = inputs},
+                threads));
+        continue;
+      }
+      const kernels::MatMulInput input{
+          .dtype = dtype, .rows = tokens(), .outputs = one.outputs, .inputs = inputs};
+      const kernels::MatMulWeight weight{
+          .rows = tokens(), .outputs = one.outputs, .inputs = inputs};
+      bytes = std::max({bytes, kernels::workspace_bytes(input, threads),
+                        kernels::workspace_bytes(weight, threads)});
+    }
+    return bytes;
+  }
+
+  int64_t norm_scratch() const {
+    const kernels::RmsNormBackward op{
+        .dtype = dtype, .gradient_dtype = dtype, .rows = tokens(), .cols = a.hidden};
+    return kernels::workspace_bytes(op, threads);
+  }
+};
+
+// Appends a matrix, to the last product when both lie side by side and are both trained or both
+// frozen.
+void append(std::vector<Projection>& projections, const Parameter& matrix, int64_t column) {
+  const int64_t outputs = matrix.shape[0];
+  if (!projections.empty()) {
+    Projection& last = projections.back();
+    const int64_t end = last.offset + last.outputs * matrix.shape[1];
+    if (end == matrix.offset && last.frozen == matrix.frozen) {
+      last.outputs += outputs;
+      return;
+    }
+  }
+  projections.push_back({matrix.offset, column, outputs, matrix.frozen});
+}
+
+std::vector<Projection> projections_of(const Segment& segment,
+                                       std::initializer_list<ParameterRole> roles) {
+  std::vector<Projection> projections;
+  int64_t column = 0;
+  for (const ParameterRole role : roles) {
+    const Parameter& matrix = parameter_of(segment, role);
+    append(projections, matrix, column);
+    column += matrix.shape[0];
+  }
+  return projections;
+}
+
+void finish_forward(SegmentLayout& layout, Packer& packer) {
+  layout.recompute_bytes = packer.pages();
+  layout.own_interior = packer.add(layout.interior_bytes);
+  layout.forward_bytes = packer.pages();
+}
+
+void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
+  using enum ParameterRole;
+  const Architecture& a = s.a;
+  layout.into = projections_of(segment, {kQuery, kKey, kValue});
+  layout.out_of = projections_of(segment, {kOutput});
+  layout.width = (a.heads + 2 * a.kv_heads) * a.head_size;
+  const kernels::AttentionForward forward_op{.batch = s.batch.rows,
+                                             .length = s.batch.length,
+                                             .heads = a.heads,
+                                             .kv_heads = a.kv_heads,
+                                             .head_size = a.head_size,
+                                             .window = a.window};
+  const kernels::AttentionBackward backward_op{.batch = s.batch.rows,
+                                               .length = s.batch.length,
+                                               .heads = a.heads,
+                                               .kv_heads = a.kv_heads,
+                                               .head_size = a.head_size,
+                                               .window = a.window};
+  Packer interior;
+  layout.projected = interior.add_floats(s.tokens() * layout.width);
+  layout.attended = interior.add_floats(s.tokens() * s.heads_width());
+  layout.log_sum_exp = interior.add_floats(s.tokens() * a.heads);
+  layout.interior_bytes = interior.pages();
+
+  Packer forward;
+  layout.normed = forward.add_floats(s.tokens() * a.hidden);
+  layout.forward_scratch =
+      forward.add(std::max({s.product_scratch(layout.into, a.hidden, false),
+                            s.product_scratch(layout.out_of, s.heads_width(), false),
+                            kernels::workspace_bytes(forward_op, s.threads)}));
+  finish_forward(layout, forward);
+
+  Packer backward;
+  layout.grad = backward.add_floats(s.tokens() * a.hidden);
+  layout.branch = backward.add_floats(s.tokens() * std::max(s.heads_width(), a.hidden));
+  layout.inner = backward.add_floats(s.tokens() * layout.width);
+  layout.rstd = backward.add_floats(s.tokens());
+  layout.backward_scratch =
+      backward.add(std::max({s.product_scratch(layout.into, a.hidden, true),
+                             s.product_scratch(layout.out_of, s.heads_width(), true),
+                             kernels::workspace_bytes(backward_op, s.threads), s.norm_scratch()}));
+  layout.backward_bytes = backward.pages();
+}
+
+void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
+  using enum ParameterRole;
+  const Architecture& a = s.a;
+  layout.into = projections_of(segment, {kGate, kUp});
+  layout.out_of = projections_of(segment, {kDown});
+  layout.width = 2 * a.feed_forward;
+  Packer interior;
+  layout.projected = interior.add_floats(s.tokens() * layout.width);
+  layout.interior_bytes = interior.pages();
+
+  Packer forward;
+  layout.normed = forward.add_floats(s.tokens() * a.hidden);
+  layout.activated = forward.add_floats(s.tokens() * a.feed_forward);
+  layout.forward_scratch =
+      forward.add(std::max(s.product_scratch(layout.into, a.hidden, false),
+                           s.product_scratch(layout.out_of, a.feed_forward, false)));
+  finish_forward(layout, forward);
+
+  Packer backward;
+  layout.grad = backward.add_floats(s.tokens() * a.hidden);
+  layout.branch = backward.add_floats(s.tokens() * std::max(a.feed_forward, a.hidden));
+  layout.inner = backward.add_floats(s.tokens() * a.feed_forward);
+  layout.rstd = backward.add_floats(s.tokens());
+  layout.backward_scratch = backward.add(
+      std::max({s.product_scratch(layout.into, a.hidden, true),
+                s.product_scratch(layout.out_of, a.feed_forward, true), s.norm_scratch()}));
+  layout.backward_bytes = backward.pages();
+}
+
+void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& s,
+              ParameterRole role) {
+  const Architecture& a = s.a;
+  layout.out_of = projections_of(matrix_owner, {role});
+  const kernels::LinearCrossEntropy loss_op{
+      .dtype = s.dtype, .rows = s.tokens(), .cols = a.hidden, .vocabulary = a.vocabulary};
+  const kernels::MatMulForward logits_op{
+      .dtype = s.dtype, .rows = s.batch.rows, .outputs = a.vocabulary, .inputs = a.hidden};
+  const int64_t loss_scratch = kernels::workspace_bytes(loss_op, s.threads);
+
+  Packer forward;
+  layout.normed = forward.add_floats(s.tokens() * a.hidden);
+  layout.gathered = forward.add(s.batch.rows * a.hidden * bytes_of(s.dtype));
+  layout.forward_scratch =
+      forward.add(std::max(loss_scratch, kernels::workspace_bytes(logits_op, s.threads)));
+  finish_forward(layout, forward);
+
+  Packer backward;
+  layout.grad = backward.add_floats(s.tokens() * a.hidden);
+  layout.rstd = backward.add_floats(s.tokens());
+  layout.backward_scratch = backward.add(std::max(loss_scratch, s.norm_scratch()));
+  layout.backward_bytes = backward.pages();
+}
+
+}  // namespace
+
+SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
+                             Recipe recipe, int threads) {
+  const Segment& one = spec.segments[static_cast<size_t>(segment)];
+  const Shapes shapes{spec.architecture, shape, weight_dtype(recipe), threads};
+  SegmentLayout layout;
+  switch (one.kind) {
+    case SegmentKind::kAttention:
+      lay_attention(layout, one, shapes);
+      break;
+    case SegmentKind::kMlp:
+      lay_mlp(layout, one, shapes);
+      break;
+    case SegmentKind::kHead:
+      if (one.shares >= 0) {
+        lay_head(layout, spec.segments[static_cast<size_t>(one.shares)], shapes,
+                 ParameterRole::kEmbedding);
+      } else {
+        lay_head(layout, one, shapes, ParameterRole::kHead);
+      }
+      break;
+    case SegmentKind::kEmbedding:
+    case SegmentKind::kExternal:
+      break;
+  }
+  return layout;
+}
+
+const Parameter& parameter_of(const Segment& segment, ParameterRole role) {
+  const auto found =
+      std::find_if(segment.parameters.begin(), segment.parameters.end(),
+                   [role](const Parameter& parameter) { return parameter.role == role; });
+  STRATA_CHECK(found != segment.parameters.end());
+  return *found;
+}
+
+}  // namespace strata::model

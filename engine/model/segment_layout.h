@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/footprint.h"
+#include "engine/model/spec.h"
+
+// Where the tensors of a segment's compute ops lie in interior and workspace. footprint() reports
+// the totals and the compute driver uses the offsets, so that the two cannot differ.
+namespace strata::model {
+
+struct Span {
+  int64_t offset = 0;  // bytes, a multiple of 64
+  int64_t bytes = 0;
+};
+
+// Weight matrices with one input that lie side by side in the flat buffer: one product.
+struct Projection {
+  int64_t offset = 0;   // elements from the start of the flat buffer
+  int64_t column = 0;   // first column of the output
+  int64_t outputs = 0;  // columns of the output
+  bool frozen = false;
+};
+
+// All tensors are f32 except `gathered`. A span with two names in its comment holds one after the
+// other.
+struct SegmentLayout {
+  int64_t width = 0;               // columns of `projected`
+  std::vector<Projection> into;    // norm's output -> projected
+  std::vector<Projection> out_of;  // attended or activated -> the branch's output; or the head
+
+  Span projected;    // interior  [N, (H+2K)D] q, k, v after RoPE; or [N, 2F] gate, up
+  Span attended;     // interior  [N, H*D]
+  Span log_sum_exp;  // interior  [B, H, T]
+  int64_t interior_bytes = 0;
+
+  Span normed;           // forward   [N, C] norm's output, then the branch's output
+  Span activated;        // forward   [N, F]
+  Span gathered;         // forward   [B, C] rows of the boundary tensor, for logits
+  Span forward_scratch;  // forward   of the kernels
+  Span own_interior;     // forward   where the caller keeps none
+  int64_t recompute_bytes = 0;
+  int64_t forward_bytes = 0;
+
+  Span grad;              // backward  [N, C] of the branch's output, then of the norm's output
+  Span branch;            // backward  [N, H*D] gradient of attended, or [N, F] activated;
+                          //           then [N, C] the norm's output
+  Span inner;             // backward  [N, (H+2K)D] gradient of projected, or [N, F] of activated
+  Span rstd;              // backward  [N]
+  Span backward_scratch;  // backward  of the kernels
+  int64_t backward_bytes = 0;
+};
+
+SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
+                             Recipe recipe, int threads);
+
+// The parameter of a role; a check fails when the segment has none.
+const Parameter& parameter_of(const Segment& segment, ParameterRole role);
+
+}  // namespace strata::model

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/builder.h"
+
+#include "engine/base/check.h"
+#include "engine/plan/builder_internal.h"
+
+namespace strata::plan {
+
+const char* name_of(ProgramName name) {
+  constexpr std::array<const char*, kProgramCount> kNames = {"load", "step",     "drain",
+                                                             "eval", "generate", "checkpoint"};
+  return kNames[static_cast<size_t>(name)];
+}
+
+Builder::Builder(const PlanInput& input, const Placement& placement)
+    : input_(input), placement_(placement) {
+  plan_.recipe = input.recipe;
+  plan_.shape = input.shape;
+  plan_.micro_batches = input.micro_batches;
+  plan_.eval_micro_batches = input.micro_batches;
+  plan_.mode = input.mode;
+  plan_.discrete = input.discrete;
+  plan_.mesh = input.mesh;
+  plan_.io_depth = input.io_depth;
+  plan_.layout = shard::make_layout(*input.spec, input.mesh.world);
+  plan_.arenas.budget = {input.device_budget, input.host_budget, input.nvme_budget, kNoLimit};
+  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
+    footprints_.push_back(
+        model::footprint(*input.spec, s, input.shape, input.recipe, input.threads));
+  }
+  map_ = lay_out(input, placement, plan_);
+}
+
+void Builder::begin(ProgramName name) {
+  const size_t count = input_.spec->segments.size();
+  emit_.begin(name);
+  weights_ring_ = Ring("weights ring", map_.weights_ring, placement_.weights_ring);
+  state_ring_ = Ring("optimizer state ring", map_.state_ring, placement_.state_ring);
+  gradient_ring_ = Ring("gradient ring", map_.gradient_ring, placement_.gradient_ring);
+  device_weights_ring_ =
+      Ring("device weights ring", map_.device_weights_ring, placement_.device_weights_ring);
+  device_gradient_ring_ =
+      Ring("device gradient ring", map_.device_gradient_ring, placement_.device_gradient_ring);
+  compute_weights_.assign(count, {});
+  part_weights_.assign(count, {});
+  accumulators_.assign(count, {});
+  final_gradients_.assign(count, {});
+  summed_.assign(count, 0);
+  in_step_ = name == ProgramName::kStep;
+}
+
+void Builder::put(Generation final_generation, bool accepts_pending, bool leaves_pending) {
+  Program program = emit_.finish();
+  program.final_generation = final_generation;
+  program.accepts_pending = accepts_pending;
+  program.leaves_pending = leaves_pending;
+  plan_.programs[static_cast<size_t>(program.name)] = std::move(program);
+}
+
+// Initial or saved state is converted a chunk at a time into the slots that an update would use.
+void Builder::emit_load() {
+  begin(ProgramName::kLoad);
+  const Update stored = {.from = Generation::kOld, .to = Generation::kOld, .with_frozen = true};
+  for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+    if (segment_of(s).numel() == 0) continue;
+    const Place weights = take_weights(s);
+    for (int c = plan_.layout.first_chunk[s]; c < plan_.layout.first_chunk[s + 1]; ++c) {
+      convert(c, weights, stored);
+    }
+    spill_weights(s, weights, stored);
+    const Place device = map_.segments[s].device_hi;
+    if (device.exists()) {
+      upload_weights(s, weights, device, Generation::kOld);
+      if (plan_.mesh.weight_shards() > 1) gather_weights(s, device, device, Generation::kOld);
+    }
+    release_weights(s);
+  }
+  put(Generation::kOld, false, false);
+}
+
+void Builder::convert(int chunk, const Place& weights, const Update& stored) {
+  const shard::Chunk& at = plan_.layout.chunks[chunk];
+  const bool resident = map_.host_state[chunk].exists();
+  int64_t slot = resident ? map_.host_state[chunk].base : -1;
+  if (!at.frozen && !resident) slot = take_state(chunk, {});
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  const Piece piece = weights_piece(chunk);
+  Op& op = emit_.open(OpKind::kConvert, Lane::kOptimizer, at.segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = piece.count * width;
+  emit_.write(weights.arena, weights.address(piece, width), piece.count * width, piece.first * width,
+              hi_value(at.segment, Generation::kOld));
+  if (!at.frozen) state_accesses(Mode::kWrite, Arena::kHost, slot, chunk, Generation::kOld);
+  emit_.close();
+  if (!at.frozen && !resident) {
+    spill_state(chunk, slot, stored);
+    state_ring_.release(chunk);
+  }
+}
+
+// The elements of a chunk whose weights this rank stores.
+Piece Builder::weights_piece(int chunk) const {
+  const shard::Chunk& at = plan_.layout.chunks[chunk];
+  const int shards = plan_.mesh.weight_shards();
+  const int64_t part = at.numel / shards;
+  return {at.offset + (shards > 1 ? plan_.mesh.rank * part : 0), part, at.offset / shards, at.frozen};
+}
+
+void Builder::emit_step_once() {
+  const int count = static_cast<int>(input_.spec->segments.size());
+  const Generation generation = weights_generation();
+  for (int s = 0; s < count; ++s) forward_segment(s, generation);
+  for (int u = static_cast<int>(input_.spec->units.size()); u-- > 0;) {
+    const int first = input_.spec->units[u].segments.front();
+    switch (segment_of(first).kind) {
+      case model::SegmentKind::kHead:
+        break;
+      case model::SegmentKind::kEmbedding:
+        backward_embedding(first);
+        break;
+      default:
+        backward_unit(u, generation);
+    }
+  }
+  decide();
+  for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
+}
+
+// Planned twice in a row: the second copy knows what of the one before it must be over.
+void Builder::emit_step() {
+  begin(ProgramName::kStep);
+  emit_step_once();
+  emit_.start_copy();
+  for (Ring* ring : {&weights_ring_, &state_ring_, &gradient_ring_, &device_weights_ring_,
+                     &device_gradient_ring_}) {
+    ring->reset();
+  }
+  summed_.assign(summed_.size(), 0);
+  emit_step_once();
+  const bool deferred = input_.mode == OptimizerMode::kDeferred;
+  put(deferred ? Generation::kUpdated : Generation::kNew, deferred, deferred);
+}
+
+void Builder::emit_drain() {
+  begin(ProgramName::kDrain);
+  if (input_.mode == OptimizerMode::kDeferred) {
+    for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+      if (!is_trainable(s)) continue;
+      const Place weights = fetch_weights(s, Generation::kOld);
+      apply_update(s, weights, {.from = Generation::kOld, .to = Generation::kUpdated,
+                                .predicate = Predicate::kPending, .gradient_on_nvme = true});
+      const Place device = map_.segments[s].device_hi;
+      if (device.exists()) {
+        upload_weights(s, weights, device, Generation::kUpdated);
+        if (plan_.mesh.weight_shards() > 1) gather_weights(s, device, device, Generation::kUpdated);
+      }
+      release_weights(s);
+    }
+  }
+  const bool deferred = input_.mode == OptimizerMode::kDeferred;
+  put(deferred ? Generation::kUpdated : Generation::kOld, deferred, false);
+}
+
+// Forward alone, with the head's loss (eval) or logits (generate, one micro-batch).
+void Builder::emit_eval(ProgramName name, OpKind head) {
+  begin(name);
+  const int micro_batches = name == ProgramName::kGenerate ? 1 : plan_.eval_micro_batches;
+  for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+    acquire_weights(s, Generation::kOld, false);
+    const bool is_head = segment_of(s).kind == model::SegmentKind::kHead;
+    if (is_head) acquire_shared(s, Generation::kOld);
+    for (int m = 0; m < micro_batches; ++m) {
+      if (is_head) {
+        head_micro_batch(s, m, Generation::kOld, head);
+      } else {
+        forward_micro_batch(s, m, Generation::kOld);
+      }
+    }
+    if (is_head && segment_of(s).shares >= 0) release_weights(segment_of(s).shares);
+    release_weights(s);
+  }
+  put(Generation::kOld, false, false);
+}
+
+// Streams every trainable chunk's state of this rank to whoever saves it.
+void Builder::emit_checkpoint() {
+  begin(ProgramName::kCheckpoint);
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+    if (!is_trainable(s)) continue;
+    const Place weights = fetch_weights(s, Generation::kOld);
+    for (int c = plan_.layout.first_chunk[s]; c < plan_.layout.first_chunk[s + 1]; ++c) {
+      if (plan_.layout.chunks[c].frozen) continue;
+      const bool resident = map_.host_state[c].exists();
+      const int64_t slot = resident ? map_.host_state[c].base : take_state(c, {});
+      if (!resident) fetch_state(c, slot, Generation::kOld);
+      const Piece piece = state_piece(plan_, c);
+      Op& op = emit_.open(OpKind::kSave, Lane::kOptimizer, s);
+      op.chunk = c;
+      op.chunk_count = 1;
+      op.bytes = piece.count * width + state_bytes(plan_, c, false);
+      emit_.read(weights.arena, weights.address(piece, width), piece.count * width,
+                 piece.first * width, hi_value(s, Generation::kOld));
+      state_accesses(Mode::kRead, Arena::kHost, slot, c, Generation::kOld);
+      emit_.close();
+      state_ring_.release(c);
+    }
+    release_weights(s);
+  }
+  put(Generation::kOld, false, false);
+}
+
+void Builder::fill_boundary() {
+  const int64_t hi_width = width_of(Plane::kHi, plan_.recipe);
+  const auto hold = [&](const Place& place, const Piece& piece, int64_t width, const Value& value,
+                        bool pending) {
+    plan_.boundary.push_back({place.arena, place.address(piece, width), piece.count * width,
+                              piece.first * width, value, pending});
+  };
+  for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+    const SegmentPlaces& places = map_.segments[s];
+    const Value hi = hi_value(s, Generation::kOld);
+    for (const Piece& piece :
+         pieces_of(plan_.layout, s, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
+      hold(places.host_hi.exists() ? places.host_hi : places.nvme_hi, piece, hi_width, hi, false);
+    }
+    for (const Piece& piece : pieces_of(plan_.layout, s, 1, 0, true)) {
+      if (places.device_hi.exists()) hold(places.device_hi, piece, hi_width, hi, false);
+    }
+    if (input_.mode != OptimizerMode::kDeferred) continue;
+    const Value gradient = gradient_value(s, contributions(s), plan_.mesh.world > 1);
+    for (const Piece& piece : gradient_pieces(s)) {
+      hold(places.held_gradient.exists() ? places.held_gradient : places.nvme_gradient, piece,
+           kGradientWidth, gradient, true);
+    }
+  }
+  for (int c = 0; c < static_cast<int>(plan_.layout.chunks.size()); ++c) {
+    if (plan_.layout.chunks[c].frozen) continue;
+    const StateSlot& slot = map_.host_state[c].exists() ? map_.host_state[c] : map_.nvme_state[c];
+    const Piece piece = state_piece(plan_, c);
+    int64_t at = slot.base;
+    for (Plane plane : {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
+      const int64_t width = width_of(plane, plan_.recipe);
+      const Value value = {.kind = ValueKind::kPlane, .plane = plane,
+                           .segment = plan_.layout.chunks[c].segment};
+      if (width > 0) {
+        plan_.boundary.push_back({slot.arena, at, piece.count * width, piece.first * width, value,
+                                  false});
+      }
+      at += piece.count * width;
+    }
+  }
+  if (input_.mode == OptimizerMode::kDeferred) {
+    plan_.boundary.push_back(
+        {Arena::kControl, map_.decision, 64, 0, {.kind = ValueKind::kDecision}, true});
+  }
+}
+
+Plan Builder::build() {
+  emit_load();
+  emit_step();
+  emit_drain();
+  emit_eval(ProgramName::kEval, OpKind::kEvaluate);
+  emit_eval(ProgramName::kGenerate, OpKind::kLogits);
+  emit_checkpoint();
+  fill_boundary();
+  return std::move(plan_);
+}
+
+Plan build_plan(const PlanInput& input, const Placement& placement) {
+  return Builder(input, placement).build();
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "engine/plan/emitter.h"
+#include "engine/plan/input.h"
+#include "engine/plan/memory_map.h"
+#include "engine/plan/ring.h"
+
+namespace strata::plan {
+
+// Emits the programs of one placement. Split by subject: builder_weights.cpp brings weights to where
+// they are computed on, builder_update.cpp updates and moves state and gradients, builder_passes.cpp
+// emits forward and backward, builder.cpp puts programs together.
+class Builder {
+ public:
+  Builder(const PlanInput& input, const Placement& placement);
+  Plan build();
+
+ private:
+  // What apply_update changes, and under which names.
+  struct Update {
+    Generation from = Generation::kOld;
+    Generation to = Generation::kNew;
+    Predicate predicate = Predicate::kAlways;
+    bool gradient_on_nvme = false;  // where the placement spills it
+    bool with_frozen = false;       // the weights' spill covers frozen elements too
+  };
+
+  // builder.cpp
+  void begin(ProgramName name);
+  void put(Generation final_generation, bool accepts_pending, bool leaves_pending);
+  void fill_boundary();
+  void emit_load();
+  void convert(int chunk, const Place& weights, const Update& stored);
+  Piece weights_piece(int chunk) const;
+  void emit_step_once();
+  void emit_step();
+  void emit_drain();
+  void emit_eval(ProgramName name, OpKind head);
+  void emit_checkpoint();
+
+  // builder_weights.cpp
+  bool is_trainable(int segment) const { return segment_of(segment).trainable_numel > 0; }
+  const model::Segment& segment_of(int segment) const { return input_.spec->segments[segment]; }
+  Arena compute_arena() const { return input_.discrete ? Arena::kDevice : Arena::kHost; }
+  Generation weights_generation() const;
+  Generation piece_generation(const Piece& piece, Generation generation) const;
+  Value hi_value(int segment, Generation generation) const;
+  Place take_weights(int segment);         // host slot of the own part: resident or in the ring
+  Place fetch_weights(int segment, Generation generation);
+  void fetch_into(int segment, const Place& place, Generation generation);
+  void spill_weights(int segment, const Place& place, const Update& update);
+  void gather_weights(int segment, const Place& from, const Place& to, Generation generation);
+  void upload_weights(int segment, const Place& from, const Place& to, Generation generation);
+  void acquire_weights(int segment, Generation generation, bool update);
+  void acquire_shared(int segment, Generation generation);
+  void acquire_whole(int segment, Generation generation, bool update);
+  void acquire_sharded(int segment, Generation generation, bool update);
+  void acquire_discrete(int segment, Generation generation, bool update);
+  void after_update(int segment, const Place& part, const Update& update);
+  void release_weights(int segment);
+  void read_weights(int segment, Generation generation);  // accesses of the open op
+  Place ring_place(int64_t offset) const;
+
+  // builder_update.cpp
+  void apply_update(int segment, const Place& weights, const Update& update);
+  int64_t take_state(int chunk, const Update& update);
+  void fetch_state(int chunk, int64_t slot, Generation generation);
+  void fetch_gradient(int chunk, int64_t slot, const Update& update);
+  void optimize(int chunk, const Place& weights, int64_t slot, const Update& update);
+  void spill_state(int chunk, int64_t slot, const Update& update);
+  void state_accesses(Mode mode, Arena arena, int64_t slot, int chunk, Generation generation);
+  void predicate(Op& op, const Update& update);
+  int contributions(int segment) const;
+  Value gradient_value(int segment, int index, bool reduced) const;
+  void begin_gradient(int segment);
+  void add_gradient(int segment);            // accesses of the open op: one more contribution
+  void finish_gradient(int segment);
+  Place reduce_gradient(int segment);
+  Place download_gradient(int segment, const Place& from);
+  void norm_partial(int segment, const Place& gradient);
+  void spill_gradient(int segment, const Place& gradient);
+  void update_in_backward(int segment, const Place& gradient);
+  void decide();
+  std::vector<Piece> gradient_pieces(int segment) const;
+
+  // builder_passes.cpp
+  void forward_segment(int segment, Generation generation);
+  void forward_micro_batch(int segment, int micro_batch, Generation generation);
+  void head_micro_batch(int segment, int micro_batch, Generation generation, OpKind kind);
+  void backward_unit(int unit, Generation generation);
+  void recompute(int segment, int micro_batch, Generation generation);
+  void backward_micro_batch(int segment, int micro_batch, Generation generation, bool recomputes);
+  void backward_embedding(int segment);
+  void read_activation(int segment, int micro_batch);
+  void write_activation(int segment, int micro_batch);
+  void move_activation(OpKind kind, int segment, int micro_batch);
+  void scratch(int64_t bytes);
+  void interior(Mode mode, int segment, int micro_batch);
+  model::Footprint footprint(int segment) const;
+
+  const PlanInput& input_;
+  const Placement& placement_;
+  Plan plan_;
+  MemoryMap map_;
+  Emitter emit_;
+  std::vector<model::Footprint> footprints_;
+
+  // State of emission
+  Ring weights_ring_, state_ring_, gradient_ring_, device_weights_ring_, device_gradient_ring_;
+  std::vector<Place> compute_weights_;  // by segment: where ops read its weights now
+  std::vector<Place> part_weights_;     // by segment: where the own part is, for an update
+  std::vector<Place> accumulators_;     // by segment: where its gradient is summed now
+  std::vector<Place> final_gradients_;  // by segment, in-backward: the gradient to update from
+  std::vector<int> summed_;             // by segment: contributions emitted so far
+  bool in_step_ = false;
+};
+
+}  // namespace strata::plan

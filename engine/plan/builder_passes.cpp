@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward and backward, layer-major: every unit runs all micro-batches before the next.
+#include <algorithm>
+
+#include "engine/plan/builder_internal.h"
+
+namespace strata::plan {
+namespace {
+
+Value activation(int segment, int micro_batch) {
+  return {.kind = ValueKind::kActivation, .segment = segment, .index = micro_batch};
+}
+
+Value activation_gradient(int segment, int micro_batch) {
+  return {.kind = ValueKind::kActivationGradient, .segment = segment, .index = micro_batch};
+}
+
+}  // namespace
+
+model::Footprint Builder::footprint(int segment) const {
+  return footprints_[segment];
+}
+
+void Builder::read_activation(int segment, int micro_batch) {
+  emit_.read(compute_arena(), map_.activation[segment][micro_batch], boundary_tensor_bytes(input_), 0,
+             activation(segment, micro_batch));
+}
+
+void Builder::write_activation(int segment, int micro_batch) {
+  emit_.write(compute_arena(), map_.activation[segment][micro_batch], boundary_tensor_bytes(input_), 0,
+              activation(segment, micro_batch));
+}
+
+// The checkpoint of a unit's input goes to host memory, or comes back.
+void Builder::move_activation(OpKind kind, int segment, int micro_batch) {
+  if (map_.host_activation[segment].empty()) return;
+  const bool down = kind == OpKind::kDownload;
+  Op& op = emit_.open(kind, down ? Lane::kDownload : Lane::kUpload, segment);
+  op.micro_batch = micro_batch;
+  op.bytes = boundary_tensor_bytes(input_);
+  const int64_t host = map_.host_activation[segment][micro_batch];
+  const int64_t device = map_.activation[segment][micro_batch];
+  const Value value = activation(segment, micro_batch);
+  emit_.read(down ? Arena::kDevice : Arena::kHost, down ? device : host, op.bytes, 0, value);
+  emit_.write(down ? Arena::kHost : Arena::kDevice, down ? host : device, op.bytes, 0, value);
+  emit_.close();
+}
+
+void Builder::scratch(int64_t bytes) {
+  emit_.write(compute_arena(), map_.scratch, bytes, 0, {.kind = ValueKind::kScratch});
+}
+
+void Builder::interior(Mode mode, int segment, int micro_batch) {
+  const int64_t bytes = footprint(segment).interior_bytes;
+  if (bytes == 0) return;
+  const int64_t at = map_.interior[segment][micro_batch];
+  const Value value = {.kind = ValueKind::kInterior, .segment = segment, .index = micro_batch};
+  if (mode == Mode::kRead) {
+    emit_.read(compute_arena(), at, bytes, 0, value);
+  } else {
+    emit_.write(compute_arena(), at, bytes, 0, value);
+  }
+}
+
+// Only the step keeps interiors: it is the program that has a backward.
+void Builder::forward_micro_batch(int segment, int micro_batch, Generation generation) {
+  const model::Segment& at = segment_of(segment);
+  Op& op = emit_.open(OpKind::kForward, Lane::kCompute, segment);
+  op.unit = at.unit;
+  op.micro_batch = micro_batch;
+  op.flops = footprint(segment).forward_flops;
+  op.keeps = in_step_ && placement_.keep[at.unit] && footprint(segment).interior_bytes > 0;
+  const bool keeps = op.keeps;
+  read_weights(segment, generation);
+  if (at.kind != model::SegmentKind::kEmbedding) read_activation(segment, micro_batch);
+  write_activation(segment + 1, micro_batch);
+  if (keeps) interior(Mode::kWrite, segment, micro_batch);
+  scratch(footprint(segment).forward_workspace_bytes);
+  emit_.close();
+  if (in_step_) move_activation(OpKind::kDownload, segment + 1, micro_batch);
+}
+
+void Builder::head_micro_batch(int segment, int micro_batch, Generation generation, OpKind kind) {
+  const model::Segment& at = segment_of(segment);
+  Op& op = emit_.open(kind, Lane::kCompute, segment);
+  op.unit = at.unit;
+  op.micro_batch = micro_batch;
+  op.flops =
+      kind == OpKind::kLoss ? footprint(segment).backward_flops : footprint(segment).forward_flops;
+  read_weights(segment, generation);
+  if (at.shares >= 0) read_weights(at.shares, generation);
+  read_activation(segment, micro_batch);
+  if (kind == OpKind::kLoss) {
+    emit_.write(compute_arena(), map_.activation_gradient[micro_batch], boundary_tensor_bytes(input_),
+                0, activation_gradient(segment, micro_batch));
+    add_gradient(segment);
+    if (at.shares >= 0) add_gradient(at.shares);
+    scratch(footprint(segment).backward_workspace_bytes);
+  } else {
+    scratch(footprint(segment).forward_workspace_bytes);
+  }
+  emit_.close();
+}
+
+// One segment of the forward pass, all micro-batches; the head's is the loss and its backward.
+void Builder::forward_segment(int segment, Generation generation) {
+  const model::Segment& at = segment_of(segment);
+  const bool update = input_.mode == OptimizerMode::kDeferred && is_trainable(segment);
+  acquire_weights(segment, generation, update);
+  if (at.kind == model::SegmentKind::kHead) {
+    acquire_shared(segment, generation);
+    begin_gradient(segment);
+    if (at.shares >= 0) begin_gradient(at.shares);
+    for (int m = 0; m < input_.micro_batches; ++m) {
+      head_micro_batch(segment, m, generation, OpKind::kLoss);
+    }
+    finish_gradient(segment);
+    if (at.shares >= 0) release_weights(at.shares);
+  } else {
+    for (int m = 0; m < input_.micro_batches; ++m) forward_micro_batch(segment, m, generation);
+  }
+  release_weights(segment);
+}
+
+void Builder::recompute(int segment, int micro_batch, Generation generation) {
+  Op& op = emit_.open(OpKind::kRecompute, Lane::kCompute, segment);
+  op.unit = segment_of(segment).unit;
+  op.micro_batch = micro_batch;
+  op.flops = footprint(segment).recompute_flops;
+  read_weights(segment, generation);
+  read_activation(segment, micro_batch);
+  interior(Mode::kWrite, segment, micro_batch);
+  write_activation(segment + 1, micro_batch);
+  scratch(footprint(segment).recompute_workspace_bytes);
+  emit_.close();
+}
+
+void Builder::backward_micro_batch(int segment, int micro_batch, Generation generation,
+                                   bool recomputes) {
+  Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
+  op.unit = segment_of(segment).unit;
+  op.micro_batch = micro_batch;
+  op.recomputes = recomputes;
+  op.flops = footprint(segment).backward_flops + (recomputes ? footprint(segment).recompute_flops : 0);
+  const int64_t bytes = boundary_tensor_bytes(input_);
+  const int64_t gradient = map_.activation_gradient[micro_batch];
+  read_weights(segment, generation);
+  read_activation(segment, micro_batch);
+  emit_.read(compute_arena(), gradient, bytes, 0, activation_gradient(segment + 1, micro_batch));
+  interior(recomputes ? Mode::kWrite : Mode::kRead, segment, micro_batch);
+  emit_.write(compute_arena(), gradient, bytes, 0, activation_gradient(segment, micro_batch));
+  add_gradient(segment);
+  const model::Footprint& print = footprints_[segment];
+  scratch(std::max(print.backward_workspace_bytes, recomputes ? print.recompute_workspace_bytes : 0));
+  emit_.close();
+}
+
+// All of a unit's weights and gradients are live in its backward.
+void Builder::backward_unit(int unit, Generation generation) {
+  const std::vector<int>& segments = input_.spec->units[unit].segments;
+  const bool kept = placement_.keep[unit];
+  for (int segment : segments) {
+    acquire_weights(segment, generation, false);
+    begin_gradient(segment);
+  }
+  for (int m = 0; m < input_.micro_batches; ++m) {
+    move_activation(OpKind::kUpload, segments.front(), m);
+    for (size_t i = 0; i + 1 < segments.size() && !kept; ++i) recompute(segments[i], m, generation);
+    for (size_t i = segments.size(); i-- > 0;) {
+      backward_micro_batch(segments[i], m, generation, !kept && i + 1 == segments.size());
+    }
+  }
+  for (size_t i = segments.size(); i-- > 0;) {
+    finish_gradient(segments[i]);
+    release_weights(segments[i]);
+  }
+}
+
+void Builder::backward_embedding(int segment) {
+  if (!is_trainable(segment)) return;
+  begin_gradient(segment);
+  for (int m = 0; m < input_.micro_batches; ++m) {
+    Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
+    op.unit = segment_of(segment).unit;
+    op.micro_batch = m;
+    op.flops = footprint(segment).backward_flops;
+    emit_.read(compute_arena(), map_.activation_gradient[m], boundary_tensor_bytes(input_), 0,
+               activation_gradient(segment + 1, m));
+    add_gradient(segment);
+    scratch(footprint(segment).backward_workspace_bytes);
+    emit_.close();
+  }
+  finish_gradient(segment);
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// How gradients are summed, reduced and kept, and how chunks are updated from them.
+#include "engine/base/check.h"
+#include "engine/plan/builder_internal.h"
+
+namespace strata::plan {
+namespace {
+
+constexpr Plane kStatePlanes[] = {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq};
+constexpr int64_t kNormBytes = 16;
+constexpr int64_t kDecisionBytes = 64;
+
+}  // namespace
+
+int Builder::contributions(int segment) const {
+  int uses = 1;
+  for (const model::Segment& other : input_.spec->segments) uses += other.shares == segment;
+  return uses * input_.micro_batches;
+}
+
+Value Builder::gradient_value(int segment, int index, bool reduced) const {
+  return {.kind = ValueKind::kGradient, .reduced = reduced, .segment = segment, .index = index};
+}
+
+std::vector<Piece> Builder::gradient_pieces(int segment) const {
+  return pieces_of(plan_.layout, segment, plan_.mesh.gradient_shards(), plan_.mesh.rank, false);
+}
+
+void Builder::predicate(Op& op, const Update& update) {
+  if (update.predicate != Predicate::kPending) return;
+  op.predicate = Predicate::kPending;
+  emit_.read(Arena::kControl, map_.decision, kDecisionBytes, 0,
+             {.kind = ValueKind::kDecision, .generation = Generation::kOld});
+}
+
+// --- updates ------------------------------------------------------------------------------------------
+
+void Builder::state_accesses(Mode mode, Arena arena, int64_t slot, int chunk, Generation generation) {
+  const Piece piece = state_piece(plan_, chunk);
+  for (Plane plane : kStatePlanes) {
+    const int64_t width = width_of(plane, plan_.recipe);
+    const Value value = {.kind = ValueKind::kPlane,
+                         .plane = plane,
+                         .generation = generation,
+                         .segment = plan_.layout.chunks[chunk].segment};
+    if (mode == Mode::kRead) {
+      emit_.read(arena, slot, piece.count * width, piece.first * width, value);
+    } else {
+      emit_.write(arena, slot, piece.count * width, piece.first * width, value);
+    }
+    slot += piece.count * width;
+  }
+}
+
+// The ring slot of what an update of this chunk fetches: its state, its gradient, both or none.
+int64_t Builder::take_state(int chunk, const Update& update) {
+  const int segment = plan_.layout.chunks[chunk].segment;
+  int64_t bytes = map_.host_state[chunk].exists() ? 0 : state_bytes(plan_, chunk, false);
+  if (update.gradient_on_nvme && spills_gradient(input_, placement_, segment)) {
+    bytes += state_piece(plan_, chunk).count * kGradientWidth;
+  }
+  if (bytes == 0) return -1;
+  return state_ring_.take(bytes, chunk);
+}
+
+void Builder::fetch_state(int chunk, int64_t slot, Generation generation) {
+  Op& op = emit_.open(OpKind::kFetch, Lane::kReadState, plan_.layout.chunks[chunk].segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = state_bytes(plan_, chunk, false);
+  state_accesses(Mode::kRead, Arena::kNvme, map_.nvme_state[chunk].base, chunk, generation);
+  state_accesses(Mode::kWrite, Arena::kHost, slot, chunk, generation);
+  emit_.close();
+}
+
+void Builder::fetch_gradient(int chunk, int64_t slot, const Update& update) {
+  const int segment = plan_.layout.chunks[chunk].segment;
+  const Piece piece = state_piece(plan_, chunk);
+  const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
+  Op& op = emit_.open(OpKind::kFetch, Lane::kReadState, segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = piece.count * kGradientWidth;
+  emit_.read(Arena::kNvme, map_.segments[segment].nvme_gradient.address(piece, kGradientWidth),
+             op.bytes, piece.first * kGradientWidth, value);
+  emit_.write(Arena::kHost, slot, op.bytes, piece.first * kGradientWidth, value);
+  predicate(op, update);
+  emit_.close();
+}
+
+// `slot`: what take_state gave.
+void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Update& update) {
+  const int segment = plan_.layout.chunks[chunk].segment;
+  const Piece piece = state_piece(plan_, chunk);
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  const bool resident = map_.host_state[chunk].exists();
+  const int64_t state = resident ? map_.host_state[chunk].base : slot;
+  const int64_t fetched_gradient = slot + (resident ? 0 : state_bytes(plan_, chunk, false));
+  const Place held = input_.mode == OptimizerMode::kDeferred ? map_.segments[segment].held_gradient
+                                                             : final_gradients_[segment];
+  const int64_t gradient =
+      held.exists() ? held.address(piece, kGradientWidth) : fetched_gradient;
+
+  Op& op = emit_.open(OpKind::kOptimize, Lane::kOptimizer, segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = 2 * piece.count * width + 2 * state_bytes(plan_, chunk, false) +
+             piece.count * kGradientWidth;
+  const int64_t at = weights.address(piece, width);
+  emit_.read(weights.arena, at, piece.count * width, piece.first * width,
+             hi_value(segment, update.from));
+  state_accesses(Mode::kRead, Arena::kHost, state, chunk, update.from);
+  emit_.read(Arena::kHost, gradient, piece.count * kGradientWidth, piece.first * kGradientWidth,
+             gradient_value(segment, contributions(segment), plan_.mesh.world > 1));
+  predicate(op, update);
+  emit_.write(weights.arena, at, piece.count * width, piece.first * width,
+              hi_value(segment, update.to));
+  state_accesses(Mode::kWrite, Arena::kHost, state, chunk, update.to);
+  emit_.close();
+}
+
+void Builder::spill_state(int chunk, int64_t slot, const Update& update) {
+  Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, plan_.layout.chunks[chunk].segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = state_bytes(plan_, chunk, false);
+  state_accesses(Mode::kRead, Arena::kHost, slot, chunk, update.to);
+  state_accesses(Mode::kWrite, Arena::kNvme, map_.nvme_state[chunk].base, chunk, update.to);
+  predicate(op, update);
+  emit_.close();
+}
+
+// Updates every trainable chunk of a segment whose own weights lie at `weights`.
+void Builder::apply_update(int segment, const Place& weights, const Update& update) {
+  const shard::Layout& layout = plan_.layout;
+  int last = -1;
+  for (int c = layout.first_chunk[segment]; c < layout.first_chunk[segment + 1]; ++c) {
+    if (!layout.chunks[c].frozen) last = c;
+  }
+  for (int c = layout.first_chunk[segment]; c <= last; ++c) {
+    if (layout.chunks[c].frozen) continue;
+    const bool resident = map_.host_state[c].exists();
+    const int64_t slot = take_state(c, update);
+    if (!resident) fetch_state(c, slot, update.from);
+    if (update.gradient_on_nvme && spills_gradient(input_, placement_, segment)) {
+      fetch_gradient(c, slot + (resident ? 0 : state_bytes(plan_, c, false)), update);
+    }
+    optimize(c, weights, slot, update);
+    if (c == last) after_update(segment, weights, update);
+    if (!resident) spill_state(c, slot, update);
+    state_ring_.release(c);
+  }
+}
+
+// --- gradients ----------------------------------------------------------------------------------------
+
+void Builder::begin_gradient(int segment) {
+  if (!is_trainable(segment) || accumulators_[segment].exists()) return;
+  if (map_.segments[segment].accumulator.exists()) {
+    accumulators_[segment] = map_.segments[segment].accumulator;
+    return;
+  }
+  Ring& ring = input_.discrete ? device_gradient_ring_ : gradient_ring_;
+  const int64_t offset = ring.take(gradient_full_bytes(input_, segment), segment);
+  accumulators_[segment] = {compute_arena(), offset, false};
+}
+
+void Builder::add_gradient(int segment) {
+  if (!is_trainable(segment)) return;
+  const Place& place = accumulators_[segment];
+  STRATA_CHECK(place.exists());
+  const int64_t bytes = gradient_full_bytes(input_, segment);
+  const int done = summed_[segment]++;
+  if (done > 0) {
+    emit_.read(place.arena, place.base, bytes, 0, gradient_value(segment, done, false));
+  }
+  emit_.write(place.arena, place.base, bytes, 0, gradient_value(segment, done + 1, false));
+}
+
+Place Builder::reduce_gradient(int segment) {
+  const Place from = accumulators_[segment];
+  const Place held = map_.segments[segment].held_gradient;
+  const Place to = !input_.discrete && held.exists() ? held : from;
+  const int count = contributions(segment);
+  Op& op = emit_.open(OpKind::kReduce, Lane::kComm, segment);
+  op.bytes = gradient_full_bytes(input_, segment);
+  emit_.read(from.arena, from.base, op.bytes, 0, gradient_value(segment, count, false));
+  for (const Piece& piece : gradient_pieces(segment)) {
+    emit_.write(to.arena, to.address(piece, kGradientWidth), piece.count * kGradientWidth,
+                piece.first * kGradientWidth, gradient_value(segment, count, true));
+  }
+  emit_.close();
+  return to;
+}
+
+Place Builder::download_gradient(int segment, const Place& from) {
+  Place to = map_.segments[segment].held_gradient;
+  if (!to.exists()) {
+    const int64_t offset = gradient_ring_.take(gradient_part_bytes(input_, segment), segment);
+    to = {Arena::kHost, offset, plan_.mesh.gradient_shards() > 1};
+  }
+  const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
+  Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, segment);
+  for (const Piece& piece : gradient_pieces(segment)) {
+    const int64_t bytes = piece.count * kGradientWidth;
+    emit_.read(from.arena, from.address(piece, kGradientWidth), bytes, piece.first * kGradientWidth,
+               value);
+    emit_.write(to.arena, to.address(piece, kGradientWidth), bytes, piece.first * kGradientWidth,
+                value);
+    op.bytes += bytes;
+  }
+  emit_.close();
+  return to;
+}
+
+void Builder::norm_partial(int segment, const Place& gradient) {
+  const int chunks = plan_.layout.first_chunk[segment + 1] - plan_.layout.first_chunk[segment];
+  const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
+  Op& op = emit_.open(OpKind::kNormPartial, Lane::kOptimizer, segment);
+  for (const Piece& piece : gradient_pieces(segment)) {
+    emit_.read(gradient.arena, gradient.address(piece, kGradientWidth), piece.count * kGradientWidth,
+               piece.first * kGradientWidth, value);
+    op.bytes += piece.count * kGradientWidth;
+  }
+  emit_.write(Arena::kControl, map_.norm[segment], kNormBytes * chunks * plan_.mesh.world, 0,
+              {.kind = ValueKind::kNormPartial, .segment = segment});
+  emit_.close();
+}
+
+void Builder::spill_gradient(int segment, const Place& gradient) {
+  const Place& to = map_.segments[segment].nvme_gradient;
+  const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
+  Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
+  for (const Piece& piece : gradient_pieces(segment)) {
+    const int64_t bytes = piece.count * kGradientWidth;
+    emit_.read(gradient.arena, gradient.address(piece, kGradientWidth), bytes,
+               piece.first * kGradientWidth, value);
+    emit_.write(Arena::kNvme, to.address(piece, kGradientWidth), bytes, piece.first * kGradientWidth,
+                value);
+    op.bytes += bytes;
+  }
+  emit_.close();
+}
+
+// The weights of a block or head are still where its backward read them; those of the embedding, and
+// of a discrete device, are brought to the host again.
+void Builder::update_in_backward(int segment, const Place& gradient) {
+  final_gradients_[segment] = gradient;
+  const bool at_hand = !input_.discrete && segment_of(segment).kind != model::SegmentKind::kEmbedding;
+  const Place part = at_hand ? part_weights_[segment] : fetch_weights(segment, Generation::kOld);
+  apply_update(segment, part, {.from = Generation::kOld, .to = Generation::kNew});
+  const Place device = map_.segments[segment].device_hi;
+  if (device.exists()) {
+    upload_weights(segment, part, device, Generation::kNew);
+    if (plan_.mesh.weight_shards() > 1) gather_weights(segment, device, device, Generation::kNew);
+  }
+  if (!at_hand) weights_ring_.release(segment);
+}
+
+void Builder::finish_gradient(int segment) {
+  if (!is_trainable(segment)) return;
+  STRATA_CHECK(summed_[segment] == contributions(segment));
+  Place place = accumulators_[segment];
+  if (plan_.mesh.world > 1) place = reduce_gradient(segment);
+  if (input_.discrete) place = download_gradient(segment, place);
+  norm_partial(segment, place);
+  if (spills_gradient(input_, placement_, segment)) spill_gradient(segment, place);
+  if (input_.mode == OptimizerMode::kInBackward) update_in_backward(segment, place);
+  gradient_ring_.release(segment);
+  device_gradient_ring_.release(segment);
+  accumulators_[segment] = Place{};
+}
+
+void Builder::decide() {
+  emit_.open(OpKind::kDecide, Lane::kOptimizer, -1);
+  for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+    if (!is_trainable(s)) continue;
+    const int chunks = plan_.layout.first_chunk[s + 1] - plan_.layout.first_chunk[s];
+    emit_.read(Arena::kControl, map_.norm[s], kNormBytes * chunks * plan_.mesh.world, 0,
+               {.kind = ValueKind::kNormPartial, .segment = s});
+  }
+  emit_.write(Arena::kControl, map_.decision, kDecisionBytes, 0,
+              {.kind = ValueKind::kDecision, .generation = Generation::kNew});
+  emit_.close();
+}
+
+}  // namespace strata::plan

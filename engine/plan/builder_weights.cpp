@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// How weights come to where they are computed on, and stay in step with their updates.
+#include "engine/plan/builder_internal.h"
+
+namespace strata::plan {
+Generation Builder::weights_generation() const {
+  return input_.mode == OptimizerMode::kDeferred ? Generation::kUpdated : Generation::kOld;
+}
+
+// Frozen elements never change.
+Generation Builder::piece_generation(const Piece& piece, Generation generation) const {
+  return piece.frozen ? Generation::kOld : generation;
+}
+
+Value Builder::hi_value(int segment, Generation generation) const {
+  return {.kind = ValueKind::kPlane, .plane = Plane::kHi, .generation = generation, .segment = segment};
+}
+
+Place Builder::ring_place(int64_t offset) const {
+  // On one tier the ring holds whole segments; a discrete device's host ring holds own parts.
+  return {Arena::kHost, offset, input_.discrete && plan_.mesh.weight_shards() > 1};
+}
+
+Place Builder::take_weights(int segment) {
+  if (map_.segments[segment].host_hi.exists()) return map_.segments[segment].host_hi;
+  int64_t offset = weights_ring_.reuse(segment);
+  if (offset >= 0) return ring_place(offset);
+  const int64_t bytes =
+      input_.discrete ? hi_part_bytes(plan_, input_, segment) : hi_full_bytes(input_, segment);
+  offset = weights_ring_.take(bytes, segment);
+  return ring_place(offset);
+}
+
+void Builder::fetch_into(int segment, const Place& place, Generation generation) {
+  const Place& from = map_.segments[segment].nvme_hi;
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
+  for (const Piece& piece :
+       pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
+    const Value value = hi_value(segment, piece_generation(piece, generation));
+    const int64_t bytes = piece.count * width;
+    emit_.read(Arena::kNvme, from.address(piece, width), bytes, piece.first * width, value);
+    emit_.write(place.arena, place.address(piece, width), bytes, piece.first * width, value);
+    op.bytes += bytes;
+  }
+  emit_.close();
+}
+
+Place Builder::fetch_weights(int segment, Generation generation) {
+  const bool cached = !map_.segments[segment].host_hi.exists() && weights_ring_.reuse(segment) >= 0;
+  const Place place = take_weights(segment);
+  if (!cached && !map_.segments[segment].host_hi.exists()) fetch_into(segment, place, generation);
+  return place;
+}
+
+void Builder::spill_weights(int segment, const Place& place, const Update& update) {
+  const Place& to = map_.segments[segment].nvme_hi;
+  if (!to.exists()) return;
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
+  for (const Piece& piece :
+       pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(), plan_.mesh.rank,
+                 update.with_frozen)) {
+    const Value value = hi_value(segment, piece_generation(piece, update.to));
+    const int64_t bytes = piece.count * width;
+    emit_.read(place.arena, place.address(piece, width), bytes, piece.first * width, value);
+    emit_.write(Arena::kNvme, to.address(piece, width), bytes, piece.first * width, value);
+    op.bytes += bytes;
+  }
+  predicate(op, update);
+  emit_.close();
+}
+
+// Own parts at `from` become the whole segment at `to`, on every rank; in place where they are one.
+void Builder::gather_weights(int segment, const Place& from, const Place& to, Generation generation) {
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  const bool updated_only = plan_.mesh.weight_shards() == 1;
+  Op& op = emit_.open(OpKind::kGather, Lane::kComm, segment);
+  for (const Piece& piece :
+       pieces_of(plan_.layout, segment, plan_.mesh.world, plan_.mesh.rank, !updated_only)) {
+    const Value value = hi_value(segment, piece_generation(piece, generation));
+    emit_.read(from.arena, from.address(piece, width), piece.count * width, piece.first * width, value);
+  }
+  for (const Piece& piece : pieces_of(plan_.layout, segment, 1, 0, !updated_only)) {
+    const Value value = hi_value(segment, piece_generation(piece, generation));
+    emit_.write(to.arena, to.base + piece.first * width, piece.count * width, piece.first * width,
+                value);
+    op.bytes += piece.count * width;
+  }
+  emit_.close();
+}
+
+void Builder::upload_weights(int segment, const Place& from, const Place& to, Generation generation) {
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  Op& op = emit_.open(OpKind::kUpload, Lane::kUpload, segment);
+  for (const Piece& piece :
+       pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
+    const Value value = hi_value(segment, piece_generation(piece, generation));
+    const int64_t bytes = piece.count * width;
+    emit_.read(from.arena, from.address(piece, width), bytes, piece.first * width, value);
+    emit_.write(to.arena, to.base + piece.first * width, bytes, piece.first * width, value);
+    op.bytes += bytes;
+  }
+  emit_.close();
+}
+
+// Brings own parts to all ranks after an update where every rank keeps the whole weights.
+void Builder::after_update(int segment, const Place& part, const Update& update) {
+  if (plan_.mesh.state_shards() > 1 && plan_.mesh.weight_shards() == 1) {
+    gather_weights(segment, part, part, update.to);
+  }
+  spill_weights(segment, part, update);
+}
+
+void Builder::acquire_weights(int segment, Generation generation, bool update) {
+  if (segment_of(segment).numel() > 0) {
+    if (input_.discrete) {
+      acquire_discrete(segment, generation, update);
+    } else if (plan_.mesh.weight_shards() > 1) {
+      acquire_sharded(segment, generation, update);
+    } else {
+      acquire_whole(segment, generation, update);
+    }
+  }
+}
+
+void Builder::acquire_shared(int segment, Generation generation) {
+  const int shared = segment_of(segment).shares;
+  if (shared >= 0) acquire_weights(shared, generation, false);
+}
+
+// One tier, weights not sharded: the slot that is fetched into is the slot that is computed on.
+void Builder::acquire_whole(int segment, Generation generation, bool update) {
+  const Place place = fetch_weights(segment, update ? Generation::kOld : generation);
+  part_weights_[segment] = compute_weights_[segment] = place;
+  if (update) apply_update(segment, place, {.from = Generation::kOld, .to = Generation::kUpdated,
+                                            .predicate = Predicate::kPending,
+                                            .gradient_on_nvme = true});
+}
+
+// One tier, weights sharded: own parts are fetched into their places in the whole slot, or copied there
+// from resident ones, and gathered.
+void Builder::acquire_sharded(int segment, Generation generation, bool update) {
+  const bool resident = map_.segments[segment].host_hi.exists();
+  int64_t offset = weights_ring_.reuse(segment);
+  const bool cached = offset >= 0;
+  if (!cached) offset = weights_ring_.take(hi_full_bytes(input_, segment), segment);
+  const Place whole = {Arena::kHost, offset, false};
+  const Place part = resident ? map_.segments[segment].host_hi : whole;
+  part_weights_[segment] = part;
+  compute_weights_[segment] = whole;
+  if (cached && !update) return;
+  if (!resident && !cached) fetch_into(segment, part, update ? Generation::kOld : generation);
+  if (update) apply_update(segment, part, {.from = Generation::kOld, .to = Generation::kUpdated,
+                                           .predicate = Predicate::kPending,
+                                           .gradient_on_nvme = true});
+  gather_weights(segment, part, whole, generation);
+}
+
+// A device with memory of its own: own parts come to the host, are updated there, and go up.
+void Builder::acquire_discrete(int segment, Generation generation, bool update) {
+  const Place resident = map_.segments[segment].device_hi;
+  Place whole = resident;
+  bool cached = resident.exists();
+  if (!cached) {
+    int64_t offset = device_weights_ring_.reuse(segment);
+    cached = offset >= 0;
+    if (!cached) offset = device_weights_ring_.take(hi_full_bytes(input_, segment), segment);
+      whole = {Arena::kDevice, offset, false};
+  }
+  compute_weights_[segment] = whole;
+  if (cached && !update) return;
+  const Place part = fetch_weights(segment, update ? Generation::kOld : generation);
+  part_weights_[segment] = part;
+  if (update) apply_update(segment, part, {.from = Generation::kOld, .to = Generation::kUpdated,
+                                           .predicate = Predicate::kPending,
+                                           .gradient_on_nvme = true});
+  upload_weights(segment, part, whole, generation);
+  if (plan_.mesh.weight_shards() > 1) gather_weights(segment, whole, whole, generation);
+  weights_ring_.release(segment);
+}
+
+void Builder::release_weights(int segment) {
+  weights_ring_.release(segment);
+  device_weights_ring_.release(segment);
+}
+
+void Builder::read_weights(int segment, Generation generation) {
+  const model::Segment& at = segment_of(segment);
+  const Place& place = compute_weights_[segment];
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  const int64_t trainable = at.trainable_numel * width;
+  if (at.numel() == 0) return;
+  emit_.read(place.arena, place.base, trainable, 0, hi_value(segment, generation));
+  emit_.read(place.arena, place.base + trainable, at.frozen_numel * width, trainable,
+             hi_value(segment, Generation::kOld));
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/plan/dependencies.h"
+#include "engine/plan/plan.h"
+
+namespace strata::plan {
+
+// Writes a program op by op, in an order whose serial execution is correct; waits come from what the ops
+// touch. Use: begin, then for each op open, read/write, close; a program that repeats is emitted twice
+// with start_copy between, and the second copy is kept.
+class Emitter {
+ public:
+  void begin(ProgramName name);
+  void start_copy();
+  Program finish();
+
+  // The reference is good until close().
+  Op& open(OpKind kind, Lane lane, int segment);
+  void read(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value);
+  void write(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value);
+  void close();
+
+ private:
+  void access(Mode mode, Arena arena, int64_t offset, int64_t bytes, int64_t first,
+              const Value& value);
+
+  Program program_;
+  Dependencies dependencies_;
+};
+
+}  // namespace strata::plan

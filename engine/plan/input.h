@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "engine/plan/plan.h"
+
+namespace strata::plan {
+
+inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+// What a plan is made from. Model offsets must have been assigned for mesh.world shards.
+struct PlanInput {
+  const model::ModelSpec* spec = nullptr;
+  model::Recipe recipe = model::Recipe::kFp32;
+  model::BatchShape shape;
+  int micro_batches = 1;
+  OptimizerMode mode = OptimizerMode::kDeferred;
+  bool discrete = false;
+  Mesh mesh;
+  int threads = 1;  // of the compute lane: sizes its workspaces
+  int io_depth = 8;
+  int64_t device_budget = kNoLimit;
+  int64_t host_budget = kNoLimit;
+  int64_t nvme_budget = 0;
+};
+
+// Where everything lies: what the planner searches over. Any placement that fits gives a correct plan
+// and the same bits; only speed differs.
+struct Placement {
+  std::vector<char> hi_in_host;     // by segment: its weights (own part) stay in host memory
+  std::vector<char> hi_on_device;   // by segment, discrete only: a copy stays on the device
+  std::vector<char> state_in_host;  // by chunk: lo and moments stay in host memory
+  std::vector<char> grad_in_host;   // by segment, deferred only: the gradient waits in host memory
+  std::vector<char> keep;           // by unit: interiors are kept instead of recomputed
+  bool activations_on_device = true;  // discrete only
+  int64_t weights_ring = 0;
+  int64_t state_ring = 0;
+  int64_t gradient_ring = 0;
+  int64_t device_weights_ring = 0;   // discrete only
+  int64_t device_gradient_ring = 0;  // discrete only
+};
+
+}  // namespace strata::plan

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/memory_map.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/units.h"
+
+namespace strata::plan {
+namespace {
+
+constexpr int64_t kDecisionBytes = 64;
+constexpr int64_t kNormBytes = 16;  // a sum and a flag for each part of a chunk
+
+constexpr int64_t kNvmeAlignment = 64 * kKiB;  // a checksum block
+
+// Hands out page-aligned ranges of the arenas from the bottom up, a ledger line for each purpose.
+class Packer {
+ public:
+  explicit Packer(ArenaLayout& arenas) : arenas_(arenas) {}
+
+  int64_t take(Arena arena, int64_t bytes, const char* purpose) {
+    int64_t& used = arenas_.bytes[static_cast<size_t>(arena)];
+    const int64_t offset = used;
+    const int64_t size = round_up(bytes, arena == Arena::kNvme ? kNvmeAlignment : kPageBytes);
+    used += size;
+    LedgerLine* last = arenas_.lines.empty() ? nullptr : &arenas_.lines.back();
+    if (last && last->arena == arena && last->purpose == purpose) {
+      last->bytes += size;
+    } else if (size > 0) {
+      arenas_.lines.push_back({arena, purpose, offset, size});
+    }
+    return offset;
+  }
+
+ private:
+  ArenaLayout& arenas_;
+};
+
+bool trainable(const PlanInput& input, int segment) {
+  return input.spec->segments[segment].trainable_numel > 0;
+}
+
+bool is_shared(const PlanInput& input, int segment) {
+  return std::any_of(input.spec->segments.begin(), input.spec->segments.end(),
+                     [&](const model::Segment& other) { return other.shares == segment; });
+}
+
+Arena compute_arena(const PlanInput& input) {
+  return input.discrete ? Arena::kDevice : Arena::kHost;
+}
+
+void lay_out_weights(const PlanInput& input, const Placement& placement, const Plan& plan, Packer& pack,
+                     MemoryMap& map) {
+  const bool compact = plan.mesh.weight_shards() > 1;
+  const int count = static_cast<int>(input.spec->segments.size());
+  for (int s = 0; s < count; ++s) {
+    const int64_t part = hi_part_bytes(plan, input, s);
+    if (part == 0) continue;
+    if (placement.hi_in_host[s]) {
+      map.segments[s].host_hi = {Arena::kHost, pack.take(Arena::kHost, part, "weights, resident"),
+                                 compact};
+    } else {
+      map.segments[s].nvme_hi = {Arena::kNvme, pack.take(Arena::kNvme, part, "weights"), compact};
+    }
+  }
+  for (int s = 0; s < count && input.discrete; ++s) {
+    if (!placement.hi_on_device[s] || hi_full_bytes(input, s) == 0) continue;
+    map.segments[s].device_hi = {
+        Arena::kDevice, pack.take(Arena::kDevice, hi_full_bytes(input, s), "weights, resident"),
+        false};
+  }
+}
+
+void lay_out_state(const Placement& placement, const Plan& plan, Packer& pack, MemoryMap& map) {
+  const int count = static_cast<int>(plan.layout.chunks.size());
+  map.host_state.resize(count);
+  map.nvme_state.resize(count);
+  for (int c = 0; c < count; ++c) {
+    if (plan.layout.chunks[c].frozen) continue;
+    const int64_t bytes = state_bytes(plan, c, false);
+    if (placement.state_in_host[c]) {
+      map.host_state[c] = {Arena::kHost, pack.take(Arena::kHost, bytes, "optimizer state, resident")};
+    } else {
+      map.nvme_state[c] = {Arena::kNvme, pack.take(Arena::kNvme, bytes, "optimizer state")};
+    }
+  }
+}
+
+void lay_out_gradients(const PlanInput& input, const Placement& placement, Packer& pack,
+                       MemoryMap& map) {
+  const Arena compute = compute_arena(input);
+  const bool compact = input.mesh.gradient_shards() > 1;
+  for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
+    if (!trainable(input, s)) continue;
+    SegmentPlaces& places = map.segments[s];
+    if (input.mode == OptimizerMode::kDeferred) {
+      const int64_t part = gradient_part_bytes(input, s);
+      if (placement.grad_in_host[s]) {
+        places.held_gradient = {Arena::kHost, pack.take(Arena::kHost, part, "gradients, held"),
+                                compact};
+      } else {
+        places.nvme_gradient = {Arena::kNvme, pack.take(Arena::kNvme, part, "gradients, spilled"),
+                                compact};
+      }
+    }
+    if (accumulates_in_place(input, placement, s)) {
+      places.accumulator = places.held_gradient;
+    } else if (is_shared(input, s)) {
+      places.accumulator = {
+          compute, pack.take(compute, gradient_full_bytes(input, s), "gradient of the tied matrix"),
+          false};
+    }
+  }
+}
+
+// Inputs of segments. The first segment of a unit has a checkpoint for every micro-batch; the others
+// share one set, unless the unit keeps its interiors. With checkpoints in host memory the device holds
+// two sets that alternate between units.
+void lay_out_activations(const PlanInput& input, const Placement& placement, Packer& pack,
+                         MemoryMap& map) {
+  const model::ModelSpec& spec = *input.spec;
+  const Arena compute = compute_arena(input);
+  const int64_t bytes = boundary_tensor_bytes(input);
+  const auto take_set = [&](Arena arena, const char* purpose) {
+    std::vector<int64_t> set;
+    for (int m = 0; m < input.micro_batches; ++m) set.push_back(pack.take(arena, bytes, purpose));
+    return set;
+  };
+  map.activation.resize(spec.segments.size());
+  map.host_activation.resize(spec.segments.size());
+  const bool away = input.discrete && !placement.activations_on_device;
+  std::vector<std::vector<int64_t>> alternating, inner;
+  for (size_t u = 0; u < spec.units.size(); ++u) {
+    const model::Unit& unit = spec.units[u];
+    for (size_t i = 0; i < unit.segments.size(); ++i) {
+      const int s = unit.segments[i];
+      if (spec.segments[s].kind == model::SegmentKind::kEmbedding) continue;
+      if (i == 0 && away) {
+        if (alternating.size() <= u % 2) alternating.resize(u % 2 + 1);
+        std::vector<int64_t>& set = alternating[u % 2];
+        if (set.empty()) set = take_set(compute, "activations");
+        map.activation[s] = set;
+        if (spec.segments[s].kind != model::SegmentKind::kHead) {
+          map.host_activation[s] = take_set(Arena::kHost, "activation checkpoints");
+        }
+      } else if (i == 0) {
+        map.activation[s] = take_set(compute, "activation checkpoints");
+      } else if (placement.keep[u]) {
+        map.activation[s] = take_set(compute, "activations, kept");
+      } else {
+        if (inner.size() < i) inner.resize(i);
+        if (inner[i - 1].empty()) inner[i - 1] = take_set(compute, "activations");
+        map.activation[s] = inner[i - 1];
+      }
+    }
+  }
+  map.activation_gradient = take_set(compute, "activation gradients");
+}
+
+void lay_out_interiors(const PlanInput& input, const Placement& placement, Packer& pack,
+                       MemoryMap& map) {
+  const model::ModelSpec& spec = *input.spec;
+  const Arena compute = compute_arena(input);
+  map.interior.resize(spec.segments.size());
+  std::vector<int64_t> shared_bytes;  // by position in the unit
+  for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
+    const model::Footprint print =
+        model::footprint(spec, s, input.shape, input.recipe, input.threads);
+    map.scratch_bytes = std::max(
+        {map.scratch_bytes, print.forward_workspace_bytes, print.recompute_workspace_bytes,
+         print.backward_workspace_bytes});
+    const int u = spec.segments[s].unit;
+    if (print.interior_bytes == 0) continue;
+    if (placement.keep[u]) {
+      for (int m = 0; m < input.micro_batches; ++m) {
+        map.interior[s].push_back(pack.take(compute, print.interior_bytes, "interiors, kept"));
+      }
+      continue;
+    }
+    const auto& segments = spec.units[u].segments;
+    const size_t position =
+        static_cast<size_t>(std::find(segments.begin(), segments.end(), s) - segments.begin());
+    if (shared_bytes.size() <= position) shared_bytes.resize(position + 1);
+    shared_bytes[position] = std::max(shared_bytes[position], print.interior_bytes);
+  }
+  std::vector<int64_t> shared;
+  for (int64_t bytes : shared_bytes) shared.push_back(pack.take(compute, bytes, "interiors"));
+  for (const model::Unit& unit : spec.units) {
+    for (size_t i = 0; i < unit.segments.size(); ++i) {
+      const int s = unit.segments[i];
+      const model::Footprint print =
+          model::footprint(spec, s, input.shape, input.recipe, input.threads);
+      if (print.interior_bytes == 0 || !map.interior[s].empty()) continue;
+      map.interior[s].assign(input.micro_batches, shared[i]);
+    }
+  }
+  map.scratch = pack.take(compute, map.scratch_bytes, "workspace");
+}
+
+}  // namespace
+
+int64_t width_of(Plane plane, model::Recipe recipe) {
+  const bool fp32 = recipe == model::Recipe::kFp32;
+  if (plane == Plane::kHi) return fp32 ? 4 : 2;
+  if (plane == Plane::kLo) return fp32 ? 0 : 2;
+  return 4;
+}
+
+std::vector<Piece> pieces_of(const shard::Layout& layout, int segment, int shards, int rank,
+                             bool with_frozen) {
+  std::vector<Piece> pieces;
+  for (int c = layout.first_chunk[segment]; c < layout.first_chunk[segment + 1]; ++c) {
+    const shard::Chunk& chunk = layout.chunks[c];
+    if (chunk.frozen && !with_frozen) continue;
+    const int64_t part = chunk.numel / shards;
+    const Piece piece = {chunk.offset + (shards > 1 ? rank * part : 0), part, chunk.offset / shards,
+                         chunk.frozen};
+    if (shards == 1 && !pieces.empty() && pieces.back().frozen == piece.frozen) {
+      pieces.back().count += piece.count;
+    } else {
+      pieces.push_back(piece);
+    }
+  }
+  return pieces;
+}
+
+Piece state_piece(const Plan& plan, int chunk) {
+  const shard::Chunk& at = plan.layout.chunks[chunk];
+  const int shards = plan.mesh.state_shards();
+  const int64_t part = at.numel / shards;
+  return {at.offset + (shards > 1 ? plan.mesh.rank * part : 0), part, at.offset / shards, at.frozen};
+}
+
+int64_t boundary_tensor_bytes(const PlanInput& input) {
+  return model::boundary_bytes(*input.spec, input.shape, input.recipe);
+}
+
+int64_t state_bytes(const Plan& plan, int chunk, bool with_gradient) {
+  const int64_t per_element = width_of(Plane::kLo, plan.recipe) + width_of(Plane::kExpAvg, plan.recipe) +
+                              width_of(Plane::kExpAvgSq, plan.recipe) +
+                              (with_gradient ? kGradientWidth : 0);
+  return state_piece(plan, chunk).count * per_element;
+}
+
+int64_t hi_full_bytes(const PlanInput& input, int segment) {
+  return input.spec->segments[segment].numel() * width_of(Plane::kHi, input.recipe);
+}
+
+int64_t hi_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
+  return hi_full_bytes(input, segment) / plan.mesh.weight_shards();
+}
+
+int64_t gradient_full_bytes(const PlanInput& input, int segment) {
+  return input.spec->segments[segment].trainable_numel * kGradientWidth;
+}
+
+int64_t gradient_part_bytes(const PlanInput& input, int segment) {
+  return gradient_full_bytes(input, segment) / input.mesh.gradient_shards();
+}
+
+bool spills_gradient(const PlanInput& input, const Placement& placement, int segment) {
+  return input.mode == OptimizerMode::kDeferred && !placement.grad_in_host[segment] &&
+         trainable(input, segment);
+}
+
+bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment) {
+  return !input.discrete && input.mesh.world == 1 && input.mode == OptimizerMode::kDeferred &&
+         placement.grad_in_host[segment];
+}
+
+MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan) {
+  MemoryMap map;
+  Packer pack(plan.arenas);
+  const size_t count = input.spec->segments.size();
+  map.segments.resize(count);
+  map.decision = pack.take(Arena::kControl, kDecisionBytes, "decision");
+  for (size_t s = 0; s < count; ++s) {
+    const int chunks = plan.layout.first_chunk[s + 1] - plan.layout.first_chunk[s];
+    map.norm.push_back(
+        pack.take(Arena::kControl, kNormBytes * chunks * plan.mesh.world, "norm partials"));
+  }
+  lay_out_weights(input, placement, plan, pack, map);
+  lay_out_state(placement, plan, pack, map);
+  lay_out_gradients(input, placement, pack, map);
+  lay_out_activations(input, placement, pack, map);
+  lay_out_interiors(input, placement, pack, map);
+  map.weights_ring = pack.take(Arena::kHost, placement.weights_ring, "weights ring");
+  map.state_ring = pack.take(Arena::kHost, placement.state_ring, "optimizer state ring");
+  map.gradient_ring = pack.take(Arena::kHost, placement.gradient_ring, "gradient ring");
+  map.device_weights_ring =
+      pack.take(Arena::kDevice, placement.device_weights_ring, "weights ring");
+  map.device_gradient_ring =
+      pack.take(Arena::kDevice, placement.device_gradient_ring, "gradient ring");
+  return map;
+}
+
+}  // namespace strata::plan

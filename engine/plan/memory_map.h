@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/plan/input.h"
+#include "engine/plan/plan.h"
+
+namespace strata::plan {
+
+// Bytes of one element of a plane; kLo is 0 wide where the recipe has none.
+int64_t width_of(Plane plane, model::Recipe recipe);
+inline constexpr int64_t kGradientWidth = 4;
+
+// A run of elements of a segment that this rank moves as one. `compact` counts elements of own parts
+// before it; with one shard it equals `first`.
+struct Piece {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t compact = 0;
+  bool frozen = false;
+};
+
+// Own pieces of a segment's trainable (and frozen) elements, when `shards` ranks share it.
+std::vector<Piece> pieces_of(const shard::Layout& layout, int segment, int shards, int rank,
+                             bool with_frozen);
+
+// The elements of a chunk that this rank updates.
+Piece state_piece(const Plan& plan, int chunk);
+
+// A plane of a segment in an arena: element e of piece p is at base + (compact ? p.compact : p.first) *
+// width. base < 0: there is none.
+struct Place {
+  Arena arena = Arena::kHost;
+  int64_t base = -1;
+  bool compact = false;
+  bool exists() const { return base >= 0; }
+  int64_t address(const Piece& piece, int64_t width) const {
+    return base + (compact ? piece.compact : piece.first) * width;
+  }
+};
+
+// One chunk's lo, moments and, where it was spilled, gradient, one after the other.
+struct StateSlot {
+  Arena arena = Arena::kHost;
+  int64_t base = -1;
+  bool exists() const { return base >= 0; }
+};
+
+struct SegmentPlaces {
+  Place host_hi;         // resident weights (own part)
+  Place device_hi;       // resident copy on the device
+  Place nvme_hi;
+  Place nvme_gradient;
+  Place held_gradient;   // final gradient in host memory until its update
+  Place accumulator;     // static place of the running sum, where it is not in a ring
+};
+
+// Every static range of a plan and the ranges of its rings.
+struct MemoryMap {
+  std::vector<SegmentPlaces> segments;
+  std::vector<StateSlot> host_state;  // by chunk
+  std::vector<StateSlot> nvme_state;  // by chunk
+  std::vector<std::vector<int64_t>> activation;       // [segment][micro-batch], compute arena; its input
+  std::vector<std::vector<int64_t>> host_activation;  // [segment][micro-batch]; empty where not used
+  std::vector<int64_t> activation_gradient;           // [micro-batch]
+  std::vector<std::vector<int64_t>> interior;         // [segment][micro-batch]
+  int64_t scratch = 0, scratch_bytes = 0;
+  int64_t decision = 0;
+  std::vector<int64_t> norm;  // by segment, control arena
+  int64_t weights_ring = 0, state_ring = 0, gradient_ring = 0;
+  int64_t device_weights_ring = 0, device_gradient_ring = 0;
+};
+
+int64_t boundary_tensor_bytes(const PlanInput& input);
+int64_t state_bytes(const Plan& plan, int chunk, bool with_gradient);
+int64_t hi_part_bytes(const Plan& plan, const PlanInput& input, int segment);
+int64_t hi_full_bytes(const PlanInput& input, int segment);
+int64_t gradient_full_bytes(const PlanInput& input, int segment);
+int64_t gradient_part_bytes(const PlanInput& input, int segment);
+
+// True where the final gradient of a segment waits for its update on NVMe.
+bool spills_gradient(const PlanInput& input, const Placement& placement, int segment);
+
+// True where the running sum of a segment's gradient is the held gradient itself.
+bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment);
+
+// Lays everything out; fills plan.arenas (bytes and ledger lines; budgets are left alone).
+MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan);
+
+}  // namespace strata::plan

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/placement.h"
+
+#include <algorithm>
+
+#include "engine/base/units.h"
+
+namespace strata::plan {
+
+PlacementSearch::PlacementSearch(const PlanInput& input) : input_(input) {
+  shell_.recipe = input.recipe;
+  shell_.shape = input.shape;
+  shell_.micro_batches = input.micro_batches;
+  shell_.mode = input.mode;
+  shell_.discrete = input.discrete;
+  shell_.mesh = input.mesh;
+  shell_.layout = shard::make_layout(*input.spec, input.mesh.world);
+}
+
+Placement PlacementSearch::smallest() const {
+  Placement placement;
+  const size_t segments = input_.spec->segments.size();
+  placement.hi_in_host.assign(segments, 0);
+  placement.hi_on_device.assign(segments, 0);
+  placement.state_in_host.assign(shell_.layout.chunks.size(), 0);
+  placement.grad_in_host.assign(segments, 0);
+  placement.keep.assign(input_.spec->units.size(), 0);
+  placement.activations_on_device = !input_.discrete;
+  size_rings(placement, 0);
+  return placement;
+}
+
+std::array<int64_t, kArenaCount> PlacementSearch::bytes(const Placement& placement) const {
+  Plan plan = shell_;
+  lay_out(input_, placement, plan);
+  return plan.arenas.bytes;
+}
+
+bool PlacementSearch::fits(const Placement& placement) const {
+  const auto used = bytes(placement);
+  return used[0] <= input_.device_budget && used[1] <= input_.host_budget &&
+         used[2] <= input_.nvme_budget;
+}
+
+int64_t PlacementSearch::room(const Placement& placement, Arena arena) const {
+  const int64_t budget = arena == Arena::kDevice ? input_.device_budget : input_.host_budget;
+  return budget == kNoLimit ? kNoLimit : budget - bytes(placement)[static_cast<size_t>(arena)];
+}
+
+// Most bytes that are live in a ring at once: the segments of a unit together, and the head with the
+// matrix that it shares.
+int64_t PlacementSearch::largest_live(const std::vector<int64_t>& segment_bytes) const {
+  int64_t most = 0;
+  for (const model::Unit& unit : input_.spec->units) {
+    int64_t live = 0;
+    for (int s : unit.segments) {
+      live += segment_bytes[s];
+      const int shared = input_.spec->segments[s].shares;
+      if (shared >= 0) live += segment_bytes[shared];
+    }
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+void PlacementSearch::size_rings(Placement& placement, int depth) const {
+  const size_t count = input_.spec->segments.size();
+  std::vector<int64_t> weights(count), gradients(count), device(count), device_gradients(count);
+  const bool sharded = !input_.discrete && input_.mesh.weight_shards() > 1;
+  for (size_t s = 0; s < count; ++s) {
+    const int segment = static_cast<int>(s);
+    const int64_t host = input_.discrete ? hi_part_bytes(shell_, input_, segment)
+                                         : hi_full_bytes(input_, segment);
+    if (!placement.hi_in_host[s] || sharded) weights[s] = host;
+    if (input_.discrete && !placement.hi_on_device[s]) device[s] = hi_full_bytes(input_, segment);
+    const bool tied = std::any_of(input_.spec->segments.begin(), input_.spec->segments.end(),
+                                  [&](const auto& other) { return other.shares == segment; });
+    if (input_.discrete) {
+      if (!tied) device_gradients[s] = gradient_full_bytes(input_, segment);
+      const bool held = input_.mode == OptimizerMode::kDeferred && placement.grad_in_host[s];
+      if (!held) gradients[s] = gradient_part_bytes(input_, segment);
+    } else if (!accumulates_in_place(input_, placement, segment) && !tied) {
+      gradients[s] = gradient_full_bytes(input_, segment);
+    }
+  }
+  // One segment more than what is live: a ring hands out contiguous slots, and the next one may not fit
+  // behind the last.
+  const auto ring = [&](const std::vector<int64_t>& bytes, int ahead) {
+    return largest_live(bytes) + (1 + ahead) * *std::max_element(bytes.begin(), bytes.end());
+  };
+  int64_t chunk = 0, total_state = 0;
+  for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
+    const shard::Chunk& at = shell_.layout.chunks[c];
+    if (at.frozen) continue;
+    int64_t bytes = placement.state_in_host[c] ? 0 : state_bytes(shell_, static_cast<int>(c), false);
+    if (spills_gradient(input_, placement, at.segment)) {
+      bytes += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
+    }
+    chunk = std::max(chunk, bytes);
+    total_state += bytes;
+  }
+  const auto total = [](const std::vector<int64_t>& bytes) {
+    int64_t sum = 0;
+    for (int64_t b : bytes) sum += b;
+    return sum;
+  };
+  placement.weights_ring = std::min(ring(weights, depth), 2 * total(weights));
+  placement.gradient_ring = std::min(ring(gradients, std::min(depth, 1)), 2 * total(gradients));
+  placement.device_weights_ring = std::min(ring(device, depth), 2 * total(device));
+  placement.device_gradient_ring = std::min(ring(device_gradients, std::min(depth, 1)),
+                                            2 * total(device_gradients));
+  placement.state_ring = std::min(chunk * (1 + depth), total_state);
+}
+
+int64_t PlacementSearch::keep_bytes(int unit) const {
+  int64_t bytes = 0;
+  const auto& segments = input_.spec->units[unit].segments;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    bytes += model::footprint(*input_.spec, segments[i], input_.shape, input_.recipe, input_.threads)
+                 .interior_bytes;
+    if (i > 0) bytes += boundary_tensor_bytes(input_);
+  }
+  return bytes * input_.micro_batches;
+}
+
+std::vector<PlacementSearch::Item> PlacementSearch::items(const Placement& placement,
+                                                          Buy what) const {
+  std::vector<Item> list;
+  const auto& segments = input_.spec->segments;
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const int segment = static_cast<int>(s);
+    if (what == Buy::kGradients && input_.mode == OptimizerMode::kDeferred) {
+      list.push_back({&Placement::grad_in_host, s, gradient_part_bytes(input_, segment)});
+    } else if (what == Buy::kWeights) {
+      list.push_back({&Placement::hi_in_host, s, hi_part_bytes(shell_, input_, segment)});
+    } else if (what == Buy::kDeviceWeights && input_.discrete) {
+      list.push_back({&Placement::hi_on_device, s, hi_full_bytes(input_, segment)});
+    }
+  }
+  for (size_t c = 0; c < shell_.layout.chunks.size() && what == Buy::kState; ++c) {
+    if (shell_.layout.chunks[c].frozen) continue;
+    list.push_back(
+        {&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c), false)});
+  }
+  for (size_t u = 0; u < input_.spec->units.size() && what == Buy::kKeep; ++u) {
+    const int64_t bytes = keep_bytes(static_cast<int>(u));
+    if (bytes > 0) list.push_back({&Placement::keep, u, bytes});
+  }
+  return list;
+}
+
+void PlacementSearch::buy(Placement& placement, Buy what, double share, int depth) const {
+  const bool on_device = input_.discrete && (what == Buy::kDeviceWeights || what == Buy::kKeep ||
+                                             what == Buy::kDeviceActivations);
+  const Arena arena = on_device ? Arena::kDevice : Arena::kHost;
+  if (what == Buy::kDeviceActivations) {
+    Placement trial = placement;
+    trial.activations_on_device = true;
+    if (fits(trial)) placement = trial;
+    return;
+  }
+  // Rings shrink once all of a kind is resident: try that first, then what the room allows.
+  const std::vector<Item> list = items(placement, what);
+  Placement all = placement;
+  for (const Item& item : list) (all.*item.flags)[item.index] = 1;
+  size_rings(all, depth);
+  if (share >= 1.0 && fits(all)) {
+    placement = all;
+    return;
+  }
+  const int64_t free_bytes = room(placement, arena);
+  int64_t left = free_bytes == kNoLimit
+                     ? kNoLimit
+                     : static_cast<int64_t>(static_cast<double>(free_bytes) * share);
+  Placement grown = placement;
+  for (const Item& item : list) {
+    const int64_t bytes = round_up(item.bytes, kPageBytes);
+    if ((grown.*item.flags)[item.index] || bytes > left) continue;
+    (grown.*item.flags)[item.index] = 1;
+    left -= bytes;
+  }
+  const int64_t long_state_ring = placement.state_ring;
+  size_rings(grown, depth);
+  grown.state_ring = std::max(grown.state_ring, std::min(long_state_ring, grown.state_ring));
+  if (fits(grown)) placement = grown;
+}
+
+void PlacementSearch::lengthen_state_ring(Placement& placement, double share) const {
+  const int64_t left = room(placement, Arena::kHost);
+  if (left == kNoLimit || left <= 0) return;
+  int64_t useful = 0;
+  for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
+    const shard::Chunk& at = shell_.layout.chunks[c];
+    if (at.frozen) continue;
+    if (!placement.state_in_host[c]) useful += state_bytes(shell_, static_cast<int>(c), false);
+    if (spills_gradient(input_, placement, at.segment)) {
+      useful += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
+    }
+  }
+  const int64_t wanted =
+      placement.state_ring + static_cast<int64_t>(static_cast<double>(left) * share);
+  placement.state_ring = std::max(placement.state_ring, std::min(wanted, useful) / kPageBytes * kPageBytes);
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/plan/memory_map.h"
+#include "engine/plan/planner.h"
+
+namespace strata::plan {
+
+// What one more resident thing costs and saves.
+enum class Buy : uint8_t { kGradients, kWeights, kState, kKeep, kDeviceWeights, kDeviceActivations };
+
+// Grows a placement within the budgets, bottom layers first: they are needed first in the next step,
+// and their gradients come last.
+class PlacementSearch {
+ public:
+  explicit PlacementSearch(const PlanInput& input);
+
+  Placement smallest() const;
+  std::array<int64_t, kArenaCount> bytes(const Placement& placement) const;
+  bool fits(const Placement& placement) const;
+
+  // Rings long enough for `depth` segments and chunks ahead of what must be live.
+  void size_rings(Placement& placement, int depth) const;
+
+  // Makes as much of one thing resident as `share` of the room that is left allows.
+  void buy(Placement& placement, Buy what, double share, int depth) const;
+
+  // Gives `share` of the host room that is left to the ring of optimizer state.
+  void lengthen_state_ring(Placement& placement, double share) const;
+
+ private:
+  struct Item {
+    std::vector<char> Placement::*flags;
+    size_t index;
+    int64_t bytes;
+  };
+  std::vector<Item> items(const Placement& placement, Buy what) const;
+  int64_t largest_live(const std::vector<int64_t>& segment_bytes) const;
+  int64_t room(const Placement& placement, Arena arena) const;
+  int64_t keep_bytes(int unit) const;
+
+  const PlanInput& input_;
+  Plan shell_;  // layout, recipe and mesh: what sizes are computed from
+};
+
+}  // namespace strata::plan

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/plan/builder.h"
+#include "engine/plan/placement.h"
+
+namespace strata::plan {
+namespace {
+
+struct Step {
+  Buy what;
+  double share;
+};
+
+// An order in which the room that is left is spent; `ring_share` of it goes to prefetched state before
+// the steps from `ring_at` on.
+struct Policy {
+  const char* name;
+  int depth;
+  std::vector<Step> steps;
+  size_t ring_at;
+  double ring_share;
+};
+
+const std::vector<Policy>& policies() {
+  using enum Buy;
+  static const std::vector<Policy> kPolicies = {
+      {"all in memory", 1,
+       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1},
+        {kKeep, 1}}, 9, 0},
+      {"gradients first", 2,
+       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
+       9, 0},
+      {"gradients, then half for prefetched state", 2,
+       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
+       2, 0.5},
+      {"gradients, then all for prefetched state", 2,
+       {{kDeviceActivations, 1}, {kGradients, 1}, {kDeviceWeights, 1}}, 2, 1.0},
+      {"weights first", 2,
+       {{kDeviceActivations, 1}, {kWeights, 1}, {kGradients, 1}, {kState, 1}, {kDeviceWeights, 1}},
+       9, 0},
+      {"deep rings, gradients first", 4,
+       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
+       2, 0.25},
+      {"kept activations first", 2,
+       {{kDeviceActivations, 1}, {kKeep, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1},
+        {kDeviceWeights, 1}}, 9, 0},
+      {"short rings", 1,
+       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
+       9, 0},
+  };
+  return kPolicies;
+}
+
+Placement follow(const PlacementSearch& search, const Policy& policy, int depth, bool may_keep,
+                 Placement placement) {
+  Placement longer = placement;
+  search.size_rings(longer, depth);
+  if (search.fits(longer)) placement = longer;
+  for (size_t i = 0; i < policy.steps.size(); ++i) {
+    if (i == policy.ring_at) search.lengthen_state_ring(placement, policy.ring_share);
+    if (policy.steps[i].what == Buy::kKeep && !may_keep) continue;
+    search.buy(placement, policy.steps[i].what, policy.steps[i].share, depth);
+  }
+  if (policy.ring_at == policy.steps.size() - 1) {
+    search.lengthen_state_ring(placement, policy.ring_share);
+  }
+  return placement;
+}
+
+bool same(const Placement& a, const Placement& b) {
+  return a.hi_in_host == b.hi_in_host && a.hi_on_device == b.hi_on_device &&
+         a.state_in_host == b.state_in_host && a.grad_in_host == b.grad_in_host && a.keep == b.keep &&
+         a.activations_on_device == b.activations_on_device && a.weights_ring == b.weights_ring &&
+         a.state_ring == b.state_ring && a.gradient_ring == b.gradient_ring;
+}
+
+// The smallest single change of the batch that would fit, as a sentence; empty when none does.
+std::string cheapest_change(const PlanInput& input) {
+  PlanInput trial = input;
+  const auto fits = [&] {
+    const PlacementSearch search(trial);
+    return search.fits(search.smallest());
+  };
+  for (int64_t rows = input.shape.rows / 2; rows >= 1; rows /= 2) {
+    trial.shape.rows = rows;
+    if (fits()) return fmt::format("--micro-batch {}", rows);
+  }
+  trial = input;
+  for (int count = input.micro_batches / 2; count >= 1; count /= 2) {
+    trial.micro_batches = count;
+    if (fits()) return fmt::format("--accumulate {}", count);
+  }
+  trial = input;
+  for (int64_t length = input.shape.length / 2; length >= 16; length /= 2) {
+    trial.shape.length = length;
+    if (fits()) return fmt::format("--sequence-length {}", length);
+  }
+  return "";
+}
+
+[[noreturn]] void refuse(const PlanInput& input, const std::array<int64_t, kArenaCount>& bytes) {
+  struct Limit {
+    Arena arena;
+    int64_t budget;
+    const char* what;
+    const char* flag;
+  };
+  const Limit limits[] = {{Arena::kDevice, input.device_budget, "device memory", "--device-memory"},
+                          {Arena::kHost, input.host_budget, "host memory", "--host-memory"},
+                          {Arena::kNvme, input.nvme_budget, "NVMe space", "--nvme"}};
+  std::string text;
+  for (const Limit& limit : limits) {
+    const int64_t need = bytes[static_cast<size_t>(limit.arena)];
+    if (need <= limit.budget) continue;
+    if (!text.empty()) text += "; ";
+    text += fmt::format("{}: needs at least {}, has {} ({}{})", limit.what, format_bytes(need),
+                        format_bytes(limit.budget), limit.flag,
+                        limit.arena == Arena::kNvme
+                            ? " DIR with that much free space"
+                            : fmt::format(" {}MiB", ceil_div(need, kMiB)));
+  }
+  const std::string change = cheapest_change(input);
+  if (!change.empty()) text += "; or " + change;
+  throw Error(ErrorCode::kDoesNotFit, "does not fit: " + text);
+}
+
+}  // namespace
+
+Placement smallest_placement(const PlanInput& input) {
+  return PlacementSearch(input).smallest();
+}
+
+std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placement& placement) {
+  return PlacementSearch(input).bytes(placement);
+}
+
+std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& options) {
+  const PlacementSearch search(input);
+  // What NVMe has no room for must be resident, so a run without NVMe starts from everything resident.
+  Placement base = search.smallest();
+  if (input.nvme_budget == 0) {
+    for (std::vector<char>* flags : {&base.hi_in_host, &base.state_in_host, &base.grad_in_host}) {
+      std::fill(flags->begin(), flags->end(), 1);
+    }
+    search.size_rings(base, 0);
+  }
+  if (options.must_keep) std::fill(base.keep.begin(), base.keep.end(), 1);
+  if (!search.fits(base)) refuse(input, search.bytes(base));
+  std::vector<Candidate> list;
+  for (const Policy& policy : policies()) {
+    const int depth = options.prefetch_depth > 0 ? options.prefetch_depth : policy.depth;
+    Placement placement = follow(search, policy, depth, options.may_keep, base);
+    const bool known = std::any_of(list.begin(), list.end(), [&](const Candidate& other) {
+      return same(other.placement, placement);
+    });
+    if (!known) list.push_back({policy.name, std::move(placement)});
+  }
+  return list;
+}
+
+PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options) {
+  PlannedRun best;
+  for (const Candidate& candidate : candidates(input, options)) {
+    Plan plan = build_plan(input, candidate.placement);
+    const double predicted = options.predict ? options.predict(plan) : 0;
+    ++best.candidates;
+    if (best.candidates > 1 && predicted >= best.predicted_s) continue;
+    best.plan = std::move(plan);
+    best.name = candidate.name;
+    best.predicted_s = predicted;
+    if (!options.predict) break;
+  }
+  STRATA_CHECK(best.candidates > 0);
+  return best;
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace strata::train {
+
+struct BpeTrainOptions {
+  int64_t vocabulary_size = 4096;  // bytes, merges and special tokens together
+  std::vector<std::string> special_tokens = {"<|endoftext|>"};  // the first one ends a document
+  int64_t pair_count_min = 2;                                   // rarer pairs are not merged
+};
+
+// A byte-level vocabulary. Ids: 0 to 255 are the bytes, then the merged tokens in order of rank,
+// then the special tokens. It is smaller than was asked for where the text has too few pairs.
+struct BpeVocabulary {
+  std::vector<std::string> tokens;  // by id, as raw bytes; without the special tokens
+  std::vector<std::pair<int32_t, int32_t>> merges;
+  std::vector<std::string> special_tokens;
+  int64_t size() const { return static_cast<int64_t>(tokens.size() + special_tokens.size()); }
+};
+
+// Learns a byte-level BPE vocabulary: cuts texts into words with kSplitPattern, counts them, and
+// joins the most frequent pair of neighbours again and again.
+//
+// Guarantees: the result depends on the multiset of words alone. Of pairs with equal counts the one
+// with the smaller left id is merged first, then the one with the smaller right id. Memory: about
+// 100 bytes a distinct word; texts are not kept. Threads: one. Failure: Error for a size that does
+// not hold the bytes and special tokens, and for text that is not UTF-8.
+class BpeTrainer {
+ public:
+  // Letters with one character before them, up to three digits, other characters, line ends, white
+  // space.
+  static const char* const kSplitPattern;
+
+  explicit BpeTrainer(BpeTrainOptions options);
+  ~BpeTrainer();
+
+  // A text that is cut between two calls must be cut in front of a line that starts with no white
+  // space, or a word may come out in two pieces.
+  void add_text(std::string_view text);
+  BpeVocabulary train() const;
+
+ private:
+  class WordCounter;
+  BpeTrainOptions options_;
+  std::unique_ptr<WordCounter> counter_;
+};
+
+// Writes tokenizer.json and tokenizer_config.json, which Strata and Transformers load.
+void write_tokenizer(const BpeVocabulary& vocabulary, const std::string& directory);
+
+// Trains on text files or directories of them and writes the result; returns its size.
+int64_t train_tokenizer(const std::vector<std::string>& paths, const BpeTrainOptions& options,
+                        const std::string& directory);
+
+}  // namespace strata::train

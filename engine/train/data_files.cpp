@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/data_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/train/text_unicode.h"
+
+namespace strata::train {
+namespace {
+
+constexpr size_t kBlockBytes = 16 << 20;
+
+// The last place in front of which a text may be cut, or its end.
+size_t last_cut(std::string_view text) {
+  for (size_t at = text.size(); at-- > 1;) {
+    const auto next = static_cast<unsigned char>(text[at]);
+    if (text[at - 1] == '\n' && next > ' ' && next < 0x80) return at;
+  }
+  // No such line: in front of the last whole character.
+  size_t at = text.size() - 1;
+  while (at > 1 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+void check_utf8(const std::string& path, std::string_view text, int64_t offset_bytes) {
+  const size_t invalid = find_invalid_utf8(text);
+  if (invalid == std::string_view::npos) return;
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("read text: {}: byte {} (0x{:02x}) is not UTF-8 (convert the file to UTF-8; a "
+                  "file of tokens is named .bin)",
+                  path, offset_bytes + static_cast<int64_t>(invalid),
+                  static_cast<unsigned char>(text[invalid])));
+}
+
+}  // namespace
+
+FileReader::FileReader(const std::string& path) : path_(path) {
+  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info {};
+  if (file_ < 0 || fstat(file_, &info) != 0) {
+    const int cause = errno;
+    if (file_ >= 0) close(file_);
+    throw system_error(ErrorCode::kConfig, fmt::format("open data: {}", path), cause);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    close(file_);
+    throw Error(ErrorCode::kConfig, fmt::format("open data: {}: not a regular file", path));
+  }
+  bytes_ = info.st_size;
+}
+
+FileReader::~FileReader() {
+  close(file_);
+}
+
+size_t FileReader::read(char* buffer, size_t count) {
+  size_t done = 0;
+  while (done < count) {
+    const ssize_t got = ::read(file_, buffer + done, count - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw system_error(ErrorCode::kIo, fmt::format("read data: {}", path_), errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+std::vector<std::string> text_files_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  const fs::file_status status = fs::status(path, failure);
+  if (failure || !fs::exists(status)) {
+    throw Error(ErrorCode::kConfig, fmt::format("open data: {}: no such file or directory", path));
+  }
+  if (!fs::is_directory(status)) return {path};
+  std::vector<std::string> files;
+  for (fs::recursive_directory_iterator at(path, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    const std::string extension = at->path().extension().string();
+    if ((extension == ".txt" || extension == ".md") && at->is_regular_file(failure)) {
+      files.push_back(at->path().string());
+    }
+  }
+  if (failure) {
+    throw Error(ErrorCode::kConfig, fmt::format("list data: {}: {}", path, failure.message()));
+  }
+  if (files.empty()) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("open data: {}: the directory holds no .txt or .md file", path));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void for_each_text_block(const std::string& path,
+                         const std::function<void(std::string_view)>& use) {
+  FileReader reader(path);
+  std::string block;
+  int64_t offset_bytes = 0;
+  bool is_last = false;
+  while (!is_last) {
+    const size_t kept = block.size();
+    block.resize(kept + kBlockBytes);
+    block.resize(kept + reader.read(block.data() + kept, kBlockBytes));
+    is_last = block.size() < kept + kBlockBytes;
+    const size_t cut = is_last ? block.size() : last_cut(block);
+    check_utf8(path, std::string_view(block).substr(0, cut), offset_bytes);
+    if (cut > 0) use(std::string_view(block).substr(0, cut));
+    block.erase(0, cut);
+    offset_bytes += static_cast<int64_t>(cut);
+  }
+}
+
+std::string read_text_file(const std::string& path, int64_t bytes_max) {
+  FileReader reader(path);
+  if (reader.bytes() > bytes_max) {
+    throw Error(ErrorCode::kConfig, fmt::format("read file: {}: {} bytes, more than {}", path,
+                                                reader.bytes(), bytes_max));
+  }
+  std::string text(static_cast<size_t>(reader.bytes()), '\0');
+  text.resize(reader.read(text.data(), text.size()));
+  return text;
+}
+
+void write_text_file(const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".new";
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) throw system_error(ErrorCode::kIo, fmt::format("write file: {}", temporary), errno);
+  size_t done = 0;
+  int cause = 0;
+  while (done < text.size() && cause == 0) {
+    const ssize_t put = ::write(file, text.data() + done, text.size() - done);
+    if (put >= 0)
+      done += static_cast<size_t>(put);
+    else if (errno != EINTR)
+      cause = errno;
+  }
+  if (cause == 0 && fsync(file) != 0) cause = errno;
+  if (close(file) != 0 && cause == 0) cause = errno;
+  if (cause == 0 && rename(temporary.c_str(), path.c_str()) != 0) cause = errno;
+  if (cause == 0) return;
+  unlink(temporary.c_str());
+  throw system_error(ErrorCode::kIo, fmt::format("write file: {}", path), cause);
+}
+
+}  // namespace strata::train

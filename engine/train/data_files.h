@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace strata::train {
+
+// The text files that a path stands for: the file itself, or the .txt and .md files below a
+// directory in order of their paths. Throws Error when there is none.
+std::vector<std::string> text_files_of(const std::string& path);
+
+// Calls `use` with the file's text in blocks of about 16 MiB, each cut in front of a line that
+// starts with no white space where there is one. Throws Error naming file and byte for what is not
+// UTF-8.
+void for_each_text_block(const std::string& path, const std::function<void(std::string_view)>& use);
+
+// The whole file; Error when it cannot be read or has more than `bytes_max`.
+std::string read_text_file(const std::string& path, int64_t bytes_max);
+
+// Replaces the file: a reader sees the old text or the new one.
+void write_text_file(const std::string& path, std::string_view text);
+
+// Reads a file line by line, or from its start, through one buffer.
+class FileReader {
+ public:
+  explicit FileReader(const std::string& path);
+  ~FileReader();
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
+
+  int64_t bytes() const { return bytes_; }
+  // Up to `count` bytes; fewer only at the end of the file.
+  size_t read(char* buffer, size_t count);
+
+ private:
+  std::string path_;
+  int file_ = -1;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace strata::train

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+
+#include "engine/base/error.h"
+#include "engine/config/json.h"
+#include "engine/train/data_files.h"
+
+namespace strata::train {
+namespace {
+
+using config::Json;
+
+constexpr int64_t kFileBytesMax = int64_t{4} << 30;
+
+// The step of a line; nothing when it is no record.
+std::optional<int64_t> step_of(std::string_view line, const std::string& where) {
+  try {
+    const Json record = Json::parse(line, where);
+    const Json* step = record.find("step");
+    return step == nullptr ? std::nullopt : step->int64();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Bytes of the records up to `last_step`.
+size_t kept_bytes(const std::string& path, std::string_view text, int64_t last_step) {
+  size_t begin = 0;
+  int64_t line = 0;
+  while (begin < text.size()) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string_view::npos) return begin;  // torn
+    ++line;
+    const std::string where = fmt::format("{}:{}", path, line);
+    const std::optional<int64_t> step = step_of(text.substr(begin, end - begin), where);
+    const bool is_last = end + 1 == text.size();
+    if (!step && !is_last) {
+      throw Error(
+          ErrorCode::kCorrupt,
+          fmt::format("continue metrics: {}: no record of a step (move the file away; the run "
+                      "does not need it)",
+                      where));
+    }
+    if (!step || *step > last_step) return begin;
+    begin = end + 1;
+  }
+  return begin;
+}
+
+void set_all(Json& object, const std::vector<std::pair<std::string, double>>& members) {
+  for (const auto& [name, value] : members) object.set(name, value);
+}
+
+}  // namespace
+
+double StepMetrics::stall_total_s() const {
+  double total = 0;
+  for (const auto& [cause, seconds] : stall_s) total += seconds;
+  return total;
+}
+
+std::string metrics_line(const StepMetrics& metrics) {
+  Json stalls = Json::object();
+  set_all(stalls, metrics.stall_s);
+  Json record = Json::object();
+  record.set("step", metrics.step);
+  record.set("loss", metrics.loss);
+  record.set("grad_norm", metrics.grad_norm);
+  record.set("lr", metrics.lr);
+  record.set("tokens", metrics.tokens);
+  record.set("step_s", metrics.step_s);
+  record.set("stall_s", std::move(stalls));
+  record.set("nvme_read_bytes", metrics.nvme_read_bytes);
+  record.set("nvme_write_bytes", metrics.nvme_write_bytes);
+  set_all(record, metrics.extra);
+  return record.dump();
+}
+
+MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step) : path_(path) {
+  size_t kept = 0;
+  if (last_step > 0 && access(path.c_str(), F_OK) == 0) {
+    kept = kept_bytes(path, read_text_file(path, kFileBytesMax), last_step);
+  }
+  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file_ < 0) throw system_error(ErrorCode::kIo, fmt::format("open metrics: {}", path), errno);
+  if (ftruncate(file_, static_cast<off_t>(kept)) != 0) {
+    const int cause = errno;
+    close(file_);
+    throw system_error(ErrorCode::kIo, fmt::format("open metrics: {}", path), cause);
+  }
+}
+
+MetricsWriter::~MetricsWriter() {
+  close(file_);
+}
+
+void MetricsWriter::append(const StepMetrics& metrics) {
+  const std::string line = metrics_line(metrics) + "\n";
+  size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t put = write(file_, line.data() + done, line.size() - done);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      throw system_error(ErrorCode::kIo, fmt::format("write metrics: {}", path_), errno,
+                         "free some space and resume from the last checkpoint");
+    }
+    done += static_cast<size_t>(put);
+  }
+}
+
+}  // namespace strata::train

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace strata::train {
+
+// What one step says about itself. Numbers that are not finite become null in the file.
+struct StepMetrics {
+  int64_t step = 0;      // counted from 1
+  double loss = 0;       // mean over the step's target tokens
+  double grad_norm = 0;  // before clipping
+  double lr = 0;
+  int64_t tokens = 0;
+  double step_s = 0;
+  std::vector<std::pair<std::string, double>> stall_s;  // by cause
+  int64_t nvme_read_bytes = 0;
+  int64_t nvme_write_bytes = 0;
+  std::vector<std::pair<std::string, double>> extra;  // more members: eval_loss, loss_scale, ...
+
+  double stall_total_s() const;
+};
+
+// Appends one JSON object a step to metrics.jsonl.
+//
+// Guarantees: a line is written whole, by one write, before append() returns; a reader, or a run
+// that died, sees at most one torn line, and that at the end. Opening the file with a last step
+// drops a torn line and all records of later steps, so that the file of a resumed run reads as one
+// run's. Threads: one. Failure: Error; a record in the middle of the file that is no record of ours
+// is kCorrupt, and the file is left as it is.
+class MetricsWriter {
+ public:
+  // Keeps the records of steps up to `last_step`; 0 starts afresh.
+  MetricsWriter(const std::string& path, int64_t last_step);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  void append(const StepMetrics& metrics);
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
+// The line of one step as it stands in the file, without the line end.
+std::string metrics_line(const StepMetrics& metrics);
+
+}  // namespace strata::train

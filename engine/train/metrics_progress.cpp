@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/metrics_progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace strata::train {
+namespace {
+
+constexpr double kDecay = 0.8705505632961241;  // 0.5 ^ (1/5)
+
+std::string format_rate(double per_s) {
+  if (per_s >= 1e6) return fmt::format("{:.2f}M", per_s / 1e6);
+  if (per_s >= 1e4) return fmt::format("{:.1f}k", per_s / 1e3);
+  return fmt::format("{:.0f}", per_s);
+}
+
+}  // namespace
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds >= 1e8) return "years";
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string ProgressLine::text_of(const StepMetrics& metrics) const {
+  const double seconds = std::max(step_s_ / weight_, 1e-9);
+  const auto left = static_cast<double>(std::max<int64_t>(0, options_.steps - metrics.step));
+  return fmt::format(
+      "step {}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  stall {:.0f}%  NVMe "
+      "{:.2f} "
+      "GB/s  ETA {}",
+      metrics.step, options_.steps, metrics.loss, metrics.grad_norm, metrics.lr,
+      format_rate(tokens_ / weight_ / seconds), 100.0 * std::min(1.0, stall_s_ / weight_ / seconds),
+      nvme_bytes_ / weight_ / seconds / 1e9, format_duration(left * seconds));
+}
+
+std::string ProgressLine::step(const StepMetrics& metrics, double now_s) {
+  const auto smooth = [](double& sum, double value) { sum = sum * kDecay + value; };
+  smooth(weight_, 1);
+  smooth(step_s_, metrics.step_s);
+  smooth(tokens_, static_cast<double>(metrics.tokens));
+  smooth(stall_s_, metrics.stall_total_s());
+  smooth(nvme_bytes_, static_cast<double>(metrics.nvme_read_bytes + metrics.nvme_write_bytes));
+  if (options_.is_terminal) {
+    std::string text = text_of(metrics);
+    const auto columns = static_cast<size_t>(std::max(20, options_.columns - 1));
+    text.resize(std::min(text.size(), columns));
+    is_open_ = true;
+    return "\r" + text + "\x1b[K";
+  }
+  const bool is_due = !has_printed_ || now_s - printed_s_ >= options_.plain_every_s;
+  if (!is_due && metrics.step != options_.first_step && metrics.step != options_.steps) return "";
+  has_printed_ = true;
+  printed_s_ = now_s;
+  return text_of(metrics) + "\n";
+}
+
+std::string ProgressLine::finish() {
+  const bool was_open = is_open_;
+  is_open_ = false;
+  return was_open ? "\n" : "";
+}
+
+}  // namespace strata::train

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace strata::train {
+
+// Byte offset of the first byte that is not part of well-formed UTF-8; npos when all of it is.
+size_t find_invalid_utf8(std::string_view text);
+
+// Every maximal ill-formed subsequence becomes one U+FFFD, as the WHATWG decoder does it.
+std::string replace_invalid_utf8(std::string_view bytes);
+
+// Length in bytes of the sequence that this lead byte starts; the text must be well-formed.
+inline size_t utf8_length(char lead) {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+// The code point that starts at `offset` of well-formed text.
+uint32_t code_point_at(std::string_view text, size_t offset);
+void append_code_point(uint32_t code_point, std::string* text);
+
+enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// `text` must be well-formed UTF-8.
+std::string to_unicode_form(UnicodeForm form, std::string_view text);
+std::string to_lower_case(std::string_view text);
+
+bool is_white_space(uint32_t code_point);  // the Unicode property White_Space
+bool is_word(uint32_t code_point);         // letter, mark, decimal or letter number, connector
+
+}  // namespace strata::train

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/tokenizer_read.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "engine/config/json.h"
+#include "engine/train/tokenizer_fields.h"
+#include "engine/train/tokenizer_steps.h"
+
+namespace strata::train {
+namespace {
+
+using config::Json;
+using Fields = TokenizerFields;
+
+constexpr config::JsonLimits kFileLimits = {.bytes = 256 << 20, .values = 16 << 20, .depth = 32};
+
+// [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ...]: ids before and after the text.
+void read_template(const Fields& step, TokenizerDefinition* definition) {
+  step.allow({"type", "single", "pair", "special_tokens"});
+  const Fields known = step.object("special_tokens");
+  bool is_behind = false;
+  for (size_t k = 0; k < step.items("single").size(); ++k) {
+    const Fields piece = step.item("single", k);
+    if (piece.has("Sequence")) {
+      if (is_behind) throw step.error("single", "holds the text twice");
+      is_behind = true;
+      continue;
+    }
+    const Fields token = known.object(piece.object("SpecialToken").text("id"));
+    std::vector<int32_t>& ids = is_behind ? definition->suffix_ids : definition->prefix_ids;
+    for (const Json& value : token.items("ids")) {
+      const std::optional<int64_t> id = value.int64();
+      if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
+        throw token.error("ids", fmt::format("{} is no token id", value.describe()));
+      }
+      ids.push_back(static_cast<int32_t>(*id));
+    }
+  }
+  if (!is_behind) throw step.error("single", "does not hold the text");
+}
+
+void read_post_processor(const Fields& step, TokenizerDefinition* definition) {
+  const std::string type = step.text("type");
+  if (type == "Sequence") {
+    step.allow({"type", "processors"});
+    for (size_t k = 0; k < step.items("processors").size(); ++k) {
+      read_post_processor(step.item("processors", k), definition);
+    }
+  } else if (type == "TemplateProcessing") {
+    if (!definition->prefix_ids.empty() || !definition->suffix_ids.empty()) {
+      throw step.error("type", "a second TemplateProcessing is not supported");
+    }
+    read_template(step, definition);
+  } else if (type != "ByteLevel") {  // ByteLevel only moves offsets, which nothing here uses
+    throw unsupported_type(step, type);
+  }
+}
+
+std::pair<std::string, std::string> read_merge(const Fields& model, size_t index,
+                                               const Json& merge) {
+  const auto bad = [&] {
+    return model.error(fmt::format("merges[{}]", index),
+                       fmt::format("{} is not a pair of tokens", merge.describe()));
+  };
+  if (merge.is_string()) {
+    const std::string& text = merge.string();
+    const size_t space = text.find(' ');
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) throw bad();
+    return {text.substr(0, space), text.substr(space + 1)};
+  }
+  if (!merge.is_array() || merge.items().size() != 2 || !merge.items()[0].is_string() ||
+      !merge.items()[1].is_string()) {
+    throw bad();
+  }
+  return {merge.items()[0].string(), merge.items()[1].string()};
+}
+
+BpeDefinition read_model(const Fields& model) {
+  const std::string type = model.text_or("type", model.has("merges") ? "BPE" : "unknown");
+  if (type != "BPE") throw unsupported_type(model, type);
+  model.allow({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+               "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+  if (model.has("dropout")) throw model.error("dropout", "not supported (set it to null)");
+  model.require_empty_text("continuing_subword_prefix");
+  model.require_empty_text("end_of_word_suffix");
+  BpeDefinition definition;
+  definition.unknown_token = model.text_or("unk_token", "");
+  definition.fuse_unknown = model.flag_or("fuse_unk", false);
+  definition.byte_fallback = model.flag_or("byte_fallback", false);
+  definition.ignore_merges = model.flag_or("ignore_merges", false);
+  const Json::Object& vocabulary = model.members("vocab");
+  definition.vocabulary.reserve(vocabulary.size());
+  for (const config::JsonMember& entry : vocabulary) {
+    const std::optional<int64_t> id = entry.value.int64();
+    if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
+      throw model.error(fmt::format("vocab['{}']", entry.name),
+                        fmt::format("{} is no token id", entry.value.describe()));
+    }
+    definition.vocabulary.emplace_back(entry.name, static_cast<int32_t>(*id));
+  }
+  if (vocabulary.empty()) throw model.error("vocab", "empty");
+  const Json::Array& merges = model.items("merges");
+  definition.merges.reserve(merges.size());
+  for (size_t k = 0; k < merges.size(); ++k) {
+    definition.merges.push_back(read_merge(model, k, merges[k]));
+  }
+  return definition;
+}
+
+AddedToken read_added_token(const Fields& token) {
+  token.allow({"id", "content", "special", "lstrip", "rstrip", "single_word", "normalized"});
+  AddedToken added;
+  const int64_t id = token.integer("id");
+  if (id < 0 || id >= (1 << 24)) throw token.error("id", fmt::format("{} is no token id", id));
+  added.id = static_cast<int32_t>(id);
+  added.content = token.text("content");
+  added.special = token.flag_or("special", false);
+  added.lstrip = token.flag_or("lstrip", false);
+  added.rstrip = token.flag_or("rstrip", false);
+  added.single_word = token.flag_or("single_word", false);
+  added.normalized = token.flag_or("normalized", !added.special);
+  return added;
+}
+
+// An added token and a token of the model may be the same, under one id.
+void check_added_tokens(const Fields& file, const TokenizerDefinition& definition) {
+  std::unordered_map<std::string_view, int32_t> id_by_text;
+  std::unordered_map<int32_t, std::string_view> text_by_id;
+  const auto check = [&](const std::string& text, int32_t id) {
+    const auto [by_text, is_new_text] = id_by_text.emplace(text, id);
+    const auto [by_id, is_new_id] = text_by_id.emplace(id, text);
+    if (by_text->second == id && by_id->second == text) return;
+    throw file.error("added_tokens",
+                     fmt::format("'{}' has id {}, which clashes with '{}' of id {}", text, id,
+                                 by_id->second != text ? by_id->second : by_text->first,
+                                 by_id->second != text ? by_id->first : by_text->second));
+  };
+  for (const auto& [text, id] : definition.model.vocabulary) {
+    id_by_text.emplace(text, id);
+    text_by_id.emplace(id, text);
+  }
+  for (const AddedToken& token : definition.added_tokens) check(token.content, token.id);
+  for (const auto* ids : {&definition.prefix_ids, &definition.suffix_ids}) {
+    for (const int32_t id : *ids) {
+      if (text_by_id.count(id) == 0) {
+        throw file.error("post_processor", fmt::format("id {} is not in the vocabulary", id));
+      }
+    }
+  }
+}
+
+// A token of tokenizer_config.json is a string or an object with "content".
+std::optional<int32_t> read_named_token(const Fields& config, std::string_view name,
+                                        const TokenizerDefinition& definition) {
+  if (!config.has(name)) return std::nullopt;
+  std::string content;
+  try {
+    content = config.object(name).text("content");
+  } catch (const Error&) {
+    content = config.text(name);
+  }
+  for (const AddedToken& token : definition.added_tokens) {
+    if (token.content == content) return token.id;
+  }
+  for (const auto& [token, id] : definition.model.vocabulary) {
+    if (token == content) return id;
+  }
+  throw config.error(name, fmt::format("'{}' is not in tokenizer.json", content));
+}
+
+std::string read_chat_template(const Fields& config) {
+  if (!config.has("chat_template")) return "";
+  try {
+    return config.text("chat_template");
+  } catch (const Error&) {  // a list of named templates: the one called "default" counts
+    for (size_t k = 0; k < config.items("chat_template").size(); ++k) {
+      const Fields entry = config.item("chat_template", k);
+      if (entry.text("name") == "default") return entry.text("template");
+    }
+    return "";
+  }
+}
+
+TokenizerConfig read_config(const std::filesystem::path& directory,
+                            const TokenizerDefinition& definition) {
+  TokenizerConfig result;
+  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    const std::filesystem::path path = directory / name;
+    if (!std::filesystem::exists(path)) continue;
+    const Json json = Json::read_file(path.string(), kFileLimits);
+    const Fields config(json, path.string(), "");
+    if (const auto id = read_named_token(config, "bos_token", definition)) result.bos_id = id;
+    if (const auto id = read_named_token(config, "eos_token", definition)) result.eos_id = id;
+    if (config.has("chat_template")) result.chat_template = read_chat_template(config);
+  }
+  return result;
+}
+
+}  // namespace
+
+TokenizerDefinition read_tokenizer_json(const Json& json, const std::string& source) {
+  const Fields file(json, source, "");
+  // Truncation and padding are defaults for inference calls; Transformers resets them on every
+  // call.
+  file.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+              "post_processor", "decoder", "model"});
+  if (file.text_or("version", "1.0") != "1.0") {
+    throw file.error("version", fmt::format("'{}' is not supported", file.text("version")));
+  }
+  TokenizerDefinition definition;
+  definition.model = read_model(file.object("model"));
+  if (file.has("added_tokens")) {
+    for (size_t k = 0; k < file.items("added_tokens").size(); ++k) {
+      definition.added_tokens.push_back(read_added_token(file.item("added_tokens", k)));
+    }
+  }
+  if (file.has("normalizer")) read_normalizer(file.object("normalizer"), &definition.normalizers);
+  if (file.has("pre_tokenizer")) read_pre_tokenizer(file.object("pre_tokenizer"), &definition);
+  if (file.has("post_processor")) {
+    read_post_processor(file.object("post_processor"), &definition);
+  }
+  if (file.has("decoder")) {
+    read_decoder(file.object("decoder"), &definition.decoders.emplace());
+  }
+  check_added_tokens(file, definition);
+  return definition;
+}
+
+Tokenizer Tokenizer::read(const std::string& directory) {
+  const std::filesystem::path path = std::filesystem::path(directory) / "tokenizer.json";
+  if (!std::filesystem::exists(path)) {
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("read tokenizer: {}: no such file (a directory with only tokenizer.model is "
+                    "converted by loading and saving it with Transformers)",
+                    path.string()));
+  }
+  TokenizerDefinition definition =
+      read_tokenizer_json(Json::read_file(path.string(), kFileLimits), path.string());
+  TokenizerConfig config = read_config(path.parent_path(), definition);
+  return Tokenizer(std::move(definition), std::move(config));
+}
+
+}  // namespace strata::train

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/channel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "engine/base/units.h"
+
+namespace strata::io {
+namespace {
+
+constexpr uint32_t kMaxRereads = 2;
+
+RingOptions ring_options(Volume& volume, const ChannelOptions& options) {
+  RingOptions ring;
+  ring.backend = options.backend;
+  ring.depth = options.depth;
+  for (const ScratchFile& file : volume.files()) ring.files.push_back({file.fd, file.name});
+  ring.regions = options.regions;
+  ring.alignment = volume.alignment();
+  ring.warn_after_s = options.warn_after_s;
+  ring.deadline_s = options.deadline_s;
+  ring.simulated = options.simulated;
+  ring.notices = &volume.notices();
+  return ring;
+}
+
+void check_options(const Volume& volume, const ChannelOptions& options) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::kConfig, "I/O channel: " + what);
+  };
+  if (options.depth == 0 || options.depth > 1024) {
+    refuse("depth " + std::to_string(options.depth) + " must be from 1 to 1024");
+  }
+  if (options.request_bytes == 0 || options.request_bytes % volume.block_bytes() != 0 ||
+      options.request_bytes > (uint64_t{1} << 30)) {
+    refuse("request size " + std::to_string(options.request_bytes) +
+           " must be a multiple of the block size " + std::to_string(volume.block_bytes()) +
+           ", at most 1 GiB");
+  }
+  if (options.max_transfers == 0) refuse("max_transfers must not be 0");
+  if (!(options.warn_after_s > 0) || !(options.deadline_s > 0))
+    refuse("deadlines must be positive");
+}
+
+std::string advice_for(int error_number) {
+  switch (error_number) {
+    case EIO:
+    case ENODATA:
+    case EREMOTEIO:
+      return "the drive or its cable fails: see dmesg and smartctl; use another drive";
+    case ENOSPC:
+    case EDQUOT:
+      return "free space there; the space was reserved, so the file system lost it";
+    case ENOTCONN:
+    case ENODEV:
+    case ENXIO:
+      return "the drive or its file system went away";
+    case EINVAL:
+      return "the file system refuses this alignment; turn O_DIRECT off";
+    case EROFS:
+      return "the file system went read-only after an error: see dmesg";
+    default:
+      return "see dmesg";
+  }
+}
+
+}  // namespace
+
+struct Channel::Pending {
+  Transfer* transfer = nullptr;
+  uint64_t split_bytes = 0;  // already made into requests
+  uint32_t requests = 0;     // not yet back
+  bool queued = false;
+  std::unique_ptr<Error> error;
+};
+
+struct Channel::Request {
+  RingRequest ring;  // first, so that the ring's pointer is ours
+  Pending* pending = nullptr;
+  uint64_t address = 0;
+  uint32_t rereads = 0;
+};
+
+Channel::Channel(Volume& volume, const ChannelOptions& options)
+    : volume_(volume),
+      limiter_(options.limiter),
+      request_bytes_(options.request_bytes),
+      max_transfers_(options.max_transfers),
+      verify_(options.verify) {
+  check_options(volume, options);
+  ring_ = std::make_unique<Ring>(ring_options(volume, options));
+  pendings_ = std::make_unique<Pending[]>(max_transfers_);
+  free_pendings_.reserve(max_transfers_);
+  for (uint32_t i = max_transfers_; i > 0; --i) free_pendings_.push_back(&pendings_[i - 1]);
+  queue_.resize(max_transfers_);
+  settled_.reserve(max_transfers_);
+  // Twice the depth: while completed reads are being verified, others already take their place.
+  const uint32_t count = options.depth * 2;
+  requests_ = std::make_unique<Request[]>(count);
+  free_requests_.reserve(count);
+  for (uint32_t i = count; i > 0; --i) free_requests_.push_back(&requests_[i - 1]);
+  retries_.reserve(count);
+  reaped_.resize(options.depth);
+}
+
+Channel::~Channel() = default;
+
+const char* Channel::backend_name() const {
+  return ring_->backend_name();
+}
+
+double Channel::now_s() const {
+  return ring_->now_s();
+}
+
+void Channel::submit(Transfer* transfer) {
+  const uint64_t block = volume_.block_bytes();
+  STRATA_CHECK(!free_pendings_.empty());
+  STRATA_CHECK(transfer->bytes > 0 && transfer->bytes % 4096 == 0 &&
+               transfer->address % block == 0);
+  STRATA_CHECK(transfer->address <= volume_.bytes() &&
+               transfer->bytes <= volume_.bytes() - transfer->address);
+  STRATA_CHECK(reinterpret_cast<uintptr_t>(transfer->data) % 4096 == 0 &&
+               transfer->data != nullptr);
+  transfer->done = false;
+  transfer->error.reset();
+  Pending* pending = free_pendings_.back();
+  free_pendings_.pop_back();
+  *pending = Pending{};
+  pending->transfer = transfer;
+  pending->queued = true;
+  queue_[tail_++ % queue_.size()] = pending;
+  ++in_flight_;
+  issue();
+}
+
+size_t Channel::poll() {
+  const size_t count = ring_->poll(reaped_);
+  // The drive gets its next requests before the processor verifies what the last ones brought.
+  if (count > 0) issue();
+  for (size_t i = 0; i < count; ++i) complete(reinterpret_cast<Request*>(reaped_[i]));
+  issue();
+  if (ring_->lost() == ring_->depth()) fail_queued();
+  if (count > 0 && ring_->in_flight() == 0) stats_.busy_s += now_s() - busy_since_s_;
+  return retire();
+}
+
+void Channel::wait(double timeout_s) {
+  if (!settled_.empty()) return;
+  if (booked_start_s_ >= 0)
+    timeout_s = std::min(timeout_s, std::max(0.0, booked_start_s_ - now_s()));
+  ring_->wait(timeout_s);
+}
+
+void Channel::wake() {
+  ring_->wake();
+}
+
+// Starts whatever may start now.
+void Channel::issue() {
+  while (!retries_.empty() && ring_->has_room()) {
+    Request* request = retries_.back();
+    retries_.pop_back();
+    start(request);
+  }
+  while (start_next()) {
+  }
+  ring_->flush();
+}
+
+// Splits the next request off the oldest transfer. False when nothing can start.
+bool Channel::start_next() {
+  if (head_ == tail_) return false;
+  Pending* pending = queue_[head_ % queue_.size()];
+  Transfer& transfer = *pending->transfer;
+  if (pending->error != nullptr || pending->split_bytes == transfer.bytes) {
+    ++head_;
+    pending->queued = false;
+    settle(pending);
+    return true;
+  }
+  const uint64_t address = transfer.address + pending->split_bytes;
+  const Location location = volume_.locate(address);
+  const uint64_t bytes =
+      std::min({request_bytes_, location.bytes, transfer.bytes - pending->split_bytes});
+  if (volume_.poisoned(location.file)) {
+    fail(pending, ErrorCode::kIo,
+         std::string(name_of(transfer.direction)) + " refused: " +
+             volume_.files()[location.file].name + " at offset " + std::to_string(location.offset) +
+             ": an earlier write to it failed, so its content is unknown (use another drive)");
+    return true;
+  }
+  if (free_requests_.empty() || !ring_->has_room() || !limiter_allows(transfer.direction, bytes))
+    return false;
+  char* data = static_cast<char*>(transfer.data) + pending->split_bytes;
+  if (transfer.direction == Direction::kWrite && verify_)
+    volume_.seal(address, data, bytes, transfer.tag);
+
+  Request* request = free_requests_.back();
+  free_requests_.pop_back();
+  request->ring = RingRequest{};
+  request->ring.direction = transfer.direction;
+  request->ring.file = location.file;
+  request->ring.offset = location.offset;
+  request->ring.data = data;
+  request->ring.bytes = bytes;
+  request->pending = pending;
+  request->address = address;
+  request->rereads = 0;
+  pending->split_bytes += bytes;
+  ++pending->requests;
+  start(request);
+  return true;
+}
+
+bool Channel::limiter_allows(Direction direction, uint64_t bytes) {
+  if (limiter_ == nullptr || !limiter_->limits(direction)) return true;
+  const double now = now_s();
+  if (booked_start_s_ < 0) booked_start_s_ = std::max(0.0, limiter_->book(direction, bytes, now));
+  if (booked_start_s_ > now) return false;
+  booked_start_s_ = -1;
+  return true;
+}
+
+void Channel::start(Request* request) {
+  if (ring_->in_flight() == 0) busy_since_s_ = now_s();
+  ++stats_.requests;
+  ring_->submit(&request->ring);
+}
+
+void Channel::complete(Request* request) {
+  const RingRequest& ring = request->ring;
+  Pending* pending = request->pending;
+  const bool read = ring.direction == Direction::kRead;
+  (read ? stats_.read_latency : stats_.write_latency).add(ring.finished_s - ring.started_s);
+  if (ring.outcome == RingRequest::Outcome::kDone) {
+    (read ? stats_.bytes_read : stats_.bytes_written) += ring.bytes;
+    if (read) {
+      complete_read(request);
+      return;
+    }
+    volume_.count_written(ring.bytes);
+  } else {
+    const std::string& file = volume_.files()[ring.file].name;
+    std::string text = std::string(name_of(ring.direction)) + " failed: " + file + " at offset " +
+                       std::to_string(ring.offset + ring.bytes_moved) + " (" +
+                       std::to_string(ring.bytes) + " bytes, address " +
+                       std::to_string(request->address) + "): ";
+    ErrorCode code = ErrorCode::kIo;
+    if (ring.outcome == RingRequest::Outcome::kErrno) {
+      if (read && ring.error_number == EIO && reread(request)) return;
+      text += std::string(std::strerror(ring.error_number)) + " (errno " +
+              std::to_string(ring.error_number) + "; " + advice_for(ring.error_number) + ")";
+    } else if (ring.outcome == RingRequest::Outcome::kNoProgress) {
+      text += "no bytes moved, twice (the file was cut short or the drive is broken: see dmesg)";
+    } else {
+      code = ErrorCode::kDeadline;
+      char age[160];
+      std::snprintf(
+          age, sizeof age, "no answer for %.1f s (the drive hangs: see dmesg%s)",
+          ring.finished_s - ring.started_s,
+          ring.memory_in_use ? "; the kernel still owns the memory, so end this process" : "");
+      text += age;
+    }
+    if (!read) {
+      volume_.poison(ring.file);
+      volume_.forget(request->address, ring.bytes);
+    }
+    fail(pending, code, text);
+  }
+  --pending->requests;
+  free_requests_.push_back(request);
+  settle(pending);
+}
+
+void Channel::complete_read(Request* request) {
+  const RingRequest& ring = request->ring;
+  Pending* pending = request->pending;
+  volume_.count_read(ring.bytes);
+  if (!verify_) {
+    volume_.count_unverified(ring.bytes);
+  } else if (pending->error != nullptr) {
+    volume_.count_rejected(ring.bytes);
+  } else {
+    const uint64_t tag = pending->transfer->tag;
+    const Volume::Mismatch wrong = volume_.verify(request->address, ring.data, ring.bytes, tag);
+    (wrong.found ? volume_.count_rejected(ring.bytes) : volume_.count_verified(ring.bytes));
+    if (wrong.found) {
+      if (!wrong.never_written && reread(request)) return;
+      char text[512];
+      std::snprintf(
+          text, sizeof text,
+          "%s: %s at offset %llu (%llu bytes, address %llu, tag %llx): checksum %016llx, expected "
+          "%016llx "
+          "(%s)",
+          wrong.never_written ? "read of a block that was not written" : "wrong bytes read",
+          volume_.files()[ring.file].name.c_str(),
+          static_cast<unsigned long long>(ring.offset + (wrong.address - request->address)),
+          static_cast<unsigned long long>(wrong.bytes),
+          static_cast<unsigned long long>(wrong.address), static_cast<unsigned long long>(tag),
+          static_cast<unsigned long long>(wrong.actual),
+          static_cast<unsigned long long>(wrong.expected),
+          "the drive returned other bytes than were written: see smartctl, use another drive");
+      fail(pending, ErrorCode::kCorrupt, text);
+    }
+  }
+  --pending->requests;
+  free_requests_.push_back(request);
+  settle(pending);
+}
+
+// A read may be tried again: noise on a bus or a sector that needs a second try must not end a run.
+bool Channel::reread(Request* request) {
+  if (request->rereads >= kMaxRereads || request->pending->error != nullptr) return false;
+  ++request->rereads;
+  volume_.count_reread();
+  retries_.push_back(request);
+  return true;
+}
+
+// Moves a transfer to settled_ once none of its bytes can move any more.
+void Channel::settle(Pending* pending) {
+  if (pending->queued || pending->requests > 0) return;
+  settled_.push_back(pending);
+}
+
+// The first error stays; requests of the transfer that are under way still come back.
+void Channel::fail(Pending* pending, ErrorCode code, const std::string& text) {
+  if (pending->error == nullptr) pending->error = std::make_unique<Error>(code, text);
+}
+
+// Every slot of the ring is stuck in the kernel: nothing that waits can ever start.
+void Channel::fail_queued() {
+  for (Request* request : retries_) {
+    fail(request->pending, ErrorCode::kDeadline,
+         "read not repeated: every request of this channel hangs");
+    --request->pending->requests;
+    free_requests_.push_back(request);
+    settle(request->pending);
+  }
+  retries_.clear();
+  for (; head_ != tail_; ++head_) {
+    Pending* pending = queue_[head_ % queue_.size()];
+    const Location location = volume_.locate(pending->transfer->address);
+    fail(
+        pending, ErrorCode::kDeadline,
+        std::string(name_of(pending->transfer->direction)) + " not started: " +
+            volume_.files()[location.file].name + " at offset " + std::to_string(location.offset) +
+            ": every request of this channel hangs (the drive hangs: see dmesg; end this process)");
+    pending->queued = false;
+    settle(pending);
+  }
+}
+
+size_t Channel::retire() {
+  const size_t count = settled_.size();
+  for (Pending* pending : settled_) {
+    Transfer* transfer = pending->transfer;
+    transfer->error = std::move(pending->error);
+    pending->transfer = nullptr;
+    free_pendings_.push_back(pending);
+    --in_flight_;
+    transfer->done = true;
+  }
+  settled_.clear();
+  return count;
+}
+
+}  // namespace strata::io

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/latency.h"
+#include "io/rate_limiter.h"
+#include "io/ring.h"
+#include "io/volume.h"
+
+namespace strata::io {
+
+struct ChannelOptions {
+  Backend backend = Backend::kAuto;
+  uint32_t depth = 16;               // requests in flight
+  uint64_t request_bytes = 1 << 20;  // the most of one; a multiple of the volume's block_bytes
+  uint32_t max_transfers = 1024;     // submitted and not done
+  std::vector<MemoryRegion> regions = {};  // arenas to register with the kernel
+  RateLimiter* limiter = nullptr;          // shared between channels
+  double warn_after_s = 30;
+  double deadline_s = 600;
+  bool verify = true;  // only a benchmark of the raw path turns checksums off
+  SimulatedOptions simulated = {};
+};
+
+struct ChannelStats {
+  LatencyHistogram read_latency;  // of requests, from submission to the kernel until reaped
+  LatencyHistogram write_latency;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t requests = 0;
+  double busy_s = 0;  // time with at least one request in flight
+};
+
+// One lane's queue on a volume: splits transfers into requests, keeps up to `depth` of them in the
+// ring, seals what is written and verifies what is read.
+//
+// Guarantees: a transfer becomes done exactly once, with its bytes right or with an Error that
+// names file, offset and advice; requests start in the order of submit(). A read that fails with
+// EIO or a wrong checksum is read again twice before it is an error. Nothing is allocated while all
+// goes well.
+// Not guaranteed: order of completion.
+// Threads: belongs to one lane, except wake(). The volume and the limiter must outlive it.
+// Failure: construction throws Error; afterwards errors are in the transfers. The destructor
+// cancels what is in flight and waits for the kernel to let go of the memory; those transfers never
+// become done.
+class Channel {
+ public:
+  Channel(Volume& volume, const ChannelOptions& options);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  const char* backend_name() const;
+  double now_s() const;
+
+  // Never blocks. in_flight() < max_transfers.
+  void submit(Transfer* transfer);
+  // Collects completions, verifies them, starts what may start. Returns how many transfers became
+  // done.
+  size_t poll();
+  // Returns on a completion, on wake(), when the limiter lets the next request start, or after the
+  // timeout; possibly for no reason.
+  void wait(double timeout_s);
+  void wake();
+
+  size_t in_flight() const { return in_flight_; }  // transfers submitted and not done
+  const ChannelStats& stats() const { return stats_; }
+
+  // Requests that the kernel never let go of. While there are any, memory of failed transfers may
+  // still change: end the process rather than free it.
+  uint32_t lost_requests() const { return ring_->lost(); }
+
+ private:
+  struct Pending;
+  struct Request;
+
+  void issue();
+  bool start_next();
+  bool limiter_allows(Direction direction, uint64_t bytes);
+  void start(Request* request);
+  void complete(Request* request);
+  void complete_read(Request* request);
+  bool reread(Request* request);
+  void settle(Pending* pending);
+  void fail(Pending* pending, ErrorCode code, const std::string& text);
+  void fail_queued();
+  size_t retire();
+
+  // Constant after construction.
+  Volume& volume_;
+  RateLimiter* limiter_;
+  const uint64_t request_bytes_;
+  const uint32_t max_transfers_;
+  const bool verify_;
+  std::unique_ptr<Ring> ring_;
+  std::unique_ptr<Pending[]> pendings_;
+  std::unique_ptr<Request[]> requests_;
+
+  // Owned by the lane. Capacities are reserved at construction.
+  std::vector<Pending*> free_pendings_;
+  std::vector<Pending*> queue_;  // circular, [head_, tail_): not yet wholly split into requests
+  uint64_t head_ = 0;
+  uint64_t tail_ = 0;
+  std::vector<Pending*> settled_;  // all requests back; become done in poll()
+  std::vector<Request*> free_requests_;
+  std::vector<Request*> retries_;  // to be read again
+  std::vector<RingRequest*> reaped_;
+  size_t in_flight_ = 0;
+  double booked_start_s_ = -1;  // when the limiter lets the next request start; -1 = not booked
+  double busy_since_s_ = 0;
+  ChannelStats stats_;
+};
+
+}  // namespace strata::io

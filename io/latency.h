@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace strata::io {
+
+// Counts of durations in buckets 1/16 apart in relative width, from 1 us to about 20 minutes.
+//
+// A percentile is the upper edge of its bucket, so it is at most 6.3 % too large; the maximum is
+// exact.
+class LatencyHistogram {
+ public:
+  void add(double seconds);
+  void merge(const LatencyHistogram& other);
+  uint64_t count() const { return count_; }
+  double max_s() const { return max_s_; }
+  double mean_s() const { return count_ == 0 ? 0 : sum_s_ / static_cast<double>(count_); }
+  // fraction in (0, 1]; 0 when nothing was counted.
+  double percentile_s(double fraction) const;
+
+ private:
+  static constexpr int kSub = 16;
+  static constexpr int kOctaves = 31;
+  std::array<uint64_t, kSub * kOctaves> buckets_{};
+  uint64_t count_ = 0;
+  double sum_s_ = 0;
+  double max_s_ = 0;
+};
+
+}  // namespace strata::io

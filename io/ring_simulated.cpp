@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/rng.h"
+#include "io/ring_backend.h"
+
+namespace strata::io {
+namespace {
+
+// What lies in memory between the start and the end of a read: using it early must show.
+constexpr int kUnreadByte = 0xDB;
+
+// Bytes really move between memory and the files, at the moment of completion, so a buffer that is
+// reused too early corrupts what is moved, as with a real drive. Latencies are seeded draws;
+// requests therefore overtake each other. With virtual time nothing sleeps: wait() moves the clock
+// to the next completion.
+class SimulatedBackend final : public RingBackend {
+ public:
+  explicit SimulatedBackend(const RingOptions& options)
+      : options_(options.simulated), random_(options.simulated.seed) {
+    for (const RingFile& file : options.files) fds_.push_back(file.fd);
+    flying_.reserve(options.depth);
+  }
+
+  const char* name() const override { return "simulated"; }
+  double now_s() const override { return options_.virtual_time ? virtual_now_s_ : strata::now_s(); }
+
+  void start(const Piece& piece) override {
+    const uint64_t index = started_++;
+    const std::optional<FaultKind> fault = fault_at(index);
+    if (fault && options_.injected != nullptr) ++*options_.injected;
+    const double latency_s =
+        options_.latency_s_min +
+        random_.uniform(index) * (options_.latency_s_max - options_.latency_s_min);
+    const bool hangs = fault == FaultKind::kHang;
+    flying_.push_back(
+        {.piece = piece,
+         .index = index,
+         .due_s = hangs ? std::numeric_limits<double>::infinity() : now_s() + latency_s,
+         .fault = fault});
+    if (piece.direction == Direction::kRead && fault != FaultKind::kStale) {
+      std::memset(piece.data, kUnreadByte, piece.bytes);
+    }
+  }
+
+  void flush() override {}
+
+  size_t reap(std::span<Completion> completions) override {
+    size_t count = 0;
+    while (count < completions.size()) {
+      const auto first = earliest();
+      if (first == flying_.end() || first->due_s > now_s()) break;
+      completions[count++] = {first->piece.slot, carry_out(*first)};
+      *first = flying_.back();
+      flying_.pop_back();
+    }
+    return count;
+  }
+
+  void wait(double timeout_s) override {
+    const auto first = earliest();
+    const double due_s =
+        first == flying_.end() ? std::numeric_limits<double>::infinity() : first->due_s;
+    const double until_s = std::min(due_s, now_s() + timeout_s);
+    std::unique_lock lock(mu_);
+    if (options_.virtual_time) {
+      if (!woken_) virtual_now_s_ = std::max(virtual_now_s_, until_s);
+    } else if (until_s > now_s()) {
+      woken_cv_.wait_for(lock, std::chrono::duration<double>(until_s - now_s()),
+                         [this] { return woken_; });
+    }
+    woken_ = false;
+  }
+
+  void wake() override {
+    {
+      const std::lock_guard lock(mu_);
+      woken_ = true;
+    }
+    woken_cv_.notify_one();
+  }
+
+  void cancel(uint32_t slot) override {
+    for (Flight& flight : flying_) {
+      if (flight.piece.slot != slot) continue;
+      flight.cancelled = true;
+      flight.due_s = now_s();
+    }
+  }
+
+ private:
+  struct Flight {
+    Piece piece;
+    uint64_t index = 0;
+    double due_s = 0;
+    std::optional<FaultKind> fault;
+    bool cancelled = false;
+  };
+
+  std::optional<FaultKind> fault_at(uint64_t index) const {
+    for (const SimulatedFault& fault : options_.faults) {
+      if (index >= fault.index && index - fault.index < fault.count) return fault.kind;
+    }
+    return std::nullopt;
+  }
+
+  // Ties go to the one that started first, so that a seed is one history.
+  std::vector<Flight>::iterator earliest() {
+    return std::min_element(flying_.begin(), flying_.end(), [](const Flight& a, const Flight& b) {
+      return a.due_s != b.due_s ? a.due_s < b.due_s : a.index < b.index;
+    });
+  }
+
+  int64_t carry_out(const Flight& flight) const {
+    if (flight.cancelled) return -ECANCELED;
+    Piece piece = flight.piece;
+    if (!flight.fault) return move(piece);
+    switch (*flight.fault) {
+      case FaultKind::kEio:
+        return -EIO;
+      case FaultKind::kEnospc:
+        return -ENOSPC;
+      case FaultKind::kEagain:
+        return -EAGAIN;
+      case FaultKind::kEintr:
+        return -EINTR;
+      case FaultKind::kZero:
+        return 0;
+      case FaultKind::kShort:
+        piece.bytes /= 2;
+        return move(piece);
+      case FaultKind::kTorn:
+        piece.bytes /= 2;
+        return move(piece) < 0 ? -EIO : flight.piece.bytes;
+      case FaultKind::kFlipped:
+        return move_flipped(piece, random_.at(flight.index, 1)[0]);
+      case FaultKind::kStale:
+        return piece.bytes;
+      case FaultKind::kMisdirected:
+        piece.offset =
+            piece.offset >= piece.bytes ? piece.offset - piece.bytes : piece.offset + piece.bytes;
+        return move(piece) < 0 ? -EIO : piece.bytes;
+      case FaultKind::kHang:
+        break;
+    }
+    return -EIO;
+  }
+
+  int64_t move(const Piece& piece) const {
+    const int fd = fds_[piece.file];
+    const auto offset = static_cast<off_t>(piece.offset);
+    const ssize_t moved = piece.direction == Direction::kRead
+                              ? pread(fd, piece.data, piece.bytes, offset)
+                              : pwrite(fd, piece.data, piece.bytes, offset);
+    return moved < 0 ? -errno : moved;
+  }
+
+  // On the way to the file the caller's memory is as before afterwards.
+  int64_t move_flipped(const Piece& piece, uint32_t draw) const {
+    char* bytes = static_cast<char*>(piece.data);
+    const uint32_t at = draw / 8 % piece.bytes;
+    const char bit = static_cast<char>(1u << (draw % 8));
+    if (piece.direction == Direction::kRead) {
+      const int64_t moved = move(piece);
+      bytes[at] = static_cast<char>(bytes[at] ^ bit);
+      return moved;
+    }
+    bytes[at] = static_cast<char>(bytes[at] ^ bit);
+    const int64_t moved = move(piece);
+    bytes[at] = static_cast<char>(bytes[at] ^ bit);
+    return moved;
+  }
+
+  // Constant after construction.
+  const SimulatedOptions options_;
+  const Philox random_;
+  std::vector<int> fds_;
+
+  // Owned by the lane.
+  std::vector<Flight> flying_;
+  uint64_t started_ = 0;
+  double virtual_now_s_ = 0;
+
+  std::mutex mu_;
+  std::condition_variable woken_cv_;
+  bool woken_ = false;  // Guarded by mu_
+};
+
+}  // namespace
+
+std::unique_ptr<RingBackend> make_simulated_backend(const RingOptions& options) {
+  return std::make_unique<SimulatedBackend>(options);
+}
+
+}  // namespace strata::io

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/scratch_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/stat.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+
+namespace strata::io {
+namespace {
+
+std::string host_name() {
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return "unknown host";
+  return name;
+}
+
+// One line of printable text, whatever the file holds.
+std::string read_holder(int fd) {
+  char text[512];
+  const ssize_t count = pread(fd, text, sizeof text, 0);
+  std::string holder(text, count > 0 ? static_cast<size_t>(count) : 0);
+  for (char& c : holder) {
+    if (c < 0x20 || c > 0x7e) c = ' ';
+  }
+  while (!holder.empty() && holder.back() == ' ') holder.pop_back();
+  return holder.empty() ? "another process" : holder;
+}
+
+Error no_space(const std::string& directory, uint64_t need, uint64_t free) {
+  const auto text = [](uint64_t bytes) { return format_bytes(static_cast<int64_t>(bytes)); };
+  return Error(ErrorCode::kDoesNotFit, "reserve scratch: " + directory + ": needs " + text(need) +
+                                           ", free " + text(free) + ", missing " +
+                                           text(need - std::min(need, free)) +
+                                           " (free space there, or name another directory)");
+}
+
+// Opens a file without a name. With O_TMPFILE it never has one; otherwise it has one for a moment,
+// and the directory's lock makes that name ours alone.
+int open_nameless(const DirectoryLock& lock, const std::string& leftover_name, int extra_flags) {
+  const int flags = O_RDWR | O_CLOEXEC | extra_flags;
+  int fd = openat(lock.directory_fd(), ".", flags | O_TMPFILE | O_EXCL, 0600);
+  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return fd;
+  if (unlinkat(lock.directory_fd(), leftover_name.c_str(), 0) == 0) {
+    log(LogLevel::kInfo,
+        "removed scratch of a dead run: " + lock.directory() + "/" + leftover_name);
+  }
+  fd = openat(lock.directory_fd(), leftover_name.c_str(), flags | O_CREAT | O_EXCL | O_NOFOLLOW,
+              0600);
+  if (fd >= 0 || errno != EEXIST) {
+    const int saved = errno;
+    unlinkat(lock.directory_fd(), leftover_name.c_str(), 0);
+    errno = saved;
+  }
+  return fd;
+}
+
+// Where fallocate is missing, writing every byte reserves it.
+int fill_with_zeros(int fd, uint64_t bytes) {
+  const std::vector<char> zeros(1 << 20);
+  for (uint64_t at = 0; at < bytes;) {
+    const uint64_t count = std::min<uint64_t>(zeros.size(), bytes - at);
+    const ssize_t moved = pwrite(fd, zeros.data(), count, static_cast<off_t>(at));
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return moved < 0 ? errno : ENOSPC;
+    at += static_cast<uint64_t>(moved);
+  }
+  return fdatasync(fd) == 0 ? 0 : errno;
+}
+
+int reserve(int fd, uint64_t bytes) {
+  int rc = 0;
+  do {
+    rc = fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  } while (rc == EINTR);
+  if (rc == EOPNOTSUPP || rc == ENOSYS) rc = fill_with_zeros(fd, bytes);
+  return rc;
+}
+
+// The kernel's struct statx: the C library's is older than the O_DIRECT fields.
+struct statx stat_of(int fd) {
+  struct statx result {};
+  (void)syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &result);
+  return result;
+}
+
+// Turns O_DIRECT on where the file system has it. Its absence costs speed and page cache, not
+// correctness.
+void enable_direct(ScratchFile& file) {
+  const struct statx info = stat_of(file.fd);
+  const auto refuse = [&file](const std::string& why) {
+    log(LogLevel::kWarning,
+        "no O_DIRECT in " + file.directory + ", I/O goes through the page cache: " + why);
+  };
+  uint32_t alignment = 4096;
+  if ((info.stx_mask & STATX_DIOALIGN) != 0) {
+    if (info.stx_dio_offset_align == 0) return refuse("the file system has none");
+    alignment = std::max(info.stx_dio_offset_align, info.stx_dio_mem_align);
+    if (alignment > kPageBytes) {
+      return refuse("it wants multiples of " + std::to_string(alignment) + " bytes");
+    }
+  }
+  const int flags = fcntl(file.fd, F_GETFL);
+  if (flags < 0 || fcntl(file.fd, F_SETFL, flags | O_DIRECT) != 0)
+    return refuse(std::strerror(errno));
+  file.direct = true;
+  file.alignment = std::max(alignment, 512u);
+}
+
+}  // namespace
+
+DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lock_name,
+                             const std::string& owner)
+    : directory_(directory), lock_name_(lock_name) {
+  const auto unusable = [&](const char* what, int error, const char* advice) {
+    close_all();
+    return system_error(ErrorCode::kConfig, std::string(what) + ": " + directory, error, advice);
+  };
+  directory_fd_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory_fd_ < 0) {
+    throw unusable("open scratch directory", errno,
+                   "it must be an existing directory that this user may write");
+  }
+  for (;;) {
+    lock_fd_ =
+        openat(directory_fd_, lock_name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock_fd_ < 0)
+      throw unusable("lock scratch directory", errno, "make it writable, or name another");
+    if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
+      if (error != EWOULDBLOCK)
+        throw unusable("lock scratch directory", error, "use a local file system");
+      const std::string holder = read_holder(lock_fd_);
+      close_all();
+      throw Error(ErrorCode::kConfig, "lock scratch directory: " + directory + ": in use by " +
+                                          holder + " (wait for it, or name another directory)");
+    }
+    // The previous holder may have removed the file between our open and our lock.
+    struct stat ours {};
+    struct stat named {};
+    if (fstat(lock_fd_, &ours) == 0 &&
+        fstatat(directory_fd_, lock_name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+        ours.st_ino == named.st_ino) {
+      break;
+    }
+    close(lock_fd_);
+  }
+  const std::string text = "pid " + std::to_string(getpid()) + " on " + host_name() +
+                           (owner.empty() ? "" : ": " + owner) + "\n";
+  if (ftruncate(lock_fd_, 0) != 0 ||
+      pwrite(lock_fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    const int error = errno;
+    unlinkat(directory_fd_, lock_name.c_str(), 0);
+    throw unusable("write the lock of scratch directory", error, "free space there");
+  }
+}
+
+DirectoryLock::~DirectoryLock() {
+  unlinkat(directory_fd_, lock_name_.c_str(), 0);  // while the lock is held, so it is ours
+  close_all();
+}
+
+void DirectoryLock::close_all() {
+  if (lock_fd_ >= 0) close(lock_fd_);
+  if (directory_fd_ >= 0) close(directory_fd_);
+  lock_fd_ = directory_fd_ = -1;
+}
+
+FreeSpace free_space(const DirectoryLock& lock) {
+  struct stat info {};
+  struct statvfs space {};
+  struct statfs kind {};
+  if (fstat(lock.directory_fd(), &info) != 0 || fstatvfs(lock.directory_fd(), &space) != 0 ||
+      fstatfs(lock.directory_fd(), &kind) != 0) {
+    throw system_error(ErrorCode::kIo, "read free space: " + lock.directory(), errno);
+  }
+  const uint64_t blocks = geteuid() == 0 ? space.f_bfree : space.f_bavail;
+  return {.device = info.st_dev,
+          .bytes = blocks * space.f_frsize,
+          .memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC};
+}
+
+ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& request) {
+  ScratchFile file;
+  file.directory = lock.directory();
+  file.name = "scratch file in " + lock.directory();
+  file.bytes = request.bytes;
+  file.fd = open_nameless(lock, request.leftover_name, 0);
+  if (file.fd < 0) {
+    throw system_error(ErrorCode::kConfig, "create scratch file: " + lock.directory(), errno,
+                       "make the directory writable, or name another");
+  }
+  const int error = reserve(file.fd, request.bytes);
+  if (error != 0) {
+    close(file.fd);
+    if (error == ENOSPC || error == EDQUOT)
+      throw no_space(lock.directory(), request.bytes, free_space(lock).bytes);
+    if (error == EFBIG) {
+      throw system_error(ErrorCode::kDoesNotFit,
+                         "reserve scratch: " + lock.directory() + ": " +
+                             format_bytes(static_cast<int64_t>(request.bytes)) + " in one file",
+                         error, "raise ulimit -f, or spread over more directories");
+    }
+    throw system_error(ErrorCode::kIo, "reserve scratch: " + lock.directory(), error);
+  }
+  if (request.direct) enable_direct(file);
+  return file;
+}
+
+}  // namespace strata::io

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "io/volume.h"
+
+namespace strata::io {
+
+// A directory held against other runs: `<directory>/<lock_name>` under flock, naming its holder.
+// The kernel drops the lock when the process dies, so a file left by a dead run is taken over. Gone
+// after release. Failure: construction throws Error(kConfig) naming the holder, or why the
+// directory cannot be used.
+class DirectoryLock {
+ public:
+  DirectoryLock(const std::string& directory, const std::string& lock_name,
+                const std::string& owner);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+  int directory_fd() const { return directory_fd_; }
+  const std::string& directory() const { return directory_; }
+
+ private:
+  void close_all();
+
+  std::string directory_;
+  std::string lock_name_;
+  int directory_fd_ = -1;
+  int lock_fd_ = -1;
+};
+
+struct FreeSpace {
+  uint64_t device = 0;
+  uint64_t bytes = 0;   // what this user may take
+  bool memory = false;  // tmpfs or ramfs
+};
+FreeSpace free_space(const DirectoryLock& lock);
+
+struct ScratchRequest {
+  uint64_t bytes = 0;
+  bool direct = true;
+  std::string
+      leftover_name;  // used where O_TMPFILE is missing; a file of this name is a dead run's
+};
+
+// Creates a file of that size without a name, with every block reserved. Throws Error, leaves
+// nothing.
+ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& request);
+
+}  // namespace strata::io

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+// AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101) on a range of a chunk, in one pass, with the
+// formulas of torch.optim.AdamW. One element, every operation a separate IEEE f32 operation:
+//
+//   g = grad * grad_coefficient
+//   p = p * decay                          decay = 1 - lr*weight_decay
+//   m = m + (g - m) * one_minus_beta1
+//   v = v * beta2 + (g * one_minus_beta2) * g
+//   d = sqrt(v) / denominator_scale + eps  denominator_scale = sqrt(1 - beta2^step)
+//   p = p + (m * minus_step_size) / d      minus_step_size = -lr / (1 - beta1^step)
+//
+//   hi, lo               [count]  u16  in/out   the split master of engine/base/dtype.h, or
+//   master               [count]  f32  in/out   the fp32 recipe's plane; exactly one of the two is
+//   given exp_avg, exp_avg_sq  [count]  f32  in/out grad                 [count]  f32  in
+//
+// Every backend gives the same bits. Traffic with hi+lo or master: 28 bytes an element (16 read, 12
+// written): the roof is memory bandwidth.
+namespace strata::kernels {
+
+struct AdamWScalars {
+  float grad_coefficient = 1.0f;
+  float decay = 1.0f;
+  float one_minus_beta1 = 0.1f;
+  float beta2 = 0.999f;
+  float one_minus_beta2 = 0.001f;
+  float denominator_scale = 1.0f;
+  float eps = 1e-8f;
+  float minus_step_size = 0.0f;
+};
+
+struct AdamWSettings {
+  double lr = 0.0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+};
+
+// Scalars in double as PyTorch computes them, then rounded once. `step` is 1 for the first update.
+AdamWScalars adamw_scalars(const AdamWSettings& settings, int64_t step, double grad_coefficient);
+
+struct AdamW {
+  int64_t count = 0;
+  uint16_t* hi = nullptr;
+  uint16_t* lo = nullptr;
+  float* master = nullptr;
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  const float* grad = nullptr;
+  AdamWScalars scalars = {};
+};
+
+}  // namespace strata::kernels

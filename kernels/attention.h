@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/workspace.h"
+
+// Causal grouped-query attention, tiled with a running softmax; no T x T matrix is stored.
+//
+//   forward   s[i,j] = scale * q[i]·k[j] for j <= i (and j > i - window when window > 0)
+//             lse[i] = log sum_j exp(s[i,j])       o[i] = sum_j exp(s[i,j] - lse[i]) * v[j]
+//   backward  p = exp(s - lse), delta[i] = do[i]·o[i], ds = p * (do[i]·v[j] - delta[i])
+//             dq[i] = scale * sum_j ds*k[j]   dk[j] = scale * sum_i ds*q[i]   dv[j] = sum_i p*do[i]
+//
+//   q, o, do, dq   [B, T, H, D]  f32   heads dense within a row; *_stride elements between tokens,
+//   k, v, dk, dv   [B, T, K, D]  f32   0 = dense; sequences follow each other without a gap, so
+//   that all
+//                                      of q, k, v may be columns of one buffer
+//   lse            [B, H, T]     f32   out of forward, in of backward
+//   B = batch, T = length, H = heads, K = kv_heads, H % K == 0, D = head_size; query head h reads
+//   kv head h / (H/K)
+//
+// Outputs are overwritten and overlap no input. f32 throughout. Deterministic: tiles depend on
+// shapes alone, and each output tile is summed by one task in ascending order. Source of the
+// recurrences: Dao 2023, arXiv:2307.08691. The roof is the floating-point rate: 2*B*H*T*T*D
+// operations forward (causal half), 5*B*H*T*T*D backward.
+namespace strata::kernels {
+
+struct AttentionForward {
+  int64_t batch = 0;
+  int64_t length = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  float scale = 1.0f;
+  int64_t window = 0;
+  const float* q = nullptr;
+  int64_t q_stride = 0;
+  const float* k = nullptr;
+  int64_t k_stride = 0;
+  const float* v = nullptr;
+  int64_t v_stride = 0;
+  float* o = nullptr;
+  int64_t o_stride = 0;
+  float* lse = nullptr;
+  Workspace workspace = {};
+};
+
+// do is spelt d_o in code, because `do` is a keyword.
+struct AttentionBackward {
+  int64_t batch = 0;
+  int64_t length = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  float scale = 1.0f;
+  int64_t window = 0;
+  const float* q = nullptr;
+  int64_t q_stride = 0;
+  const float* k = nullptr;
+  int64_t k_stride = 0;
+  const float* v = nullptr;
+  int64_t v_stride = 0;
+  const float* o = nullptr;
+  int64_t o_stride = 0;
+  const float* lse = nullptr;
+  const float* d_o = nullptr;
+  int64_t d_o_stride = 0;
+  float* dq = nullptr;
+  int64_t dq_stride = 0;
+  float* dk = nullptr;
+  int64_t dk_stride = 0;
+  float* dv = nullptr;
+  int64_t dv_stride = 0;
+  Workspace workspace = {};
+};
+
+int64_t workspace_bytes(const AttentionForward& op, int threads);
+int64_t workspace_bytes(const AttentionBackward& op, int threads);
+
+}  // namespace strata::kernels

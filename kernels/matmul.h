@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "engine/base/dtype.h"
+#include "kernels/workspace.h"
+
+// Products with a weight matrix w[n, k] as stored by Hugging Face (outputs first).
+//
+//   forward   y [m, n] (+)= x [m, k] * w [n, k]^T (+ bias [n])
+//   input     dx[m, k] (+)= dy[m, n] * w [n, k]
+//   weight    dw[n, k] (+)= dy[m, n]^T * x[m, k]      dbias[n] (+)= sum_m dy[m, n]
+//
+//   m = rows (tokens), n = outputs, k = inputs; all > 0
+//   w, bias          T    in    row-major, dense, T = f32 or bf16
+//   x, dy            f32  in    row-major; *_stride = elements between rows, 0 means dense
+//   y, dx            f32  out   the same; must not overlap any input
+//   dw, dbias        f32  out   dense; dbias null when there is no bias
+//   accumulate       the result is added to the output; otherwise it overwrites it
+//
+// Sums in f32. Deterministic: tilings depend on m, n, k alone, never on threads. The roof is the
+// floating-point rate: 2*m*n*k operations.
+namespace strata::kernels {
+
+struct MatMulForward {
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  const void* w = nullptr;
+  const void* bias = nullptr;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  bool accumulate = false;
+  Workspace workspace = {};
+};
+
+struct MatMulInput {
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+  const float* dy = nullptr;
+  int64_t dy_stride = 0;
+  const void* w = nullptr;
+  float* dx = nullptr;
+  int64_t dx_stride = 0;
+  bool accumulate = false;
+  Workspace workspace = {};
+};
+
+struct MatMulWeight {
+  int64_t rows = 0;
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+  const float* dy = nullptr;
+  int64_t dy_stride = 0;
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  float* dw = nullptr;
+  float* dbias = nullptr;
+  bool accumulate = false;
+  Workspace workspace = {};
+};
+
+int64_t workspace_bytes(const MatMulForward& op, int threads);
+int64_t workspace_bytes(const MatMulInput& op, int threads);
+int64_t workspace_bytes(const MatMulWeight& op, int threads);
+
+}  // namespace strata::kernels

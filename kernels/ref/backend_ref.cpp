@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/ref/ops.h"
+
+namespace strata::kernels {
+
+const Backend& ref_backend() {
+  static constexpr Backend kBackend = {
+      .name = "ref",
+      .matmul_forward = ref::matmul_forward,
+      .matmul_input = ref::matmul_input,
+      .matmul_weight = ref::matmul_weight,
+      .rms_norm_forward = ref::rms_norm_forward,
+      .rms_norm_backward = ref::rms_norm_backward,
+      .rope = ref::rope,
+      .attention_forward = ref::attention_forward,
+      .attention_backward = ref::attention_backward,
+      .swiglu_forward = ref::swiglu_forward,
+      .swiglu_backward = ref::swiglu_backward,
+      .embedding_forward = ref::embedding_forward,
+      .embedding_backward = ref::embedding_backward,
+      .linear_cross_entropy = ref::linear_cross_entropy,
+      .add_residual = ref::add_residual,
+      .add = ref::add,
+      .fill = ref::fill,
+      .cast = ref::cast,
+      .adamw = ref::adamw,
+      .sum_squares = ref::sum_squares,
+      .convert_in = ref::convert_in,
+      .convert_out = ref::convert_out,
+  };
+  return kBackend;
+}
+
+}  // namespace strata::kernels

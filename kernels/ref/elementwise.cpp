@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/elementwise.h"
+
+#include "kernels/ref/ops.h"
+#include "kernels/typed.h"
+
+namespace strata::kernels::ref {
+
+void add_residual(const AddResidual& op) {
+  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  for (int64_t i = 0; i < op.count; ++i) {
+    store(op.dtype, op.y, i, load(op.dtype, op.x, i) + op.a[i]);
+  }
+}
+
+void add(const Add& op) {
+  for (int64_t i = 0; i < op.count; ++i) op.y[i] += op.a[i];
+}
+
+void fill(const Fill& op) {
+  for (int64_t i = 0; i < op.count; ++i) op.y[i] = op.value;
+}
+
+void cast(const Cast& op) {
+  STRATA_CHECK(is_float_or_bf16(op.from) && is_float_or_bf16(op.to));
+  for (int64_t i = 0; i < op.count; ++i) store(op.to, op.y, i, load(op.from, op.x, i));
+}
+
+}  // namespace strata::kernels::ref

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/embedding.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/ref/ops.h"
+#include "kernels/typed.h"
+
+namespace strata::kernels::ref {
+namespace {
+
+template <typename Op>
+void check(const Op& op) {
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
+  for (int64_t row = 0; row < op.rows; ++row) {
+    STRATA_CHECK(op.tokens[row] >= 0 && op.tokens[row] < op.vocabulary);
+  }
+}
+
+}  // namespace
+
+void embedding_forward(const EmbeddingForward& op) {
+  check(op);
+  const int64_t row_bytes = op.cols * bytes_of(op.dtype);
+  for (int64_t row = 0; row < op.rows; ++row) {
+    std::memcpy(static_cast<char*>(op.out) + row * row_bytes,
+                static_cast<const char*>(op.w) + op.tokens[row] * row_bytes,
+                static_cast<size_t>(row_bytes));
+  }
+}
+
+void embedding_backward(const EmbeddingBackward& op) {
+  check(op);
+  if (!op.accumulate) std::fill_n(op.dw, op.vocabulary * op.cols, 0.0f);
+  for (int64_t row = 0; row < op.rows; ++row) {
+    float* dw = op.dw + op.tokens[row] * op.cols;
+    for (int64_t col = 0; col < op.cols; ++col) {
+      dw[col] += load(op.dtype, op.dy, row * op.cols + col);
+    }
+  }
+}
+
+}  // namespace strata::kernels::ref

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/matmul.h"
+
+#include "kernels/ref/ops.h"
+#include "kernels/typed.h"
+
+namespace strata::kernels::ref {
+
+void matmul_forward(const MatMulForward& op) {
+  STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0 && is_float_or_bf16(op.dtype));
+  const int64_t x_stride = stride_or(op.x_stride, op.inputs);
+  const int64_t y_stride = stride_or(op.y_stride, op.outputs);
+  for (int64_t row = 0; row < op.rows; ++row) {
+    for (int64_t out = 0; out < op.outputs; ++out) {
+      double sum = op.bias ? load(op.dtype, op.bias, out) : 0.0;
+      for (int64_t in = 0; in < op.inputs; ++in) {
+        sum += double{op.x[row * x_stride + in]} * load(op.dtype, op.w, out * op.inputs + in);
+      }
+      float& y = op.y[row * y_stride + out];
+      y = static_cast<float>(op.accumulate ? y + sum : sum);
+    }
+  }
+}
+
+void matmul_input(const MatMulInput& op) {
+  STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0 && is_float_or_bf16(op.dtype));
+  const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
+  const int64_t dx_stride = stride_or(op.dx_stride, op.inputs);
+  for (int64_t row = 0; row < op.rows; ++row) {
+    for (int64_t in = 0; in < op.inputs; ++in) {
+      double sum = 0.0;
+      for (int64_t out = 0; out < op.outputs; ++out) {
+        sum += double{op.dy[row * dy_stride + out]} * load(op.dtype, op.w, out * op.inputs + in);
+      }
+      float& dx = op.dx[row * dx_stride + in];
+      dx = static_cast<float>(op.accumulate ? dx + sum : sum);
+    }
+  }
+}
+
+void matmul_weight(const MatMulWeight& op) {
+  STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0);
+  const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
+  const int64_t x_stride = stride_or(op.x_stride, op.inputs);
+  for (int64_t out = 0; out < op.outputs; ++out) {
+    for (int64_t in = 0; in < op.inputs; ++in) {
+      double sum = 0.0;
+      for (int64_t row = 0; row < op.rows; ++row) {
+        sum += double{op.dy[row * dy_stride + out]} * op.x[row * x_stride + in];
+      }
+      float& dw = op.dw[out * op.inputs + in];
+      dw = static_cast<float>(op.accumulate ? dw + sum : sum);
+    }
+    if (!op.dbias) continue;
+    double sum = 0.0;
+    for (int64_t row = 0; row < op.rows; ++row) sum += op.dy[row * dy_stride + out];
+    op.dbias[out] = static_cast<float>(op.accumulate ? op.dbias[out] + sum : sum);
+  }
+}
+
+}  // namespace strata::kernels::ref

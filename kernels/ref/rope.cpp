@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/rope.h"
+
+#include "kernels/ref/ops.h"
+#include "kernels/typed.h"
+
+namespace strata::kernels::ref {
+
+void rope(const Rope& op) {
+  STRATA_CHECK(op.rows > 0 && op.length > 0 && op.rows % op.length == 0 && op.head_size % 2 == 0);
+  const int64_t half = op.head_size / 2;
+  const int64_t row_stride = stride_or(op.row_stride, op.heads * op.head_size);
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const int64_t position = row % op.length;
+    for (int64_t head = 0; head < op.heads; ++head) {
+      float* x = op.x + row * row_stride + head * op.head_size;
+      for (int64_t i = 0; i < half; ++i) {
+        const float c = op.cos[position * half + i];
+        const float s = op.inverse ? -op.sin[position * half + i] : op.sin[position * half + i];
+        const float a = x[i];
+        const float b = x[i + half];
+        x[i] = a * c - b * s;
+        x[i + half] = b * c + a * s;
+      }
+    }
+  }
+}
+
+}  // namespace strata::kernels::ref

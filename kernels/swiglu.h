@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+// SwiGLU (Shazeer 2020, arXiv:2002.05202) on the two projections of an MLP.
+//
+//   forward   h = silu(g) * u,  silu(g) = g * sigmoid(g)
+//   backward  s = sigmoid(g):  du = dh * g*s      dg = dh * u * s * (1 + g*(1 - s))
+//
+//   g, u    [N, F]  f32  in    stride elements between rows, 0 = dense (one stride for both, so
+//   that they
+//                              may be the halves of one buffer)
+//   h       [N, F]  f32  out   dense; may be g or u when those are dense
+//   dh      [N, F]  f32  in    dense
+//   dg, du  [N, F]  f32  out   d_stride elements between rows, 0 = dense; dg may be g and du may be
+//   u N = rows, F = cols
+//
+// Deterministic; the roof is memory bandwidth.
+namespace strata::kernels {
+
+struct SwigluForward {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const float* g = nullptr;
+  const float* u = nullptr;
+  int64_t stride = 0;
+  float* h = nullptr;
+};
+
+struct SwigluBackward {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const float* g = nullptr;
+  const float* u = nullptr;
+  int64_t stride = 0;
+  const float* dh = nullptr;
+  float* dg = nullptr;
+  float* du = nullptr;
+  int64_t d_stride = 0;
+};
+
+}  // namespace strata::kernels

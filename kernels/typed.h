@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "engine/base/dtype.h"
+
+// Scalar access to arrays whose element type is known at run time (f32 or bf16), and strides with
+// the "0 means dense" convention of the op headers.
+namespace strata::kernels {
+
+inline float load(DType type, const void* data, int64_t index) {
+  return type == DType::kF32 ? static_cast<const float*>(data)[index]
+                             : from_bf16(static_cast<const uint16_t*>(data)[index]);
+}
+
+inline void store(DType type, void* data, int64_t index, float value) {
+  if (type == DType::kF32) {
+    static_cast<float*>(data)[index] = value;
+  } else {
+    static_cast<uint16_t*>(data)[index] = to_bf16(value);
+  }
+}
+
+inline bool is_float_or_bf16(DType type) {
+  return type == DType::kF32 || type == DType::kBF16;
+}
+
+inline int64_t stride_or(int64_t stride, int64_t dense) {
+  return stride == 0 ? dense : stride;
+}
+
+inline int64_t ceil_div(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+inline int64_t round_up(int64_t value, int64_t to) {
+  return ceil_div(value, to) * to;
+}
+
+}  // namespace strata::kernels

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON values survive a round trip, and what is no good JSON is refused with its place.
+#include "engine/config/json.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/base/error.h"
+
+namespace strata::config {
+namespace {
+
+std::string error_of(std::string_view text, const JsonLimits& limits = {}) {
+  try {
+    Json::parse(text, "x.json", limits);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Json, KeepsIntegersUnsignedAndDoublesApart) {
+  const Json value = Json::parse("[1, -9223372036854775808, 18446744073709551615, 1.0, 1e9]", "x");
+  EXPECT_EQ(value.items()[0].int64(), 1);
+  EXPECT_EQ(value.items()[1].int64(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(value.items()[2].uint64(), std::numeric_limits<uint64_t>::max());
+  EXPECT_FALSE(value.items()[2].int64().has_value());
+  EXPECT_FALSE(value.items()[3].is_integer());
+  EXPECT_EQ(value.items()[4].int64(), 1000000000);
+}
+
+TEST(Json, OneTypeIsNotAnother) {
+  const Json value = Json::parse(R"({"a": "1", "b": true, "c": 1.5, "d": -1})", "x");
+  EXPECT_FALSE(value.find("a")->number().has_value());
+  EXPECT_FALSE(value.find("b")->int64().has_value());
+  EXPECT_FALSE(value.find("c")->int64().has_value());
+  EXPECT_FALSE(value.find("c")->boolean().has_value());
+  EXPECT_FALSE(value.find("d")->uint64().has_value());
+  EXPECT_EQ(value.find("e"), nullptr);
+}
+
+TEST(Json, ObjectsKeepTheirOrder) {
+  const std::string text = R"({"z": 1, "a": [], "m": {"y": null, "b": "\u00e9\n\"\\"}})";
+  EXPECT_EQ(Json::parse(text, "x").dump(),
+            "{\"z\": 1, \"a\": [], \"m\": {\"y\": null, \"b\": \"\xc3\xa9\\n\\\"\\\\\"}}");
+}
+
+TEST(Json, DoublesRoundTripAndStayDoubles) {
+  for (const double value :
+       {0.1, 1e-6, 1.0, 5e-324, 1.7976931348623157e308, -0.30000000000000004}) {
+    const Json again = Json::parse(Json(value).dump(), "x");
+    EXPECT_FALSE(again.is_integer());
+    EXPECT_EQ(again.number(), value);
+  }
+  EXPECT_EQ(Json(std::nan("")).dump(), "null");
+}
+
+TEST(Json, IndentedTextReadsBack) {
+  Json value;
+  value.set("a", 1);
+  Json list;
+  list.push_back("x");
+  list.push_back(false);
+  value.set("b", list);
+  value.set("a", 2);
+  EXPECT_EQ(value.dump(2), "{\n  \"a\": 2,\n  \"b\": [\n    \"x\",\n    false\n  ]\n}");
+  EXPECT_EQ(Json::parse(value.dump(2), "x").dump(), value.dump());
+}
+
+TEST(Json, BytesThatAreNoUtf8AreWrittenAsReplacementCharacters) {
+  EXPECT_EQ(Json("a\xff\xed\xa0\x80z").dump(),
+            "\"a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz\"");
+}
+
+TEST(Json, SyntaxErrorsNameLineAndColumn) {
+  EXPECT_EQ(error_of("{\n  \"a\": 1,\n  b: 2}").find("cannot read JSON: x.json:3:3: "), 0u);
+  EXPECT_NE(error_of(""), "");
+  EXPECT_NE(error_of("{\"a\": 1"), "");
+  EXPECT_NE(error_of("[1,]"), "");
+  EXPECT_NE(error_of("1 2"), "");
+  EXPECT_NE(error_of("// comment\n1"), "");
+  EXPECT_NE(error_of("nan"), "");
+  EXPECT_NE(error_of("1e999"), "");
+  EXPECT_NE(error_of("\"\xff\""), "");
+  EXPECT_NE(error_of("\"\\ud800\""), "");
+}
+
+TEST(Json, DuplicateMembersAreRefused) {
+  EXPECT_EQ(error_of("{\"a\": 1,\n \"a\": 2}"),
+            "cannot read JSON: x.json:2:5: duplicate member \"a\"");
+  EXPECT_EQ(error_of(R"([{"a": 1}, {"a": {"a": 2}}])"), "");
+}
+
+TEST(Json, LimitsOfDepthValuesAndBytesHold) {
+  EXPECT_EQ(error_of(std::string(64, '[') + std::string(64, ']')), "");
+  EXPECT_NE(error_of(std::string(65, '[') + std::string(65, ']')).find("deeper than 64"),
+            std::string::npos);
+  EXPECT_NE(error_of("[1,2,3]", {.values = 3}).find("more than 3 values"), std::string::npos);
+  EXPECT_EQ(error_of("[1,2,3]", {.values = 4}), "");
+  EXPECT_NE(error_of("[1,2,3]", {.bytes = 6}).find("limit of 6"), std::string::npos);
+}
+
+TEST(Json, MissingFilesAndDirectoriesAreErrors) {
+  EXPECT_THROW(Json::read_file("/nonexistent/config.json"), Error);
+  EXPECT_THROW(Json::read_file("/"), Error);
+}
+
+}  // namespace
+}  // namespace strata::config

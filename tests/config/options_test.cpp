@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options: flags and TOML give the same values, everything wrong is reported at once and by name,
+// and JSON carries them to and fro.
+#include "engine/config/options.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/config/json.h"
+#include "engine/config/option_table.h"
+#include "engine/config/option_values.h"
+
+namespace strata::config {
+namespace {
+
+using Args = std::vector<std::string>;
+
+Args with_required(Args extra) {
+  Args args = {"--model", "m", "--data", "d", "--out", "o"};
+  args.insert(args.end(), extra.begin(), extra.end());
+  return args;
+}
+
+Options train(const Args& extra, const std::string& toml = "") {
+  const Args args = with_required(extra);
+  return resolve(Command::kTrain, {.toml = toml, .toml_name = "run.toml", .args = args});
+}
+
+std::string train_error(const Args& extra, const std::string& toml = "") {
+  try {
+    train(extra, toml);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(Options, FlagsReachTheirFields) {
+  const Options options = train(
+      {"--steps",     "20",        "--lr=3e-4", "--betas",      "0.8,0.95",  "--host-memory",
+       "1GiB",        "--nvme",    "/a,/b",     "--nvme-rate",  "2GB/s,1GB", "--recipe",
+       "fp32",        "--shuffle", "off",       "--clip",       "0",         "--optimizer-mode",
+       "in-backward", "--freeze",  "embed.*",   "--zero-stage", "0"});
+  EXPECT_EQ(options.model, "m");
+  EXPECT_EQ(options.steps, 20);
+  EXPECT_EQ(options.lr, 3e-4);
+  EXPECT_EQ(options.betas.first, 0.8);
+  EXPECT_EQ(options.betas.second, 0.95);
+  EXPECT_EQ(options.host_memory, kGiB);
+  EXPECT_EQ(options.nvme, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_EQ(options.nvme_rate.read_bytes_per_s, 2000000000);
+  EXPECT_EQ(options.nvme_rate.write_bytes_per_s, 1000000000);
+  EXPECT_EQ(options.recipe, Recipe::kFp32);
+  EXPECT_FALSE(options.shuffle);
+  EXPECT_EQ(options.clip, 0);
+  EXPECT_EQ(options.optimizer_mode, OptimizerMode::kInBackward);
+  EXPECT_EQ(options.freeze, "embed.*");
+  EXPECT_EQ(options.zero_stage, 0);
+  EXPECT_TRUE(options.is_given("lr"));
+  EXPECT_FALSE(options.is_given("eps"));
+}
+
+TEST(Options, TomlAndFlagsAgreeForEveryOption) {
+  for (const OptionRow& row : option_table()) {
+    if (!takes(row, Command::kTrain) || row.type == OptionType::kSwitch) continue;
+    Options wanted;
+    std::string text = value_text(row, wanted);
+    if (row.type == OptionType::kString || row.type == OptionType::kList) text = "x";
+    if (!assign(row, {text}, wanted).empty()) text = "1";  // the default stands for something else
+    if (row.type == OptionType::kRates) text = "1000000,2000000";
+    Options by_flag;
+    Options by_toml;
+    ASSERT_EQ(assign(row, {text}, by_flag), "") << row.name;
+    // Required options stand in the file alone, to see that it counts there.
+    Args args = {"--nvme", "n"};
+    if (row.name == "nvme") args.clear();
+    std::string toml = key_of(row) + " = \"" + text + "\"\n";
+    for (const char* need : {"model", "data", "out"}) {
+      if (row.name != need) toml += std::string(need) + " = \"x\"\n";
+    }
+    if (row.name == "warmup-steps") toml += "epochs = 1.0\n";
+    by_toml = resolve(Command::kTrain, {.toml = toml, .toml_name = "t", .args = args});
+    EXPECT_EQ(value_text(row, by_toml), value_text(row, by_flag)) << row.name;
+    EXPECT_TRUE(by_toml.is_given(row.name)) << row.name;
+  }
+}
+
+TEST(Options, TomlHasNumbersListsAndBooleans) {
+  const Options options =
+      train({},
+            "steps = 7\nlr = 1\nbetas = [0.5, 0.25]\nnvme = [\"/a,b\", \"/c\"]\n"
+            "shuffle = false\nhost_memory = \"2GiB\"\ndevice_memory = 4096\n"
+            "resume = true\n");
+  EXPECT_EQ(options.steps, 7);
+  EXPECT_EQ(options.lr, 1.0);
+  EXPECT_EQ(options.betas.second, 0.25);
+  EXPECT_EQ(options.nvme, (std::vector<std::string>{"/a,b", "/c"}));
+  EXPECT_FALSE(options.shuffle);
+  EXPECT_EQ(options.host_memory, 2 * kGiB);
+  EXPECT_EQ(options.device_memory, 4096);
+  EXPECT_TRUE(options.resume);
+  EXPECT_EQ(options.resume_checkpoint, "");
+}
+
+TEST(Options, FlagsOverrideTheFile) {
+  EXPECT_EQ(train({"--lr", "0.5"}, "lr = 0.25").lr, 0.5);
+  const Options options = train({"--epochs", "2"}, "steps = 7");
+  EXPECT_EQ(options.steps, 0);
+  EXPECT_EQ(options.epochs, 2);
+}
+
+TEST(Options, GroupsComeFromTheFile) {
+  const Options options = train({},
+                                "[[group]]\nmatch = \"norm\"\nweight_decay = 0\n"
+                                "[[group]]\nmatch = \"embed\"\nlr_factor = 0.1\nfrozen = true\n");
+  ASSERT_EQ(options.groups.size(), 2u);
+  EXPECT_EQ(options.groups[0].match, "norm");
+  EXPECT_EQ(options.groups[0].weight_decay, 0.0);
+  EXPECT_EQ(options.groups[0].lr_factor, 1.0);
+  EXPECT_FALSE(options.groups[1].weight_decay.has_value());
+  EXPECT_EQ(options.groups[1].lr_factor, 0.1);
+  EXPECT_TRUE(options.groups[1].frozen);
+  const std::string error = train_error({}, "[[group]]\nlr_facto = 0.1\n");
+  EXPECT_HAS(error, "run.toml:2:1: lr_facto is not a key of [[group]] (did you mean lr_factor?)");
+  EXPECT_HAS(error, "[[group]] 1 has no match");
+}
+
+TEST(Options, ResumeTakesAValueOrNone) {
+  EXPECT_TRUE(train({"--resume"}).resume);
+  EXPECT_EQ(train({"--resume", "--steps", "3"}).resume_checkpoint, "");
+  EXPECT_EQ(train({"--resume", "runs/a"}).resume_checkpoint, "runs/a");
+  EXPECT_FALSE(train({}).resume);
+}
+
+TEST(Options, EveryProblemIsInOneError) {
+  const std::string error =
+      train_error({"--lrr", "1", "--steps", "0", "--eps", "nan", "--clip", "inf", "--betas",
+                   "0.9,1", "--recipe", "bf61", "--offload", "nvme", "--micro-batch", "1.5"},
+                  "sequence_lenght = 4\nepochs = -1\n");
+  EXPECT_HAS(error, "10 problems");
+  EXPECT_HAS(error, "--lrr is not an option (did you mean --lr?)");
+  EXPECT_HAS(error, "--steps \"0\" is out of range (give a whole number from 1)");
+  EXPECT_HAS(error, "--eps \"nan\" is not a finite number");
+  EXPECT_HAS(error, "--clip \"inf\" is not a finite number");
+  EXPECT_HAS(error, "--betas \"0.9,1\" is out of range");
+  EXPECT_HAS(error, "--recipe \"bf61\" is unknown (did you mean bf16?)");
+  EXPECT_HAS(error, "--offload nvme needs a directory (give --nvme DIR)");
+  EXPECT_HAS(error, "--micro-batch \"1.5\" is not a whole number");
+  EXPECT_HAS(error,
+             "run.toml:1:1: sequence_lenght is not an option (did you mean sequence_length?)");
+  EXPECT_HAS(error, "run.toml:2:1: epochs \"-1\" is out of range");
+}
+
+TEST(Options, ConflictsAreNamed) {
+  EXPECT_HAS(train_error({"--steps", "1", "--epochs", "1"}), "--steps and --epochs say the same");
+  EXPECT_HAS(train_error({"--warmup-steps", "1", "--warmup-ratio", "0.1"}), "say the same thing");
+  EXPECT_HAS(train_error({"--steps", "3", "--warmup-steps", "4"}), "more than --steps 3");
+  EXPECT_HAS(train_error({"--nvme-rate", "1GB,1GB"}), "--nvme-rate limits nothing");
+  EXPECT_HAS(train_error({"--optimizer-mode", "in-backward"}), "give --clip 0");
+  EXPECT_HAS(train_error({"--optimizer-mode", "in-backward", "--clip", "0", "--recipe", "fp16"}),
+             "cannot scale the loss");
+  EXPECT_HAS(train_error({"--device", "cpu", "--device-memory", "1GiB"}), "use --host-memory");
+  EXPECT_HAS(train_error({}, "steps = 1\nepochs = 1.0"), "say the same thing");
+}
+
+TEST(Options, WhatCannotBeReadIsRefused) {
+  EXPECT_HAS(train_error({"--steps"}), "--steps needs a value");
+  EXPECT_HAS(train_error({"--steps", "1", "--steps", "2"}), "--steps is given twice");
+  EXPECT_HAS(train_error({"extra"}), "\"extra\" follows no option");
+  EXPECT_HAS(train_error({"--host-memory", "-1"}), "is not a size");
+  EXPECT_HAS(train_error({"--host-memory", "0"}), "is out of range");
+  EXPECT_HAS(train_error({"--nvme-rate", "2,1", "--nvme", "a"}), "suffix");
+  EXPECT_HAS(train_error({"--nvme", "a,,b"}), "empty part");
+  EXPECT_HAS(train_error({"--nvme", "a,a"}), "names a twice");
+  EXPECT_HAS(train_error({"--lr", "1e3"}), "is out of range (give a number from 0 to 1)");
+  EXPECT_HAS(train_error({"--freeze", ""}), "is empty");
+  EXPECT_HAS(train_error({"--top-k", "3"}), "not an option of train (it is one of: generate)");
+  EXPECT_HAS(train_error({}, "lr = [1, 2]"), "takes one value, not a list");
+  EXPECT_HAS(train_error({}, "a = 1\nlr 3"), "run.toml:2:");
+  EXPECT_HAS(train_error({}, "lr = 1\nlr = 1"), "run.toml:2:");
+  EXPECT_HAS(train_error({}, "lr = 2020-01-01"), "dates");
+  EXPECT_HAS(train_error({}, "[memory]\nlr = 1"), "only [[group]] is");
+  EXPECT_HAS(train_error({}, "lr = nan"), "is not a finite number");
+}
+
+TEST(Options, CommandsShareAFile) {
+  const std::string toml = "model = \"m\"\ntop_k = 3\nkeep_checkpoints = 4\n";
+  const Options plan = resolve(Command::kPlan, {.toml = toml, .toml_name = "t", .args = {}});
+  EXPECT_EQ(plan.model, "m");
+  EXPECT_FALSE(plan.is_given("top-k"));
+  EXPECT_HAS(train_error({}, "top_k = -3"), "top_k = \"-3\" is out of range");
+}
+
+TEST(Options, MissingOnesAreNamed) {
+  try {
+    resolve(Command::kTrain, {});
+    FAIL();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_HAS(text, "--model is missing");
+    EXPECT_HAS(text, "--data is missing");
+    EXPECT_HAS(text, "--out is missing");
+  }
+}
+
+TEST(Options, ShapesOfANewModelMustDivide) {
+  const Args args = {"--data", "d",       "--out", "o",          "--hidden",
+                     "100",    "--heads", "8",     "--kv-heads", "3"};
+  try {
+    resolve(Command::kInit, {.args = args});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_HAS(std::string(error.what()), "--hidden 100 is not a multiple of --heads 8");
+    EXPECT_HAS(std::string(error.what()), "--heads 8 is not a multiple of --kv-heads 3");
+  }
+}
+
+TEST(Options, HelpWinsOverEverythingElse) {
+  const Args args = {"--nonsense", "--help"};
+  EXPECT_TRUE(resolve(Command::kTrain, {.args = args}).help);
+}
+
+TEST(Options, ACommandLineReadsItsFile) {
+  const std::string path = testing::TempDir() + "options_test.toml";
+  std::ofstream(path) << "lr = 0.125\n";
+  EXPECT_EQ(resolve_command_line(Command::kTrain, with_required({"--config", path})).lr, 0.125);
+  EXPECT_EQ(resolve_command_line(Command::kTrain, with_required({"--config=" + path})).lr, 0.125);
+  std::remove(path.c_str());
+  EXPECT_THROW(resolve_command_line(Command::kTrain, with_required({"--config", path})), Error);
+}
+
+TEST(Options, JsonCarriesEveryOption) {
+  const Options options = train(
+      {"--warmup-ratio", "0.1", "--nvme", "/a,/b", "--clip", "0.5", "--resume", "--host-memory",
+       "123456789", "--schedule", "linear", "--nvme-rate", "1GB,2GB", "--freeze", "a\"b\\c"},
+      "[[group]]\nmatch = \"x\"\nweight_decay = 0.5\n");
+  const std::string json = to_json(Command::kTrain, options);
+  const Options back = options_from_json(Command::kTrain, json);
+  for (const OptionRow& row : option_table()) {
+    EXPECT_EQ(value_text(row, back), value_text(row, options)) << row.name;
+  }
+  ASSERT_EQ(back.groups.size(), 1u);
+  EXPECT_EQ(back.groups[0].weight_decay, 0.5);
+  EXPECT_EQ(to_json(Command::kTrain, back), json);
+  const Json object = Json::parse(json, "test");
+  EXPECT_EQ(object.find("host_memory")->int64(), 123456789);
+  EXPECT_TRUE(object.find("steps")->is_null());
+}
+
+TEST(Options, JsonIsCheckedLikeTheRest) {
+  try {
+    options_from_json(Command::kPlan, R"({"modle": "m", "lr": "fast", "steps": 1.5, "groups": 3})");
+    FAIL();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_HAS(text, "5 problems");
+    EXPECT_HAS(text, "modle is not an option (did you mean model?)");
+    EXPECT_HAS(text, "lr \"fast\" is not a finite number");
+    EXPECT_HAS(text, "steps \"1.5\" is not a whole number");
+    EXPECT_HAS(text, "groups is not an array");
+    EXPECT_HAS(text, "--model is missing");
+  }
+  EXPECT_THROW(options_from_json(Command::kPlan, "[]"), Error);
+}
+
+TEST(OptionTable, NamesAreUniqueAndDefaultsWithinTheirRange) {
+  const auto rows = option_table();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(find_option(rows[i].name), &rows[i]) << rows[i].name;
+    EXPECT_NE(rows[i].commands, 0u) << rows[i].name;
+    EXPECT_FALSE(rows[i].help.empty()) << rows[i].name;
+    if (!rows[i].unset_note.empty() || rows[i].type == OptionType::kString) continue;
+    Options options;
+    EXPECT_EQ(assign(rows[i], {value_text(rows[i], options)}, options), "") << rows[i].name;
+  }
+}
+
+TEST(OptionTable, ChoicesCoverTheirEnumerators) {
+  for (const OptionRow& row : option_table()) {
+    for (const std::string_view choice : row.choices) {
+      Options options;
+      ASSERT_EQ(assign(row, {std::string(choice)}, options), "");
+      EXPECT_EQ(value_text(row, options), choice);
+    }
+  }
+  Options options;
+  assign(*find_option("io"), {"threads"}, options);
+  EXPECT_EQ(options.io, IoBackend::kThreads);
+  assign(*find_option("device"), {"cuda"}, options);
+  EXPECT_EQ(options.device, Device::kCuda);
+  assign(*find_option("offload"), {"nvme"}, options);
+  EXPECT_EQ(options.offload, Offload::kNvme);
+}
+
+TEST(OptionTable, NearestIsNearAndOtherwiseNothing) {
+  EXPECT_EQ(nearest_option("sequence-lenght", Command::kTrain), "sequence-length");
+  EXPECT_EQ(nearest_option("host_memroy", Command::kTrain), "host-memory");
+  EXPECT_EQ(nearest_option("zzzzzz", Command::kTrain), "");
+  EXPECT_EQ(nearest_option(std::string(100000, 'x'), Command::kTrain), "");
+}
+
+TEST(Help, ListsTheCommandsOptionsInTheLineWidth) {
+  for (int index = 0; index < kCommandCount; ++index) {
+    const Command command = static_cast<Command>(index);
+    const std::string text = help_text(command);
+    for (const OptionRow& row : option_table()) {
+      const bool listed = text.find("  --" + std::string(row.name) + " ") != std::string::npos ||
+                          text.find("  --" + std::string(row.name) + "\n") != std::string::npos;
+      EXPECT_EQ(listed, takes(row, command)) << name_of(command) << " " << row.name;
+    }
+    size_t start = 0;
+    for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {
+      EXPECT_LE(end - start, 100u) << text.substr(start, end - start);
+      start = end + 1;
+    }
+    EXPECT_EQ(parse_command(name_of(command)), command);
+    EXPECT_HAS(help_text(), name_of(command));
+  }
+  EXPECT_FALSE(parse_command("trian").has_value());
+}
+
+}  // namespace
+}  // namespace strata::config

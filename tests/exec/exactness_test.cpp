@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where state lives and how a step is scheduled changes no bit of losses, norms and final state.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/support/small_run.h"
+
+namespace strata {
+namespace {
+
+std::string scratch() {
+  return std::string(STRATA_BINARY_DIR) + "/scratch-" + std::to_string(getpid());
+}
+
+class Exactness : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(scratch());
+    options_.directory = scratch();
+    options_.backend = &kernels::ref_backend();
+  }
+  void TearDown() override { std::filesystem::remove_all(scratch()); }
+  test::RunOptions options_;
+};
+
+plan::Placement all_in_memory(const plan::PlanInput& input) {
+  plan::Placement placement = plan::smallest_placement(input);
+  std::fill(placement.hi_in_host.begin(), placement.hi_in_host.end(), 1);
+  std::fill(placement.state_in_host.begin(), placement.state_in_host.end(), 1);
+  std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+  return placement;
+}
+
+TEST_F(Exactness, AnyPlacementHasTheBitsOfEverythingInMemory) {
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
+    test::Draw draw(seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, true);
+    plan::PlanInput input = test::random_input(draw, spec, 1);
+    options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    options_.threads = static_cast<int>(draw.between(1, 2));
+    plan::PlanInput plain = input;
+    plain.discrete = false;
+    const test::RunResult expected = small_run(plain, all_in_memory(plain), options_);
+    EXPECT_EQ(expected.bytes_read, 0) << "in memory, yet NVMe was read";
+    options_.io_backend = draw.coin() ? io::Backend::kUring : io::Backend::kThreads;
+    for (int trial = 0; trial < 4; ++trial) {
+      const plan::Placement placement =
+          trial == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
+      options_.resume_after = trial == 3 ? static_cast<int>(draw.between(1, 3)) : 0;
+      const test::RunResult result = small_run(input, placement, options_);
+      ASSERT_EQ(result.losses, expected.losses) << "seed " << seed << " trial " << trial;
+      ASSERT_EQ(result.norms, expected.norms) << "seed " << seed << " trial " << trial;
+      ASSERT_EQ(result.hash, expected.hash) << "seed " << seed << " trial " << trial;
+      ASSERT_EQ(result.eval_loss, expected.eval_loss) << "seed " << seed << " trial " << trial;
+      EXPECT_EQ(result.bytes_read, result.bytes_verified);
+    }
+    options_.resume_after = 0;
+  }
+}
+
+}  // namespace
+}  // namespace strata

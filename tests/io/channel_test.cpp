@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every backend moves the same bytes: what is written under a tag is read back, across stripes,
+// request sizes, depths and files; what is read under another tag, or was never written, is an
+// error.
+#include "io/channel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "scratch_dir.h"
+
+namespace strata::io {
+namespace {
+
+constexpr uint64_t kMi = 1 << 20;
+
+std::string backend_label(const testing::TestParamInfo<Backend>& info) {
+  return info.param == Backend::kUring     ? "Uring"
+         : info.param == Backend::kThreads ? "Threads"
+                                           : "Simulated";
+}
+
+class ChannelTest : public testing::TestWithParam<Backend> {
+ protected:
+  void SetUp() override {
+    if (GetParam() != Backend::kUring) return;
+    try {
+      const Ring probe({.backend = Backend::kUring, .files = {{0, "stdin"}}});
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  ChannelOptions options() const {
+    return {.backend = GetParam(), .depth = 8, .request_bytes = 256 << 10};
+  }
+};
+
+TEST_P(ChannelTest, ReadsBackWhatWasWritten) {
+  const ScratchDir a, b, c;
+  Volume volume(
+      {.directories = {a.path(), b.path(), c.path()}, .weights = {1, 2.5, 1}, .bytes = 32 * kMi});
+  Channel channel(volume, options());
+  const AlignedBuffer written(8 * kMi - 4096, 1);
+  const AlignedBuffer read(written.bytes());
+  for (const uint64_t address : {uint64_t{0}, 10 * kMi, 24 * kMi}) {
+    EXPECT_EQ(run_one(channel, Direction::kWrite, address, written, 7), "");
+    std::memset(read.data(), 0, read.bytes());
+    EXPECT_EQ(run_one(channel, Direction::kRead, address, read, 7), "");
+    EXPECT_TRUE(read == written) << address;
+  }
+  const VolumeCounters totals = volume.counters();
+  EXPECT_EQ(totals.bytes_read, 3 * written.bytes());
+  EXPECT_EQ(totals.bytes_verified, totals.bytes_read);
+  EXPECT_EQ(totals.bytes_written, totals.bytes_read);
+}
+
+TEST_P(ChannelTest, ManyTransfersInFlightAllFinish) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = 64 * kMi});
+  Channel channel(volume, options());
+  std::vector<AlignedBuffer> written;
+  std::vector<AlignedBuffer> read;
+  for (uint64_t i = 0; i < 64; ++i) {
+    written.emplace_back((1 + i % 16) * 16384, i);
+    read.emplace_back(written[i].bytes(), 1000);
+  }
+  for (const Direction direction : {Direction::kWrite, Direction::kRead}) {
+    std::vector<Transfer> transfers(64);
+    for (uint64_t i = 0; i < 64; ++i) {
+      transfers[i] =
+          transfer_of(direction, i * kMi, (direction == Direction::kRead ? read : written)[i], i);
+      channel.submit(&transfers[i]);
+    }
+    EXPECT_EQ(channel.in_flight(), 64u);
+    ASSERT_TRUE(drain(channel));
+    for (const Transfer& transfer : transfers) {
+      EXPECT_TRUE(transfer.done);
+      EXPECT_EQ(transfer.error, nullptr);
+    }
+  }
+  for (uint64_t i = 0; i < 64; ++i) EXPECT_TRUE(written[i] == read[i]) << i;
+}
+
+TEST_P(ChannelTest, RegisteredMemoryMovesTheSameBytes) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = 16 * kMi});
+  const AlignedBuffer arena(4 * kMi, 3);
+  const AlignedBuffer outside(4 * kMi, 0);
+  ChannelOptions registered = options();
+  registered.regions = {{arena.data(), 2 * kMi}, {arena.data() + 2 * kMi, 2 * kMi}};
+  Channel channel(volume, registered);
+  EXPECT_EQ(run_one(channel, Direction::kWrite, 0, arena, 1), "");
+  EXPECT_EQ(run_one(channel, Direction::kRead, 0, outside, 1), "");
+  EXPECT_TRUE(arena == outside);
+}
+
+TEST_P(ChannelTest, AnotherTagIsAnError) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = kMi});
+  Channel channel(volume, options());
+  const AlignedBuffer buffer(256 << 10, 1);
+  EXPECT_EQ(run_one(channel, Direction::kWrite, 0, buffer, 1), "");
+  const std::string error = run_one(channel, Direction::kRead, 0, buffer, 2);
+  EXPECT_NE(error.find("wrong bytes read: scratch file in " + directory.path() + " at offset 0"),
+            std::string::npos)
+      << error;
+  EXPECT_EQ(volume.counters().rereads, 2u);
+}
+
+TEST_P(ChannelTest, WhatWasNeverWrittenIsAnError) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = kMi});
+  Channel channel(volume, options());
+  const std::string error = run_one(channel, Direction::kRead, 65536, AlignedBuffer(65536), 0);
+  EXPECT_NE(error.find("read of a block that was not written"), std::string::npos) << error;
+}
+
+TEST_P(ChannelTest, AShorterReadOfAPartialBlockIsAnError) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = kMi});
+  Channel channel(volume, options());
+  EXPECT_EQ(run_one(channel, Direction::kWrite, 0, AlignedBuffer(65536 + 8192, 5), 9), "");
+  EXPECT_EQ(run_one(channel, Direction::kRead, 0, AlignedBuffer(65536), 9), "");
+  EXPECT_EQ(run_one(channel, Direction::kRead, 65536, AlignedBuffer(8192), 9), "");
+  EXPECT_NE(run_one(channel, Direction::kRead, 65536, AlignedBuffer(4096), 9), "");
+}
+
+TEST_P(ChannelTest, TwoChannelsOnTwoThreadsShareAVolume) {
+  const ScratchDir a, b;
+  Volume volume({.directories = {a.path(), b.path()}, .bytes = 16 * kMi});
+  std::atomic<int> right{0};
+  const auto lane = [&](uint64_t address) {
+    Channel channel(volume, options());
+    const AlignedBuffer written(4 * kMi, address);
+    const AlignedBuffer read(4 * kMi);
+    for (uint64_t generation = 0; generation < 4; ++generation) {
+      right += run_one(channel, Direction::kWrite, address, written, generation).empty();
+      right +=
+          run_one(channel, Direction::kRead, address, read, generation).empty() && read == written;
+    }
+  };
+  std::thread other(lane, 8 * kMi);
+  lane(0);
+  other.join();
+  EXPECT_EQ(right, 16);
+}
+
+TEST_P(ChannelTest, WakeEndsAWait) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = kMi});
+  ChannelOptions real_time = options();
+  real_time.simulated.virtual_time = false;
+  Channel channel(volume, real_time);
+  channel.poll();
+  std::atomic<bool> go{false};
+  std::thread waker([&] {
+    while (!go) std::this_thread::yield();
+    channel.wake();
+  });
+  const double start_s = channel.now_s();
+  go = true;
+  channel.wait(0.9);
+  EXPECT_LT(channel.now_s() - start_s, 0.8);
+  waker.join();
+  channel.wake();  // before the wait: not lost
+  const double again_s = channel.now_s();
+  channel.wait(0.9);
+  EXPECT_LT(channel.now_s() - again_s, 0.8);
+}
+
+TEST_P(ChannelTest, DestructionWithTransfersInFlightLeavesTheMemoryAlone) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = 64 * kMi});
+  const AlignedBuffer buffer(16 * kMi, 1);
+  Transfer write = transfer_of(Direction::kWrite, 0, buffer, 1);
+  Transfer read = transfer_of(Direction::kRead, 0, buffer, 1);
+  {
+    Channel channel(volume, options());
+    channel.submit(&write);
+    ASSERT_TRUE(drain(channel));
+    channel.submit(&read);
+  }
+  EXPECT_FALSE(read.done);
+  const AlignedBuffer copy(buffer.bytes(), 2);
+  std::memcpy(copy.data(), buffer.data(), buffer.bytes());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(copy == buffer);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ChannelTest,
+                         testing::Values(Backend::kUring, Backend::kThreads, Backend::kSimulated),
+                         backend_label);
+
+TEST(Channel, OptionsThatCannotWorkAreRefused) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = kMi});
+  EXPECT_THROW(Channel(volume, {.depth = 0}), Error);
+  EXPECT_THROW(Channel(volume, {.request_bytes = 4096}), Error);
+  EXPECT_THROW(Channel(volume, {.max_transfers = 0}), Error);
+  EXPECT_THROW(Channel(volume, {.deadline_s = 0}), Error);
+}
+
+}  // namespace
+}  // namespace strata::io

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// A volume places every block once, by weight; it is reserved, private, locked, and leaves nothing;
+// what cannot work is refused with a message that names it.
+#include "io/volume.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "scratch_dir.h"
+
+namespace strata::io {
+namespace {
+
+constexpr uint64_t kMi = 1 << 20;
+
+VolumeOptions in_memory(const std::vector<const ScratchDir*>& directories, uint64_t bytes) {
+  VolumeOptions options;
+  for (const ScratchDir* directory : directories) options.directories.push_back(directory->path());
+  options.bytes = bytes;
+  options.allow_memory_filesystem = true;
+  return options;
+}
+
+std::pair<ErrorCode, std::string> refusal(const VolumeOptions& options) {
+  try {
+    const Volume volume(options);
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {ErrorCode::kUsage, "accepted"};
+}
+
+TEST(Volume, EveryStripeHasAPlaceOfItsOwnInsideItsFile) {
+  const ScratchDir a(ScratchDir::kMemory), b(ScratchDir::kMemory), c(ScratchDir::kMemory);
+  for (const std::vector<double>& weights :
+       {std::vector<double>{}, {1, 1, 1}, {3, 1, 2}, {0.1, 7, 2.5}}) {
+    VolumeOptions options = in_memory({&a, &b, &c}, 1111 * 16384 - 4096);
+    options.weights = weights;
+    options.stripe_bytes = 16384;
+    options.block_bytes = 4096;
+    const Volume volume(options);
+    std::set<std::pair<uint32_t, uint64_t>> places;
+    std::map<uint32_t, uint64_t> stripes;
+    for (uint64_t address = 0; address < volume.bytes(); address += 4096) {
+      const Location at = volume.locate(address);
+      ASSERT_TRUE(places.insert({at.file, at.offset}).second) << address;
+      ASSERT_GE(at.bytes, 4096u);
+      ASSERT_LE(at.offset + at.bytes, volume.files()[at.file].bytes);
+      ++stripes[at.file];
+    }
+    const double sum = weights.empty() ? 3 : weights[0] + weights[1] + weights[2];
+    for (uint32_t file = 0; file < 3; ++file) {
+      const double share = (weights.empty() ? 1 : weights[file]) / sum;
+      EXPECT_NEAR(static_cast<double>(stripes[file]) / (1111 * 4), share, 0.01);
+    }
+  }
+}
+
+TEST(Volume, OneFileIsContiguous) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  const Volume volume(in_memory({&directory}, 8 * kMi));
+  EXPECT_EQ(volume.locate(3 * kMi).offset, 3 * kMi);
+  EXPECT_EQ(volume.locate(3 * kMi).bytes, 5 * kMi);
+  EXPECT_EQ(volume.files()[0].bytes, 8 * kMi);
+}
+
+TEST(Volume, FilesAreReservedPrivateAndNameless) {
+  const ScratchDir directory;
+  const Volume volume({.directories = {directory.path()}, .bytes = 3 * kMi, .owner = "run 7"});
+  struct stat info {};
+  ASSERT_EQ(fstat(volume.files()[0].fd, &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ(info.st_nlink, 0u);
+  EXPECT_EQ(info.st_size, static_cast<off_t>(3 * kMi));
+  EXPECT_GE(info.st_blocks * 512, static_cast<off_t>(3 * kMi));
+  std::ifstream lock(directory.path() + "/strata.lock");
+  std::string holder;
+  std::getline(lock, holder);
+  EXPECT_NE(holder.find("pid " + std::to_string(getpid()) + " on "), std::string::npos) << holder;
+  EXPECT_NE(holder.find("run 7"), std::string::npos) << holder;
+}
+
+TEST(Volume, LeavesNothingBehind) {
+  const ScratchDir directory;
+  { const Volume volume({.directories = {directory.path()}, .bytes = kMi}); }
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(Volume, ASecondRunIsRefusedAndTheHolderNamed) {
+  const ScratchDir directory;
+  const Volume first({.directories = {directory.path()}, .bytes = kMi, .owner = "the first"});
+  const auto [code, text] = refusal({.directories = {directory.path()}, .bytes = kMi});
+  EXPECT_EQ(code, ErrorCode::kConfig);
+  EXPECT_NE(text.find("in use by pid " + std::to_string(getpid())), std::string::npos) << text;
+  EXPECT_NE(text.find("the first"), std::string::npos) << text;
+}
+
+TEST(Volume, OfManyRunsThatStartAtOnceOneWins) {
+  const ScratchDir directory;
+  int winners = 0;
+  std::vector<pid_t> children;
+  int gate[2];
+  ASSERT_EQ(pipe(gate), 0);
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      char byte = 0;
+      close(gate[1]);
+      (void)!read(gate[0], &byte, 1);
+      try {
+        const Volume volume({.directories = {directory.path()}, .bytes = kMi});
+        usleep(500000);
+        _exit(7);
+      } catch (const Error&) {
+        _exit(3);
+      }
+    }
+    children.push_back(child);
+  }
+  close(gate[0]);
+  close(gate[1]);
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    winners += WEXITSTATUS(status) == 7;
+  }
+  EXPECT_EQ(winners, 1);
+}
+
+TEST(Volume, TheLockOfADeadRunIsTakenOverAndItsSpaceIsFree) {
+  const ScratchDir directory;
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const Volume volume({.directories = {directory.path()}, .bytes = kMi});
+    (void)!write(ready[1], "x", 1);
+    for (;;) pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(std::filesystem::exists(directory.path() + "/strata.lock"));
+  { const Volume volume({.directories = {directory.path()}, .bytes = kMi}); }
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(Volume, TooLittleSpaceIsRefusedAtOnceNamingNeedAndFree) {
+  const ScratchDir directory;
+  const auto start = std::chrono::steady_clock::now();
+  const auto [code, text] =
+      refusal({.directories = {directory.path()}, .bytes = uint64_t{1} << 49});
+  EXPECT_EQ(code, ErrorCode::kDoesNotFit);
+  EXPECT_NE(text.find("needs 512.00 TiB, free "), std::string::npos) << text;
+  EXPECT_NE(text.find("missing "), std::string::npos) << text;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(Volume, DirectoriesOfOneDriveAreAddedUp) {
+  const ScratchDir a, b;
+  const auto space = std::filesystem::space(a.path());
+  const uint64_t bytes = space.free / 4096 * 4096 + (uint64_t{64} << 30);
+  const auto [code, text] = refusal({.directories = {a.path(), b.path()}, .bytes = bytes});
+  EXPECT_EQ(code, ErrorCode::kDoesNotFit);
+  EXPECT_NE(text.find(a.path() + ", " + b.path()), std::string::npos) << text;
+}
+
+TEST(Volume, DirectoriesThatCannotWorkAreNamed) {
+  const ScratchDir directory;
+  const std::string file = directory.path() + "/file";
+  std::ofstream(file) << "x";
+  for (const auto& [path, cause] :
+       std::map<std::string, std::string>{{directory.path() + "/missing", "No such file"},
+                                          {file, "Not a directory"},
+                                          {"/proc", ""}}) {
+    const auto [code, text] = refusal({.directories = {path}, .bytes = kMi});
+    EXPECT_EQ(code, ErrorCode::kConfig) << path;
+    EXPECT_NE(text.find(path), std::string::npos) << text;
+    EXPECT_NE(text.find(cause), std::string::npos) << text;
+  }
+}
+
+TEST(Volume, ADirectoryOfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  const ScratchDir directory(ScratchDir::kMemory);
+  ASSERT_EQ(chmod(directory.path().c_str(), 0755), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(65534) != 0) _exit(9);
+    const auto [code, text] = refusal({.directories = {directory.path()}, .bytes = kMi});
+    _exit(code == ErrorCode::kConfig && text.find("Permission denied") != std::string::npos ? 7
+                                                                                            : 3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST(Volume, TheSameDirectoryTwiceIsRefused) {
+  const ScratchDir directory;
+  EXPECT_EQ(refusal({.directories = {directory.path(), directory.path()}, .bytes = kMi}).first,
+            ErrorCode::kConfig);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(Volume, MemoryIsNotADrive) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  VolumeOptions options = in_memory({&directory}, kMi);
+  options.allow_memory_filesystem = false;
+  const auto [code, text] = refusal(options);
+  EXPECT_EQ(code, ErrorCode::kConfig);
+  EXPECT_NE(text.find("file system in memory"), std::string::npos) << text;
+}
+
+TEST(Volume, OptionsThatCannotWorkAreRefused) {
+  const ScratchDir directory;
+  const VolumeOptions good = {.directories = {directory.path()}, .bytes = kMi};
+  const auto refused = [&](auto change) {
+    VolumeOptions options = good;
+    change(options);
+    return refusal(options).first == ErrorCode::kConfig;
+  };
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.directories.clear(); }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.bytes = 0; }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.bytes = 4097; }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.bytes = uint64_t{1} << 60; }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.block_bytes = 6000; }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.block_bytes = 2048; }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.stripe_bytes = 65536 + 4096; }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.weights = {1, 2}; }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.weights = {-1}; }));
+  EXPECT_TRUE(refused([](VolumeOptions& o) { o.lock_name = "../x"; }));
+}
+
+TEST(Volume, ChecksumsKnowTagPlaceAndLength) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  Volume volume(in_memory({&directory}, kMi));
+  const AlignedBuffer data(131072, 1);
+  volume.seal(0, data.data(), 131072, 5);
+  volume.seal(131072, data.data(), 131072, 5);
+  EXPECT_FALSE(volume.verify(0, data.data(), 131072, 5).found);
+  EXPECT_FALSE(volume.verify(65536, data.data() + 65536, 65536, 5).found);
+  EXPECT_TRUE(volume.verify(0, data.data(), 131072, 6).found);
+  EXPECT_TRUE(volume.verify(131072 + 65536, data.data(), 65536, 5).found);
+  EXPECT_TRUE(volume.verify(0, data.data(), 4096, 5).found);
+  const Volume::Mismatch unwritten = volume.verify(262144, data.data(), 65536, 5);
+  EXPECT_TRUE(unwritten.never_written);
+  volume.forget(0, 131072);
+  EXPECT_TRUE(volume.verify(0, data.data(), 131072, 5).never_written);
+}
+
+}  // namespace
+}  // namespace strata::io

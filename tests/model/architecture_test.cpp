@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// config.json in both spellings becomes the same architecture, its spec has the names, shapes and
+// layout that the format promises, and what we do not compute is refused by name.
+#include "engine/model/architecture.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/base/error.h"
+
+namespace strata::model {
+namespace {
+
+using config::Json;
+
+constexpr const char* kBase = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 48,
+  "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,
+  "num_key_value_heads": 2, "vocab_size": 97, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+  "max_position_embeddings": 64})";
+
+Json with(const char* members) {
+  Json json = Json::parse(kBase, "base");
+  for (const config::JsonMember& member : Json::parse(members, "members").members()) {
+    json.set(member.name, member.value);
+  }
+  return json;
+}
+
+Architecture read(const char* members) {
+  return read_architecture(with(members), "config.json");
+}
+
+std::string error_of(const char* members) {
+  try {
+    read(members);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Architecture, ReadsShapesAndDefaults) {
+  const Architecture a = read("{}");
+  EXPECT_EQ(a.hidden, 48);
+  EXPECT_EQ(a.head_size, 8);
+  EXPECT_EQ(a.kv_heads, 2);
+  EXPECT_EQ(a.norm_eps, 1e-5);
+  EXPECT_EQ(a.rope.theta, 10000.0);
+  EXPECT_FALSE(a.tied);
+  EXPECT_EQ(read(R"({"num_key_value_heads": null})").kv_heads, 6);
+  EXPECT_EQ(read(R"({"head_dim": null})").head_size, 8);
+  EXPECT_EQ(read(R"({"head_dim": 16})").head_size, 16);
+}
+
+TEST(Architecture, BothSpellingsOfRopeAreTheSame) {
+  const Architecture old = read(R"({"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3",
+      "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 32}})");
+  const Architecture fresh = read(R"({"rope_parameters": {"rope_theta": 500000.0,
+      "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 32}})");
+  for (const Architecture& a : {old, fresh}) {
+    EXPECT_EQ(a.rope.scaling, RopeScaling::kLlama3);
+    EXPECT_EQ(a.rope.theta, 500000.0);
+    EXPECT_EQ(a.rope.factor, 8.0);
+    EXPECT_EQ(a.rope.original_max_position, 32);
+  }
+  EXPECT_EQ(read(R"({"rope_scaling": {"type": "linear", "factor": 2}})").rope.scaling,
+            RopeScaling::kLinear);
+}
+
+TEST(Architecture, TextConfigIsLookedUpFirst) {
+  const Architecture a = read(R"({"hidden_size": 1, "text_config": {"hidden_size": 96}})");
+  EXPECT_EQ(a.hidden, 96);
+  EXPECT_EQ(a.vocabulary, 97);
+}
+
+TEST(Architecture, MistralWithoutMembersHasItsOwnDefaults) {
+  const char* mistral = R"({"architectures": ["MistralForCausalLM"], "num_attention_heads": 8,
+      "num_key_value_heads": null, "hidden_size": 64})";
+  const Architecture a = read(mistral);
+  EXPECT_EQ(a.kv_heads, 8);
+  EXPECT_EQ(a.window, 4096);
+  EXPECT_EQ(read(R"({"architectures": ["MistralForCausalLM"], "sliding_window": null})").window, 0);
+}
+
+TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
+  EXPECT_NE(error_of(R"({"architectures": ["GPT2LMHeadModel"]})").find("GPT2LMHeadModel"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["GPT2LMHeadModel"]})").find("LlamaForCausalLM"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"quantization_config": {"bits": 4}})").find("bf16"), std::string::npos);
+  EXPECT_NE(error_of(R"({"hidden_act": "gelu"})").find("gelu"), std::string::npos);
+  EXPECT_NE(error_of(R"({"attention_bias": true})").find("attention_bias"), std::string::npos);
+  EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "yarn", "factor": 2}})").find("yarn"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}})")
+                .find("full_attention"),
+            std::string::npos);
+}
+
+TEST(Architecture, NumbersThatCannotBeAreRefusedByName) {
+  const struct {
+    const char* members;
+    const char* named;
+  } cases[] = {
+      {R"({"num_attention_heads": 5, "num_key_value_heads": 1})", "num_attention_heads"},
+      {R"({"num_key_value_heads": 4})", "num_key_value_heads"},
+      {R"({"num_key_value_heads": 7})", "num_key_value_heads"},
+      {R"({"num_attention_heads": 0})", "num_attention_heads"},
+      {R"({"head_dim": 7})", "head_dim"},
+      {R"({"hidden_size": -48})", "hidden_size"},
+      {R"({"hidden_size": "48"})", "hidden_size"},
+      {R"({"hidden_size": null})", "hidden_size"},
+      {R"({"vocab_size": 1e30})", "vocab_size"},
+      {R"({"num_hidden_layers": 1000000})", "num_hidden_layers"},
+      {R"({"rms_norm_eps": 0})", "rms_norm_eps"},
+      {R"({"rms_norm_eps": "tiny"})", "rms_norm_eps"},
+      {R"({"rope_theta": -1})", "rope_theta"},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 0.5}})", "factor"},
+      {R"({"tie_word_embeddings": 1})", "tie_word_embeddings"},
+      {R"({"architectures": []})", "architectures"},
+  };
+  for (const auto& one : cases) {
+    EXPECT_NE(error_of(one.members).find(one.named), std::string::npos)
+        << one.members << " gave: " << error_of(one.members);
+  }
+}
+
+TEST(Architecture, WrittenConfigReadsBackEqual) {
+  const Architecture a = read(R"({"tie_word_embeddings": true, "head_dim": 12, "rope_theta": 5e5,
+      "rope_scaling": {"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 16}})");
+  const Json written = write_config(a, DType::kBF16);
+  EXPECT_EQ(write_config(read_architecture(written, "again"), DType::kBF16).dump(), written.dump());
+  EXPECT_EQ(written.find("torch_dtype")->string(), "bfloat16");
+}
+
+TEST(Architecture, TheWeightTypeIsReplacedInItsSpelling) {
+  EXPECT_EQ(with_dtype(Json::parse(R"({"dtype": "float32", "x": 1})", "x"), DType::kBF16).dump(),
+            R"({"dtype": "bfloat16", "x": 1})");
+  EXPECT_EQ(with_dtype(Json::parse(R"({"x": 1})", "x"), DType::kF32).dump(),
+            R"({"x": 1, "torch_dtype": "float32"})");
+}
+
+TEST(Spec, HasUnitsSegmentsAndEveryTensorOnce) {
+  const ModelSpec spec = build_spec(read("{}"));
+  ASSERT_EQ(spec.units.size(), 4u);
+  ASSERT_EQ(spec.segments.size(), 6u);
+  EXPECT_EQ(spec.segments[1].name, "b0.attn");
+  EXPECT_EQ(spec.segments[4].name, "b1.mlp");
+  EXPECT_EQ(spec.segments[5].shares, -1);
+  EXPECT_EQ(spec.units[2].segments, (std::vector<int>{3, 4}));
+  std::set<std::string> names;
+  for (const Segment& segment : spec.segments) {
+    for (const Parameter& parameter : segment.parameters) names.insert(parameter.name);
+  }
+  EXPECT_EQ(names.size(), 2u * 9 + 3);
+  EXPECT_TRUE(names.count("model.layers.1.self_attn.k_proj.weight"));
+  EXPECT_TRUE(names.count("lm_head.weight"));
+  const int64_t block = 2 * 48 + 48 * 48 * 2 + 16 * 48 * 2 + 3 * 48 * 80;
+  EXPECT_EQ(spec.parameter_count(), 2 * block + 48 + 2 * 97 * 48);
+}
+
+TEST(Spec, TiedHeadSharesTheEmbedding) {
+  const ModelSpec spec = build_spec(read(R"({"tie_word_embeddings": true})"));
+  EXPECT_EQ(spec.segments.back().shares, 0);
+  EXPECT_EQ(spec.segments.back().parameters.size(), 1u);
+}
+
+TEST(Spec, NormsDoNotDecayAndMatricesDo) {
+  const ModelSpec spec = build_spec(read("{}"));
+  for (const Segment& segment : spec.segments) {
+    for (const Parameter& parameter : segment.parameters) {
+      EXPECT_EQ(spec.groups[static_cast<size_t>(parameter.group)].decays,
+                parameter.shape.size() == 2)
+          << parameter.name;
+    }
+  }
+}
+
+TEST(Spec, FrozenParametersLieBehindTrainableOnes) {
+  ModelSpec spec = build_spec(read("{}"));
+  Segment& attention = spec.segments[1];
+  attention.parameters[1].frozen = true;
+  assign_offsets(spec, 3);
+  EXPECT_EQ(attention.trainable_numel % (3 * 4096), 0);
+  EXPECT_EQ(attention.frozen_numel, 3 * 4096);
+  EXPECT_EQ(attention.parameters[0].offset, 0);
+  EXPECT_EQ(attention.parameters[1].offset, attention.trainable_numel);
+  EXPECT_EQ(attention.parameters[2].offset, 64);
+  for (const Segment& segment : spec.segments) {
+    for (const Parameter& parameter : segment.parameters) EXPECT_EQ(parameter.offset % 64, 0);
+  }
+}
+
+}  // namespace
+}  // namespace strata::model

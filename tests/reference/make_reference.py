@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the model directories and reference results of tests/data/model.
+
+Each case is a random-weight directory written by Transformers, trained for 20 AdamW steps in float64.
+reference.json has settings, tokens, losses and gradient norms; reference.safetensors has the logits of
+three positions before training, every gradient of the first step, and the weights after the last.
+
+    python3 tests/reference/make_reference.py [--out tests/data/model] [--case NAME] [--float32]
+
+Needs torch, transformers and safetensors. --float32 trains in float32 instead and prints how far that is
+from the stored float64 results: what a tolerance can be measured against.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+STEPS, ACCUMULATE, ROWS = 20, 2, 2
+
+# scale: standard deviation of the matrices. Larger than a fresh model's, so that every part matters.
+CASES = {
+    "gqa_untied": dict(
+        model=LlamaForCausalLM, length=24, clip=2.0, scale=0.12, seed=11,
+        config=LlamaConfig(
+            hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=False)),
+    "mha_tied_llama3": dict(
+        model=LlamaForCausalLM, length=33, clip=1.4, scale=0.12, seed=12,
+        config=LlamaConfig(
+            hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+            num_key_value_heads=4, vocab_size=131, max_position_embeddings=128, rms_norm_eps=1e-6,
+            tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="llama3", rope_theta=1000.0, factor=4.0, low_freq_factor=1.0,
+                                 high_freq_factor=4.0, original_max_position_embeddings=48))),
+    "five_heads": dict(
+        model=LlamaForCausalLM, length=17, clip=2.3, scale=0.1, seed=13,
+        config=LlamaConfig(
+            hidden_size=40, intermediate_size=72, num_hidden_layers=3, num_attention_heads=5,
+            num_key_value_heads=5, head_dim=12, vocab_size=997, max_position_embeddings=64,
+            rms_norm_eps=1e-5, tie_word_embeddings=True)),
+    "sharded_bf16": dict(
+        model=LlamaForCausalLM, length=20, clip=2.3, scale=0.12, seed=14, dtype=torch.bfloat16,
+        shard_size="24KB",
+        config=LlamaConfig(
+            hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=1, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=False,
+            rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0))),
+    "window": dict(
+        model=MistralForCausalLM, length=21, clip=1.2, scale=0.15, seed=15,
+        config=MistralConfig(
+            hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, vocab_size=53, max_position_embeddings=64, rms_norm_eps=1e-5,
+            sliding_window=6, tie_word_embeddings=False)),
+}
+
+
+def make_model(case):
+    torch.manual_seed(case["seed"])
+    model = case["model"]._from_config(case["config"], attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.copy_(1.0 + 0.2 * torch.randn_like(parameter))
+            else:
+                parameter.copy_(case["scale"] * torch.randn_like(parameter))
+    return model.to(case.get("dtype", torch.float32))
+
+
+def make_tokens(case):
+    """[STEPS, ACCUMULATE, ROWS, T + 1]: noisy walks over the vocabulary, so that there is something to learn."""
+    generator = torch.Generator().manual_seed(1000 + case["seed"])
+    vocabulary = case["config"].vocab_size
+    shape = (STEPS, ACCUMULATE, ROWS, case["length"] + 1)
+    start = torch.randint(vocabulary, shape[:-1] + (1,), generator=generator)
+    walk = (start + 7 * torch.arange(shape[-1])) % vocabulary
+    noise = torch.randint(vocabulary, shape, generator=generator)
+    tokens = torch.where(torch.rand(shape, generator=generator) < 0.2, noise, walk)
+    targets = tokens[..., 1:].clone()
+    targets[torch.rand(targets.shape, generator=generator) < 0.1] = -1
+    return tokens[..., :-1].contiguous(), targets
+
+
+def groups(model, decay):
+    named = list(model.named_parameters())
+    return [dict(params=[p for _, p in named if p.dim() >= 2], weight_decay=decay),
+            dict(params=[p for _, p in named if p.dim() < 2], weight_decay=0.0)]
+
+
+def train(directory, case, dtype, settings):
+    model = case["model"].from_pretrained(directory, dtype=dtype, attn_implementation="eager")
+    model.train()
+    tokens, targets = make_tokens(case)
+    optimizer = torch.optim.AdamW(groups(model, settings["weight_decay"]), lr=settings["lr"],
+                                  betas=tuple(settings["betas"]), eps=settings["eps"], foreach=False)
+    positions = settings["logit_positions"]
+    with torch.no_grad():
+        arrays = {"logits": model(input_ids=tokens[0, 0]).logits[:, positions, :].transpose(0, 1)}
+    losses, norms = [], []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        count = int((targets[step] >= 0).sum())
+        total = 0.0
+        for micro in range(ACCUMULATE):
+            logits = model(input_ids=tokens[step, micro]).logits
+            loss = F.cross_entropy(logits.flatten(0, 1), targets[step, micro].flatten(),
+                                   ignore_index=-1, reduction="sum") / count
+            loss.backward()
+            total += float(loss.detach())
+        if step == 0:
+            for name, parameter in model.named_parameters():
+                arrays["grad." + name] = parameter.grad.clone()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"], foreach=False)
+        optimizer.step()
+        losses.append(total)
+        norms.append(float(norm))
+    for name, parameter in model.named_parameters():
+        arrays["final." + name] = parameter.detach()
+    return losses, norms, {name: array.to(torch.float32).contiguous() for name, array in arrays.items()}
+
+
+def settings_of(case):
+    length = case["length"]
+    return dict(steps=STEPS, accumulate=ACCUMULATE, rows=ROWS, length=length, lr=5e-3, betas=[0.9, 0.95],
+                eps=1e-8, weight_decay=0.1, clip=case["clip"], logit_positions=[0, length // 2, length - 1])
+
+
+def write_case(name, case, out):
+    directory = out / name
+    shutil.rmtree(directory, ignore_errors=True)
+    save = dict(max_shard_size=case["shard_size"]) if "shard_size" in case else {}
+    make_model(case).save_pretrained(directory, **save)
+    settings = settings_of(case)
+    losses, norms, arrays = train(directory, case, torch.float64, settings)
+    bites = sum(norm > settings["clip"] for norm in norms)
+    assert 3 <= bites <= STEPS - 3, f"{name}: clipping at {settings['clip']} bites {bites} times: {norms}"
+    assert losses[-1] < losses[0] - 0.2, f"{name}: nothing is learnt: {losses}"
+    tokens, targets = make_tokens(case)
+    reference = dict(settings, loss=losses, grad_norm=norms, tokens=tokens.flatten().tolist(),
+                     targets=targets.flatten().tolist())
+    (directory / "reference.json").write_text(json.dumps(reference))
+    save_file(arrays, directory / "reference.safetensors", metadata={"format": "pt"})
+    print(f"{name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, clipping bites {bites} of {STEPS}, "
+          f"{sum(p.stat().st_size for p in directory.iterdir())} bytes")
+
+
+def compare_float32(name, case, out):
+    directory = out / name
+    stored = json.loads((directory / "reference.json").read_text())
+    initial = case["model"].from_pretrained(directory, dtype=torch.float32).state_dict()
+    reference = load_file(directory / "reference.safetensors")
+    losses, norms, arrays = train(directory, case, torch.float32, stored)
+
+    def worst(found, wanted):
+        return max(abs(a - b) / abs(b) for a, b in zip(found, wanted))
+
+    def array_error(key):
+        scale = reference[key].abs().max()
+        if key.startswith("final."):
+            scale = (reference[key] - initial[key[len("final."):]].float()).abs().max()
+        return float((arrays[key] - reference[key]).abs().max() / scale)
+
+    errors = {kind: max(array_error(key) for key in reference if key.startswith(kind))
+              for kind in ("logits", "grad.", "final.")}
+    print(f"{name}: float32 against float64: loss {worst(losses, stored['loss']):.1e}, "
+          f"norm {worst(norms, stored['grad_norm']):.1e}, "
+          + ", ".join(f"{kind} {error:.1e}" for kind, error in errors.items()))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parent.parent / "data" / "model")
+    parser.add_argument("--case", choices=sorted(CASES))
+    parser.add_argument("--float32", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for name, case in CASES.items():
+        if arguments.case in (None, name):
+            (compare_float32 if arguments.float32 else write_case)(name, case, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

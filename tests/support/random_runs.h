@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "engine/base/rng.h"
+#include "engine/model/architecture.h"
+#include "engine/plan/input.h"
+#include "engine/plan/planner.h"
+
+// Small random models and runs, by seed: for properties that must hold for any of them.
+namespace strata::test {
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed) {}
+  int64_t below(int64_t count) {
+    return static_cast<int64_t>(random_.u64(next_++) % static_cast<uint64_t>(count));
+  }
+  int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
+  bool coin() { return below(2) == 1; }
+  double uniform() { return random_.uniform(next_++); }
+
+ private:
+  Philox random_;
+  uint64_t next_ = 0;
+};
+
+inline model::Architecture random_architecture(Draw& draw) {
+  model::Architecture at;
+  at.model_type = "llama";
+  at.kv_heads = draw.between(1, 3);
+  at.heads = at.kv_heads * draw.between(1, 3);
+  at.head_size = 2 * draw.between(2, 8);
+  at.hidden = draw.between(8, 48);
+  at.layers = draw.between(1, 4);
+  at.feed_forward = draw.between(16, 96);
+  at.vocabulary = draw.between(17, 400);
+  at.max_position = 64;
+  at.tied = draw.coin();
+  return at;
+}
+
+// A model whose parameters may be frozen here and there, with offsets for `shards`.
+inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
+  model::ModelSpec spec = model::build_spec(random_architecture(draw));
+  if (may_freeze && draw.below(3) == 0) {
+    for (model::Segment& segment : spec.segments) {
+      for (model::Parameter& parameter : segment.parameters) parameter.frozen = draw.below(4) == 0;
+    }
+  }
+  model::assign_offsets(spec, shards);
+  return spec;
+}
+
+inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, int world) {
+  plan::PlanInput input;
+  input.spec = &spec;
+  input.recipe = draw.coin() ? model::Recipe::kFp32 : model::Recipe::kBf16;
+  input.shape = {draw.between(1, 2), draw.between(4, 16)};
+  input.micro_batches = static_cast<int>(draw.between(1, 3));
+  input.mode = draw.coin() ? plan::OptimizerMode::kDeferred : plan::OptimizerMode::kInBackward;
+  input.discrete = draw.below(3) == 0;
+  input.mesh.world = world;
+  input.mesh.zero_stage = static_cast<int>(draw.between(0, 3));
+  input.threads = 2;
+  input.io_depth = static_cast<int>(draw.between(1, 8));
+  input.nvme_budget = int64_t{1} << 40;
+  return input;
+}
+
+// Any placement is a correct one: flags at random over the smallest, with rings that hold what is live.
+inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input) {
+  const plan::Placement largest = plan::smallest_placement(input);
+  plan::Placement placement = largest;
+  const auto scatter = [&](std::vector<char>& flags) {
+    const int64_t odds = draw.between(0, 4);
+    for (char& flag : flags) flag = draw.below(4) < odds;
+  };
+  scatter(placement.hi_in_host);
+  if (input.discrete) scatter(placement.hi_on_device);
+  scatter(placement.state_in_host);
+  if (input.mode == plan::OptimizerMode::kDeferred) scatter(placement.grad_in_host);
+  scatter(placement.keep);
+  placement.activations_on_device = !input.discrete || draw.coin();
+  const int64_t longer = draw.between(1, 3);
+  placement.weights_ring *= longer;
+  placement.state_ring *= draw.between(1, 4);
+  placement.gradient_ring *= longer;
+  return placement;
+}
+
+}  // namespace strata::test

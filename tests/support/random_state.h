@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <xxhash.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/base/rng.h"
+#include "engine/exec/state_io.h"
+#include "engine/model/spec.h"
+
+// Initial state from a seed, and final state as arrays and a hash: keyed by true parameter elements, so
+// that padding and sharding do not show.
+namespace strata::test {
+
+class RandomSource : public exec::StateSource {
+ public:
+  RandomSource(const model::ModelSpec& spec, uint64_t seed) : spec_(spec), random_(seed) {}
+
+  void read(const exec::ChunkState& chunk) override {
+    for (int64_t i = 0; i < chunk.hi_count; ++i) {
+      const float master = value(chunk.segment, chunk.hi_first + i);
+      if (chunk.fp32) {
+        static_cast<float*>(chunk.hi)[i] = master;
+        continue;
+      }
+      const SplitMaster split = split_master(master);
+      static_cast<uint16_t*>(chunk.hi)[i] = split.hi;
+      const int64_t state = chunk.hi_first + i - chunk.state_first;
+      if (chunk.lo && state >= 0 && state < chunk.state_count) chunk.lo[state] = split.lo;
+    }
+    if (chunk.frozen) return;
+    std::memset(chunk.exp_avg, 0, static_cast<size_t>(chunk.state_count) * 4);
+    std::memset(chunk.exp_avg_sq, 0, static_cast<size_t>(chunk.state_count) * 4);
+  }
+
+  // Near 1 for one-dimensional parameters, near 0 for the others; 0 in padding.
+  float value(int segment, int64_t element) const {
+    const auto& parameters = spec_.segments[segment].parameters;
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      const int64_t at = element - parameters[p].offset;
+      if (at < 0 || at >= parameters[p].numel) continue;
+      const double u = random_.uniform(static_cast<uint64_t>(at),
+                                       static_cast<uint64_t>(segment) * 64 + p + 1) - 0.5;
+      const bool vector = parameters[p].shape.size() < 2;
+      return static_cast<float>(vector ? 1.0 + 0.1 * u : 0.3 * u);
+    }
+    return 0.0f;
+  }
+
+ private:
+  const model::ModelSpec& spec_;
+  const Philox random_;
+};
+
+// Several ranks may write into one store, each its own parts; rank threads must not overlap.
+class StateStore : public exec::StateSink, public exec::StateSource {
+ public:
+  // Frozen parameters are never saved: they come from `frozen` again.
+  StateStore(const model::ModelSpec& spec, RandomSource& frozen) : spec_(spec), frozen_(frozen) {
+    for (const model::Segment& segment : spec.segments) {
+      for (auto* plane : {&master_, &exp_avg_, &exp_avg_sq_}) {
+        plane->emplace_back(static_cast<size_t>(segment.numel()), 0.0f);
+      }
+    }
+  }
+
+  void write(const exec::ChunkState& chunk) override {
+    for (int64_t i = 0; i < chunk.state_count; ++i) {
+      const int64_t element = chunk.state_first + i;
+      const int64_t hi = element - chunk.hi_first;
+      master_[chunk.segment][element] = chunk.fp32 ? static_cast<float*>(chunk.hi)[hi]
+                                            : join_master(static_cast<uint16_t*>(chunk.hi)[hi],
+                                                          chunk.lo[i]);
+      exp_avg_[chunk.segment][element] = chunk.exp_avg[i];
+      exp_avg_sq_[chunk.segment][element] = chunk.exp_avg_sq[i];
+    }
+  }
+
+  void read(const exec::ChunkState& chunk) override {
+    if (chunk.frozen) return frozen_.read(chunk);
+    for (int64_t i = 0; i < chunk.hi_count; ++i) {
+      const float master = master_[chunk.segment][chunk.hi_first + i];
+      if (chunk.fp32) {
+        static_cast<float*>(chunk.hi)[i] = master;
+      } else {
+        static_cast<uint16_t*>(chunk.hi)[i] = split_master(master).hi;
+        const int64_t state = chunk.hi_first + i - chunk.state_first;
+        if (chunk.lo && state >= 0 && state < chunk.state_count) {
+          chunk.lo[state] = split_master(master).lo;
+        }
+      }
+    }
+    for (int64_t i = 0; i < chunk.state_count; ++i) {
+      chunk.exp_avg[i] = exp_avg_[chunk.segment][chunk.state_first + i];
+      chunk.exp_avg_sq[i] = exp_avg_sq_[chunk.segment][chunk.state_first + i];
+    }
+  }
+
+  uint64_t hash() const {
+    uint64_t hash = 0;
+    for (size_t s = 0; s < spec_.segments.size(); ++s) {
+      for (const model::Parameter& parameter : spec_.segments[s].parameters) {
+        if (parameter.frozen) continue;
+        for (const auto* plane : {&master_, &exp_avg_, &exp_avg_sq_}) {
+          hash = XXH3_64bits_withSeed((*plane)[s].data() + parameter.offset,
+                                      static_cast<size_t>(parameter.numel) * 4, hash);
+        }
+      }
+    }
+    return hash;
+  }
+
+  const std::vector<std::vector<float>>& master() const { return master_; }
+
+ private:
+  const model::ModelSpec& spec_;
+  RandomSource& frozen_;
+  std::vector<std::vector<float>> master_, exp_avg_, exp_avg_sq_;
+};
+
+}  // namespace strata::test

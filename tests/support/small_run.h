@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <thread>
+
+#include "engine/comm/group_local.h"
+#include "engine/exec/executor.h"
+#include "engine/plan/builder.h"
+#include "tests/support/random_runs.h"
+#include "tests/support/random_state.h"
+
+// A short training run on random tokens, as bits that can be compared.
+namespace strata::test {
+
+struct RunOptions {
+  int steps = 3;
+  int threads = 1;
+  int resume_after = 0;  // stop after so many steps, save, and go on in a new executor; 0 = never
+  double clip = 0.5;
+  io::Backend io_backend = io::Backend::kThreads;
+  const kernels::Backend* backend = nullptr;
+  std::string directory;
+};
+
+struct RunResult {
+  std::vector<double> losses;  // mean over tokens of the step
+  std::vector<double> norms;
+  uint64_t hash = 0;
+  double eval_loss = 0;
+  int64_t bytes_read = 0, bytes_verified = 0, bytes_written = 0;
+  int64_t step_read = 0, step_written = 0;  // of the last step
+  bool operator==(const RunResult& other) const {
+    return losses == other.losses && norms == other.norms && hash == other.hash &&
+           eval_loss == other.eval_loss;
+  }
+};
+
+// Global rows of a step are cut by rank, so that runs on other worlds see the same batch.
+inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_world,
+                        exec::Instance& instance) {
+  const int64_t vocabulary = input.spec->architecture.vocabulary;
+  const Philox random(99);
+  instance.tokens.clear();
+  instance.targets.clear();
+  instance.target_count = 0;
+  for (int m = 0; m < input.micro_batches; ++m) {
+    for (int64_t row = 0; row < rows_of_world; ++row) {
+      const int64_t rank = row / input.shape.rows;
+      for (int64_t t = 0; t < input.shape.length; ++t) {
+        const uint64_t at = static_cast<uint64_t>(((step * 64 + m) * 64 + row) * 1024 + t);
+        const auto token = static_cast<int32_t>(random.u64(at) % static_cast<uint64_t>(vocabulary));
+        const auto target =
+            static_cast<int32_t>(random.u64(at, 1) % static_cast<uint64_t>(vocabulary));
+        const bool counts = random.u64(at, 2) % 8 != 0;
+        instance.target_count += counts;
+        if (rank != input.mesh.rank) continue;
+        instance.tokens.push_back(token);
+        instance.targets.push_back(counts ? target : -1);
+      }
+    }
+  }
+}
+
+class RankRun {
+ public:
+  RankRun(const plan::PlanInput& input, const plan::Placement& placement, const RunOptions& options)
+      : input_(input), options_(options), plan_(plan::build_plan(input, placement)) {}
+
+  void use_groups(comm::Group* data, comm::Group* control) {
+    data_ = data;
+    control_ = control;
+  }
+
+  RunResult run(StateStore& store) {
+    RunResult result;
+    open();
+    RandomSource source(*input_.spec, 5);
+    load(&source);
+    for (int step = 1; step <= options_.steps; ++step) {
+      train(step, result);
+      if (step == options_.resume_after) {
+        save(&store);
+        executor_.reset();
+        open();
+        load(&store);
+      }
+    }
+    save(&store);
+    evaluate(result);
+    const exec::IoTotals totals = executor_->io_totals();
+    result.bytes_read = totals.bytes_read;
+    result.bytes_verified = totals.bytes_verified;
+    result.bytes_written = totals.bytes_written;
+    executor_.reset();
+    return result;
+  }
+
+ private:
+  void open() {
+    exec::ExecutorOptions options;
+    options.backend = options_.backend;
+    options.threads = options_.threads;
+    options.volume.directories = {options_.directory};
+    options.volume.allow_memory_filesystem = true;
+    options.volume.lock_name = "rank" + std::to_string(input_.mesh.rank) + ".lock";
+    options.io_backend = options_.io_backend;
+    options.data_group = data_;
+    options.control_group = control_;
+    options.deadline_s = 60;
+    executor_ = std::make_unique<exec::Executor>(plan_, *input_.spec, options);
+  }
+
+  void load(exec::StateSource* source) {
+    exec::Instance instance;
+    instance.program = plan::ProgramName::kLoad;
+    instance.source = source;
+    executor_->run(instance);
+  }
+
+  void train(int64_t step, RunResult& result) {
+    exec::Instance instance;
+    instance.settings = {.step = step, .lr = 1e-2, .weight_decay = 0.1, .clip = options_.clip};
+    fill_tokens(input_, step, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
+    executor_->run(instance);
+    double loss = 0;
+    for (double sum : instance.loss_sums) loss += sum;
+    if (control_) control_->all_reduce_sum(&loss, 1);
+    result.losses.push_back(loss / static_cast<double>(instance.target_count));
+    result.norms.push_back(instance.grad_norm);
+    result.step_read = instance.nvme_bytes[4] + instance.nvme_bytes[5];
+    result.step_written = instance.nvme_bytes[6];
+  }
+
+  void save(exec::StateSink* sink) {
+    exec::Instance drain;
+    drain.program = plan::ProgramName::kDrain;
+    executor_->run(drain);
+    exec::Instance save;
+    save.program = plan::ProgramName::kCheckpoint;
+    save.sink = sink;
+    executor_->run(save);
+  }
+
+  void evaluate(RunResult& result) {
+    exec::Instance instance;
+    instance.program = plan::ProgramName::kEval;
+    fill_tokens(input_, 1000, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
+    executor_->run(instance);
+    for (double sum : instance.loss_sums) result.eval_loss += sum;
+    if (control_) control_->all_reduce_sum(&result.eval_loss, 1);
+  }
+
+  const plan::PlanInput& input_;
+  const RunOptions& options_;
+  const plan::Plan plan_;
+  comm::Group* data_ = nullptr;
+  comm::Group* control_ = nullptr;
+  std::unique_ptr<exec::Executor> executor_;
+};
+
+inline RunResult small_run(const plan::PlanInput& input, const plan::Placement& placement,
+                           const RunOptions& options) {
+  RandomSource source(*input.spec, 5);
+  StateStore store(*input.spec, source);
+  RunResult result = RankRun(input, placement, options).run(store);
+  result.hash = store.hash();
+  return result;
+}
+
+// Ranks as threads; the result of rank 0, with the hash of what all saved.
+inline RunResult small_run_on_ranks(const plan::PlanInput& input,
+                                    const std::vector<plan::Placement>& placements,
+                                    const RunOptions& options) {
+  const int world = input.mesh.world;
+  const auto data = comm::make_local_groups(world);
+  const auto control = comm::make_local_groups(world);
+  std::vector<plan::PlanInput> inputs(static_cast<size_t>(world), input);
+  std::vector<RunResult> results(static_cast<size_t>(world));
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
+  RandomSource source(*input.spec, 5);
+  StateStore store(*input.spec, source);
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < world; ++r) {
+    inputs[r].mesh.rank = r;
+    ranks.emplace_back([&, r] {
+      try {
+        RankRun run(inputs[r], placements[r % static_cast<int>(placements.size())], options);
+        run.use_groups(data[r].get(), control[r].get());
+        StateStore own(*input.spec, source);
+        const bool shares = input.mesh.state_shards() > 1;
+        results[r] = run.run(shares ? store : r == 0 ? store : own);
+      } catch (...) {
+        failures[r] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  results[0].hash = store.hash();
+  return results[0];
+}
+
+}  // namespace strata::test

@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The rules of the tree that a machine can check. Prints one line for each offence, file:line first.
+#
+#   tree_rules.sh RULE [ROOT]     RULE: layers homes headers environment spdx text sizes format all
+#
+# ROOT is by default the tree of this script. Files that git ignores do not count; without git, build folders
+# do not.
+set -euo pipefail
+
+rule=${1:?usage: tree_rules.sh RULE [ROOT]}
+root=${2:-$(cd "$(dirname "$0")/../.." && pwd)}
+cd "$root"
+
+# What the files of a folder may include of ours, beside their own folder: the layers of DESIGN section 4.
+# The longest folder that matches a file counts.
+layer_table='
+engine/base       :
+io                : engine/base
+kernels           : engine/base
+kernels/ref       : engine/base kernels
+kernels/cpu       : engine/base kernels
+kernels/emulated  : engine/base kernels kernels/cpu
+kernels/cuda      : engine/base kernels
+engine/config     : engine/base
+engine/comm       : engine/base
+engine/model      : engine/base engine/config engine/comm io kernels
+engine/memory     : engine/base engine/config engine/comm io kernels
+engine/shard      : engine/base engine/config engine/comm io kernels engine/model engine/memory
+engine/plan       : engine/base engine/config engine/model engine/shard
+engine/exec       : engine/base engine/config engine/comm io kernels engine/model engine/memory engine/shard engine/plan
+engine/train      : engine/base engine/config engine/comm io kernels engine/model engine/memory engine/shard engine/plan engine/exec
+'
+
+# Where the headers of a third party may be included.
+home_table='
+liburing\.h                     io/ring_uring
+dnnl                            kernels/cpu/
+oneapi/                         kernels/cpu/
+tbb/                            kernels/cpu/
+hwy/                            kernels/cpu/
+nlohmann/                       engine/config/json
+toml\+\+/                       engine/config/toml_reader
+CLI/                            bindings/cli/
+hwloc                           engine/memory/
+xxhash\.h                       io/
+pcre2\.h                        engine/train/
+utf8proc\.h                     engine/train/
+sentencepiece                   engine/train/
+gloo/                           engine/comm/group_gloo
+nccl\.h                         engine/comm/group_nccl
+cuda                            kernels/cuda/
+cublas                          kernels/cuda/
+spdlog/                         engine/base/
+gtest/                          tests/
+gmock/                          tests/
+benchmark/benchmark\.h          benchmarks/
+'
+
+# Every file of the tree that exists, one a line.
+files() {
+  local file
+  { git ls-files -co --exclude-standard 2> /dev/null ||
+    find . -type f -not -path './.git/*' -not -path './build*' -not -path './out/*' \
+      -not -path './runs/*' -printf '%P\n'; } | while read -r file; do
+    if [[ -f $file ]]; then echo "$file"; fi
+  done
+}
+sources() { files | grep -E '\.(h|cpp|cuh|cu)$'; }
+texts() { files | grep -E '\.(h|cpp|cuh|cu|sh|cmake|py|toml|md)$|CMakeLists\.txt$|^\.ci/'; }
+
+# "file:line:included" for every #include with the given brackets.
+includes() {
+  sources | xargs -r grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*$1" /dev/null |
+    sed -E "s/^([^:]+):([0-9]+):[^\"<]*[\"<]([^\">]+)[\">].*/\1:\2:\3/" || true
+}
+
+check_layers() {
+  includes '"' | awk -F: -v table="$layer_table" '
+    function folder_of(path,   best, f) {
+      best = ""
+      for (f in allowed) if (index(path, f "/") == 1 && length(f) > length(best)) best = f
+      return best
+    }
+    BEGIN {
+      rows = split(table, row, "\n")
+      for (i = 1; i <= rows; ++i) {
+        if (split(row[i], part, ":") < 2) continue
+        gsub(/[[:space:]]/, "", part[1])
+        allowed[part[1]] = " " part[2] " "
+      }
+    }
+    {
+      from = folder_of($1)
+      to = folder_of($3)
+      if (from == "") {
+        if ($1 ~ /^(engine|io|kernels)\// && $1 != "engine/engine.h" && $1 != "engine/engine.cpp")
+          print $1 ":" $2 ": in no layer: give its folder a row in tests/tree/tree_rules.sh"
+        next
+      }
+      if ($3 !~ /^(engine|io|kernels|bindings|tests|examples|benchmarks)\//) {
+        print $1 ":" $2 ": include \"" $3 "\" from the root of the tree"
+      } else if (to != from && index(allowed[from], " " to " ") == 0) {
+        print $1 ":" $2 ": " from " may not include " $3
+      } else if (to == "") {
+        print $1 ":" $2 ": " from " may not include " $3
+      }
+    }'
+}
+
+check_homes() {
+  includes '<' | awk -F: -v table="$home_table" '
+    BEGIN {
+      rows = split(table, row, "\n")
+      for (i = 1; i <= rows; ++i) if (split(row[i], part, " ") == 2) home[part[1]] = part[2]
+    }
+    {
+      for (pattern in home)
+        if ($3 ~ ("^" pattern) && index($1, home[pattern]) != 1 && index($1, "tests/") != 1)
+          print $1 ":" $2 ": <" $3 "> has its home in " home[pattern] "*"
+    }'
+}
+
+# Every header has its guard before anything else, so that it can stand alone and come twice.
+check_headers() {
+  local file
+  sources | grep -E '\.(h|cuh)$' | while read -r file; do
+    awk 'NR == 1 { next } /^[[:space:]]*(\/\/.*)?$/ { next }
+         { if ($0 !~ /^#pragma once/ && FILENAME != "bindings/c/strata.h")
+             print FILENAME ":" FNR ": #pragma once comes first"; exit }' "$file"
+  done
+}
+
+# The environment is read where the program starts, and handed down.
+check_environment() {
+  sources | grep -vE '^(bindings|tests|benchmarks|examples)/' |
+    xargs -r grep -nE '\b(secure_)?getenv\b|\benviron\b' /dev/null |
+    sed -E 's/$/   <- only bindings read the environment/' || true
+}
+
+check_spdx() {
+  local file
+  texts | grep -vE '\.md$' | while read -r file; do
+    if ! head -n 2 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0'; then
+      echo "$file:1: the first line says SPDX-License-Identifier: Apache-2.0"
+    fi
+  done
+}
+
+# Nothing that is true on one machine only, nothing left for later, no tabs.
+check_text() {
+  texts | grep -v '^tests/tree/' | xargs -r grep -nE \
+    '/(home|root|Users)/[A-Za-z0-9_.-]+/|/work/|\bTODO\b|\bFIXME\b|\bXXX\b' /dev/null |
+    sed -E 's/$/   <- machine path or unfinished work/' || true
+  sources | xargs -r grep -nP '\t|[ \t]+$|\r' /dev/null | sed -E 's/$/   <- tab or trailing space/' || true
+}
+
+check_sizes() {
+  local file
+  sources | while read -r file; do
+    awk 'length($0) > 100 { print FILENAME ":" FNR ": " length($0) " columns, at most 100" }
+         END { if (NR > 450) print FILENAME ":" NR ": " NR " lines, at most 450" }' "$file"
+  done
+}
+
+check_format() {
+  local tool=${CLANG_FORMAT:-clang-format}
+  if ! command -v "$tool" > /dev/null; then
+    echo "clang-format is not installed" >&2
+    exit 77
+  fi
+  { sources | grep -E '\.(h|cpp)$' | xargs -r "$tool" --dry-run -Werror 2>&1 || true; } |
+    awk -F: '/^[^ :]+:[0-9]+:[0-9]+: error: / && !seen[$1]++ { print $1 ":" $2 ": clang-format -i would change it" }'
+}
+
+case $rule in
+  layers | homes | headers | environment | spdx | text | sizes | format) found=$("check_$rule") ;;
+  all)
+    found=$(for each in layers homes headers environment spdx text sizes format; do "check_$each"; done)
+    ;;
+  *)
+    echo "tree_rules.sh: no rule $rule" >&2
+    exit 2
+    ;;
+esac
+if [[ -n $found ]]; then
+  echo "$found"
+  exit 1
+fi
