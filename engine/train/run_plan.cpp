@@ -228,7 +228,9 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   const RunPlan run = prepare(std::move(spec), options, facts);
   try {
-    plan::candidates(run.input, {.must_keep = options.activations == config::Activations::kKeep});
+    plan::PlannerOptions planner;
+    planner.must_keep = options.activations == config::Activations::kKeep;
+    plan::candidates(run.input, planner);
   } catch (const Error& error) {
     explain_refusal(run, error);
   }

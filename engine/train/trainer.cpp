@@ -41,11 +41,11 @@ int64_t planned_steps(const config::Options& options, const Dataset& data) {
 
 TrainResult train(const TrainJob& job) {
   const int world = static_cast<int>(job.options->ranks);
-  config::Json trainer = config::Json::object();
-  trainer.set("options", config::Json::parse(config::to_json(config::Command::kTrain, *job.options),
+  config::Json about = config::Json::object();
+  about.set("options", config::Json::parse(config::to_json(config::Command::kTrain, *job.options),
                                              "options"));
   CheckpointSession checkpoints(job.out + "/checkpoints", *job.plan, job.options->keep_checkpoints,
-                                std::move(trainer));
+                                std::move(about));
   TrainResult result;
   if (world == 1) {
     RankTrainer(job, 0, {}, checkpoints).run(result);
