@@ -33,13 +33,13 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The median over at least three rounds of `amount` a round over its seconds, after one that warms
+// The median over at least two rounds of `amount` a round over its seconds, after one that warms
 // up.
 double rate_of(double amount, double seconds, const std::function<void()>& round) {
   round();
   std::vector<double> rates;
   const double until_s = now_s() + seconds;
-  while (rates.size() < 3 || now_s() < until_s) {
+  while (rates.size() < 2 || now_s() < until_s) {
     const double begin_s = now_s();
     round();
     rates.push_back(amount / (now_s() - begin_s));
@@ -106,7 +106,7 @@ class Products {
   }
 
  private:
-  static constexpr int64_t kRows = 768, kOutputs = 2048, kInputs = 768;
+  static constexpr int64_t kRows = 512, kOutputs = 2048, kInputs = 768;
 
   const ProbeOptions& options_;
   const kernels::Parallel parallel_;
