@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/step_bench_run.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/dtype.h"
+
+namespace strata::bench {
+namespace {
+
+using plan::Lane;
+using plan::OpKind;
+
+constexpr size_t at(Lane lane) {
+  return static_cast<size_t>(lane);
+}
+
+uint64_t mixed(uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+// Ones for vectors and numbers around zero for matrices, as a model has them before training.
+class RandomState : public exec::StateSource {
+ public:
+  explicit RandomState(const model::ModelSpec& spec) : spec_(spec) {}
+
+  void read(const exec::ChunkState& chunk) override {
+    for (int64_t i = 0; i < chunk.hi_count; ++i) {
+      const float master = value(chunk.segment, chunk.hi_first + i);
+      if (chunk.fp32) {
+        static_cast<float*>(chunk.hi)[i] = master;
+        continue;
+      }
+      const SplitMaster split = split_master(master);
+      static_cast<uint16_t*>(chunk.hi)[i] = split.hi;
+      const int64_t state = chunk.hi_first + i - chunk.state_first;
+      if (chunk.lo && state >= 0 && state < chunk.state_count) chunk.lo[state] = split.lo;
+    }
+    if (chunk.frozen) return;
+    std::memset(chunk.exp_avg, 0, static_cast<size_t>(chunk.state_count) * 4);
+    std::memset(chunk.exp_avg_sq, 0, static_cast<size_t>(chunk.state_count) * 4);
+  }
+
+ private:
+  float value(int segment, int64_t element) const {
+    for (const model::Parameter& parameter :
+         spec_.segments[static_cast<size_t>(segment)].parameters) {
+      const int64_t index = element - parameter.offset;
+      if (index < 0 || index >= parameter.numel) continue;
+      if (parameter.shape.size() < 2) return 1.0f;
+      const uint64_t bits =
+          mixed(static_cast<uint64_t>(segment) << 40 ^ static_cast<uint64_t>(element));
+      return (static_cast<float>(bits >> 40) * 0x1p-24f - 0.5f) * 0.07f;  // deviation 0.02
+    }
+    return 0.0f;
+  }
+
+  const model::ModelSpec& spec_;
+};
+
+plan::PlanInput input_of(const Bench& bench, const Way& way) {
+  plan::PlanInput input;
+  input.spec = &bench.spec;
+  input.recipe = way.recipe;
+  input.shape = way.shape;
+  input.micro_batches = way.micro_batches;
+  input.mode = way.mode;
+  input.threads = bench.threads;
+  input.io_depth = bench.io_depth;
+  input.host_budget = way.host_bytes;
+  input.nvme_budget = way.nvme ? int64_t{1} << 42 : 0;
+  return input;
+}
+
+bool is_io(Lane lane) {
+  return !plan::is_serial(lane);
+}
+
+}  // namespace
+
+plan::PlannedRun plan_way(const Bench& bench, const Way& way, const plan::Rates& rates) {
+  plan::PlannerOptions options;
+  options.may_keep = way.may_keep;
+  options.predict = [&](const plan::Plan& plan) {
+    return plan::simulate(plan, plan::ProgramName::kStep, rates).step_s;
+  };
+  return plan::make_plan(input_of(bench, way), options);
+}
+
+Run::Run(const Bench& bench, const Way& way, const plan::Rates& rates)
+    : Run(bench, way, plan_way(bench, way, rates)) {}
+
+Run::Run(const Bench& bench, const Way& way, plan::PlannedRun planned)
+    : bench_(bench), way_(way), planned_(std::move(planned)) {
+  exec::ExecutorOptions options;
+  options.backend = &kernels::cpu_backend();
+  options.threads = bench.threads;
+  options.volume.directories = {bench.directory};
+  options.volume.allow_memory_filesystem = bench.allow_memory_filesystem;
+  options.volume.owner = "step_bench";
+  options.rates = way.limits;
+  executor_ = std::make_unique<exec::Executor>(planned_.plan, bench.spec, options);
+  RandomState source(bench.spec);
+  run_program(plan::ProgramName::kLoad, &source);
+}
+
+Run::~Run() = default;
+
+void Run::run_program(plan::ProgramName name, exec::StateSource* source) {
+  exec::Instance instance;
+  instance.program = name;
+  instance.source = source;
+  executor_->run(instance);
+}
+
+std::unique_ptr<exec::Instance> Run::step() {
+  auto instance = std::make_unique<exec::Instance>();
+  instance->settings = {.step = ++steps_, .lr = 1e-5, .clip = way_.clip};
+  instance->record_times = true;
+  const auto count = static_cast<size_t>(way_.shape.tokens() * way_.micro_batches);
+  const auto vocabulary = static_cast<uint64_t>(bench_.spec.architecture.vocabulary);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t bits = mixed(static_cast<uint64_t>(steps_) << 32 ^ i);
+    instance->tokens.push_back(static_cast<int32_t>(bits % vocabulary));
+    instance->targets.push_back(static_cast<int32_t>((bits >> 32) % vocabulary));
+  }
+  instance->target_count = static_cast<int64_t>(count);
+  return instance;
+}
+
+std::vector<double> Run::burst(int steps) {
+  STRATA_CHECK(steps >= 3);
+  std::vector<std::unique_ptr<exec::Instance>> instances;
+  std::vector<double> ends;
+  for (int i = 0; i < steps; ++i) {
+    instances.push_back(step());
+    executor_->submit(*instances.back());
+    if (i == 0) continue;
+    executor_->wait(*instances[static_cast<size_t>(i - 1)]);
+    ends.push_back(now_s());
+  }
+  executor_->wait(*instances.back());
+  std::vector<double> seconds;
+  for (size_t i = 1; i < ends.size(); ++i) seconds.push_back(ends[i] - ends[i - 1]);
+  steady_ = std::move(instances[instances.size() - 2]);
+  return seconds;
+}
+
+double Run::forward_backward_s() {
+  auto instance = step();
+  executor_->run(*instance);
+  const auto& times = instance->times[at(Lane::kCompute)];
+  const double seconds = times.back().end_s - times.front().begin_s;
+  run_program(plan::ProgramName::kDrain, nullptr);
+  return seconds;
+}
+
+double flops_of(const plan::Plan& plan) {
+  double flops = 0;
+  for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) flops += op.flops;
+  return flops;
+}
+
+NvmeBytes nvme_bytes_of(const plan::Plan& plan) {
+  const plan::Program& program = plan.program(plan::ProgramName::kStep);
+  NvmeBytes bytes;
+  for (const plan::Op& op : program.ops) {
+    if (!is_io(op.lane)) continue;
+    (op.lane == Lane::kWrite ? bytes.written : bytes.read) += op.bytes;
+    if (op.lane != Lane::kWrite) continue;
+    for (const plan::Access& access : program.accesses_of(op)) {
+      const bool gradient = access.value.kind == plan::ValueKind::kGradient;
+      if (gradient && access.mode == plan::Mode::kRead) bytes.spilled_gradients += access.bytes;
+    }
+  }
+  return bytes;
+}
+
+NvmeBytes nvme_bytes_of(const exec::Instance& instance) {
+  return {.read = instance.nvme_bytes[at(Lane::kReadWeights)] +
+                  instance.nvme_bytes[at(Lane::kReadState)],
+          .written = instance.nvme_bytes[at(Lane::kWrite)]};
+}
+
+// --- profile
+// ------------------------------------------------------------------------------------------
+
+namespace {
+
+const char* name_of(OpKind kind) {
+  constexpr const char* kNames[] = {"fetch",    "convert", "save",     "spill",   "upload",
+                                    "download", "gather",  "reduce",   "forward", "recompute",
+                                    "backward", "loss",    "evaluate", "logits",  "norm",
+                                    "decide",   "optimize"};
+  static_assert(std::size(kNames) == plan::kOpKindCount);
+  return kNames[static_cast<size_t>(kind)];
+}
+
+const char* name_of(Lane lane) {
+  constexpr const char* kNames[] = {"compute",      "optimizer",  "upload", "download",
+                                    "read_weights", "read_state", "write",  "comm"};
+  static_assert(std::size(kNames) == plan::kLaneCount);
+  return kNames[at(lane)];
+}
+
+const char* name_of(model::SegmentKind kind) {
+  constexpr const char* kNames[] = {"embedding", "attention", "mlp", "head", "external"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+struct Sum {
+  int count = 0;
+  double seconds = 0;
+  double flops = 0;
+  double bytes = 0;
+};
+
+}  // namespace
+
+void print_profile(const Run& run) {
+  const exec::Instance& step = run.steady();
+  const plan::Program& program = run.plan().program(plan::ProgramName::kStep);
+  fmt::print("    {:<12} {:<10} {:<10} {:>6} {:>9} {:>9} {:>8}\n", "lane", "op", "segment", "ops",
+             "seconds", "GFLOP/s", "GB/s");
+  for (int lane = 0; lane < plan::kLaneCount; ++lane) {
+    std::map<std::pair<OpKind, int>, Sum> sums;
+    for (const exec::OpTime& time : step.times[static_cast<size_t>(lane)]) {
+      const plan::Op& op = program.ops[time.op];
+      const int kind = lane == 0 ? static_cast<int>(run.kind_of(op.segment)) : -1;
+      Sum& sum = sums[{op.kind, kind}];
+      ++sum.count;
+      sum.seconds += time.end_s - time.begin_s;
+      sum.flops += op.flops;
+      sum.bytes += static_cast<double>(op.bytes);
+    }
+    for (const auto& [key, sum] : sums) {
+      fmt::print("    {:<12} {:<10} {:<10} {:>6} {:>9.4f} {:>9.1f} {:>8.2f}\n",
+                 name_of(static_cast<Lane>(lane)), name_of(key.first),
+                 key.second < 0 ? "" : name_of(static_cast<model::SegmentKind>(key.second)),
+                 sum.count, sum.seconds, sum.flops / sum.seconds / 1e9,
+                 sum.bytes / sum.seconds / 1e9);
+    }
+    if (step.stall_s[static_cast<size_t>(lane)] > 0) {
+      fmt::print("    compute waited for {:<12} {:>9.4f}\n", name_of(static_cast<Lane>(lane)),
+                 step.stall_s[static_cast<size_t>(lane)]);
+    }
+  }
+}
+
+}  // namespace strata::bench

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/step_bench_sections.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/units.h"
+#include "engine/exec/compute_probe.h"
+#include "engine/exec/rates_of.h"
+#include "engine/plan/lower_bound.h"
+
+namespace strata::bench {
+namespace {
+
+constexpr double kProductsSeconds = 0.3;
+
+const char* name_of(model::Recipe recipe) {
+  return recipe == model::Recipe::kFp32 ? "fp32" : "bf16";
+}
+
+std::string name_of(const model::BatchShape& shape, int micro_batches = 1) {
+  const std::string one = fmt::format("{}x{}", shape.rows, shape.length);
+  return micro_batches == 1 ? one : fmt::format("{} x {}", micro_batches, one);
+}
+
+double parameters(const Context& context) {
+  return static_cast<double>(context.bench.spec.parameter_count());
+}
+
+Way way_of(const Context& context, const model::BatchShape& shape, int micro_batches) {
+  Way way;
+  way.recipe = context.settings.recipe;
+  way.shape = shape;
+  way.micro_batches = micro_batches;
+  way.may_keep = context.settings.may_keep;
+  return way;
+}
+
+// What the planner and the prediction go by: this model's own rate of arithmetic, measured now.
+plan::Rates rates_for(const Context& context, const Way& way) {
+  exec::RateContext rates;
+  rates.recipe = way.recipe;
+  rates.limits = way.limits;
+  rates.threads = context.bench.threads;
+  rates.compute_flops_per_s = exec::probe_compute({.spec = context.bench.spec,
+                                                   .recipe = way.recipe,
+                                                   .shape = way.shape,
+                                                   .backend = kernels::cpu_backend(),
+                                                   .threads = context.bench.threads});
+  return exec::rates_of(context.machine, rates);
+}
+
+void limit(const io::RateLimits& limits, plan::Rates& rates) {
+  rates.read_bytes_per_s = limits.read_bytes_per_s;
+  rates.write_bytes_per_s = limits.write_bytes_per_s;
+  rates.half_duplex = limits.half_duplex;
+}
+
+plan::LowerBound bound_of(const Context& context, const Way& way, const plan::Plan& plan,
+                          double products) {
+  exec::RateContext rate_context;
+  rate_context.recipe = way.recipe;
+  rate_context.limits = way.limits;
+  rate_context.threads = context.bench.threads;
+  plan::Rates rates = exec::best_rates_of(context.machine, rate_context);
+  rates.matmul_flops_per_s = products;
+  if (way.limits.half_duplex) limit(way.limits, rates);
+  std::vector<model::Footprint> footprints;
+  for (size_t i = 0; i < context.bench.spec.segments.size(); ++i) {
+    footprints.push_back(model::footprint(context.bench.spec, static_cast<int>(i), way.shape,
+                                          way.recipe, context.bench.threads));
+  }
+  return plan::lower_bound({.spec = context.bench.spec,
+                            .layout = plan.layout,
+                            .footprints = footprints,
+                            .micro_batches = way.micro_batches,
+                            .recipe = way.recipe,
+                            .holds_gradients = way.mode == plan::OptimizerMode::kDeferred,
+                            .host_bytes = way.host_bytes},
+                           rates);
+}
+
+double products_rate(const Context& context, model::Recipe recipe) {
+  const DType dtype = recipe == model::Recipe::kFp32 ? DType::kF32 : DType::kBF16;
+  return exec::probe_products(context.probe, dtype, kProductsSeconds);
+}
+
+}  // namespace
+
+// --- everything in memory
+// -----------------------------------------------------------------------------
+
+namespace {
+
+void resident_shape(const Context& context, const model::BatchShape& shape, double torch_goal) {
+  Way way = way_of(context, shape, 1);
+  way.may_keep = false;  // as the yardstick with checkpoints
+  Run run(context.bench, way, rates_for(context, way));
+  const double flops = flops_of(run.plan());
+  const double tokens = static_cast<double>(shape.tokens());
+  std::vector<double> seconds, fractions, ratios, torch_seconds;
+  run.forward_backward_s();
+  for (int round = 0; round < context.settings.rounds; ++round) {
+    const double before = products_rate(context, way.recipe);
+    const double step_s = std::min(run.forward_backward_s(), run.forward_backward_s());
+    const double after = products_rate(context, way.recipe);
+    seconds.push_back(step_s);
+    fractions.push_back(flops / step_s / (0.5 * (before + after)));
+    if (!context.settings.torch) continue;
+    torch_seconds.push_back(torch_forward_backward_s(context.settings.torch,
+                                                     context.bench.spec.architecture, shape, 3));
+    ratios.push_back(torch_seconds.back() / step_s);
+  }
+  const std::string name = name_of(shape);
+  std::vector<double> rate, true_rate;
+  for (const double one : seconds) {
+    rate.push_back(8 * parameters(context) * tokens / one / 1e9);
+    true_rate.push_back(flops / one / 1e9);
+  }
+  Report& report = context.report;
+  report.add({"resident", name + " forward+backward, recomputing", "s", seconds});
+  report.add({"resident", name + " at 8 operations a parameter and token", "GFLOP/s", rate});
+  report.add(
+      {"resident", name + " operations of the products and attention", "GFLOP/s", true_rate});
+  report.add({"resident", name + " of the large products' rate", "", fractions, 0.85});
+  if (!ratios.empty()) {
+    report.add({"resident", name + " PyTorch eager with the same recompute", "s", torch_seconds});
+    report.add({"resident", name + " PyTorch / ours", "", ratios, torch_goal});
+  }
+  if (context.settings.profile) {
+    run.burst(3);
+    print_profile(run);
+  }
+}
+
+}  // namespace
+
+void resident_section(const Context& context) {
+  context.report.title(fmt::format("everything in memory, {}", name_of(context.settings.recipe)));
+  for (const model::BatchShape& shape : context.settings.shapes) {
+    resident_shape(context, shape, shape.tokens() <= 256 ? 1.3 : 1.1);
+  }
+}
+
+// --- state on NVMe
+// ------------------------------------------------------------------------------------
+
+namespace {
+
+// The rate that makes the plan's traffic last compute_s / rho. The plan depends on the rate, and
+// its traffic on the plan: a few rounds settle it.
+plan::PlannedRun plan_at_rho(const Context& context, Way& way, plan::Rates& rates, double compute_s,
+                             double rho) {
+  plan::PlannedRun planned;
+  double bytes = 28 * parameters(context);
+  for (int i = 0; i < 4; ++i) {
+    const double rate = rho * bytes / compute_s;
+    way.limits = {.read_bytes_per_s = rate, .write_bytes_per_s = rate, .half_duplex = true};
+    limit(way.limits, rates);
+    planned = plan_way(context.bench, way, rates);
+    const NvmeBytes moved = nvme_bytes_of(planned.plan);
+    const double now = static_cast<double>(moved.read + moved.written);
+    if (std::abs(now - bytes) < 0.01 * bytes) break;
+    bytes = now;
+  }
+  return planned;
+}
+
+void offload_at(const Context& context, Run& resident, const Way& resident_way,
+                const plan::Rates& base, double compute_s, double rho) {
+  Way way = resident_way;
+  way.nvme = true;
+  way.host_bytes = context.settings.host_bytes;
+  plan::Rates rates = base;
+  plan::PlannedRun planned = plan_at_rho(context, way, rates, compute_s, rho);
+  Run run(context.bench, way, std::move(planned));
+  const NvmeBytes bytes = nvme_bytes_of(run.plan());
+  const double io_s = static_cast<double>(bytes.read + bytes.written) / way.limits.read_bytes_per_s;
+  std::vector<double> seconds, against_resident, against_bound, against_prediction;
+  plan::LowerBound bound;
+  for (int round = 0; round < context.settings.rounds; ++round) {
+    const double products = products_rate(context, way.recipe);
+    const double resident_s = median(resident.burst(context.settings.steps));
+    const double step_s = median(run.burst(context.settings.steps));
+    bound = bound_of(context, way, run.plan(), products);
+    seconds.push_back(step_s);
+    against_resident.push_back(resident_s / step_s);
+    against_bound.push_back(bound.step_s / step_s);
+    against_prediction.push_back(run.planned().predicted_s / step_s);
+  }
+  const std::string name = fmt::format("rho {:.4g}", rho);
+  Report& report = context.report;
+  report.note(fmt::format(
+      "{}: {} MB/s each way in turns, compute/io {:.3f}, \"{}\", {:.1f}+{:.1f} B/parameter, bound "
+      "by {}",
+      name, static_cast<int64_t>(way.limits.read_bytes_per_s / 1e6), compute_s / io_s,
+      run.planned().name, static_cast<double>(bytes.read) / parameters(context),
+      static_cast<double>(bytes.written) / parameters(context), plan::name_of(bound.binding)));
+  report.add({"offload", name + " step", "s", seconds});
+  report.add(
+      {"offload", name + " resident / offloaded", "", against_resident, rho >= 4 ? 0.95 : 0});
+  report.add({"offload", name + " lower bound / measured", "", against_bound,
+              rho == 1   ? 0.62
+              : rho == 2 ? 0.82
+                         : 0});
+  report.add({"offload", name + " predicted / measured", "", against_prediction});
+  if (context.settings.profile) print_profile(run);
+}
+
+}  // namespace
+
+void offload_section(const Context& context) {
+  const Settings& settings = context.settings;
+  context.report.title(fmt::format("state on NVMe, --host-memory {}, {} tokens, {}, clipping on",
+                                   format_bytes(settings.host_bytes),
+                                   name_of(settings.shape, settings.micro_batches),
+                                   name_of(settings.recipe)));
+  const Way way = way_of(context, settings.shape, settings.micro_batches);
+  const plan::Rates rates = rates_for(context, way);
+  Run resident(context.bench, way, rates);
+  std::vector<double> compute;
+  for (int round = 0; round < settings.rounds; ++round) {
+    compute.push_back(resident.forward_backward_s());
+  }
+  context.report.add({"offload", "resident compute", "s", compute});
+  for (const double rho : settings.rho) {
+    offload_at(context, resident, way, rates, median(compute), rho);
+  }
+}
+
+// --- parts
+// --------------------------------------------------------------------------------------------
+
+void optimizer_section(const Context& context) {
+  context.report.title("fused AdamW against memory");
+  exec::ProbeOptions probe = context.probe;
+  std::vector<double> update, memory, fraction;
+  for (int round = 0; round < std::max(3, context.settings.rounds); ++round) {
+    memory.push_back(exec::probe_memory(probe, 0.4) / 1e9);
+    update.push_back(exec::probe_optimizer(probe, 0.4) / 1e9);
+    fraction.push_back(update.back() / memory.back());
+  }
+  context.report.add({"optimizer", "memory bandwidth (triad)", "GB/s", memory});
+  context.report.add({"optimizer", "fused AdamW", "GB/s", update});
+  context.report.add({"optimizer", "AdamW / memory", "", fraction, 0.85});
+}
+
+void bytes_section(const Context& context) {
+  context.report.title("NVMe bytes of a parameter and step, counted by the executor");
+  for (const model::Recipe recipe : {model::Recipe::kBf16, model::Recipe::kFp32}) {
+    for (const bool smallest : {false, true}) {
+      Way way = way_of(context, {1, 64}, 1);
+      way.recipe = recipe;
+      way.nvme = true;
+      way.host_bytes = context.settings.host_bytes;
+      const plan::Rates rates = exec::rates_of(context.machine, {.recipe = recipe});
+      if (smallest) {
+        plan::PlanInput input;
+        input.spec = &context.bench.spec;
+        input.recipe = recipe;
+        input.shape = way.shape;
+        input.threads = context.bench.threads;
+        input.io_depth = context.bench.io_depth;
+        input.nvme_budget = int64_t{1} << 42;
+        way.host_bytes = plan::bytes_of(
+            input, plan::smallest_placement(input))[static_cast<size_t>(plan::Arena::kHost)];
+      }
+      Run run(context.bench, way, rates);
+      run.burst(4);
+      const NvmeBytes counted = nvme_bytes_of(run.steady());
+      const NvmeBytes planned = nvme_bytes_of(run.plan());
+      const double p = parameters(context);
+      const double total = static_cast<double>(counted.read + counted.written) / p;
+      const double gradients = 2 * static_cast<double>(planned.spilled_gradients) / p;
+      const std::string name = fmt::format("{}, {}", name_of(recipe), format_bytes(way.host_bytes));
+      context.report.note(fmt::format(
+          "{}: read {:.2f}, written {:.2f}, of it spilled gradients {:.2f}; the plan's: {:.2f}, "
+          "{:.2f}",
+          name, static_cast<double>(counted.read) / p, static_cast<double>(counted.written) / p,
+          gradients, static_cast<double>(planned.read) / p,
+          static_cast<double>(planned.written) / p));
+      const double limit_bytes = (recipe == model::Recipe::kBf16 ? 26.0 : 28.0) + gradients;
+      context.report.add({"bytes", name + " read and written", "B", {total}, 0, limit_bytes});
+      const bool equal = counted.read == planned.read && counted.written == planned.written;
+      context.report.add({"bytes", name + " equal to the plan's", "", {equal ? 1.0 : 0.0}, 1});
+    }
+  }
+}
+
+// --- prediction
+// ---------------------------------------------------------------------------------------
+
+void prediction_section(const Context& context) {
+  context.report.title(
+      "predicted against measured, ten configurations on this machine's own drive");
+  struct Case {
+    model::Recipe recipe;
+    model::BatchShape shape;
+    int micro_batches;
+    int64_t host_bytes;
+    bool nvme;
+    double clip;
+  };
+  constexpr auto kFp32 = model::Recipe::kFp32;
+  constexpr auto kBf16 = model::Recipe::kBf16;
+  const Case cases[] = {
+      {kFp32, {1, 64}, 1, plan::kNoLimit, false, 1}, {kBf16, {1, 64}, 1, plan::kNoLimit, false, 1},
+      {kFp32, {1, 128}, 2, 768 * kMiB, true, 1},     {kBf16, {1, 128}, 2, 768 * kMiB, true, 1},
+      {kFp32, {1, 64}, 1, 512 * kMiB, true, 1},      {kBf16, {1, 64}, 1, 512 * kMiB, true, 1},
+      {kFp32, {1, 128}, 1, 1024 * kMiB, true, 1},    {kBf16, {1, 256}, 1, 640 * kMiB, true, 1},
+      {kFp32, {1, 64}, 2, 640 * kMiB, true, 0},      {kBf16, {1, 64}, 2, 512 * kMiB, true, 0}};
+  std::vector<double> errors;
+  for (const Case& one : cases) {
+    Way way = way_of(context, one.shape, one.micro_batches);
+    way.recipe = one.recipe;
+    way.nvme = one.nvme;
+    way.host_bytes = one.host_bytes;
+    way.clip = one.clip;
+    if (one.clip == 0) way.mode = plan::OptimizerMode::kInBackward;
+    Run run(context.bench, way, rates_for(context, way));
+    std::vector<double> ratios;
+    for (int round = 0; round < context.settings.rounds; ++round) {
+      ratios.push_back(run.planned().predicted_s / median(run.burst(context.settings.steps)));
+    }
+    errors.push_back(std::abs(median(ratios) - 1));
+    const std::string budget = one.nvme ? format_bytes(one.host_bytes) : "in memory";
+    context.report.add(
+        {"prediction",
+         fmt::format("{} {} {}{}", name_of(one.recipe), name_of(one.shape, one.micro_batches),
+                     budget, one.clip == 0 ? " in-backward" : ""),
+         "", ratios});
+  }
+  context.report.add({"prediction", "error, median of the configurations", "", errors, 0, 0.15});
+}
+
+// --- DeepSpeed
+// ----------------------------------------------------------------------------------------
+
+void deepspeed_section(const Context& context) {
+  const Settings& settings = context.settings;
+  context.report.title("DeepSpeed ZeRO-3 with NVMe, fp32; ours with a quarter of its peak memory");
+  struct Case {
+    model::BatchShape shape;
+    int micro_batches;
+    double goal;
+  };
+  for (const Case& one : {Case{{1, 128}, 4, 2.5}, Case{{2, 512}, 1, 1.2}}) {
+    Way way = way_of(context, one.shape, one.micro_batches);
+    way.recipe = model::Recipe::kFp32;
+    way.nvme = true;
+    const auto theirs = [&] {
+      return deepspeed_step(settings.deepspeed, context.bench.directory,
+                            context.bench.spec.architecture, one.shape, one.micro_batches, 4);
+    };
+    DeepSpeedResult result = theirs();
+    way.host_bytes = static_cast<int64_t>(result.peak_bytes / 4) / kPageBytes * kPageBytes;
+    std::vector<double> ours_s, theirs_s, ratios;
+    Run run(context.bench, way, rates_for(context, way));
+    for (int round = 0; round < settings.rounds; ++round) {
+      if (round > 0) result = theirs();
+      theirs_s.push_back(result.step_s);
+      ours_s.push_back(median(run.burst(settings.steps)));
+      ratios.push_back(theirs_s.back() / ours_s.back());
+    }
+    const std::string name = name_of(one.shape, one.micro_batches);
+    context.report.note(fmt::format("{}: DeepSpeed's peak {:.2f} GB; ours has {}, \"{}\"", name,
+                                    result.peak_bytes / 1e9, format_bytes(way.host_bytes),
+                                    run.planned().name));
+    context.report.add({"deepspeed", name + " DeepSpeed step", "s", theirs_s});
+    context.report.add({"deepspeed", name + " our step", "s", ours_s});
+    context.report.add({"deepspeed", name + " DeepSpeed / ours", "", ratios, one.goal});
+  }
+}
+
+}  // namespace strata::bench

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/channel.h"
+#include "io/volume.h"
+
+namespace strata::exec {
+
+struct DriveProbeOptions {
+  std::vector<std::string> directories;
+  io::Backend backend = io::Backend::kAuto;
+  int io_depth = 8;                // requests in flight on each lane
+  int64_t file_bytes = 512 << 20;  // of all files together; less where there is less room
+  bool direct = true;
+  bool allow_memory_filesystem = false;
+};
+
+// What the drives give to the lanes of an executor. Checksums are taken and verified, as in a run.
+struct DriveFigures {
+  double read_bytes_per_s = 0;
+  double write_bytes_per_s = 0;
+  double mixed_bytes_per_s = 0;  // both directions together, half of the bytes each
+  double latency_s = 0;          // of one 1 MiB read on an idle drive
+  double cpu_s_per_byte = 0;     // of all threads of this process, checksums included
+};
+
+// Takes about `seconds`: a quarter each for first writes, writes, reads and both, through an
+// io::Volume and one io::Channel a lane. Throws Error (kDoesNotFit) where there is no room for a
+// file worth reading, and what a volume throws.
+DriveFigures probe_drive(const DriveProbeOptions& options, double seconds);
+
+// One core, blocks of the size that a volume seals.
+double probe_checksum(double seconds);
+
+}  // namespace strata::exec

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/config/machine.h"
+#include "engine/exec/drive_probe.h"
+#include "kernels/backend.h"
+
+// Measures the machine that a run is about to use, with the code that the run will use.
+namespace strata::exec {
+
+struct ProbeOptions {
+  std::string name = "measured";
+  const kernels::Backend* backend = nullptr;
+  config::DeviceKind device = config::DeviceKind::kCpu;  // or kEmulated
+  int threads = 1;
+  DriveProbeOptions drive;           // no directories: no figures of a drive
+  double seconds = 3;                // about, in total
+  int64_t memory_bytes = 192 << 20;  // about the most that is allocated at once
+};
+
+// Takes all cores for `seconds`. Throws Error where the directories cannot be used.
+config::Machine probe_machine(const ProbeOptions& options);
+
+// The profile in `cache_directory`, or a new one, which is then left there. A file that cannot be
+// read is measured again; a directory that cannot be written is no error. `version` is the
+// program's; `was_measured` may be null.
+config::Machine machine_for(const std::string& cache_directory, const std::string& version,
+                            const ProbeOptions& options, bool* was_measured = nullptr);
+
+// Parts of the above, for benchmarks that compare with them in the same run: each takes about
+// `seconds` and returns a median.
+double probe_products(const ProbeOptions& options, DType dtype, double seconds);  // operations/s
+double probe_memory(const ProbeOptions& options, double seconds);     // bytes/s, read and written
+double probe_optimizer(const ProbeOptions& options, double seconds);  // bytes/s, read and written
+
+}  // namespace strata::exec

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/config/machine.h"
+#include "engine/model/spec.h"
+#include "engine/plan/rates.h"
+#include "io/rate_limiter.h"
+
+namespace strata::exec {
+
+struct RateContext {
+  model::Recipe recipe = model::Recipe::kFp32;
+  io::RateLimits limits = {};  // of --nvme-rate
+  int threads = 1;
+  bool discrete = false;           // the device has memory of its own
+  double compute_flops_per_s = 0;  // of this model (probe_compute); 0: what the profile says
+};
+
+// What a step will get: for the planner and the simulator.
+plan::Rates rates_of(const config::Machine& machine, const RateContext& context);
+
+// What the machine can give at best, each resource by itself: for the lower bound.
+plan::Rates best_rates_of(const config::Machine& machine, const RateContext& context);
+
+}  // namespace strata::exec

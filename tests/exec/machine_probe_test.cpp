@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine probe gives figures that a planner accepts, leaves nothing behind but its cache file,
+// and rates follow from a profile, a recipe and limits as they should.
+#include "engine/exec/machine_probe.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/exec/compute_probe.h"
+#include "engine/exec/rates_of.h"
+#include "engine/model/architecture.h"
+
+namespace strata::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+class MachineProbe : public testing::Test {
+ protected:
+  MachineProbe() {
+    directory_ = fs::path(testing::TempDir()) /
+                 ("machine_probe_" + std::to_string(::getpid()) + "_" +
+                  testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(directory_);
+    options_.backend = &kernels::cpu_backend();
+    options_.threads = 2;
+    options_.seconds = 0.1;
+    options_.memory_bytes = 8 * kMiB;
+    options_.drive.directories = {directory_.string()};
+    options_.drive.file_bytes = 32 * kMiB;
+    options_.drive.allow_memory_filesystem = true;
+  }
+  ~MachineProbe() override { fs::remove_all(directory_); }
+
+  fs::path directory_;
+  ProbeOptions options_;
+};
+
+TEST_F(MachineProbe, EveryFigureIsMeasured) {
+  const config::Machine machine = probe_machine(options_);
+  const config::Machine back = config::parse_machine(config::to_toml(machine), "probe");
+  EXPECT_EQ(config::to_json(back), config::to_json(machine));
+  for (const double figure :
+       {machine.matmul_flops_per_s, machine.matmul_bf16_flops_per_s, machine.step_flops_per_s,
+        machine.step_bf16_flops_per_s, machine.memory_bytes_per_s, machine.optimizer_bytes_per_s,
+        machine.checksum_bytes_per_s, machine.nvme_read_bytes_per_s, machine.nvme_write_bytes_per_s,
+        machine.nvme_mixed_bytes_per_s}) {
+    EXPECT_GT(figure, 1e6);
+    EXPECT_LT(figure, 1e16);
+  }
+  EXPECT_GT(machine.op_overhead_s, 1e-8);
+  EXPECT_LT(machine.op_overhead_s, 0.1);
+  EXPECT_GT(machine.nvme_latency_s, 1e-6);
+  EXPECT_GE(machine.overlap_speed, 0.25);
+  EXPECT_LE(machine.overlap_speed, 1.0);
+  EXPECT_TRUE(fs::is_empty(directory_));
+}
+
+TEST_F(MachineProbe, AnEmulatedDeviceHasTransferRatesAndACacheThatCannotBeWrittenIsNoError) {
+  options_.device = config::DeviceKind::kEmulated;
+  options_.drive.directories.clear();
+  bool measured = false;
+  const config::Machine machine = machine_for("/nonexistent", "1", options_, &measured);
+  EXPECT_TRUE(measured);
+  EXPECT_GT(machine.upload_bytes_per_s, 1e6);
+  EXPECT_EQ(machine.nvme_read_bytes_per_s, 0);
+  EXPECT_NO_THROW(config::parse_machine(config::to_toml(machine), "probe"));
+}
+
+TEST_F(MachineProbe, AProfileIsMeasuredOnceAndAgainWhenItCannotBeRead) {
+  const std::string cache = directory_.string();
+  options_.drive.directories.clear();
+  bool measured = false;
+  const config::Machine first = machine_for(cache, "1", options_, &measured);
+  EXPECT_TRUE(measured);
+  const config::Machine again = machine_for(cache, "1", options_, &measured);
+  EXPECT_FALSE(measured);
+  EXPECT_EQ(again.matmul_flops_per_s, first.matmul_flops_per_s);
+  EXPECT_EQ(again.overlap_speed, first.overlap_speed);
+  int files = 0;
+  for (const auto& file : fs::directory_iterator(cache)) {
+    std::ofstream(file.path()) << "cores = \"many\"\n";
+    ++files;
+  }
+  EXPECT_EQ(files, 1);
+  machine_for(cache, "1", options_, &measured);
+  EXPECT_TRUE(measured);
+}
+
+TEST_F(MachineProbe, ADirectoryThatIsNotThereIsAnError) {
+  options_.drive.directories = {"/nonexistent"};
+  EXPECT_THROW(probe_machine(options_), Error);
+}
+
+TEST_F(MachineProbe, TheModelsOwnRateIsOfTheOrderOfTheProducts) {
+  model::Architecture small;
+  small.model_type = "llama";
+  small.hidden = 256;
+  small.layers = 3;
+  small.heads = 4;
+  small.kv_heads = 2;
+  small.head_size = 64;
+  small.feed_forward = 512;
+  small.vocabulary = 1000;
+  small.max_position = 64;
+  small.tied = true;
+  const model::ModelSpec spec = model::build_spec(small);
+  for (const model::Recipe recipe : {model::Recipe::kFp32, model::Recipe::kBf16}) {
+    const double rate = probe_compute({.spec = spec,
+                                       .recipe = recipe,
+                                       .shape = {1, 64},
+                                       .backend = kernels::cpu_backend(),
+                                       .threads = 2});
+    EXPECT_GT(rate, 1e8);
+    EXPECT_LT(rate, 1e14);
+  }
+}
+
+config::Machine plain_machine() {
+  config::Machine machine;
+  machine.cores = 4;
+  machine.matmul_flops_per_s = 100e9;
+  machine.step_flops_per_s = 80e9;
+  machine.step_bf16_flops_per_s = 60e9;
+  machine.memory_bytes_per_s = 20e9;
+  machine.optimizer_bytes_per_s = 18e9;
+  machine.nvme_read_bytes_per_s = 2e9;
+  machine.nvme_write_bytes_per_s = 1e9;
+  machine.nvme_mixed_bytes_per_s = 1.5e9;
+  machine.checksum_bytes_per_s = 10e9;
+  machine.cpu_s_per_io_gb = 0.05;
+  machine.overlap_speed = 0.6;
+  machine.upload_bytes_per_s = 9e9;
+  return machine;
+}
+
+TEST(RatesOf, WithoutALimitTheDriveIsAsMeasured) {
+  const plan::Rates rates = rates_of(plain_machine(), {.threads = 4});
+  EXPECT_EQ(rates.read_bytes_per_s, 2e9);
+  EXPECT_EQ(rates.write_bytes_per_s, 1e9);
+  EXPECT_EQ(rates.mixed_bytes_per_s, 1.5e9);
+  EXPECT_FALSE(rates.half_duplex);
+  EXPECT_DOUBLE_EQ(rates.io_cpu_s_per_byte, 0.05e-9 + 0.1e-9);
+  EXPECT_EQ(rates.matmul_flops_per_s, 80e9);
+  EXPECT_EQ(rates.memory_bytes_per_s, 18e9);
+  EXPECT_EQ(rates.shared_speed, 0.6);
+  EXPECT_EQ(rates.cores, 4);
+  EXPECT_EQ(rates.upload_bytes_per_s, 0) << "one tier";
+}
+
+TEST(RatesOf, ALimitCapsTheDriveAndSaysHowItTakesTurns) {
+  RateContext context;
+  context.limits = {.read_bytes_per_s = 5e8, .write_bytes_per_s = 3e9, .half_duplex = true};
+  plan::Rates rates = rates_of(plain_machine(), context);
+  EXPECT_EQ(rates.read_bytes_per_s, 5e8);
+  EXPECT_EQ(rates.write_bytes_per_s, 1e9) << "the drive is slower than the limit";
+  EXPECT_TRUE(rates.half_duplex);
+  context.limits = {.read_bytes_per_s = 1e8, .write_bytes_per_s = 1e8};
+  rates = rates_of(plain_machine(), context);
+  EXPECT_FALSE(rates.half_duplex);
+  EXPECT_EQ(rates.mixed_bytes_per_s, 2e8);
+}
+
+TEST(RatesOf, TheModelsOwnRateComesFirstAndTheBestIsTheProducts) {
+  RateContext context;
+  context.recipe = model::Recipe::kBf16;
+  EXPECT_EQ(rates_of(plain_machine(), context).matmul_flops_per_s, 60e9);
+  context.compute_flops_per_s = 42e9;
+  context.discrete = true;
+  EXPECT_EQ(rates_of(plain_machine(), context).matmul_flops_per_s, 42e9);
+  EXPECT_EQ(rates_of(plain_machine(), context).upload_bytes_per_s, 9e9);
+  const plan::Rates best = best_rates_of(plain_machine(), context);
+  EXPECT_EQ(best.matmul_flops_per_s, 100e9);
+  EXPECT_EQ(best.memory_bytes_per_s, 20e9);
+  EXPECT_EQ(best.io_cpu_s_per_byte, 0);
+}
+
+}  // namespace
+}  // namespace strata::exec
