@@ -71,12 +71,13 @@ std::string identity_difference(const config::Json& saved, const config::Json& h
 void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& spec,
                     const std::string& source);
 
-// Bytes of an element in a plane; 0 where the recipe has none. `plane_name` is "hi", or "master" where
-// the plane is the fp32 master.
-int64_t plane_bytes(plan::Plane plane, model::Recipe recipe);
-const char* plane_name(plan::Plane plane, model::Recipe recipe);
+inline constexpr plan::Plane kPlanes[] = {plan::Plane::kHi, plan::Plane::kLo, plan::Plane::kExpAvg,
+                                          plan::Plane::kExpAvgSq};
+const char* name_of(plan::Plane plane);
 
-// The seed and place that a block's checksum is made with.
+std::string state_file_name(int rank);
+
+// Where a block lies, for its checksum; the nonce is the tag.
 inline uint64_t block_address(int rank, int64_t offset) {
   return (static_cast<uint64_t>(rank) << 48) | static_cast<uint64_t>(offset);
 }

@@ -39,6 +39,7 @@ class CheckpointReader : public exec::StateSource {
     int extent = 0;
   };
 
+  const StateExtent& extent_at(const Place& place) const;
   void read_extent(const Place& place, int64_t first, int64_t count, char* out);
 
   // Constant after construction

@@ -24,11 +24,11 @@ struct CheckpointWriterOptions {
 // 0 all ranks have the same state and only rank 0 writes.
 //
 // Guarantees: all blocks of the file are reserved by the constructor; bytes bypass the page cache, or
-// leave it as soon as they are on disk; nothing grows after construction.
+// leave it as soon as they are on disk.
 // Threads: one at a time.
 // Failure: Error (kDoesNotFit where space ends, else kIo) naming the file. After the first one the file
 // is poisoned: it is removed, and every later call throws the same Error.
-// Memory: one block, and 8 bytes a block for checksums. `spec` and `layout` must outlive it.
+// Memory: kCheckpointBufferBytes, and 8 bytes a block for checksums. `spec` must outlive it.
 class CheckpointWriter : public exec::StateSink {
  public:
   CheckpointWriter(const model::ModelSpec& spec, const shard::Layout& layout,
@@ -43,18 +43,21 @@ class CheckpointWriter : public exec::StateSink {
   StateFile close();
 
  private:
-  void write_plane(const exec::ChunkState& chunk, plan::Plane plane, const void* data);
-  [[noreturn]] void poison(const Error& error);
+  void write_chunk(const exec::ChunkState& chunk);
+  void write_plane(const exec::ChunkState& chunk, plan::Plane plane, const char* data);
+  template <typename Work>
+  void poison_on_failure(const Work& work);
 
   // Constant after construction
-  const shard::Layout& layout_;
   const CheckpointWriterOptions options_;
   const bool active_;
 
   CheckpointFile out_;
+  PageBuffer buffer_;
   StateFile table_;
   StateHash hash_;
   int64_t offset_ = 0;
+  int last_chunk_ = -1;
   int64_t chunks_left_ = 0;
   bool closed_ = false;
   std::optional<Error> poison_;
