@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include <charconv>
+
 #include "engine/base/error.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/option_sources.h"
 #include "engine/config/option_table.h"
 #include "engine/config/toml_reader.h"
@@ -26,6 +29,18 @@ void collect_toml(const OptionSources& sources, OptionCollector& collector) {
       collector.problem(shown + " stands in the table " + entry.table +
                         ", which is not used here (only [[group]] is)");
     }
+  }
+}
+
+void collect_deepspeed(const OptionSources& sources, int64_t ranks, OptionCollector& collector) {
+  const std::string name(sources.deepspeed_name);
+  const DeepspeedImport import = import_deepspeed(sources.deepspeed, name, ranks);
+  for (const ImportLine& line : import.lines) {
+    if (line.fate != ImportFate::kRefused) continue;
+    collector.problem(name + ": " + line.key + " \"" + line.value + "\": " + line.text);
+  }
+  for (const ImportedOption& option : import.options) {
+    collector.set(SourceKind::kImport, option.name, option.values, name + ": " + option.key);
   }
 }
 
@@ -57,13 +72,25 @@ void collect_args(std::span<const std::string> args, OptionCollector& collector)
   }
 }
 
-// The value of a flag, wherever it stands; for flags that decide what else is read.
-std::string early_value(std::span<const std::string> args, const std::string& flag) {
+// The value that flags or file give an option, for those that decide how others are read.
+std::string early_value(const std::string& key, std::span<const std::string> args,
+                        std::string_view toml, std::string_view toml_name) {
+  const std::string flag = "--" + key;
   for (size_t at = 0; at < args.size(); ++at) {
     if (args[at] == flag && at + 1 < args.size()) return args[at + 1];
     if (args[at].starts_with(flag + "=")) return args[at].substr(flag.size() + 1);
   }
+  for (const TomlEntry& entry : read_toml(toml, toml_name)) {
+    if (entry.table.empty() && entry.key == key && entry.values.size() == 1) return entry.values[0];
+  }
   return "";
+}
+
+int64_t early_ranks(const OptionSources& sources) {
+  const std::string text = early_value("ranks", sources.args, sources.toml, sources.toml_name);
+  int64_t ranks = 1;
+  std::from_chars(text.data(), text.data() + text.size(), ranks);
+  return ranks;  // what is no number is reported where the option itself is read
 }
 
 bool wants_help(std::span<const std::string> args) {
@@ -80,15 +107,23 @@ Options resolve(Command command, const OptionSources& sources) {
     return options;
   }
   OptionCollector collector(command);
+  if (!sources.deepspeed_name.empty()) collect_deepspeed(sources, early_ranks(sources), collector);
   collect_toml(sources, collector);
   collect_args(sources.args, collector);
   return collector.finish();
 }
 
 Options resolve_command_line(Command command, std::span<const std::string> args) {
-  const std::string config = wants_help(args) ? "" : early_value(args, "--config");
+  if (wants_help(args)) return resolve(command, {.args = args});
+  const std::string config = early_value("config", args, "", "");
   const std::string toml = config.empty() ? "" : read_config_file(config);
-  return resolve(command, {.toml = toml, .toml_name = config, .args = args});
+  const std::string import = early_value("deepspeed", args, toml, config);
+  const std::string deepspeed = import.empty() ? "" : read_config_file(import);
+  return resolve(command, {.toml = toml,
+                           .toml_name = config,
+                           .deepspeed = deepspeed,
+                           .deepspeed_name = import,
+                           .args = args});
 }
 
 }  // namespace strata::config

@@ -133,6 +133,8 @@ struct Options {
 struct OptionSources {
   std::string_view toml = {};              // text of the --config file
   std::string_view toml_name = {};         // its path, for messages
+  std::string_view deepspeed = {};         // text of the --deepspeed file; the weakest source
+  std::string_view deepspeed_name = {};    // its path
   std::span<const std::string> args = {};  // what follows the command's name
 };
 
@@ -141,7 +143,8 @@ struct OptionSources {
 // --help given, returns without looking at anything else.
 Options resolve(Command command, const OptionSources& sources);
 
-// As resolve(), reading the file that --config names. Throws also kConfig when it cannot be read.
+// As resolve(), reading the files that --config and --deepspeed name. Throws also kConfig when it
+// cannot be read.
 Options resolve_command_line(Command command, std::span<const std::string> args);
 
 // The options of one command as a JSON object by TOML key, for run.json, and back. from_json

@@ -138,18 +138,23 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
     : options_{without_trailing_slash(options.path), options.dtype, options.shard_bytes},
       partial_(options_.path + ".partial") {
   STRATA_CHECK(options_.dtype != DType::kF16 && options_.shard_bytes > 0);
-  const fs::path path(options_.path);
-  if (fs::exists(path) && !fs::is_empty(path) && !fs::exists(path / "config.json")) {
-    throw Error(ErrorCode::kConfig,
-                "cannot write model: " + options_.path +
-                    ": it is there and is no model directory (give another path)");
-  }
-  const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  fs::create_directories(parent);
-  require_free_space(parent.string(), spec.parameter_count() * bytes_of(options_.dtype) + kMiB,
-                     "model");
-  fs::remove_all(partial_);
-  fs::create_directory(partial_);
+  guarded("cannot write model: " + options_.path, [&] {
+    const fs::path path(options_.path);
+    const bool other =
+        fs::exists(path) &&
+        (!fs::is_directory(path) || (!fs::is_empty(path) && !fs::exists(path / "config.json")));
+    if (other) {
+      throw Error(ErrorCode::kConfig,
+                  "cannot write model: " + options_.path +
+                      ": it is there and is no model directory (give another path)");
+    }
+    const fs::path parent = parent_of(path);
+    fs::create_directories(parent);
+    require_free_space(parent.string(), spec.parameter_count() * bytes_of(options_.dtype) + kMiB,
+                       "model");
+    fs::remove_all(partial_);
+    fs::create_directory(partial_);
+  });
   try {
     create_files(spec);
     write_file(partial_ + "/config.json", with_dtype(config, options_.dtype).dump(2) + "\n");

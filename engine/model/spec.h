@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,7 @@ struct ParameterGroup {
   std::string name;
   double lr_factor = 1.0;
   bool decays = true;
+  std::optional<double> weight_decay = {};  // instead of the run's; nothing: the run's
 };
 
 enum class SegmentKind : uint8_t { kEmbedding, kAttention, kMlp, kHead, kExternal };

@@ -230,9 +230,9 @@ void Builder::fill_boundary() {
     }
     if (input_.mode != OptimizerMode::kDeferred) continue;
     const Value gradient = gradient_value(s, contributions(s), plan_.mesh.world > 1);
-    for (const Piece& piece : gradient_pieces(s)) {
-      hold(places.held_gradient.exists() ? places.held_gradient : places.nvme_gradient, piece,
-           kGradientWidth, gradient, true);
+    const bool held = places.held_gradient.exists();
+    for (const Piece& piece : held ? gradient_pieces(s) : update_pieces(s)) {
+      hold(held ? places.held_gradient : places.nvme_gradient, piece, kGradientWidth, gradient, true);
     }
   }
   for (int c = 0; c < static_cast<int>(plan_.layout.chunks.size()); ++c) {
@@ -259,11 +259,13 @@ void Builder::fill_boundary() {
 
 Plan Builder::build() {
   emit_load();
-  emit_step();
-  emit_drain();
+  if (!input_.inference) {
+    emit_step();
+    emit_drain();
+    emit_checkpoint();
+  }
   emit_eval(ProgramName::kEval, OpKind::kEvaluate);
   emit_eval(ProgramName::kGenerate, OpKind::kLogits);
-  emit_checkpoint();
   fill_boundary();
   return std::move(plan_);
 }

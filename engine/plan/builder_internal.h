@@ -85,6 +85,7 @@ class Builder {
   void update_in_backward(int segment, const Place& gradient);
   void decide();
   std::vector<Piece> gradient_pieces(int segment) const;
+  std::vector<Piece> update_pieces(int segment) const;
 
   // builder_passes.cpp
   void forward_segment(int segment, Generation generation);

@@ -26,6 +26,11 @@ std::vector<Piece> Builder::gradient_pieces(int segment) const {
   return pieces_of(plan_.layout, segment, plan_.mesh.gradient_shards(), plan_.mesh.rank, false);
 }
 
+// The elements that this rank updates.
+std::vector<Piece> Builder::update_pieces(int segment) const {
+  return pieces_of(plan_.layout, segment, plan_.mesh.state_shards(), plan_.mesh.rank, false);
+}
+
 void Builder::predicate(Op& op, const Update& update) {
   if (update.predicate != Predicate::kPending) return;
   op.predicate = Predicate::kPending;
@@ -231,7 +236,7 @@ void Builder::spill_gradient(int segment, const Place& gradient) {
   const Place& to = map_.segments[segment].nvme_gradient;
   const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
   Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
-  for (const Piece& piece : gradient_pieces(segment)) {
+  for (const Piece& piece : update_pieces(segment)) {
     const int64_t bytes = piece.count * kGradientWidth;
     emit_.read(gradient.arena, gradient.address(piece, kGradientWidth), bytes,
                piece.first * kGradientWidth, value);

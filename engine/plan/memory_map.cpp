@@ -95,13 +95,16 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
     if (!trainable(input, s)) continue;
     SegmentPlaces& places = map.segments[s];
     if (input.mode == OptimizerMode::kDeferred) {
-      const int64_t part = gradient_part_bytes(input, s);
+      // Only what this rank will update from goes to NVMe, also where it has summed all of it.
+      const int64_t spilled = gradient_full_bytes(input, s) / input.mesh.state_shards();
       if (placement.grad_in_host[s]) {
-        places.held_gradient = {Arena::kHost, pack.take(Arena::kHost, part, "gradients, held"),
-                                compact};
+        places.held_gradient = {
+            Arena::kHost, pack.take(Arena::kHost, gradient_part_bytes(input, s), "gradients, held"),
+            compact};
       } else {
-        places.nvme_gradient = {Arena::kNvme, pack.take(Arena::kNvme, part, "gradients, spilled"),
-                                compact};
+        places.nvme_gradient = {Arena::kNvme,
+                                pack.take(Arena::kNvme, spilled, "gradients, spilled"),
+                                input.mesh.state_shards() > 1};
       }
     }
     if (accumulates_in_place(input, placement, s)) {

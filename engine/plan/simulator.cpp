@@ -321,7 +321,10 @@ class Simulation {
       result_.bytes[at(op.lane)] += op.bytes;
       result_.flops += op.flops;
     }
-    if (ended_ < options_.copies && !program_.ops.empty()) result_.blocked = why_blocked();
+    if (ended_ < options_.copies && !program_.ops.empty()) {
+      result_.blocked = why_blocked();
+      result_.step_s = kNever;
+    }
   }
 
   std::string why_blocked() const {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/model/freeze.h"
 
 namespace strata::model {
 namespace {
@@ -194,6 +195,23 @@ TEST(Spec, FrozenParametersLieBehindTrainableOnes) {
   for (const Segment& segment : spec.segments) {
     for (const Parameter& parameter : segment.parameters) EXPECT_EQ(parameter.offset % 64, 0);
   }
+}
+
+TEST(Freeze, MatchingParametersAreFrozenAndOffsetsFollow) {
+  ModelSpec spec = build_spec(read("{}"));
+  freeze_parameters(spec, R"(model\.layers\.0\..*|model\.embed_tokens\.weight)", 1);
+  EXPECT_EQ(spec.segments[0].trainable_numel, 0);
+  EXPECT_EQ(spec.segments[1].trainable_numel, 0);
+  EXPECT_GT(spec.segments[1].frozen_numel, 0);
+  EXPECT_EQ(spec.segments[3].frozen_numel, 0);
+}
+
+TEST(Freeze, UselessPatternsAreRefusedAndChangeNothing) {
+  ModelSpec spec = build_spec(read("{}"));
+  for (const char* pattern : {"model", "(", ".*"}) {
+    EXPECT_THROW(freeze_parameters(spec, pattern, 1), Error) << pattern;
+  }
+  EXPECT_GT(spec.segments[0].trainable_numel, 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "engine/base/rng.h"
@@ -194,6 +195,8 @@ TEST(Simulator, IoTakesCoreTime) {
   EXPECT_NEAR(once(plan, rates).times[1].end_s, 2, kTiny);
   rates.shared_cores = false;
   EXPECT_NEAR(once(plan, rates).times[1].end_s, 1, kTiny) << "the device computes on its own";
+  const Plan update = step().add({kReadState, 4 * kMiB}).add({kOptimizer, 1}).plan();
+  EXPECT_NEAR(once(update, rates).times[1].end_s, 2, kTiny) << "the optimizer stays on the cores";
 }
 
 TEST(Simulator, LinksTakeBytesAndALatency) {
@@ -237,9 +240,42 @@ TEST(Simulator, StuckPlanSaysWhoWaitsForWhom) {
   const Plan plan =
       step().add({kCompute}, {{kOptimizer, 1}}).add({kOptimizer}, {{kCompute, 1}}).plan();
   const auto result = simulate(plan, ProgramName::kStep, unit_rates());
+  EXPECT_EQ(result.step_s, std::numeric_limits<double>::infinity());
   EXPECT_EQ(result.blocked,
             "op 0 of copy 0 on compute waits for optimizer 1; "
             "op 1 of copy 0 on optimizer waits for compute 1");
+}
+
+// 48 layers of 1/48 s of the drive and of compute each, a quarter of the compute in forward; per
+// layer 2 shares of 26 are weights (in both passes), 10 state and 12 written back. Deferred: the
+// update comes before the layer's forward, once all of backward is over.
+TEST(Simulator, DeferredStepIsForwardsTransfersPlusBackwardsCompute) {
+  constexpr int kLayers = 48;
+  constexpr int kBuffers = 4;
+  constexpr int64_t kShare = 4 * kMiB;
+  ProgramBuilder builder = step();
+  for (int l = 0; l < kLayers; ++l) {
+    builder.add({kReadWeights, 2 * kShare}, {{kCompute, l - kBuffers}});
+    builder.add({kReadState, 10 * kShare}, {{kWrite, l - kBuffers}});
+    builder.add({kOptimizer}, {{kReadWeights, l + 1}, {kReadState, l + 1}, {kCompute, 0}});
+    builder.add({kWrite, 12 * kShare}, {{kOptimizer, l + 1}});
+    builder.add({kCompute, 0, 0.25 / kLayers}, {{kOptimizer, l + 1}});
+  }
+  for (int l = kLayers; l < 2 * kLayers; ++l) {
+    builder.add({kReadWeights, 2 * kShare}, {{kCompute, l - kBuffers}});
+    builder.add({kCompute, 0, 0.75 / kLayers}, {{kReadWeights, l + 1}});
+  }
+  Rates rates = unit_rates();
+  rates.read_bytes_per_s = rates.write_bytes_per_s = 26.0 * kShare * kLayers;
+  const auto result = simulate(builder.plan(), ProgramName::kStep, rates);
+  // 24/26 of the transfers, then 3/4 of the compute; the buffers let 4 layers of state and weights
+  // be read before and 4 be written after.
+  const double unbuffered_s = 24.0 / 26 + 0.75;
+  const double buffered_s = kBuffers * (10.0 + 2 + 12) / 26 / kLayers;
+  EXPECT_NEAR(result.step_s, unbuffered_s - buffered_s, 0.02);
+  EXPECT_NEAR(result.drive_read_s, 14.0 / 26, 0.001);
+  EXPECT_NEAR(result.drive_write_s, 12.0 / 26, 0.001);
+  EXPECT_NEAR(stall(result.busy_s, kCompute) + result.stall.total_s(), result.step_s, 1e-6);
 }
 
 // When each op of fixed duration starts and ends, from the definition: after the op that frees its

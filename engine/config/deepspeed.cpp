@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/deepspeed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+
+#include "engine/base/error.h"
+#include "engine/config/deepspeed_rules.h"
+#include "engine/config/json.h"
+#include "engine/config/option_table.h"
+#include "engine/config/option_values.h"
+
+namespace strata::config {
+namespace {
+
+struct Leaf {
+  std::string key;
+  const Json* value;
+};
+
+void flatten(const Json& value, const std::string& key, std::vector<Leaf>& leaves) {
+  if (!value.is_object() || value.members().empty()) {
+    leaves.push_back({key, &value});
+    return;
+  }
+  for (const JsonMember& member : value.members()) {
+    flatten(member.value, key.empty() ? member.name : key + "." + member.name, leaves);
+  }
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.string();
+  if (const auto whole = value.int64()) return fmt::format("{}", *whole);  // 5e8 too
+  return value.dump();
+}
+
+std::vector<std::string> texts_of(const Json& value) {
+  if (!value.is_array()) return {text_of(value)};
+  std::vector<std::string> texts;
+  for (const Json& item : value.items()) texts.push_back(text_of(item));
+  return texts;
+}
+
+// false, 0, null, "false", "none", "" and {}: what switches a key off.
+bool is_off(const Json& value) {
+  if (value.is_null()) return true;
+  if (const auto on = value.boolean()) return !*on;
+  if (const auto number = value.number()) return *number == 0;
+  if (value.is_object()) return value.members().empty();
+  return value.is_string() &&
+         (value.string() == "false" || value.string() == "none" || value.string().empty());
+}
+
+bool is_on(const Json& value) {
+  return value.boolean().value_or(value.is_string() && value.string() == "true");
+}
+
+struct Named {
+  std::string_view name;
+  std::string_view option_value;
+};
+constexpr std::array<Named, 3> kSchedulers = {
+    {{"WarmupLR", "constant"}, {"WarmupDecayLR", "linear"}, {"WarmupCosineLR", "cosine"}}};
+
+class Importer {
+ public:
+  Importer(const Json& root, int64_t ranks) : root_(root), ranks_(ranks) {
+    flatten(root, "", leaves_);
+  }
+
+  DeepspeedImport run() {
+    for (const Leaf& leaf : leaves_) take(leaf);
+    if (peak_) set(*peak_, "lr", texts_of(*peak_->value));  // overrides the optimizer's, as there
+    finish_recipe();
+    finish_offload();
+    finish_batch();
+    return std::move(import_);
+  }
+
+ private:
+  void line(const Leaf& leaf, ImportFate fate, std::string text) {
+    import_.lines.push_back({leaf.key, text_of(*leaf.value), fate, std::move(text)});
+  }
+  void ignore(const Leaf& leaf, std::string_view why) {
+    line(leaf, ImportFate::kIgnored, std::string(why));
+  }
+  void refuse(const Leaf& leaf, std::string_view why) {
+    line(leaf, ImportFate::kRefused, std::string(why));
+  }
+
+  void set(const Leaf& leaf, std::string_view option, const std::vector<std::string>& values) {
+    Options scratch;
+    const OptionRow& row = *find_option(option);
+    const std::string cause = assign(row, values, scratch);
+    if (!cause.empty()) {
+      return refuse(leaf,
+                    fmt::format("{} (it would be --{}: {})", cause, option, accepted_text(row)));
+    }
+    std::string shown;
+    for (const std::string& value : values) shown += (shown.empty() ? "" : ",") + value;
+    line(leaf, ImportFate::kBecame, fmt::format("--{} {}", option, shown));
+    import_.options.push_back({std::string(option), values, leaf.key});
+  }
+
+  void take(const Leaf& leaf) {
+    const DeepspeedRule* rule = find_rule(leaf.key);
+    if (rule == nullptr) return unknown(leaf);
+    if (leaf.value->is_string() && leaf.value->string() == "auto") {
+      return ignore(leaf, "auto: strata chooses, or its default holds");
+    }
+    if (leaf.value->is_null()) return ignore(leaf, "null: not set");
+    switch (rule->kind) {
+      case RuleKind::kSet:
+        return set(leaf, rule->text, texts_of(*leaf.value));
+      case RuleKind::kIgnore:
+        return ignore(leaf, rule->text);
+      case RuleKind::kIgnoreDefault:
+        return is_off(*leaf.value) ? ignore(leaf, "off") : refuse(leaf, rule->text);
+      case RuleKind::kSection:
+        return section_is_off(leaf) ? ignore(leaf, "off") : refuse(leaf, rule->text);
+      case RuleKind::kCode:
+        return take_by_code(leaf);
+    }
+  }
+
+  void unknown(const Leaf& leaf) {
+    std::vector<std::string_view> names;
+    for (const DeepspeedRule& rule : deepspeed_rules()) names.push_back(rule.key);
+    const std::string_view nearest = nearest_name(leaf.key, names);
+    refuse(leaf, nearest.empty() ? "no such key is known"
+                                 : fmt::format("no such key is known (did you mean {}?)", nearest));
+  }
+
+  bool section_is_off(const Leaf& leaf) const {
+    const Json* at = &root_;
+    std::string_view rest = leaf.key;
+    while (at != nullptr && at->is_object() && !rest.empty()) {
+      const Json* enabled = at == &root_ ? nullptr : at->find("enabled");
+      if (enabled != nullptr && is_off(*enabled)) return true;
+      const size_t dot = rest.find('.');
+      at = at->find(rest.substr(0, dot));
+      rest = dot == std::string_view::npos ? "" : rest.substr(dot + 1);
+    }
+    return at != nullptr && is_off(*at);
+  }
+
+  void take_by_code(const Leaf& leaf) {
+    const Json& value = *leaf.value;
+    const std::string text = text_of(value);
+    const std::string last = leaf.key.substr(leaf.key.rfind('.') + 1);
+    if (leaf.key == "train_batch_size") {
+      batch_ = leaf;
+    } else if (leaf.key == "optimizer.type") {
+      take_optimizer(leaf, text);
+    } else if (leaf.key == "scheduler.type") {
+      take_scheduler(leaf, text);
+    } else if (leaf.key == "scheduler.params.warmup_max_lr") {
+      peak_ = leaf;
+    } else if (last == "adam_w_mode" || last == "bias_correction" ||
+               last == "fp32_optimizer_states") {
+      is_off(value) ? refuse(leaf, "AdamW has it always on here") : ignore(leaf, "always on");
+    } else if (last == "enabled") {
+      recipes_.push_back(leaf);
+    } else if (leaf.key == "gradient_allreduce_op") {
+      text == "mean" ? ignore(leaf, "gradients are averaged")
+                     : refuse(leaf, "gradients are averaged");
+    } else if (last == "device" || last.starts_with("cpu_offload")) {
+      devices_.push_back(leaf);
+    } else if (last == "nvme_path") {
+      paths_.push_back(leaf);
+    } else {  // zero_hpz_partition_size, mics_shard_size
+      const bool off = value.int64().value_or(2) <= 1;
+      off ? ignore(leaf, "off")
+          : refuse(leaf, "sharding within a part of the ranks is not supported here");
+    }
+  }
+
+  void take_optimizer(const Leaf& leaf, const std::string& text) {
+    if (text == "AdamW" || text == "Adam") {
+      ignore(leaf, "AdamW is the optimizer here, and what DeepSpeed means by both names");
+    } else {
+      refuse(leaf, "AdamW is the only optimizer here");
+    }
+  }
+
+  void take_scheduler(const Leaf& leaf, const std::string& text) {
+    for (const Named& known : kSchedulers) {
+      if (known.name == text) return set(leaf, "schedule", {std::string(known.option_value)});
+    }
+    refuse(leaf, "the schedules here are constant, linear and cosine after a warm-up");
+  }
+
+  // No 16-bit section switched on means fp32, unless one is left open by "auto".
+  void finish_recipe() {
+    const Leaf* chosen = nullptr;
+    for (const Leaf& leaf : recipes_) {
+      if (!is_on(*leaf.value)) {
+        ignore(leaf, "off");
+      } else if (chosen != nullptr) {
+        refuse(leaf, "two number formats are on");
+      } else {
+        chosen = &leaf;
+        set(leaf, "recipe", {leaf.key.starts_with("fp16") ? "fp16" : "bf16"});
+      }
+    }
+    const auto open = [&](const char* name) {
+      const Json* section = root_.find(name);
+      const Json* enabled = section != nullptr ? section->find("enabled") : nullptr;
+      return enabled != nullptr && enabled->is_string() && enabled->string() == "auto";
+    };
+    if (chosen != nullptr || open("fp16") || open("bf16") || open("bfloat16")) return;
+    const Json none("off");
+    set({"fp16.enabled, bf16.enabled", &none}, "recipe", {"fp32"});
+  }
+
+  // The lowest tier that one of the offload sections names, and all scratch paths.
+  void finish_offload() {
+    constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
+    constexpr std::array<std::string_view, 3> kTiers = {"none", "host", "nvme"};
+    size_t lowest = 0;
+    const Leaf* said = nullptr;
+    for (const Leaf& leaf : devices_) {
+      std::string text = text_of(*leaf.value);
+      if (!leaf.key.ends_with(".device")) text = is_on(*leaf.value) ? "cpu" : "none";
+      const auto found = std::find(kDevices.begin(), kDevices.end(), text);
+      if (found == kDevices.end()) {
+        refuse(leaf, "not one of none, cpu, nvme");
+        continue;
+      }
+      const size_t tier = static_cast<size_t>(found - kDevices.begin());
+      if (said == nullptr || tier > lowest) {
+        if (said != nullptr) ignore(*said, "the other section goes further down");
+        said = &leaf;
+        lowest = tier;
+      } else {
+        ignore(leaf, "the other section says as much or more");
+      }
+    }
+    if (said != nullptr) set(*said, "offload", {std::string(kTiers[lowest])});
+    finish_paths(lowest == 2);
+  }
+
+  void finish_paths(bool used) {
+    std::vector<std::string> paths;
+    for (const Leaf& leaf : paths_) {
+      if (!used) {
+        ignore(leaf, "nothing is offloaded to nvme");
+        continue;
+      }
+      for (const std::string& path : texts_of(*leaf.value)) {
+        if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+      }
+      if (&leaf == &paths_.back()) {
+        set(leaf, "nvme", paths);
+      } else {
+        ignore(leaf, "part of --nvme below");
+      }
+    }
+  }
+
+  // train_batch_size = micro-batch x accumulate x ranks: any two of the first three give the third.
+  void finish_batch() {
+    if (!batch_) return;
+    const auto known = [&](const char* key) -> std::optional<int64_t> {
+      const Json* value = root_.find(key);
+      return value != nullptr ? value->int64() : std::nullopt;
+    };
+    const auto total = batch_->value->int64();
+    const auto micro = known("train_micro_batch_size_per_gpu");
+    const auto accumulate = known("gradient_accumulation_steps");
+    if (!total || *total < 1 || (micro && *micro < 1) || (accumulate && *accumulate < 1)) {
+      return refuse(*batch_, "not a whole number from 1, or one of its factors is not");
+    }
+    const int64_t rest = *total / ranks_;
+    const int64_t given = micro.value_or(1) * accumulate.value_or(1);
+    if (rest * ranks_ != *total || rest % given != 0) {
+      return refuse(*batch_,
+                    fmt::format("not a multiple of the other batch sizes and {} ranks", ranks_));
+    }
+    if (micro && accumulate) {
+      return rest == given ? ignore(*batch_, "follows from the other two")
+                           : refuse(*batch_, fmt::format("the other two and {} ranks make {}",
+                                                         ranks_, given * ranks_));
+    }
+    set(*batch_, micro ? "accumulate" : "micro-batch", {fmt::format("{}", rest / given)});
+  }
+
+  const Json& root_;
+  const int64_t ranks_;
+  std::vector<Leaf> leaves_;
+  std::vector<Leaf> recipes_;
+  std::vector<Leaf> devices_;
+  std::vector<Leaf> paths_;
+  std::optional<Leaf> batch_;
+  std::optional<Leaf> peak_;
+  DeepspeedImport import_;
+};
+
+const char* name_of(ImportFate fate) {
+  return fate == ImportFate::kBecame    ? "became"
+         : fate == ImportFate::kIgnored ? "ignored"
+                                        : "refused";
+}
+
+}  // namespace
+
+std::string without_comments(std::string_view text) {
+  std::string out(text);
+  size_t comma = std::string::npos;  // the last comma with nothing but blanks behind it
+  const auto blank = [&out](size_t from, size_t to) {
+    for (size_t at = from; at < to; ++at) {
+      if (out[at] != '\n') out[at] = ' ';
+    }
+  };
+  for (size_t at = 0; at < out.size(); ++at) {
+    const char letter = out[at];
+    const std::string_view two = text.substr(at, 2);
+    if (letter == '"') {
+      for (++at; at < out.size() && out[at] != '"'; ++at) at += out[at] == '\\' ? 1 : 0;
+      comma = std::string::npos;
+    } else if (letter == '#' || two == "//" || two == "/*") {
+      const bool block = two == "/*";
+      size_t end = block ? text.find("*/", at + 2) : text.find('\n', at);
+      end = end == std::string_view::npos ? out.size() : end + (block ? 2 : 0);
+      blank(at, end);
+      at = end - 1;
+    } else if (letter == ',') {
+      comma = at;
+    } else if (letter == '}' || letter == ']') {
+      if (comma != std::string::npos) out[comma] = ' ';
+      comma = std::string::npos;
+    } else if (letter != ' ' && letter != '\t' && letter != '\n' && letter != '\r') {
+      comma = std::string::npos;
+    }
+  }
+  return out;
+}
+
+DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks) {
+  const Json root = Json::parse(without_comments(text), name);
+  if (!root.is_object()) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot read DeepSpeed options: {}: it holds {} (give "
+                            "an object)",
+                            name, root.describe()));
+  }
+  return Importer(root, std::max<int64_t>(1, ranks)).run();
+}
+
+std::string import_table(const DeepspeedImport& import) {
+  size_t key_width = 3;
+  size_t value_width = 5;
+  constexpr size_t kValueWidthMax = 24;
+  for (const ImportLine& line : import.lines) {
+    key_width = std::max(key_width, line.key.size());
+    value_width = std::max(value_width, std::min(kValueWidthMax, line.value.size()));
+  }
+  std::string text;
+  for (const ImportLine& line : import.lines) {
+    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<{}}  {}{}\n", line.key, key_width,
+                   line.value, value_width,
+                   line.fate == ImportFate::kBecame ? "" : std::string(name_of(line.fate)) + ": ",
+                   line.text);
+  }
+  return text;
+}
+
+std::string import_json(const DeepspeedImport& import) {
+  Json items = Json::array();
+  for (const ImportLine& line : import.lines) {
+    Json item = Json::object();
+    item.set("key", line.key);
+    item.set("value", line.value);
+    item.set("fate", name_of(line.fate));
+    item.set("text", line.text);
+    items.push_back(std::move(item));
+  }
+  return items.dump(2) + "\n";
+}
+
+}  // namespace strata::config

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// DeepSpeed JSON files, for those who have one: every key becomes an option of ours, or is ignored
+// or refused with the reason. Nothing is dropped silently.
+namespace strata::config {
+
+enum class ImportFate : uint8_t { kBecame, kIgnored, kRefused };
+
+struct ImportLine {
+  std::string key;    // "zero_optimization.stage"
+  std::string value;  // as in the file
+  ImportFate fate = ImportFate::kIgnored;
+  std::string text;  // "--zero-stage 3", or the reason
+};
+
+struct ImportedOption {
+  std::string name;
+  std::vector<std::string> values;
+  std::string key;  // where it comes from
+};
+
+struct DeepspeedImport {
+  std::vector<ImportLine> lines;  // in the order of the file; derived ones at the end
+  std::vector<ImportedOption> options;
+};
+
+// Reads the text: JSON with comments (//, /* */, #) and trailing commas; numbers like 5e8 are
+// whole. `ranks` is for train_batch_size, which counts all ranks. Throws Error (kConfig) where it
+// is not that; keys that cannot be followed are lines with kRefused.
+DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks);
+
+// Three columns: the key, its value, and what became of it.
+std::string import_table(const DeepspeedImport& import);
+std::string import_json(const DeepspeedImport& import);
+
+// What follows a comment or is a comma before a closing bracket, made blank; lines and columns
+// stay.
+std::string without_comments(std::string_view text);
+
+}  // namespace strata::config

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/lower_bound.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/base/check.h"
+
+namespace strata::plan {
+namespace {
+
+constexpr double kGradientBytes = 4;
+constexpr double kStateBytes = 12;  // of a trainable element, weights included, in every recipe
+// Read state and gradient, write state.
+constexpr double kOptimizerBytes = 2 * kStateBytes + kGradientBytes;
+
+// Bytes of a rank's own parts, except `whole_*`: of all parts.
+struct Sizes {
+  double weights_twice = 0;  // used twice in a pass
+  double weights = 0;
+  double trainable = 0;  // weights
+  double state = 0;      // without weights
+  double gradients = 0;
+  double optimizer = 0;  // memory traffic of one update
+  double whole_weights_twice = 0;
+  double whole_weights = 0;
+  double whole_trainable = 0;
+  double whole_gradients = 0;
+};
+
+// How often a pass uses each segment's weights: the backward of an embedding does not read them,
+// and the head's forward and backward are one op. A shared matrix is also used with its sharer.
+std::vector<int> uses_in_a_pass(const model::ModelSpec& spec) {
+  std::vector<int> uses;
+  for (const model::Segment& segment : spec.segments) {
+    const bool once =
+        segment.kind == model::SegmentKind::kEmbedding || segment.kind == model::SegmentKind::kHead;
+    uses.push_back(once ? 1 : 2);
+  }
+  for (const model::Segment& segment : spec.segments) {
+    if (segment.shares >= 0) uses[static_cast<size_t>(segment.shares)] = 2;
+  }
+  return uses;
+}
+
+Sizes sizes_of(const LowerBoundInput& in) {
+  const std::vector<int> uses = uses_in_a_pass(in.spec);
+  const double weight_bytes = static_cast<double>(bytes_of(model::weight_dtype(in.recipe)));
+  Sizes sizes;
+  double trainable_numel = 0;
+  for (const shard::Chunk& chunk : in.layout.chunks) {
+    const double numel = static_cast<double>(chunk.numel);
+    const double bytes = weight_bytes * numel;
+    sizes.whole_weights += bytes;
+    if (uses[static_cast<size_t>(chunk.segment)] == 2) sizes.whole_weights_twice += bytes;
+    if (!chunk.frozen) trainable_numel += numel;
+  }
+  sizes.whole_trainable = weight_bytes * trainable_numel;
+  sizes.whole_gradients = kGradientBytes * trainable_numel;
+  const double weight_shards = in.mesh.weight_shards();
+  sizes.weights_twice = sizes.whole_weights_twice / weight_shards;
+  sizes.weights = sizes.whole_weights / weight_shards;
+  sizes.trainable = sizes.whole_trainable / weight_shards;
+  sizes.state = (kStateBytes - weight_bytes) * trainable_numel / in.mesh.state_shards();
+  // Once reduced, a rank needs the part whose state it owns, whatever the stage lets it keep.
+  sizes.gradients = sizes.whole_gradients / in.mesh.state_shards();
+  sizes.optimizer = kOptimizerBytes * trainable_numel / in.mesh.state_shards();
+  return sizes;
+}
+
+double least_flops(const LowerBoundInput& in, double budget, int passes) {
+  struct Interior {
+    double bytes = 0;  // of the micro-batches of one pass
+    double flops = 0;  // to rebuild it in all passes
+  };
+  const double micro_batches = in.micro_batches;
+  std::vector<Interior> interiors;
+  double flops = 0;
+  for (size_t i = 0; i < in.footprints.size(); ++i) {
+    const model::Footprint& print = in.footprints[i];
+    const bool head = in.spec.segments[i].kind == model::SegmentKind::kHead;
+    flops += micro_batches * (print.backward_flops + (head ? 0 : print.forward_flops));
+    if (print.interior_bytes == 0) continue;
+    interiors.push_back({static_cast<double>(print.interior_bytes) * micro_batches / passes,
+                         print.recompute_flops * micro_batches});
+  }
+  std::sort(interiors.begin(), interiors.end(), [](const Interior& a, const Interior& b) {
+    return a.flops * b.bytes > b.flops * a.bytes;
+  });
+  for (const Interior& interior : interiors) {
+    const double kept = std::min(budget, interior.bytes);
+    budget -= kept;
+    flops += interior.flops * (1 - kept / interior.bytes);
+  }
+  return flops;
+}
+
+// Weights that must come to where compute reads them: `cache` is the memory there. A weight that
+// was updated since its last use comes again, whatever is cached.
+double least_weight_moves(const Sizes& sizes, double cache, int passes) {
+  const double uses = passes * (sizes.whole_weights_twice + sizes.whole_weights);
+  const double turns = passes * std::min(cache, sizes.whole_weights_twice);
+  const double gaps = (passes - 1) * std::min(cache, sizes.whole_weights);
+  const double frozen = sizes.whole_weights - sizes.whole_trainable;
+  return uses - turns - gaps - std::min(cache, frozen);
+}
+
+// Gradients that must leave where compute makes them: once, and once more for each pass whose sums
+// that memory cannot keep until the next.
+double least_gradient_moves(const Sizes& sizes, double cache, int passes) {
+  return passes * sizes.whole_gradients - (passes - 1) * std::min(cache, sizes.whole_gradients);
+}
+
+void count_nvme(const LowerBoundInput& in, const Sizes& sizes, double budget, LowerBound& bound) {
+  const int passes = bound.passes;
+  const double held = in.holds_gradients ? sizes.gradients : 0;
+  const double between = (passes - 1) * sizes.gradients + held;  // gradients that outlive a pass
+  const double written = sizes.trainable + sizes.state + held;
+  const double read = sizes.weights + sizes.state + held;  // after the gap between steps
+  const double gap = std::min(budget, sizes.gradients + sizes.weights);
+  bound.nvme_read_bytes = passes * (sizes.weights_twice + sizes.weights) + sizes.state + between -
+                          passes * std::min(budget, sizes.weights_twice) - (passes - 1) * gap -
+                          std::min(budget, read);
+  bound.nvme_write_bytes = sizes.trainable + sizes.state + between -
+                           (passes - 1) * std::min(budget, sizes.gradients) -
+                           std::min(budget, written);
+}
+
+void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, LowerBound& bound) {
+  const Mesh& mesh = in.mesh;
+  if (mesh.world == 1) return;
+  const double from_others = static_cast<double>(mesh.world - 1) / mesh.world;
+  const bool sharded_weights = mesh.weight_shards() > 1;
+  const bool sharded_state = mesh.state_shards() > 1;
+  // With whole weights everywhere, only updated ones are exchanged; with whole state, reduced
+  // gradients.
+  const double gathered = sharded_weights ? least_weight_moves(sizes, budget, bound.passes)
+                          : sharded_state ? sizes.whole_trainable
+                                          : sizes.whole_gradients;
+  const double reduced = least_gradient_moves(sizes, budget, bound.passes);
+  bound.comm_bytes = from_others * (gathered + reduced);
+}
+
+double over(double amount, double rate) {
+  STRATA_CHECK(amount <= 0 || rate > 0);
+  return amount <= 0 ? 0 : amount / rate;
+}
+
+// Least time of two works on the same cores, each running at `speed` while both do.
+double together_s(double a_s, double b_s, double speed) {
+  if (speed <= 0.5) return a_s + b_s;
+  return a_s + b_s - (2 * speed - 1) * std::min(a_s, b_s) / speed;
+}
+
+// Least time of both directions of a duplex drive: together at the mixed rate, in the proportion of
+// the rates alone, until one has ended; or one after the other, where that is faster.
+double least_mixed_s(double read_s, double write_s, const Rates& rates) {
+  const double speed = rates.mixed_bytes_per_s / (rates.read_bytes_per_s + rates.write_bytes_per_s);
+  return together_s(read_s, write_s, speed);
+}
+
+void set_times(const Rates& rates, LowerBound& bound, double optimizer_bytes) {
+  const auto least = [&](Resource resource) -> double& {
+    return bound.least_s[static_cast<size_t>(resource)];
+  };
+  const double moved = bound.nvme_read_bytes + bound.nvme_write_bytes;
+  const double read_s = over(bound.nvme_read_bytes, rates.read_bytes_per_s);
+  const double write_s = over(bound.nvme_write_bytes, rates.write_bytes_per_s);
+  least(Resource::kCompute) = over(bound.flops, rates.matmul_flops_per_s);
+  if (rates.shared_cores) {
+    const double update_s = over(optimizer_bytes, rates.memory_bytes_per_s);
+    const double io_s = moved * rates.io_cpu_s_per_byte / std::max(1, rates.cores);
+    least(Resource::kCores) =
+        together_s(least(Resource::kCompute), update_s, rates.shared_speed) + io_s;
+  }
+  least(Resource::kMemory) = over(bound.memory_bytes, rates.memory_bytes_per_s);
+  if (rates.half_duplex) {
+    least(Resource::kNvme) = read_s + write_s;
+  } else {
+    least(Resource::kNvmeRead) = read_s;
+    least(Resource::kNvmeWrite) = write_s;
+    if (rates.mixed_bytes_per_s > 0) {
+      least(Resource::kNvme) = least_mixed_s(read_s, write_s, rates);
+    }
+  }
+  least(Resource::kUpload) = over(bound.upload_bytes, rates.upload_bytes_per_s);
+  least(Resource::kDownload) = over(bound.download_bytes, rates.download_bytes_per_s);
+  least(Resource::kComm) = over(bound.comm_bytes, rates.comm_bytes_per_s);
+
+  const auto largest = std::max_element(bound.least_s.begin(), bound.least_s.end());
+  bound.step_s = *largest;
+  bound.binding = static_cast<Resource>(largest - bound.least_s.begin());
+}
+
+LowerBound bound_of(const LowerBoundInput& in, const Rates& rates, const Sizes& sizes, int passes) {
+  const double device = static_cast<double>(in.discrete ? in.device_bytes : 0);
+  const double budget = static_cast<double>(in.host_bytes) + device;
+  LowerBound bound;
+  bound.passes = passes;
+  bound.flops = least_flops(in, budget, passes);
+  count_nvme(in, sizes, budget, bound);
+  count_comm(in, sizes, budget, bound);
+  if (in.discrete) {
+    // A rank uploads and downloads its own parts; gather and reduce run between devices.
+    bound.upload_bytes = least_weight_moves(sizes, device, passes) / in.mesh.weight_shards();
+    bound.download_bytes = least_gradient_moves(sizes, device, passes) / in.mesh.state_shards();
+  }
+  bound.memory_bytes = sizes.optimizer + bound.nvme_read_bytes + bound.nvme_write_bytes +
+                       bound.upload_bytes + bound.download_bytes;
+  set_times(rates, bound, sizes.optimizer);
+  return bound;
+}
+
+}  // namespace
+
+const char* name_of(Resource resource) {
+  constexpr std::array<const char*, kResourceCount> kNames = {"compute",   "cores",      "memory",
+                                                              "nvme read", "nvme write", "nvme",
+                                                              "upload",    "download",   "comm"};
+  return kNames[static_cast<size_t>(resource)];
+}
+
+LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates) {
+  STRATA_CHECK(input.micro_batches >= 1);
+  STRATA_CHECK(input.footprints.size() == input.spec.segments.size());
+  const Sizes sizes = sizes_of(input);
+  LowerBound least = bound_of(input, rates, sizes, 1);
+  for (int passes = 2; passes <= input.micro_batches; ++passes) {
+    const LowerBound bound = bound_of(input, rates, sizes, passes);
+    if (bound.step_s < least.step_s) least = bound;
+  }
+  return least;
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "engine/model/footprint.h"
+#include "engine/model/spec.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rates.h"
+#include "engine/shard/layout.h"
+
+// The time that no schedule of a step can beat: for each resource, the least bytes or operations
+// that model, batch, recipe and budgets force, over its rate; the largest of these.
+//
+// Symbols, in bytes of one rank: W2, W1 weights that a pass over the model uses twice (forward and
+// backward) or once (embedding, head); T the trainable ones among all W = W2 + W1; S the rest of
+// the state (lo, exp_avg, exp_avg_sq); G fp32 gradients; B the whole memory budget, counted as
+// cache; g passes of micro_batches / g micro-batches each.
+//
+// NVMe. Without a cache, reads are g (2 W2 + W1) + S and writes T + S, and gradients that outlive a
+// pass are written and read: in the g - 1 gaps between passes and, where the update waits for the
+// norm of all gradients, in the one between steps. A byte saves a move only by staying in memory
+// from one use to the next, and all such intervals meet at a few moments, each of which has room
+// for B:
+//   the g turns from forward to backward    save min(B, W2) reads each
+//   the g - 1 gaps between passes           save min(B, G + W) reads, min(B, G) writes each
+//   the gap between steps                   saves min(B, W + S + G*) reads, min(B, T + S + G*)
+//   writes
+// with G* = G where gradients are held, else 0. Both savings of a moment are reached together.
+//
+// Upload and gather are alike, with the device's memory (gather: all of it) as the cache, except
+// that weights just updated must move once more. Compute is forward and backward, and the
+// recomputation of those interiors that do not fit into B, the cheapest to keep being kept. Memory
+// is what the optimizer touches plus every byte that a transfer lands or takes. Cores: see
+// Rates::shared_speed.
+//
+// The result is the least over g. It counts neither the boundary activations' own traffic nor the
+// filling and draining of buffers; orders between those of two values of g, and spilled interiors,
+// are outside it.
+namespace strata::plan {
+
+enum class Resource : uint8_t {
+  kCompute,
+  kCores,  // compute, optimizer and I/O on the same cores
+  kMemory,
+  kNvmeRead,   // of a duplex drive
+  kNvmeWrite,  // of a duplex drive
+  kNvme,       // both directions together
+  kUpload,
+  kDownload,
+  kComm,
+};
+inline constexpr int kResourceCount = 9;
+const char* name_of(Resource resource);
+
+struct LowerBoundInput {
+  const model::ModelSpec& spec;
+  const shard::Layout& layout;
+  std::span<const model::Footprint> footprints;  // of each segment, for one micro-batch
+  int micro_batches = 1;
+  model::Recipe recipe = model::Recipe::kFp32;
+  // Clipping or loss scaling: no update before the norm of all gradients is known. (Speculative
+  // updates do not wait.)
+  bool holds_gradients = true;
+  bool discrete = false;
+  int64_t device_bytes = 0;  // budgets; on a machine with one tier all of it is in host_bytes
+  int64_t host_bytes = 0;
+  Mesh mesh = {};
+};
+
+struct LowerBound {
+  double step_s = 0;
+  Resource binding = Resource::kCompute;
+  int passes = 1;                                   // g
+  std::array<double, kResourceCount> least_s = {};  // by resource, for that g; zero where unused
+
+  double flops = 0;
+  double nvme_read_bytes = 0;
+  double nvme_write_bytes = 0;
+  double memory_bytes = 0;
+  double upload_bytes = 0;
+  double download_bytes = 0;
+  double comm_bytes = 0;
+};
+
+LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates);
+
+}  // namespace strata::plan

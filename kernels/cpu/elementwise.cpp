@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/elementwise.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/typed.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
+#include "kernels/cpu/simd.h"
+
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/simd_typed-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::cpu::HWY_NAMESPACE {
+
+template <typename From, typename To>
+void cast_range(const From* x, To* y, int64_t count) {
+  for_vectors(count, [&](auto d, int64_t i, auto tail)
+                         HWY_ATTR { store_as(d, load_as(d, x + i, tail), y + i, tail); });
+}
+
+template <typename X, typename Y>
+void add_residual_range(const X* x, const float* a, Y* y, int64_t count) {
+  for_vectors(count, [&](auto d, int64_t i, auto tail) HWY_ATTR {
+    store_as(d, hn::Add(load_as(d, x + i, tail), load_as(d, a + i, tail)), y + i, tail);
+  });
+}
+
+void widen_range(const uint16_t* x, float* y, int64_t count) {
+  cast_range(x, y, count);
+}
+void narrow_range(const float* x, uint16_t* y, int64_t count) {
+  cast_range(x, y, count);
+}
+void residual_f32(const float* x, const float* a, float* y, int64_t count) {
+  add_residual_range(x, a, y, count);
+}
+void residual_bf16(const uint16_t* x, const float* a, uint16_t* y, int64_t count) {
+  add_residual_range(x, a, y, count);
+}
+
+void add_widened(const uint16_t* x, float* y, int64_t count) {
+  add_residual_range(x, y, y, count);
+}
+
+}  // namespace strata::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::kernels::cpu {
+namespace {
+
+HWY_EXPORT(widen_range);
+HWY_EXPORT(narrow_range);
+HWY_EXPORT(residual_f32);
+HWY_EXPORT(residual_bf16);
+HWY_EXPORT(add_widened);
+
+constexpr int64_t kBlock = 32768;
+
+}  // namespace
+
+void widen(const uint16_t* from, float* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(widen_range)(from, to, count);
+}
+
+void add_to(const float* x, float* y, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(residual_f32)(y, x, y, count);
+}
+
+void add_widened_to(const uint16_t* x, float* y, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(add_widened)(x, y, count);
+}
+
+void add_residual(const AddResidual& op) {
+  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
+    if (op.dtype == DType::kF32) {
+      HWY_DYNAMIC_DISPATCH(residual_f32)
+      (static_cast<const float*>(op.x) + begin, op.a + begin, static_cast<float*>(op.y) + begin,
+       end - begin);
+    } else {
+      HWY_DYNAMIC_DISPATCH(residual_bf16)
+      (static_cast<const uint16_t*>(op.x) + begin, op.a + begin,
+       static_cast<uint16_t*>(op.y) + begin, end - begin);
+    }
+  });
+}
+
+void add(const Add& op) {
+  parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
+    add_to(op.a + begin, op.y + begin, end - begin);
+  });
+}
+
+void fill(const Fill& op) {
+  parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
+    std::fill(op.y + begin, op.y + end, op.value);
+  });
+}
+
+void cast(const Cast& op) {
+  STRATA_CHECK(is_float_or_bf16(op.from) && is_float_or_bf16(op.to));
+  parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
+    const int64_t count = end - begin;
+    const char* x = static_cast<const char*>(op.x) + begin * bytes_of(op.from);
+    char* y = static_cast<char*>(op.y) + begin * bytes_of(op.to);
+    if (op.from == op.to) {
+      std::memmove(y, x, static_cast<size_t>(count * bytes_of(op.from)));
+    } else if (op.to == DType::kF32) {
+      widen(reinterpret_cast<const uint16_t*>(x), reinterpret_cast<float*>(y), count);
+    } else {
+      HWY_DYNAMIC_DISPATCH(narrow_range)
+      (reinterpret_cast<const float*>(x), reinterpret_cast<uint16_t*>(y), count);
+    }
+  });
+}
+
+}  // namespace strata::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace strata::kernels::cpu {
+
+void matmul_forward(const MatMulForward& op);
+void matmul_input(const MatMulInput& op);
+void matmul_weight(const MatMulWeight& op);
+void rms_norm_forward(const RmsNormForward& op);
+void rms_norm_backward(const RmsNormBackward& op);
+void rope(const Rope& op);
+void attention_forward(const AttentionForward& op);
+void attention_backward(const AttentionBackward& op);
+void swiglu_forward(const SwigluForward& op);
+void swiglu_backward(const SwigluBackward& op);
+void embedding_forward(const EmbeddingForward& op);
+void embedding_backward(const EmbeddingBackward& op);
+void linear_cross_entropy(const LinearCrossEntropy& op);
+void add_residual(const AddResidual& op);
+void add(const Add& op);
+void fill(const Fill& op);
+void cast(const Cast& op);
+void adamw(const AdamW& op);
+void sum_squares(const SumSquares& op);
+void convert_in(const ConvertIn& op);
+void convert_out(const ConvertOut& op);
+
+}  // namespace strata::kernels::cpu

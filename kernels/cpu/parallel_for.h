@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/base/check.h"
+#include "kernels/workspace.h"
+
+// Loops over fixed tasks in the calling thread's arena. What a task computes depends on its index
+// alone, so results do not depend on who runs it.
+namespace strata::kernels::cpu {
+
+inline int thread_count() {
+  return tbb::this_task_arena::max_concurrency();
+}
+
+// body(index, slot) for every index in [0, count); `slot` < thread_count() is the running thread's
+// own.
+template <typename Body>
+void parallel_for(int64_t count, const Body& body) {
+  if (count == 1 || thread_count() == 1) {
+    const int slot = std::max(0, tbb::this_task_arena::current_thread_index());
+    for (int64_t index = 0; index < count; ++index) body(index, slot);
+    return;
+  }
+  tbb::parallel_for(
+      tbb::blocked_range<int64_t>(0, count, 1),
+      [&](const tbb::blocked_range<int64_t>& range) {
+        const int slot = tbb::this_task_arena::current_thread_index();
+        for (int64_t index = range.begin(); index < range.end(); ++index) body(index, slot);
+      },
+      tbb::simple_partitioner());
+}
+
+// body(begin, end) over [0, count) in blocks of `block` elements.
+template <typename Body>
+void parallel_blocks(int64_t count, int64_t block, const Body& body) {
+  parallel_for((count + block - 1) / block, [&](int64_t index, int) {
+    body(index * block, std::min(count, (index + 1) * block));
+  });
+}
+
+}  // namespace strata::kernels::cpu

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// One matrix product on one thread: c[m, n] (+)= a[m, k] * b[k, n], f32, row-major.
+//
+// `a_transposed`: a is stored [k, m]; `b_transposed`: b is stored [n, k]. Leading dimensions are
+// the elements between stored rows. Bits depend on the fields other than pointers alone.
+namespace strata::kernels::cpu {
+
+struct Product {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  const float* a = nullptr;
+  int64_t lda = 0;
+  bool a_transposed = false;
+  const float* b = nullptr;
+  int64_t ldb = 0;
+  bool b_transposed = false;
+  float* c = nullptr;
+  int64_t ldc = 0;
+  bool accumulate = false;
+};
+
+// What run_product() may use of its scratch for tiles of at most kProductRows x kProductCols.
+constexpr int64_t kProductScratchBytes = int64_t{2} << 20;
+
+// Starts no thread. `scratch` has kProductScratchBytes, 64-byte aligned.
+void run_product(const Product& product, std::byte* scratch);
+
+// The same by oneDNN's own threads: the yardstick of benchmarks, never used by an op.
+void run_product_with_library_threads(const Product& product, int threads, std::byte* scratch);
+
+}  // namespace strata::kernels::cpu

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+// Loops over contiguous elements on the calling thread, vectorized; what the ops are made of.
+namespace strata::kernels::cpu {
+
+// to[i] = from_bf16(from[i])
+void widen(const uint16_t* from, float* to, int64_t count);
+
+// y[i] += x[i]
+void add_to(const float* x, float* y, int64_t count);
+
+// y[i] += from_bf16(x[i])
+void add_widened_to(const uint16_t* x, float* y, int64_t count);
+
+}  // namespace strata::kernels::cpu

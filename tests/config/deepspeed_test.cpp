@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSpeed files: each key becomes an option, is ignored or is refused, with the reason; nothing
+// is lost.
+#include "engine/config/deepspeed.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/config/deepspeed_rules.h"
+#include "engine/config/json.h"
+#include "engine/config/option_table.h"
+#include "engine/config/options.h"
+#include "engine/config/toml_reader.h"
+
+namespace strata::config {
+namespace {
+
+const std::string kExample = STRATA_TEST_DATA "/config/deepspeed_zero3_nvme.json";
+
+ImportLine line_of(const DeepspeedImport& import, const std::string& key) {
+  for (const ImportLine& line : import.lines) {
+    if (line.key == key) return line;
+  }
+  return {key, "", ImportFate::kRefused, "no such line"};
+}
+
+ImportLine line_of(const std::string& text, const std::string& key, int64_t ranks = 1) {
+  return line_of(import_deepspeed(text, "ds.json", ranks), key);
+}
+
+TEST(Deepspeed, AFileAsPeopleHaveItBecomesOptions) {
+  const std::vector<std::string> args = {"--model", "m", "--ranks", "2", "--deepspeed", kExample};
+  const Options options = resolve_command_line(Command::kPlan, args);
+  EXPECT_EQ(options.micro_batch, 4);
+  EXPECT_EQ(options.accumulate, 8);
+  EXPECT_EQ(options.clip, 0.5);
+  EXPECT_EQ(options.lr, 1e-4);
+  EXPECT_EQ(options.betas.first, 0.8);
+  EXPECT_EQ(options.weight_decay, 3e-7);
+  EXPECT_EQ(options.schedule, Schedule::kLinear);
+  EXPECT_EQ(options.warmup_steps, 500);
+  EXPECT_EQ(options.steps, 10000);
+  EXPECT_EQ(options.zero_stage, 3);
+  EXPECT_EQ(options.offload, Offload::kNvme);
+  EXPECT_EQ(options.nvme, (std::vector<std::string>{"/local_nvme", "/other"}));
+  EXPECT_EQ(options.recipe, Recipe::kBf16);
+  EXPECT_EQ(options.ranks, 2);
+}
+
+TEST(Deepspeed, EveryKeyHasALine) {
+  const DeepspeedImport import = import_deepspeed(read_config_file(kExample), "ds.json", 2);
+  EXPECT_EQ(import.lines.size(), 35u);
+  for (const ImportLine& line : import.lines) {
+    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
+    EXPECT_FALSE(line.text.empty()) << line.key;
+  }
+  EXPECT_EQ(line_of(import, "train_batch_size").text, "--accumulate 8");
+  EXPECT_EQ(line_of(import, "zero_optimization.reduce_bucket_size").value, "500000000");
+  EXPECT_EQ(line_of(import, "zero_optimization.offload_param.device").fate, ImportFate::kIgnored);
+  EXPECT_EQ(line_of(import, "wandb.project").value, "a, // b");
+  const std::string table = import_table(import);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 35);
+  EXPECT_EQ(Json::parse(import_json(import), "t").items().size(), 35u);
+}
+
+TEST(Deepspeed, FileAndFlagsOverrideIt) {
+  const std::string deepspeed =
+      R"({"optimizer": {"params": {"lr": 0.25, "eps": 0.5}}, "gradient_clipping": 9})";
+  const std::vector<std::string> args = {"--model", "m", "--clip", "2"};
+  const Options options = resolve(Command::kPlan, {.toml = "lr = 0.125",
+                                                   .toml_name = "t",
+                                                   .deepspeed = deepspeed,
+                                                   .deepspeed_name = "ds.json",
+                                                   .args = args});
+  EXPECT_EQ(options.lr, 0.125);
+  EXPECT_EQ(options.clip, 2);
+  EXPECT_EQ(options.eps, 0.5);
+  EXPECT_EQ(options.recipe, Recipe::kFp32);
+}
+
+TEST(Deepspeed, BatchSizesMustAgree) {
+  EXPECT_EQ(line_of(R"({"train_batch_size": 12})", "train_batch_size", 3).text, "--micro-batch 4");
+  EXPECT_EQ(
+      line_of(R"({"train_batch_size": 12, "gradient_accumulation_steps": 2})", "train_batch_size")
+          .text,
+      "--micro-batch 6");
+  EXPECT_EQ(line_of(R"({"train_batch_size": 12})", "train_batch_size", 5).fate,
+            ImportFate::kRefused);
+  const char* all = R"({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 3,
+                        "gradient_accumulation_steps": 4})";
+  EXPECT_EQ(line_of(all, "train_batch_size").text, "follows from the other two");
+  EXPECT_EQ(line_of(all, "train_batch_size", 2).fate, ImportFate::kRefused);
+  EXPECT_EQ(line_of(R"({"train_batch_size": 0})", "train_batch_size").fate, ImportFate::kRefused);
+  EXPECT_EQ(
+      line_of(R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 0})", "train_batch_size")
+          .fate,
+      ImportFate::kRefused);
+}
+
+TEST(Deepspeed, WhatWouldChangeNumbersIsRefused) {
+  const struct {
+    const char* text;
+    const char* key;
+  } cases[] = {
+      {R"({"optimizer": {"type": "Lamb"}})", "optimizer.type"},
+      {R"({"optimizer": {"params": {"adam_w_mode": false}}})", "optimizer.params.adam_w_mode"},
+      {R"({"optimizer": {"params": {"amsgrad": true}}})", "optimizer.params.amsgrad"},
+      {R"({"scheduler": {"type": "OneCycle"}})", "scheduler.type"},
+      {R"({"scheduler": {"params": {"warmup_min_lr": 1e-6}}})", "scheduler.params.warmup_min_lr"},
+      {R"({"bf16": {"enabled": true, "bf16_optimizer_states": true}})",
+       "bf16.bf16_optimizer_states"},
+      {R"({"zero_optimization": {"zero_quantized_weights": true}})",
+       "zero_optimization.zero_quantized_weights"},
+      {R"({"zero_optimization": {"zero_hpz_partition_size": 8}})",
+       "zero_optimization.zero_hpz_partition_size"},
+      {R"({"gradient_allreduce_op": "sum"})", "gradient_allreduce_op"},
+      {R"({"amp": {"enabled": true, "opt_level": "O1"}})", "amp.opt_level"},
+      {R"({"compression_training": {"weight_quantization": {"bits": 8}}})",
+       "compression_training.weight_quantization.bits"},
+      {R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})", "bf16.enabled"},
+      {R"({"zero_optimization": {"offload_param": {"device": "gpu"}}})",
+       "zero_optimization.offload_param.device"},
+      {R"({"gradient_clipping": -1})", "gradient_clipping"},
+      {R"({"optimizer": {"params": {"lr": "fast"}}})", "optimizer.params.lr"},
+  };
+  for (const auto& each : cases) {
+    EXPECT_EQ(line_of(each.text, each.key).fate, ImportFate::kRefused) << each.text;
+  }
+}
+
+TEST(Deepspeed, WhatIsOffIsIgnored) {
+  const struct {
+    const char* text;
+    const char* key;
+  } cases[] = {
+      {R"({"amp": {"enabled": false, "opt_level": "O1"}})", "amp.opt_level"},
+      {R"({"amp": {}})", "amp"},
+      {R"({"amp": null})", "amp"},
+      {R"({"zero_optimization": {"zero_quantized_weights": "false"}})",
+       "zero_optimization.zero_quantized_weights"},
+      {R"({"zero_optimization": {"mics_shard_size": -1}})", "zero_optimization.mics_shard_size"},
+      {R"({"optimizer": {"params": {"amsgrad": false}}})", "optimizer.params.amsgrad"},
+      {R"({"zero_optimization": {"offload_param": {"nvme_path": "/x"}}})",
+       "zero_optimization.offload_param.nvme_path"},
+  };
+  for (const auto& each : cases) {
+    EXPECT_EQ(line_of(each.text, each.key).fate, ImportFate::kIgnored) << each.text;
+  }
+}
+
+TEST(Deepspeed, UnknownKeysAreRefusedWithTheNearest) {
+  EXPECT_EQ(line_of(R"({"gradient_acumulation_steps": 2})", "gradient_acumulation_steps").text,
+            "no such key is known (did you mean gradient_accumulation_steps?)");
+  EXPECT_EQ(line_of(R"({"zero_optimization": {"stagee": 2}})", "zero_optimization.stagee").text,
+            "no such key is known (did you mean zero_optimization.stage?)");
+  const std::vector<std::string> args = {"--model", "m"};
+  try {
+    resolve(
+        Command::kPlan,
+        {.deepspeed = R"({"zero_optimisation": 1})", .deepspeed_name = "ds.json", .args = args});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("ds.json: zero_optimisation \"1\": no such key"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Deepspeed, RecipesFollowTheSectionThatIsOn) {
+  EXPECT_EQ(line_of(R"({"fp16": {"enabled": true}})", "fp16.enabled").text, "--recipe fp16");
+  EXPECT_EQ(line_of(R"({"bfloat16": {"enabled": true}})", "bfloat16.enabled").text,
+            "--recipe bf16");
+  EXPECT_EQ(line_of("{}", "fp16.enabled, bf16.enabled").text, "--recipe fp32");
+  EXPECT_EQ(import_deepspeed(R"({"fp16": {"enabled": "auto"}})", "ds.json", 1).options.size(), 0u);
+}
+
+TEST(Deepspeed, CommentsGoAndPositionsStay) {
+  EXPECT_EQ(without_comments("{\"a\": \"#//,}\", // x\n \"b\": [1,2, ], # y\n /* z\n */ }"),
+            "{\"a\": \"#//,}\",     \n \"b\": [1,2  ]     \n     \n    }");
+  EXPECT_EQ(without_comments("\"\\\"\" /* open"), "\"\\\"\"        ");
+  EXPECT_EQ(without_comments("\"open \\"), "\"open \\");
+  try {
+    import_deepspeed("{ // one\n  \"a\" 3}", "ds.json", 1);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("ds.json:2:"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(import_deepspeed("[1]", "ds.json", 1), Error);
+}
+
+TEST(Deepspeed, RulesNameOptionsThatExistOnce) {
+  for (const DeepspeedRule& rule : deepspeed_rules()) {
+    EXPECT_EQ(find_rule(rule.key), &rule) << rule.key;
+    if (rule.kind == RuleKind::kSet) {
+      EXPECT_NE(find_option(rule.text), nullptr) << rule.key;
+    }
+    if (rule.kind != RuleKind::kCode) {
+      EXPECT_FALSE(rule.text.empty()) << rule.key;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::config

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads of one process: ZeRO stages are group sizes, so they have the same bits; other worlds
+// have the same losses but for the order of sums.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/support/small_run.h"
+
+namespace strata {
+namespace {
+
+class Ranks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.directory =
+        std::string(STRATA_BINARY_DIR) + "/scratch-ranks-" + std::to_string(getpid());
+    std::filesystem::create_directories(options_.directory);
+    options_.backend = &kernels::ref_backend();
+  }
+  void TearDown() override { std::filesystem::remove_all(options_.directory); }
+  test::RunOptions options_;
+};
+
+TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    test::Draw draw(seed);
+    const int world = static_cast<int>(draw.between(2, 4));
+    const model::ModelSpec spec = test::random_spec(draw, world, true);
+    plan::PlanInput input = test::random_input(draw, spec, world);
+    options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    std::optional<test::RunResult> expected;
+    for (int stage = 0; stage <= 3; ++stage) {
+      input.mesh.zero_stage = stage;
+      const auto placement = stage % 2 == 0 ? plan::smallest_placement(input)
+                                            : test::random_placement(draw, input);
+      const test::RunResult result = small_run_on_ranks(input, {placement}, options_);
+      if (!expected) expected = result;
+      ASSERT_EQ(result.losses, expected->losses) << "seed " << seed << " stage " << stage;
+      ASSERT_EQ(result.norms, expected->norms) << "seed " << seed << " stage " << stage;
+      ASSERT_EQ(result.hash, expected->hash) << "seed " << seed << " stage " << stage;
+      ASSERT_EQ(result.eval_loss, expected->eval_loss) << "seed " << seed << " stage " << stage;
+    }
+  }
+}
+
+TEST_F(Ranks, OneTwoAndFourRanksHaveTheLossesOfTheSameGlobalBatch) {
+  options_.steps = 20;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    test::Draw draw(40 + seed);
+    const model::Architecture architecture = test::random_architecture(draw);
+    std::vector<double> expected;
+    for (int world : {1, 2, 4}) {
+      model::ModelSpec spec = model::build_spec(architecture);
+      model::assign_offsets(spec, world);
+      plan::PlanInput input;
+      input.spec = &spec;
+      input.shape = {4 / world, 8};
+      input.micro_batches = 2;
+      input.mesh = {.world = world, .rank = 0, .zero_stage = 3};
+      input.nvme_budget = int64_t{1} << 40;
+      const plan::Placement placement = plan::smallest_placement(input);
+      const test::RunResult result = world == 1 ? small_run(input, placement, options_)
+                                                : small_run_on_ranks(input, {placement}, options_);
+      if (world == 1) expected = result.losses;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_NEAR(result.losses[i] / expected[i], 1.0, 1e-5) << world << " ranks, step " << i + 1;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata

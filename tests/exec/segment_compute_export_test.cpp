@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trained weights that are exported read back as the masters that they were. The directories stay
+// in the build tree with our logits, for tests/reference/check_export.py to compare with
+// Transformers.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "engine/model/model_writer.h"
+#include "tests/exec/segment_compute_reference.h"
+
+namespace strata::exec {
+namespace {
+
+using config::Json;
+
+Json logits_json(Driver& model, const Reference& reference) {
+  const auto tokens = reference.batch("tokens", 0)[0];
+  const model::BatchShape shape = reference.shape();
+  const int64_t vocabulary = model.spec().architecture.vocabulary;
+  Json rows;
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    Json one;
+    for (int64_t i = 0; i < shape.length; ++i) {
+      one.push_back(int64_t{tokens[static_cast<size_t>(row * shape.length + i)]});
+    }
+    rows.push_back(one);
+  }
+  Json positions;
+  Json logits;
+  for (const int64_t position : {int64_t{0}, shape.length - 1}) {
+    const auto values = model.logits(tokens, static_cast<int32_t>(position));
+    Json of_rows;
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      Json one;
+      for (int64_t v = 0; v < vocabulary; ++v) {
+        one.push_back(double{values[static_cast<size_t>(row * vocabulary + v)]});
+      }
+      of_rows.push_back(one);
+    }
+    positions.push_back(position);
+    logits.push_back(of_rows);
+  }
+  Json json;
+  json.set("tokens", rows);
+  json.set("positions", positions);
+  json.set("logits", logits);
+  return json;
+}
+
+// Logits in f32 from the weights as exported.
+void leave_logits(const model::ModelDirectory& directory, const Reference& reference) {
+  Driver model(directory.spec(), {.shape = reference.shape(), .backend = &kernels::cpu_backend()});
+  model.load(directory);
+  model::write_file(directory.path() + "/logits.json", logits_json(model, reference).dump());
+}
+
+struct ExportCase {
+  const char* name;
+  const char* label;
+  model::Recipe recipe;
+  int64_t shard_bytes;
+};
+
+class Export : public testing::TestWithParam<ExportCase> {};
+
+TEST_P(Export, TrainedWeightsReadBackAsTheyWere) {
+  const ExportCase one = GetParam();
+  const Reference reference(one.name);
+  const model::ModelDirectory source = model::ModelDirectory::open(case_path(one.name));
+  Driver driver(
+      source.spec(),
+      {.recipe = one.recipe, .shape = reference.shape(), .backend = &kernels::cpu_backend()});
+  driver.load(source);
+  driver.step(reference.batch("tokens", 0), reference.batch("targets", 0), reference.settings());
+
+  const std::string path = std::string(STRATA_BINARY_DIR) + "/export/" + one.name + "_" + one.label;
+  std::filesystem::remove_all(path);
+  model::ModelWriter writer(
+      source.spec(), source.config(),
+      {.path = path, .dtype = model::export_dtype(one.recipe), .shard_bytes = one.shard_bytes});
+  for (size_t i = 0; i < source.spec().segments.size(); ++i) {
+    for (const model::Parameter& parameter : source.spec().segments[i].parameters) {
+      writer.write(parameter, 0, parameter.numel,
+                   driver.master(static_cast<int>(i), parameter).data());
+    }
+  }
+  writer.finish();
+
+  const model::ModelDirectory again = model::ModelDirectory::open(path);
+  Driver reread(
+      again.spec(),
+      {.recipe = one.recipe, .shape = reference.shape(), .backend = &kernels::cpu_backend()});
+  reread.load(again);
+  EXPECT_EQ(logits_json(reread, reference).dump(), logits_json(driver, reference).dump());
+  leave_logits(again, reference);
+}
+
+// What strata init writes, in the spelling of Transformers 4.
+TEST(Export, ANewModelIsLeftForTransformersToo) {
+  const Reference reference("mha_tied_llama3");
+  const std::string path = std::string(STRATA_BINARY_DIR) + "/export/new";
+  std::filesystem::remove_all(path);
+  const auto source = model::ModelDirectory::open(case_path("mha_tied_llama3"));
+  model::init_model(source.architecture(), 5, {.path = path});
+  const auto again = model::ModelDirectory::open(path);
+  EXPECT_EQ(again.spec().parameter_count(), source.spec().parameter_count());
+  leave_logits(again, reference);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Export,
+    testing::Values(ExportCase{"gqa_untied", "fp32", model::Recipe::kFp32, 1 << 30},
+                    ExportCase{"mha_tied_llama3", "sharded", model::Recipe::kFp32, 30000},
+                    ExportCase{"five_heads", "fp32", model::Recipe::kFp32, 1 << 30},
+                    ExportCase{"sharded_bf16", "fp32", model::Recipe::kFp32, 30000},
+                    ExportCase{"gqa_untied", "bf16", model::Recipe::kBf16, 1 << 30},
+                    ExportCase{"window", "fp32", model::Recipe::kFp32, 1 << 30}),
+    [](const auto& one) { return std::string(one.param.name) + "_" + one.param.label; });
+
+}  // namespace
+}  // namespace strata::exec

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Footprints are whole pages, grow with the batch, and equal what can be counted by hand from the
+// shapes.
+#include "engine/model/footprint.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/base/units.h"
+#include "engine/model/architecture.h"
+#include "engine/model/segment_layout.h"
+
+namespace strata::model {
+namespace {
+
+ModelSpec make_spec(bool tied) {
+  Architecture a;
+  a.model_type = "llama";
+  a.hidden = 128;
+  a.layers = 1;
+  a.heads = 8;
+  a.kv_heads = 2;
+  a.head_size = 16;
+  a.feed_forward = 256;
+  a.vocabulary = 1000;
+  a.max_position = 512;
+  a.tied = tied;
+  return build_spec(a);
+}
+
+enum { kEmbed, kAttention, kMlp, kHead };
+
+TEST(Footprint, InteriorsHoldWhatBackwardReadsAndNoMore) {
+  const ModelSpec spec = make_spec(false);
+  const BatchShape shape{2, 64};
+  const int64_t tokens = 128;
+  const Footprint attention = footprint(spec, kAttention, shape, Recipe::kFp32, 2);
+  EXPECT_EQ(attention.interior_bytes, tokens * 4 * ((8 + 2 * 2) * 16 + 8 * 16 + 8));
+  EXPECT_EQ(footprint(spec, kMlp, shape, Recipe::kFp32, 2).interior_bytes, tokens * 4 * 2 * 256);
+  EXPECT_EQ(footprint(spec, kEmbed, shape, Recipe::kFp32, 2).interior_bytes, 0);
+  EXPECT_EQ(footprint(spec, kHead, shape, Recipe::kFp32, 2).interior_bytes, 0);
+}
+
+TEST(Footprint, OperationsAreCountedFromTheProducts) {
+  const ModelSpec spec = make_spec(true);
+  const BatchShape shape{2, 64};
+  const double tokens = 128;
+  const Footprint mlp = footprint(spec, kMlp, shape, Recipe::kBf16, 1);
+  EXPECT_EQ(mlp.recompute_flops, 2 * tokens * 128 * 512);
+  EXPECT_EQ(mlp.forward_flops, 2 * tokens * 128 * 768);
+  EXPECT_EQ(mlp.backward_flops, 4 * tokens * 128 * 768);
+  const Footprint attention = footprint(spec, kAttention, shape, Recipe::kBf16, 1);
+  const double pairs = 2 * 2.0 * 8 * 16 * 64 * 64 / 2;  // of one of the two products, causal half
+  EXPECT_EQ(attention.recompute_flops, 2 * tokens * 128 * 192 + 2 * pairs);
+  EXPECT_EQ(attention.backward_flops, 4 * tokens * 128 * (192 + 128) + 5 * pairs);
+  const Footprint head = footprint(spec, kHead, shape, Recipe::kBf16, 1);
+  EXPECT_EQ(head.forward_flops, 2 * tokens * 128 * 1000);
+  EXPECT_EQ(head.backward_flops, 6 * tokens * 128 * 1000);
+}
+
+TEST(Footprint, AFrozenMatrixSavesItsGradientsProduct) {
+  ModelSpec spec = make_spec(false);
+  for (Parameter& parameter : spec.segments[kMlp].parameters) parameter.frozen = true;
+  assign_offsets(spec, 1);
+  const Footprint mlp = footprint(spec, kMlp, {2, 64}, Recipe::kFp32, 1);
+  EXPECT_EQ(mlp.backward_flops, 2.0 * 128 * 128 * 768);
+}
+
+TEST(Footprint, AllSizesAreWholePages) {
+  const ModelSpec spec = make_spec(true);
+  for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
+    for (const BatchShape shape : {BatchShape{1, 1}, BatchShape{3, 17}, BatchShape{2, 100}}) {
+      EXPECT_EQ(boundary_bytes(spec, shape, recipe) % kPageBytes, 0);
+      for (int i = kEmbed; i <= kHead; ++i) {
+        const Footprint size = footprint(spec, i, shape, recipe, 3);
+        EXPECT_EQ(size.interior_bytes % kPageBytes, 0);
+        EXPECT_EQ(size.forward_workspace_bytes % kPageBytes, 0);
+        EXPECT_EQ(size.recompute_workspace_bytes % kPageBytes, 0);
+        EXPECT_EQ(size.backward_workspace_bytes % kPageBytes, 0);
+        EXPECT_LE(size.recompute_workspace_bytes, size.forward_workspace_bytes);
+      }
+    }
+  }
+  EXPECT_EQ(boundary_bytes(spec, {2, 64}, Recipe::kBf16), 128 * 128 * 2);
+}
+
+TEST(Layout, MatricesSideBySideAreOneProduct) {
+  ModelSpec spec = make_spec(false);
+  SegmentLayout layout = segment_layout(spec, kAttention, {1, 8}, Recipe::kFp32, 1);
+  ASSERT_EQ(layout.into.size(), 1u);
+  EXPECT_EQ(layout.into[0].outputs, 192);
+  ASSERT_EQ(segment_layout(spec, kMlp, {1, 8}, Recipe::kFp32, 1).into.size(), 1u);
+
+  spec.segments[kAttention].parameters[2].frozen = true;  // k
+  assign_offsets(spec, 1);
+  layout = segment_layout(spec, kAttention, {1, 8}, Recipe::kFp32, 1);
+  ASSERT_EQ(layout.into.size(), 3u);
+  EXPECT_EQ(layout.into[1].column, 128);
+  EXPECT_TRUE(layout.into[1].frozen);
+  EXPECT_EQ(layout.into[2].column, 160);
+}
+
+TEST(Layout, SpansOfABufferDoNotOverlap) {
+  const ModelSpec spec = make_spec(false);
+  for (const int i : {kAttention, kMlp, kHead}) {
+    const SegmentLayout s = segment_layout(spec, i, {2, 33}, Recipe::kBf16, 2);
+    const auto check = [](std::vector<Span> spans, int64_t total) {
+      std::erase_if(spans, [](const Span& span) { return span.bytes == 0; });
+      std::sort(spans.begin(), spans.end(),
+                [](const Span& a, const Span& b) { return a.offset < b.offset; });
+      int64_t end = 0;
+      for (const Span& span : spans) {
+        EXPECT_GE(span.offset, end);
+        EXPECT_EQ(span.offset % 64, 0);
+        end = span.offset + span.bytes;
+      }
+      EXPECT_LE(end, total);
+    };
+    check({s.projected, s.attended, s.log_sum_exp}, s.interior_bytes);
+    check({s.normed, s.activated, s.gathered, s.forward_scratch, s.own_interior}, s.forward_bytes);
+    check({s.grad, s.branch, s.inner, s.rstd, s.backward_scratch}, s.backward_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace strata::model

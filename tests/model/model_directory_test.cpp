@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model directories are read by range in every type, checked tensor by tensor, and written so that
+// they read back equal, all or nothing.
+#include "engine/model/model_directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "engine/base/error.h"
+#include "engine/model/architecture.h"
+#include "engine/model/model_writer.h"
+#include "tests/model/temporary_directory.h"
+
+namespace strata::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string data_path(const std::string& name) {
+  return std::string(STRATA_TEST_DATA) + "/model/" + name;
+}
+
+// A copy of a checked-in directory that a test may spoil.
+class CopiedDirectory {
+ public:
+  explicit CopiedDirectory(const std::string& name) : path_(home_ / "model") {
+    fs::copy(data_path(name), path_);
+    fs::remove(path_ + "/reference.json");
+    fs::remove(path_ + "/reference.safetensors");
+    for (const auto& entry : fs::directory_iterator(path_)) ::chmod(entry.path().c_str(), 0644);
+  }
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  void replace(const std::string& file, const std::string& from, const std::string& to) const {
+    std::string text = read_text(path_ + "/" + file);
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write_text(path_ + "/" + file, text.replace(at, from.size(), to));
+  }
+
+ private:
+  TemporaryDirectory home_;
+  std::string path_;
+};
+
+std::string error_of(const std::string& path) {
+  try {
+    ModelDirectory::open(path);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+template <typename Visit>
+void for_each_parameter(const ModelSpec& spec, const Visit& visit) {
+  for (const Segment& segment : spec.segments) {
+    for (const Parameter& parameter : segment.parameters) visit(parameter);
+  }
+}
+
+std::vector<float> read_whole(const ModelDirectory& directory, const Parameter& parameter) {
+  std::vector<float> values(static_cast<size_t>(parameter.numel));
+  directory.read_parameter(parameter, 0, parameter.numel, values.data());
+  return values;
+}
+
+void write_whole(ModelWriter& writer, const ModelDirectory& directory) {
+  for_each_parameter(directory.spec(), [&](const Parameter& parameter) {
+    const auto values = read_whole(directory, parameter);
+    const int64_t half = parameter.numel / 2;
+    writer.write(parameter, half, parameter.numel - half, values.data() + half);
+    writer.write(parameter, 0, half, values.data());
+  });
+}
+
+TEST(ModelDirectory, OpensWhatTransformersWrote) {
+  for (const char* name :
+       {"gqa_untied", "mha_tied_llama3", "five_heads", "sharded_bf16", "window"}) {
+    const ModelDirectory directory = ModelDirectory::open(data_path(name));
+    EXPECT_GT(directory.spec().parameter_count(), 4000) << name;
+  }
+  EXPECT_EQ(ModelDirectory::open(data_path("window")).architecture().window, 6);
+  EXPECT_EQ(ModelDirectory::open(data_path("five_heads")).architecture().head_size, 12);
+  EXPECT_EQ(ModelDirectory::open(data_path("mha_tied_llama3")).architecture().rope.scaling,
+            RopeScaling::kLlama3);
+}
+
+TEST(ModelDirectory, ARangeIsThatPartOfTheWhole) {
+  for (const char* name : {"gqa_untied", "sharded_bf16"}) {
+    const ModelDirectory directory = ModelDirectory::open(data_path(name));
+    for_each_parameter(directory.spec(), [&](const Parameter& parameter) {
+      const auto whole = read_whole(directory, parameter);
+      const int64_t first = parameter.numel / 3;
+      const int64_t count = parameter.numel / 2;
+      std::vector<float> part(static_cast<size_t>(count));
+      directory.read_parameter(parameter, first, count, part.data());
+      EXPECT_EQ(std::memcmp(part.data(), whole.data() + first, part.size() * 4), 0)
+          << parameter.name;
+    });
+  }
+}
+
+TEST(ModelDirectory, SourceNamesTheBytesOfATensor) {
+  const ModelDirectory directory = ModelDirectory::open(data_path("sharded_bf16"));
+  const Parameter& parameter = directory.spec().segments[1].parameters[1];
+  const ParameterSource source = directory.source(parameter);
+  EXPECT_EQ(source.dtype, DType::kBF16);
+  EXPECT_EQ(source.bytes, parameter.numel * 2);
+  uint16_t first = 0;
+  File::open_to_read(source.path).read_at(source.offset, &first, 2);
+  EXPECT_EQ(from_bf16(first), read_whole(directory, parameter)[0]);
+}
+
+TEST(ModelDirectory, Float16IsWidenedExactly) {
+  const TemporaryDirectory home;
+  init_model(ModelDirectory::open(data_path("window")).architecture(), 1, {.path = home / "m"});
+  // Rewrite the file as F16, whose ones and halves are known bits.
+  const auto entries = read_safetensors_header(home / "m/model.safetensors");
+  std::string header = "{";
+  int64_t end = 0;
+  for (const TensorEntry& entry : entries) {
+    std::string shape;
+    for (const int64_t extent : entry.shape)
+      shape += (shape.empty() ? "" : ",") + std::to_string(extent);
+    header += (end > 0 ? ",\"" : "\"") + entry.name + "\":{\"dtype\":\"F16\",\"shape\":[" + shape +
+              "],\"data_offsets\":[" + std::to_string(end) + "," +
+              std::to_string(end + entry.numel * 2) + "]}";
+    end += entry.numel * 2;
+  }
+  header += "}";
+  std::string contents(8, '\0');
+  for (size_t i = 0; i < 8; ++i) contents[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+  contents += header;
+  for (int64_t i = 0; i < end / 2; ++i)
+    contents += i % 2 == 0 ? std::string("\x00\x3c", 2) : std::string("\x01\x00", 2);
+  write_text(home / "m/model.safetensors", contents);
+  const ModelDirectory directory = ModelDirectory::open(home / "m");
+  const auto values = read_whole(directory, directory.spec().segments[0].parameters[0]);
+  EXPECT_EQ(values[0], 1.0f);
+  EXPECT_EQ(values[1], 0x1p-24f);
+}
+
+TEST(ModelDirectory, AllMismatchesAreNamedUpToEight) {
+  const CopiedDirectory two("gqa_untied");
+  two.replace("config.json", "\"intermediate_size\": 56", "\"intermediate_size\": 57");
+  const std::string message = error_of(two.path());
+  EXPECT_NE(message.find("6 tensors"), std::string::npos) << message;
+  EXPECT_NE(
+      message.find("\"model.layers.1.mlp.down_proj.weight\" has shape [32, 56], not [32, 57]"),
+      std::string::npos)
+      << message;
+
+  const CopiedDirectory many("gqa_untied");
+  many.replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4");
+  EXPECT_NE(error_of(many.path()).find("and 10 more"), std::string::npos) << error_of(many.path());
+}
+
+TEST(ModelDirectory, MissingAndUnexpectedTensorsAreErrors) {
+  const CopiedDirectory fewer("gqa_untied");
+  fewer.replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+  EXPECT_NE(error_of(fewer.path()).find("not in the architecture"), std::string::npos);
+  const CopiedDirectory untied("mha_tied_llama3");
+  untied.replace("config.json", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+  EXPECT_NE(error_of(untied.path()).find("\"lm_head.weight\" [131, 32] is missing"),
+            std::string::npos);
+}
+
+TEST(ModelDirectory, AStoredHeadOfATiedModelIsIgnored) {
+  const CopiedDirectory tied("gqa_untied");
+  tied.replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_EQ(error_of(tied.path()), "accepted");
+}
+
+TEST(ModelDirectory, AnIndexThatLiesIsRefused) {
+  const CopiedDirectory moved("sharded_bf16");
+  moved.replace("model.safetensors.index.json", "model-00001-of-00002", "model-00002-of-00002");
+  EXPECT_NE(error_of(moved.path()).find("where it is not"), std::string::npos)
+      << error_of(moved.path());
+  for (const char* name : {"../model-00001-of-00002.safetensors", "/etc/passwd", "..", "", "a/b"}) {
+    const CopiedDirectory out("sharded_bf16");
+    out.replace("model.safetensors.index.json", "model-00001-of-00002.safetensors", name);
+    EXPECT_NE(error_of(out.path()).find("no plain file name"), std::string::npos)
+        << error_of(out.path());
+  }
+  const CopiedDirectory gone("sharded_bf16");
+  fs::remove(gone / "model-00002-of-00002.safetensors");
+  EXPECT_NE(error_of(gone.path()).find("model-00002-of-00002.safetensors"), std::string::npos);
+}
+
+TEST(ModelDirectory, LinksOutAreRefusedAndTheHubCacheIsRead) {
+  const CopiedDirectory out("gqa_untied");
+  fs::remove(out / "model.safetensors");
+  fs::create_symlink(fs::canonical(data_path("gqa_untied")) / "model.safetensors",
+                     out / "model.safetensors");
+  EXPECT_NE(error_of(out.path()).find("link out of the directory"), std::string::npos);
+
+  const TemporaryDirectory hub;
+  fs::create_directories(hub / "models--x/blobs");
+  fs::create_directories(hub / "models--x/snapshots/abc");
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::copy(data_path("gqa_untied/") + name, hub / "models--x/blobs/" + name);
+    fs::create_symlink(std::string("../../blobs/") + name, hub / "models--x/snapshots/abc/" + name);
+  }
+  EXPECT_EQ(error_of(hub / "models--x/snapshots/abc"), "accepted");
+}
+
+TEST(ModelDirectory, WhatIsNoModelDirectoryIsSaidSo) {
+  const TemporaryDirectory empty;
+  EXPECT_NE(error_of(empty.path()).find("config.json"), std::string::npos);
+  EXPECT_NE(error_of(empty / "none").find("no such directory"), std::string::npos);
+  const CopiedDirectory pickle("gqa_untied");
+  fs::rename(pickle / "model.safetensors", pickle / "pytorch_model.bin");
+  EXPECT_NE(error_of(pickle.path()).find("never read"), std::string::npos);
+}
+
+TEST(ModelWriter, AnExportReadsBackEqualWithItsOtherFiles) {
+  const TemporaryDirectory home;
+  const CopiedDirectory source("gqa_untied");
+  write_text(source / "tokenizer.json", "{}");
+  write_text(source / "chat_template.jinja", "x");
+  write_text(source / "consolidated.00.pth", "weights");
+  fs::create_directory(source / "additional_chat_templates");
+  write_text(source / "additional_chat_templates/tool.jinja", "y");
+  const ModelDirectory directory = ModelDirectory::open(source.path());
+  ModelWriter writer(directory.spec(), directory.config(), {.path = home / "out/model/"});
+  writer.copy_other_files(source.path());
+  write_whole(writer, directory);
+  EXPECT_FALSE(fs::exists(home / "out/model"));
+  writer.finish();
+
+  const ModelDirectory again = ModelDirectory::open(home / "out/model");
+  for_each_parameter(directory.spec(), [&](const Parameter& parameter) {
+    EXPECT_EQ(read_whole(again, parameter), read_whole(directory, parameter)) << parameter.name;
+  });
+  EXPECT_EQ(read_text(home / "out/model/tokenizer.json"), "{}");
+  EXPECT_EQ(read_text(home / "out/model/additional_chat_templates/tool.jinja"), "y");
+  EXPECT_TRUE(fs::exists(home / "out/model/generation_config.json"));
+  EXPECT_FALSE(fs::exists(home / "out/model/consolidated.00.pth"));
+  EXPECT_FALSE(fs::exists(home / "out/model.partial"));
+  EXPECT_EQ(again.config().dump(), directory.config().dump());
+}
+
+TEST(ModelWriter, Bf16ShardsHoldTheRoundedWeights) {
+  const TemporaryDirectory home;
+  const ModelDirectory directory = ModelDirectory::open(data_path("mha_tied_llama3"));
+  ModelWriter writer(directory.spec(), directory.config(),
+                     {.path = home / "m", .dtype = DType::kBF16, .shard_bytes = 20000});
+  write_whole(writer, directory);
+  writer.finish();
+  EXPECT_FALSE(fs::exists(home / "m/model.safetensors"));
+  EXPECT_TRUE(fs::exists(home / "m/model.safetensors.index.json"));
+  const ModelDirectory again = ModelDirectory::open(home / "m");
+  EXPECT_EQ(again.config().find("dtype")->string(), "bfloat16");
+  for_each_parameter(directory.spec(), [&](const Parameter& parameter) {
+    const auto wanted = read_whole(directory, parameter);
+    const auto found = read_whole(again, parameter);
+    for (size_t i = 0; i < wanted.size(); ++i) ASSERT_EQ(found[i], from_bf16(to_bf16(wanted[i])));
+  });
+}
+
+TEST(ModelWriter, ThreadsMayWriteDifferentParts) {
+  const TemporaryDirectory home;
+  const ModelDirectory directory = ModelDirectory::open(data_path("five_heads"));
+  ModelWriter writer(directory.spec(), directory.config(), {.path = home / "m"});
+  std::vector<std::thread> threads;
+  for (int64_t part = 0; part < 4; ++part) {
+    threads.emplace_back([&, part] {
+      for_each_parameter(directory.spec(), [&](const Parameter& parameter) {
+        const auto values = read_whole(directory, parameter);
+        const int64_t first = parameter.numel * part / 4;
+        writer.write(parameter, first, parameter.numel * (part + 1) / 4 - first,
+                     values.data() + first);
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  writer.finish();
+  const ModelDirectory again = ModelDirectory::open(home / "m");
+  for_each_parameter(directory.spec(), [&](const Parameter& parameter) {
+    EXPECT_EQ(read_whole(again, parameter), read_whole(directory, parameter));
+  });
+}
+
+TEST(ModelWriter, AnUnfinishedExportLeavesTheOldOneAlone) {
+  const TemporaryDirectory home;
+  const ModelDirectory directory = ModelDirectory::open(data_path("window"));
+  init_model(directory.architecture(), 3, {.path = home / "m"});
+  const std::string before = read_text(home / "m/model.safetensors");
+  {
+    ModelWriter writer(directory.spec(), directory.config(), {.path = home / "m"});
+    writer.write(directory.spec().segments[0].parameters[0], 0, 0, nullptr);
+    EXPECT_TRUE(fs::exists(home / "m.partial"));
+  }
+  EXPECT_FALSE(fs::exists(home / "m.partial"));
+  EXPECT_EQ(read_text(home / "m/model.safetensors"), before);
+  ModelWriter writer(directory.spec(), directory.config(), {.path = home / "m"});
+  write_whole(writer, directory);
+  writer.finish();
+  EXPECT_NE(read_text(home / "m/model.safetensors"), before);
+  EXPECT_FALSE(fs::exists(home / "m.partial"));
+}
+
+TEST(ModelWriter, DirectoriesOfOthersAreNotReplaced) {
+  const TemporaryDirectory home;
+  fs::create_directory(home / "mine");
+  write_text(home / "mine/letter.txt", "dear");
+  const ModelDirectory directory = ModelDirectory::open(data_path("window"));
+  EXPECT_THROW(ModelWriter(directory.spec(), directory.config(), {.path = home / "mine"}), Error);
+  EXPECT_THROW(
+      ModelWriter(directory.spec(), directory.config(), {.path = home / "mine/letter.txt"}), Error);
+  EXPECT_THROW(
+      ModelWriter(directory.spec(), directory.config(), {.path = home / "mine/letter.txt/m"}),
+      Error);
+  EXPECT_EQ(read_text(home / "mine/letter.txt"), "dear");
+}
+
+TEST(ModelWriter, AModelThatCannotFitIsRefusedBeforeAnythingIsWritten) {
+  const TemporaryDirectory home;
+  Architecture huge = ModelDirectory::open(data_path("window")).architecture();
+  huge.vocabulary = INT32_MAX;
+  huge.hidden = 1 << 20;
+  try {
+    init_model(huge, 1, {.path = home / "m"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit);
+  }
+  EXPECT_TRUE(fs::is_empty(home.path()));
+}
+
+TEST(InitModel, WeightsAreNormalAndDependOnTheSeedAlone) {
+  const TemporaryDirectory home;
+  const Architecture architecture = ModelDirectory::open(data_path("five_heads")).architecture();
+  init_model(architecture, 7, {.path = home / "a"});
+  init_model(architecture, 7, {.path = home / "b", .shard_bytes = 50000});
+  init_model(architecture, 8, {.path = home / "c"});
+  const ModelDirectory a = ModelDirectory::open(home / "a");
+  const ModelDirectory b = ModelDirectory::open(home / "b");
+  const ModelDirectory c = ModelDirectory::open(home / "c");
+  double sum = 0;
+  double squares = 0;
+  const Parameter& table = a.spec().segments[0].parameters[0];
+  for (const float value : read_whole(a, table)) {
+    sum += value;
+    squares += static_cast<double>(value) * value;
+  }
+  const double count = static_cast<double>(table.numel);
+  EXPECT_NEAR(sum / count, 0.0, 5 * 0.02 / std::sqrt(count));
+  EXPECT_NEAR(std::sqrt(squares / count), 0.02, 0.0005);
+  for_each_parameter(a.spec(), [&](const Parameter& parameter) {
+    EXPECT_EQ(read_whole(a, parameter), read_whole(b, parameter));
+    if (parameter.role == ParameterRole::kNorm) {
+      EXPECT_EQ(read_whole(a, parameter)[0], 1.0f);
+    } else {
+      EXPECT_NE(read_whole(a, parameter), read_whole(c, parameter));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace strata::model
