@@ -29,7 +29,7 @@ TEST_P(VerifierRejectsMutations, OfThisKind) {
   for (const tiny::Shape& shape : kShapes) {
     const tiny::Tiny clean = tiny::make(shape);
     ASSERT_TRUE(verify(clean.plan, clean.spec).ok());
-    for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
       Plan plan = clean.plan;
       if (!mutations::mutate(plan, kind, seed)) continue;
       ++applied;
@@ -37,7 +37,7 @@ TEST_P(VerifierRejectsMutations, OfThisKind) {
           << "shape " << &shape - kShapes << " seed " << seed;
     }
   }
-  EXPECT_GT(applied, 20);
+  EXPECT_GE(applied, 24);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, VerifierRejectsMutations,

@@ -12,7 +12,7 @@ namespace {
 
 TEST(VerifierRejectsMutations, OfPlannedRuns) {
   std::array<int, mutations::kMutationKindCount> applied = {};
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
     test::Draw draw(7000 + seed);
     const int world = draw.coin() ? 1 : 2;
     const model::ModelSpec spec = test::random_spec(draw, world, true);
