@@ -3,8 +3,8 @@
 // are, reading and encoding end in ids or in an Error, and ids that come out can be decoded.
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/tokenizer_fuzz.cpp
-//     engine/train/{tokenizer*,pretokenizer,bpe,text_*}.cpp engine/config/json*.cpp
-//     engine/base/*.cpp -lfmt -lpcre2-8 -lutf8proc -o tokenizer_fuzz
+//     engine/train/{tokenizer*,pretokenizer,bpe*,text_*,data_files}.cpp
+//     engine/config/json*.cpp engine/base/*.cpp -lfmt -lpcre2-8 -lutf8proc -o tokenizer_fuzz
 //   ./tokenizer_fuzz -max_len=20000 corpus tests/data/train/tokenizers/llama2
 #include <cstdint>
 #include <string_view>
