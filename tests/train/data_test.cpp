@@ -242,7 +242,7 @@ TEST_F(DataTest, ValidationFileIsTheHeldOutData) {
 }
 
 TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
-  EXPECT_TRUE(contains(error_of("/nonexistent", {.length = 2}), "/nonexistent: no such file"));
+  EXPECT_TRUE(contains(error_of("/nonexistent", {.length = 2}), "/nonexistent: No such file"));
   EXPECT_TRUE(contains(error_of(write("a.txt", ""), {.length = 2}), "empty"));
   EXPECT_TRUE(
       contains(error_of(write("b.txt", "abc"), {.length = 9}), "4 tokens, fewer than one sample"));
@@ -261,6 +261,7 @@ TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
   EXPECT_TRUE(
       contains(error_of(write("i.jsonl", "[{\"text\":\"a\"}]"), {.length = 1}), "JSON array"));
   EXPECT_TRUE(contains(error_of(write("j.jsonl", ""), {.length = 1}), "no record"));
+  EXPECT_TRUE(contains(error_of("/dev/null", {.length = 1}), "neither a file nor a directory"));
   fs::create_directories(folder_ / "nothing");
   EXPECT_TRUE(
       contains(error_of((folder_ / "nothing").string(), {.length = 1}), "no .txt or .md file"));
