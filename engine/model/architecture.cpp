@@ -154,8 +154,11 @@ void read_rope_object(const Fields& fields, const std::string& where, const Json
   rope.factor = value("factor", rope.factor);
   rope.low_freq_factor = value("low_freq_factor", rope.low_freq_factor);
   rope.high_freq_factor = value("high_freq_factor", rope.high_freq_factor);
-  rope.original_max_position = static_cast<int64_t>(
-      value("original_max_position_embeddings", static_cast<double>(rope.original_max_position)));
+  const char* original = "original_max_position_embeddings";
+  if (const Json* member = object.find(original); member != nullptr && !member->is_null()) {
+    if (!member->int64()) fields.wrong(where + "." + original, "an integer", *member);
+    rope.original_max_position = *member->int64();
+  }
   if (value("partial_rotary_factor", 1.0) != 1.0) {
     refuse(fields.source(), where + ".partial_rotary_factor: only 1 is computed here");
   }
