@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/typed.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
+#include "kernels/cpu/simd.h"
+
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/tile_product-inl.h"
+
+// Scores are held transposed, keys down and queries across: the running maximum and sum of 16
+// queries are then vectors, without a horizontal step, and only the query tile needs a transposed
+// copy.
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::cpu::HWY_NAMESPACE {
+
+constexpr float kMasked = -1e30f;
+
+// Lanes of the query vector at `query` that may see the key at `key` (both within their sequence).
+HWY_INLINE hn::Mask<F32> visible(F32 d, int64_t query, int64_t key, int64_t window) {
+  const hn::RebindToSigned<F32> di;
+  const auto distance = hn::Iota(di, static_cast<int32_t>(query - key));
+  auto mask = hn::Gt(distance, hn::Set(di, -1));
+  if (window > 0) mask = hn::And(mask, hn::Lt(distance, hn::Set(di, static_cast<int32_t>(window))));
+  return hn::RebindMask(d, mask);
+}
+
+// Whether every query of [query, query + count) sees every key of [key, key + keys).
+HWY_INLINE bool all_visible(int64_t query, int64_t count, int64_t key, int64_t keys,
+                            int64_t window) {
+  return query >= key + keys - 1 && (window == 0 || query + count - 1 - key < window);
+}
+
+// [count, size] rows -> [size, kTile], zero beyond `count`.
+void transpose(const float* from, int64_t stride, int64_t count, int64_t size, float* to) {
+  for (int64_t c = 0; c < size; ++c) {
+    float* row = to + c * kTile;
+    for (int64_t r = 0; r < count; ++r) row[r] = from[r * stride + c];
+    for (int64_t r = count; r < kTile; ++r) row[r] = 0.0f;
+  }
+}
+
+// s[keys, kTile] = k[keys, size] * qt[size, kTile], from the first query vector that the tile's
+// keys can be seen by.
+HWY_INLINE void scores(const KeyTile& tile, const float* k, int64_t k_stride, int64_t size,
+                       const float* qt, float* s) {
+  const int64_t first = std::max<int64_t>(0, tile.key - tile.query) / 16 * 16;
+  tile_product({.m = tile.keys,
+                .n = kTile - first,
+                .k = size,
+                .a = k,
+                .a_row = k_stride,
+                .a_col = 1,
+                .b = qt + first,
+                .b_row = kTile,
+                .c = s + first,
+                .c_row = kTile});
+}
+
+// Turns scores into exp(scale*s - max), keeps the running maximum and sum, and leaves in `fade`
+// what the earlier sums are to be multiplied with.
+HWY_INLINE void softmax_tile(const KeyTile& tile, float scale, int64_t window, float* s,
+                             float* largest, float* total, float* fade) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const VF32 factor = hn::Set(d, scale);
+  const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, window);
+  for (int64_t q = 0; q < kTile; q += lanes) {
+    const VF32 before = hn::Load(d, largest + q);
+    VF32 now = before;
+    for (int64_t j = 0; j < tile.keys; ++j) {
+      VF32 value = hn::Mul(hn::Load(d, s + j * kTile + q), factor);
+      if (!whole) {
+        value = hn::IfThenElse(visible(d, tile.query + q, tile.key + j, window), value,
+                               hn::Set(d, kMasked));
+      }
+      hn::Store(value, d, s + j * kTile + q);
+      now = hn::Max(now, value);
+    }
+    VF32 sum = hn::Zero(d);
+    for (int64_t j = 0; j < tile.keys; ++j) {
+      const VF32 value = hn::Load(d, s + j * kTile + q);
+      VF32 p = hn::Exp(d, hn::Sub(value, now));
+      if (!whole) p = hn::IfThenElseZero(hn::Gt(value, hn::Set(d, kMasked)), p);
+      hn::Store(p, d, s + j * kTile + q);
+      sum = hn::Add(sum, p);
+    }
+    const VF32 faded = hn::Exp(d, hn::Sub(before, now));
+    hn::Store(hn::MulAdd(hn::Load(d, total + q), faded, sum), d, total + q);
+    hn::Store(now, d, largest + q);
+    hn::Store(faded, d, fade + q);
+  }
+}
+
+HWY_INLINE void scale_rows(float* rows, int64_t count, int64_t cols, const float* factors) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t r = 0; r < count; ++r) {
+    const VF32 factor = hn::Set(d, factors[r]);
+    for (int64_t c = 0; c < cols; c += lanes) {
+      hn::Store(hn::Mul(hn::Load(d, rows + r * cols + c), factor), d, rows + r * cols + c);
+    }
+  }
+}
+
+// One query tile of one head.
+void forward_tile(const AttentionForward& op, int64_t b, int64_t h, int64_t tile_index,
+                  float* memory) {
+  const ForwardTiles w = forward_tiles(op.head_size, memory);
+  const int64_t query = tile_index * kTile;
+  const int64_t queries = std::min(kTile, op.length - query);
+  const int64_t kv = h / (op.heads / op.kv_heads) * op.head_size;
+  const int64_t q_stride = stride_or(op.q_stride, op.heads * op.head_size);
+  const int64_t k_stride = stride_or(op.k_stride, op.kv_heads * op.head_size);
+  const int64_t v_stride = stride_or(op.v_stride, op.kv_heads * op.head_size);
+  const int64_t o_stride = stride_or(op.o_stride, op.heads * op.head_size);
+  transpose(op.q + (b * op.length + query) * q_stride + h * op.head_size, q_stride, queries,
+            op.head_size, w.qt);
+  std::fill_n(w.largest, kTile, kMasked);
+  std::fill_n(w.total, kTile, 0.0f);
+  std::fill_n(w.o, kTile * w.padded, 0.0f);
+  for (int64_t key = first_key_tile(query, op.window); key < query + queries; key += kTile) {
+    const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key)};
+    const int64_t row = b * op.length + key;
+    scores(tile, op.k + row * k_stride + kv, k_stride, op.head_size, w.qt, w.s);
+    softmax_tile(tile, op.scale, op.window, w.s, w.largest, w.total, w.fade);
+    scale_rows(w.o, queries, w.padded, w.fade);
+    const Rows v = padded_rows(op.v + row * v_stride + kv, v_stride, tile.keys, op.head_size, w.v);
+    tile_product({.m = queries,
+                  .n = w.padded,
+                  .k = tile.keys,
+                  .a = w.s,
+                  .a_row = 1,
+                  .a_col = kTile,
+                  .b = v.data,
+                  .b_row = v.stride,
+                  .c = w.o,
+                  .c_row = w.padded,
+                  .accumulate = true});
+  }
+  for (int64_t r = 0; r < queries; ++r) {
+    const float inverse = 1.0f / w.total[r];
+    float* o = op.o + (b * op.length + query + r) * o_stride + h * op.head_size;
+    for (int64_t c = 0; c < op.head_size; ++c) o[c] = w.o[r * w.padded + c] * inverse;
+    op.lse[(b * op.heads + h) * op.length + query + r] = w.largest[r] + std::log(w.total[r]);
+  }
+}
+
+// s becomes p = exp(scale*s - lse), dp becomes ds = scale * p * (dp - delta).
+HWY_INLINE void gradient_of_scores(const KeyTile& tile, float scale, int64_t window,
+                                   const float* lse, const float* delta, float* s, float* dp) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const VF32 factor = hn::Set(d, scale);
+  const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, window);
+  for (int64_t j = 0; j < tile.keys; ++j) {
+    for (int64_t q = 0; q < kTile; q += lanes) {
+      float* at = s + j * kTile + q;
+      float* d_at = dp + j * kTile + q;
+      VF32 p = hn::Exp(d, hn::MulSub(hn::Load(d, at), factor, hn::Load(d, lse + q)));
+      VF32 ds = hn::Mul(hn::Mul(p, factor), hn::Sub(hn::Load(d, d_at), hn::Load(d, delta + q)));
+      if (!whole) {
+        const auto mask = visible(d, tile.query + q, tile.key + j, window);
+        p = hn::IfThenElseZero(mask, p);
+        ds = hn::IfThenElseZero(mask, ds);
+      }
+      hn::Store(p, d, at);
+      hn::Store(ds, d, d_at);
+    }
+  }
+}
+
+// dk, dv [length, padded] += and dq of one query tile of one head.
+void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t tile_index, Rows dk,
+                   Rows dv, float* memory) {
+  const BackwardTiles w = backward_tiles(op.head_size, memory);
+  const int64_t size = op.head_size;
+  const int64_t query = tile_index * kTile;
+  const int64_t queries = std::min(kTile, op.length - query);
+  const int64_t kv = h / (op.heads / op.kv_heads) * size;
+  const int64_t k_stride = stride_or(op.k_stride, op.kv_heads * size);
+  const int64_t v_stride = stride_or(op.v_stride, op.kv_heads * size);
+  const QueryRows rows = query_rows(op, b, h, query);
+  transpose(rows.q, rows.q_stride, queries, size, w.qt);
+  transpose(rows.d_o, rows.d_o_stride, queries, size, w.d_ot);
+  const Rows q = padded_rows(rows.q, rows.q_stride, queries, size, w.q);
+  const Rows d_o = padded_rows(rows.d_o, rows.d_o_stride, queries, size, w.d_o);
+  for (int64_t r = 0; r < kTile; ++r) {
+    w.lse[r] = r < queries ? rows.lse[r] : std::numeric_limits<float>::infinity();
+    float sum = 0.0f;
+    for (int64_t c = 0; r < queries && c < size; ++c) {
+      sum += rows.d_o[r * rows.d_o_stride + c] * rows.o[r * rows.o_stride + c];
+    }
+    w.delta[r] = sum;
+  }
+  std::fill_n(w.dq, kTile * w.padded, 0.0f);
+  for (int64_t key = first_key_tile(query, op.window); key < query + queries; key += kTile) {
+    const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key)};
+    const int64_t row = b * op.length + key;
+    const float* k = op.k + row * k_stride + kv;
+    scores(tile, k, k_stride, size, w.qt, w.s);
+    scores(tile, op.v + row * v_stride + kv, v_stride, size, w.d_ot, w.dp);
+    gradient_of_scores(tile, op.scale, op.window, w.lse, w.delta, w.s, w.dp);
+    const Rows k_rows = padded_rows(k, k_stride, tile.keys, size, w.k);
+    TileProduct product = {.m = tile.keys,
+                           .n = w.padded,
+                           .k = queries,
+                           .a = w.s,
+                           .a_row = kTile,
+                           .a_col = 1,
+                           .b = d_o.data,
+                           .b_row = d_o.stride,
+                           .c = dv.out + key * dv.stride,
+                           .c_row = dv.stride,
+                           .accumulate = true};
+    tile_product(product);
+    product.a = w.dp;
+    product.b = q.data;
+    product.b_row = q.stride;
+    product.c = dk.out + key * dk.stride;
+    product.c_row = dk.stride;
+    tile_product(product);
+    tile_product({.m = queries,
+                  .n = w.padded,
+                  .k = tile.keys,
+                  .a = w.dp,
+                  .a_row = 1,
+                  .a_col = kTile,
+                  .b = k_rows.data,
+                  .b_row = k_rows.stride,
+                  .c = w.dq,
+                  .c_row = w.padded,
+                  .accumulate = true});
+  }
+  for (int64_t r = 0; r < queries; ++r) {
+    std::copy_n(w.dq + r * w.padded, size, rows.dq + r * rows.dq_stride);
+  }
+}
+
+}  // namespace strata::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::kernels {
+namespace cpu {
+namespace {
+
+HWY_EXPORT(forward_tile);
+HWY_EXPORT(backward_tile);
+
+// Tasks of the backward pass: the query heads of a kv head, in `splits` parts. More than one part
+// only where there are few kv heads, since each part then has its own dk and dv to be summed
+// afterwards.
+constexpr int64_t kWantedTasks = 8;
+
+template <typename Op>
+int64_t splits_of(const Op& op) {
+  return op.batch * op.kv_heads >= kWantedTasks ? 1 : op.heads / op.kv_heads;
+}
+
+template <typename Op>
+void check(const Op& op) {
+  STRATA_CHECK(op.batch > 0 && op.length > 0 && op.length < (int64_t{1} << 30) && op.window >= 0);
+  STRATA_CHECK(op.heads > 0 && op.kv_heads > 0 && op.head_size > 0 && op.heads % op.kv_heads == 0);
+  STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()));
+}
+
+// Where a task sums dk and dv: into the output itself if that is whole vectors and has one part.
+struct Sums {
+  bool direct;
+  int64_t splits;
+  int64_t padded;
+  int64_t part;  // elements of one [length, padded] array
+  float* base;   // [splits][batch][kv_heads][2][part]
+};
+
+Sums sums_of(const AttentionBackward& op, int threads) {
+  const int64_t splits = splits_of(op);
+  const int64_t padded = round_up(op.head_size, 16);
+  std::byte* after_tiles = op.workspace.data + threads * backward_tile_bytes(op.head_size);
+  return {splits == 1 && padded == op.head_size, splits, padded, op.length * padded,
+          reinterpret_cast<float*>(after_tiles)};
+}
+
+void zero(const Rows& rows, int64_t count, int64_t cols) {
+  for (int64_t r = 0; r < count; ++r) std::fill_n(rows.out + r * rows.stride, cols, 0.0f);
+}
+
+void add_parts(const AttentionBackward& op, const Sums& sums) {
+  const int64_t size = op.head_size;
+  const int64_t heads = op.batch * op.kv_heads;
+  parallel_for(heads * 2 * ceil_div(op.length, kTile), [&](int64_t index, int) {
+    const int64_t which = index % 2;
+    const int64_t head = index / 2 % heads;
+    const int64_t first = index / 2 / heads * kTile;
+    const int64_t stride = stride_or(which == 0 ? op.dk_stride : op.dv_stride, op.kv_heads * size);
+    float* out = (which == 0 ? op.dk : op.dv) + head / op.kv_heads * op.length * stride +
+                 head % op.kv_heads * size;
+    for (int64_t r = first; r < std::min(op.length, first + kTile); ++r) {
+      for (int64_t c = 0; c < size; ++c) {
+        float sum = 0.0f;
+        for (int64_t s = 0; s < sums.splits; ++s) {
+          sum += sums.base[((s * heads + head) * 2 + which) * sums.part + r * sums.padded + c];
+        }
+        out[r * stride + c] = sum;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward& op) {
+  check(op);
+  const int64_t tiles = ceil_div(op.length, kTile);
+  const int64_t heads = op.batch * op.heads;
+  parallel_for(heads * tiles, [&](int64_t index, int slot) {
+    std::byte* memory = op.workspace.data + slot * forward_tile_bytes(op.head_size);
+    const int64_t head = index % heads;
+    HWY_DYNAMIC_DISPATCH(forward_tile)
+    (op, head / op.heads, head % op.heads, tiles - 1 - index / heads,
+     reinterpret_cast<float*>(memory));
+  });
+}
+
+void attention_backward(const AttentionBackward& op) {
+  check(op);
+  const Sums sums = sums_of(op, thread_count());
+  const int64_t group = op.heads / op.kv_heads;
+  const int64_t heads = op.batch * op.kv_heads;
+  const int64_t dk_stride = stride_or(op.dk_stride, op.kv_heads * op.head_size);
+  const int64_t dv_stride = stride_or(op.dv_stride, op.kv_heads * op.head_size);
+  parallel_for(heads * sums.splits, [&](int64_t index, int slot) {
+    float* memory =
+        reinterpret_cast<float*>(op.workspace.data + slot * backward_tile_bytes(op.head_size));
+    const int64_t b = index % heads / op.kv_heads;
+    const int64_t kv = index % heads % op.kv_heads;
+    Rows dk = {.out = sums.base + index * 2 * sums.part, .stride = sums.padded};
+    Rows dv = {.out = dk.out + sums.part, .stride = sums.padded};
+    if (sums.direct) {
+      dk = {.out = op.dk + b * op.length * dk_stride + kv * op.head_size, .stride = dk_stride};
+      dv = {.out = op.dv + b * op.length * dv_stride + kv * op.head_size, .stride = dv_stride};
+    }
+    zero(dk, op.length, sums.padded);
+    zero(dv, op.length, sums.padded);
+    const int64_t per_split = group / sums.splits;
+    const int64_t first = kv * group + index / heads * per_split;
+    for (int64_t h = first; h < first + per_split; ++h) {
+      for (int64_t tile = 0; tile < ceil_div(op.length, kTile); ++tile) {
+        HWY_DYNAMIC_DISPATCH(backward_tile)(op, b, h, tile, dk, dv, memory);
+      }
+    }
+  });
+  if (!sums.direct) add_parts(op, sums);
+}
+
+}  // namespace cpu
+
+int64_t workspace_bytes(const AttentionForward& op, int threads) {
+  return threads * cpu::forward_tile_bytes(op.head_size);
+}
+
+int64_t workspace_bytes(const AttentionBackward& op, int threads) {
+  const int64_t splits = cpu::splits_of(op);
+  const int64_t padded = round_up(op.head_size, 16);
+  const bool direct = splits == 1 && padded == op.head_size;
+  const int64_t sums = direct ? 0 : splits * op.batch * op.kv_heads * 2 * op.length * padded * 4;
+  return threads * cpu::backward_tile_bytes(op.head_size) + sums;
+}
+
+}  // namespace strata::kernels
+#endif  // HWY_ONCE

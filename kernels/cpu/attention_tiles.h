@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/typed.h"
+
+// The tiles of attention and where a task keeps them in its thread's workspace.
+namespace strata::kernels::cpu {
+
+constexpr int64_t kTile = 64;  // queries and keys of a tile
+
+struct KeyTile {
+  int64_t query;    // first query, within the sequence
+  int64_t queries;  // at most kTile
+  int64_t key;
+  int64_t keys;
+};
+
+// Rows of vectors: read through `data`, or summed into through `out`.
+struct Rows {
+  const float* data = nullptr;
+  float* out = nullptr;
+  int64_t stride = 0;
+};
+
+inline int64_t first_key_tile(int64_t query, int64_t window) {
+  return window == 0 ? 0 : std::max<int64_t>(0, query - window + 1) / kTile * kTile;
+}
+
+// The rows themselves when they are whole vectors of 16, otherwise a copy padded with zeros.
+inline Rows padded_rows(const float* from, int64_t stride, int64_t count, int64_t size,
+                        float* copy) {
+  if (size % 16 == 0) return {.data = from, .stride = stride};
+  const int64_t padded = round_up(size, 16);
+  for (int64_t r = 0; r < count; ++r) {
+    std::copy_n(from + r * stride, size, copy + r * padded);
+    std::fill(copy + r * padded + size, copy + (r + 1) * padded, 0.0f);
+  }
+  return {.data = copy, .stride = padded};
+}
+
+struct ForwardTiles {
+  int64_t padded;  // head size in whole vectors
+  float *qt, *s, *o, *v;
+  float *largest, *total, *fade;
+};
+
+inline ForwardTiles forward_tiles(int64_t head_size, float* memory) {
+  const int64_t padded = round_up(head_size, 16);
+  const int64_t rows = kTile * padded;
+  float* s = memory + 3 * rows;
+  float* vectors = s + kTile * kTile;
+  return {padded,
+          memory,
+          s,
+          memory + rows,
+          memory + 2 * rows,
+          vectors,
+          vectors + kTile,
+          vectors + 2 * kTile};
+}
+
+inline int64_t forward_tile_bytes(int64_t head_size) {
+  return (3 * kTile * round_up(head_size, 16) + kTile * kTile + 3 * kTile) * 4;
+}
+
+struct BackwardTiles {
+  int64_t padded;
+  float *qt, *d_ot, *q, *d_o, *k, *dq;
+  float *s, *dp;
+  float *lse, *delta;
+};
+
+inline BackwardTiles backward_tiles(int64_t head_size, float* memory) {
+  const int64_t padded = round_up(head_size, 16);
+  const int64_t rows = kTile * padded;
+  float* s = memory + 6 * rows;
+  float* vectors = s + 2 * kTile * kTile;
+  return {padded,
+          memory,
+          memory + rows,
+          memory + 2 * rows,
+          memory + 3 * rows,
+          memory + 4 * rows,
+          memory + 5 * rows,
+          s,
+          s + kTile * kTile,
+          vectors,
+          vectors + kTile};
+}
+
+inline int64_t backward_tile_bytes(int64_t head_size) {
+  return (6 * kTile * round_up(head_size, 16) + 2 * kTile * kTile + 2 * kTile) * 4;
+}
+
+// What backward reads and writes of one query tile of one head.
+struct QueryRows {
+  const float *q, *o, *d_o, *lse;
+  float* dq;
+  int64_t q_stride, o_stride, d_o_stride, dq_stride;
+};
+
+inline QueryRows query_rows(const AttentionBackward& op, int64_t b, int64_t h, int64_t query) {
+  const int64_t dense = op.heads * op.head_size;
+  const int64_t row = b * op.length + query;
+  const int64_t col = h * op.head_size;
+  QueryRows rows = {};
+  rows.q_stride = stride_or(op.q_stride, dense);
+  rows.o_stride = stride_or(op.o_stride, dense);
+  rows.d_o_stride = stride_or(op.d_o_stride, dense);
+  rows.dq_stride = stride_or(op.dq_stride, dense);
+  rows.q = op.q + row * rows.q_stride + col;
+  rows.o = op.o + row * rows.o_stride + col;
+  rows.d_o = op.d_o + row * rows.d_o_stride + col;
+  rows.dq = op.dq + row * rows.dq_stride + col;
+  rows.lse = op.lse + (b * op.heads + h) * op.length + query;
+  return rows;
+}
+
+}  // namespace strata::kernels::cpu
