@@ -55,8 +55,9 @@ struct Architecture {
   Activation activation = Activation::kSilu;
   Position position = Position::kRope;
   Rope rope;
-  bool tied = false;  // the head reads the embedding's matrix
-  bool attention_bias = false;
+  bool tied = false;            // the head reads the embedding's matrix
+  bool attention_bias = false;  // of q, k and v
+  bool output_bias = false;     // of attention's output
   bool mlp_bias = false;
 };
 
@@ -73,6 +74,13 @@ enum class ParameterRole : uint8_t {
   kDown,
   kEmbedding,
   kHead,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
+  kOutputBias,
+  kGateBias,
+  kUpBias,
+  kDownBias,
 };
 
 struct Parameter {
