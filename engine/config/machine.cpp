@@ -54,6 +54,11 @@ constexpr FigureRow kFigures[] = {
     {"cpu_s_per_io_gb", &M::cpu_s_per_io_gb, false, Worse::kHigher},
     {"checksum_bytes_per_s", &M::checksum_bytes_per_s, false, Worse::kLower},
     {"optimizer_bytes_per_s", &M::optimizer_bytes_per_s, true, Worse::kLower},
+    {"matmul_bf16_flops_per_s", &M::matmul_bf16_flops_per_s, false, Worse::kLower},
+    {"step_flops_per_s", &M::step_flops_per_s, false, Worse::kLower},
+    {"step_bf16_flops_per_s", &M::step_bf16_flops_per_s, false, Worse::kLower},
+    {"overlap_speed", &M::overlap_speed, false, Worse::kLower},
+    {"op_overhead_s", &M::op_overhead_s, false, Worse::kHigher},
 };
 
 constexpr std::array<std::string_view, 3> kDeviceKinds = {"cpu", "emulated", "cuda"};

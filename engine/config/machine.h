@@ -35,6 +35,13 @@ struct Machine {
 
   double checksum_bytes_per_s = 0;   // one core
   double optimizer_bytes_per_s = 0;  // the fused update with all cores: bytes read and written
+
+  // Refinements; 0 where they were not measured.
+  double matmul_bf16_flops_per_s = 0;  // per device: products with bf16 weights
+  double step_flops_per_s = 0;       // per device: forward and backward of a transformer block, all
+  double step_bf16_flops_per_s = 0;  // its ops in the time, the operations of its products counted
+  double overlap_speed = 0;  // of compute and optimizer on the same cores: each to itself alone
+  double op_overhead_s = 0;  // from the end of an op to the start of one that waits for it
 };
 
 // Reads a profile file. Throws Error (kConfig) with every problem: unknown keys with the nearest,

@@ -26,6 +26,20 @@ struct StepMetrics {
   double stall_total_s() const;
 };
 
+// The mean loss of many batches, weighted by their targets, and its perplexity exp(loss).
+struct LossMean {
+  double sum = 0;
+  int64_t targets = 0;
+
+  void add(double batch_sum, int64_t batch_targets) {
+    sum += batch_sum;
+    targets += batch_targets;
+  }
+  // NaN when nothing was added.
+  double mean() const { return sum / static_cast<double>(targets); }
+  double perplexity() const;
+};
+
 // Appends one JSON object a step to metrics.jsonl.
 //
 // Guarantees: a line is written whole, by one write, before append() returns; a reader, or a run

@@ -35,25 +35,6 @@ ScheduleOptions schedule_options(const config::Options& options, int64_t steps) 
           .min_ratio = options.min_lr_ratio};
 }
 
-exec::ExecutorOptions executor_options(const TrainJob& job, int rank, const RankGroups& groups) {
-  const config::Options& options = *job.options;
-  exec::ExecutorOptions executor;
-  executor.backend = &kernels::cpu_backend();
-  executor.threads = static_cast<int>(job.plan->threads);
-  executor.volume.directories = options.nvme;
-  executor.volume.owner = "strata train --out " + job.out;
-  if (options.ranks > 1) executor.volume.lock_name = fmt::format("strata.rank{}.lock", rank);
-  executor.io_backend = options.io == config::IoBackend::kUring     ? io::Backend::kUring
-                        : options.io == config::IoBackend::kThreads ? io::Backend::kThreads
-                                                                    : io::Backend::kAuto;
-  executor.rates = {.read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
-                    .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s),
-                    .half_duplex = true};
-  executor.data_group = groups.data;
-  executor.control_group = groups.control;
-  return executor;
-}
-
 int64_t bytes_read(const exec::Instance& instance) {
   return instance.nvme_bytes[static_cast<size_t>(Lane::kReadWeights)] +
          instance.nvme_bytes[static_cast<size_t>(Lane::kReadState)];
@@ -75,7 +56,7 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
 
 void RankTrainer::run(TrainResult& result) {
   executor_ = std::make_unique<exec::Executor>(plan_, *job_.plan->spec,
-                                               executor_options(job_, rank_, groups_));
+                                               executor_options(options_, *job_.plan, rank_, groups_));
   load();
   result.first_step = done_step_ + 1;
   result.planned_steps = steps_;
@@ -137,17 +118,6 @@ void RankTrainer::pause(int64_t step, bool last, TrainResult& result) {
   last_end_s_ = now_s();
 }
 
-void RankTrainer::fill(const Batches& batches, int64_t step, exec::Instance& instance) const {
-  const auto tokens = static_cast<size_t>(plan_.shape.tokens());
-  instance.tokens.resize(tokens * static_cast<size_t>(plan_.micro_batches));
-  instance.targets.resize(instance.tokens.size());
-  for (int m = 0; m < plan_.micro_batches; ++m) {
-    const size_t at = tokens * static_cast<size_t>(m);
-    batches.fill(step - 1, m, rank_, instance.tokens.data() + at, instance.targets.data() + at);
-  }
-  instance.target_count = std::max<int64_t>(1, batches.target_count(step - 1));
-}
-
 void RankTrainer::submit(int64_t step) {
   auto instance = std::make_unique<exec::Instance>();
   instance->settings = {.step = step,
@@ -157,7 +127,7 @@ void RankTrainer::submit(int64_t step) {
                         .eps = options_.eps,
                         .weight_decay = options_.weight_decay,
                         .clip = options_.clip};
-  fill(batches_, step, *instance);
+  fill_instance(batches_, plan_, step - 1, *instance);
   executor_->submit(*instance);
   flying_.push_back(std::move(instance));
 }
@@ -244,11 +214,11 @@ double RankTrainer::evaluate() {
   const Batches batches(job_.data->held_out(), options);
   double sum = 0;
   int64_t count = 0;
-  for (int64_t step = 1; step <= batches.steps_per_epoch(); ++step) {
+  for (int64_t step = 0; step < batches.steps_per_epoch(); ++step) {
     exec::Instance instance;
     instance.program = plan::ProgramName::kEval;
-    fill(batches, step, instance);
-    count += batches.target_count(step - 1);
+    fill_instance(batches, plan_, step, instance);
+    count += batches.target_count(step);
     executor_->run(instance);
     for (double part : instance.loss_sums) sum += part;
   }

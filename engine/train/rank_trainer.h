@@ -7,18 +7,11 @@
 #include "engine/comm/group.h"
 #include "engine/train/batch.h"
 #include "engine/train/checkpoint_session.h"
+#include "engine/train/executor_options.h"
 #include "engine/train/schedule.h"
 #include "engine/train/trainer.h"
 
 namespace strata::train {
-
-// The groups of one rank, for three callers that must not meet: the comm lane, the optimizer lane and
-// the trainer. Null with one rank.
-struct RankGroups {
-  comm::Group* data = nullptr;
-  comm::Group* control = nullptr;
-  comm::Group* trainer = nullptr;
-};
 
 // One rank's part of a run. Steps overlap: the next one is submitted before the last is awaited.
 class RankTrainer {
@@ -37,7 +30,6 @@ class RankTrainer {
   double evaluate();
   void checkpoint(int64_t step, TrainResult& result);
   void drain();
-  void fill(const Batches& batches, int64_t step, exec::Instance& instance) const;
   double sum_over_ranks(double value) const;
   bool must_stop() const;
   StepMetrics metrics_of(const exec::Instance& instance, double loss, double step_s) const;

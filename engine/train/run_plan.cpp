@@ -61,6 +61,7 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .rank = 0,
                 .zero_stage = static_cast<int>(options.zero_stage)};
   input.threads = static_cast<int>(threads);
+  input.inference = facts.inference;
   const bool may_spill = !options.nvme.empty() && options.offload != config::Offload::kNone &&
                          options.offload != config::Offload::kHost;
   if (may_spill) {
@@ -92,7 +93,8 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
   planner.may_keep = options.activations != config::Activations::kRecompute;
   planner.must_keep = options.activations == config::Activations::kKeep;
   planner.predict = [&](const plan::Plan& plan) {
-    return plan::simulate(plan, plan::ProgramName::kStep, rates).step_s;
+    const auto program = input.inference ? plan::ProgramName::kEval : plan::ProgramName::kStep;
+    return plan::simulate(plan, program, rates).step_s;
   };
   plan::PlannedRun best;
   std::string refusal;
@@ -195,7 +197,7 @@ namespace {
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   refuse_what_is_not_built(options);
   RunPlan run;
-  apply_groups(spec, options);
+  if (!facts.inference) apply_groups(spec, options);
   run.spec = std::make_unique<model::ModelSpec>(std::move(spec));
   const int64_t cores = options.threads > 0 ? options.threads : facts.limits.cores;
   run.threads = std::max<int64_t>(1, cores / options.ranks);
@@ -234,10 +236,12 @@ void require_fit(model::ModelSpec spec, const config::Options& options, const Ru
 
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   RunPlan run = prepare(std::move(spec), options, facts);
+  const io::RateLimits limits = {
+      .read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
+      .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s),
+      .half_duplex = true};
   run.rates = exec::rates_of(facts.machine, {.recipe = run.input.recipe,
-                                             .read_limit_bytes_per_s = options.nvme_rate.read_bytes_per_s,
-                                             .write_limit_bytes_per_s =
-                                                 options.nvme_rate.write_bytes_per_s,
+                                             .limits = limits,
                                              .threads = static_cast<int>(run.threads),
                                              .discrete = run.input.discrete});
   plan::PlannedRun best;

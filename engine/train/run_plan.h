@@ -20,6 +20,7 @@ struct RunFacts {
   config::Limits limits;
   int64_t data_bytes = 0;       // tokens held in memory
   int64_t nvme_free_bytes = 0;  // of all directories together; 0 without --nvme
+  bool inference = false;       // eval and generate alone; the spec has everything frozen
 };
 
 // All ranks' plans of a run, over one spec. Pure: nothing is allocated, opened or measured.

@@ -27,8 +27,8 @@ void cast_range(const From* x, To* y, int64_t count) {
                          HWY_ATTR { store_as(d, load_as(d, x + i, tail), y + i, tail); });
 }
 
-template <typename T>
-void add_residual_range(const T* x, const float* a, T* y, int64_t count) {
+template <typename X, typename Y>
+void add_residual_range(const X* x, const float* a, Y* y, int64_t count) {
   for_vectors(count, [&](auto d, int64_t i, auto tail) HWY_ATTR {
     store_as(d, hn::Add(load_as(d, x + i, tail), load_as(d, a + i, tail)), y + i, tail);
   });
@@ -47,6 +47,10 @@ void residual_bf16(const uint16_t* x, const float* a, uint16_t* y, int64_t count
   add_residual_range(x, a, y, count);
 }
 
+void add_widened(const uint16_t* x, float* y, int64_t count) {
+  add_residual_range(x, y, y, count);
+}
+
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -58,6 +62,7 @@ HWY_EXPORT(widen_range);
 HWY_EXPORT(narrow_range);
 HWY_EXPORT(residual_f32);
 HWY_EXPORT(residual_bf16);
+HWY_EXPORT(add_widened);
 
 constexpr int64_t kBlock = 32768;
 
@@ -69,6 +74,10 @@ void widen(const uint16_t* from, float* to, int64_t count) {
 
 void add_to(const float* x, float* y, int64_t count) {
   HWY_DYNAMIC_DISPATCH(residual_f32)(y, x, y, count);
+}
+
+void add_widened_to(const uint16_t* x, float* y, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(add_widened)(x, y, count);
 }
 
 void add_residual(const AddResidual& op) {

@@ -12,4 +12,7 @@ void widen(const uint16_t* from, float* to, int64_t count);
 // y[i] += x[i]
 void add_to(const float* x, float* y, int64_t count);
 
+// y[i] += from_bf16(x[i])
+void add_widened_to(const uint16_t* x, float* y, int64_t count);
+
 }  // namespace strata::kernels::cpu

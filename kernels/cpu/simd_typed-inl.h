@@ -85,18 +85,23 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, F32>> low_halves(VU32 bits) {
 }
 
 template <typename End>
-HWY_INLINE void store_as(F32 d, VF32 value, uint16_t* to, End end) {
-  const hn::RebindToUnsigned<F32> du32;
+HWY_INLINE void store_bits(hn::Vec<hn::Rebind<uint16_t, F32>> value, uint16_t* to, End end) {
   const hn::Rebind<uint16_t, F32> du16;
-  const auto bits = canonical_bits(d, du32, value);
-  const auto high = low_halves(hn::ShiftRight<16>(hn::Add(bits, hn::Set(du32, 0x8000u))));
   if constexpr (!End::kTail) {
-    hn::StoreU(high, du16, to);
+    hn::StoreU(value, du16, to);
     return;
   }
   HWY_ALIGN uint16_t lanes[HWY_MAX_BYTES / sizeof(uint16_t)];
-  hn::Store(high, du16, lanes);
+  hn::Store(value, du16, lanes);
   for (size_t i = 0; i < end.count; ++i) to[i] = lanes[i];
+}
+
+template <typename End>
+HWY_INLINE void store_as(F32 d, VF32 value, uint16_t* to, End end) {
+  const hn::RebindToUnsigned<F32> du32;
+  const auto bits = canonical_bits(d, du32, value);
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Set(du32, 0x8000u)));
+  store_bits(low_halves(rounded), to, end);
 }
 
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE

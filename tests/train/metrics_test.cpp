@@ -113,6 +113,16 @@ TEST(Metrics, AFileThatCannotBeOpenedIsAnError) {
   EXPECT_THROW(MetricsWriter("/nonexistent/metrics.jsonl", 0), Error);
 }
 
+TEST(LossMean, WeighsBatchesByTheirTargets) {
+  LossMean mean;
+  EXPECT_TRUE(std::isnan(mean.mean()));
+  mean.add(6.0, 3);
+  mean.add(0.0, 0);
+  mean.add(2.0, 1);
+  EXPECT_DOUBLE_EQ(mean.mean(), 2.0);
+  EXPECT_DOUBLE_EQ(mean.perplexity(), std::exp(2.0));
+}
+
 TEST(Progress, PlainLineHoldsTheNumbers) {
   ProgressLine line({.steps = 121});
   EXPECT_EQ(

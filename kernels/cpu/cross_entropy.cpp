@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/typed.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy.cpp"
+#include "kernels/cpu/simd.h"
+
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "kernels/cpu/simd_typed-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::cpu::HWY_NAMESPACE {
+
+float largest_of(const float* z, int64_t count) {
+  const F32 d;
+  VF32 largest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for_vectors(count, [&](auto, int64_t i, auto end) HWY_ATTR {
+    VF32 value = load_as(d, z + i, end);
+    if constexpr (decltype(end)::kTail) {
+      value = hn::IfThenElse(hn::FirstN(d, end.count), value, largest);
+    }
+    largest = hn::Max(largest, value);
+  });
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
+}
+
+// Sum of exp(z - largest); with `keep` z becomes that exponential. f32 within kRun elements, f64
+// beyond.
+template <bool kKeep>
+double sum_exp(float* z, int64_t count, float largest) {
+  constexpr int64_t kRun = 2048;
+  const F32 d;
+  const VF32 shift = hn::Set(d, largest);
+  double total = 0.0;
+  for (int64_t begin = 0; begin < count; begin += kRun) {
+    VF32 sum = hn::Zero(d);
+    float* run = z + begin;
+    for_vectors(std::min(kRun, count - begin), [&](auto, int64_t i, auto end) HWY_ATTR {
+      VF32 value = hn::Exp(d, hn::Sub(load_as(d, run + i, end), shift));
+      if constexpr (decltype(end)::kTail) {
+        value = hn::IfThenElseZero(hn::FirstN(d, end.count), value);
+      }
+      if constexpr (kKeep) store_as(d, value, run + i, end);
+      sum = hn::Add(sum, value);
+    });
+    total += hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+  return total;
+}
+
+void scale(float* z, int64_t count, float factor) {
+  const F32 d;
+  for_vectors(count, [&](auto, int64_t i, auto end) HWY_ATTR {
+    store_as(d, hn::Mul(load_as(d, z + i, end), hn::Set(d, factor)), z + i, end);
+  });
+}
+
+double row_loss(const float* z, int64_t count, int64_t target) {
+  const float largest = largest_of(z, count);
+  const double sum = sum_exp<false>(const_cast<float*>(z), count, largest);
+  return std::log(sum) + (double{largest} - z[target]);
+}
+
+// z becomes its gradient.
+double row_loss_and_gradient(float* z, int64_t count, int64_t target, float grad_scale) {
+  const float at_target = z[target];
+  const float largest = largest_of(z, count);
+  const double sum = sum_exp<true>(z, count, largest);
+  scale(z, count, static_cast<float>(grad_scale / sum));
+  z[target] -= grad_scale;
+  return std::log(sum) + (double{largest} - at_target);
+}
+
+}  // namespace strata::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::kernels {
+namespace cpu {
+namespace {
+
+HWY_EXPORT(row_loss);
+HWY_EXPORT(row_loss_and_gradient);
+
+constexpr int64_t kLogitsOfChunk = int64_t{8} << 20;
+
+struct Layout {
+  int64_t rows;  // of a chunk
+  int64_t losses_offset;
+  int64_t product_offset;
+};
+
+Layout layout_of(const LinearCrossEntropy& op) {
+  const int64_t rows = std::min(op.rows, cross_entropy_chunk_rows(op.vocabulary));
+  const int64_t losses = round_up(rows * op.vocabulary * 4, 64);
+  return {rows, losses, losses + round_up(rows * 8, 64)};
+}
+
+MatMulForward logits_product(const LinearCrossEntropy& op, int64_t rows) {
+  return {.dtype = op.dtype, .rows = rows, .outputs = op.vocabulary, .inputs = op.cols, .w = op.w};
+}
+
+// Losses of a chunk's rows, whose logits become their gradients when `gradient`.
+void losses_of(const LinearCrossEntropy& op, const int32_t* targets, int64_t rows, bool gradient,
+               float* z, double* losses) {
+  parallel_for(rows, [&](int64_t row, int) {
+    float* logits = z + row * op.vocabulary;
+    losses[row] = 0.0;
+    if (targets[row] < 0) {
+      if (gradient) std::fill_n(logits, op.vocabulary, 0.0f);
+    } else if (gradient) {
+      losses[row] = HWY_DYNAMIC_DISPATCH(row_loss_and_gradient)(logits, op.vocabulary, targets[row],
+                                                                op.grad_scale);
+    } else {
+      losses[row] = HWY_DYNAMIC_DISPATCH(row_loss)(logits, op.vocabulary, targets[row]);
+    }
+  });
+}
+
+}  // namespace
+
+void linear_cross_entropy(const LinearCrossEntropy& op) {
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && op.vocabulary > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()) && (op.dh || !op.dw));
+  for (int64_t row = 0; row < op.rows; ++row) {
+    STRATA_CHECK(op.targets[row] >= -1 && op.targets[row] < op.vocabulary);
+  }
+  const Layout layout = layout_of(op);
+  float* z = reinterpret_cast<float*>(op.workspace.data);
+  double* losses = reinterpret_cast<double*>(op.workspace.data + layout.losses_offset);
+  const Workspace rest = {op.workspace.data + layout.product_offset,
+                          op.workspace.bytes - layout.product_offset};
+  double loss_sum = 0.0;
+  for (int64_t begin = 0; begin < op.rows; begin += layout.rows) {
+    const int64_t rows = std::min(layout.rows, op.rows - begin);
+    const float* h = op.h + begin * op.cols;
+    MatMulForward product = logits_product(op, rows);
+    product.x = h;
+    product.y = z;
+    product.workspace = rest;
+    matmul_forward(product);
+    losses_of(op, op.targets + begin, rows, op.dh != nullptr, z, losses);
+    for (int64_t row = 0; row < rows; ++row) loss_sum += losses[row];
+    if (op.dw) {
+      matmul_weight({.rows = rows,
+                     .outputs = op.vocabulary,
+                     .inputs = op.cols,
+                     .dy = z,
+                     .x = h,
+                     .dw = op.dw,
+                     .accumulate = op.accumulate || begin > 0,
+                     .workspace = rest});
+    }
+    if (op.dh) {
+      matmul_input({.dtype = op.dtype,
+                    .rows = rows,
+                    .outputs = op.vocabulary,
+                    .inputs = op.cols,
+                    .dy = z,
+                    .w = op.w,
+                    .dx = op.dh + begin * op.cols,
+                    .workspace = rest});
+    }
+  }
+  *op.loss_sum = loss_sum;
+}
+
+}  // namespace cpu
+
+int64_t cross_entropy_chunk_rows(int64_t vocabulary) {
+  return std::clamp<int64_t>(cpu::kLogitsOfChunk / vocabulary / 64 * 64, 128, 1024);
+}
+
+int64_t workspace_bytes(const LinearCrossEntropy& op, int threads) {
+  const cpu::Layout layout = cpu::layout_of(op);
+  return layout.product_offset + workspace_bytes(cpu::logits_product(op, layout.rows), threads);
+}
+
+}  // namespace strata::kernels
+#endif  // HWY_ONCE
