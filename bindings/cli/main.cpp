@@ -8,6 +8,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
 #include "engine/base/error.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/options.h"
 
 namespace strata::cli {
@@ -46,13 +47,20 @@ int run(const std::vector<std::string>& args) {
   }
   const auto command = config::parse_command(args[0]);
   if (!command) {
-    throw Error(ErrorCode::kUsage, "command: " + args[0] + ": no such command (see strata --help)");
+    const std::string nearest(config::nearest_command(args[0]));
+    throw Error(ErrorCode::kUsage,
+                "command: " + args[0] + ": no such command (" +
+                    (nearest.empty() ? "see strata --help" : "did you mean " + nearest + "?") +
+                    ")");
   }
   const std::vector<std::string> rest(args.begin() + 1, args.end());
   const config::Options options = config::resolve_command_line(*command, rest);
   if (options.help) {
     std::fputs(config::help_text(*command).c_str(), stdout);
     return 0;
+  }
+  if (!options.deepspeed.empty()) {
+    std::fputs(config::deepspeed_report(options.deepspeed, options.ranks).c_str(), stderr);
   }
   return dispatch(*command, options);
 }
