@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/dense_product.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/weight_product.h"
 #include "kernels/typed.h"
 
 // Each product is cut into tiles of the output, a task each; a tile is one product on one thread.
@@ -15,8 +15,6 @@ namespace {
 
 constexpr int64_t kTileOperations = int64_t{32} << 20;
 constexpr int64_t kMostTiles = 16;
-constexpr int64_t kTileRows = 256;
-constexpr int64_t kTileCols = 256;
 constexpr int64_t kLeastTileCols = 96;
 
 struct Tiling {
@@ -55,7 +53,7 @@ Tiling tile_columns(int64_t rows, int64_t cols, int64_t depth) {
 // Weight gradients: bands of rows, as wide as they may be, since a band packs its short operand
 // once.
 Tiling tile_rows(int64_t rows, int64_t cols, int64_t depth) {
-  const int64_t col_tiles = ceil_div(cols, kTileEdge);
+  const int64_t col_tiles = ceil_div(cols, int64_t{1024});
   const int64_t finest = std::max<int64_t>(1, rows / 64);
   const int64_t wanted = std::max(ceil_div(rows, kTileRows),
                                   std::min(finest, wanted_tiles(rows, cols, depth) / col_tiles));
@@ -94,8 +92,8 @@ void matmul_forward(const MatMulForward& op) {
                        .c = op.y + row * y_stride + col,
                        .ldc = y_stride,
                        .accumulate = op.accumulate};
-    run_dense_product(product, op.dtype, block_of(op, col * op.inputs),
-                      op.workspace.data + slot * dense_product_bytes());
+    run_weight_product(product, op.dtype, block_of(op, col * op.inputs),
+                       op.workspace.data + slot * weight_product_bytes());
     for (int64_t r = 0; op.bias && r < product.m; ++r) {
       for (int64_t c = 0; c < product.n; ++c) {
         product.c[r * y_stride + c] += load(op.dtype, op.bias, col + c);
@@ -122,8 +120,8 @@ void matmul_input(const MatMulInput& op) {
                              .c = op.dx + row * dx_stride + col,
                              .ldc = dx_stride,
                              .accumulate = op.accumulate};
-    run_dense_product(product, op.dtype, block_of(op, col),
-                      op.workspace.data + slot * dense_product_bytes());
+    run_weight_product(product, op.dtype, block_of(op, col),
+                       op.workspace.data + slot * weight_product_bytes());
   });
 }
 
@@ -135,18 +133,18 @@ void matmul_weight(const MatMulWeight& op) {
   parallel_for(t.row_tiles * t.col_tiles, [&](int64_t index, int slot) {
     const int64_t out = index / t.col_tiles * t.rows;
     const int64_t in = index % t.col_tiles * t.cols;
-    const Product product = {.m = std::min(t.rows, op.outputs - out),
-                             .n = std::min(t.cols, op.inputs - in),
-                             .k = op.rows,
-                             .a = op.dy + out,
-                             .lda = dy_stride,
-                             .a_transposed = true,
-                             .ldb = x_stride,
-                             .c = op.dw + out * op.inputs + in,
-                             .ldc = op.inputs,
-                             .accumulate = op.accumulate};
-    run_dense_product(product, DType::kF32, op.x + in,
-                      op.workspace.data + slot * dense_product_bytes());
+    run_product({.m = std::min(t.rows, op.outputs - out),
+                 .n = std::min(t.cols, op.inputs - in),
+                 .k = op.rows,
+                 .a = op.dy + out,
+                 .lda = dy_stride,
+                 .a_transposed = true,
+                 .b = op.x + in,
+                 .ldb = x_stride,
+                 .c = op.dw + out * op.inputs + in,
+                 .ldc = op.inputs,
+                 .accumulate = op.accumulate},
+                op.workspace.data + slot * kProductScratchBytes);
   });
   if (!op.dbias) return;
   parallel_blocks(op.outputs, 256, [&](int64_t begin, int64_t end) {
@@ -160,13 +158,13 @@ void matmul_weight(const MatMulWeight& op) {
 }  // namespace cpu
 
 int64_t workspace_bytes(const MatMulForward&, int threads) {
-  return threads * cpu::dense_product_bytes();
+  return threads * cpu::weight_product_bytes();
 }
 int64_t workspace_bytes(const MatMulInput&, int threads) {
-  return threads * cpu::dense_product_bytes();
+  return threads * cpu::weight_product_bytes();
 }
 int64_t workspace_bytes(const MatMulWeight&, int threads) {
-  return threads * cpu::dense_product_bytes();
+  return threads * cpu::kProductScratchBytes;
 }
 
 }  // namespace strata::kernels
