@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 #include <tbb/global_control.h>
 
 #include <cmath>
@@ -101,11 +102,29 @@ inline bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// The three promises that every op of the cpu backend makes.
+// Limits the cpu backend to one instruction set while it lives (0: the machine's best).
+class OnlyTarget {
+ public:
+  explicit OnlyTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
+  ~OnlyTarget() { hwy::SetSupportedTargetsForTest(0); }
+  OnlyTarget(const OnlyTarget&) = delete;
+  OnlyTarget& operator=(const OnlyTarget&) = delete;
+};
+
+// The promises that every op of the cpu backend makes.
 inline void expect_agrees_and_repeats(const std::vector<KernelCase>& cases) {
   for (const KernelCase& one : cases) {
     SCOPED_TRACE(one.name);
     const auto wanted = run_with_threads(one, ref_backend(), 1);
+    for (const int64_t target : {int64_t{HWY_SSE4}, int64_t{HWY_AVX2}}) {
+      if ((hwy::SupportedTargets() & target) == 0) continue;
+      const OnlyTarget only(target);
+      const auto found = run_with_threads(one, cpu_backend(), 2);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_LE(largest_difference(found[i], wanted[i]), one.tolerance)
+            << "output " << i << " with " << hwy::TargetName(target);
+      }
+    }
     const auto found = run_with_threads(one, cpu_backend(), 1);
     ASSERT_EQ(found.size(), wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) {

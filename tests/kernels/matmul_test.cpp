@@ -163,7 +163,7 @@ TEST(MatMul, OneThreadStartsNoOther) {
   const KernelCase one = forward_case({256, 515, 96}, DType::kF32, false);
   const int64_t before = thread_count_of_process();
   run_with_threads(one, cpu_backend(), 1);
-  EXPECT_EQ(thread_count_of_process(), before);
+  EXPECT_LE(thread_count_of_process(), before);
 }
 
 TEST(MatMulDeath, TooSmallAWorkspaceIsABug) {
