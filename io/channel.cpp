@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
@@ -91,7 +92,8 @@ Channel::Channel(Volume& volume, const ChannelOptions& options)
       limiter_(options.limiter),
       request_bytes_(options.request_bytes),
       max_transfers_(options.max_transfers),
-      verify_(options.verify) {
+      verify_(options.verify),
+      speed_watch_(volume.files().size()) {
   check_options(volume, options);
   ring_ = std::make_unique<Ring>(ring_options(volume, options));
   pendings_ = std::make_unique<Pending[]>(max_transfers_);
@@ -278,6 +280,7 @@ void Channel::complete(Request* request) {
   ++file_traffic.requests;
   file_traffic.latency_s_sum += ring.finished_s - ring.started_s;
   if (ring.outcome == RingRequest::Outcome::kDone) {
+    watch_speed(ring);
     (read ? stats_.bytes_read : stats_.bytes_written) += ring.bytes;
     (read ? file_traffic.bytes_read : file_traffic.bytes_written) += ring.bytes;
     if (read) {
@@ -316,6 +319,20 @@ void Channel::complete(Request* request) {
   --pending->requests;
   free_requests_.push_back(request);
   settle(pending);
+}
+
+void Channel::watch_speed(const RingRequest& ring) {
+  const std::optional<SlowReport> report =
+      speed_watch_.add(ring.file, ring.bytes, ring.finished_s - ring.started_s, ring.finished_s,
+                       ring_->in_flight() + 1 >= ring_->depth());
+  if (!report) return;
+  char text[160];
+  std::snprintf(text, sizeof text, " became slow: %.3f GB/s, it was %.3f GB/s",
+                report->bytes_per_s / 1e9, report->best_bytes_per_s / 1e9);
+  volume_.notices().once(
+      LogLevel::kWarning,
+      volume_.files()[report->file].name + text +
+          " (a full write cache, heat, or another user of the drive: see smartctl)");
 }
 
 void Channel::complete_read(Request* request) {

@@ -10,6 +10,7 @@
 #include "io/latency.h"
 #include "io/rate_limiter.h"
 #include "io/ring.h"
+#include "io/speed_watch.h"
 #include "io/volume.h"
 
 namespace strata::io {
@@ -97,6 +98,7 @@ class Channel {
   void start(Request* request);
   void complete(Request* request);
   void complete_read(Request* request);
+  void watch_speed(const RingRequest& ring);
   bool reread(Request* request);
   void settle(Pending* pending);
   void fail(Pending* pending, ErrorCode code, const std::string& text);
@@ -127,6 +129,7 @@ class Channel {
   double booked_start_s_ = -1;  // when the limiter lets the next request start; -1 = not booked
   bool busy_ = false;
   double busy_since_s_ = 0;
+  SpeedWatch speed_watch_;
   ChannelStats stats_;
 };
 
