@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -86,6 +87,10 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
   probe.threads =
       static_cast<int>(options.threads > 0 ? options.threads : facts.limits.cores);
   probe.drive.directories = options.nvme;
+  // What is measured with stays within the budget of the run.
+  if (options.host_memory > 0) {
+    probe.memory_bytes = std::clamp(options.host_memory / 4, 16 * kMiB, probe.memory_bytes);
+  }
   bool measured = false;
   facts.machine = exec::machine_for(cache_directory(), STRATA_VERSION, probe, &measured);
   if (measured) log(LogLevel::kInfo, "machine: measured in a few seconds and kept for the next run");

@@ -10,6 +10,8 @@
 
 namespace strata::exec {
 
+Progress::Progress(double deadline_s) : deadline_s_(deadline_s), last_publish_s_(now_s()) {}
+
 void Progress::publish(plan::Lane lane) {
   counts_[static_cast<size_t>(lane)].fetch_add(1);
   last_publish_s_.store(now_s(), std::memory_order_relaxed);

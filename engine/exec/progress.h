@@ -22,7 +22,7 @@ class Progress {
   // Thrown out of waits once the run has failed or stops; never leaves the executor.
   struct Stopped {};
 
-  explicit Progress(double deadline_s) : deadline_s_(deadline_s) {}
+  explicit Progress(double deadline_s);
 
   int64_t published(plan::Lane lane) const { return counts_[static_cast<size_t>(lane)].load(); }
   bool reached(plan::Lane lane, int64_t count) const { return published(lane) >= count; }

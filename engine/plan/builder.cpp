@@ -127,17 +127,20 @@ void Builder::emit_step_once() {
   for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
 }
 
-// Planned twice in a row: the second copy knows what of the one before it must be over.
+// Planned twice in a row: the second copy knows what of the one before it must be over. Inference has
+// none.
 void Builder::emit_step() {
   begin(ProgramName::kStep);
-  emit_step_once();
-  emit_.start_copy();
-  for (Ring* ring : {&weights_ring_, &state_ring_, &gradient_ring_, &device_weights_ring_,
-                     &device_gradient_ring_}) {
-    ring->reset();
+  if (!input_.inference) {
+    emit_step_once();
+    emit_.start_copy();
+    for (Ring* ring : {&weights_ring_, &state_ring_, &gradient_ring_, &device_weights_ring_,
+                       &device_gradient_ring_}) {
+      ring->reset();
+    }
+    summed_.assign(summed_.size(), 0);
+    emit_step_once();
   }
-  summed_.assign(summed_.size(), 0);
-  emit_step_once();
   const bool deferred = input_.mode == OptimizerMode::kDeferred;
   put(deferred ? Generation::kUpdated : Generation::kNew, deferred, deferred);
 }
@@ -259,11 +262,9 @@ void Builder::fill_boundary() {
 
 Plan Builder::build() {
   emit_load();
-  if (!input_.inference) {
-    emit_step();
-    emit_drain();
-    emit_checkpoint();
-  }
+  emit_step();
+  emit_drain();
+  emit_checkpoint();
   emit_eval(ProgramName::kEval, OpKind::kEvaluate);
   emit_eval(ProgramName::kGenerate, OpKind::kLogits);
   fill_boundary();

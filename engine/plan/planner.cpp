@@ -111,21 +111,20 @@ std::string cheapest_change(const PlanInput& input) {
     Arena arena;
     int64_t budget;
     const char* what;
-    const char* flag;
+    const char* fix;
   };
-  const Limit limits[] = {{Arena::kDevice, input.device_budget, "device memory", "--device-memory"},
-                          {Arena::kHost, input.host_budget, "host memory", "--host-memory"},
-                          {Arena::kNvme, input.nvme_budget, "NVMe space", "--nvme"}};
+  const Limit limits[] = {
+      {Arena::kDevice, input.device_budget, "device memory", "raise --device-memory"},
+      {Arena::kHost, input.host_budget, "host memory",
+       input.nvme_budget > 0 ? "raise --host-memory" : "raise --host-memory, or add --nvme DIR"},
+      {Arena::kNvme, input.nvme_budget, "NVMe space", "--nvme with that much free space"}};
   std::string text;
   for (const Limit& limit : limits) {
     const int64_t need = bytes[static_cast<size_t>(limit.arena)];
     if (need <= limit.budget) continue;
     if (!text.empty()) text += "; ";
-    text += fmt::format("{}: needs at least {}, has {} ({}{})", limit.what, format_bytes(need),
-                        format_bytes(limit.budget), limit.flag,
-                        limit.arena == Arena::kNvme
-                            ? " DIR with that much free space"
-                            : fmt::format(" {}MiB", ceil_div(need, kMiB)));
+    text += fmt::format("{}: needs at least {}, has {} ({})", limit.what, format_bytes(need),
+                        format_bytes(limit.budget), limit.fix);
   }
   const std::string change = cheapest_change(input);
   if (!change.empty()) text += "; or " + change;

@@ -77,8 +77,9 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
 }
 
 // The modes that give these options' results; the planner takes the faster.
-std::vector<plan::OptimizerMode> modes_of(const config::Options& options) {
+std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool inference) {
   using plan::OptimizerMode;
+  if (inference) return {OptimizerMode::kInBackward};  // nothing is ever pending
   if (options.optimizer_mode == config::OptimizerMode::kDeferred || options.clip > 0) {
     return {OptimizerMode::kDeferred};
   }
@@ -98,7 +99,7 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
   };
   plan::PlannedRun best;
   std::string refusal;
-  for (plan::OptimizerMode mode : modes_of(options)) {
+  for (plan::OptimizerMode mode : modes_of(options, input.inference)) {
     input.mode = mode;
     try {
       plan::PlannedRun run = plan::make_plan(input, planner);
@@ -202,7 +203,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   const int64_t cores = options.threads > 0 ? options.threads : facts.limits.cores;
   run.threads = std::max<int64_t>(1, cores / options.ranks);
   run.input = input_of(*run.spec, options, facts, run.threads);
-  run.input.mode = modes_of(options).front();
+  run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = options.host_memory > 0
                         ? options.host_memory
                         : static_cast<int64_t>(kShareOfUsable *
@@ -216,11 +217,15 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
 
 // The refusal speaks of arenas; the user gave a budget for the whole process.
 [[noreturn]] void explain_refusal(const RunPlan& run, const Error& error) {
+  plan::PlanInput input = run.input;
+  input.host_budget = plan::kNoLimit;
+  const int64_t arenas = plan::bytes_of(input, plan::smallest_placement(input))[1];
+  const int64_t least = arenas * input.mesh.world + run.outside_bytes;
   throw Error(error.code(),
-              fmt::format("{} (of {} host memory, {} are for what is not in arenas: program, libraries, "
-                          "tokens, checksums{})",
+              fmt::format("{}; of --host-memory {}, {} are for program, libraries, tokens and "
+                          "checksums, so the least that fits with NVMe is --host-memory {}MiB",
                           error.what(), format_bytes(run.host_budget), format_bytes(run.outside_bytes),
-                          run.ranks.empty() ? "" : "; shared by all ranks"));
+                          ceil_div(least, kMiB)));
 }
 
 }  // namespace
