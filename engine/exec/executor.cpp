@@ -33,7 +33,9 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       parallel_(options.threads),
       compute_(spec, plan.recipe, plan.shape, *options.backend, options.threads),
       progress_(options.deadline_s) {
-  const auto bytes = [&](plan::Arena arena) { return plan.arenas.bytes[static_cast<size_t>(arena)]; };
+  const auto bytes = [&](plan::Arena arena) {
+    return plan.arenas.bytes[static_cast<size_t>(arena)];
+  };
   host_ = make_arena(bytes(plan::Arena::kHost), options.lock_memory);
   device_ = make_arena(bytes(plan::Arena::kDevice), false);
   control_ = make_arena(bytes(plan::Arena::kControl), false);
@@ -79,13 +81,14 @@ std::byte* Executor::Impl::at(plan::Arena arena, int64_t offset) const {
   }
 }
 
-// --- submission -----------------------------------------------------------------------------------------
+// --- submission
+// -----------------------------------------------------------------------------------------
 
 void Executor::Impl::submit(Instance& instance) {
   const plan::Program& program = program_of(instance);
   const int64_t sequence = submitted_.load();
-  const bool overlaps = instance.program == plan::ProgramName::kStep &&
-                        last_program_ == plan::ProgramName::kStep;
+  const bool overlaps =
+      instance.program == plan::ProgramName::kStep && last_program_ == plan::ProgramName::kStep;
   // A step may overlap the one before it, and nothing else does.
   for (int64_t earlier = std::max<int64_t>(0, sequence - kOutstanding + 1); earlier < sequence;
        ++earlier) {
@@ -128,7 +131,8 @@ void Executor::Impl::wait(Instance& instance) {
   if (instance.program == plan::ProgramName::kDrain) pending_.valid = false;
 }
 
-// --- lanes ----------------------------------------------------------------------------------------------
+// --- lanes
+// ----------------------------------------------------------------------------------------------
 
 void Executor::Impl::lane_main(Lane lane) {
   try {
@@ -246,10 +250,20 @@ Executor::Executor(const plan::Plan& plan, const model::ModelSpec& spec,
                    const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>(plan, spec, options)) {}
 Executor::~Executor() = default;
-void Executor::submit(Instance& instance) { impl_->submit(instance); }
-void Executor::wait(Instance& instance) { impl_->wait(instance); }
-bool Executor::pending() const { return impl_->pending(); }
-const char* Executor::io_backend() const { return impl_->io_backend(); }
-IoTotals Executor::io_totals() const { return impl_->io_totals(); }
+void Executor::submit(Instance& instance) {
+  impl_->submit(instance);
+}
+void Executor::wait(Instance& instance) {
+  impl_->wait(instance);
+}
+bool Executor::pending() const {
+  return impl_->pending();
+}
+const char* Executor::io_backend() const {
+  return impl_->io_backend();
+}
+IoTotals Executor::io_totals() const {
+  return impl_->io_totals();
+}
 
 }  // namespace strata::exec

@@ -15,8 +15,8 @@ namespace strata::exec {
 
 struct ExecutorOptions {
   const kernels::Backend* backend = nullptr;
-  int threads = 1;                      // of compute and optimizer together
-  io::VolumeOptions volume;             // directories, block size; bytes come from the plan
+  int threads = 1;           // of compute and optimizer together
+  io::VolumeOptions volume;  // directories, block size; bytes come from the plan
   io::Backend io_backend = io::Backend::kAuto;
   io::SimulatedOptions simulated;
   io::RateLimits rates;
@@ -32,14 +32,14 @@ struct IoTotals {
   int64_t bytes_written = 0;
 };
 
-// Runs the programs of a plan on real lanes: one thread a lane, each issuing its own ops in plan order
-// once their waits hold. It decides nothing beyond the plan's predicates.
+// Runs the programs of a plan on real lanes: one thread a lane, each issuing its own ops in plan
+// order once their waits hold. It decides nothing beyond the plan's predicates.
 //
-// Guarantees: arenas are allocated once, at construction; every byte read from NVMe is verified before
-// an op uses it; consecutive steps overlap, other programs start and end drained.
-// Threads: submit and wait belong to one thread. Instances finish in the order of submission.
-// Failure: construction throws Error. Later the first failure stops every lane, and wait() throws it;
-// then the executor can only be destroyed.
+// Guarantees: arenas are allocated once, at construction; every byte read from NVMe is verified
+// before an op uses it; consecutive steps overlap, other programs start and end drained. Threads:
+// submit and wait belong to one thread. Instances finish in the order of submission. Failure:
+// construction throws Error. Later the first failure stops every lane, and wait() throws it; then
+// the executor can only be destroyed.
 class Executor {
  public:
   Executor(const plan::Plan& plan, const model::ModelSpec& spec, const ExecutorOptions& options);
@@ -47,8 +47,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Lets the lanes run a program once those before it are under way. A step may follow a step that is
-  // not over; any other program waits until all before it are.
+  // Lets the lanes run a program once those before it are under way. A step may follow a step that
+  // is not over; any other program waits until all before it are.
   void submit(Instance& instance);
 
   // Returns when the instance is over. Throws the run's first failure.
@@ -59,8 +59,8 @@ class Executor {
     wait(instance);
   }
 
-  bool pending() const;              // whether an update is pending between programs
-  const char* io_backend() const;    // "io_uring", "threads", "simulated", or "none"
+  bool pending() const;            // whether an update is pending between programs
+  const char* io_backend() const;  // "io_uring", "threads", "simulated", or "none"
   IoTotals io_totals() const;
 
  private:

@@ -16,8 +16,8 @@
 
 namespace strata::exec {
 
-// Split by subject: executor.cpp is life and lanes, io_lane.cpp the lanes that move bytes to and from
-// NVMe, run_compute.cpp, run_state.cpp and run_move.cpp what serial ops do.
+// Split by subject: executor.cpp is life and lanes, io_lane.cpp the lanes that move bytes to and
+// from NVMe, run_compute.cpp, run_state.cpp and run_move.cpp what serial ops do.
 class Executor::Impl {
  public:
   Impl(const plan::Plan& plan, const model::ModelSpec& spec, const ExecutorOptions& options);
@@ -30,8 +30,8 @@ class Executor::Impl {
   IoTotals io_totals() const;
 
  private:
-  // The update that waits for its step to come: written by Decide, read by predicated ops and Optimize,
-  // ordered by the plan.
+  // The update that waits for its step to come: written by Decide, read by predicated ops and
+  // Optimize, ordered by the plan.
   struct Pending {
     bool valid = false;
     double coefficient = 1;
@@ -107,10 +107,10 @@ class Executor::Impl {
   std::array<std::unique_ptr<io::Channel>, plan::kLaneCount> channels_;
   kernels::Parallel parallel_;
   SegmentCompute compute_;
-  std::vector<double> norm_scratch_;                        // Owned by the optimizer lane
-  std::vector<std::byte> norm_workspace_;                   // Owned by the optimizer lane
-  std::vector<comm::GatherRange> gather_scratch_;           // Owned by the comm lane
-  std::vector<comm::ReduceRange> reduce_scratch_;           // Owned by the comm lane
+  std::vector<double> norm_scratch_;                          // Owned by the optimizer lane
+  std::vector<std::byte> norm_workspace_;                     // Owned by the optimizer lane
+  std::vector<comm::GatherRange> gather_scratch_;             // Owned by the comm lane
+  std::vector<comm::ReduceRange> reduce_scratch_;             // Owned by the comm lane
   std::array<std::vector<Moving>, plan::kLaneCount> moving_;  // Owned by each I/O lane
 
   Progress progress_;

@@ -30,16 +30,16 @@ struct OpTime {
   double end_s = 0;
 };
 
-// One run of one program: what it needs, and what it gave. Owned by the caller; at a fixed address, and
-// not touched by the caller, from submit() until wait() returned.
+// One run of one program: what it needs, and what it gave. Owned by the caller; at a fixed address,
+// and not touched by the caller, from submit() until wait() returned.
 struct Instance {
   plan::ProgramName program = plan::ProgramName::kStep;
 
   // In
   StepSettings settings;
-  std::vector<int32_t> tokens;   // [micro_batch][B, T]
-  std::vector<int32_t> targets;  // the same; -1 does not count
-  int64_t target_count = 1;      // of the whole step, all ranks
+  std::vector<int32_t> tokens;          // [micro_batch][B, T]
+  std::vector<int32_t> targets;         // the same; -1 does not count
+  int64_t target_count = 1;             // of the whole step, all ranks
   std::vector<int32_t> logit_position;  // [B], generate alone
   std::vector<float> logits;            // [B, V], generate alone; sized by the caller
   StateSource* source = nullptr;        // load
@@ -53,9 +53,10 @@ struct Instance {
   double begin_s = 0;
   double end_s = 0;
   std::array<double, plan::kLaneCount> busy_s = {};
-  std::array<double, plan::kLaneCount> stall_s = {};  // of the compute lane, by the lane it waited for
+  std::array<double, plan::kLaneCount> stall_s =
+      {};  // of the compute lane, by the lane it waited for
   std::array<int64_t, plan::kLaneCount> nvme_bytes = {};  // moved by each I/O lane
-  std::vector<std::vector<OpTime>> times;  // by lane, when record_times
+  std::vector<std::vector<OpTime>> times;                 // by lane, when record_times
 
   // Of the executor
   std::array<int64_t, plan::kLaneCount> base = {};  // ops that each lane published before this

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lanes that move bytes between host memory and NVMe: several ops in flight, published in order.
+// The lanes that move bytes between host memory and NVMe: several ops in flight, published in
+// order.
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -26,8 +27,10 @@ uint64_t tag_of(const plan::Value& value) {
 
 }  // namespace
 
-// Pairs reads with writes in their order; pairs that continue each other on both sides are one transfer.
-void Executor::Impl::prepare(const plan::Op& op, const plan::Program& program, Moving& moving) const {
+// Pairs reads with writes in their order; pairs that continue each other on both sides are one
+// transfer.
+void Executor::Impl::prepare(const plan::Op& op, const plan::Program& program,
+                             Moving& moving) const {
   const auto accesses = program.accesses_of(op);
   const bool fetch = op.kind == plan::OpKind::kFetch;
   size_t write = 0;

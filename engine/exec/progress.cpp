@@ -49,11 +49,11 @@ void Progress::wait(plan::Lane lane, int64_t count) {
     if (stopped()) break;
     if (now_s() - last_publish_s_.load(std::memory_order_relaxed) > deadline_s_) {
       lock.unlock();
-      fail(std::make_exception_ptr(
-          Error(ErrorCode::kDeadline,
-                fmt::format("run: no op finished for {:.0f} s while waiting for op {} of the {} lane "
-                            "(is a drive or a rank hanging?)",
-                            deadline_s_, count, static_cast<int>(lane)))));
+      fail(std::make_exception_ptr(Error(
+          ErrorCode::kDeadline,
+          fmt::format("run: no op finished for {:.0f} s while waiting for op {} of the {} lane "
+                      "(is a drive or a rank hanging?)",
+                      deadline_s_, count, static_cast<int>(lane)))));
       lock.lock();
       break;
     }

@@ -12,8 +12,8 @@
 
 namespace strata::exec {
 
-// How far every lane is, and whether the run has failed. A lane is a counter of published ops over the
-// whole life of the executor; a wait is (lane, count).
+// How far every lane is, and whether the run has failed. A lane is a counter of published ops over
+// the whole life of the executor; a wait is (lane, count).
 //
 // Threads: all. Publishing takes no lock while nobody sleeps.
 // Failure: the first failure wins; every sleeper wakes and throws Stopped.
@@ -28,8 +28,8 @@ class Progress {
   bool reached(plan::Lane lane, int64_t count) const { return published(lane) >= count; }
   void publish(plan::Lane lane);
 
-  // Sleeps until `lane` has published `count` ops. Throws Stopped; fails the run when nothing at all
-  // was published for the deadline.
+  // Sleeps until `lane` has published `count` ops. Throws Stopped; fails the run when nothing at
+  // all was published for the deadline.
   void wait(plan::Lane lane, int64_t count);
 
   // Sleeps until `ready` is true; it is looked at again after every publish and notify.
@@ -50,9 +50,12 @@ class Progress {
   // Wakes every sleeper, and calls the hook of every lane that registered one.
   void notify();
 
-  // Called after a publish while `flag` of the lane is set: how lanes that sleep elsewhere are woken.
+  // Called after a publish while `flag` of the lane is set: how lanes that sleep elsewhere are
+  // woken.
   void set_wake(plan::Lane lane, std::function<void()> wake);
-  std::atomic<bool>& asleep_elsewhere(plan::Lane lane) { return elsewhere_[static_cast<size_t>(lane)]; }
+  std::atomic<bool>& asleep_elsewhere(plan::Lane lane) {
+    return elsewhere_[static_cast<size_t>(lane)];
+  }
 
   void fail(std::exception_ptr error);
   void stop();

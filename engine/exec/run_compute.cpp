@@ -39,15 +39,17 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, Instance& instance) cons
   call.grad_first = !find(accesses, Mode::kRead, ValueKind::kGradient, op.segment);
   if (shared >= 0) {
     call.shared_weights = pointer(Mode::kRead, ValueKind::kPlane, shared);
-    call.shared_grad = reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kGradient, shared));
+    call.shared_grad =
+        reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kGradient, shared));
     call.shared_grad_first = !find(accesses, Mode::kRead, ValueKind::kGradient, shared);
   }
   call.input = pointer(Mode::kRead, ValueKind::kActivation);
   call.output = pointer(Mode::kWrite, ValueKind::kActivation);
   call.grad_output = pointer(Mode::kRead, ValueKind::kActivationGradient);
   call.grad_input = pointer(Mode::kWrite, ValueKind::kActivationGradient);
-  call.interior = pointer(op.kind == OpKind::kBackward && !op.recomputes ? Mode::kRead : Mode::kWrite,
-                          ValueKind::kInterior);
+  call.interior =
+      pointer(op.kind == OpKind::kBackward && !op.recomputes ? Mode::kRead : Mode::kWrite,
+              ValueKind::kInterior);
   call.workspace = pointer(Mode::kWrite, ValueKind::kScratch);
   call.tokens = instance.tokens.data() + batch;
   call.targets = instance.targets.empty() ? nullptr : instance.targets.data() + batch;

@@ -25,7 +25,8 @@ static_assert(sizeof(Partial) == 16);
 
 const Access* find_plane(std::span<const Access> accesses, Mode mode, Plane plane) {
   for (const Access& access : accesses) {
-    if (access.mode == mode && access.value.kind == ValueKind::kPlane && access.value.plane == plane) {
+    if (access.mode == mode && access.value.kind == ValueKind::kPlane &&
+        access.value.plane == plane) {
       return &access;
     }
   }
@@ -41,8 +42,8 @@ const Access* find_kind(std::span<const Access> accesses, Mode mode, ValueKind k
 
 }  // namespace
 
-// Partials are by chunk and rank's part, whoever sums them, so that the norm has the same bits for every
-// way of sharding gradients.
+// Partials are by chunk and rank's part, whoever sums them, so that the norm has the same bits for
+// every way of sharding gradients.
 void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   const auto accesses = program_of(instance).accesses_of(op);
   const Access* out = find_kind(accesses, Mode::kWrite, ValueKind::kNormPartial);
@@ -65,7 +66,8 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
         bool finite = true;
         kernels::SumSquares sum;
         sum.count = part;
-        sum.x = reinterpret_cast<const float*>(at(access.arena, access.offset - access.first + first));
+        sum.x =
+            reinterpret_cast<const float*>(at(access.arena, access.offset - access.first + first));
         sum.sum = &partial.sum;
         sum.finite = &finite;
         const int64_t bytes = kernels::workspace_bytes(sum, options_.threads);
@@ -108,8 +110,8 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
   const StepSettings& settings = deferred ? pending_.settings : instance.settings;
   const double coefficient = deferred ? pending_.coefficient : 1.0;
   const ChunkState state = chunk_state(op, instance, Mode::kWrite);
-  const Access* gradient = find_kind(program_of(instance).accesses_of(op), Mode::kRead,
-                                     ValueKind::kGradient);
+  const Access* gradient =
+      find_kind(program_of(instance).accesses_of(op), Mode::kRead, ValueKind::kGradient);
   const auto* grad = reinterpret_cast<const float*>(at(*gradient));
   const shard::Chunk& chunk = plan_.layout.chunks[op.chunk];
   const int64_t begin = state.state_first - chunk.offset;
@@ -142,7 +144,8 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
 }
 
 // The buffers of one chunk, from the accesses of one mode.
-ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& instance, Mode mode) const {
+ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& instance,
+                                       Mode mode) const {
   const auto accesses = program_of(instance).accesses_of(op);
   const int64_t width = plan::width_of(Plane::kHi, plan_.recipe);
   ChunkState state;
@@ -161,8 +164,7 @@ ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& insta
     state.exp_avg = reinterpret_cast<float*>(at(*average));
     state.state_first = average->first / static_cast<int64_t>(sizeof(float));
     state.state_count = average->bytes / static_cast<int64_t>(sizeof(float));
-    state.exp_avg_sq =
-        reinterpret_cast<float*>(at(*find_plane(accesses, mode, Plane::kExpAvgSq)));
+    state.exp_avg_sq = reinterpret_cast<float*>(at(*find_plane(accesses, mode, Plane::kExpAvgSq)));
   }
   return state;
 }

@@ -89,8 +89,8 @@ void Builder::convert(int chunk, const Place& weights, const Update& stored) {
   op.chunk = chunk;
   op.chunk_count = 1;
   op.bytes = piece.count * width;
-  emit_.write(weights.arena, weights.address(piece, width), piece.count * width, piece.first * width,
-              hi_value(at.segment, Generation::kOld));
+  emit_.write(weights.arena, weights.address(piece, width), piece.count * width,
+              piece.first * width, hi_value(at.segment, Generation::kOld));
   if (!at.frozen) state_accesses(Mode::kWrite, Arena::kHost, slot, chunk, Generation::kOld);
   emit_.close();
   if (!at.frozen && !resident) {
@@ -104,7 +104,8 @@ Piece Builder::weights_piece(int chunk) const {
   const shard::Chunk& at = plan_.layout.chunks[chunk];
   const int shards = plan_.mesh.weight_shards();
   const int64_t part = at.numel / shards;
-  return {at.offset + (shards > 1 ? plan_.mesh.rank * part : 0), part, at.offset / shards, at.frozen};
+  return {at.offset + (shards > 1 ? plan_.mesh.rank * part : 0), part, at.offset / shards,
+          at.frozen};
 }
 
 void Builder::emit_step_once() {
@@ -127,8 +128,8 @@ void Builder::emit_step_once() {
   for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
 }
 
-// Planned twice in a row: the second copy knows what of the one before it must be over. Inference has
-// none.
+// Planned twice in a row: the second copy knows what of the one before it must be over. Inference
+// has none.
 void Builder::emit_step() {
   begin(ProgramName::kStep);
   if (!input_.inference) {
@@ -151,8 +152,11 @@ void Builder::emit_drain() {
     for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
       if (!is_trainable(s)) continue;
       const Place weights = fetch_weights(s, Generation::kOld);
-      apply_update(s, weights, {.from = Generation::kOld, .to = Generation::kUpdated,
-                                .predicate = Predicate::kPending, .gradient_on_nvme = true});
+      apply_update(s, weights,
+                   {.from = Generation::kOld,
+                    .to = Generation::kUpdated,
+                    .predicate = Predicate::kPending,
+                    .gradient_on_nvme = true});
       const Place device = map_.segments[s].device_hi;
       if (device.exists()) {
         upload_weights(s, weights, device, Generation::kUpdated);
@@ -235,7 +239,8 @@ void Builder::fill_boundary() {
     const Value gradient = gradient_value(s, contributions(s), plan_.mesh.world > 1);
     const bool held = places.held_gradient.exists();
     for (const Piece& piece : held ? gradient_pieces(s) : update_pieces(s)) {
-      hold(held ? places.held_gradient : places.nvme_gradient, piece, kGradientWidth, gradient, true);
+      hold(held ? places.held_gradient : places.nvme_gradient, piece, kGradientWidth, gradient,
+           true);
     }
   }
   for (int c = 0; c < static_cast<int>(plan_.layout.chunks.size()); ++c) {
@@ -245,11 +250,11 @@ void Builder::fill_boundary() {
     int64_t at = slot.base;
     for (Plane plane : {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
       const int64_t width = width_of(plane, plan_.recipe);
-      const Value value = {.kind = ValueKind::kPlane, .plane = plane,
-                           .segment = plan_.layout.chunks[c].segment};
+      const Value value = {
+          .kind = ValueKind::kPlane, .plane = plane, .segment = plan_.layout.chunks[c].segment};
       if (width > 0) {
-        plan_.boundary.push_back({slot.arena, at, piece.count * width, piece.first * width, value,
-                                  false});
+        plan_.boundary.push_back(
+            {slot.arena, at, piece.count * width, piece.first * width, value, false});
       }
       at += piece.count * width;
     }

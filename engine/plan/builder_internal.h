@@ -10,9 +10,9 @@
 
 namespace strata::plan {
 
-// Emits the programs of one placement. Split by subject: builder_weights.cpp brings weights to where
-// they are computed on, builder_update.cpp updates and moves state and gradients, builder_passes.cpp
-// emits forward and backward, builder.cpp puts programs together.
+// Emits the programs of one placement. Split by subject: builder_weights.cpp brings weights to
+// where they are computed on, builder_update.cpp updates and moves state and gradients,
+// builder_passes.cpp emits forward and backward, builder.cpp puts programs together.
 class Builder {
  public:
   Builder(const PlanInput& input, const Placement& placement);
@@ -48,7 +48,7 @@ class Builder {
   Generation weights_generation() const;
   Generation piece_generation(const Piece& piece, Generation generation) const;
   Value hi_value(int segment, Generation generation) const;
-  Place take_weights(int segment);         // host slot of the own part: resident or in the ring
+  Place take_weights(int segment);  // host slot of the own part: resident or in the ring
   Place fetch_weights(int segment, Generation generation);
   void fetch_into(int segment, const Place& place, Generation generation);
   void spill_weights(int segment, const Place& place, const Update& update);
@@ -76,7 +76,7 @@ class Builder {
   int contributions(int segment) const;
   Value gradient_value(int segment, int index, bool reduced) const;
   void begin_gradient(int segment);
-  void add_gradient(int segment);            // accesses of the open op: one more contribution
+  void add_gradient(int segment);  // accesses of the open op: one more contribution
   void finish_gradient(int segment);
   Place reduce_gradient(int segment);
   Place download_gradient(int segment, const Place& from);

@@ -22,13 +22,13 @@ model::Footprint Builder::footprint(int segment) const {
 }
 
 void Builder::read_activation(int segment, int micro_batch) {
-  emit_.read(compute_arena(), map_.activation[segment][micro_batch], boundary_tensor_bytes(input_), 0,
-             activation(segment, micro_batch));
+  emit_.read(compute_arena(), map_.activation[segment][micro_batch], boundary_tensor_bytes(input_),
+             0, activation(segment, micro_batch));
 }
 
 void Builder::write_activation(int segment, int micro_batch) {
-  emit_.write(compute_arena(), map_.activation[segment][micro_batch], boundary_tensor_bytes(input_), 0,
-              activation(segment, micro_batch));
+  emit_.write(compute_arena(), map_.activation[segment][micro_batch], boundary_tensor_bytes(input_),
+              0, activation(segment, micro_batch));
 }
 
 // The checkpoint of a unit's input goes to host memory, or comes back.
@@ -91,8 +91,8 @@ void Builder::head_micro_batch(int segment, int micro_batch, Generation generati
   if (at.shares >= 0) read_weights(at.shares, generation);
   read_activation(segment, micro_batch);
   if (kind == OpKind::kLoss) {
-    emit_.write(compute_arena(), map_.activation_gradient[micro_batch], boundary_tensor_bytes(input_),
-                0, activation_gradient(segment, micro_batch));
+    emit_.write(compute_arena(), map_.activation_gradient[micro_batch],
+                boundary_tensor_bytes(input_), 0, activation_gradient(segment, micro_batch));
     add_gradient(segment);
     if (at.shares >= 0) add_gradient(at.shares);
     scratch(footprint(segment).backward_workspace_bytes);
@@ -141,7 +141,8 @@ void Builder::backward_micro_batch(int segment, int micro_batch, Generation gene
   op.unit = segment_of(segment).unit;
   op.micro_batch = micro_batch;
   op.recomputes = recomputes;
-  op.flops = footprint(segment).backward_flops + (recomputes ? footprint(segment).recompute_flops : 0);
+  op.flops =
+      footprint(segment).backward_flops + (recomputes ? footprint(segment).recompute_flops : 0);
   const int64_t bytes = boundary_tensor_bytes(input_);
   const int64_t gradient = map_.activation_gradient[micro_batch];
   read_weights(segment, generation);
@@ -151,7 +152,8 @@ void Builder::backward_micro_batch(int segment, int micro_batch, Generation gene
   emit_.write(compute_arena(), gradient, bytes, 0, activation_gradient(segment, micro_batch));
   add_gradient(segment);
   const model::Footprint& print = footprints_[segment];
-  scratch(std::max(print.backward_workspace_bytes, recomputes ? print.recompute_workspace_bytes : 0));
+  scratch(
+      std::max(print.backward_workspace_bytes, recomputes ? print.recompute_workspace_bytes : 0));
   emit_.close();
 }
 

@@ -38,9 +38,11 @@ void Builder::predicate(Op& op, const Update& update) {
              {.kind = ValueKind::kDecision, .generation = Generation::kOld});
 }
 
-// --- updates ------------------------------------------------------------------------------------------
+// --- updates
+// ------------------------------------------------------------------------------------------
 
-void Builder::state_accesses(Mode mode, Arena arena, int64_t slot, int chunk, Generation generation) {
+void Builder::state_accesses(Mode mode, Arena arena, int64_t slot, int chunk,
+                             Generation generation) {
   const Piece piece = state_piece(plan_, chunk);
   for (Plane plane : kStatePlanes) {
     const int64_t width = width_of(plane, plan_.recipe);
@@ -103,14 +105,13 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
   const int64_t fetched_gradient = slot + (resident ? 0 : state_bytes(plan_, chunk, false));
   const Place held = input_.mode == OptimizerMode::kDeferred ? map_.segments[segment].held_gradient
                                                              : final_gradients_[segment];
-  const int64_t gradient =
-      held.exists() ? held.address(piece, kGradientWidth) : fetched_gradient;
+  const int64_t gradient = held.exists() ? held.address(piece, kGradientWidth) : fetched_gradient;
 
   Op& op = emit_.open(OpKind::kOptimize, Lane::kOptimizer, segment);
   op.chunk = chunk;
   op.chunk_count = 1;
-  op.bytes = 2 * piece.count * width + 2 * state_bytes(plan_, chunk, false) +
-             piece.count * kGradientWidth;
+  op.bytes =
+      2 * piece.count * width + 2 * state_bytes(plan_, chunk, false) + piece.count * kGradientWidth;
   const int64_t at = weights.address(piece, width);
   emit_.read(weights.arena, at, piece.count * width, piece.first * width,
              hi_value(segment, update.from));
@@ -157,7 +158,8 @@ void Builder::apply_update(int segment, const Place& weights, const Update& upda
   }
 }
 
-// --- gradients ----------------------------------------------------------------------------------------
+// --- gradients
+// ----------------------------------------------------------------------------------------
 
 void Builder::begin_gradient(int segment) {
   if (!is_trainable(segment) || accumulators_[segment].exists()) return;
@@ -223,8 +225,8 @@ void Builder::norm_partial(int segment, const Place& gradient) {
   const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
   Op& op = emit_.open(OpKind::kNormPartial, Lane::kOptimizer, segment);
   for (const Piece& piece : gradient_pieces(segment)) {
-    emit_.read(gradient.arena, gradient.address(piece, kGradientWidth), piece.count * kGradientWidth,
-               piece.first * kGradientWidth, value);
+    emit_.read(gradient.arena, gradient.address(piece, kGradientWidth),
+               piece.count * kGradientWidth, piece.first * kGradientWidth, value);
     op.bytes += piece.count * kGradientWidth;
   }
   emit_.write(Arena::kControl, map_.norm[segment], kNormBytes * chunks * plan_.mesh.world, 0,
@@ -240,18 +242,19 @@ void Builder::spill_gradient(int segment, const Place& gradient) {
     const int64_t bytes = piece.count * kGradientWidth;
     emit_.read(gradient.arena, gradient.address(piece, kGradientWidth), bytes,
                piece.first * kGradientWidth, value);
-    emit_.write(Arena::kNvme, to.address(piece, kGradientWidth), bytes, piece.first * kGradientWidth,
-                value);
+    emit_.write(Arena::kNvme, to.address(piece, kGradientWidth), bytes,
+                piece.first * kGradientWidth, value);
     op.bytes += bytes;
   }
   emit_.close();
 }
 
-// The weights of a block or head are still where its backward read them; those of the embedding, and
-// of a discrete device, are brought to the host again.
+// The weights of a block or head are still where its backward read them; those of the embedding,
+// and of a discrete device, are brought to the host again.
 void Builder::update_in_backward(int segment, const Place& gradient) {
   final_gradients_[segment] = gradient;
-  const bool at_hand = !input_.discrete && segment_of(segment).kind != model::SegmentKind::kEmbedding;
+  const bool at_hand =
+      !input_.discrete && segment_of(segment).kind != model::SegmentKind::kEmbedding;
   const Place part = at_hand ? part_weights_[segment] : fetch_weights(segment, Generation::kOld);
   apply_update(segment, part, {.from = Generation::kOld, .to = Generation::kNew});
   const Place device = map_.segments[segment].device_hi;

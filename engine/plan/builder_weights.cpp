@@ -13,7 +13,8 @@ Generation Builder::piece_generation(const Piece& piece, Generation generation) 
 }
 
 Value Builder::hi_value(int segment, Generation generation) const {
-  return {.kind = ValueKind::kPlane, .plane = Plane::kHi, .generation = generation, .segment = segment};
+  return {
+      .kind = ValueKind::kPlane, .plane = Plane::kHi, .generation = generation, .segment = segment};
 }
 
 Place Builder::ring_place(int64_t offset) const {
@@ -58,9 +59,8 @@ void Builder::spill_weights(int segment, const Place& place, const Update& updat
   if (!to.exists()) return;
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
-  for (const Piece& piece :
-       pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(), plan_.mesh.rank,
-                 update.with_frozen)) {
+  for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(),
+                                      plan_.mesh.rank, update.with_frozen)) {
     const Value value = hi_value(segment, piece_generation(piece, update.to));
     const int64_t bytes = piece.count * width;
     emit_.read(place.arena, place.address(piece, width), bytes, piece.first * width, value);
@@ -72,14 +72,16 @@ void Builder::spill_weights(int segment, const Place& place, const Update& updat
 }
 
 // Own parts at `from` become the whole segment at `to`, on every rank; in place where they are one.
-void Builder::gather_weights(int segment, const Place& from, const Place& to, Generation generation) {
+void Builder::gather_weights(int segment, const Place& from, const Place& to,
+                             Generation generation) {
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const bool updated_only = plan_.mesh.weight_shards() == 1;
   Op& op = emit_.open(OpKind::kGather, Lane::kComm, segment);
   for (const Piece& piece :
        pieces_of(plan_.layout, segment, plan_.mesh.world, plan_.mesh.rank, !updated_only)) {
     const Value value = hi_value(segment, piece_generation(piece, generation));
-    emit_.read(from.arena, from.address(piece, width), piece.count * width, piece.first * width, value);
+    emit_.read(from.arena, from.address(piece, width), piece.count * width, piece.first * width,
+               value);
   }
   for (const Piece& piece : pieces_of(plan_.layout, segment, 1, 0, !updated_only)) {
     const Value value = hi_value(segment, piece_generation(piece, generation));
@@ -90,7 +92,8 @@ void Builder::gather_weights(int segment, const Place& from, const Place& to, Ge
   emit_.close();
 }
 
-void Builder::upload_weights(int segment, const Place& from, const Place& to, Generation generation) {
+void Builder::upload_weights(int segment, const Place& from, const Place& to,
+                             Generation generation) {
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kUpload, Lane::kUpload, segment);
   for (const Piece& piece :
@@ -133,13 +136,16 @@ void Builder::acquire_shared(int segment, Generation generation) {
 void Builder::acquire_whole(int segment, Generation generation, bool update) {
   const Place place = fetch_weights(segment, update ? Generation::kOld : generation);
   part_weights_[segment] = compute_weights_[segment] = place;
-  if (update) apply_update(segment, place, {.from = Generation::kOld, .to = Generation::kUpdated,
-                                            .predicate = Predicate::kPending,
-                                            .gradient_on_nvme = true});
+  if (update)
+    apply_update(segment, place,
+                 {.from = Generation::kOld,
+                  .to = Generation::kUpdated,
+                  .predicate = Predicate::kPending,
+                  .gradient_on_nvme = true});
 }
 
-// One tier, weights sharded: own parts are fetched into their places in the whole slot, or copied there
-// from resident ones, and gathered.
+// One tier, weights sharded: own parts are fetched into their places in the whole slot, or copied
+// there from resident ones, and gathered.
 void Builder::acquire_sharded(int segment, Generation generation, bool update) {
   const bool resident = map_.segments[segment].host_hi.exists();
   int64_t offset = weights_ring_.reuse(segment);
@@ -151,9 +157,12 @@ void Builder::acquire_sharded(int segment, Generation generation, bool update) {
   compute_weights_[segment] = whole;
   if (cached && !update) return;
   if (!resident && !cached) fetch_into(segment, part, update ? Generation::kOld : generation);
-  if (update) apply_update(segment, part, {.from = Generation::kOld, .to = Generation::kUpdated,
-                                           .predicate = Predicate::kPending,
-                                           .gradient_on_nvme = true});
+  if (update)
+    apply_update(segment, part,
+                 {.from = Generation::kOld,
+                  .to = Generation::kUpdated,
+                  .predicate = Predicate::kPending,
+                  .gradient_on_nvme = true});
   gather_weights(segment, part, whole, generation);
 }
 
@@ -166,15 +175,18 @@ void Builder::acquire_discrete(int segment, Generation generation, bool update) 
     int64_t offset = device_weights_ring_.reuse(segment);
     cached = offset >= 0;
     if (!cached) offset = device_weights_ring_.take(hi_full_bytes(input_, segment), segment);
-      whole = {Arena::kDevice, offset, false};
+    whole = {Arena::kDevice, offset, false};
   }
   compute_weights_[segment] = whole;
   if (cached && !update) return;
   const Place part = fetch_weights(segment, update ? Generation::kOld : generation);
   part_weights_[segment] = part;
-  if (update) apply_update(segment, part, {.from = Generation::kOld, .to = Generation::kUpdated,
-                                           .predicate = Predicate::kPending,
-                                           .gradient_on_nvme = true});
+  if (update)
+    apply_update(segment, part,
+                 {.from = Generation::kOld,
+                  .to = Generation::kUpdated,
+                  .predicate = Predicate::kPending,
+                  .gradient_on_nvme = true});
   upload_weights(segment, part, whole, generation);
   if (plan_.mesh.weight_shards() > 1) gather_weights(segment, whole, whole, generation);
   weights_ring_.release(segment);

@@ -51,7 +51,8 @@ void Dependencies::require(const Access& access, Clock& need) {
       count = std::max(count, at.writer_count);
     }
     if (access.mode == Mode::kRead) continue;
-    for (int lane = 0; lane < kLaneCount; ++lane) need[lane] = std::max(need[lane], at.readers[lane]);
+    for (int lane = 0; lane < kLaneCount; ++lane)
+      need[lane] = std::max(need[lane], at.readers[lane]);
   }
 }
 

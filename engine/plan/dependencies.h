@@ -11,9 +11,9 @@
 
 namespace strata::plan {
 
-// Derives the waits of ops from what they touch. Ops are added in an order whose serial execution is
-// correct; every op then waits for the ops that wrote what it reads, and for those that touched what it
-// overwrites, less what its lane or another wait already implies.
+// Derives the waits of ops from what they touch. Ops are added in an order whose serial execution
+// is correct; every op then waits for the ops that wrote what it reads, and for those that touched
+// what it overwrites, less what its lane or another wait already implies.
 //
 // A plan made this way cannot race. The verifier proves that again with nothing of this class.
 class Dependencies {
@@ -44,8 +44,9 @@ class Dependencies {
   std::vector<Wait> reduce(Lane lane, const Clock& need) const;
 
   std::array<Cells, kArenaCount> cells_;
-  std::array<std::vector<Clock>, kLaneCount> known_;  // by op of a lane: known once it has completed
-  std::array<Clock, kLaneCount> issued_ = {};         // known when the lane issues its next op
+  std::array<std::vector<Clock>, kLaneCount>
+      known_;                                  // by op of a lane: known once it has completed
+  std::array<Clock, kLaneCount> issued_ = {};  // known when the lane issues its next op
   Clock copy_start_ = {};
 };
 

@@ -6,9 +6,9 @@
 
 namespace strata::plan {
 
-// Writes a program op by op, in an order whose serial execution is correct; waits come from what the ops
-// touch. Use: begin, then for each op open, read/write, close; a program that repeats is emitted twice
-// with start_copy between, and the second copy is kept.
+// Writes a program op by op, in an order whose serial execution is correct; waits come from what
+// the ops touch. Use: begin, then for each op open, read/write, close; a program that repeats is
+// emitted twice with start_copy between, and the second copy is kept.
 class Emitter {
  public:
   void begin(ProgramName name);

@@ -28,8 +28,8 @@ struct PlanInput {
   int64_t nvme_budget = 0;
 };
 
-// Where everything lies: what the planner searches over. Any placement that fits gives a correct plan
-// and the same bits; only speed differs.
+// Where everything lies: what the planner searches over. Any placement that fits gives a correct
+// plan and the same bits; only speed differs.
 struct Placement {
   std::vector<char> hi_in_host;     // by segment: its weights (own part) stay in host memory
   std::vector<char> hi_on_device;   // by segment, discrete only: a copy stays on the device

@@ -50,8 +50,8 @@ Arena compute_arena(const PlanInput& input) {
   return input.discrete ? Arena::kDevice : Arena::kHost;
 }
 
-void lay_out_weights(const PlanInput& input, const Placement& placement, const Plan& plan, Packer& pack,
-                     MemoryMap& map) {
+void lay_out_weights(const PlanInput& input, const Placement& placement, const Plan& plan,
+                     Packer& pack, MemoryMap& map) {
   const bool compact = plan.mesh.weight_shards() > 1;
   const int count = static_cast<int>(input.spec->segments.size());
   for (int s = 0; s < count; ++s) {
@@ -80,7 +80,8 @@ void lay_out_state(const Placement& placement, const Plan& plan, Packer& pack, M
     if (plan.layout.chunks[c].frozen) continue;
     const int64_t bytes = state_bytes(plan, c, false);
     if (placement.state_in_host[c]) {
-      map.host_state[c] = {Arena::kHost, pack.take(Arena::kHost, bytes, "optimizer state, resident")};
+      map.host_state[c] = {Arena::kHost,
+                           pack.take(Arena::kHost, bytes, "optimizer state, resident")};
     } else {
       map.nvme_state[c] = {Arena::kNvme, pack.take(Arena::kNvme, bytes, "optimizer state")};
     }
@@ -117,9 +118,9 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
   }
 }
 
-// Inputs of segments. The first segment of a unit has a checkpoint for every micro-batch; the others
-// share one set, unless the unit keeps its interiors. With checkpoints in host memory the device holds
-// two sets that alternate between units.
+// Inputs of segments. The first segment of a unit has a checkpoint for every micro-batch; the
+// others share one set, unless the unit keeps its interiors. With checkpoints in host memory the
+// device holds two sets that alternate between units.
 void lay_out_activations(const PlanInput& input, const Placement& placement, Packer& pack,
                          MemoryMap& map) {
   const model::ModelSpec& spec = *input.spec;
@@ -170,9 +171,8 @@ void lay_out_interiors(const PlanInput& input, const Placement& placement, Packe
   for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
     const model::Footprint print =
         model::footprint(spec, s, input.shape, input.recipe, input.threads);
-    map.scratch_bytes = std::max(
-        {map.scratch_bytes, print.forward_workspace_bytes, print.recompute_workspace_bytes,
-         print.backward_workspace_bytes});
+    map.scratch_bytes = std::max({map.scratch_bytes, print.forward_workspace_bytes,
+                                  print.recompute_workspace_bytes, print.backward_workspace_bytes});
     const int u = spec.segments[s].unit;
     if (print.interior_bytes == 0) continue;
     if (placement.keep[u]) {
@@ -232,7 +232,8 @@ Piece state_piece(const Plan& plan, int chunk) {
   const shard::Chunk& at = plan.layout.chunks[chunk];
   const int shards = plan.mesh.state_shards();
   const int64_t part = at.numel / shards;
-  return {at.offset + (shards > 1 ? plan.mesh.rank * part : 0), part, at.offset / shards, at.frozen};
+  return {at.offset + (shards > 1 ? plan.mesh.rank * part : 0), part, at.offset / shards,
+          at.frozen};
 }
 
 int64_t boundary_tensor_bytes(const PlanInput& input) {
@@ -240,9 +241,9 @@ int64_t boundary_tensor_bytes(const PlanInput& input) {
 }
 
 int64_t state_bytes(const Plan& plan, int chunk, bool with_gradient) {
-  const int64_t per_element = width_of(Plane::kLo, plan.recipe) + width_of(Plane::kExpAvg, plan.recipe) +
-                              width_of(Plane::kExpAvgSq, plan.recipe) +
-                              (with_gradient ? kGradientWidth : 0);
+  const int64_t per_element =
+      width_of(Plane::kLo, plan.recipe) + width_of(Plane::kExpAvg, plan.recipe) +
+      width_of(Plane::kExpAvgSq, plan.recipe) + (with_gradient ? kGradientWidth : 0);
   return state_piece(plan, chunk).count * per_element;
 }
 

@@ -13,8 +13,8 @@ namespace strata::plan {
 int64_t width_of(Plane plane, model::Recipe recipe);
 inline constexpr int64_t kGradientWidth = 4;
 
-// A run of elements of a segment that this rank moves as one. `compact` counts elements of own parts
-// before it; with one shard it equals `first`.
+// A run of elements of a segment that this rank moves as one. `compact` counts elements of own
+// parts before it; with one shard it equals `first`.
 struct Piece {
   int64_t first = 0;
   int64_t count = 0;
@@ -29,8 +29,8 @@ std::vector<Piece> pieces_of(const shard::Layout& layout, int segment, int shard
 // The elements of a chunk that this rank updates.
 Piece state_piece(const Plan& plan, int chunk);
 
-// A plane of a segment in an arena: element e of piece p is at base + (compact ? p.compact : p.first) *
-// width. base < 0: there is none.
+// A plane of a segment in an arena: element e of piece p is at base + (compact ? p.compact :
+// p.first) * width. base < 0: there is none.
 struct Place {
   Arena arena = Arena::kHost;
   int64_t base = -1;
@@ -49,23 +49,24 @@ struct StateSlot {
 };
 
 struct SegmentPlaces {
-  Place host_hi;         // resident weights (own part)
-  Place device_hi;       // resident copy on the device
+  Place host_hi;    // resident weights (own part)
+  Place device_hi;  // resident copy on the device
   Place nvme_hi;
   Place nvme_gradient;
-  Place held_gradient;   // final gradient in host memory until its update
-  Place accumulator;     // static place of the running sum, where it is not in a ring
+  Place held_gradient;  // final gradient in host memory until its update
+  Place accumulator;    // static place of the running sum, where it is not in a ring
 };
 
 // Every static range of a plan and the ranges of its rings.
 struct MemoryMap {
   std::vector<SegmentPlaces> segments;
-  std::vector<StateSlot> host_state;  // by chunk
-  std::vector<StateSlot> nvme_state;  // by chunk
-  std::vector<std::vector<int64_t>> activation;       // [segment][micro-batch], compute arena; its input
-  std::vector<std::vector<int64_t>> host_activation;  // [segment][micro-batch]; empty where not used
-  std::vector<int64_t> activation_gradient;           // [micro-batch]
-  std::vector<std::vector<int64_t>> interior;         // [segment][micro-batch]
+  std::vector<StateSlot> host_state;             // by chunk
+  std::vector<StateSlot> nvme_state;             // by chunk
+  std::vector<std::vector<int64_t>> activation;  // [segment][micro-batch], compute arena; its input
+  std::vector<std::vector<int64_t>>
+      host_activation;                         // [segment][micro-batch]; empty where not used
+  std::vector<int64_t> activation_gradient;    // [micro-batch]
+  std::vector<std::vector<int64_t>> interior;  // [segment][micro-batch]
   int64_t scratch = 0, scratch_bytes = 0;
   int64_t decision = 0;
   std::vector<int64_t> norm;  // by segment, control arena

@@ -18,40 +18,40 @@ enum class Lane : uint8_t {
 };
 inline constexpr int kLaneCount = 8;
 
-// A serial lane finishes an op before it issues the next; the others keep up to `depth` in flight and
-// publish in plan order.
+// A serial lane finishes an op before it issues the next; the others keep up to `depth` in flight
+// and publish in plan order.
 constexpr bool is_serial(Lane lane) {
   return lane != Lane::kReadWeights && lane != Lane::kReadState && lane != Lane::kWrite;
 }
 
 enum class OpKind : uint8_t {
-  kFetch,      // NVMe -> host
-  kConvert,    // a source of initial or saved state -> host, cast and laid out
-  kSave,       // host -> a checkpoint or export
-  kSpill,      // host -> NVMe
-  kUpload,     // host -> device
-  kDownload,   // device -> host
-  kGather,     // own parts of a segment -> the whole segment, on every rank
-  kReduce,     // gradients of all ranks -> their sum, of the own parts (or of all parts)
-  kForward,    // one segment, one micro-batch
-  kRecompute,  // rebuilds the interior (and the next segment's input) from a checkpoint
-  kBackward,   // one segment, one micro-batch
-  kLoss,       // the head: forward, loss and backward of one micro-batch
-  kEvaluate,   // the head: forward and loss alone
-  kLogits,     // the head: logits of one position of each row
+  kFetch,        // NVMe -> host
+  kConvert,      // a source of initial or saved state -> host, cast and laid out
+  kSave,         // host -> a checkpoint or export
+  kSpill,        // host -> NVMe
+  kUpload,       // host -> device
+  kDownload,     // device -> host
+  kGather,       // own parts of a segment -> the whole segment, on every rank
+  kReduce,       // gradients of all ranks -> their sum, of the own parts (or of all parts)
+  kForward,      // one segment, one micro-batch
+  kRecompute,    // rebuilds the interior (and the next segment's input) from a checkpoint
+  kBackward,     // one segment, one micro-batch
+  kLoss,         // the head: forward, loss and backward of one micro-batch
+  kEvaluate,     // the head: forward and loss alone
+  kLogits,       // the head: logits of one position of each row
   kNormPartial,  // squares of a segment's gradients, by chunk
-  kDecide,     // norm, finite or not, clip coefficient: what the pending update will use
-  kOptimize,   // one chunk's update
+  kDecide,       // norm, finite or not, clip coefficient: what the pending update will use
+  kOptimize,     // one chunk's update
 };
 inline constexpr int kOpKindCount = 17;
 
-// On the CPU device and host are one tier: then every slot is in kHost. kControl holds norm partials
-// and the decision: a few bytes a chunk, always in host memory.
+// On the CPU device and host are one tier: then every slot is in kHost. kControl holds norm
+// partials and the decision: a few bytes a chunk, always in host memory.
 enum class Arena : uint8_t { kDevice, kHost, kNvme, kControl };
 inline constexpr int kArenaCount = 4;
 
-// kHi is the weights that forward reads: the bf16 half of the master, or in the fp32 recipe the master
-// itself (then there is no kLo).
+// kHi is the weights that forward reads: the bf16 half of the master, or in the fp32 recipe the
+// master itself (then there is no kLo).
 enum class Plane : uint8_t { kHi, kLo, kExpAvg, kExpAvgSq };
 inline constexpr int kPlaneCount = 4;
 
@@ -66,8 +66,9 @@ enum class ValueKind : uint8_t {
   kDecision,            // generation kOld: the update that is pending; kNew: this step's
 };
 
-// Generations are relative to the state at the start of a program. kUpdated ("+u"): the pending update
-// was applied if there was one. kNew ("+1"): an update of this program's own gradients was applied.
+// Generations are relative to the state at the start of a program. kUpdated ("+u"): the pending
+// update was applied if there was one. kNew ("+1"): an update of this program's own gradients was
+// applied.
 enum class Generation : uint8_t { kOld, kUpdated, kNew };
 
 struct Value {
@@ -83,9 +84,9 @@ struct Value {
 enum class Mode : uint8_t { kRead, kWrite };
 
 // Bytes [offset, offset + bytes) of an arena hold, from byte `first` of it on, `value`. So adjacent
-// writes of chunks satisfy one read of a segment: at every address the value and (offset - first) agree.
-// An op that changes bytes in place has a read and a write on the same range. Reads of an op happen
-// before its writes.
+// writes of chunks satisfy one read of a segment: at every address the value and (offset - first)
+// agree. An op that changes bytes in place has a read and a write on the same range. Reads of an op
+// happen before its writes.
 struct Access {
   Mode mode = Mode::kRead;
   Arena arena = Arena::kHost;
@@ -96,8 +97,8 @@ struct Access {
 };
 
 // count > 0: the first `count` ops of `lane` in this program have completed.
-// count <= 0: all but the last -count ops of `lane` in the preceding `step` have completed; a preceding
-// program of any other name ended drained, so then it holds.
+// count <= 0: all but the last -count ops of `lane` in the preceding `step` have completed; a
+// preceding program of any other name ended drained, so then it holds.
 struct Wait {
   Lane lane = Lane::kCompute;
   int32_t count = 0;
@@ -115,13 +116,13 @@ struct Op {
   bool keeps = false;       // a Forward that leaves its interior
   int32_t unit = -1;
   int32_t segment = -1;
-  int32_t chunk = -1;        // first chunk; -1 where the op is not about chunks
+  int32_t chunk = -1;  // first chunk; -1 where the op is not about chunks
   int32_t chunk_count = 0;
   int32_t micro_batch = -1;
   uint32_t access_begin = 0, access_end = 0;  // into Program::accesses
   uint32_t wait_begin = 0, wait_end = 0;      // into Program::waits
-  int64_t bytes = 0;         // moved by transfers and collectives; DRAM traffic of Optimize and norms
-  double flops = 0;          // of compute ops
+  int64_t bytes = 0;  // moved by transfers and collectives; DRAM traffic of Optimize and norms
+  double flops = 0;   // of compute ops
 };
 
 }  // namespace strata::plan

@@ -47,8 +47,8 @@ int64_t PlacementSearch::room(const Placement& placement, Arena arena) const {
   return budget == kNoLimit ? kNoLimit : budget - bytes(placement)[static_cast<size_t>(arena)];
 }
 
-// Most bytes that are live in a ring at once: the segments of a unit together, and the head with the
-// matrix that it shares.
+// Most bytes that are live in a ring at once: the segments of a unit together, and the head with
+// the matrix that it shares.
 int64_t PlacementSearch::largest_live(const std::vector<int64_t>& segment_bytes) const {
   int64_t most = 0;
   for (const model::Unit& unit : input_.spec->units) {
@@ -69,8 +69,8 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   const bool sharded = !input_.discrete && input_.mesh.weight_shards() > 1;
   for (size_t s = 0; s < count; ++s) {
     const int segment = static_cast<int>(s);
-    const int64_t host = input_.discrete ? hi_part_bytes(shell_, input_, segment)
-                                         : hi_full_bytes(input_, segment);
+    const int64_t host =
+        input_.discrete ? hi_part_bytes(shell_, input_, segment) : hi_full_bytes(input_, segment);
     if (!placement.hi_in_host[s] || sharded) weights[s] = host;
     if (input_.discrete && !placement.hi_on_device[s]) device[s] = hi_full_bytes(input_, segment);
     const bool tied = std::any_of(input_.spec->segments.begin(), input_.spec->segments.end(),
@@ -83,8 +83,8 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
       gradients[s] = gradient_full_bytes(input_, segment);
     }
   }
-  // One segment more than what is live: a ring hands out contiguous slots, and the next one may not fit
-  // behind the last.
+  // One segment more than what is live: a ring hands out contiguous slots, and the next one may not
+  // fit behind the last.
   const auto ring = [&](const std::vector<int64_t>& bytes, int ahead) {
     return largest_live(bytes) + (1 + ahead) * *std::max_element(bytes.begin(), bytes.end());
   };
@@ -92,7 +92,8 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
     const shard::Chunk& at = shell_.layout.chunks[c];
     if (at.frozen) continue;
-    int64_t bytes = placement.state_in_host[c] ? 0 : state_bytes(shell_, static_cast<int>(c), false);
+    int64_t bytes =
+        placement.state_in_host[c] ? 0 : state_bytes(shell_, static_cast<int>(c), false);
     if (spills_gradient(input_, placement, at.segment)) {
       bytes += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
     }
@@ -107,8 +108,8 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   placement.weights_ring = std::min(ring(weights, depth), 2 * total(weights));
   placement.gradient_ring = std::min(ring(gradients, std::min(depth, 1)), 2 * total(gradients));
   placement.device_weights_ring = std::min(ring(device, depth), 2 * total(device));
-  placement.device_gradient_ring = std::min(ring(device_gradients, std::min(depth, 1)),
-                                            2 * total(device_gradients));
+  placement.device_gradient_ring =
+      std::min(ring(device_gradients, std::min(depth, 1)), 2 * total(device_gradients));
   placement.state_ring = std::min(chunk * (1 + depth), total_state);
 }
 
@@ -116,8 +117,9 @@ int64_t PlacementSearch::keep_bytes(int unit) const {
   int64_t bytes = 0;
   const auto& segments = input_.spec->units[unit].segments;
   for (size_t i = 0; i < segments.size(); ++i) {
-    bytes += model::footprint(*input_.spec, segments[i], input_.shape, input_.recipe, input_.threads)
-                 .interior_bytes;
+    bytes +=
+        model::footprint(*input_.spec, segments[i], input_.shape, input_.recipe, input_.threads)
+            .interior_bytes;
     if (i > 0) bytes += boundary_tensor_bytes(input_);
   }
   return bytes * input_.micro_batches;
@@ -139,8 +141,7 @@ std::vector<PlacementSearch::Item> PlacementSearch::items(const Placement& place
   }
   for (size_t c = 0; c < shell_.layout.chunks.size() && what == Buy::kState; ++c) {
     if (shell_.layout.chunks[c].frozen) continue;
-    list.push_back(
-        {&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c), false)});
+    list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c), false)});
   }
   for (size_t u = 0; u < input_.spec->units.size() && what == Buy::kKeep; ++u) {
     const int64_t bytes = keep_bytes(static_cast<int>(u));
@@ -199,7 +200,8 @@ void PlacementSearch::lengthen_state_ring(Placement& placement, double share) co
   }
   const int64_t wanted =
       placement.state_ring + static_cast<int64_t>(static_cast<double>(left) * share);
-  placement.state_ring = std::max(placement.state_ring, std::min(wanted, useful) / kPageBytes * kPageBytes);
+  placement.state_ring =
+      std::max(placement.state_ring, std::min(wanted, useful) / kPageBytes * kPageBytes);
 }
 
 }  // namespace strata::plan

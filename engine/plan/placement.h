@@ -7,10 +7,17 @@
 namespace strata::plan {
 
 // What one more resident thing costs and saves.
-enum class Buy : uint8_t { kGradients, kWeights, kState, kKeep, kDeviceWeights, kDeviceActivations };
+enum class Buy : uint8_t {
+  kGradients,
+  kWeights,
+  kState,
+  kKeep,
+  kDeviceWeights,
+  kDeviceActivations
+};
 
-// Grows a placement within the budgets, bottom layers first: they are needed first in the next step,
-// and their gradients come last.
+// Grows a placement within the budgets, bottom layers first: they are needed first in the next
+// step, and their gradients come last.
 class PlacementSearch {
  public:
   explicit PlacementSearch(const PlanInput& input);

@@ -21,8 +21,8 @@ enum class ProgramName : uint8_t { kLoad, kStep, kDrain, kEval, kGenerate, kChec
 inline constexpr int kProgramCount = 6;
 const char* name_of(ProgramName name);
 
-// The ops of one activity, in an order whose serial execution is correct. A lane issues its own ops in
-// this order.
+// The ops of one activity, in an order whose serial execution is correct. A lane issues its own ops
+// in this order.
 struct Program {
   ProgramName name = ProgramName::kStep;
   std::vector<Op> ops;
@@ -43,8 +43,8 @@ struct Program {
   }
 };
 
-// What a range holds between programs. Planes have generation kOld. Gradients and the decision (kOld)
-// are there only while an update is pending.
+// What a range holds between programs. Planes have generation kOld. Gradients and the decision
+// (kOld) are there only while an update is pending.
 struct Holding {
   Arena arena = Arena::kHost;
   int64_t offset = 0;
@@ -85,9 +85,9 @@ struct Plan {
   int micro_batches = 1;       // of a step
   int eval_micro_batches = 1;  // of one run of the eval program
   OptimizerMode mode = OptimizerMode::kDeferred;
-  bool discrete = false;       // the device has memory of its own
+  bool discrete = false;  // the device has memory of its own
   Mesh mesh;
-  int io_depth = 8;            // transfers in flight on each I/O lane
+  int io_depth = 8;  // transfers in flight on each I/O lane
   shard::Layout layout;
   ArenaLayout arenas;
   std::vector<Holding> boundary;

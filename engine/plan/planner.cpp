@@ -19,8 +19,8 @@ struct Step {
   double share;
 };
 
-// An order in which the room that is left is spent; `ring_share` of it goes to prefetched state before
-// the steps from `ring_at` on.
+// An order in which the room that is left is spent; `ring_share` of it goes to prefetched state
+// before the steps from `ring_at` on.
 struct Policy {
   const char* name;
   int depth;
@@ -32,29 +32,56 @@ struct Policy {
 const std::vector<Policy>& policies() {
   using enum Buy;
   static const std::vector<Policy> kPolicies = {
-      {"all in memory", 1,
-       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1},
-        {kKeep, 1}}, 9, 0},
-      {"gradients first", 2,
+      {"all in memory",
+       1,
+       {{kDeviceActivations, 1},
+        {kGradients, 1},
+        {kWeights, 1},
+        {kState, 1},
+        {kDeviceWeights, 1},
+        {kKeep, 1}},
+       9,
+       0},
+      {"gradients first",
+       2,
        {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
-       9, 0},
-      {"gradients, then half for prefetched state", 2,
+       9,
+       0},
+      {"gradients, then half for prefetched state",
+       2,
        {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
-       2, 0.5},
-      {"gradients, then all for prefetched state", 2,
-       {{kDeviceActivations, 1}, {kGradients, 1}, {kDeviceWeights, 1}}, 2, 1.0},
-      {"weights first", 2,
+       2,
+       0.5},
+      {"gradients, then all for prefetched state",
+       2,
+       {{kDeviceActivations, 1}, {kGradients, 1}, {kDeviceWeights, 1}},
+       2,
+       1.0},
+      {"weights first",
+       2,
        {{kDeviceActivations, 1}, {kWeights, 1}, {kGradients, 1}, {kState, 1}, {kDeviceWeights, 1}},
-       9, 0},
-      {"deep rings, gradients first", 4,
+       9,
+       0},
+      {"deep rings, gradients first",
+       4,
        {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
-       2, 0.25},
-      {"kept activations first", 2,
-       {{kDeviceActivations, 1}, {kKeep, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1},
-        {kDeviceWeights, 1}}, 9, 0},
-      {"short rings", 1,
+       2,
+       0.25},
+      {"kept activations first",
+       2,
+       {{kDeviceActivations, 1},
+        {kKeep, 1},
+        {kGradients, 1},
+        {kWeights, 1},
+        {kState, 1},
+        {kDeviceWeights, 1}},
+       9,
+       0},
+      {"short rings",
+       1,
        {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
-       9, 0},
+       9,
+       0},
   };
   return kPolicies;
 }
@@ -77,9 +104,10 @@ Placement follow(const PlacementSearch& search, const Policy& policy, int depth,
 
 bool same(const Placement& a, const Placement& b) {
   return a.hi_in_host == b.hi_in_host && a.hi_on_device == b.hi_on_device &&
-         a.state_in_host == b.state_in_host && a.grad_in_host == b.grad_in_host && a.keep == b.keep &&
-         a.activations_on_device == b.activations_on_device && a.weights_ring == b.weights_ring &&
-         a.state_ring == b.state_ring && a.gradient_ring == b.gradient_ring;
+         a.state_in_host == b.state_in_host && a.grad_in_host == b.grad_in_host &&
+         a.keep == b.keep && a.activations_on_device == b.activations_on_device &&
+         a.weights_ring == b.weights_ring && a.state_ring == b.state_ring &&
+         a.gradient_ring == b.gradient_ring;
 }
 
 // The smallest single change of the batch that would fit, as a sentence; empty when none does.
@@ -143,7 +171,8 @@ std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placemen
 
 std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& options) {
   const PlacementSearch search(input);
-  // What NVMe has no room for must be resident, so a run without NVMe starts from everything resident.
+  // What NVMe has no room for must be resident, so a run without NVMe starts from everything
+  // resident.
   Placement base = search.smallest();
   if (input.nvme_budget == 0) {
     for (std::vector<char>* flags : {&base.hi_in_host, &base.state_in_host, &base.grad_in_host}) {

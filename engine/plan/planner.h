@@ -14,10 +14,10 @@ namespace strata::plan {
 using Predict = std::function<double(const Plan&)>;
 
 struct PlannerOptions {
-  int prefetch_depth = 0;   // segments and chunks ahead in the rings; 0 = let the planner choose
-  bool may_keep = true;     // activations may be kept instead of recomputed
-  bool must_keep = false;   // and have to be
-  Predict predict;          // null: the first candidate that fits is taken
+  int prefetch_depth = 0;  // segments and chunks ahead in the rings; 0 = let the planner choose
+  bool may_keep = true;    // activations may be kept instead of recomputed
+  bool must_keep = false;  // and have to be
+  Predict predict;         // null: the first candidate that fits is taken
 };
 
 struct Candidate {
@@ -28,9 +28,9 @@ struct Candidate {
 struct PlannedRun {
   Plan plan;
   Placement placement;
-  std::string name;       // of the winning candidate
+  std::string name;  // of the winning candidate
   double predicted_s = 0;
-  int candidates = 0;     // compared
+  int candidates = 0;  // compared
 };
 
 // The smallest placement: nothing resident that need not be, rings as short as they can be.
@@ -42,8 +42,8 @@ std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& 
 // Bytes of every arena for a placement.
 std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placement& placement);
 
-// Places everything and plans all programs. Throws Error{kDoesNotFit} where even the smallest placement
-// is over a budget, naming what it would need and the cheapest change that fits.
+// Places everything and plans all programs. Throws Error{kDoesNotFit} where even the smallest
+// placement is over a budget, naming what it would need and the cheapest change that fits.
 PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options);
 
 }  // namespace strata::plan

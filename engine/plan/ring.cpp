@@ -11,8 +11,8 @@
 
 namespace strata::plan {
 
-// First position at or after `from` where no live slot is in the way; -1 when there is none before the
-// end of the ring.
+// First position at or after `from` where no live slot is in the way; -1 when there is none before
+// the end of the ring.
 int64_t Ring::find_room(int64_t from, int64_t bytes) const {
   int64_t at = from;
   bool moved = true;
@@ -32,10 +32,11 @@ int64_t Ring::take(int64_t bytes, int key) {
   int64_t at = find_room(head_, bytes);
   if (at < 0) at = find_room(0, bytes);
   if (at < 0) {
-    throw Error(ErrorCode::kDoesNotFit,
-                fmt::format("plan: {} of {}: no room for {} more that must be live at once (raise the "
-                            "memory budget)",
-                            name_, format_bytes(bytes_), format_bytes(bytes)));
+    throw Error(
+        ErrorCode::kDoesNotFit,
+        fmt::format("plan: {} of {}: no room for {} more that must be live at once (raise the "
+                    "memory budget)",
+                    name_, format_bytes(bytes_), format_bytes(bytes)));
   }
   std::erase_if(slots_, [&](const Slot& slot) { return slot.begin < at + bytes && at < slot.end; });
   slots_.push_back({at, at + bytes, key, true});

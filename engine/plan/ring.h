@@ -6,16 +6,17 @@
 
 namespace strata::plan {
 
-// Slots of a ring in planning: a range of an arena that is handed out in a circle. A slot is live from
-// take() to release(); a released slot keeps its bytes, and can be taken again by its key, until another
-// slot overwrites them.
+// Slots of a ring in planning: a range of an arena that is handed out in a circle. A slot is live
+// from take() to release(); a released slot keeps its bytes, and can be taken again by its key,
+// until another slot overwrites them.
 class Ring {
  public:
   Ring() = default;
-  Ring(const char* name, int64_t begin, int64_t bytes) : name_(name), begin_(begin), bytes_(bytes) {}
+  Ring(const char* name, int64_t begin, int64_t bytes)
+      : name_(name), begin_(begin), bytes_(bytes) {}
 
-  // Offset of a new live slot; `key` names its content. Throws Error{kDoesNotFit} when the live slots
-  // leave no room.
+  // Offset of a new live slot; `key` names its content. Throws Error{kDoesNotFit} when the live
+  // slots leave no room.
   int64_t take(int64_t bytes, int key);
 
   // Offset of the slot with this key, made live again; -1 when its bytes were overwritten.

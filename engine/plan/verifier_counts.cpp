@@ -19,6 +19,9 @@ class Counts {
     check_interiors();
     switch (program_.name) {
       case ProgramName::kStep:
+        if (program_.ops.empty() && facts_.first_trainable >= facts_.segment_count()) {
+          break;  // inference: nothing to train
+        }
         check_passes(facts_.plan.micro_batches, OpKind::kLoss);
         check_backward();
         check_updates(facts_.plan.mode == OptimizerMode::kDeferred ? program_.accepts_pending
