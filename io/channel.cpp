@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 
 #include "engine/base/check.h"
-#include "engine/base/units.h"
+#include "io/transfer_error.h"
 
 namespace strata::io {
 namespace {
@@ -45,28 +44,6 @@ void check_options(const Volume& volume, const ChannelOptions& options) {
   if (options.max_transfers == 0) refuse("max_transfers must not be 0");
   if (!(options.warn_after_s > 0) || !(options.deadline_s > 0))
     refuse("deadlines must be positive");
-}
-
-std::string advice_for(int error_number) {
-  switch (error_number) {
-    case EIO:
-    case ENODATA:
-    case EREMOTEIO:
-      return "the drive or its cable fails: see dmesg and smartctl; use another drive";
-    case ENOSPC:
-    case EDQUOT:
-      return "free space there; the space was reserved, so the file system lost it";
-    case ENOTCONN:
-    case ENODEV:
-    case ENXIO:
-      return "the drive or its file system went away";
-    case EINVAL:
-      return "the file system refuses this alignment; turn O_DIRECT off";
-    case EROFS:
-      return "the file system went read-only after an error: see dmesg";
-    default:
-      return "see dmesg";
-  }
 }
 
 }  // namespace
@@ -208,10 +185,8 @@ bool Channel::start_next() {
   const uint64_t bytes =
       std::min({request_bytes_, location.bytes, transfer.bytes - pending->split_bytes});
   if (volume_.poisoned(location.file)) {
-    fail(pending, ErrorCode::kIo,
-         std::string(name_of(transfer.direction)) + " refused: " +
-             volume_.files()[location.file].name + " at offset " + std::to_string(location.offset) +
-             ": an earlier write to it failed, so its content is unknown (use another drive)");
+    fail(pending,
+         poisoned_error(transfer.direction, volume_.files()[location.file], location.offset));
     return true;
   }
   if (free_requests_.empty() || !ring_->has_room() || !limiter_allows(transfer.direction, bytes))
@@ -273,52 +248,30 @@ void Channel::start(Request* request) {
 
 void Channel::complete(Request* request) {
   const RingRequest& ring = request->ring;
-  Pending* pending = request->pending;
   const bool read = ring.direction == Direction::kRead;
   (read ? stats_.read_latency : stats_.write_latency).add(ring.finished_s - ring.started_s);
-  FileTraffic& file_traffic = stats_.files[ring.file];
-  ++file_traffic.requests;
-  file_traffic.latency_s_sum += ring.finished_s - ring.started_s;
   if (ring.outcome == RingRequest::Outcome::kDone) {
     watch_speed(ring);
+    FileTraffic& traffic = stats_.files[ring.file];
     (read ? stats_.bytes_read : stats_.bytes_written) += ring.bytes;
-    (read ? file_traffic.bytes_read : file_traffic.bytes_written) += ring.bytes;
-    if (read) {
-      complete_read(request);
-      return;
-    }
-    volume_.count_written(ring.bytes);
+    (read ? traffic.bytes_read : traffic.bytes_written) += ring.bytes;
+    if (!read) volume_.count_written(ring.bytes);
+    if (read && !accept_read(request)) return;
   } else {
-    const std::string& file = volume_.files()[ring.file].name;
-    std::string text = std::string(name_of(ring.direction)) + " failed: " + file + " at offset " +
-                       std::to_string(ring.offset + ring.bytes_moved) + " (" +
-                       std::to_string(ring.bytes) + " bytes, address " +
-                       std::to_string(request->address) + "): ";
-    ErrorCode code = ErrorCode::kIo;
-    if (ring.outcome == RingRequest::Outcome::kErrno) {
-      if (read && ring.error_number == EIO && reread(request)) return;
-      text += std::string(std::strerror(ring.error_number)) + " (errno " +
-              std::to_string(ring.error_number) + "; " + advice_for(ring.error_number) + ")";
-    } else if (ring.outcome == RingRequest::Outcome::kNoProgress) {
-      text += "no bytes moved, twice (the file was cut short or the drive is broken: see dmesg)";
-    } else {
-      code = ErrorCode::kDeadline;
-      char age[160];
-      std::snprintf(
-          age, sizeof age, "no answer for %.1f s (the drive hangs: see dmesg%s)",
-          ring.finished_s - ring.started_s,
-          ring.memory_in_use ? "; the kernel still owns the memory, so end this process" : "");
-      text += age;
-    }
+    if (read && ring.error_number == EIO && reread(request)) return;
     if (!read) {
       volume_.poison(ring.file);
       volume_.forget(request->address, ring.bytes);
     }
-    fail(pending, code, text);
+    fail(request->pending, request_error(ring, volume_.files()[ring.file], request->address));
   }
-  --pending->requests;
+  release(request);
+}
+
+void Channel::release(Request* request) {
+  --request->pending->requests;
   free_requests_.push_back(request);
-  settle(pending);
+  settle(request->pending);
 }
 
 void Channel::watch_speed(const RingRequest& ring) {
@@ -335,40 +288,30 @@ void Channel::watch_speed(const RingRequest& ring) {
           " (a full write cache, heat, or another user of the drive: see smartctl)");
 }
 
-void Channel::complete_read(Request* request) {
+// Verifies what was read. False when it is read again.
+bool Channel::accept_read(Request* request) {
   const RingRequest& ring = request->ring;
-  Pending* pending = request->pending;
+  const Pending& pending = *request->pending;
   volume_.count_read(ring.bytes);
   if (!verify_) {
     volume_.count_unverified(ring.bytes);
-  } else if (pending->error != nullptr) {
-    volume_.count_rejected(ring.bytes);
-  } else {
-    const uint64_t tag = pending->transfer->tag;
-    const Volume::Mismatch wrong = volume_.verify(request->address, ring.data, ring.bytes, tag);
-    (wrong.found ? volume_.count_rejected(ring.bytes) : volume_.count_verified(ring.bytes));
-    if (wrong.found) {
-      if (!wrong.never_written && reread(request)) return;
-      char text[512];
-      std::snprintf(
-          text, sizeof text,
-          "%s: %s at offset %llu (%llu bytes, address %llu, tag %llx): checksum %016llx, expected "
-          "%016llx "
-          "(%s)",
-          wrong.never_written ? "read of a block that was not written" : "wrong bytes read",
-          volume_.files()[ring.file].name.c_str(),
-          static_cast<unsigned long long>(ring.offset + (wrong.address - request->address)),
-          static_cast<unsigned long long>(wrong.bytes),
-          static_cast<unsigned long long>(wrong.address), static_cast<unsigned long long>(tag),
-          static_cast<unsigned long long>(wrong.actual),
-          static_cast<unsigned long long>(wrong.expected),
-          "the drive returned other bytes than were written: see smartctl, use another drive");
-      fail(pending, ErrorCode::kCorrupt, text);
-    }
+    return true;
   }
-  --pending->requests;
-  free_requests_.push_back(request);
-  settle(pending);
+  if (pending.error != nullptr) {  // the transfer has failed anyway
+    volume_.count_rejected(ring.bytes);
+    return true;
+  }
+  const uint64_t tag = pending.transfer->tag;
+  const Volume::Mismatch wrong = volume_.verify(request->address, ring.data, ring.bytes, tag);
+  if (!wrong.found) {
+    volume_.count_verified(ring.bytes);
+    return true;
+  }
+  volume_.count_rejected(ring.bytes);
+  if (!wrong.never_written && reread(request)) return false;
+  fail(request->pending,
+       checksum_error(ring, volume_.files()[ring.file], request->address, tag, wrong));
+  return true;
 }
 
 // A read may be tried again: noise on a bus or a sector that needs a second try must not end a run.
@@ -387,28 +330,25 @@ void Channel::settle(Pending* pending) {
 }
 
 // The first error stays; requests of the transfer that are under way still come back.
-void Channel::fail(Pending* pending, ErrorCode code, const std::string& text) {
-  if (pending->error == nullptr) pending->error = std::make_unique<Error>(code, text);
+void Channel::fail(Pending* pending, Error error) {
+  if (pending->error == nullptr) pending->error = std::make_unique<Error>(std::move(error));
 }
 
 // Every slot of the ring is stuck in the kernel: nothing that waits can ever start.
 void Channel::fail_queued() {
+  const auto fail_stuck = [this](Pending* pending, uint64_t address) {
+    const Location location = volume_.locate(address);
+    fail(pending, stuck_error(pending->transfer->direction, volume_.files()[location.file],
+                              location.offset));
+  };
   for (Request* request : retries_) {
-    fail(request->pending, ErrorCode::kDeadline,
-         "read not repeated: every request of this channel hangs");
-    --request->pending->requests;
-    free_requests_.push_back(request);
-    settle(request->pending);
+    fail_stuck(request->pending, request->address);
+    release(request);
   }
   retries_.clear();
   for (; head_ != tail_; ++head_) {
     Pending* pending = queue_[head_ % queue_.size()];
-    const Location location = volume_.locate(pending->transfer->address);
-    fail(
-        pending, ErrorCode::kDeadline,
-        std::string(name_of(pending->transfer->direction)) + " not started: " +
-            volume_.files()[location.file].name + " at offset " + std::to_string(location.offset) +
-            ": every request of this channel hangs (the drive hangs: see dmesg; end this process)");
+    fail_stuck(pending, pending->transfer->address);
     pending->queued = false;
     settle(pending);
   }

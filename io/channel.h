@@ -32,8 +32,6 @@ struct ChannelOptions {
 struct FileTraffic {
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
-  uint64_t requests = 0;
-  double latency_s_sum = 0;
 };
 
 struct ChannelStats {
@@ -97,11 +95,12 @@ class Channel {
   bool limiter_allows(Direction direction, uint64_t bytes);
   void start(Request* request);
   void complete(Request* request);
-  void complete_read(Request* request);
+  bool accept_read(Request* request);
+  void release(Request* request);
   void watch_speed(const RingRequest& ring);
   bool reread(Request* request);
   void settle(Pending* pending);
-  void fail(Pending* pending, ErrorCode code, const std::string& text);
+  void fail(Pending* pending, Error error);
   void fail_queued();
   size_t retire();
 

@@ -66,6 +66,8 @@ class UringBackend final : public RingBackend {
     }
     if (rc < 0) return -rc;
     ring_open_ = true;
+    // Before 5.11 a timed wait would put entries of its own into the queue.
+    if ((params.features & IORING_FEAT_EXT_ARG) == 0) return ENOSYS;
     *step = "eventfd";
     wake_fd_ = eventfd(0, EFD_CLOEXEC);
     if (wake_fd_ < 0) return errno;
@@ -277,7 +279,7 @@ std::string advice_for(int error) {
     case EACCES:
       return "a container's seccomp profile or sysctl kernel.io_uring_disabled forbids it";
     case ENOSYS:
-      return "the kernel has none";
+      return "the kernel has none, or one older than 5.11";
     case ENOMEM:
       return "RLIMIT_MEMLOCK is too small: ulimit -l";
     default:

@@ -152,6 +152,26 @@ TEST_P(FuseDisk, AHangIsAnErrorAtTheDeadline) {
   child_ = -1;
 }
 
+TEST_P(FuseDisk, WhenEverythingHangsWhatWaitsFailsToo) {
+  open_volume();
+  EXPECT_EQ(write_all(), "");
+  fault("read hang 0 1000000");
+  const AlignedBuffer other(kBytes);
+  Transfer first = transfer_of(Direction::kRead, 0, read_, 1);
+  Transfer second = transfer_of(Direction::kRead, 0, other, 1);
+  channel_->submit(&first);
+  channel_->submit(&second);
+  EXPECT_TRUE(drain(*channel_, 10));
+  ASSERT_TRUE(first.error != nullptr && second.error != nullptr);
+  EXPECT_EQ(first.error->code(), ErrorCode::kDeadline);
+  EXPECT_EQ(second.error->code(), ErrorCode::kDeadline);
+  EXPECT_EQ(channel_->lost_requests(), 4u);
+  expect_named(second.error->what(), "every request of this channel hangs");
+  kill(child_, SIGKILL);
+  waitpid(child_, nullptr, 0);
+  child_ = -1;
+}
+
 TEST_P(FuseDisk, ADiskThatDiesIsAnError) {
   open_volume();
   EXPECT_EQ(write_all(), "");
