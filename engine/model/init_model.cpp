@@ -21,33 +21,37 @@ uint64_t hash_of(const std::string& name) {
   return hash;
 }
 
-// Box and Muller: two normal numbers of two uniform ones.
-float normal_at(const Philox& random, uint64_t stream, int64_t index) {
-  const auto x = random.at(static_cast<uint64_t>(index / 2), stream);
-  const double radius = std::sqrt(-2.0 * std::log((x[0] + 1.0) * 0x1.0p-32));
-  const double angle = 2.0 * std::numbers::pi * x[1] * 0x1.0p-32;
-  return static_cast<float>(kStandardDeviation * radius *
-                            (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+// Fills elements [first, first + count) of a stream, `first` even: Box and Muller make two normal
+// numbers of two uniform ones.
+void fill_normal(const Philox& random, uint64_t stream, int64_t first, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; i += 2) {
+    const auto x = random.at(static_cast<uint64_t>((first + i) / 2), stream);
+    const double radius = kStandardDeviation * std::sqrt(-2.0 * std::log((x[0] + 1.0) * 0x1.0p-32));
+    const double angle = 2.0 * std::numbers::pi * x[1] * 0x1.0p-32;
+    out[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < count) out[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
 }
 
 }  // namespace
 
-void init_model(const Architecture& architecture, uint64_t seed,
-                const ModelWriterOptions& options) {
+void init_model(const Architecture& architecture, uint64_t seed, const ModelWriterOptions& options,
+                const std::vector<NamedContents>& files) {
   validate(architecture, "new model");
   const ModelSpec spec = build_spec(architecture);
   ModelWriter writer(spec, write_config(architecture, options.dtype), options);
+  for (const NamedContents& file : files) writer.add_file(file.name, file.contents);
   const Philox random(seed);
   std::vector<float> tile(static_cast<size_t>(kTileElements));
   for (const Segment& segment : spec.segments) {
     for (const Parameter& parameter : segment.parameters) {
       const uint64_t stream = hash_of(parameter.name);
-      const bool matrix = parameter.shape.size() >= 2;
-      const float constant = parameter.role == ParameterRole::kNorm ? 1.0f : 0.0f;
       for (int64_t first = 0; first < parameter.numel; first += kTileElements) {
         const int64_t count = std::min(kTileElements, parameter.numel - first);
-        for (int64_t i = 0; i < count; ++i) {
-          tile[static_cast<size_t>(i)] = matrix ? normal_at(random, stream, first + i) : constant;
+        if (parameter.shape.size() >= 2) {
+          fill_normal(random, stream, first, count, tile.data());
+        } else {
+          std::fill(tile.begin(), tile.end(), parameter.role == ParameterRole::kNorm ? 1.0f : 0.0f);
         }
         writer.write(parameter, first, count, tile.data());
       }

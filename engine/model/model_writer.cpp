@@ -229,6 +229,11 @@ void ModelWriter::copy_other_files(const std::string& model_directory) {
   });
 }
 
+void ModelWriter::add_file(const std::string& name, const std::string& contents) {
+  STRATA_CHECK(fs::path(name).filename() == name);
+  write_file(partial_ + "/" + name, contents);
+}
+
 void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count,
                         const float* values) {
   const auto found = tensors_.find(parameter.name);

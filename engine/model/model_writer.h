@@ -43,6 +43,9 @@ class ModelWriter {
   // is neither weights nor config.json.
   void copy_other_files(const std::string& model_directory);
 
+  // A file of the caller's own beside the weights: a new tokenizer.
+  void add_file(const std::string& name, const std::string& contents);
+
   // Elements [first, first + count) of a parameter; stored as bf16 by to_bf16.
   void write(const Parameter& parameter, int64_t first, int64_t count, const float* values);
 
@@ -70,8 +73,15 @@ class ModelWriter {
   bool finished_ = false;
 };
 
-// Writes a directory with random weights: matrices from a normal distribution with standard
-// deviation 0.02, norms one, biases zero. A weight depends on seed, parameter name and index alone.
-void init_model(const Architecture& architecture, uint64_t seed, const ModelWriterOptions& options);
+struct NamedContents {
+  std::string name;
+  std::string contents;
+};
+
+// Writes a directory with random weights, and with `files` beside them: matrices from a normal
+// distribution with standard deviation 0.02, norms one, biases zero. A weight depends on seed,
+// parameter name and index alone.
+void init_model(const Architecture& architecture, uint64_t seed, const ModelWriterOptions& options,
+                const std::vector<NamedContents>& files = {});
 
 }  // namespace strata::model

@@ -337,7 +337,8 @@ TEST(ModelWriter, AModelThatCannotFitIsRefusedBeforeAnythingIsWritten) {
 TEST(InitModel, WeightsAreNormalAndDependOnTheSeedAlone) {
   const TemporaryDirectory home;
   const Architecture architecture = ModelDirectory::open(data_path("five_heads")).architecture();
-  init_model(architecture, 7, {.path = home / "a"});
+  init_model(architecture, 7, {.path = home / "a"}, {{"tokenizer.json", "{}"}});
+  EXPECT_EQ(read_text(home / "a/tokenizer.json"), "{}");
   init_model(architecture, 7, {.path = home / "b", .shard_bytes = 50000});
   init_model(architecture, 8, {.path = home / "c"});
   const ModelDirectory a = ModelDirectory::open(home / "a");
