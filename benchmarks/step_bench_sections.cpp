@@ -81,9 +81,11 @@ plan::LowerBound bound_of(const Context& context, const Way& way, const plan::Pl
                            rates);
 }
 
-double products_rate(const Context& context, model::Recipe recipe) {
+double products_rate(const Context& context, model::Recipe recipe, bool processor_time = false) {
   const DType dtype = recipe == model::Recipe::kFp32 ? DType::kF32 : DType::kBF16;
-  return exec::probe_products(context.probe, dtype, kProductsSeconds);
+  exec::ProbeOptions probe = context.probe;
+  probe.processor_time = processor_time;
+  return exec::probe_products(probe, dtype, kProductsSeconds);
 }
 
 }  // namespace
@@ -99,14 +101,17 @@ void resident_shape(const Context& context, const model::BatchShape& shape, doub
   Run run(context.bench, way, rates_for(context, way));
   const double flops = flops_of(run.plan());
   const double tokens = static_cast<double>(shape.tokens());
-  std::vector<double> seconds, fractions, ratios, torch_seconds;
-  run.forward_backward_s();
+  std::vector<double> seconds, fractions, processor_fractions, ratios, torch_seconds;
+  run.forward_backward();
   for (int round = 0; round < context.settings.rounds; ++round) {
     const double before = products_rate(context, way.recipe);
-    const double step_s = std::min(run.forward_backward_s(), run.forward_backward_s());
+    const double processor_rate = products_rate(context, way.recipe, true);
+    const Run::Seconds step = run.forward_backward();
+    const double step_s = step.clock_s;
     const double after = products_rate(context, way.recipe);
     seconds.push_back(step_s);
     fractions.push_back(flops / step_s / (0.5 * (before + after)));
+    processor_fractions.push_back(flops / step.processor_s / processor_rate);
     if (!context.settings.torch) continue;
     torch_seconds.push_back(torch_forward_backward_s(context.settings.torch,
                                                      context.bench.spec.architecture, shape, 3));
@@ -124,6 +129,7 @@ void resident_shape(const Context& context, const model::BatchShape& shape, doub
   report.add(
       {"resident", name + " operations of the products and attention", "GFLOP/s", true_rate});
   report.add({"resident", name + " of the large products' rate", "", fractions, 0.85});
+  report.add({"resident", name + " the same by processor time", "", processor_fractions});
   if (!ratios.empty()) {
     report.add({"resident", name + " PyTorch eager with the same recompute", "s", torch_seconds});
     report.add({"resident", name + " PyTorch / ours", "", ratios, torch_goal});
@@ -221,7 +227,7 @@ void offload_section(const Context& context) {
   Run resident(context.bench, way, rates);
   std::vector<double> compute;
   for (int round = 0; round < settings.rounds; ++round) {
-    compute.push_back(resident.forward_backward_s());
+    compute.push_back(resident.forward_backward().clock_s);
   }
   context.report.add({"offload", "resident compute", "s", compute});
   for (const double rho : settings.rho) {
