@@ -192,8 +192,7 @@ NvmeBytes nvme_bytes_of(const exec::Instance& instance) {
           .written = instance.nvme_bytes[at(Lane::kWrite)]};
 }
 
-// --- profile
-// ------------------------------------------------------------------------------------------
+// --- profile ---
 
 namespace {
 

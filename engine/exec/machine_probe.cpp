@@ -64,8 +64,7 @@ void fill_floats(float* data, int64_t count) {
   }
 }
 
-// --- products
-// -----------------------------------------------------------------------------------------
+// --- products ---
 
 // The three products of one linear layer of a model of a middling size.
 class Products {
@@ -122,8 +121,7 @@ class Products {
   kernels::MatMulWeight weight_;
 };
 
-// --- memory
-// -------------------------------------------------------------------------------------------
+// --- memory ---
 
 // The fused update of fp32 parameters, 16 bytes of state and gradient an element.
 class Update {
@@ -197,8 +195,7 @@ double timed_rounds(int threads, double seconds, const std::function<void(int)>&
   return median(times);
 }
 
-// --- lanes
-// --------------------------------------------------------------------------------------------
+// --- lanes ---
 
 // What products and updates keep of their speed while both run, as compute and optimizer lanes do.
 double overlap_speed(const ProbeOptions& options, double seconds) {
