@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
@@ -72,8 +73,9 @@ std::string advice_for(int error_number) {
 
 struct Channel::Pending {
   Transfer* transfer = nullptr;
-  uint64_t split_bytes = 0;  // already made into requests
-  uint32_t requests = 0;     // not yet back
+  uint64_t split_bytes = 0;   // already made into requests
+  uint64_t sealed_bytes = 0;  // of a write: already hashed; at least split_bytes
+  uint32_t requests = 0;      // not yet back
   bool queued = false;
   std::unique_ptr<Error> error;
 };
@@ -90,7 +92,8 @@ Channel::Channel(Volume& volume, const ChannelOptions& options)
       limiter_(options.limiter),
       request_bytes_(options.request_bytes),
       max_transfers_(options.max_transfers),
-      verify_(options.verify) {
+      verify_(options.verify),
+      speed_watch_(volume.files().size()) {
   check_options(volume, options);
   ring_ = std::make_unique<Ring>(ring_options(volume, options));
   pendings_ = std::make_unique<Pending[]>(max_transfers_);
@@ -104,7 +107,9 @@ Channel::Channel(Volume& volume, const ChannelOptions& options)
   free_requests_.reserve(count);
   for (uint32_t i = count; i > 0; --i) free_requests_.push_back(&requests_[i - 1]);
   retries_.reserve(count);
+  completed_.reserve(count);
   reaped_.resize(options.depth);
+  stats_.files.resize(volume.files().size());
 }
 
 Channel::~Channel() = default;
@@ -139,18 +144,33 @@ void Channel::submit(Transfer* transfer) {
 }
 
 size_t Channel::poll() {
-  const size_t count = ring_->poll(reaped_);
-  // The drive gets its next requests before the processor verifies what the last ones brought.
-  if (count > 0) issue();
-  for (size_t i = 0; i < count; ++i) complete(reinterpret_cast<Request*>(reaped_[i]));
-  issue();
+  collect();
+  // The drive is served before each block of work for the processor: verifying must not leave it
+  // idle.
+  for (uint32_t i = 0; i < ring_->depth() && !completed_.empty(); ++i) {
+    Request* request = completed_.front();
+    completed_.erase(completed_.begin());
+    complete(request);
+    collect();
+  }
+  seal_ahead();
   if (ring_->lost() == ring_->depth()) fail_queued();
-  if (count > 0 && ring_->in_flight() == 0) stats_.busy_s += now_s() - busy_since_s_;
+  if (busy_ && ring_->in_flight() == 0) {
+    stats_.busy_s += now_s() - busy_since_s_;
+    busy_ = false;
+  }
   return retire();
 }
 
+// Takes what the ring has finished and gives it its next requests.
+void Channel::collect() {
+  const size_t count = ring_->poll(reaped_);
+  for (size_t i = 0; i < count; ++i) completed_.push_back(reinterpret_cast<Request*>(reaped_[i]));
+  issue();
+}
+
 void Channel::wait(double timeout_s) {
-  if (!settled_.empty()) return;
+  if (!settled_.empty() || !completed_.empty()) return;
   if (booked_start_s_ >= 0)
     timeout_s = std::min(timeout_s, std::max(0.0, booked_start_s_ - now_s()));
   ring_->wait(timeout_s);
@@ -197,8 +217,7 @@ bool Channel::start_next() {
   if (free_requests_.empty() || !ring_->has_room() || !limiter_allows(transfer.direction, bytes))
     return false;
   char* data = static_cast<char*>(transfer.data) + pending->split_bytes;
-  if (transfer.direction == Direction::kWrite && verify_)
-    volume_.seal(address, data, bytes, transfer.tag);
+  seal_until(pending, pending->split_bytes + bytes);
 
   Request* request = free_requests_.back();
   free_requests_.pop_back();
@@ -214,7 +233,26 @@ bool Channel::start_next() {
   pending->split_bytes += bytes;
   ++pending->requests;
   start(request);
+  // Sealing the next one takes longer than a system call: the drive need not wait for a whole
+  // batch.
+  if (transfer.direction == Direction::kWrite && verify_) ring_->flush();
   return true;
+}
+
+void Channel::seal_until(Pending* pending, uint64_t end) {
+  const Transfer& transfer = *pending->transfer;
+  if (transfer.direction == Direction::kRead || !verify_ || pending->sealed_bytes >= end) return;
+  const uint64_t begin = pending->sealed_bytes;
+  volume_.seal(transfer.address + begin, static_cast<char*>(transfer.data) + begin, end - begin,
+               transfer.tag);
+  pending->sealed_bytes = end;
+}
+
+// While the drive is busy, the next request is made ready, so that it starts as soon as one ends.
+void Channel::seal_ahead() {
+  if (head_ == tail_) return;
+  Pending* pending = queue_[head_ % queue_.size()];
+  seal_until(pending, std::min(pending->split_bytes + request_bytes_, pending->transfer->bytes));
 }
 
 bool Channel::limiter_allows(Direction direction, uint64_t bytes) {
@@ -227,7 +265,8 @@ bool Channel::limiter_allows(Direction direction, uint64_t bytes) {
 }
 
 void Channel::start(Request* request) {
-  if (ring_->in_flight() == 0) busy_since_s_ = now_s();
+  if (!busy_) busy_since_s_ = now_s();
+  busy_ = true;
   ++stats_.requests;
   ring_->submit(&request->ring);
 }
@@ -237,8 +276,13 @@ void Channel::complete(Request* request) {
   Pending* pending = request->pending;
   const bool read = ring.direction == Direction::kRead;
   (read ? stats_.read_latency : stats_.write_latency).add(ring.finished_s - ring.started_s);
+  FileTraffic& file_traffic = stats_.files[ring.file];
+  ++file_traffic.requests;
+  file_traffic.latency_s_sum += ring.finished_s - ring.started_s;
   if (ring.outcome == RingRequest::Outcome::kDone) {
+    watch_speed(ring);
     (read ? stats_.bytes_read : stats_.bytes_written) += ring.bytes;
+    (read ? file_traffic.bytes_read : file_traffic.bytes_written) += ring.bytes;
     if (read) {
       complete_read(request);
       return;
@@ -275,6 +319,20 @@ void Channel::complete(Request* request) {
   --pending->requests;
   free_requests_.push_back(request);
   settle(pending);
+}
+
+void Channel::watch_speed(const RingRequest& ring) {
+  const std::optional<SlowReport> report =
+      speed_watch_.add(ring.file, ring.bytes, ring.finished_s - ring.started_s, ring.finished_s,
+                       ring_->in_flight() + 1 >= ring_->depth());
+  if (!report) return;
+  char text[160];
+  std::snprintf(text, sizeof text, " became slow: %.3f GB/s, it was %.3f GB/s",
+                report->bytes_per_s / 1e9, report->best_bytes_per_s / 1e9);
+  volume_.notices().once(
+      LogLevel::kWarning,
+      volume_.files()[report->file].name + text +
+          " (a full write cache, heat, or another user of the drive: see smartctl)");
 }
 
 void Channel::complete_read(Request* request) {

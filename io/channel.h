@@ -10,6 +10,7 @@
 #include "io/latency.h"
 #include "io/rate_limiter.h"
 #include "io/ring.h"
+#include "io/speed_watch.h"
 #include "io/volume.h"
 
 namespace strata::io {
@@ -27,13 +28,22 @@ struct ChannelOptions {
   SimulatedOptions simulated = {};
 };
 
+// What one file of the volume did for a channel.
+struct FileTraffic {
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t requests = 0;
+  double latency_s_sum = 0;
+};
+
 struct ChannelStats {
   LatencyHistogram read_latency;  // of requests, from submission to the kernel until reaped
   LatencyHistogram write_latency;
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
   uint64_t requests = 0;
-  double busy_s = 0;  // time with at least one request in flight
+  std::vector<FileTraffic> files;  // by index of the volume's files
+  double busy_s = 0;               // time with at least one request in flight
 };
 
 // One lane's queue on a volume: splits transfers into requests, keeps up to `depth` of them in the
@@ -80,11 +90,15 @@ class Channel {
   struct Request;
 
   void issue();
+  void collect();
   bool start_next();
+  void seal_until(Pending* pending, uint64_t end);
+  void seal_ahead();
   bool limiter_allows(Direction direction, uint64_t bytes);
   void start(Request* request);
   void complete(Request* request);
   void complete_read(Request* request);
+  void watch_speed(const RingRequest& ring);
   bool reread(Request* request);
   void settle(Pending* pending);
   void fail(Pending* pending, ErrorCode code, const std::string& text);
@@ -110,9 +124,12 @@ class Channel {
   std::vector<Request*> free_requests_;
   std::vector<Request*> retries_;  // to be read again
   std::vector<RingRequest*> reaped_;
+  std::vector<Request*> completed_;  // back from the ring, not yet looked at; oldest first
   size_t in_flight_ = 0;
   double booked_start_s_ = -1;  // when the limiter lets the next request start; -1 = not booked
+  bool busy_ = false;
   double busy_since_s_ = 0;
+  SpeedWatch speed_watch_;
   ChannelStats stats_;
 };
 

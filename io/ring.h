@@ -46,6 +46,8 @@ struct SimulatedOptions {
   uint64_t seed = 1;
   double latency_s_min = 50e-6;
   double latency_s_max = 500e-6;
+  uint64_t slow_from = ~uint64_t{0};  // from this I/O on latencies are slow_factor times longer
+  double slow_factor = 1;
   bool virtual_time = true;  // wait() advances a clock of the ring's own; else latencies are real
   std::vector<SimulatedFault> faults = {};
   uint64_t* injected = nullptr;  // counts the faults that happened

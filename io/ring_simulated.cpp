@@ -43,11 +43,12 @@ class SimulatedBackend final : public RingBackend {
     const double latency_s =
         options_.latency_s_min +
         random_.uniform(index) * (options_.latency_s_max - options_.latency_s_min);
+    const double slowness = index >= options_.slow_from ? options_.slow_factor : 1;
     const bool hangs = fault == FaultKind::kHang;
     flying_.push_back(
         {.piece = piece,
          .index = index,
-         .due_s = hangs ? std::numeric_limits<double>::infinity() : now_s() + latency_s,
+         .due_s = hangs ? std::numeric_limits<double>::infinity() : now_s() + latency_s * slowness,
          .fault = fault});
     if (piece.direction == Direction::kRead && fault != FaultKind::kStale) {
       std::memset(piece.data, kUnreadByte, piece.bytes);

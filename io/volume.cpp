@@ -28,6 +28,9 @@ void check_options(const VolumeOptions& options) {
   const uint64_t block = options.block_bytes;
   if (options.directories.empty()) throw refused("no directory is named");
   if (options.directories.size() > 64) throw refused("more than 64 directories");
+  if (options.files_per_directory == 0 || options.files_per_directory > 64) {
+    throw refused("files_per_directory must be from 1 to 64");
+  }
   if (block < 4096 || block > (64u << 20) || (block & (block - 1)) != 0) {
     throw refused("block_bytes " + std::to_string(block) +
                   " must be a power of two from 4 KiB to 64 MiB");
@@ -110,7 +113,7 @@ void check_space(const std::vector<std::unique_ptr<DirectoryLock>>& locks,
           ": is a file system in memory, which scratch is to save (name a directory on a drive)");
     }
     Device& device = devices[space.device];
-    device.need += need[i];
+    for (size_t file = i; file < need.size(); file += locks.size()) device.need += need[file];
     device.free = space.bytes;
     device.directories += (device.directories.empty() ? "" : ", ") + locks[i]->directory();
   }
@@ -131,8 +134,14 @@ Volume::Volume(const VolumeOptions& options)
       block_bytes_(options.block_bytes),
       stripe_bytes_(options.stripe_bytes) {
   check_options(options);
-  const size_t count = options.directories.size();
-  per_cycle_ = stripes_per_cycle(options.weights, count);
+  // File f lies in directory f % directories, so that neighbouring stripes go to different drives.
+  const size_t directories = options.directories.size();
+  const size_t count = directories * options.files_per_directory;
+  std::vector<double> weights;
+  for (size_t file = 0; file < count && !options.weights.empty(); ++file) {
+    weights.push_back(options.weights[file % directories]);
+  }
+  per_cycle_ = stripes_per_cycle(weights, count);
   pattern_ = interleave(per_cycle_);
   std::vector<uint64_t> seen(count, 0);
   for (const uint32_t file : pattern_) rank_.push_back(seen[file]++);
@@ -152,10 +161,10 @@ Volume::Volume(const VolumeOptions& options)
   check_space(locks_, file_bytes, options.allow_memory_filesystem);
   try {
     for (size_t file = 0; file < count; ++file) {
-      files_.push_back(
-          create_scratch(*locks_[file], {.bytes = file_bytes[file],
-                                         .direct = options.direct,
-                                         .leftover_name = options.lock_name + ".scratch"}));
+      files_.push_back(create_scratch(*locks_[file % directories],
+                                      {.bytes = file_bytes[file],
+                                       .direct = options.direct,
+                                       .leftover_name = options.lock_name + ".scratch"}));
       alignment_ = std::max(alignment_, files_.back().alignment);
     }
     const uint64_t blocks = (bytes_ + block_bytes_ - 1) / block_bytes_;

@@ -13,8 +13,9 @@
 namespace strata::io {
 
 struct VolumeOptions {
-  std::vector<std::string> directories = {};  // one scratch file in each; striped over all of them
+  std::vector<std::string> directories = {};  // striped over all of them
   std::vector<double> weights = {};           // relative speed of each; empty = equal
+  uint32_t files_per_directory = 1;           // scratch files in each directory
   uint64_t bytes = 0;                         // capacity, a multiple of 4096
   uint64_t stripe_bytes = 1 << 20;            // a multiple of block_bytes
   uint64_t block_bytes = 64 << 10;            // of one checksum; a power of two >= 4096

@@ -14,11 +14,11 @@
 //
 //   q, o, do, dq   [B, T, H, D]  f32   heads dense within a row; *_stride elements between tokens,
 //   k, v, dk, dv   [B, T, K, D]  f32   0 = dense; sequences follow each other without a gap, so
-//   that all
-//                                      of q, k, v may be columns of one buffer
+//   that
+//                                      q, k, v may be columns of one buffer
 //   lse            [B, H, T]     f32   out of forward, in of backward
-//   B = batch, T = length, H = heads, K = kv_heads, H % K == 0, D = head_size; query head h reads
-//   kv head h / (H/K)
+//   B = batch, T = length, H = heads, K = kv_heads, H % K == 0, D = head_size
+//   query head h reads kv head h / (H/K)
 //
 // Outputs are overwritten and overlap no input. f32 throughout. Deterministic: tiles depend on
 // shapes alone, and each output tile is summed by one task in ascending order. Source of the

@@ -11,8 +11,8 @@
 //   ConvertOut   planes -> dst of type `dtype` (f32, bf16; bf16 is to_bf16 of the master)
 //
 //   planes: `master` f32, or `hi` and `lo` (split_master); `hi` alone is the bf16 weight of a
-//   frozen parameter (ConvertOut then widens it for f32). Exactly one form is given. count
-//   elements; src and dst are raw bytes and overlap no plane
+//   frozen parameter (ConvertOut then widens it for f32). Exactly one form is given.
+//   src, dst: `count` elements as raw bytes; they overlap no plane
 //
 // f16 widens exactly, subnormals, infinities and NaN included. bf16 -> hi alone copies the bits.
 // Both directions are exact where the destination can hold the value. Same bits in every backend.

@@ -10,8 +10,7 @@
 //   AddResidual   y = x + a        x, y  T (y may be x)    a  f32
 //   Add           y = y + a        y, a  f32
 //   Fill          y = value        y     f32
-//   Cast          y = x            x of type `from`, y of type `to`, both f32 or bf16; may alias
-//   when equal
+//   Cast          y = x            x of type `from`, y of type `to`; y may be x when they are equal
 //
 // Deterministic; the roof is memory bandwidth.
 namespace strata::kernels {

@@ -7,12 +7,13 @@
 // pairing of Hugging Face: element i is paired with i + D/2.
 //
 //   a = x[r,h,i], b = x[r,h,i+D/2], c = cos[t,i], s = sin[t,i], t = r mod T
-//   x[r,h,i] = a*c - b*s      x[r,h,i+D/2] = b*c + a*s       (inverse: s = -s, which is the
-//   backward)
+//   x[r,h,i] = a*c - b*s      x[r,h,i+D/2] = b*c + a*s
+//   inverse: s = -s, which is the backward
 //
 //   x         [N, H, D]   f32  in/out   heads dense within a row; row_stride elements between rows,
-//   0 = H*D cos, sin  [T, D/2]    f32  in N = rows = B*T, T = length, H = heads, D = head_size,
-//   even
+//                                       0 = H*D
+//   cos, sin  [T, D/2]    f32  in
+//   N = rows = B*T, T = length, H = heads, D = head_size (even)
 //
 // Deterministic; the roof is memory bandwidth.
 namespace strata::kernels {

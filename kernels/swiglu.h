@@ -8,13 +8,12 @@
 //   forward   h = silu(g) * u,  silu(g) = g * sigmoid(g)
 //   backward  s = sigmoid(g):  du = dh * g*s      dg = dh * u * s * (1 + g*(1 - s))
 //
-//   g, u    [N, F]  f32  in    stride elements between rows, 0 = dense (one stride for both, so
-//   that they
+//   g, u    [N, F]  f32  in    stride elements between rows, 0 = dense (one stride for both: they
 //                              may be the halves of one buffer)
 //   h       [N, F]  f32  out   dense; may be g or u when those are dense
 //   dh      [N, F]  f32  in    dense
-//   dg, du  [N, F]  f32  out   d_stride elements between rows, 0 = dense; dg may be g and du may be
-//   u N = rows, F = cols
+//   dg, du  [N, F]  f32  out   d_stride elements between rows, 0 = dense; dg may be g, du may be u
+//   N = rows, F = cols
 //
 // Deterministic; the roof is memory bandwidth.
 namespace strata::kernels {

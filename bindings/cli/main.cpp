@@ -1,4 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-int main() {
-  return 0;
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "bindings/cli/commands.h"
+#include "bindings/cli/doctor_command.h"
+#include "engine/base/error.h"
+#include "engine/config/deepspeed.h"
+#include "engine/config/options.h"
+
+namespace strata::cli {
+namespace {
+
+constexpr int kOtherFailure = 4;
+
+int dispatch(config::Command command, const config::Options& options) {
+  switch (command) {
+    case config::Command::kInit:
+      return run_init(options);
+    case config::Command::kTrain:
+      return run_train(options);
+    case config::Command::kEval:
+      return run_eval(options);
+    case config::Command::kPlan:
+      return run_plan(options);
+    case config::Command::kDoctor:
+      return run_doctor(options, [](const char* name) { return std::getenv(name); });
+    case config::Command::kExport:
+      return run_export(options);
+    case config::Command::kGenerate:
+      return run_generate(options);
+  }
+  return kOtherFailure;
+}
+
+int run(const std::vector<std::string>& args) {
+  if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    std::fputs(config::help_text().c_str(), args.empty() ? stderr : stdout);
+    return args.empty() ? 2 : 0;
+  }
+  if (args[0] == "--version") {
+    std::puts("strata " STRATA_VERSION);
+    return 0;
+  }
+  const auto command = config::parse_command(args[0]);
+  if (!command) {
+    const std::string nearest(config::nearest_command(args[0]));
+    throw Error(ErrorCode::kUsage,
+                "command: " + args[0] + ": no such command (" +
+                    (nearest.empty() ? "see strata --help" : "did you mean " + nearest + "?") +
+                    ")");
+  }
+  const std::vector<std::string> rest(args.begin() + 1, args.end());
+  const config::Options options = config::resolve_command_line(*command, rest);
+  if (options.help) {
+    std::fputs(config::help_text(*command).c_str(), stdout);
+    return 0;
+  }
+  if (!options.deepspeed.empty()) {
+    std::fputs(config::deepspeed_report(options.deepspeed, options.ranks).c_str(), stderr);
+  }
+  return dispatch(*command, options);
+}
+
+}  // namespace
+}  // namespace strata::cli
+
+int main(int argc, char** argv) {
+  try {
+    return strata::cli::run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const strata::Error& error) {
+    std::fprintf(stderr, "strata: error: %s\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "strata: error: %s\n", error.what());
+    return 4;
+  }
 }

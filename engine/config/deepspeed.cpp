@@ -13,6 +13,7 @@
 #include "engine/config/json.h"
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
+#include "engine/config/toml_reader.h"
 
 namespace strata::config {
 namespace {
@@ -380,6 +381,11 @@ std::string import_json(const DeepspeedImport& import) {
     items.push_back(std::move(item));
   }
   return items.dump(2) + "\n";
+}
+
+std::string deepspeed_report(const std::string& path, int64_t ranks) {
+  return "What became of " + path + ":\n" +
+         import_table(import_deepspeed(read_config_file(path), path, ranks));
 }
 
 }  // namespace strata::config

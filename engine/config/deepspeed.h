@@ -39,6 +39,9 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
 std::string import_table(const DeepspeedImport& import);
 std::string import_json(const DeepspeedImport& import);
 
+// The table, under a headline, for a file that resolve_command_line() accepted.
+std::string deepspeed_report(const std::string& path, int64_t ranks);
+
 // What follows a comment or is a comma before a closing bracket, made blank; lines and columns
 // stay.
 std::string without_comments(std::string_view text);

@@ -30,20 +30,20 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<JsonMember>;
 
-  Json() = default;
-  Json(std::nullptr_t) {}
-  Json(bool value) : value_(value) {}
-  Json(int value) : value_(int64_t{value}) {}
-  Json(int64_t value) : value_(value) {}
-  Json(uint64_t value) : value_(value) {}
-  Json(double value) : value_(value) {}
-  Json(std::string value) : value_(std::move(value)) {}
-  Json(std::string_view value) : value_(std::string(value)) {}
-  Json(const char* value) : value_(std::string(value)) {}
+  Json();
+  Json(std::nullptr_t);
+  Json(bool value);
+  Json(int value);
+  Json(int64_t value);
+  Json(uint64_t value);
+  Json(double value);
+  Json(std::string value);
+  Json(std::string_view value);
+  Json(const char* value);
   Json(Array value);
   Json(Object value);
 
-  static Json array() { return Json(Array()); }
+  static Json array();
   static Json object();
 
   // `source` names the text in errors: a path.
@@ -75,13 +75,13 @@ class Json {
 
   // Of that type, by the caller's own check before.
   const std::string& string() const& { return std::get<std::string>(value_); }
-  std::string string() && { return std::get<std::string>(std::move(value_)); }
+  std::string string() &&;
   const Array& items() const& { return std::get<Array>(value_); }
   Array& items() & { return std::get<Array>(value_); }
-  Array items() && { return std::get<Array>(std::move(value_)); }
+  Array items() &&;
   const Object& members() const& { return std::get<Object>(value_); }
   Object& members() & { return std::get<Object>(value_); }
-  Object members() && { return std::get<Object>(std::move(value_)); }
+  Object members() &&;
 
   // A member's value; null when there is none or this is no object. Linear in the members.
   const Json* find(std::string_view name) const;
@@ -105,10 +105,33 @@ struct JsonMember {
   Json value;
 };
 
+// Below, because these need the whole of JsonMember.
+inline Json::Json() = default;
+inline Json::Json(std::nullptr_t) {}
+inline Json::Json(bool value) : value_(value) {}
+inline Json::Json(int value) : value_(int64_t{value}) {}
+inline Json::Json(int64_t value) : value_(value) {}
+inline Json::Json(uint64_t value) : value_(value) {}
+inline Json::Json(double value) : value_(value) {}
+inline Json::Json(std::string value) : value_(std::move(value)) {}
+inline Json::Json(std::string_view value) : value_(std::string(value)) {}
+inline Json::Json(const char* value) : value_(std::string(value)) {}
 inline Json::Json(Array value) : value_(std::move(value)) {}
 inline Json::Json(Object value) : value_(std::move(value)) {}
+inline Json Json::array() {
+  return Json(Array());
+}
 inline Json Json::object() {
   return Json(Object());
+}
+inline std::string Json::string() && {
+  return std::get<std::string>(std::move(value_));
+}
+inline Json::Array Json::items() && {
+  return std::get<Array>(std::move(value_));
+}
+inline Json::Object Json::members() && {
+  return std::get<Object>(std::move(value_));
 }
 
 }  // namespace strata::config

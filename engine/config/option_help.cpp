@@ -73,6 +73,12 @@ std::optional<Command> parse_command(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view nearest_command(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const CommandRow& row : kCommands) names.push_back(row.name);
+  return nearest_name(name, names);
+}
+
 std::string help_text(Command command) {
   const CommandRow& about = kCommands[static_cast<size_t>(command)];
   std::string out = fmt::format("{}\n\nUsage: strata {} {}{}[options]\n", about.help, about.name,

@@ -119,6 +119,7 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
     if (first >= last) continue;
     const model::ParameterGroup& group = spec_.groups[run.group];
     const int64_t skip = first - begin;
+    const double decay = group.decays ? group.weight_decay.value_or(settings.weight_decay) : 0.0;
     kernels::AdamW adamw;
     adamw.count = last - first;
     if (state.fp32) {
@@ -134,7 +135,7 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
                                             .beta1 = settings.beta1,
                                             .beta2 = settings.beta2,
                                             .eps = settings.eps,
-                                            .weight_decay = group.decays ? settings.weight_decay : 0.0},
+                                            .weight_decay = decay},
                                            settings.step, coefficient);
     parallel_.run([&] { options_.backend->adamw(adamw); });
   }

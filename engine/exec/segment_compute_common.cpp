@@ -18,6 +18,7 @@ void project(const SegmentContext& context, const ProjectionOperands& operands, 
                                     .inputs = operands.inputs,
                                     .x = x,
                                     .w = context.weight(one.offset),
+                                    .bias = context.bias(one),
                                     .y = y + one.column,
                                     .y_stride = operands.width,
                                     .workspace = context.scratch(operands.scratch)});
@@ -41,10 +42,32 @@ void project_input_grad(const SegmentContext& context, const ProjectionOperands&
   }
 }
 
+namespace {
+
+// The gradient of a bias whose matrix is frozen: a product with a column of ones.
+void bias_grad_alone(const SegmentContext& context, const ProjectionOperands& operands,
+                     const model::Projection& one, const float* dy) {
+  float* ones = context.workspace(context.layout.ones);
+  context.backend.fill({.count = context.tokens(), .value = 1.0f, .y = ones});
+  context.backend.matmul_weight({.rows = context.tokens(),
+                                 .outputs = one.outputs,
+                                 .inputs = 1,
+                                 .dy = dy + one.column,
+                                 .dy_stride = operands.width,
+                                 .x = ones,
+                                 .dw = context.bias_grad(one),
+                                 .accumulate = !context.call.grad_first,
+                                 .workspace = context.scratch(operands.scratch)});
+}
+
+}  // namespace
+
 void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
                          const float* dy, const float* x) {
   for (const model::Projection& one : operands.projections) {
     float* dw = context.grad(one);
+    float* dbias = context.bias_grad(one);
+    if (dw == nullptr && dbias != nullptr) bias_grad_alone(context, operands, one, dy);
     if (dw == nullptr) continue;
     context.backend.matmul_weight({.rows = context.tokens(),
                                    .outputs = one.outputs,
@@ -53,6 +76,7 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
                                    .dy_stride = operands.width,
                                    .x = x,
                                    .dw = dw,
+                                   .dbias = dbias,
                                    .accumulate = !context.call.grad_first,
                                    .workspace = context.scratch(operands.scratch)});
   }
@@ -109,7 +133,9 @@ void add_to_residual(const SegmentContext& context, const float* branch) {
 bool needs_no_input_grad(const SegmentContext& context) {
   return context.call.grad_input == nullptr && context.grad(ParameterRole::kNorm) == nullptr &&
          std::all_of(context.layout.into.begin(), context.layout.into.end(),
-                     [&](const model::Projection& one) { return context.grad(one) == nullptr; });
+                     [&](const model::Projection& one) {
+                       return context.grad(one) == nullptr && context.bias_grad(one) == nullptr;
+                     });
 }
 
 void zero_padding(const SegmentContext& context, const model::Segment& segment, float* grad) {

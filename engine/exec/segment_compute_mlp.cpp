@@ -49,11 +49,9 @@ void mlp_backward(const SegmentContext& context) {
   float* grad = context.workspace(layout.grad);
 
   const float* grad_branch = branch_output_grad(context, grad);
-  if (context.grad(layout.out_of[0]) != nullptr) {
-    float* activated = context.workspace(layout.branch);
-    activate(context, projected, activated);
-    project_weight_grad(context, out_of, grad_branch, activated);
-  }
+  float* activated = context.workspace(layout.branch);
+  if (context.grad(layout.out_of[0]) != nullptr) activate(context, projected, activated);
+  project_weight_grad(context, out_of, grad_branch, activated);
   if (needs_no_input_grad(context)) return;
   float* grad_activated = context.workspace(layout.inner);
   project_input_grad(context, out_of, grad_branch, grad_activated);

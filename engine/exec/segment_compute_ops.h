@@ -51,6 +51,14 @@ struct SegmentContext {
   float* grad(const model::Projection& projection) const {
     return call.grad == nullptr || projection.frozen ? nullptr : call.grad + projection.offset;
   }
+  float* bias_grad(const model::Projection& projection) const {
+    const bool wanted =
+        call.grad != nullptr && projection.bias_offset >= 0 && !projection.bias_frozen;
+    return wanted ? call.grad + projection.bias_offset : nullptr;
+  }
+  const void* bias(const model::Projection& projection) const {
+    return projection.bias_offset >= 0 ? weight(projection.bias_offset) : nullptr;
+  }
 };
 
 // Products of one input with the matrices of `projections`; `width` columns are one row of y or dy.

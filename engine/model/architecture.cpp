@@ -154,8 +154,11 @@ void read_rope_object(const Fields& fields, const std::string& where, const Json
   rope.factor = value("factor", rope.factor);
   rope.low_freq_factor = value("low_freq_factor", rope.low_freq_factor);
   rope.high_freq_factor = value("high_freq_factor", rope.high_freq_factor);
-  rope.original_max_position = static_cast<int64_t>(
-      value("original_max_position_embeddings", static_cast<double>(rope.original_max_position)));
+  const char* original = "original_max_position_embeddings";
+  if (const Json* member = object.find(original); member != nullptr && !member->is_null()) {
+    if (!member->int64()) fields.wrong(where + "." + original, "an integer", *member);
+    rope.original_max_position = *member->int64();
+  }
   if (value("partial_rotary_factor", 1.0) != 1.0) {
     refuse(fields.source(), where + ".partial_rotary_factor: only 1 is computed here");
   }
@@ -184,18 +187,53 @@ void refuse_variants(const Fields& fields) {
            fmt::format("hidden_act: \"{}\" is not computed here (use a model with \"silu\")",
                        activation));
   }
-  for (const char* name : {"attention_bias", "mlp_bias"}) {
-    if (fields.boolean(name, false)) {
-      refuse(fields.source(),
-             fmt::format("{}: biases are not computed here (use a model without)", name));
-    }
-  }
   for (const char* name : {"attention_dropout", "partial_rotary_factor"}) {
     const double neutral = std::string_view(name) == "attention_dropout" ? 0.0 : 1.0;
     if (fields.number(name, neutral) != neutral) {
       refuse(fields.source(), fmt::format("{}: only {} is computed here", name, neutral));
     }
   }
+}
+
+// The window of all layers; 0 for none.
+int64_t read_window(const Fields& fields, const Family& family) {
+  int64_t window = 0;
+  if (family.window_rule == WindowRule::kAll) {
+    window = fields.has("sliding_window") ? fields.optional_integer("sliding_window").value_or(0)
+                                          : family.window;
+  } else if (family.window_rule == WindowRule::kSwitch &&
+             fields.boolean("use_sliding_window", false)) {
+    refuse(
+        fields.source(),
+        "use_sliding_window: windows that differ between layers are not computed here (set it to "
+        "false where sequences are no longer than the window)");
+  }
+  const Json* types = fields.find("layer_types");
+  if (types == nullptr) return window;
+  if (!types->is_array()) fields.wrong("layer_types", "an array", *types);
+  const std::string_view wanted = window > 0 ? "sliding_attention" : "full_attention";
+  for (const Json& type : types->items()) {
+    if (type.is_string() && type.string() == wanted) continue;
+    refuse(fields.source(),
+           fmt::format("layer_types: has {}, only {} is computed here for this model",
+                       type.describe(), wanted));
+  }
+  return window;
+}
+
+void read_biases(const Fields& fields, const Family& family, Architecture& result) {
+  const bool attention = fields.boolean("attention_bias", false);
+  const bool mlp = fields.boolean("mlp_bias", false);
+  const auto check = [&](const char* name, bool wanted, bool possible) {
+    if (!wanted || possible) return;
+    refuse(fields.source(), fmt::format("{}: is true, but {} has no such biases (set it to false)",
+                                        name, family.architecture));
+  };
+  check("attention_bias", attention, family.attention_bias != BiasRule::kNone);
+  check("mlp_bias", mlp, family.mlp_bias);
+  result.attention_bias = attention || family.attention_bias == BiasRule::kQueryKeyValue;
+  result.output_bias = attention && family.attention_bias == BiasRule::kConfig;
+  result.mlp_bias = mlp;
 }
 
 struct Range {
@@ -224,9 +262,8 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   result.vocabulary = fields.integer("vocab_size");
   result.max_position =
       fields.optional_integer("max_position_embeddings").value_or(family.max_position);
-  result.window = fields.has("sliding_window")
-                      ? fields.optional_integer("sliding_window").value_or(0)
-                      : family.window;
+  result.window = read_window(fields, family);
+  read_biases(fields, family, result);
   result.norm_eps = fields.number("rms_norm_eps", family.norm_eps);
   result.tied = fields.boolean("tie_word_embeddings", false);
   result.rope.original_max_position = result.max_position;

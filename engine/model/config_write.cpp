@@ -42,13 +42,15 @@ Json write_config(const Architecture& a, DType dtype) {
   json.set("head_dim", a.head_size);
   json.set("vocab_size", a.vocabulary);
   json.set("max_position_embeddings", a.max_position);
-  if (family->window != 0) json.set("sliding_window", a.window > 0 ? Json(a.window) : Json());
+  if (family->window_rule == WindowRule::kAll) {
+    json.set("sliding_window", a.window > 0 ? Json(a.window) : Json());
+  }
   json.set("hidden_act", "silu");
   json.set("rms_norm_eps", a.norm_eps);
   json.set("rope_theta", a.rope.theta);
   json.set("rope_scaling", scaling_object(a.rope));
-  json.set("attention_bias", a.attention_bias);
-  json.set("mlp_bias", a.mlp_bias);
+  if (family->attention_bias == BiasRule::kConfig) json.set("attention_bias", a.attention_bias);
+  if (family->mlp_bias) json.set("mlp_bias", a.mlp_bias);
   json.set("tie_word_embeddings", a.tied);
   json.set("torch_dtype", torch_name(dtype));
   return json;

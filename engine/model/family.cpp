@@ -10,18 +10,18 @@ namespace strata::model {
 namespace {
 
 constexpr TensorNames kLlamaNames = {
-    .embedding = "model.embed_tokens.weight",
-    .attention_norm = "model.layers.{}.input_layernorm.weight",
-    .query = "model.layers.{}.self_attn.q_proj.weight",
-    .key = "model.layers.{}.self_attn.k_proj.weight",
-    .value = "model.layers.{}.self_attn.v_proj.weight",
-    .output = "model.layers.{}.self_attn.o_proj.weight",
-    .mlp_norm = "model.layers.{}.post_attention_layernorm.weight",
-    .gate = "model.layers.{}.mlp.gate_proj.weight",
-    .up = "model.layers.{}.mlp.up_proj.weight",
-    .down = "model.layers.{}.mlp.down_proj.weight",
-    .final_norm = "model.norm.weight",
-    .head = "lm_head.weight",
+    .embedding = "model.embed_tokens",
+    .attention_norm = "model.layers.{}.input_layernorm",
+    .query = "model.layers.{}.self_attn.q_proj",
+    .key = "model.layers.{}.self_attn.k_proj",
+    .value = "model.layers.{}.self_attn.v_proj",
+    .output = "model.layers.{}.self_attn.o_proj",
+    .mlp_norm = "model.layers.{}.post_attention_layernorm",
+    .gate = "model.layers.{}.mlp.gate_proj",
+    .up = "model.layers.{}.mlp.up_proj",
+    .down = "model.layers.{}.mlp.down_proj",
+    .final_norm = "model.norm",
+    .head = "lm_head",
 };
 
 constexpr Family kFamilies[] = {
@@ -31,6 +31,9 @@ constexpr Family kFamilies[] = {
      .kv_heads = 0,
      .max_position = 2048,
      .window = 0,
+     .window_rule = WindowRule::kNone,
+     .attention_bias = BiasRule::kConfig,
+     .mlp_bias = true,
      .names = &kLlamaNames},
     {.architecture = "MistralForCausalLM",
      .model_type = "mistral",
@@ -38,6 +41,19 @@ constexpr Family kFamilies[] = {
      .kv_heads = 8,
      .max_position = 131072,
      .window = 4096,
+     .window_rule = WindowRule::kAll,
+     .attention_bias = BiasRule::kNone,
+     .mlp_bias = false,
+     .names = &kLlamaNames},
+    {.architecture = "Qwen2ForCausalLM",
+     .model_type = "qwen2",
+     .norm_eps = 1e-6,
+     .kv_heads = 32,
+     .max_position = 32768,
+     .window = 0,
+     .window_rule = WindowRule::kSwitch,
+     .attention_bias = BiasRule::kQueryKeyValue,
+     .mlp_bias = false,
      .names = &kLlamaNames},
 };
 
@@ -45,17 +61,35 @@ constexpr Family kFamilies[] = {
 constexpr int kMatrices = 0;
 constexpr int kVectors = 1;
 
-Parameter parameter(ParameterRole role, const char* pattern, int layer,
-                    std::vector<int64_t> shape) {
-  Parameter result;
-  result.role = role;
-  result.name = fmt::format(fmt::runtime(pattern), layer);
-  result.shape = std::move(shape);
-  result.numel = 1;
-  for (const int64_t extent : result.shape) result.numel *= extent;
-  result.group = result.shape.size() >= 2 ? kMatrices : kVectors;
-  return result;
-}
+// The parameters of one segment, in order.
+class ParameterList {
+ public:
+  explicit ParameterList(int layer) : layer_(layer) {}
+
+  void weight(ParameterRole role, const char* pattern, std::vector<int64_t> shape) {
+    add(role, pattern, ".weight", std::move(shape));
+  }
+  void bias(ParameterRole role, const char* pattern, int64_t outputs) {
+    add(role, pattern, ".bias", {outputs});
+  }
+  std::vector<Parameter> take() { return std::move(parameters_); }
+
+ private:
+  void add(ParameterRole role, const char* pattern, const char* suffix,
+           std::vector<int64_t> shape) {
+    Parameter result;
+    result.role = role;
+    result.name = fmt::format(fmt::runtime(pattern), layer_) + suffix;
+    result.shape = std::move(shape);
+    result.numel = 1;
+    for (const int64_t extent : result.shape) result.numel *= extent;
+    result.group = result.shape.size() >= 2 ? kMatrices : kVectors;
+    parameters_.push_back(std::move(result));
+  }
+
+  int layer_;
+  std::vector<Parameter> parameters_;
+};
 
 Segment segment(SegmentKind kind, int layer, std::string name, std::vector<Parameter> parameters) {
   Segment result;
@@ -77,25 +111,38 @@ void add_unit(ModelSpec& spec, const std::string& name, std::vector<Segment> seg
   spec.units.push_back(std::move(unit));
 }
 
-void add_block(ModelSpec& spec, const TensorNames& names, int layer) {
+Segment attention_segment(const Architecture& a, const TensorNames& names, int layer) {
   using enum ParameterRole;
-  const Architecture& a = spec.architecture;
   const int64_t q = a.heads * a.head_size;
   const int64_t kv = a.kv_heads * a.head_size;
-  const std::string unit = fmt::format("b{}", layer);
-  std::vector<Segment> segments;
-  segments.push_back(segment(SegmentKind::kAttention, layer, unit + ".attn",
-                             {parameter(kNorm, names.attention_norm, layer, {a.hidden}),
-                              parameter(kQuery, names.query, layer, {q, a.hidden}),
-                              parameter(kKey, names.key, layer, {kv, a.hidden}),
-                              parameter(kValue, names.value, layer, {kv, a.hidden}),
-                              parameter(kOutput, names.output, layer, {a.hidden, q})}));
-  segments.push_back(segment(SegmentKind::kMlp, layer, unit + ".mlp",
-                             {parameter(kNorm, names.mlp_norm, layer, {a.hidden}),
-                              parameter(kGate, names.gate, layer, {a.feed_forward, a.hidden}),
-                              parameter(kUp, names.up, layer, {a.feed_forward, a.hidden}),
-                              parameter(kDown, names.down, layer, {a.hidden, a.feed_forward})}));
-  add_unit(spec, unit, std::move(segments));
+  ParameterList list(layer);
+  list.weight(kNorm, names.attention_norm, {a.hidden});
+  list.weight(kQuery, names.query, {q, a.hidden});
+  list.weight(kKey, names.key, {kv, a.hidden});
+  list.weight(kValue, names.value, {kv, a.hidden});
+  if (a.attention_bias) {
+    list.bias(kQueryBias, names.query, q);
+    list.bias(kKeyBias, names.key, kv);
+    list.bias(kValueBias, names.value, kv);
+  }
+  list.weight(kOutput, names.output, {a.hidden, q});
+  if (a.output_bias) list.bias(kOutputBias, names.output, a.hidden);
+  return segment(SegmentKind::kAttention, layer, fmt::format("b{}.attn", layer), list.take());
+}
+
+Segment mlp_segment(const Architecture& a, const TensorNames& names, int layer) {
+  using enum ParameterRole;
+  ParameterList list(layer);
+  list.weight(kNorm, names.mlp_norm, {a.hidden});
+  list.weight(kGate, names.gate, {a.feed_forward, a.hidden});
+  list.weight(kUp, names.up, {a.feed_forward, a.hidden});
+  if (a.mlp_bias) {
+    list.bias(kGateBias, names.gate, a.feed_forward);
+    list.bias(kUpBias, names.up, a.feed_forward);
+  }
+  list.weight(kDown, names.down, {a.hidden, a.feed_forward});
+  if (a.mlp_bias) list.bias(kDownBias, names.down, a.hidden);
+  return segment(SegmentKind::kMlp, layer, fmt::format("b{}.mlp", layer), list.take());
 }
 
 }  // namespace
@@ -132,17 +179,18 @@ ModelSpec build_spec(const Architecture& a) {
   spec.groups = {{"matrices", 1.0, true}, {"vectors", 1.0, false}};
 
   const std::vector<int64_t> table = {a.vocabulary, a.hidden};
-  add_unit(spec, "embed",
-           {segment(SegmentKind::kEmbedding, -1, "embed",
-                    {parameter(ParameterRole::kEmbedding, names.embedding, 0, table)})});
-  for (int layer = 0; layer < a.layers; ++layer) add_block(spec, names, layer);
-  Segment head = segment(SegmentKind::kHead, -1, "head",
-                         {parameter(ParameterRole::kNorm, names.final_norm, 0, {a.hidden})});
-  if (a.tied) {
-    head.shares = 0;
-  } else {
-    head.parameters.push_back(parameter(ParameterRole::kHead, names.head, 0, table));
+  ParameterList embedding(0);
+  embedding.weight(ParameterRole::kEmbedding, names.embedding, table);
+  add_unit(spec, "embed", {segment(SegmentKind::kEmbedding, -1, "embed", embedding.take())});
+  for (int layer = 0; layer < a.layers; ++layer) {
+    add_unit(spec, fmt::format("b{}", layer),
+             {attention_segment(a, names, layer), mlp_segment(a, names, layer)});
   }
+  ParameterList last(0);
+  last.weight(ParameterRole::kNorm, names.final_norm, {a.hidden});
+  if (!a.tied) last.weight(ParameterRole::kHead, names.head, table);
+  Segment head = segment(SegmentKind::kHead, -1, "head", last.take());
+  if (a.tied) head.shares = 0;
   add_unit(spec, "head", {std::move(head)});
   assign_offsets(spec, 1);
   return spec;

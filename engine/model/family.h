@@ -11,7 +11,8 @@
 // is a row of the table in family.cpp.
 namespace strata::model {
 
-// Names of the tensors; "{}" stands for the block's index.
+// Names of the tensors; "{}" stands for the block's index. A matrix is called NAME.weight, its bias
+// NAME.bias.
 struct TensorNames {
   const char* embedding;
   const char* attention_norm;
@@ -27,6 +28,20 @@ struct TensorNames {
   const char* head;
 };
 
+// Which products of attention have a bias.
+enum class BiasRule : uint8_t {
+  kNone,
+  kConfig,         // all four where "attention_bias" says so
+  kQueryKeyValue,  // always, and none of the output
+};
+
+// What "sliding_window" means.
+enum class WindowRule : uint8_t {
+  kNone,
+  kAll,     // the window of all layers; null for none
+  kSwitch,  // of some layers where "use_sliding_window" says so
+};
+
 struct Family {
   const char* architecture;  // as in config.json's "architectures"
   const char* model_type;
@@ -35,6 +50,9 @@ struct Family {
   int64_t kv_heads;  // 0: as many as heads
   int64_t max_position;
   int64_t window;
+  WindowRule window_rule;
+  BiasRule attention_bias;
+  bool mlp_bias;  // where "mlp_bias" says so
   const TensorNames* names;
 };
 

@@ -42,11 +42,12 @@ void init_model(const Architecture& architecture, uint64_t seed,
   for (const Segment& segment : spec.segments) {
     for (const Parameter& parameter : segment.parameters) {
       const uint64_t stream = hash_of(parameter.name);
+      const bool matrix = parameter.shape.size() >= 2;
+      const float constant = parameter.role == ParameterRole::kNorm ? 1.0f : 0.0f;
       for (int64_t first = 0; first < parameter.numel; first += kTileElements) {
         const int64_t count = std::min(kTileElements, parameter.numel - first);
         for (int64_t i = 0; i < count; ++i) {
-          tile[static_cast<size_t>(i)] =
-              parameter.role == ParameterRole::kNorm ? 1.0f : normal_at(random, stream, first + i);
+          tile[static_cast<size_t>(i)] = matrix ? normal_at(random, stream, first + i) : constant;
         }
         writer.write(parameter, first, count, tile.data());
       }

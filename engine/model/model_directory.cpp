@@ -184,7 +184,7 @@ void ModelDirectory::check_against_spec() const {
     }
   }
   const Family* family = find_family_by_type(spec_.architecture.model_type);
-  if (spec_.architecture.tied) wanted.insert(family->names->head);
+  if (spec_.architecture.tied) wanted.insert(std::string(family->names->head) + ".weight");
   std::set<std::string> unexpected;
   for (const auto& [name, place] : tensors_) {
     if (wanted.count(name) == 0 && !name.ends_with(kDerivedSuffix)) unexpected.insert(name);

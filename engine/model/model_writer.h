@@ -71,7 +71,7 @@ class ModelWriter {
 };
 
 // Writes a directory with random weights: matrices from a normal distribution with standard
-// deviation 0.02, norms one. A weight depends on seed, parameter name and index alone.
+// deviation 0.02, norms one, biases zero. A weight depends on seed, parameter name and index alone.
 void init_model(const Architecture& architecture, uint64_t seed, const ModelWriterOptions& options);
 
 }  // namespace strata::model

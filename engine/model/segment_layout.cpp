@@ -60,8 +60,10 @@ struct Shapes {
           .dtype = dtype, .rows = tokens(), .outputs = one.outputs, .inputs = inputs};
       const kernels::MatMulWeight weight{
           .rows = tokens(), .outputs = one.outputs, .inputs = inputs};
+      const kernels::MatMulWeight bias{.rows = tokens(), .outputs = one.outputs, .inputs = 1};
       bytes = std::max({bytes, kernels::workspace_bytes(input, threads),
-                        kernels::workspace_bytes(weight, threads)});
+                        kernels::workspace_bytes(weight, threads),
+                        one.bias_offset < 0 ? 0 : kernels::workspace_bytes(bias, threads)});
     }
     return bytes;
   }
@@ -73,31 +75,57 @@ struct Shapes {
   }
 };
 
-// Appends a matrix, to the last product when both lie side by side and are both trained or both
-// frozen.
-void append(std::vector<Projection>& projections, const Parameter& matrix, int64_t column) {
-  const int64_t outputs = matrix.shape[0];
-  if (!projections.empty()) {
-    Projection& last = projections.back();
-    const int64_t end = last.offset + last.outputs * matrix.shape[1];
-    if (end == matrix.offset && last.frozen == matrix.frozen) {
-      last.outputs += outputs;
-      return;
-    }
+const Parameter* find_parameter(const Segment& segment, ParameterRole role) {
+  for (const Parameter& parameter : segment.parameters) {
+    if (parameter.role == role) return &parameter;
   }
-  projections.push_back({matrix.offset, column, outputs, matrix.frozen});
+  return nullptr;
+}
+
+// A matrix and the bias that it may have.
+struct Affine {
+  ParameterRole matrix;
+  ParameterRole bias;
+};
+
+// Whether two products are one: both operands side by side, and both trained or both frozen.
+bool continues(const Projection& last, const Projection& next, int64_t inputs) {
+  const bool matrix =
+      last.offset + last.outputs * inputs == next.offset && last.frozen == next.frozen;
+  if (last.bias_offset < 0) return matrix && next.bias_offset < 0;
+  return matrix && last.bias_offset + last.outputs == next.bias_offset &&
+         last.bias_frozen == next.bias_frozen;
 }
 
 std::vector<Projection> projections_of(const Segment& segment,
-                                       std::initializer_list<ParameterRole> roles) {
+                                       std::initializer_list<Affine> operands) {
   std::vector<Projection> projections;
   int64_t column = 0;
-  for (const ParameterRole role : roles) {
-    const Parameter& matrix = parameter_of(segment, role);
-    append(projections, matrix, column);
-    column += matrix.shape[0];
+  for (const Affine& one : operands) {
+    const Parameter& matrix = parameter_of(segment, one.matrix);
+    Projection next{matrix.offset, column, matrix.shape[0], matrix.frozen};
+    if (const Parameter* bias = find_parameter(segment, one.bias)) {
+      next.bias_offset = bias->offset;
+      next.bias_frozen = bias->frozen;
+    }
+    column += next.outputs;
+    if (!projections.empty() && continues(projections.back(), next, matrix.shape[1])) {
+      projections.back().outputs += next.outputs;
+    } else {
+      projections.push_back(next);
+    }
   }
   return projections;
+}
+
+bool trains_bias_alone(const Projection& one) {
+  return one.frozen && one.bias_offset >= 0 && !one.bias_frozen;
+}
+
+void lay_ones(SegmentLayout& layout, const Shapes& s, Packer& packer) {
+  const bool needed = std::any_of(layout.into.begin(), layout.into.end(), trains_bias_alone) ||
+                      std::any_of(layout.out_of.begin(), layout.out_of.end(), trains_bias_alone);
+  if (needed) layout.ones = packer.add_floats(s.tokens());
 }
 
 void finish_forward(SegmentLayout& layout, Packer& packer) {
@@ -109,8 +137,9 @@ void finish_forward(SegmentLayout& layout, Packer& packer) {
 void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   using enum ParameterRole;
   const Architecture& a = s.a;
-  layout.into = projections_of(segment, {kQuery, kKey, kValue});
-  layout.out_of = projections_of(segment, {kOutput});
+  layout.into =
+      projections_of(segment, {{kQuery, kQueryBias}, {kKey, kKeyBias}, {kValue, kValueBias}});
+  layout.out_of = projections_of(segment, {{kOutput, kOutputBias}});
   layout.width = (a.heads + 2 * a.kv_heads) * a.head_size;
   const kernels::AttentionForward forward_op{.batch = s.batch.rows,
                                              .length = s.batch.length,
@@ -143,6 +172,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   layout.branch = backward.add_floats(s.tokens() * std::max(s.heads_width(), a.hidden));
   layout.inner = backward.add_floats(s.tokens() * layout.width);
   layout.rstd = backward.add_floats(s.tokens());
+  lay_ones(layout, s, backward);
   layout.backward_scratch =
       backward.add(std::max({s.product_scratch(layout.into, a.hidden, true),
                              s.product_scratch(layout.out_of, s.heads_width(), true),
@@ -153,8 +183,8 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
 void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   using enum ParameterRole;
   const Architecture& a = s.a;
-  layout.into = projections_of(segment, {kGate, kUp});
-  layout.out_of = projections_of(segment, {kDown});
+  layout.into = projections_of(segment, {{kGate, kGateBias}, {kUp, kUpBias}});
+  layout.out_of = projections_of(segment, {{kDown, kDownBias}});
   layout.width = 2 * a.feed_forward;
   Packer interior;
   layout.projected = interior.add_floats(s.tokens() * layout.width);
@@ -173,6 +203,7 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   layout.branch = backward.add_floats(s.tokens() * std::max(a.feed_forward, a.hidden));
   layout.inner = backward.add_floats(s.tokens() * a.feed_forward);
   layout.rstd = backward.add_floats(s.tokens());
+  lay_ones(layout, s, backward);
   layout.backward_scratch = backward.add(
       std::max({s.product_scratch(layout.into, a.hidden, true),
                 s.product_scratch(layout.out_of, a.feed_forward, true), s.norm_scratch()}));
@@ -182,7 +213,7 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
 void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& s,
               ParameterRole role) {
   const Architecture& a = s.a;
-  layout.out_of = projections_of(matrix_owner, {role});
+  layout.out_of = projections_of(matrix_owner, {{role, ParameterRole::kOther}});
   const kernels::LinearCrossEntropy loss_op{
       .dtype = s.dtype, .rows = s.tokens(), .cols = a.hidden, .vocabulary = a.vocabulary};
   const kernels::MatMulForward logits_op{
@@ -233,10 +264,8 @@ SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShap
 }
 
 const Parameter& parameter_of(const Segment& segment, ParameterRole role) {
-  const auto found =
-      std::find_if(segment.parameters.begin(), segment.parameters.end(),
-                   [role](const Parameter& parameter) { return parameter.role == role; });
-  STRATA_CHECK(found != segment.parameters.end());
+  const Parameter* found = find_parameter(segment, role);
+  STRATA_CHECK(found != nullptr);
   return *found;
 }
 

@@ -22,6 +22,8 @@ struct Projection {
   int64_t column = 0;   // first column of the output
   int64_t outputs = 0;  // columns of the output
   bool frozen = false;
+  int64_t bias_offset = -1;  // elements; negative where there is no bias
+  bool bias_frozen = false;
 };
 
 // All tensors are f32 except `gathered`. A span with two names in its comment holds one after the
@@ -48,6 +50,7 @@ struct SegmentLayout {
   Span branch;            // backward  [N, H*D] gradient of attended, or [N, F] activated;
                           //           then [N, C] the norm's output
   Span inner;             // backward  [N, (H+2K)D] gradient of projected, or [N, F] of activated
+  Span ones;              // backward  [N], where a bias is trained and its matrix is not
   Span rstd;              // backward  [N]
   Span backward_scratch;  // backward  of the kernels
   int64_t backward_bytes = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,8 +55,9 @@ struct Architecture {
   Activation activation = Activation::kSilu;
   Position position = Position::kRope;
   Rope rope;
-  bool tied = false;  // the head reads the embedding's matrix
-  bool attention_bias = false;
+  bool tied = false;            // the head reads the embedding's matrix
+  bool attention_bias = false;  // of q, k and v
+  bool output_bias = false;     // of attention's output
   bool mlp_bias = false;
 };
 
@@ -72,6 +74,13 @@ enum class ParameterRole : uint8_t {
   kDown,
   kEmbedding,
   kHead,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
+  kOutputBias,
+  kGateBias,
+  kUpBias,
+  kDownBias,
 };
 
 struct Parameter {
@@ -90,6 +99,7 @@ struct ParameterGroup {
   std::string name;
   double lr_factor = 1.0;
   bool decays = true;
+  std::optional<double> weight_decay = {};  // instead of the run's; nothing: the run's
 };
 
 enum class SegmentKind : uint8_t { kEmbedding, kAttention, kMlp, kHead, kExternal };

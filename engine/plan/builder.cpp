@@ -259,11 +259,13 @@ void Builder::fill_boundary() {
 
 Plan Builder::build() {
   emit_load();
-  emit_step();
-  emit_drain();
+  if (!input_.inference) {
+    emit_step();
+    emit_drain();
+    emit_checkpoint();
+  }
   emit_eval(ProgramName::kEval, OpKind::kEvaluate);
   emit_eval(ProgramName::kGenerate, OpKind::kLogits);
-  emit_checkpoint();
   fill_boundary();
   return std::move(plan_);
 }

@@ -22,6 +22,7 @@ struct PlanInput {
   Mesh mesh;
   int threads = 1;  // of the compute lane: sizes its workspaces
   int io_depth = 8;
+  bool inference = false;  // eval and generate alone: every parameter is frozen, no step is planned
   int64_t device_budget = kNoLimit;
   int64_t host_budget = kNoLimit;
   int64_t nvme_budget = 0;

@@ -174,6 +174,7 @@ PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options) {
     ++best.candidates;
     if (best.candidates > 1 && predicted >= best.predicted_s) continue;
     best.plan = std::move(plan);
+    best.placement = candidate.placement;
     best.name = candidate.name;
     best.predicted_s = predicted;
     if (!options.predict) break;

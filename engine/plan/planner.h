@@ -27,6 +27,7 @@ struct Candidate {
 
 struct PlannedRun {
   Plan plan;
+  Placement placement;
   std::string name;       // of the winning candidate
   double predicted_s = 0;
   int candidates = 0;     // compared

@@ -44,7 +44,12 @@ class Compute {
     if (head_op != is_head()) bad("contract", "only the head has loss, evaluate and logits");
     if (op_.recomputes && op_.kind != OpKind::kBackward)
       bad("contract", "only backward recomputes");
-    if (op_.keeps && op_.kind != OpKind::kForward) bad("contract", "only forward keeps");
+    const bool leaves = std::any_of(accesses_.begin(), accesses_.end(), [](const Access& access) {
+      return access.mode == Mode::kWrite && access.value.kind == ValueKind::kInterior;
+    });
+    if (op_.kind == OpKind::kForward ? op_.keeps != leaves : op_.keeps) {
+      bad("contract", "a forward that keeps, and no other op, says so and leaves its interior");
+    }
     const int count = facts_.micro_batches_of(program_.name);
     if (op_.micro_batch < 0 || op_.micro_batch >= count) {
       bad("compute", fmt::format("micro-batch {} of {}", op_.micro_batch, count));

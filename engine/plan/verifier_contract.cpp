@@ -83,6 +83,24 @@ void check_needs(const Facts& facts, const Program& program, int64_t index,
   }
 }
 
+// Whether a plane's or gradient's bytes begin and end in chunks that the op names.
+bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
+  const Value& value = access.value;
+  if (value.kind != ValueKind::kPlane && value.kind != ValueKind::kGradient) return true;
+  const int width = value.kind == ValueKind::kGradient ? 4 : facts.width(value.plane);
+  const int64_t last = access.first + access.bytes - 1;
+  bool begins = false;
+  bool ends = false;
+  for (int c = op.chunk; c < op.chunk + op.chunk_count; ++c) {
+    const shard::Chunk& chunk = facts.plan.layout.chunks[c];
+    if (chunk.segment != value.segment) continue;
+    const Range bytes = {chunk.offset * width, (chunk.offset + chunk.numel) * width};
+    begins |= bytes.begin <= access.first && access.first < bytes.end;
+    ends |= bytes.begin <= last && last < bytes.end;
+  }
+  return begins && ends;
+}
+
 // Where the values of an op that is no transfer may lie; decision and norm partials are elsewhere.
 bool fits_arena(const Facts& facts, OpKind kind, Arena arena) {
   if (is_compute(kind)) return arena == (facts.plan.discrete ? Arena::kDevice : Arena::kHost);
@@ -142,6 +160,9 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
   int64_t bytes = 0;
   for (size_t i = 0; i < reads.size(); ++i) {
     bytes += reads[i]->bytes;
+    if (op.chunk >= 0 && !inside_chunks(facts, op, *reads[i])) {
+      bad("index", fmt::format("{} is not of its chunks", describe(facts, reads[i]->value)));
+    }
     if (reads[i]->value == writes[i]->value && reads[i]->first == writes[i]->first &&
         reads[i]->bytes == writes[i]->bytes) {
       continue;

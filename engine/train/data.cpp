@@ -188,7 +188,11 @@ Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
                       const DataOptions& options) {
   check_options(options);
   std::error_code failure;
-  if (!fs::exists(path, failure)) throw bad_data(path, "no such file or directory");
+  const fs::file_status status = fs::status(path, failure);
+  if (failure) throw bad_data(path, failure.message());
+  if (!fs::is_regular_file(status) && !fs::is_directory(status)) {
+    throw bad_data(path, "neither a file nor a directory");
+  }
   Dataset data;
   std::string found;
   std::string main_path = path;

@@ -43,8 +43,9 @@ void check_utf8(const std::string& path, std::string_view text, int64_t offset_b
 
 }  // namespace
 
+// O_NONBLOCK: to open a pipe must not wait for a writer. It changes nothing for regular files.
 FileReader::FileReader(const std::string& path) : path_(path) {
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat info {};
   if (file_ < 0 || fstat(file_, &info) != 0) {
     const int cause = errno;

@@ -24,7 +24,7 @@ std::string read_text_file(const std::string& path, int64_t bytes_max);
 // Replaces the file: a reader sees the old text or the new one.
 void write_text_file(const std::string& path, std::string_view text);
 
-// Reads a file line by line, or from its start, through one buffer.
+// A regular file that is read from start to end. Failure: Error naming the file.
 class FileReader {
  public:
   explicit FileReader(const std::string& path);

@@ -82,7 +82,7 @@ TokenSequence::~TokenSequence() {
 }
 
 bool TokenSequence::is_llmc_file(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return false;
   int32_t magic = 0;
   const int64_t got = pread_all(file, reinterpret_cast<char*>(&magic), 4, 0);
@@ -95,7 +95,7 @@ TokenSequence TokenSequence::open_file(const std::string& path, int64_t vocabula
   const auto refuse = [&](const std::string& cause) {
     return Error(ErrorCode::kConfig, fmt::format("open token file: {}: {}", path, cause));
   };
-  result.file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  result.file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat info {};
   if (result.file_ < 0 || fstat(result.file_, &info) != 0) {
     throw system_error(ErrorCode::kConfig, fmt::format("open token file: {}", path), errno);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <optional>
 
 #include "engine/base/error.h"
@@ -64,6 +65,10 @@ double StepMetrics::stall_total_s() const {
   double total = 0;
   for (const auto& [cause, seconds] : stall_s) total += seconds;
   return total;
+}
+
+double LossMean::perplexity() const {
+  return std::exp(mean());
 }
 
 std::string metrics_line(const StepMetrics& metrics) {

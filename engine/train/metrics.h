@@ -17,12 +17,27 @@ struct StepMetrics {
   double lr = 0;
   int64_t tokens = 0;
   double step_s = 0;
-  std::vector<std::pair<std::string, double>> stall_s;  // by cause
+  std::vector<std::pair<std::string, double>> stall_s = {};  // by cause
   int64_t nvme_read_bytes = 0;
   int64_t nvme_write_bytes = 0;
-  std::vector<std::pair<std::string, double>> extra;  // more members: eval_loss, loss_scale, ...
+  std::vector<std::pair<std::string, double>> extra =
+      {};  // more members: eval_loss, loss_scale, ...
 
   double stall_total_s() const;
+};
+
+// The mean loss of many batches, weighted by their targets, and its perplexity exp(loss).
+struct LossMean {
+  double sum = 0;
+  int64_t targets = 0;
+
+  void add(double batch_sum, int64_t batch_targets) {
+    sum += batch_sum;
+    targets += batch_targets;
+  }
+  // NaN when nothing was added.
+  double mean() const { return sum / static_cast<double>(targets); }
+  double perplexity() const;
 };
 
 // Appends one JSON object a step to metrics.jsonl.

@@ -5,24 +5,17 @@
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel_for.h"
-#include "kernels/cpu/product.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/weight_product.h"
 #include "kernels/typed.h"
 
-// Each product is cut into tiles of the output, a task each; a tile is one call of oneDNN on one
-// thread. bf16 weights are widened, a tile and at most kDepth of the summed dimension at a time,
-// into the running thread's workspace.
+// Each product is cut into tiles of the output, a task each; a tile is one product on one thread.
 namespace strata::kernels {
 namespace cpu {
 namespace {
 
 constexpr int64_t kTileOperations = int64_t{32} << 20;
 constexpr int64_t kMostTiles = 16;
-constexpr int64_t kTileRows = 256;
-constexpr int64_t kTileCols = 256;
 constexpr int64_t kLeastTileCols = 96;
-constexpr int64_t kDepth = 1024;
-constexpr int64_t kPad = 16;  // floats; keeps rows of a widened tile off one cache set
 
 struct Tiling {
   int64_t rows = 0;  // of a tile
@@ -67,56 +60,15 @@ Tiling tile_rows(int64_t rows, int64_t cols, int64_t depth) {
   return tiles_of(rows, cols, part(rows, std::max<int64_t>(1, wanted)), part(cols, col_tiles));
 }
 
-int64_t widened_bytes(DType dtype) {
-  return dtype == DType::kF32
-             ? 0
-             : (std::max(kDepth * (kTileCols + kPad), (kDepth + kPad) * kTileCols)) * 4;
-}
-
-struct Weights {
-  DType dtype;
-  const void* data;
-  int64_t stride;
-};
-
-// The product of one tile, where b is the block of w that starts at (row, col) and reads
-// product.n x product.k elements of it, or k x n when it is not transposed.
-void run_with_weights(Product product, const Weights& w, int64_t row, int64_t col,
-                      std::byte* workspace) {
-  if (w.dtype == DType::kF32) {
-    product.b = static_cast<const float*>(w.data) + row * w.stride + col;
-    product.ldb = w.stride;
-    run_product(product, workspace);
-    return;
-  }
-  float* wide = reinterpret_cast<float*>(workspace + kProductScratchBytes);
-  const int64_t depth = product.k;
-  const float* a = product.a;
-  for (int64_t begin = 0; begin < depth; begin += kDepth) {
-    product.k = std::min(kDepth, depth - begin);
-    product.a = a + begin;
-    const int64_t rows = product.b_transposed ? product.n : product.k;
-    const int64_t cols = product.b_transposed ? product.k : product.n;
-    const int64_t at =
-        product.b_transposed ? row * w.stride + col + begin : (row + begin) * w.stride + col;
-    product.ldb = cols + kPad;
-    for (int64_t r = 0; r < rows; ++r) {
-      widen(static_cast<const uint16_t*>(w.data) + at + r * w.stride, wide + r * product.ldb, cols);
-    }
-    product.b = wide;
-    run_product(product, workspace);
-    product.accumulate = true;
-  }
+template <typename Op>
+const void* block_of(const Op& op, int64_t index) {
+  return static_cast<const char*>(op.w) + index * bytes_of(op.dtype);
 }
 
 template <typename Op>
 void check(const Op& op) {
   STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0);
   STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()));
-}
-
-int64_t thread_bytes(DType dtype) {
-  return kProductScratchBytes + widened_bytes(dtype);
 }
 
 }  // namespace
@@ -135,12 +87,13 @@ void matmul_forward(const MatMulForward& op) {
                        .k = op.inputs,
                        .a = op.x + row * x_stride,
                        .lda = x_stride,
+                       .ldb = op.inputs,
                        .b_transposed = true,
                        .c = op.y + row * y_stride + col,
                        .ldc = y_stride,
                        .accumulate = op.accumulate};
-    run_with_weights(product, {op.dtype, op.w, op.inputs}, col, 0,
-                     op.workspace.data + slot * thread_bytes(op.dtype));
+    run_weight_product(product, op.dtype, block_of(op, col * op.inputs),
+                       op.workspace.data + slot * weight_product_bytes());
     for (int64_t r = 0; op.bias && r < product.m; ++r) {
       for (int64_t c = 0; c < product.n; ++c) {
         product.c[r * y_stride + c] += load(op.dtype, op.bias, col + c);
@@ -163,11 +116,12 @@ void matmul_input(const MatMulInput& op) {
                              .k = op.outputs,
                              .a = op.dy + row * dy_stride,
                              .lda = dy_stride,
+                             .ldb = op.inputs,
                              .c = op.dx + row * dx_stride + col,
                              .ldc = dx_stride,
                              .accumulate = op.accumulate};
-    run_with_weights(product, {op.dtype, op.w, op.inputs}, 0, col,
-                     op.workspace.data + slot * thread_bytes(op.dtype));
+    run_weight_product(product, op.dtype, block_of(op, col),
+                       op.workspace.data + slot * weight_product_bytes());
   });
 }
 
@@ -190,7 +144,7 @@ void matmul_weight(const MatMulWeight& op) {
                  .c = op.dw + out * op.inputs + in,
                  .ldc = op.inputs,
                  .accumulate = op.accumulate},
-                op.workspace.data + slot * thread_bytes(DType::kF32));
+                op.workspace.data + slot * kProductScratchBytes);
   });
   if (!op.dbias) return;
   parallel_blocks(op.outputs, 256, [&](int64_t begin, int64_t end) {
@@ -203,14 +157,14 @@ void matmul_weight(const MatMulWeight& op) {
 
 }  // namespace cpu
 
-int64_t workspace_bytes(const MatMulForward& op, int threads) {
-  return threads * cpu::thread_bytes(op.dtype);
+int64_t workspace_bytes(const MatMulForward&, int threads) {
+  return threads * cpu::weight_product_bytes();
 }
-int64_t workspace_bytes(const MatMulInput& op, int threads) {
-  return threads * cpu::thread_bytes(op.dtype);
+int64_t workspace_bytes(const MatMulInput&, int threads) {
+  return threads * cpu::weight_product_bytes();
 }
 int64_t workspace_bytes(const MatMulWeight&, int threads) {
-  return threads * cpu::thread_bytes(DType::kF32);
+  return threads * cpu::kProductScratchBytes;
 }
 
 }  // namespace strata::kernels

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "kernels/cpu/product.h"
@@ -115,18 +116,16 @@ class Products {
   std::array<std::optional<Entry>, kSets * kWays> entries_;
 };
 
-// oneDNN would otherwise take its thread count, when it plans and when it runs, from the calling
-// thread's OpenMP setting. The setting is the caller's, so it is put back.
-class OneOpenMpThread {
+// oneDNN takes its thread count, when it plans and when it runs, from the calling thread's OpenMP
+// setting. The setting is the caller's, so it is put back.
+class OpenMpThreads {
  public:
-  OneOpenMpThread() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
+  explicit OpenMpThreads(int threads) : before_(omp_get_max_threads()) {
+    if (before_ != threads) omp_set_num_threads(threads);
   }
-  ~OneOpenMpThread() {
-    if (before_ != 1) omp_set_num_threads(before_);
-  }
-  OneOpenMpThread(const OneOpenMpThread&) = delete;
-  OneOpenMpThread& operator=(const OneOpenMpThread&) = delete;
+  ~OpenMpThreads() { omp_set_num_threads(before_); }
+  OpenMpThreads(const OpenMpThreads&) = delete;
+  OpenMpThreads& operator=(const OpenMpThreads&) = delete;
 
  private:
   int before_;
@@ -134,18 +133,26 @@ class OneOpenMpThread {
 
 }  // namespace
 
-void run_product_with_library_threads(const Product& product, int threads, std::byte* scratch) {
-  const int before = omp_get_max_threads();
-  omp_set_num_threads(threads);
-  {
-    Products products;
-    products.run(product, scratch);
-  }
-  omp_set_num_threads(before);
+struct LibraryProduct::State {
+  Product product;
+  int threads;
+  std::vector<std::byte> scratch;
+  Products products;
+};
+
+LibraryProduct::LibraryProduct(const Product& product, int threads)
+    : state_(new State{product, threads, std::vector<std::byte>(kProductScratchBytes + 64), {}}) {}
+LibraryProduct::~LibraryProduct() = default;
+LibraryProduct::LibraryProduct(LibraryProduct&&) noexcept = default;
+
+void LibraryProduct::run() {
+  const OpenMpThreads some(state_->threads);
+  const auto address = reinterpret_cast<uintptr_t>(state_->scratch.data());
+  state_->products.run(state_->product, reinterpret_cast<std::byte*>((address + 63) / 64 * 64));
 }
 
 void run_product(const Product& product, std::byte* scratch) {
-  const OneOpenMpThread one;
+  const OpenMpThreads one(1);
   thread_local Products products;
   products.run(product, scratch);
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 // One matrix product on one thread: c[m, n] (+)= a[m, k] * b[k, n], f32, row-major.
 //
@@ -31,7 +32,18 @@ constexpr int64_t kProductScratchBytes = int64_t{2} << 20;
 // Starts no thread. `scratch` has kProductScratchBytes, 64-byte aligned.
 void run_product(const Product& product, std::byte* scratch);
 
-// The same by oneDNN's own threads: the yardstick of benchmarks, never used by an op.
-void run_product_with_library_threads(const Product& product, int threads, std::byte* scratch);
+// One product by as many threads of oneDNN's own as given: the yardstick of benchmarks, used by no
+// op.
+class LibraryProduct {
+ public:
+  LibraryProduct(const Product& product, int threads);
+  ~LibraryProduct();
+  LibraryProduct(LibraryProduct&&) noexcept;
+  void run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace strata::kernels::cpu

@@ -56,13 +56,10 @@ void attention_forward(const AttentionForward& op) {
         const double lse = largest + std::log(sum);
         op.lse[(b * op.heads + h) * op.length + i] = static_cast<float>(lse);
         float* o = op.o + row * o_stride + h * size;
-        for (int64_t d = 0; d < size; ++d) {
-          double value = 0.0;
-          for (int64_t j = first; j <= i; ++j) {
-            value +=
-                std::exp(op.scale * dot(q, k + j * k_stride, size) - lse) * v[j * v_stride + d];
-          }
-          o[d] = static_cast<float>(value);
+        std::fill_n(o, size, 0.0f);
+        for (int64_t j = first; j <= i; ++j) {
+          const double p = std::exp(op.scale * dot(q, k + j * k_stride, size) - lse);
+          for (int64_t d = 0; d < size; ++d) o[d] += static_cast<float>(p * v[j * v_stride + d]);
         }
       }
     }

@@ -19,7 +19,7 @@ double logits(const LinearCrossEntropy& op, int64_t row, float* z) {
       sum += double{op.h[row * op.cols + c]} * load(op.dtype, op.w, v * op.cols + c);
     }
     z[v] = static_cast<float>(sum);
-    largest = std::max(largest, sum);
+    largest = std::max(largest, double{z[v]});
   }
   double total = 0.0;
   for (int64_t v = 0; v < op.vocabulary; ++v) total += std::exp(z[v] - largest);

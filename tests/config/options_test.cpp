@@ -324,6 +324,8 @@ TEST(Help, ListsTheCommandsOptionsInTheLineWidth) {
     EXPECT_HAS(help_text(), name_of(command));
   }
   EXPECT_FALSE(parse_command("trian").has_value());
+  EXPECT_EQ(nearest_command("trian"), "train");
+  EXPECT_EQ(nearest_command("unrelated"), "");
 }
 
 }  // namespace

@@ -115,6 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ExportCase{"five_heads", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"sharded_bf16", "fp32", model::Recipe::kFp32, 30000},
                     ExportCase{"gqa_untied", "bf16", model::Recipe::kBf16, 1 << 30},
+                    ExportCase{"llama_biases", "fp32", model::Recipe::kFp32, 1 << 30},
+                    ExportCase{"qwen2", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"window", "fp32", model::Recipe::kFp32, 1 << 30}),
     [](const auto& one) { return std::string(one.param.name) + "_" + one.param.label; });
 

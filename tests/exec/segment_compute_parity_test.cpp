@@ -116,7 +116,7 @@ TEST_P(Bf16Parity, LossesStayNearFp32) {
 }
 
 constexpr const char* kNames[] = {"gqa_untied", "mha_tied_llama3", "five_heads", "sharded_bf16",
-                                  "window"};
+                                  "window",     "llama_biases",    "qwen2"};
 
 std::vector<Case> cases(bool with_ref) {
   std::vector<Case> all;

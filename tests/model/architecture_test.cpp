@@ -88,6 +88,17 @@ TEST(Architecture, MistralWithoutMembersHasItsOwnDefaults) {
   EXPECT_EQ(read(R"({"architectures": ["MistralForCausalLM"], "sliding_window": null})").window, 0);
 }
 
+TEST(Architecture, BiasesFollowTheFamily) {
+  const Architecture llama = read(R"({"attention_bias": true})");
+  EXPECT_TRUE(llama.attention_bias && llama.output_bias && !llama.mlp_bias);
+  EXPECT_TRUE(read(R"({"mlp_bias": true})").mlp_bias);
+  const Architecture qwen =
+      read(R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": false,
+      "sliding_window": 4096, "layer_types": ["full_attention", "full_attention"]})");
+  EXPECT_TRUE(qwen.attention_bias && !qwen.output_bias && !qwen.mlp_bias);
+  EXPECT_EQ(qwen.window, 0);
+}
+
 TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
   EXPECT_NE(error_of(R"({"architectures": ["GPT2LMHeadModel"]})").find("GPT2LMHeadModel"),
             std::string::npos);
@@ -95,7 +106,15 @@ TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
             std::string::npos);
   EXPECT_NE(error_of(R"({"quantization_config": {"bits": 4}})").find("bf16"), std::string::npos);
   EXPECT_NE(error_of(R"({"hidden_act": "gelu"})").find("gelu"), std::string::npos);
-  EXPECT_NE(error_of(R"({"attention_bias": true})").find("attention_bias"), std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["MistralForCausalLM"], "attention_bias": true})")
+                .find("attention_bias"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true})")
+                .find("use_sliding_window"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"layer_types": ["full_attention", "sliding_attention"]})").find("layer_types"),
+      std::string::npos);
   EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "yarn", "factor": 2}})").find("yarn"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}})")
@@ -169,6 +188,17 @@ TEST(Spec, TiedHeadSharesTheEmbedding) {
   const ModelSpec spec = build_spec(read(R"({"tie_word_embeddings": true})"));
   EXPECT_EQ(spec.segments.back().shares, 0);
   EXPECT_EQ(spec.segments.back().parameters.size(), 1u);
+}
+
+TEST(Spec, BiasesLieSideBySideAsTheirMatricesDo) {
+  const ModelSpec spec =
+      build_spec(read(R"({"attention_bias": true, "mlp_bias": true, "head_dim": 32})"));
+  const Segment& attention = spec.segments[1];
+  ASSERT_EQ(attention.parameters.size(), 9u);
+  EXPECT_EQ(attention.parameters[4].name, "model.layers.0.self_attn.q_proj.bias");
+  EXPECT_EQ(attention.parameters[5].offset, attention.parameters[4].offset + 6 * 32);
+  EXPECT_EQ(spec.segments[2].parameters.size(), 7u);
+  EXPECT_EQ(spec.segments[2].parameters.back().name, "model.layers.0.mlp.down_proj.bias");
 }
 
 TEST(Spec, NormsDoNotDecayAndMatricesDo) {

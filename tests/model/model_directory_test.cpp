@@ -80,8 +80,8 @@ void write_whole(ModelWriter& writer, const ModelDirectory& directory) {
 }
 
 TEST(ModelDirectory, OpensWhatTransformersWrote) {
-  for (const char* name :
-       {"gqa_untied", "mha_tied_llama3", "five_heads", "sharded_bf16", "window"}) {
+  for (const char* name : {"gqa_untied", "mha_tied_llama3", "five_heads", "sharded_bf16", "window",
+                           "llama_biases", "qwen2"}) {
     const ModelDirectory directory = ModelDirectory::open(data_path(name));
     EXPECT_GT(directory.spec().parameter_count(), 4000) << name;
   }

@@ -19,7 +19,8 @@ import shutil
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM)
 
 STEPS, ACCUMULATE, ROWS = 20, 2, 2
 
@@ -59,6 +60,18 @@ CASES = {
             hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
             num_key_value_heads=1, vocab_size=53, max_position_embeddings=64, rms_norm_eps=1e-5,
             sliding_window=6, tie_word_embeddings=False)),
+    "llama_biases": dict(
+        model=LlamaForCausalLM, length=18, clip=1.1, scale=0.15, seed=16,
+        config=LlamaConfig(
+            hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
+            num_key_value_heads=4, head_dim=16, vocab_size=59, max_position_embeddings=64,
+            rms_norm_eps=1e-5, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    "qwen2": dict(
+        model=Qwen2ForCausalLM, length=19, clip=2.0, scale=0.15, seed=17,
+        config=Qwen2Config(
+            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
+            num_key_value_heads=1, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-6,
+            tie_word_embeddings=True)),
 }
 
 
@@ -66,9 +79,9 @@ def make_model(case):
     torch.manual_seed(case["seed"])
     model = case["model"]._from_config(case["config"], attn_implementation="eager")
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.dim() == 1:
-                parameter.copy_(1.0 + 0.2 * torch.randn_like(parameter))
+                parameter.copy_((not name.endswith("bias")) + 0.2 * torch.randn_like(parameter))
             else:
                 parameter.copy_(case["scale"] * torch.randn_like(parameter))
     return model.to(case.get("dtype", torch.float32))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids and texts are exactly those of the `tokenizers` library, for small tokenizers of the common kinds and
-// texts that are hard to cut. The references come from tests/reference/make_tokenizer_reference.py.
+// Ids and texts are exactly those of the `tokenizers` library, for small tokenizers of the common
+// kinds and texts that are hard to cut. The references come from
+// tests/reference/make_tokenizer_reference.py.
 #include "engine/train/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -59,8 +60,9 @@ TEST_P(TokenizerParity, StreamedTextIsTheWholeText) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerParity,
-                         ::testing::Values("gpt2", "gpt2_prefix", "llama3", "o200k", "qwen2", "llama2",
-                                           "metaspace_first", "metaspace_always", "lowercase"),
+                         ::testing::Values("gpt2", "gpt2_prefix", "llama3", "o200k", "qwen2",
+                                           "llama2", "metaspace_first", "metaspace_always",
+                                           "lowercase"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace

@@ -76,6 +76,10 @@ echo '#include <liburing.h>' >> engine/plan/d.cpp
 expect_offence homes engine/plan/d.cpp:3 'has its home in io/ring_uring'
 
 make_tree
+echo '#include "hwy/highway.h"' >> io/b.h
+expect_offence homes io/b.h:5 'has its home in kernels/cpu'
+
+make_tree
 printf '// SPDX-License-Identifier: Apache-2.0\n#ifndef G\n#define G\n#endif\n' > io/g.h
 expect_offence headers io/g.h:2 'pragma once'
 

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/units.h"
+
+namespace strata::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string block_text(const io::BenchShape& shape) {
+  const uint64_t bytes = shape.block_bytes;
+  return bytes % (1 << 20) == 0 ? fmt::format("{} MiB", bytes >> 20)
+                                : fmt::format("{} KiB", bytes >> 10);
+}
+
+double gb(double bytes) {
+  return bytes / 1e9;
+}
+double gib(double bytes) {
+  return bytes / (1u << 30);
+}
+
+std::string latency_text(const io::LatencySummary& latency) {
+  if (latency.count == 0) return "-";
+  return fmt::format("{:.2f}/{:.2f}/{:.2f}/{:.2f}", latency.p50_s * 1e3, latency.p99_s * 1e3,
+                     latency.p999_s * 1e3, latency.max_s * 1e3);
+}
+
+ordered_json latency_json(const io::LatencySummary& latency) {
+  return {{"count", latency.count},
+          {"p50_s", latency.p50_s},
+          {"p99_s", latency.p99_s},
+          {"p999_s", latency.p999_s},
+          {"max_s", latency.max_s}};
+}
+
+ordered_json shape_json(const io::BenchShape& shape) {
+  return {{"mode", io::name_of(shape.mode)},
+          {"block_bytes", shape.block_bytes},
+          {"depth", shape.depth},
+          {"files_per_directory", shape.files}};
+}
+
+ordered_json result_json(const io::BenchResult& result) {
+  ordered_json json = shape_json(result.shape);
+  json["backend"] = result.backend;
+  json["direct"] = result.direct;
+  json["verified"] = result.verified;
+  json["seconds"] = result.seconds;
+  json["bytes_read"] = result.bytes_read;
+  json["bytes_written"] = result.bytes_written;
+  json["read_bytes_per_s"] = result.read_bytes_per_s();
+  json["write_bytes_per_s"] = result.write_bytes_per_s();
+  json["cpu_s_per_gb"] = result.cpu_s_per_gb();
+  json["read_latency"] = latency_json(result.read);
+  json["write_latency"] = latency_json(result.write);
+  json["write_limit_reached"] = result.write_limit_reached;
+  if (result.shape.mode == io::BenchMode::kTraining) {
+    json["steps"] = result.steps;
+    json["optimizer_s"] = result.optimizer_s;
+  }
+  for (const io::BenchFile& file : result.files) {
+    json["files"].push_back({{"name", file.name},
+                             {"read_bytes_per_s", file.read_bytes_per_s},
+                             {"write_bytes_per_s", file.write_bytes_per_s}});
+  }
+  for (const io::BenchSample& sample : result.samples) {
+    json["samples"].push_back({{"at_s", sample.at_s},
+                               {"read_bytes_per_s", sample.read_bytes_per_s},
+                               {"write_bytes_per_s", sample.write_bytes_per_s}});
+  }
+  return json;
+}
+
+ordered_json interval_json(const io::RatioInterval& interval) {
+  return {{"median", interval.median},
+          {"low", interval.low},
+          {"high", interval.high},
+          {"rounds", interval.count}};
+}
+
+std::string shape_key(const std::string& mode, uint64_t block, uint64_t depth, uint64_t files) {
+  return fmt::format("{} {} KiB x {} on {} file(s)", mode, block >> 10, depth, files);
+}
+
+}  // namespace
+
+std::string io_table(const std::vector<io::BenchResult>& results) {
+  std::string text = fmt::format("{:<9}{:>8}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}  {:<26}{:<26}\n",
+                                 "mode", "block", "depth", "files", "read", "write", "total",
+                                 "total", "CPU", "read latency ms", "write latency ms");
+  text += fmt::format("{:<9}{:>8}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}  {:<26}{:<26}\n", "", "", "",
+                      "/dir", "GB/s", "GB/s", "GB/s", "GiB/s", "s/GB", "p50/p99/p99.9/max",
+                      "p50/p99/p99.9/max");
+  for (const io::BenchResult& result : results) {
+    text += fmt::format(
+        "{:<9}{:>8}{:>6}{:>6}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}  {:<26}{:<26}{}\n",
+        io::name_of(result.shape.mode), block_text(result.shape), result.shape.depth,
+        result.shape.files, gb(result.read_bytes_per_s()), gb(result.write_bytes_per_s()),
+        gb(result.bytes_per_s()), gib(result.bytes_per_s()), result.cpu_s_per_gb(),
+        latency_text(result.read), latency_text(result.write),
+        result.write_limit_reached ? " (ended by --write-limit)" : "");
+    if (result.files.size() > 1) {
+      for (const io::BenchFile& file : result.files) {
+        text += fmt::format("  {:<27}{:>9.3f}{:>9.3f}{:>9.3f}  {}\n", "", gb(file.read_bytes_per_s),
+                            gb(file.write_bytes_per_s),
+                            gb(file.read_bytes_per_s + file.write_bytes_per_s), file.name);
+      }
+    }
+  }
+  return text;
+}
+
+std::string io_rates_over_time(const io::BenchResult& result) {
+  constexpr size_t kRows = 20;
+  constexpr double kCliff = 0.6;
+  const auto& samples = result.samples;
+  if (samples.size() < 5) return "";
+  std::string text =
+      fmt::format("{} {} over time:\n", io::name_of(result.shape.mode), block_text(result.shape));
+  double best = 0;
+  const size_t group = (samples.size() + kRows - 1) / kRows;
+  std::vector<std::pair<double, double>> rows;
+  for (size_t first = 0; first < samples.size(); first += group) {
+    const size_t end = std::min(first + group, samples.size());
+    double sum = 0;
+    for (size_t i = first; i < end; ++i)
+      sum += samples[i].read_bytes_per_s + samples[i].write_bytes_per_s;
+    rows.emplace_back(samples[end - 1].at_s, sum / static_cast<double>(end - first));
+    best = std::max(best, rows.back().second);
+  }
+  for (const auto& [at_s, rate] : rows) {
+    const auto width = static_cast<size_t>(best > 0 ? 40 * rate / best : 0);
+    text += fmt::format("  {:>7.1f} s {:>8.3f} GB/s {}\n", at_s, gb(rate), std::string(width, '#'));
+  }
+  // A drive whose fast cache is full stays slow: the tail is what a long run gets.
+  const double tail = rows.back().second;
+  if (tail < kCliff * best) {
+    text += fmt::format(
+        "  ends at {:.2f} of its best rate: a full write cache or heat; plan with {:.3f} GB/s\n",
+        tail / best, gb(tail));
+  }
+  return text;
+}
+
+std::string io_json(const io::BenchOptions& options, const std::vector<io::BenchResult>& results,
+                    const std::vector<io::FioComparison>& comparisons) {
+  ordered_json json;
+  json["kind"] = "strata bench io";
+  json["directories"] = options.directories;
+  json["scratch_bytes"] = options.bytes;
+  json["rate_limit"] = io::RateLimiter(options.limits).describe();
+  json["results"] = ordered_json::array();
+  for (const io::BenchResult& result : results) json["results"].push_back(result_json(result));
+  for (const io::FioComparison& comparison : comparisons) {
+    ordered_json entry = shape_json(comparison.shape);
+    entry["verified"] = comparison.verified;
+    entry["strata_bytes_per_s"] = comparison.strata_bytes_per_s;
+    entry["fio_bytes_per_s"] = comparison.fio_bytes_per_s;
+    entry["strata_cpu_s_per_gb"] = comparison.strata_cpu_s_per_gb;
+    entry["fio_cpu_s_per_gb"] = comparison.fio_cpu_s_per_gb;
+    entry["ratio"] = interval_json(comparison.ratio);
+    entry["control"] = interval_json(comparison.control);
+    json["compare_fio"].push_back(entry);
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string io_csv(const std::vector<io::BenchResult>& results) {
+  std::string text =
+      "mode,block_bytes,depth,files_per_directory,backend,verified,seconds,read_bytes_per_s,"
+      "write_bytes_per_s,cpu_s_per_gb,read_p50_s,read_p99_s,read_p999_s,read_max_s,write_p50_s,"
+      "write_p99_s,write_p999_s,write_max_s\n";
+  for (const io::BenchResult& r : results) {
+    text += fmt::format(
+        "{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},"
+        "{:.4g},{:.4g},{:.4g},{:.4g}\n",
+        io::name_of(r.shape.mode), r.shape.block_bytes, r.shape.depth, r.shape.files, r.backend,
+        r.verified, r.seconds, r.read_bytes_per_s(), r.write_bytes_per_s(), r.cpu_s_per_gb(),
+        r.read.p50_s, r.read.p99_s, r.read.p999_s, r.read.max_s, r.write.p50_s, r.write.p99_s,
+        r.write.p999_s, r.write.max_s);
+  }
+  return text;
+}
+
+std::string fio_table(const std::vector<io::FioComparison>& comparisons) {
+  std::string text =
+      "| mode | block | depth | files | checksums | strata GB/s | fio GB/s | strata/fio [95 %] | "
+      "fio/fio [95 %] | "
+      "strata CPU s/GB | fio CPU s/GB | rounds |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  for (const io::FioComparison& c : comparisons) {
+    text += fmt::format(
+        "| {} | {} | {} | {} | {} | {:.3f} | {:.3f} | {:.3f} [{:.3f}, {:.3f}] | {:.3f} [{:.3f}, "
+        "{:.3f}] | {:.3f} | "
+        "{:.3f} | {} |\n",
+        io::name_of(c.shape.mode), block_text(c.shape), c.shape.depth, c.shape.files,
+        c.verified ? "on" : "off", gb(c.strata_bytes_per_s), gb(c.fio_bytes_per_s), c.ratio.median,
+        c.ratio.low, c.ratio.high, c.control.median, c.control.low, c.control.high,
+        c.strata_cpu_s_per_gb, c.fio_cpu_s_per_gb, c.ratio.count);
+  }
+  return text;
+}
+
+BaselineVerdict compare_with_baseline(const std::string& baseline_json,
+                                      const std::vector<io::BenchResult>& results,
+                                      double tolerance) {
+  BaselineVerdict verdict;
+  std::vector<std::pair<std::string, double>> old;
+  try {
+    const ordered_json json = ordered_json::parse(baseline_json);
+    for (const ordered_json& entry : json.at("results")) {
+      old.emplace_back(
+          shape_key(entry.at("mode"), entry.at("block_bytes"), entry.at("depth"),
+                    entry.at("files_per_directory")),
+          entry.at("read_bytes_per_s").get<double>() + entry.at("write_bytes_per_s").get<double>());
+    }
+  } catch (const ordered_json::exception& error) {
+    throw Error(
+        ErrorCode::kConfig,
+        std::string("read baseline: not a result of `strata bench io --json`: ") + error.what());
+  }
+  verdict.table = fmt::format("{:<44}{:>10}{:>10}{:>8}\n", "against the baseline", "then GB/s",
+                              "now GB/s", "ratio");
+  for (const io::BenchResult& result : results) {
+    const std::string key = shape_key(io::name_of(result.shape.mode), result.shape.block_bytes,
+                                      result.shape.depth, result.shape.files);
+    const auto then =
+        std::find_if(old.begin(), old.end(), [&](const auto& e) { return e.first == key; });
+    if (then == old.end() || !(then->second > 0)) continue;
+    const double ratio = result.bytes_per_s() / then->second;
+    const bool slower = ratio < 1 - tolerance;
+    ++verdict.compared;
+    verdict.slower += slower ? 1 : 0;
+    verdict.table += fmt::format("{:<44}{:>10.3f}{:>10.3f}{:>8.2f}{}\n", key, gb(then->second),
+                                 gb(result.bytes_per_s()), ratio, slower ? "  SLOWER" : "");
+  }
+  return verdict;
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/config/options.h"
+
+// The commands of `strata`. Each returns the exit code of a run that came to its end; everything else
+// is an Error.
+namespace strata::cli {
+
+int run_init(const config::Options& options);
+int run_train(const config::Options& options);
+int run_eval(const config::Options& options);
+int run_plan(const config::Options& options);
+int run_export(const config::Options& options);
+int run_generate(const config::Options& options);
+
+}  // namespace strata::cli

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/doctor_storage.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "engine/base/units.h"
+#include "io/channel.h"
+
+namespace strata::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Status = DoctorLine::Status;
+
+constexpr uint64_t kLittleSpaceBytes = uint64_t{50} << 30;
+constexpr uint64_t kLittleLockBytes = uint64_t{1} << 30;
+constexpr double kHotCelsius = 70;
+
+struct FileSystemKind {
+  unsigned long magic;
+  const char* name;
+  Status status;
+  const char* fix;
+};
+constexpr const char* kNetworkFix =
+    "use a drive of this machine: latency and locking of a network differ";
+constexpr FileSystemKind kKinds[] = {
+    {0xEF53, "ext4", Status::kOk, ""},
+    {0x58465342, "xfs", Status::kOk, ""},
+    {0x9123683E, "btrfs", Status::kWarn,
+     "turn copy-on-write off: chattr +C on the empty directory"},
+    {0x2FC12FC1, "zfs", Status::kWarn, "it caches and copies; ext4 or xfs is faster for scratch"},
+    {0xF2F52010, "f2fs", Status::kOk, ""},
+    {0x01021994, "tmpfs", Status::kFail,
+     "it is memory, which scratch is to save: name a directory on a drive"},
+    {0x858458F6, "ramfs", Status::kFail,
+     "it is memory, which scratch is to save: name a directory on a drive"},
+    {0x794C7630, "overlay", Status::kWarn,
+     "mount a volume of the host into the container and use that"},
+    {0x6969, "NFS", Status::kWarn, kNetworkFix},
+    {0xFF534D42, "CIFS", Status::kWarn, kNetworkFix},
+    {0xFE534D42, "SMB", Status::kWarn, kNetworkFix},
+    {0x01021997, "9p", Status::kWarn, kNetworkFix},
+    {0x0BD00BD0, "Lustre", Status::kWarn, kNetworkFix},
+    {0x65735546, "FUSE", Status::kWarn,
+     "a user-space file system is slow for scratch: use ext4 or xfs"},
+};
+
+std::string read_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<double> read_number(const fs::path& path) {
+  const std::string line = read_line(path);
+  char* end = nullptr;
+  const double value = std::strtod(line.c_str(), &end);
+  if (end == line.c_str()) return std::nullopt;
+  return value;
+}
+
+DoctorLine check_kind(const std::string& directory) {
+  struct statfs info {};
+  if (statfs(directory.c_str(), &info) != 0) {
+    return {Status::kFail, directory, std::strerror(errno), "name a directory that exists"};
+  }
+  const auto magic = static_cast<unsigned long>(info.f_type) & 0xffffffffUL;
+  for (const FileSystemKind& kind : kKinds) {
+    if (kind.magic == magic)
+      return {kind.status, directory, fmt::format("file system {}", kind.name), kind.fix};
+  }
+  return {Status::kWarn, directory, fmt::format("file system of unknown kind {:#x}", magic),
+          "measure it: strata bench io --nvme " + directory};
+}
+
+DoctorLine check_space(const std::string& directory) {
+  struct statvfs space {};
+  if (statvfs(directory.c_str(), &space) != 0)
+    return {Status::kFail, directory, std::strerror(errno), ""};
+  const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
+  const std::string text = format_bytes(static_cast<int64_t>(free)) + " free";
+  if (free >= kLittleSpaceBytes) return {Status::kOk, directory, text, ""};
+  return {Status::kWarn, directory, text,
+          "training state takes 14 to 16 bytes a parameter; free space there"};
+}
+
+// A real volume of one block: the same code path as a run takes.
+DoctorLine check_scratch(const std::string& directory) {
+  try {
+    const io::Volume volume({.directories = {directory},
+                             .bytes = 65536,
+                             .owner = "strata doctor",
+                             .allow_memory_filesystem = true});
+    const io::ScratchFile& file = volume.files()[0];
+    if (!file.direct) {
+      return {Status::kWarn, directory,
+              "scratch works, but without O_DIRECT: I/O goes through the page cache",
+              "use ext4 or xfs on a local drive"};
+    }
+    return {Status::kOk, directory,
+            fmt::format("scratch works, O_DIRECT aligned to {} bytes", file.alignment), ""};
+  } catch (const Error& error) {
+    return {Status::kFail, directory, error.what(), ""};
+  }
+}
+
+// The sysfs directory of the drive that holds a directory, not of its partition.
+std::optional<fs::path> drive_of(const std::string& directory) {
+  struct stat info {};
+  if (stat(directory.c_str(), &info) != 0) return std::nullopt;
+  std::error_code error;
+  fs::path path = fs::canonical(
+      fmt::format("/sys/dev/block/{}:{}", major(info.st_dev), minor(info.st_dev)), error);
+  if (error) return std::nullopt;
+  if (fs::exists(path / "partition", error)) path = path.parent_path();
+  return path;
+}
+
+void check_drive(const std::string& directory, std::vector<DoctorLine>& lines) {
+  const std::optional<fs::path> drive = drive_of(directory);
+  if (!drive) {
+    lines.push_back(
+        {Status::kOk, directory, "no block device of its own: nothing is known of the drive", ""});
+    return;
+  }
+  const std::string model = read_line(*drive / "device/model");
+  const std::string name = drive->filename().string() + (model.empty() ? "" : ", " + model);
+  const bool disk = read_number(*drive / "queue/rotational").value_or(0) != 0;
+  lines.push_back({disk ? Status::kWarn : Status::kOk, directory,
+                   "on " + name + (disk ? ": reports rotating disks" : ""),
+                   disk ? "use an NVMe drive (virtual drives may report this wrongly)" : ""});
+
+  std::error_code error;
+  const fs::path controller = fs::canonical(*drive / "device", error);
+  const fs::path pci = controller / "device";
+  const std::string speed = read_line(pci / "current_link_speed");
+  const std::string width = read_line(pci / "current_link_width");
+  if (!speed.empty()) {
+    const std::string best_speed = read_line(pci / "max_link_speed");
+    const std::string best_width = read_line(pci / "max_link_width");
+    const bool reduced = speed != best_speed || width != best_width;
+    lines.push_back(
+        {reduced ? Status::kWarn : Status::kOk, drive->filename().string(),
+         fmt::format("PCIe {} x{}{}", speed, width,
+                     reduced ? fmt::format(", the drive can {} x{}", best_speed, best_width) : ""),
+         reduced ? "move it to a slot with more lanes, or check the BIOS" : ""});
+  }
+  for (fs::directory_iterator at(controller, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().filename().string().rfind("hwmon", 0) != 0) continue;
+    const std::optional<double> milli = read_number(at->path() / "temp1_input");
+    if (!milli) continue;
+    const bool hot = *milli / 1000 >= kHotCelsius;
+    lines.push_back({hot ? Status::kWarn : Status::kOk, drive->filename().string(),
+                     fmt::format("{:.0f} degrees C", *milli / 1000),
+                     hot ? "cool it: drives slow down when they are hot" : ""});
+  }
+}
+
+DoctorLine check_uring() {
+  const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  io::RingOptions options;
+  options.backend = io::Backend::kUring;
+  options.files = {{fd, "/dev/null"}};
+  DoctorLine line{Status::kOk, "io_uring", "available", ""};
+  try {
+    const io::Ring ring(options);
+  } catch (const Error& error) {
+    const std::string sysctl = read_line("/proc/sys/kernel/io_uring_disabled");
+    line = {
+        Status::kWarn, "io_uring",
+        std::string(error.what()) +
+            (sysctl.empty() ? "" : ", kernel.io_uring_disabled = " + sysctl),
+        "threads are used instead, at more processor time; in a container allow io_uring_setup, "
+        "io_uring_enter and io_uring_register in the seccomp profile"};
+  }
+  if (fd >= 0) close(fd);
+  return line;
+}
+
+DoctorLine check_locked_memory() {
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY || geteuid() == 0) {
+    return {Status::kOk, "RLIMIT_MEMLOCK", geteuid() == 0 ? "does not bind root" : "unlimited", ""};
+  }
+  const std::string text = format_bytes(static_cast<int64_t>(limit.rlim_cur));
+  if (limit.rlim_cur >= kLittleLockBytes) return {Status::kOk, "RLIMIT_MEMLOCK", text, ""};
+  return {
+      Status::kWarn, "RLIMIT_MEMLOCK",
+      text + ": buffers cannot be registered, I/O takes more processor time",
+      "ulimit -l unlimited, or memlock in /etc/security/limits.conf (docker: --ulimit memlock=-1)"};
+}
+
+}  // namespace
+
+std::vector<DoctorLine> check_storage(const std::vector<std::string>& directories) {
+  std::vector<DoctorLine> lines;
+  for (const std::string& directory : directories) {
+    lines.push_back(check_kind(directory));
+    if (lines.back().status == Status::kFail) continue;
+    lines.push_back(check_space(directory));
+    lines.push_back(check_scratch(directory));
+    check_drive(directory, lines);
+  }
+  lines.push_back(check_uring());
+  lines.push_back(check_locked_memory());
+  return lines;
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "bindings/cli/commands.h"
+#include "bindings/cli/setup.h"
+#include "engine/base/error.h"
+#include "engine/config/json.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/checkpoint_reader.h"
+#include "engine/train/inference.h"
+#include "engine/train/model_sink.h"
+#include "engine/train/model_source.h"
+#include "engine/train/sampling.h"
+
+namespace strata::cli {
+namespace {
+
+// Forward passes need no profile: only the smallest differences between plans depend on it.
+config::Machine nominal_machine(int64_t cores) {
+  config::Machine machine;
+  machine.cores = cores;
+  machine.matmul_flops_per_s = 1e11;
+  machine.memory_bytes_per_s = 2e10;
+  machine.optimizer_bytes_per_s = 2e10;
+  machine.nvme_read_bytes_per_s = machine.nvme_write_bytes_per_s = machine.nvme_mixed_bytes_per_s = 1e9;
+  machine.upload_bytes_per_s = machine.download_bytes_per_s = 1e10;
+  return machine;
+}
+
+train::RunPlan inference_plan(const config::Options& options, const model::ModelDirectory& model,
+                              int64_t data_bytes) {
+  train::RunFacts facts = read_facts(options);
+  facts.inference = true;
+  facts.data_bytes = data_bytes;
+  facts.machine = nominal_machine(facts.limits.cores);
+  return make_run_plan(train::frozen_spec(model.spec()), options, facts);
+}
+
+}  // namespace
+
+int run_eval(const config::Options& given) {
+  config::Options options = given;
+  options.ranks = 1;
+  const auto model = open_model(options);
+  const auto tokenizer = open_tokenizer(options, false);
+  const bool part = options.is_given("eval-fraction");
+  const auto data = open_data(options, *model, tokenizer.get(), part);
+  const train::RunPlan plan = inference_plan(options, *model, data->bytes());
+  train::Inference inference(plan, options, *model, options.resume_checkpoint);
+  const train::Inference::Loss loss =
+      inference.evaluate(part ? data->held_out() : data->train());
+  if (options.json) {
+    config::Json json = config::Json::object();
+    json.set("loss", loss.mean);
+    json.set("perplexity", std::exp(loss.mean));
+    json.set("tokens", loss.tokens);
+    std::puts(json.dump().c_str());
+  } else {
+    std::printf("loss %.6f, perplexity %.3f, over %lld tokens\n", loss.mean, std::exp(loss.mean),
+                static_cast<long long>(loss.tokens));
+  }
+  return 0;
+}
+
+// Each new token is one forward pass over the whole context: simple, and the same bits as training.
+int run_generate(const config::Options& given) {
+  config::Options options = given;
+  options.ranks = options.accumulate = options.micro_batch = 1;
+  const auto model = open_model(options);
+  options.sequence_length = std::min(options.sequence_length, model->architecture().max_position);
+  const auto tokenizer = open_tokenizer(options, true);
+  std::vector<int32_t> ids = tokenizer->encode(options.prompt);
+  if (ids.empty()) ids.push_back(tokenizer->bos_id().value_or(tokenizer->eos_id().value_or(0)));
+  const train::RunPlan plan = inference_plan(options, *model, 0);
+  train::Inference inference(plan, options, *model, options.resume_checkpoint);
+  train::TokenSampler sampler({.temperature = options.temperature,
+                               .top_k = options.top_k,
+                               .top_p = options.top_p,
+                               .seed = static_cast<uint64_t>(options.seed)});
+  train::StreamDecoder decoder(*tokenizer);
+  std::fputs(options.prompt.c_str(), stdout);
+  for (int64_t i = 0; i < options.max_new_tokens; ++i) {
+    const std::vector<float>& logits = inference.next_logits(ids);
+    const int32_t next = sampler.next(logits.data(), model->architecture().vocabulary, 0, i);
+    if (tokenizer->eos_id() && next == *tokenizer->eos_id()) break;
+    ids.push_back(next);
+    std::fputs(next < tokenizer->vocabulary_size() ? decoder.push(next).c_str() : "", stdout);
+    std::fflush(stdout);
+  }
+  std::puts(decoder.finish().c_str());
+  return 0;
+}
+
+// A checkpoint's weights as a model directory; the source directory names and types them.
+int run_export(const config::Options& options) {
+  if (options.resume_checkpoint.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "export: no checkpoint given (add --resume RUN/checkpoints/step-000123)");
+  }
+  const auto model = open_model(options);
+  const train::CheckpointManifest manifest = train::read_manifest(options.resume_checkpoint);
+  model::ModelSpec spec = model->spec();
+  const config::Json* saved = manifest.trainer.find("options");
+  if (saved) {
+    train::apply_groups(spec, config::options_from_json(config::Command::kTrain, saved->dump()));
+  }
+  train::ModelSource frozen(*model, spec);
+  train::CheckpointReader reader(options.resume_checkpoint, spec, manifest.recipe, frozen);
+  train::export_checkpoint(reader, *model, spec, {.path = options.out, .recipe = manifest.recipe});
+  std::printf("%s: exported step %lld\n", options.out.c_str(),
+              static_cast<long long>(manifest.step));
+  return 0;
+}
+
+}  // namespace strata::cli

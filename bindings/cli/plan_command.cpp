@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include "bindings/cli/commands.h"
+#include "bindings/cli/setup.h"
+#include "engine/config/json.h"
+#include "engine/model/architecture.h"
+#include "engine/plan/explainer.h"
+#include "engine/train/plan_report.h"
+
+namespace strata::cli {
+
+// Needs config.json alone: no weights, no data, nothing is allocated.
+int run_plan(const config::Options& options) {
+  const std::string path = options.model + "/config.json";
+  const model::Architecture architecture =
+      model::read_architecture(config::Json::read_file(path), path);
+  const model::ModelSpec spec = model::build_spec(architecture);
+  train::RunFacts facts = read_facts(options);
+  train::require_fit(spec, options, facts);
+  measure_machine(options, facts);
+  const train::RunPlan plan = make_run_plan(spec, options, facts);
+  const train::PlanReport report = train::report_of(plan);
+  const std::string text =
+      options.json ? train::plan_json(plan, report) + "\n" : train::plan_table(plan, report);
+  std::fputs(text.c_str(), stdout);
+  if (options.explain) {
+    for (plan::ProgramName name : {plan::ProgramName::kStep, plan::ProgramName::kDrain}) {
+      std::fputs(plan::explain(plan.ranks.front(), *plan.spec, name).c_str(), stdout);
+    }
+  }
+  return 0;
+}
+
+}  // namespace strata::cli

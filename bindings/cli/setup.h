@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/config/options.h"
+#include "engine/model/model_directory.h"
+#include "engine/train/data.h"
+#include "engine/train/run_plan.h"
+#include "engine/train/tokenizer.h"
+
+// What several commands do before they start: open, check, measure, plan.
+namespace strata::cli {
+
+// Model, tokenizer and data of a run, opened and checked against each other. Cheap failures first.
+struct Inputs {
+  std::unique_ptr<model::ModelDirectory> model;
+  std::unique_ptr<train::Tokenizer> tokenizer;  // null with token files and without a tokenizer
+  std::unique_ptr<train::Dataset> data;
+};
+
+std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options);
+std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options, bool required);
+std::unique_ptr<train::Dataset> open_data(const config::Options& options,
+                                          const model::ModelDirectory& model,
+                                          const train::Tokenizer* tokenizer, bool holds_out);
+
+// Limits of the system and free space; no measurement.
+train::RunFacts read_facts(const config::Options& options);
+
+// The machine profile: --machine FILE, the cached one, or measured now in a few seconds.
+void measure_machine(const config::Options& options, train::RunFacts& facts);
+
+// Plans, and verifies every rank's plan; a plan that the verifier refuses is a bug of ours.
+train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,
+                             const train::RunFacts& facts);
+
+}  // namespace strata::cli

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/config/json.h"
+#include "engine/model/spec.h"
+#include "engine/plan/plan.h"
+
+// What a checkpoint says about itself: manifest.json, which lists every extent of its state files with
+// the checksums of its blocks, and ends in a checksum of its own text.
+namespace strata::train {
+
+// A checksum covers so many bytes of an extent, from its start; the last block may be shorter.
+inline constexpr int64_t kCheckpointBlockBytes = int64_t{1} << 20;
+
+// Elements [first, first + count) of one plane of a segment, at a page of a state file.
+struct StateExtent {
+  int segment = 0;
+  plan::Plane plane = plan::Plane::kHi;
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t offset = 0;  // bytes from the start of the file
+  int64_t bytes = 0;
+  std::vector<uint64_t> checksums;  // one a block
+};
+
+// What one rank wrote. The name is empty where the rank has nothing of its own.
+struct StateFile {
+  std::string name;  // "state-rank00000.bin"
+  int rank = 0;
+  int64_t bytes = 0;
+  uint64_t state_hash = 0;  // this rank's summand of the state hash (checkpoint_hash.h)
+  std::vector<StateExtent> extents;
+};
+
+// A table as text, to be sent to rank 0, and back. Throws Error (kCorrupt) for any other text.
+std::string to_text(const StateFile& file);
+StateFile parse_state_file(std::string_view text);
+
+struct CheckpointManifest {
+  int64_t step = 0;
+  uint64_t nonce = 0;  // seeds the checksums of the blocks
+  model::Recipe recipe = model::Recipe::kFp32;
+  int world = 1;
+  int zero_stage = 3;
+  uint64_t state_hash = 0;
+  config::Json model;    // of model_identity()
+  config::Json trainer;  // the trainer's own: options, seed, data cursor, tokens seen
+  std::vector<StateFile> files;
+};
+
+std::string to_text(const CheckpointManifest& manifest);
+
+// Throws Error (kCorrupt) naming `source` unless the text is whole, of a version that we read, and all
+// its numbers are in range.
+CheckpointManifest parse_manifest(std::string_view text, const std::string& source);
+
+// What must be equal for state to fit a model: architecture, recipe, and the names, shapes and freezing
+// of all parameters.
+config::Json model_identity(const model::ModelSpec& spec, model::Recipe recipe);
+
+// "hidden: 512 in the checkpoint, 768 here; ..."; empty when they are equal.
+std::string identity_difference(const config::Json& saved, const config::Json& here);
+
+// Throws Error (kCorrupt) unless every true element of every trainable parameter is in each plane of
+// the recipe exactly once.
+void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& spec,
+                    const std::string& source);
+
+inline constexpr plan::Plane kPlanes[] = {plan::Plane::kHi, plan::Plane::kLo, plan::Plane::kExpAvg,
+                                          plan::Plane::kExpAvgSq};
+const char* name_of(plan::Plane plane);
+
+std::string state_file_name(int rank);
+
+// Where a block lies, for its checksum; the nonce is the tag.
+inline uint64_t block_address(int rank, int64_t offset) {
+  return (static_cast<uint64_t>(rank) << 48) | static_cast<uint64_t>(offset);
+}
+
+}  // namespace strata::train

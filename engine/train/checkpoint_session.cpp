@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/checkpoint_session.h"
+
+#include "engine/train/checkpoint_reader.h"
+#include "engine/train/checkpoint_writer.h"
+
+namespace strata::train {
+namespace {
+
+void meet(comm::Group* group) {
+  if (group) group->barrier();
+}
+
+}  // namespace
+
+CheckpointSession::CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep,
+                                     config::Json trainer)
+    : directory_(std::move(directory)),
+      plan_(plan),
+      keep_(keep),
+      trainer_(std::move(trainer)),
+      files_(plan.ranks.size()) {}
+
+std::unique_ptr<exec::StateSource> CheckpointSession::open(const std::string& path,
+                                                           exec::StateSource& frozen,
+                                                           int64_t* step) const {
+  auto reader = std::make_unique<CheckpointReader>(path, *plan_.spec, plan_.input.recipe, frozen);
+  *step = reader->manifest().step;
+  return reader;
+}
+
+void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
+                             const std::function<void(exec::StateSink&)>& stream) {
+  if (rank == 0) {
+    commit_ = std::make_unique<CheckpointCommit>(directory_, step, checkpoint_bytes(*plan_.spec));
+  }
+  meet(group);
+  const plan::Plan& plan = plan_.ranks[static_cast<size_t>(rank)];
+  CheckpointWriter writer(*plan_.spec, plan.layout,
+                          {.partial = commit_->partial(),
+                           .nonce = commit_->nonce(),
+                           .mesh = plan.mesh,
+                           .recipe = plan.recipe});
+  stream(writer);
+  files_[static_cast<size_t>(rank)] = writer.close();
+  meet(group);
+  if (rank == 0) {
+    state_hash_ = 0;
+    for (const StateFile& file : files_) state_hash_ += file.state_hash;
+    last_path_ = commit_->commit({.spec = plan_.spec.get(),
+                                  .recipe = plan.recipe,
+                                  .mesh = plan.mesh,
+                                  .trainer = trainer_,
+                                  .files = files_});
+    commit_.reset();
+    keep_last(directory_, keep_);
+  }
+  meet(group);
+}
+
+}  // namespace strata::train

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/comm/group.h"
+#include "engine/exec/state_io.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/run_plan.h"
+
+namespace strata::train {
+
+// The checkpoints of one run whose ranks are threads of this process.
+//
+// Threads: open() from any rank; all ranks call save() together, each with its own group. Failure:
+// Error; the checkpoints before it are as they were.
+class CheckpointSession {
+ public:
+  // `trainer` goes into every manifest: options and seed.
+  CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep, config::Json trainer);
+
+  // The state of a checkpoint, and its step. `frozen` must outlive the result.
+  std::unique_ptr<exec::StateSource> open(const std::string& path, exec::StateSource& frozen,
+                                          int64_t* step) const;
+
+  // Calls `stream` with a sink that takes this rank's state; commits once all ranks are through.
+  void save(int64_t step, int rank, comm::Group* group,
+            const std::function<void(exec::StateSink&)>& stream);
+
+  const std::string& last_path() const { return last_path_; }
+  uint64_t state_hash() const { return state_hash_; }
+
+ private:
+  // Constant after construction
+  const std::string directory_;
+  const RunPlan& plan_;
+  const int64_t keep_;
+  const config::Json trainer_;
+
+  // Rank 0 writes between barriers of all ranks
+  std::unique_ptr<CheckpointCommit> commit_;
+  std::vector<StateFile> files_;  // each rank its own
+  std::string last_path_;
+  uint64_t state_hash_ = 0;
+};
+
+}  // namespace strata::train

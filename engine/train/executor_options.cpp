@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/executor_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace strata::train {
+
+exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan, int rank,
+                                       const RankGroups& groups) {
+  exec::ExecutorOptions executor;
+  executor.backend = &kernels::cpu_backend();
+  executor.threads = static_cast<int>(plan.threads);
+  executor.volume.directories = options.nvme;
+  executor.volume.owner = "strata";
+  if (options.ranks > 1) executor.volume.lock_name = fmt::format("strata.rank{}.lock", rank);
+  executor.io_backend = options.io == config::IoBackend::kUring     ? io::Backend::kUring
+                        : options.io == config::IoBackend::kThreads ? io::Backend::kThreads
+                                                                    : io::Backend::kAuto;
+  executor.rates = {.read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
+                    .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s),
+                    .half_duplex = true};
+  executor.data_group = groups.data;
+  executor.control_group = groups.control;
+  return executor;
+}
+
+void fill_instance(const Batches& batches, const plan::Plan& plan, int64_t step,
+                   exec::Instance& instance) {
+  const auto tokens = static_cast<size_t>(plan.shape.tokens());
+  instance.tokens.resize(tokens * static_cast<size_t>(plan.micro_batches));
+  instance.targets.resize(instance.tokens.size());
+  for (int m = 0; m < plan.micro_batches; ++m) {
+    const size_t at = tokens * static_cast<size_t>(m);
+    batches.fill(step, m, plan.mesh.rank, instance.tokens.data() + at, instance.targets.data() + at);
+  }
+  instance.target_count = std::max<int64_t>(1, batches.target_count(step));
+}
+
+}  // namespace strata::train

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/inference.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/train/batch.h"
+#include "engine/train/checkpoint_reader.h"
+#include "engine/train/executor_options.h"
+#include "engine/train/model_source.h"
+
+namespace strata::train {
+namespace {
+
+// Weights of a checkpoint for a spec in which all is frozen: offsets differ, names do not.
+class CheckpointWeights : public exec::StateSource {
+ public:
+  CheckpointWeights(const std::string& path, const model::ModelDirectory& model,
+                    const config::Options& options, const model::ModelSpec& frozen)
+      : trained_(model.spec()), frozen_(frozen), from_model_(model, frozen) {
+    apply_groups(trained_, options);
+    reader_ = std::make_unique<CheckpointReader>(path, trained_, recipe_of(options), from_model_);
+  }
+
+  void read(const exec::ChunkState& chunk) override {
+    from_model_.read(chunk);
+    const int64_t width = chunk.fp32 ? 4 : 2;
+    for (const model::Parameter& to : frozen_.segments[chunk.segment].parameters) {
+      const int64_t first = std::max(to.offset, chunk.hi_first);
+      const int64_t last = std::min(to.offset + to.numel, chunk.hi_first + chunk.hi_count);
+      const model::Parameter* from = trained(chunk.segment, to.name);
+      if (first >= last || from == nullptr) continue;
+      reader_->read_plane(chunk.segment, plan::Plane::kHi, from->offset + first - to.offset,
+                          last - first,
+                          static_cast<char*>(chunk.hi) + (first - chunk.hi_first) * width);
+    }
+  }
+
+ private:
+  const model::Parameter* trained(int segment, const std::string& name) const {
+    for (const model::Parameter& parameter : trained_.segments[segment].parameters) {
+      if (parameter.name == name && !parameter.frozen) return &parameter;
+    }
+    return nullptr;
+  }
+
+  model::ModelSpec trained_;
+  const model::ModelSpec& frozen_;
+  ModelSource from_model_;
+  std::unique_ptr<CheckpointReader> reader_;
+};
+
+}  // namespace
+
+model::ModelSpec frozen_spec(const model::ModelSpec& spec) {
+  model::ModelSpec frozen = spec;
+  for (model::Segment& segment : frozen.segments) {
+    for (model::Parameter& parameter : segment.parameters) parameter.frozen = true;
+  }
+  model::assign_offsets(frozen, 1);
+  return frozen;
+}
+
+Inference::Inference(const RunPlan& plan, const config::Options& options,
+                     const model::ModelDirectory& model, const std::string& checkpoint)
+    : plan_(plan), options_(options) {
+  executor_ = std::make_unique<exec::Executor>(plan.ranks.front(), *plan.spec,
+                                               executor_options(options, plan, 0, {}));
+  exec::Instance load;
+  load.program = plan::ProgramName::kLoad;
+  std::unique_ptr<exec::StateSource> source;
+  if (checkpoint.empty()) {
+    source = std::make_unique<ModelSource>(model, *plan.spec);
+  } else {
+    source = std::make_unique<CheckpointWeights>(checkpoint, model, options, *plan.spec);
+  }
+  load.source = source.get();
+  executor_->run(load);
+}
+
+Inference::Loss Inference::evaluate(const TokenSource& samples) {
+  const plan::Plan& plan = plan_.ranks.front();
+  const Batches batches(samples, {.rows = plan.shape.rows,
+                                  .accumulate = plan.eval_micro_batches,
+                                  .shuffle = false,
+                                  .repeat = false});
+  Loss loss;
+  for (int64_t step = 0; step < batches.steps_per_epoch(); ++step) {
+    exec::Instance instance;
+    instance.program = plan::ProgramName::kEval;
+    fill_instance(batches, plan, step, instance);
+    executor_->run(instance);
+    for (double sum : instance.loss_sums) loss.mean += sum;
+    loss.tokens += batches.target_count(step);
+  }
+  if (loss.tokens == 0) {
+    throw Error(ErrorCode::kConfig, "data: no token to evaluate: every target is masked");
+  }
+  loss.mean /= static_cast<double>(loss.tokens);
+  return loss;
+}
+
+const std::vector<float>& Inference::next_logits(const std::vector<int32_t>& context) {
+  STRATA_CHECK(!context.empty());
+  const plan::Plan& plan = plan_.ranks.front();
+  const auto length = static_cast<size_t>(plan.shape.length);
+  const size_t used = std::min(context.size(), length);
+  generate_.program = plan::ProgramName::kGenerate;
+  generate_.tokens.assign(static_cast<size_t>(plan.shape.tokens()), 0);
+  std::copy(context.end() - static_cast<int64_t>(used), context.end(), generate_.tokens.begin());
+  generate_.logit_position.assign(static_cast<size_t>(plan.shape.rows), static_cast<int32_t>(used) - 1);
+  generate_.logits.resize(static_cast<size_t>(plan.shape.rows) *
+                          static_cast<size_t>(plan_.spec->architecture.vocabulary));
+  executor_->run(generate_);
+  return generate_.logits;
+}
+
+}  // namespace strata::train

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/exec/executor.h"
+#include "engine/model/model_directory.h"
+#include "engine/train/data.h"
+#include "engine/train/run_plan.h"
+
+namespace strata::train {
+
+// A copy of a model's spec with everything frozen: weights alone, no optimizer state.
+model::ModelSpec frozen_spec(const model::ModelSpec& spec);
+
+// A model's weights on an executor, for forward passes within the same budgets and tiers as training.
+//
+// Threads: one. Failure: Error. The plan must have been made with RunPlan's `inference`, for one rank;
+// plan and directory must outlive this.
+class Inference {
+ public:
+  // `checkpoint`: a checkpoint of this model whose weights replace the directory's; may be empty.
+  Inference(const RunPlan& plan, const config::Options& options, const model::ModelDirectory& model,
+            const std::string& checkpoint);
+
+  struct Loss {
+    double mean = 0;  // nats a token
+    int64_t tokens = 0;
+  };
+  Loss evaluate(const TokenSource& samples);
+
+  // Logits of the token that follows `context`; only its last T tokens are seen.
+  const std::vector<float>& next_logits(const std::vector<int32_t>& context);
+
+ private:
+  const RunPlan& plan_;
+  const config::Options& options_;
+  std::unique_ptr<exec::Executor> executor_;
+  exec::Instance generate_;
+};
+
+}  // namespace strata::train

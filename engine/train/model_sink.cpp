@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/model_sink.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/base/dtype.h"
+
+namespace strata::train {
+namespace {
+
+constexpr int64_t kTileElements = int64_t{16} << 10;
+constexpr int64_t kExportElements = int64_t{2} << 20;  // a few blocks of a checkpoint
+
+}  // namespace
+
+ModelSink::ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,
+                     const ModelSinkOptions& options)
+    : source_(source),
+      spec_(spec),
+      writer_(spec, source.config(),
+              {.path = options.path, .dtype = model::export_dtype(options.recipe)}) {
+  writer_.copy_other_files(source.path());
+}
+
+void ModelSink::write(const exec::ChunkState& chunk) {
+  STRATA_CHECK(!chunk.frozen);
+  for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
+    if (!parameter.frozen) write_parameter(chunk, parameter);
+  }
+}
+
+void ModelSink::write_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter) {
+  const int64_t first = std::max(parameter.offset, chunk.state_first);
+  const int64_t last =
+      std::min(parameter.offset + parameter.numel, chunk.state_first + chunk.state_count);
+  if (first >= last) return;
+  if (chunk.fp32) {
+    writer_.write(parameter, first - parameter.offset, last - first,
+                  static_cast<const float*>(chunk.hi) + (first - chunk.hi_first));
+    return;
+  }
+  const auto* hi = static_cast<const uint16_t*>(chunk.hi);
+  float tile[kTileElements];
+  for (int64_t at = first; at < last; at += kTileElements) {
+    const int64_t count = std::min(kTileElements, last - at);
+    for (int64_t i = 0; i < count; ++i) {
+      tile[i] = join_master(hi[at + i - chunk.hi_first], chunk.lo[at + i - chunk.state_first]);
+    }
+    writer_.write(parameter, at - parameter.offset, count, tile);
+  }
+}
+
+void ModelSink::copy_frozen() {
+  std::vector<float> tile(static_cast<size_t>(kTileElements));
+  for (const model::Segment& segment : spec_.segments) {
+    for (const model::Parameter& parameter : segment.parameters) {
+      if (!parameter.frozen) continue;
+      for (int64_t first = 0; first < parameter.numel; first += kTileElements) {
+        const int64_t count = std::min(kTileElements, parameter.numel - first);
+        source_.read_parameter(parameter, first, count, tile.data());
+        writer_.write(parameter, first, count, tile.data());
+      }
+    }
+  }
+}
+
+void ModelSink::finish() {
+  copy_frozen();
+  writer_.finish();
+}
+
+void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory& source,
+                       const model::ModelSpec& spec, const ModelSinkOptions& options) {
+  ModelSink sink(source, spec, options);
+  const bool fp32 = options.recipe == model::Recipe::kFp32;
+  std::vector<float> master(fp32 ? static_cast<size_t>(kExportElements) : 0);
+  std::vector<uint16_t> hi(fp32 ? 0 : static_cast<size_t>(kExportElements));
+  std::vector<uint16_t> lo(hi.size());
+  for (size_t s = 0; s < spec.segments.size(); ++s) {
+    const int64_t numel = spec.segments[s].trainable_numel;
+    for (int64_t first = 0; first < numel; first += kExportElements) {
+      exec::ChunkState part;
+      part.segment = static_cast<int>(s);
+      part.fp32 = fp32;
+      part.hi_first = part.state_first = first;
+      part.hi_count = part.state_count = std::min(kExportElements, numel - first);
+      part.hi = fp32 ? static_cast<void*>(master.data()) : hi.data();
+      checkpoint.read_plane(part.segment, plan::Plane::kHi, first, part.hi_count, part.hi);
+      if (!fp32) {
+        part.lo = lo.data();
+        checkpoint.read_plane(part.segment, plan::Plane::kLo, first, part.state_count, part.lo);
+      }
+      sink.write(part);
+    }
+  }
+  sink.finish();
+}
+
+}  // namespace strata::train

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "engine/exec/state_io.h"
+#include "engine/model/model_directory.h"
+#include "engine/model/model_writer.h"
+#include "engine/train/checkpoint_reader.h"
+
+namespace strata::train {
+
+struct ModelSinkOptions {
+  std::string path;  // the directory that will exist after finish()
+  model::Recipe recipe = model::Recipe::kFp32;
+};
+
+// Final state to a model directory: trained parameters from the state, frozen ones and all other files
+// from the directory that the run began with, weights in export_dtype(recipe).
+//
+// Guarantees: nothing at `path` changes before finish(). Every trainable element is written once, by
+// one rank: in ZeRO stage 0 only rank 0 saves.
+// Threads: write() from any thread, so ranks of one process share it. Failure: Error (kConfig,
+// kDoesNotFit, kIo). Memory: 64 KiB a writing thread. `source` and `spec` must outlive it.
+class ModelSink : public exec::StateSink {
+ public:
+  ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,
+            const ModelSinkOptions& options);
+
+  void write(const exec::ChunkState& chunk) override;
+
+  // Copies the frozen parameters, then commits.
+  void finish();
+
+ private:
+  void write_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter);
+  void copy_frozen();
+
+  // Constant after construction
+  const model::ModelDirectory& source_;
+  const model::ModelSpec& spec_;
+
+  model::ModelWriter writer_;
+};
+
+// The same from a checkpoint, where no executor runs.
+void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory& source,
+                       const model::ModelSpec& spec, const ModelSinkOptions& options);
+
+}  // namespace strata::train

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "engine/exec/state_io.h"
+#include "engine/model/model_directory.h"
+#include "engine/model/spec.h"
+
+namespace strata::train {
+
+// Initial state from a model directory: masters from its weights, moments zero, padding zero.
+//
+// Threads: one at a time; each rank has its own, over one directory. Failure: Error (kIo, kCorrupt).
+// Memory: a tile of 256 KiB. `directory` and `spec` must outlive it.
+class ModelSource : public exec::StateSource {
+ public:
+  ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec);
+
+  void read(const exec::ChunkState& chunk) override;
+
+ private:
+  void read_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter);
+
+  // Constant after construction
+  const model::ModelDirectory& directory_;
+  const model::ModelSpec& spec_;
+
+  std::vector<float> tile_;
+};
+
+}  // namespace strata::train

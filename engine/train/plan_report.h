@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "engine/plan/simulator.h"
+#include "engine/train/run_plan.h"
+
+namespace strata::train {
+
+// What a plan means to a user, as text and as JSON.
+struct PlanReport {
+  plan::SimulationResult simulated;  // of one steady step
+  int64_t read_bytes = 0;            // NVMe, of a step, all ranks
+  int64_t write_bytes = 0;
+  double parameters = 0;
+  double tokens = 0;  // of a step, all ranks
+  std::string bottleneck;            // "compute", "NVMe", ...
+};
+
+PlanReport report_of(const RunPlan& run);
+
+// Bytes per tier by purpose, predicted step time by resource with the bottleneck, bytes written and wear.
+std::string plan_table(const RunPlan& run, const PlanReport& report);
+std::string plan_json(const RunPlan& run, const PlanReport& report);
+
+}  // namespace strata::train

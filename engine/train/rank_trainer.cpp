@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/rank_trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/train/model_source.h"
+
+namespace strata::train {
+namespace {
+
+using plan::Lane;
+
+BatchOptions batch_options(const config::Options& options) {
+  return {.rows = options.micro_batch,
+          .accumulate = options.accumulate,
+          .replicas = options.ranks,
+          .shuffle = options.shuffle,
+          .seed = static_cast<uint64_t>(options.seed)};
+}
+
+ScheduleOptions schedule_options(const config::Options& options, int64_t steps) {
+  const auto kind = options.schedule == config::Schedule::kConstant ? ScheduleKind::kConstant
+                    : options.schedule == config::Schedule::kLinear ? ScheduleKind::kLinear
+                                                                    : ScheduleKind::kCosine;
+  return {.kind = kind,
+          .peak = options.lr,
+          .steps = steps,
+          .warmup_steps = options.warmup_steps,
+          .warmup_ratio = options.warmup_ratio,
+          .min_ratio = options.min_lr_ratio};
+}
+
+int64_t bytes_read(const exec::Instance& instance) {
+  return instance.nvme_bytes[static_cast<size_t>(Lane::kReadWeights)] +
+         instance.nvme_bytes[static_cast<size_t>(Lane::kReadState)];
+}
+
+}  // namespace
+
+RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups,
+                         CheckpointSession& checkpoints)
+    : job_(job),
+      options_(*job.options),
+      plan_(job.plan->ranks[static_cast<size_t>(rank)]),
+      rank_(rank),
+      groups_(groups),
+      checkpoints_(checkpoints),
+      batches_(job.data->train(), batch_options(*job.options)),
+      steps_(planned_steps(*job.options, *job.data)),
+      schedule_(schedule_options(*job.options, steps_)) {}
+
+void RankTrainer::run(TrainResult& result) {
+  executor_ = std::make_unique<exec::Executor>(plan_, *job_.plan->spec,
+                                               executor_options(options_, *job_.plan, rank_, groups_));
+  load();
+  result.first_step = done_step_ + 1;
+  result.planned_steps = steps_;
+  train_steps(result);
+  result.io = executor_->io_totals();
+  result.io_backend = executor_->io_backend();
+  executor_.reset();
+}
+
+void RankTrainer::load() {
+  exec::Instance instance;
+  instance.program = plan::ProgramName::kLoad;
+  ModelSource from_model(*job_.model, *job_.plan->spec);
+  std::unique_ptr<exec::StateSource> from_checkpoint;
+  instance.source = &from_model;
+  if (!job_.resume_from.empty()) {
+    from_checkpoint = checkpoints_.open(job_.resume_from, from_model, &done_step_);
+    instance.source = from_checkpoint.get();
+  }
+  executor_->run(instance);
+}
+
+void RankTrainer::train_steps(TrainResult& result) {
+  last_end_s_ = now_s();
+  int64_t step = done_step_;
+  bool stopping = false;
+  while (step < steps_ && !stopping) {
+    submit(++step);
+    if (flying_.size() > 1) finish(result);
+    stopping = must_stop();
+    const bool last = step == steps_ || stopping;
+    const bool evaluates = options_.eval_every > 0 && (step % options_.eval_every == 0 || last);
+    const bool saves = options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
+    if (last || evaluates || saves) pause(step, last, result);
+  }
+  result.stopped = stopping && step < steps_;
+  result.last_step = step;
+  if (!step_times_.empty()) {
+    std::vector<double> sorted = step_times_;
+    std::nth_element(sorted.begin(), sorted.begin() + static_cast<int64_t>(sorted.size() / 2),
+                     sorted.end());
+    result.median_step_s = sorted[sorted.size() / 2];
+  }
+}
+
+// All steps over, the pending update applied; then what happens between steps.
+void RankTrainer::pause(int64_t step, bool last, TrainResult& result) {
+  finish_all(result);
+  drain();
+  if (options_.eval_every > 0 && (step % options_.eval_every == 0 || last) &&
+      job_.data->held_out().sample_count() > 0) {
+    const double loss = evaluate();
+    result.held_out_loss = loss;
+    if (leads() && job_.events.evaluated) job_.events.evaluated(step, loss);
+  }
+  if (last || (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0)) {
+    checkpoint(step, result);
+  }
+  last_end_s_ = now_s();
+}
+
+void RankTrainer::submit(int64_t step) {
+  auto instance = std::make_unique<exec::Instance>();
+  instance->settings = {.step = step,
+                        .lr = schedule_.lr(step),
+                        .beta1 = options_.betas.first,
+                        .beta2 = options_.betas.second,
+                        .eps = options_.eps,
+                        .weight_decay = options_.weight_decay,
+                        .clip = options_.clip};
+  fill_instance(batches_, plan_, step - 1, *instance);
+  executor_->submit(*instance);
+  flying_.push_back(std::move(instance));
+}
+
+double RankTrainer::sum_over_ranks(double value) const {
+  if (groups_.trainer) groups_.trainer->all_reduce_sum(&value, 1);
+  return value;
+}
+
+bool RankTrainer::must_stop() const {
+  const bool asked = job_.stop != nullptr && job_.stop->load();
+  return sum_over_ranks(asked ? 1.0 : 0.0) > 0;
+}
+
+// The oldest step in flight is over: its loss, its metrics.
+void RankTrainer::finish(TrainResult& result) {
+  const std::unique_ptr<exec::Instance> instance = std::move(flying_.front());
+  flying_.pop_front();
+  executor_->wait(*instance);
+  double sum = 0;
+  for (double part : instance->loss_sums) sum += part;
+  const double loss = sum_over_ranks(sum) / static_cast<double>(instance->target_count);
+  const int64_t step = instance->settings.step;
+  const double step_s = instance->end_s - std::max(last_end_s_, instance->begin_s);
+  last_end_s_ = instance->end_s;
+  done_step_ = step;
+  if (!instance->finite || !std::isfinite(loss)) {
+    throw Error(ErrorCode::kNumeric,
+                fmt::format("step {}: loss {} and gradient norm {}: not finite, and the update was not "
+                            "applied (lower --lr, set --clip, or look at the data)",
+                            step, loss, instance->grad_norm));
+  }
+  if (result.tokens == 0) result.first_loss = loss;
+  result.last_loss = loss;
+  result.train_s += step_s;
+  result.tokens += instance->target_count;
+  for (int lane = 0; lane < plan::kLaneCount; ++lane) {
+    result.busy_s[lane] += instance->busy_s[lane];
+    result.stall_s[lane] += instance->stall_s[lane];
+  }
+  step_times_.push_back(step_s);
+  result.step_read_bytes = bytes_read(*instance);
+  result.step_write_bytes = instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)];
+  if (leads() && job_.events.step) job_.events.step(metrics_of(*instance, loss, step_s));
+}
+
+void RankTrainer::finish_all(TrainResult& result) {
+  while (!flying_.empty()) finish(result);
+}
+
+StepMetrics RankTrainer::metrics_of(const exec::Instance& instance, double loss, double step_s) const {
+  StepMetrics metrics;
+  metrics.step = instance.settings.step;
+  metrics.loss = loss;
+  metrics.grad_norm = instance.grad_norm;
+  metrics.lr = instance.settings.lr;
+  metrics.tokens = instance.target_count;
+  metrics.step_s = step_s;
+  constexpr std::pair<Lane, const char*> kCauses[] = {
+      {Lane::kReadWeights, "read_weights"}, {Lane::kReadState, "read_state"},
+      {Lane::kWrite, "write"},              {Lane::kOptimizer, "optimizer"},
+      {Lane::kUpload, "upload"},            {Lane::kDownload, "download"},
+      {Lane::kComm, "comm"}};
+  for (const auto& [lane, name] : kCauses) {
+    metrics.stall_s.emplace_back(name, instance.stall_s[static_cast<size_t>(lane)]);
+  }
+  metrics.nvme_read_bytes = bytes_read(instance);
+  metrics.nvme_write_bytes = instance.nvme_bytes[static_cast<size_t>(Lane::kWrite)];
+  return metrics;
+}
+
+void RankTrainer::drain() {
+  if (!executor_->pending()) return;
+  exec::Instance instance;
+  instance.program = plan::ProgramName::kDrain;
+  executor_->run(instance);
+}
+
+// Mean loss over the held-out tokens; each sample once.
+double RankTrainer::evaluate() {
+  BatchOptions options = batch_options(options_);
+  options.shuffle = false;
+  options.repeat = false;
+  const Batches batches(job_.data->held_out(), options);
+  double sum = 0;
+  int64_t count = 0;
+  for (int64_t step = 0; step < batches.steps_per_epoch(); ++step) {
+    exec::Instance instance;
+    instance.program = plan::ProgramName::kEval;
+    fill_instance(batches, plan_, step, instance);
+    count += batches.target_count(step);
+    executor_->run(instance);
+    for (double part : instance.loss_sums) sum += part;
+  }
+  return sum_over_ranks(sum) / static_cast<double>(std::max<int64_t>(1, count));
+}
+
+void RankTrainer::checkpoint(int64_t step, TrainResult& result) {
+  exec::Instance instance;
+  instance.program = plan::ProgramName::kCheckpoint;
+  checkpoints_.save(step, rank_, groups_.trainer, [&](exec::StateSink& sink) {
+    instance.sink = &sink;
+    executor_->run(instance);
+  });
+  result.checkpoint = checkpoints_.last_path();
+  if (leads() && job_.events.checkpointed) job_.events.checkpointed(step, result.checkpoint);
+}
+
+}  // namespace strata::train

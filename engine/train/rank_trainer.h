@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "engine/comm/group.h"
+#include "engine/train/batch.h"
+#include "engine/train/checkpoint_session.h"
+#include "engine/train/executor_options.h"
+#include "engine/train/schedule.h"
+#include "engine/train/trainer.h"
+
+namespace strata::train {
+
+// One rank's part of a run. Steps overlap: the next one is submitted before the last is awaited.
+class RankTrainer {
+ public:
+  RankTrainer(const TrainJob& job, int rank, const RankGroups& groups, CheckpointSession& checkpoints);
+  void run(TrainResult& result);
+
+ private:
+  bool leads() const { return rank_ == 0; }
+  void load();
+  void train_steps(TrainResult& result);
+  void submit(int64_t step);
+  void finish(TrainResult& result);
+  void finish_all(TrainResult& result);
+  void pause(int64_t step, bool last, TrainResult& result);
+  double evaluate();
+  void checkpoint(int64_t step, TrainResult& result);
+  void drain();
+  double sum_over_ranks(double value) const;
+  bool must_stop() const;
+  StepMetrics metrics_of(const exec::Instance& instance, double loss, double step_s) const;
+
+  const TrainJob& job_;
+  const config::Options& options_;
+  const plan::Plan& plan_;
+  const int rank_;
+  const RankGroups groups_;
+  CheckpointSession& checkpoints_;
+  const Batches batches_;
+  const int64_t steps_;
+  const Schedule schedule_;
+  std::unique_ptr<exec::Executor> executor_;
+  std::deque<std::unique_ptr<exec::Instance>> flying_;
+  std::vector<double> step_times_;
+  double last_end_s_ = 0;
+  int64_t done_step_ = 0;
+};
+
+}  // namespace strata::train

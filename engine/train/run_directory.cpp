@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/run_directory.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/model/file.h"
+#include "engine/train/checkpoint_file.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Json;
+
+constexpr const char* kLockName = "run.lock";
+constexpr const char* kRunName = "run.json";
+constexpr const char* kPlanName = "plan.txt";
+
+// What a run has in its directory before run.json is there.
+constexpr std::string_view kFirstNames[] = {"run.lock", "run.json.tmp", "checkpoints"};
+
+std::string without_trailing_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+void create_directory(const std::string& path) {
+  std::error_code error;
+  const fs::path parent = fs::path(path).parent_path();
+  if (!parent.empty()) fs::create_directories(parent, error);
+  if (error) {
+    throw system_error(ErrorCode::kConfig, "cannot create run directory: " + path, error.value(),
+                       "give a path that this user may write");
+  }
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw system_error(ErrorCode::kConfig, "cannot create run directory: " + path, errno,
+                       "give a path that this user may write");
+  }
+}
+
+// A directory that is empty or has a run; throws for any other.
+void check_is_run(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  if (!fs::is_directory(path, error)) {
+    throw Error(ErrorCode::kConfig, "cannot use run directory: " + path +
+                                        ": it is not a directory (give another path)");
+  }
+  if (fs::exists(fs::path(path) / kRunName, error)) return;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (std::find(std::begin(kFirstNames), std::end(kFirstNames), name) != std::end(kFirstNames)) {
+      continue;
+    }
+    throw Error(ErrorCode::kConfig, "cannot use run directory: " + path + ": it holds " + name +
+                                        " and no run.json, so it is not a run's (give another path, "
+                                        "or an empty directory)");
+  }
+  if (error) {
+    throw system_error(ErrorCode::kConfig, "cannot use run directory: " + path, error.value());
+  }
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const std::string& path, const std::string& owner)
+    : path_(without_trailing_slash(path)) {
+  check_is_run(path_);
+  create_directory(path_);
+  lock_.emplace(path_, kLockName, owner);
+  check_is_run(path_);  // nobody else changes it from here on
+  has_run_ = fs::exists(fs::path(path_) / kRunName);
+}
+
+std::optional<Json> RunDirectory::read_run() const {
+  if (!has_run_) return std::nullopt;
+  return Json::read_file(path_ + "/" + kRunName);
+}
+
+void RunDirectory::write_run(const Json& run) {
+  replace_file(kRunName, run.dump(2) + "\n");
+  has_run_ = true;
+}
+
+void RunDirectory::write_plan(std::string_view text) { replace_file(kPlanName, text); }
+
+// Readers see the old text or the new one.
+void RunDirectory::replace_file(const std::string& name, std::string_view text) const {
+  const std::string to = path_ + "/" + name;
+  const std::string temporary = to + ".tmp";
+  write_small_file(temporary, text);
+  if (::rename(temporary.c_str(), to.c_str()) != 0) {
+    throw system_error(ErrorCode::kIo, "cannot rename: " + temporary + " to " + to, errno);
+  }
+  model::sync_directory(path_);
+}
+
+}  // namespace strata::train

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/run_plan.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <regex>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/exec/rates_of.h"
+#include "engine/model/freeze.h"
+#include "engine/plan/builder.h"
+#include "engine/plan/simulator.h"
+
+namespace strata::train {
+namespace {
+
+// Measured: program, libraries and their heaps with everything idle, and what each lane's and worker's
+// stack touches.
+constexpr int64_t kProgramBytes = 40 * kMiB;
+constexpr int64_t kRankBytes = 4 * kMiB;
+constexpr int64_t kThreadBytes = kMiB / 2;
+constexpr int64_t kChecksumBlock = 64 * kKiB;
+
+// Leaves room beside a run that was given no budget.
+constexpr double kShareOfUsable = 0.85;
+constexpr double kShareOfFreeSpace = 0.95;
+
+bool is_discrete(const config::Options& options) {
+  return options.device == config::Device::kEmulated;
+}
+
+void refuse_what_is_not_built(const config::Options& options) {
+  if (options.device == config::Device::kCuda) {
+    throw Error(ErrorCode::kConfig,
+                "device: cuda: this build has no CUDA backend (use --device cpu or emulated)");
+  }
+  if (options.recipe == config::Recipe::kFp16) {
+    throw Error(ErrorCode::kConfig,
+                "recipe: fp16: not available on this device (use --recipe bf16 or fp32)");
+  }
+  if (options.optimizer_mode == config::OptimizerMode::kInBackward && options.clip > 0) {
+    throw Error(ErrorCode::kConfig,
+                "optimizer-mode: in-backward: the clip coefficient is known only after backward (add "
+                "--clip 0, or use --optimizer-mode deferred)");
+  }
+}
+
+plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& options,
+                         const RunFacts& facts, int64_t threads) {
+  plan::PlanInput input;
+  input.spec = &spec;
+  input.recipe = recipe_of(options);
+  input.shape = shape_of(options);
+  input.micro_batches = static_cast<int>(options.accumulate);
+  input.discrete = is_discrete(options);
+  input.mesh = {.world = static_cast<int>(options.ranks),
+                .rank = 0,
+                .zero_stage = static_cast<int>(options.zero_stage)};
+  input.threads = static_cast<int>(threads);
+  input.inference = facts.inference;
+  const bool may_spill = !options.nvme.empty() && options.offload != config::Offload::kNone &&
+                         options.offload != config::Offload::kHost;
+  if (may_spill) {
+    input.nvme_budget = static_cast<int64_t>(kShareOfFreeSpace *
+                                             static_cast<double>(facts.nvme_free_bytes)) /
+                        options.ranks;
+  }
+  if (input.discrete) {
+    input.device_budget =
+        options.device_memory > 0 ? options.device_memory / options.ranks : plan::kNoLimit;
+  }
+  return input;
+}
+
+// The modes that give these options' results; the planner takes the faster.
+std::vector<plan::OptimizerMode> modes_of(const config::Options& options) {
+  using plan::OptimizerMode;
+  if (options.optimizer_mode == config::OptimizerMode::kDeferred || options.clip > 0) {
+    return {OptimizerMode::kDeferred};
+  }
+  if (options.optimizer_mode == config::OptimizerMode::kInBackward) return {OptimizerMode::kInBackward};
+  return {OptimizerMode::kInBackward, OptimizerMode::kDeferred};
+}
+
+plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& options,
+                               const plan::Rates& rates) {
+  plan::PlannerOptions planner;
+  planner.prefetch_depth = static_cast<int>(options.prefetch_depth);
+  planner.may_keep = options.activations != config::Activations::kRecompute;
+  planner.must_keep = options.activations == config::Activations::kKeep;
+  planner.predict = [&](const plan::Plan& plan) {
+    const auto program = input.inference ? plan::ProgramName::kEval : plan::ProgramName::kStep;
+    return plan::simulate(plan, program, rates).step_s;
+  };
+  plan::PlannedRun best;
+  std::string refusal;
+  for (plan::OptimizerMode mode : modes_of(options)) {
+    input.mode = mode;
+    try {
+      plan::PlannedRun run = plan::make_plan(input, planner);
+      if (best.candidates == 0 || run.predicted_s < best.predicted_s) best = std::move(run);
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+  }
+  if (best.candidates == 0) throw Error(ErrorCode::kDoesNotFit, refusal);
+  input.mode = best.plan.mode;
+  return best;
+}
+
+// Moves the parameters that match, and that no earlier group took, to groups of their own: one for each
+// of the model's `given` groups.
+void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, int given) {
+  const std::regex pattern(wanted.match);
+  std::vector<int> moved(static_cast<size_t>(given), -1);
+  bool matched = false;
+  for (model::Segment& segment : spec.segments) {
+    for (model::Parameter& parameter : segment.parameters) {
+      if (parameter.group >= given || !std::regex_match(parameter.name, pattern)) continue;
+      matched = true;
+      int& group = moved[static_cast<size_t>(parameter.group)];
+      if (group < 0) {
+        model::ParameterGroup made = spec.groups[static_cast<size_t>(parameter.group)];
+        made.name = wanted.match;
+        made.lr_factor = wanted.lr_factor;
+        made.weight_decay = wanted.weight_decay;
+        group = static_cast<int>(spec.groups.size());
+        spec.groups.push_back(made);
+      }
+      parameter.group = group;
+      parameter.frozen = parameter.frozen || wanted.frozen;
+    }
+  }
+  if (matched) return;
+  throw Error(ErrorCode::kConfig, "group: match \"" + wanted.match +
+                                      "\": no parameter has such a name (names look like \"" +
+                                      spec.segments.back().parameters.front().name + "\")");
+}
+
+}  // namespace
+
+model::Recipe recipe_of(const config::Options& options) {
+  switch (options.recipe) {
+    case config::Recipe::kFp32:
+      return model::Recipe::kFp32;
+    case config::Recipe::kBf16:
+      return model::Recipe::kBf16;
+    default:
+      return model::Recipe::kFp16;
+  }
+}
+
+model::BatchShape shape_of(const config::Options& options) {
+  return {options.micro_batch, options.sequence_length};
+}
+
+int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes) {
+  const int64_t threads = options.threads > 0 ? options.threads : facts.limits.cores;
+  const int64_t per_rank = kRankBytes + (threads + plan::kLaneCount) * kThreadBytes;
+  const int64_t batches = 6 * options.accumulate * options.micro_batch * options.sequence_length *
+                          static_cast<int64_t>(sizeof(int32_t));
+  return kProgramBytes + options.ranks * (per_rank + batches) + facts.data_bytes +
+         nvme_bytes / kChecksumBlock * 8;
+}
+
+void apply_groups(model::ModelSpec& spec, const config::Options& options) {
+  const int given = static_cast<int>(spec.groups.size());
+  if (options.decay_all) {
+    for (model::ParameterGroup& group : spec.groups) group.decays = true;
+  }
+  for (const config::ParameterGroup& wanted : options.groups) apply_group(spec, wanted, given);
+  const int shards = static_cast<int>(options.ranks);
+  model::assign_offsets(spec, shards);
+  if (!options.freeze.empty()) model::freeze_parameters(spec, options.freeze, shards);
+}
+
+int64_t free_bytes_of(const std::vector<std::string>& directories) {
+  int64_t least = plan::kNoLimit;
+  for (const std::string& directory : directories) {
+    struct statvfs info = {};
+    if (statvfs(directory.c_str(), &info) != 0) {
+      throw system_error(ErrorCode::kConfig, "nvme: " + directory, errno,
+                         "give an existing directory on a drive");
+    }
+    least = std::min(least, static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize));
+  }
+  return directories.empty() ? 0 : least * static_cast<int64_t>(directories.size());
+}
+
+namespace {
+
+// Everything but the plans themselves.
+RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
+  refuse_what_is_not_built(options);
+  RunPlan run;
+  if (!facts.inference) apply_groups(spec, options);
+  run.spec = std::make_unique<model::ModelSpec>(std::move(spec));
+  const int64_t cores = options.threads > 0 ? options.threads : facts.limits.cores;
+  run.threads = std::max<int64_t>(1, cores / options.ranks);
+  run.input = input_of(*run.spec, options, facts, run.threads);
+  run.input.mode = modes_of(options).front();
+  run.host_budget = options.host_memory > 0
+                        ? options.host_memory
+                        : static_cast<int64_t>(kShareOfUsable *
+                                               static_cast<double>(facts.limits.usable_bytes()));
+  // An upper bound of what goes to NVMe sizes the checksum table: planes and a gradient.
+  const int64_t most_nvme = run.input.nvme_budget > 0 ? 18 * run.spec->parameter_count() : 0;
+  run.outside_bytes = outside_bytes(options, facts, most_nvme);
+  run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / options.ranks;
+  return run;
+}
+
+// The refusal speaks of arenas; the user gave a budget for the whole process.
+[[noreturn]] void explain_refusal(const RunPlan& run, const Error& error) {
+  throw Error(error.code(),
+              fmt::format("{} (of {} host memory, {} are for what is not in arenas: program, libraries, "
+                          "tokens, checksums{})",
+                          error.what(), format_bytes(run.host_budget), format_bytes(run.outside_bytes),
+                          run.ranks.empty() ? "" : "; shared by all ranks"));
+}
+
+}  // namespace
+
+void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
+  const RunPlan run = prepare(std::move(spec), options, facts);
+  try {
+    plan::PlannerOptions planner;
+    planner.must_keep = options.activations == config::Activations::kKeep;
+    plan::candidates(run.input, planner);
+  } catch (const Error& error) {
+    explain_refusal(run, error);
+  }
+}
+
+RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
+  RunPlan run = prepare(std::move(spec), options, facts);
+  const io::RateLimits limits = {
+      .read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
+      .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s),
+      .half_duplex = true};
+  run.rates = exec::rates_of(facts.machine, {.recipe = run.input.recipe,
+                                             .limits = limits,
+                                             .threads = static_cast<int>(run.threads),
+                                             .discrete = run.input.discrete});
+  plan::PlannedRun best;
+  try {
+    best = best_of_modes(run.input, options, run.rates);
+  } catch (const Error& error) {
+    explain_refusal(run, error);
+  }
+  run.placement_name = best.name;
+  run.predicted_step_s = best.predicted_s;
+  run.candidates = best.candidates;
+  run.ranks.push_back(std::move(best.plan));
+  for (int rank = 1; rank < static_cast<int>(options.ranks); ++rank) {
+    plan::PlanInput input = run.input;
+    input.mesh.rank = rank;
+    run.ranks.push_back(plan::build_plan(input, best.placement));
+  }
+  return run;
+}
+
+}  // namespace strata::train

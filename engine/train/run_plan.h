@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/config/limits.h"
+#include "engine/config/machine.h"
+#include "engine/config/options.h"
+#include "engine/model/spec.h"
+#include "engine/plan/planner.h"
+#include "engine/plan/rates.h"
+
+namespace strata::train {
+
+// What a run is planned from, besides its options.
+struct RunFacts {
+  config::Machine machine;
+  config::Limits limits;
+  int64_t data_bytes = 0;       // tokens held in memory
+  int64_t nvme_free_bytes = 0;  // of all directories together; 0 without --nvme
+  bool inference = false;       // eval and generate alone; the spec has everything frozen
+};
+
+// All ranks' plans of a run, over one spec. Pure: nothing is allocated, opened or measured.
+struct RunPlan {
+  std::unique_ptr<model::ModelSpec> spec;  // groups, frozen parameters and offsets assigned
+  plan::PlanInput input;                   // of rank 0
+  std::vector<plan::Plan> ranks;
+  std::string placement_name;
+  plan::Rates rates;
+  double predicted_step_s = 0;
+  int candidates = 0;
+  int64_t host_budget = 0;     // of the whole process
+  int64_t outside_bytes = 0;   // of it, for what is not in arenas: program, libraries, tokens, tables
+  int64_t threads = 1;         // of each rank
+};
+
+// Bytes that program, libraries, plan and checksum tables take outside arenas.
+int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes);
+
+// Applies --freeze, [[group]] and --decay-all to a model's parameters, and assigns offsets. Throws
+// Error{kConfig} for a pattern that is none or matches nothing.
+void apply_groups(model::ModelSpec& spec, const config::Options& options);
+
+model::Recipe recipe_of(const config::Options& options);
+model::BatchShape shape_of(const config::Options& options);
+
+// Throws as plan_run does where the run cannot fit; uses no rate of the machine, so it can come before
+// anything is measured.
+void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
+
+// Throws Error: kConfig for what this build cannot do, kDoesNotFit with the cheapest change that fits.
+RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
+
+// Free bytes under the scratch directories: count times the smallest, since stripes are even.
+int64_t free_bytes_of(const std::vector<std::string>& directories);
+
+}  // namespace strata::train

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/trainer.h"
+
+#include <cmath>
+#include <exception>
+#include <thread>
+
+#include "engine/base/error.h"
+#include "engine/comm/group_local.h"
+#include "engine/train/rank_trainer.h"
+
+namespace strata::train {
+namespace {
+
+// The failure that explains the others: a rank that only heard of another's is not the cause.
+void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
+  std::exception_ptr heard;
+  for (const std::exception_ptr& failure : failures) {
+    if (!failure) continue;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeer) throw;
+      heard = failure;
+    }
+  }
+  if (heard) std::rethrow_exception(heard);
+}
+
+}  // namespace
+
+int64_t planned_steps(const config::Options& options, const Dataset& data) {
+  if (options.steps > 0) return options.steps;
+  const BatchOptions batch = {.rows = options.micro_batch,
+                              .accumulate = options.accumulate,
+                              .replicas = options.ranks};
+  const auto per_epoch = static_cast<double>(Batches(data.train(), batch).steps_per_epoch());
+  const double epochs = options.epochs > 0 ? options.epochs : 1.0;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(per_epoch * epochs)));
+}
+
+TrainResult train(const TrainJob& job) {
+  const int world = static_cast<int>(job.options->ranks);
+  config::Json about = config::Json::object();
+  about.set("options", config::Json::parse(config::to_json(config::Command::kTrain, *job.options),
+                                             "options"));
+  CheckpointSession checkpoints(job.out + "/checkpoints", *job.plan, job.options->keep_checkpoints,
+                                std::move(about));
+  TrainResult result;
+  if (world == 1) {
+    RankTrainer(job, 0, {}, checkpoints).run(result);
+    result.state_hash = checkpoints.state_hash();
+    return result;
+  }
+  auto data = comm::make_local_groups(world);
+  auto control = comm::make_local_groups(world);
+  auto trainer = comm::make_local_groups(world);
+  std::vector<TrainResult> results(static_cast<size_t>(world));
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < world; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const RankGroups groups = {data[rank].get(), control[rank].get(), trainer[rank].get()};
+      try {
+        RankTrainer(job, rank, groups, checkpoints).run(results[static_cast<size_t>(rank)]);
+      } catch (const std::exception& error) {
+        failures[static_cast<size_t>(rank)] = std::current_exception();
+        groups.trainer->abort(error.what());
+        groups.data->abort(error.what());
+        groups.control->abort(error.what());
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  rethrow_cause(failures);
+  result = results[0];
+  result.state_hash = checkpoints.state_hash();
+  for (int rank = 1; rank < world; ++rank) {
+    const exec::IoTotals& other = results[static_cast<size_t>(rank)].io;
+    result.io.bytes_read += other.bytes_read;
+    result.io.bytes_verified += other.bytes_verified;
+    result.io.bytes_written += other.bytes_written;
+  }
+  return result;
+}
+
+}  // namespace strata::train

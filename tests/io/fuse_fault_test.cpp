@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// A disk that fails, under io_uring and the thread pool through the real kernel: each kind of
+// fault, on reads and on writes, ends in the right bytes or in an error that names file and offset,
+// within the deadline.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "scratch_dir.h"
+
+namespace strata::io {
+namespace {
+
+constexpr uint64_t kBytes = 256 << 10;
+
+class FuseDisk : public testing::TestWithParam<Backend> {
+ protected:
+  void SetUp() override {
+    const std::string program = std::string(STRATA_BINARY_DIR) + "/tests/io/fuse_disk";
+    if (access(program.c_str(), X_OK) != 0) GTEST_SKIP() << "libfuse 3 was not there at build time";
+    if (access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "/dev/fuse may not be opened";
+    child_ = fork();
+    if (child_ == 0) {
+      execl(program.c_str(), program.c_str(), directory_.path().c_str(), nullptr);
+      _exit(127);
+    }
+    struct statfs info {};
+    for (int i = 0; i < 200; ++i) {
+      if (statfs(directory_.path().c_str(), &info) == 0 && info.f_type == 0x65735546) break;
+      if (waitpid(child_, nullptr, WNOHANG) == child_) {
+        child_ = -1;
+        GTEST_SKIP() << "mounting a FUSE file system is not permitted";
+      }
+      usleep(10000);
+    }
+    ASSERT_EQ(info.f_type, 0x65735546) << "the disk did not appear";
+  }
+
+  void TearDown() override {
+    channel_.reset();
+    volume_.reset();
+    umount2(directory_.path().c_str(), MNT_DETACH);
+    if (child_ < 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+
+  void open_volume() {
+    volume_.emplace(VolumeOptions{.directories = {directory_.path()}, .bytes = 2 * kBytes});
+    channel_.emplace(*volume_, ChannelOptions{.backend = GetParam(),
+                                              .depth = 4,
+                                              .request_bytes = 64 << 10,
+                                              .warn_after_s = 0.5,
+                                              .deadline_s = 1.5});
+  }
+
+  void fault(const std::string& line) const {
+    const int fd = open((directory_.path() + "/faults").c_str(), O_CREAT | O_WRONLY, 0600);
+    ASSERT_EQ(write(fd, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    close(fd);
+  }
+
+  std::string write_all() { return run_one(*channel_, Direction::kWrite, 0, written_, 1); }
+  // "right", the error, or "silently wrong".
+  std::string read_all() {
+    const std::string error = run_one(*channel_, Direction::kRead, 0, read_, 1);
+    if (!error.empty()) return error;
+    return read_ == written_ ? "right" : "silently wrong";
+  }
+  void expect_named(const std::string& error, const std::string& cause) const {
+    EXPECT_NE(error.find("scratch file in " + directory_.path() + " at offset "), std::string::npos)
+        << error;
+    EXPECT_NE(error.find(cause), std::string::npos) << error;
+  }
+
+  const ScratchDir directory_;
+  const AlignedBuffer written_{kBytes, 1};
+  const AlignedBuffer read_{kBytes};
+  std::optional<Volume> volume_;
+  std::optional<Channel> channel_;
+  pid_t child_ = -1;
+};
+
+TEST_P(FuseDisk, AGoodDiskWorksAndIsReadAgainAfterASlip) {
+  open_volume();
+  EXPECT_EQ(write_all(), "");
+  EXPECT_EQ(read_all(), "right");
+  for (const char* kind : {"eio", "flip", "short", "misdirect"}) {
+    fault(std::string("read ") + kind + " 1 1");
+    EXPECT_EQ(read_all(), "right") << kind;
+  }
+}
+
+TEST_P(FuseDisk, ReadsThatKeepFailingAreErrors) {
+  open_volume();
+  EXPECT_EQ(write_all(), "");
+  fault("read eio 0 1000000");
+  expect_named(read_all(), "Input/output error");
+  fault("read flip 0 1000000");
+  expect_named(read_all(), "wrong bytes read");
+  fault("read misdirect 0 1000000");
+  expect_named(read_all(), "wrong bytes read");
+  fault("read eio 0 0");
+  EXPECT_EQ(read_all(), "right");
+}
+
+TEST_P(FuseDisk, SilentWriteFaultsAreFoundWhenRead) {
+  open_volume();
+  for (const char* kind : {"stale", "flip", "misdirect"}) {
+    fault(std::string("write ") + kind + " 2 1");
+    EXPECT_EQ(write_all(), "") << kind;
+    expect_named(read_all(), "wrong bytes read");
+    EXPECT_EQ(write_all(), "");
+    EXPECT_EQ(read_all(), "right");
+  }
+}
+
+TEST_P(FuseDisk, AFailedWritePoisonsTheFile) {
+  for (const char* kind : {"eio", "enospc", "short"}) {
+    channel_.reset();
+    volume_.reset();
+    open_volume();
+    EXPECT_EQ(write_all(), "");
+    fault(std::string("write ") + kind + " 2 1");
+    const std::string error = write_all();
+    if (error.empty()) {  // a short write may be continued
+      EXPECT_EQ(std::string(kind), "short");
+      EXPECT_EQ(read_all(), "right");
+      continue;
+    }
+    expect_named(error, std::string(kind) == "enospc" ? "No space left" : "");
+    expect_named(read_all(), "its content is unknown");
+  }
+}
+
+TEST_P(FuseDisk, AHangIsAnErrorAtTheDeadline) {
+  open_volume();
+  EXPECT_EQ(write_all(), "");
+  fault("read hang 1 1");
+  const double start_s = channel_->now_s();
+  expect_named(read_all(), "no answer for ");
+  EXPECT_LT(channel_->now_s() - start_s, 6);
+  // The kernel holds the request until the disk's process ends; only then can the channel go.
+  kill(child_, SIGKILL);
+  waitpid(child_, nullptr, 0);
+  child_ = -1;
+}
+
+TEST_P(FuseDisk, ADiskThatDiesIsAnError) {
+  open_volume();
+  EXPECT_EQ(write_all(), "");
+  kill(child_, SIGKILL);
+  waitpid(child_, nullptr, 0);
+  child_ = -1;
+  expect_named(read_all(), "");
+}
+
+std::string backend_label(const testing::TestParamInfo<Backend>& info) {
+  return info.param == Backend::kAuto ? "Auto" : "Threads";
+}
+INSTANTIATE_TEST_SUITE_P(Backends, FuseDisk, testing::Values(Backend::kAuto, Backend::kThreads),
+                         backend_label);
+
+}  // namespace
+}  // namespace strata::io

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversion between file elements and planes: every half, unaligned bytes, exact round trips, both
+// backends bit for bit.
+#include <cmath>
+
+#include "tests/kernels/kernel_case.h"
+
+namespace strata::kernels {
+namespace {
+
+const Backend* const kBackends[] = {&ref_backend(), &cpu_backend()};
+
+// A half's value by its definition.
+double value_of_half(uint16_t half) {
+  const int exponent = (half >> 10) & 31;
+  const int fraction = half & 1023;
+  const double sign = half & 0x8000 ? -1.0 : 1.0;
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  return sign * std::ldexp(1024 + fraction, exponent - 25);
+}
+
+TEST(Convert, EveryHalfIsExact) {
+  Halves halves(65536);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  for (const Backend* backend : kBackends) {
+    Floats wide(halves.size());
+    backend->convert_in(
+        {.dtype = DType::kF16, .count = 65536, .src = halves.data(), .master = wide.data()});
+    for (size_t i = 0; i < halves.size(); ++i) {
+      if ((halves[i] & 0x7c00) != 0x7c00) {
+        ASSERT_EQ(wide[i], value_of_half(halves[i])) << i;
+        ASSERT_EQ(std::signbit(wide[i]), (i & 0x8000) != 0) << i;
+      } else if ((halves[i] & 0x3ff) == 0) {
+        ASSERT_EQ(wide[i], i & 0x8000 ? -INFINITY : INFINITY);
+      } else {
+        ASSERT_TRUE(std::isnan(wide[i])) << i;
+      }
+    }
+  }
+}
+
+TEST(Convert, UnalignedFloatsComeBackExactly) {
+  const Floats values = random_floats(40001, 1);
+  std::vector<char> file(values.size() * 4 + 1);
+  std::memcpy(file.data() + 1, values.data(), values.size() * 4);
+  const auto count = static_cast<int64_t>(values.size());
+  for (const Backend* backend : kBackends) {
+    Halves hi(values.size()), lo(values.size());
+    backend->convert_in({.dtype = DType::kF32,
+                         .count = count,
+                         .src = file.data() + 1,
+                         .hi = hi.data(),
+                         .lo = lo.data()});
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(hi[i], to_bf16(values[i]));
+    std::vector<char> back(file.size());
+    backend->convert_out({.dtype = DType::kF32,
+                          .count = count,
+                          .hi = hi.data(),
+                          .lo = lo.data(),
+                          .dst = back.data() + 1});
+    EXPECT_EQ(std::memcmp(back.data() + 1, values.data(), values.size() * 4), 0);
+  }
+}
+
+TEST(Convert, Bf16PlanesKeepTheirBits) {
+  Halves halves(65536);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  std::vector<char> file(halves.size() * 2 + 1);
+  std::memcpy(file.data() + 1, halves.data(), halves.size() * 2);
+  for (const Backend* backend : kBackends) {
+    Halves hi(halves.size());
+    backend->convert_in(
+        {.dtype = DType::kBF16, .count = 65536, .src = file.data() + 1, .hi = hi.data()});
+    EXPECT_EQ(hi, halves);
+    std::vector<char> back(file.size());
+    backend->convert_out(
+        {.dtype = DType::kBF16, .count = 65536, .hi = hi.data(), .dst = back.data() + 1});
+    EXPECT_EQ(std::memcmp(back.data() + 1, halves.data(), halves.size() * 2), 0);
+  }
+}
+
+TEST(Convert, AMasterIsRoundedForABf16File) {
+  const Floats master = random_floats(1000, 2);
+  for (const Backend* backend : kBackends) {
+    Halves out(master.size());
+    backend->convert_out(
+        {.dtype = DType::kBF16, .count = 1000, .master = master.data(), .dst = out.data()});
+    for (size_t i = 0; i < master.size(); ++i) ASSERT_EQ(out[i], to_bf16(master[i]));
+  }
+}
+
+}  // namespace
+}  // namespace strata::kernels

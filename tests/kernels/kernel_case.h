@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+#include <tbb/global_control.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/base/rng.h"
+#include "kernels/backend.h"
+#include "kernels/parallel.h"
+
+// A case of an op: inputs made from a fixed seed, run on any backend, outputs as flat arrays.
+namespace strata::kernels {
+
+using Floats = std::vector<float>;
+using Halves = std::vector<uint16_t>;
+
+// Uniform in [-1, 1).
+inline Floats random_floats(int64_t count, uint64_t seed) {
+  const Philox rng(seed);
+  Floats values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    values[static_cast<size_t>(i)] =
+        static_cast<float>(2.0 * rng.uniform(static_cast<uint64_t>(i)) - 1.0);
+  }
+  return values;
+}
+
+// An array in the element type that a case asks for.
+class Typed {
+ public:
+  Typed(DType type, const Floats& values) : type_(type), floats_(values) {
+    for (const float value : values) halves_.push_back(to_bf16(value));
+  }
+  void* data() {
+    return type_ == DType::kF32 ? static_cast<void*>(floats_.data()) : halves_.data();
+  }
+  Floats values() const {
+    if (type_ == DType::kF32) return floats_;
+    Floats wide;
+    for (const uint16_t half : halves_) wide.push_back(from_bf16(half));
+    return wide;
+  }
+
+ private:
+  DType type_;
+  Floats floats_;
+  Halves halves_;
+};
+
+// Aligned scratch, filled with NaN so that a kernel that reads before it writes shows.
+class Scratch {
+ public:
+  explicit Scratch(int64_t bytes)
+      : bytes_(bytes), floats_(static_cast<size_t>(bytes / 4 + 32), std::nanf("")) {}
+  Workspace lend() {
+    const auto address = reinterpret_cast<uintptr_t>(floats_.data());
+    return {reinterpret_cast<std::byte*>((address + 63) / 64 * 64), bytes_};
+  }
+
+ private:
+  int64_t bytes_;
+  Floats floats_;
+};
+
+struct KernelCase {
+  std::string name;
+  // Largest difference to ref, relative to the largest magnitude of the output.
+  float tolerance;
+  std::function<std::vector<Floats>(const Backend& backend, int threads)> run;
+};
+
+inline std::vector<Floats> run_with_threads(const KernelCase& one, const Backend& backend,
+                                            int threads) {
+  // More workers than cores, so that three threads are three also on a small machine.
+  const tbb::global_control allow(tbb::global_control::max_allowed_parallelism, 4);
+  const Parallel parallel(threads);
+  std::vector<Floats> outputs;
+  parallel.run([&] { outputs = one.run(backend, threads); });
+  return outputs;
+}
+
+inline float largest_difference(const Floats& found, const Floats& wanted) {
+  float difference = 0.0f;
+  float magnitude = 1e-20f;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!std::isfinite(found[i])) return INFINITY;
+    difference = std::max(difference, std::fabs(found[i] - wanted[i]));
+    magnitude = std::max(magnitude, std::fabs(wanted[i]));
+  }
+  return difference / magnitude;
+}
+
+inline bool same_bits(const Floats& a, const Floats& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Limits the cpu backend to one instruction set while it lives (0: the machine's best).
+class OnlyTarget {
+ public:
+  explicit OnlyTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
+  ~OnlyTarget() { hwy::SetSupportedTargetsForTest(0); }
+  OnlyTarget(const OnlyTarget&) = delete;
+  OnlyTarget& operator=(const OnlyTarget&) = delete;
+};
+
+// The promises that every op of the cpu backend makes.
+inline void expect_agrees_and_repeats(const std::vector<KernelCase>& cases) {
+  for (const KernelCase& one : cases) {
+    SCOPED_TRACE(one.name);
+    const auto wanted = run_with_threads(one, ref_backend(), 1);
+    for (const int64_t target : {int64_t{HWY_SSE4}, int64_t{HWY_AVX2}}) {
+      if ((hwy::SupportedTargets() & target) == 0) continue;
+      const OnlyTarget only(target);
+      const auto found = run_with_threads(one, cpu_backend(), 2);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_LE(largest_difference(found[i], wanted[i]), one.tolerance)
+            << "output " << i << " with " << hwy::TargetName(target);
+      }
+    }
+    const auto found = run_with_threads(one, cpu_backend(), 1);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_LE(largest_difference(found[i], wanted[i]), one.tolerance) << "output " << i;
+    }
+    for (const int threads : {1, 2, 3}) {
+      const auto again = run_with_threads(one, cpu_backend(), threads);
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_TRUE(same_bits(again[i], found[i]))
+            << "output " << i << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+}  // namespace strata::kernels

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW and the sum of squares give the same bits in both backends and for any thread count; AdamW
+// follows PyTorch's numbers; split and whole masters stay equal.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "tests/kernels/kernel_case.h"
+
+namespace strata::kernels {
+namespace {
+
+struct State {
+  Floats master, exp_avg, exp_avg_sq, grad;
+  Halves hi, lo;
+};
+
+State make_state(int64_t count) {
+  State s = {random_floats(count, 1),
+             random_floats(count, 2),
+             random_floats(count, 3),
+             random_floats(count, 4),
+             {},
+             {}};
+  for (float& value : s.exp_avg_sq) value *= value;
+  if (count > 8) s.exp_avg_sq[7] = s.grad[7] = 0.0f;  // denominator eps alone
+  if (count > 8) s.grad[8] = 1e-30f;                  // its square underflows
+  for (const float value : s.master) {
+    const SplitMaster split = split_master(value);
+    s.hi.push_back(split.hi);
+    s.lo.push_back(split.lo);
+  }
+  return s;
+}
+
+AdamW op_of(State& s, bool split, const AdamWScalars& scalars) {
+  AdamW op = {.count = static_cast<int64_t>(s.grad.size()),
+              .exp_avg = s.exp_avg.data(),
+              .exp_avg_sq = s.exp_avg_sq.data(),
+              .grad = s.grad.data(),
+              .scalars = scalars};
+  if (split) {
+    op.hi = s.hi.data();
+    op.lo = s.lo.data();
+  } else {
+    op.master = s.master.data();
+  }
+  return op;
+}
+
+Floats masters_of(const State& s, bool split) {
+  if (!split) return s.master;
+  Floats joined;
+  for (size_t i = 0; i < s.hi.size(); ++i) joined.push_back(join_master(s.hi[i], s.lo[i]));
+  return joined;
+}
+
+constexpr AdamWSettings kSettings = {.lr = 1e-2, .weight_decay = 0.1};
+
+KernelCase adamw_case(int64_t count, bool split) {
+  const auto run = [=](const Backend& backend, int) {
+    State s = make_state(count);
+    for (int64_t step = 1; step <= 3; ++step) {
+      backend.adamw(op_of(s, split, adamw_scalars(kSettings, step, 0.37)));
+    }
+    return std::vector<Floats>{masters_of(s, split), s.exp_avg, s.exp_avg_sq};
+  };
+  return {fmt::format("{}{}", count, split ? " split" : ""), 0.0f, run};
+}
+
+TEST(AdamW, GivesTheBitsOfRefForAnyThreadCount) {
+  std::vector<KernelCase> cases;
+  for (const int64_t count : {1, 9, 15, 64, 16384, 50001}) {
+    cases.push_back(adamw_case(count, false));
+    cases.push_back(adamw_case(count, true));
+  }
+  expect_agrees_and_repeats(cases);
+}
+
+TEST(AdamW, SplitAndWholeMastersStayEqual) {
+  State split = make_state(1000);
+  State whole = make_state(1000);
+  for (int64_t step = 1; step <= 20; ++step) {
+    const AdamWScalars scalars = adamw_scalars(kSettings, step, 1.0);
+    cpu_backend().adamw(op_of(split, true, scalars));
+    cpu_backend().adamw(op_of(whole, false, scalars));
+  }
+  EXPECT_TRUE(same_bits(masters_of(split, true), whole.master));
+}
+
+// torch.optim.AdamW(lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1, foreach=False) in
+// float64 on parameters 1, -2, 0.5 with gradients 0.1, -0.2, 0.3 times 1, 2, 3 in steps 1, 2, 3.
+TEST(AdamW, FollowsPyTorch) {
+  State s = {{1.0f, -2.0f, 0.5f}, {0, 0, 0}, {0, 0, 0}, {}, {}, {}};
+  for (int64_t step = 1; step <= 3; ++step) {
+    const float k = static_cast<float>(step);
+    s.grad = {0.1f * k, -0.2f * k, 0.3f * k};
+    const AdamWSettings settings = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1};
+    cpu_backend().adamw(op_of(s, false, adamw_scalars(settings, step, 1.0)));
+  }
+  const double wanted[] = {0.967838540619, -1.964841538596, 0.469337039754};
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(s.master[i], wanted[i], 2e-7) << i;
+}
+
+TEST(AdamW, OneStepOfHandComputedValues) {
+  State s = {{1.0f}, {0.0f}, {0.0f}, {0.5f}, {}, {}};
+  // m/(1-b1) = g and sqrt(v/(1-b2)) = |g|: the first step is lr * sign(g).
+  cpu_backend().adamw(op_of(s, false, adamw_scalars({.lr = 0.125}, 1, 1.0)));
+  EXPECT_NEAR(s.master[0], 0.875f, 1e-7);
+  EXPECT_NEAR(s.exp_avg[0], 0.05f, 1e-8);
+  EXPECT_NEAR(s.exp_avg_sq[0], 0.00025f, 1e-9);
+}
+
+std::pair<double, bool> sum_of(const Backend& backend, const Floats& x, int threads) {
+  double sum = -1.0;
+  bool finite = false;
+  SumSquares op = {
+      .count = static_cast<int64_t>(x.size()), .x = x.data(), .sum = &sum, .finite = &finite};
+  Scratch scratch(workspace_bytes(op, threads));
+  op.workspace = scratch.lend();
+  Parallel(threads).run([&] { backend.sum_squares(op); });
+  return {sum, finite};
+}
+
+TEST(SumSquares, GivesTheBitsOfRefForAnyThreadCount) {
+  for (const int64_t count : {0, 1, 15, 16, 17, 16384, 16385, 100003}) {
+    const Floats x = random_floats(count, 1);
+    const auto wanted = sum_of(ref_backend(), x, 1);
+    double plain = 0.0;
+    for (const float value : x) plain += double{value} * value;
+    EXPECT_NEAR(wanted.first, plain, 1e-12 * plain);
+    for (const int threads : {1, 2, 3})
+      EXPECT_EQ(sum_of(cpu_backend(), x, threads), wanted) << count;
+  }
+}
+
+TEST(SumSquares, OneBadElementAnywhereShows) {
+  for (const size_t where : {size_t{0}, size_t{16390}, size_t{20004}}) {
+    for (const float bad : {INFINITY, -INFINITY, std::nanf("")}) {
+      Floats x(20005, 1.0f);
+      x[where] = bad;
+      EXPECT_FALSE(sum_of(ref_backend(), x, 1).second);
+      EXPECT_FALSE(sum_of(cpu_backend(), x, 2).second);
+    }
+  }
+  const Floats largest(20005, std::numeric_limits<float>::max());
+  EXPECT_TRUE(sum_of(cpu_backend(), largest, 2).second);
+}
+
+}  // namespace
+}  // namespace strata::kernels

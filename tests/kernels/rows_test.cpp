@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Norms, RoPE, SwiGLU, embedding and elementwise ops of the cpu backend equal the plain loops
+// within rounding, at sizes off the vector and in both element types, with the same bits for any
+// thread count.
+#include <fmt/format.h>
+
+#include "tests/kernels/kernel_case.h"
+
+namespace strata::kernels {
+namespace {
+
+// Sums of at most 1000 terms in f32 against f64, one rounding of the result.
+constexpr float kTolerance = 2e-6f;
+// Half a unit of bf16's 8 bits, relative to the largest value: where the f32 results fall on either
+// side of a rounding boundary.
+constexpr float kBf16Tolerance = 8e-3f;
+
+float tolerance_of(DType dtype) {
+  return dtype == DType::kF32 ? kTolerance : kBf16Tolerance;
+}
+
+KernelCase norm_case(int64_t rows, int64_t cols, DType dtype, DType gradient_dtype, bool residual) {
+  const auto run = [=](const Backend& backend, int threads) {
+    Typed x(dtype, random_floats(rows * cols, 1));
+    Typed w(dtype, random_floats(cols, 2));
+    Floats y(static_cast<size_t>(rows * cols));
+    Floats rstd(static_cast<size_t>(rows));
+    backend.rms_norm_forward({.dtype = dtype,
+                              .rows = rows,
+                              .cols = cols,
+                              .x = x.data(),
+                              .w = w.data(),
+                              .y = y.data(),
+                              .rstd = rstd.data()});
+    Floats dy = random_floats(rows * cols, 3);
+    Typed dx(gradient_dtype, random_floats(rows * cols, 4));
+    Floats dw = random_floats(cols, 5);
+    RmsNormBackward op = {.dtype = dtype,
+                          .gradient_dtype = gradient_dtype,
+                          .rows = rows,
+                          .cols = cols,
+                          .x = x.data(),
+                          .w = w.data(),
+                          .rstd = rstd.data(),
+                          .dy = dy.data(),
+                          .dres = residual ? dx.data() : nullptr,
+                          .dx = dx.data(),
+                          .dw = dw.data(),
+                          .accumulate = residual};
+    Scratch scratch(workspace_bytes(op, threads));
+    op.workspace = scratch.lend();
+    backend.rms_norm_backward(op);
+    return std::vector<Floats>{y, rstd, dx.values(), dw};
+  };
+  return {fmt::format("N{} C{} {} {}{}", rows, cols, name_of(dtype), name_of(gradient_dtype),
+                      residual ? " residual" : ""),
+          tolerance_of(gradient_dtype), run};
+}
+
+TEST(RmsNorm, AgreesWithRefAndRepeats) {
+  std::vector<KernelCase> cases;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType gradient_dtype : {DType::kF32, DType::kBF16}) {
+      cases.push_back(norm_case(1, 3, dtype, gradient_dtype, false));
+      cases.push_back(norm_case(7, 40, dtype, gradient_dtype, true));
+      cases.push_back(norm_case(100, 997, dtype, gradient_dtype, true));
+    }
+  }
+  expect_agrees_and_repeats(cases);
+}
+
+KernelCase rope_case(int64_t rows, int64_t length, int64_t heads, int64_t head_size, bool inverse) {
+  const auto run = [=](const Backend& backend, int) {
+    const int64_t stride = heads * head_size + 3;
+    Floats x = random_floats(rows * stride, 1);
+    const Floats cos = random_floats(length * head_size / 2, 2);
+    const Floats sin = random_floats(length * head_size / 2, 3);
+    backend.rope({.rows = rows,
+                  .length = length,
+                  .heads = heads,
+                  .head_size = head_size,
+                  .x = x.data(),
+                  .row_stride = stride,
+                  .cos = cos.data(),
+                  .sin = sin.data(),
+                  .inverse = inverse});
+    return std::vector<Floats>{x};
+  };
+  return {fmt::format("N{} H{} D{}", rows, heads, head_size), 0.0f, run};
+}
+
+TEST(Rope, GivesTheBitsOfRefAndRepeats) {
+  expect_agrees_and_repeats({rope_case(2, 1, 1, 2, false), rope_case(40, 20, 3, 64, false),
+                             rope_case(33, 11, 5, 22, true)});
+}
+
+KernelCase swiglu_case(int64_t rows, int64_t cols, bool fused) {
+  const auto run = [=](const Backend& backend, int) {
+    Floats gu = random_floats(2 * rows * cols, 1);
+    for (float& value : gu) value *= 100.0f;  // both ends of the sigmoid
+    const int64_t stride = fused ? 2 * cols : 0;
+    float* u = gu.data() + (fused ? cols : rows * cols);
+    Floats h(static_cast<size_t>(rows * cols));
+    backend.swiglu_forward(
+        {.rows = rows, .cols = cols, .g = gu.data(), .u = u, .stride = stride, .h = h.data()});
+    const Floats dh = random_floats(rows * cols, 2);
+    backend.swiglu_backward({.rows = rows,
+                             .cols = cols,
+                             .g = gu.data(),
+                             .u = u,
+                             .stride = stride,
+                             .dh = dh.data(),
+                             .dg = gu.data(),
+                             .du = u,
+                             .d_stride = stride});
+    return std::vector<Floats>{h, gu};
+  };
+  return {fmt::format("N{} F{}{}", rows, cols, fused ? " fused" : ""), kTolerance, run};
+}
+
+TEST(Swiglu, AgreesWithRefAndRepeats) {
+  expect_agrees_and_repeats(
+      {swiglu_case(1, 1, false), swiglu_case(19, 77, true), swiglu_case(40, 256, false)});
+}
+
+KernelCase embedding_case(DType dtype, bool accumulate) {
+  const auto run = [=](const Backend& backend, int) {
+    constexpr int64_t kRows = 50, kCols = 203, kVocabulary = 17;
+    std::vector<int32_t> tokens;
+    for (int32_t row = 0; row < kRows; ++row) tokens.push_back(row * row % 13);
+    Typed w(dtype, random_floats(kVocabulary * kCols, 1));
+    Typed out(dtype, Floats(kRows * kCols));
+    backend.embedding_forward({.dtype = dtype,
+                               .rows = kRows,
+                               .cols = kCols,
+                               .vocabulary = kVocabulary,
+                               .tokens = tokens.data(),
+                               .w = w.data(),
+                               .out = out.data()});
+    Floats dw = random_floats(kVocabulary * kCols, 3);
+    backend.embedding_backward({.dtype = dtype,
+                                .rows = kRows,
+                                .cols = kCols,
+                                .vocabulary = kVocabulary,
+                                .tokens = tokens.data(),
+                                .dy = out.data(),
+                                .dw = dw.data(),
+                                .accumulate = accumulate});
+    return std::vector<Floats>{out.values(), dw};
+  };
+  return {fmt::format("{}{}", name_of(dtype), accumulate ? " accumulate" : ""), 0.0f, run};
+}
+
+TEST(Embedding, GivesTheBitsOfRefAndRepeats) {
+  expect_agrees_and_repeats({embedding_case(DType::kF32, false), embedding_case(DType::kF32, true),
+                             embedding_case(DType::kBF16, false),
+                             embedding_case(DType::kBF16, true)});
+}
+
+TEST(EmbeddingDeath, ATokenBeyondTheVocabularyIsABug) {
+  Floats w(8), out(8);
+  const int32_t token = 2;
+  const EmbeddingForward op = {
+      .rows = 1, .cols = 4, .vocabulary = 2, .tokens = &token, .w = w.data(), .out = out.data()};
+  EXPECT_DEATH(cpu_backend().embedding_forward(op), "vocabulary");
+}
+
+KernelCase elementwise_case(int64_t count, DType dtype) {
+  const auto run = [=](const Backend& backend, int) {
+    Typed x(dtype, random_floats(count, 1));
+    const Floats a = random_floats(count, 2);
+    backend.add_residual(
+        {.dtype = dtype, .count = count, .x = x.data(), .a = a.data(), .y = x.data()});
+    Floats sum = random_floats(count, 3);
+    backend.add({.count = count, .a = a.data(), .y = sum.data()});
+    Floats filled(static_cast<size_t>(count));
+    backend.fill({.count = count, .value = 2.5f, .y = filled.data()});
+    Typed there(dtype, Floats(static_cast<size_t>(count)));
+    backend.cast(
+        {.from = DType::kF32, .to = dtype, .count = count, .x = a.data(), .y = there.data()});
+    Floats back(static_cast<size_t>(count));
+    backend.cast(
+        {.from = dtype, .to = DType::kF32, .count = count, .x = there.data(), .y = back.data()});
+    return std::vector<Floats>{x.values(), sum, filled, there.values(), back};
+  };
+  return {fmt::format("{} {}", count, name_of(dtype)), 0.0f, run};
+}
+
+TEST(Elementwise, GivesTheBitsOfRefAndRepeats) {
+  std::vector<KernelCase> cases;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t count : {1, 15, 16, 33, 70001})
+      cases.push_back(elementwise_case(count, dtype));
+  }
+  expect_agrees_and_repeats(cases);
+}
+
+// bf16 stores round half up in magnitude and make NaN canonical, as a master becomes a weight.
+TEST(Elementwise, CastToBf16IsTheCastOfMasters) {
+  const uint32_t bits[] = {0x3f808000u, 0x3f807fffu, 0xbf818000u, 0x7f7fffffu, 0x7f800001u,
+                           0xffc12345u, 0x00000001u, 0x80008000u, 0x7f800000u, 0u};
+  Floats x;
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    for (const uint32_t one : bits) x.push_back(std::bit_cast<float>(one));
+  }
+  Halves y(x.size());
+  cpu_backend().cast({.from = DType::kF32,
+                      .to = DType::kBF16,
+                      .count = static_cast<int64_t>(x.size()),
+                      .x = x.data(),
+                      .y = y.data()});
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], to_bf16(x[i])) << i;
+}
+
+}  // namespace
+}  // namespace strata::kernels

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each form of data is recognised and becomes the right tokens, masks and samples; bad data is
+// refused with the place of the fault.
+#include "engine/train/data.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/train/data_files.h"
+#include "engine/train/tokenizer.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Ids = std::vector<int32_t>;
+
+class DataTest : public ::testing::Test {
+ protected:
+  DataTest()
+      : folder_(fs::path(STRATA_BINARY_DIR) / "test-data" /
+                ::testing::UnitTest::GetInstance()->current_test_info()->name()),
+        tokenizer_(byte_tokenizer()) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+
+  // Every byte is its own token; 256 ends a document.
+  static Tokenizer byte_tokenizer(std::string chat_template = "") {
+    TokenizerDefinition definition;
+    const ByteAlphabet alphabet;
+    for (int byte = 0; byte < 256; ++byte) {
+      definition.model.vocabulary.emplace_back(
+          alphabet.spell(std::string(1, static_cast<char>(byte))), byte);
+    }
+    definition.byte_level = true;
+    definition.added_tokens.push_back({.content = "<e>", .id = 256, .special = true});
+    TokenizerConfig config;
+    config.eos_id = 256;
+    config.chat_template = std::move(chat_template);
+    return Tokenizer(std::move(definition), std::move(config));
+  }
+
+  std::string write(const std::string& name, std::string_view text) const {
+    fs::create_directories((folder_ / name).parent_path());
+    write_text_file((folder_ / name).string(), text);
+    return (folder_ / name).string();
+  }
+
+  template <class Id>
+  std::string write_ids(const std::string& name, const std::vector<Id>& ids) const {
+    return write(name, {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(Id)});
+  }
+
+  Dataset open(const std::string& path, DataOptions options) const {
+    if (options.vocabulary == 0) options.vocabulary = 300;
+    return Dataset::open(path, &tokenizer_, options);
+  }
+
+  // The error that opening gives.
+  std::string error_of(const std::string& path, const DataOptions& options) const {
+    try {
+      open(path, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), 2);
+      return error.what();
+    }
+    return "no error";
+  }
+
+  fs::path folder_;
+  Tokenizer tokenizer_;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Sample {
+  Ids inputs;
+  Ids targets;
+};
+
+Sample sample_of(const TokenSource& source, int64_t index) {
+  Sample sample{Ids(static_cast<size_t>(source.length())),
+                Ids(static_cast<size_t>(source.length()))};
+  source.sample(index, sample.inputs.data(), sample.targets.data());
+  return sample;
+}
+
+// The tokens as text: "|" ends a document, "." is no target.
+// prompt.
+std::string shown(const TokenSource& source, bool targets_only) {
+  std::string text;
+  for (int64_t k = 0; k < source.sample_count(); ++k) {
+    const Sample sample = sample_of(source, k);
+    for (size_t at = 0; at < sample.inputs.size(); ++at) {
+      const int32_t id = targets_only ? sample.targets[at] : sample.inputs[at];
+      text += id == 256 ? '|' : id < 0 ? '.' : static_cast<char>(id);
+    }
+  }
+  return text;
+}
+
+TEST_F(DataTest, TextIsOneDocumentWithItsEnd) {
+  const Dataset data = open(write("a.txt", "hello"), {.length = 5});
+  EXPECT_EQ(shown(data.train(), false), "hello");
+  EXPECT_EQ(shown(data.train(), true), "ello|");
+  EXPECT_EQ(data.token_count(), 6);
+  EXPECT_TRUE(contains(data.description(), "text, 1 document; 6 tokens, 1 samples of 5"))
+      << data.description();
+}
+
+TEST_F(DataTest, DirectoryIsReadInOrderOfPaths) {
+  write("b.md", "bb");
+  write("a/z.txt", "aa");
+  write("c.txt", "cc");
+  write("ignored.json", "{}");
+  const Dataset data = open(folder_.string(), {.length = 8});
+  EXPECT_EQ(shown(data.train(), false), "aa|bb|cc");
+}
+
+TEST_F(DataTest, JsonLinesOfText) {
+  const Dataset data =
+      open(write("a.jsonl", "{\"text\":\"one\"}\n\n{\"text\":\"two\",\"meta\":1}"), {.length = 7});
+  EXPECT_EQ(shown(data.train(), false), "one|two");
+  EXPECT_EQ(shown(data.train(), true), "ne|two|");
+}
+
+TEST_F(DataTest, PromptsAreNoTargets) {
+  const Dataset data = open(write("a.jsonl", R"({"prompt":"12","completion":"ab"})"
+                                             "\n"
+                                             R"({"prompt":"34","completion":"cd"})"),
+                            {.length = 9});
+  EXPECT_EQ(shown(data.train(), false), "12ab|34cd");
+  EXPECT_EQ(shown(data.train(), true), ".ab|..cd|");
+  EXPECT_EQ(data.train().target_count(0), 6);
+}
+
+TEST_F(DataTest, MessagesAreChatMlWithTheAssistantAsTarget) {
+  const std::string line =
+      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})";
+  const std::string text = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n|";
+  const auto length = static_cast<int64_t>(text.size()) - 1;
+  const Dataset data = open(write("a.jsonl", line), {.length = length});
+  EXPECT_EQ(shown(data.train(), false), text.substr(0, text.size() - 1));
+  const std::string targets = shown(data.train(), true);
+  EXPECT_EQ(targets.substr(targets.size() - 13), "A<|im_end|>.|");
+  EXPECT_EQ(targets.find_first_not_of('.'), targets.size() - 13);
+}
+
+TEST_F(DataTest, AlpacaAndShareGptAreKnown) {
+  const Dataset alpaca =
+      open(write("a.json", R"({"instruction":"Do","input":"it","output":"ok"})"), {.length = 8});
+  EXPECT_EQ(shown(alpaca.train(), false), "Do\nit\nok");
+  EXPECT_EQ(shown(alpaca.train(), true), ".....ok|");
+  const Dataset share =
+      open(write("b.jsonl",
+                 R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})"),
+           {.length = 40});
+  EXPECT_TRUE(contains(shown(share.train(), false), "<|im_start|>user\nQ<|im_end|>"));
+}
+
+TEST_F(DataTest, ForeignChatTemplateIsRefused) {
+  const std::string line = R"({"messages":[{"role":"user","content":"Q"}]})";
+  const std::string path = write("a.jsonl", line);
+  const Tokenizer plain = byte_tokenizer(
+      "{% for message in messages %}{{\"<|im_start|>\" + message[\"role\"] + \"\\n\" + "
+      "message[\"content\"] + \"<|im_end|>\" + \"\\n\"}}{% endfor %}{% if add_generation_prompt %}"
+      "{{ \"<|im_start|>assistant\\n\" }}{% endif %}");
+  EXPECT_EQ(Dataset::open(path, &plain, {.length = 4, .vocabulary = 300}).token_count(), 30);
+  const Tokenizer foreign =
+      byte_tokenizer("{% for m in messages %}[INST]{{ m.content }}{% endfor %}");
+  EXPECT_THROW(Dataset::open(path, &foreign, {.length = 4, .vocabulary = 300}), Error);
+}
+
+TEST_F(DataTest, TokenFilesAreReadAsTheyAre) {
+  const Dataset data =
+      open(write_ids<uint16_t>("a.bin", {5, 6, 7, 8, 9, 10, 11, 12}), {.length = 3});
+  EXPECT_EQ(data.train().sample_count(), 2);
+  EXPECT_EQ(sample_of(data.train(), 1).inputs, (Ids{8, 9, 10}));
+  EXPECT_EQ(sample_of(data.train(), 1).targets, (Ids{9, 10, 11}));
+  EXPECT_EQ(data.bytes(), 0);
+}
+
+TEST_F(DataTest, LargeVocabulariesHaveWideTokens) {
+  const Dataset data =
+      open(write_ids<uint32_t>("a.bin", {70000, 1, 99999}), {.length = 2, .vocabulary = 100000});
+  EXPECT_EQ(sample_of(data.train(), 0).inputs, (Ids{70000, 1}));
+  EXPECT_EQ(sample_of(data.train(), 0).targets, (Ids{1, 99999}));
+}
+
+TEST_F(DataTest, LlmcHeadersAreKnown) {
+  std::vector<int32_t> header(256, 0);
+  header[0] = 20240520;
+  header[1] = 1;
+  header[2] = 3;
+  const uint16_t ids[] = {3, 2, 1};
+  std::string bytes(reinterpret_cast<const char*>(header.data()), 1024);
+  bytes.append(reinterpret_cast<const char*>(ids), 6);
+  const Dataset data = open(write("tokens.dat", bytes), {.length = 2});
+  EXPECT_EQ(sample_of(data.train(), 0).inputs, (Ids{3, 2}));
+  EXPECT_TRUE(contains(data.description(), "llm.c"));
+  EXPECT_TRUE(
+      contains(error_of(write("short.bin", bytes.substr(0, 1028)), {.length = 2}), "truncated"));
+}
+
+TEST_F(DataTest, ATokenBeyondTheVocabularyIsNamed) {
+  const std::string message =
+      error_of(write_ids<uint16_t>("a.bin", {5, 6, 300, 8}), {.length = 2, .vocabulary = 300});
+  EXPECT_TRUE(contains(message, "a.bin: token 2 has id 300")) << message;
+  const std::string text = error_of(write("b.txt", "abc"), {.length = 2, .vocabulary = 99});
+  EXPECT_TRUE(contains(text, "token 2 has id 99")) << text;
+}
+
+TEST_F(DataTest, HeldOutSamplesAreTheLastOnes) {
+  std::vector<uint16_t> ids;
+  for (uint16_t k = 0; k <= 40; ++k) ids.push_back(k);
+  const std::string path = write_ids("a.bin", ids);
+  const Dataset counted = open(path, {.length = 4, .held_out_samples = 3});
+  EXPECT_EQ(counted.train().sample_count(), 7);
+  EXPECT_EQ(counted.held_out().sample_count(), 3);
+  EXPECT_EQ(sample_of(counted.train(), 6).targets, (Ids{25, 26, 27, 28}));
+  EXPECT_EQ(sample_of(counted.held_out(), 0).targets, (Ids{29, 30, 31, 32}));
+  EXPECT_EQ(open(path, {.length = 4, .held_out_fraction = 0.25}).held_out().sample_count(), 2);
+  EXPECT_EQ(open(path, {.length = 4, .held_out_fraction = 0.01}).held_out().sample_count(), 1);
+  EXPECT_TRUE(contains(error_of(path, {.length = 4, .held_out_samples = 10}), "none is left"));
+  EXPECT_TRUE(contains(error_of(path, {.length = 4, .held_out_fraction = 1.0}), "fraction"));
+}
+
+TEST_F(DataTest, ValidationFileIsTheHeldOutData) {
+  write("train.jsonl", R"({"text":"aaaaaa"})");
+  write("valid.jsonl", R"({"text":"bbbb"})");
+  const Dataset data = open(folder_.string(), {.length = 2});
+  EXPECT_EQ(shown(data.train(), false), "aaaaaa");
+  EXPECT_EQ(shown(data.held_out(), false), "bbbb");
+}
+
+TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
+  EXPECT_TRUE(contains(error_of("/nonexistent", {.length = 2}), "/nonexistent: No such file"));
+  EXPECT_TRUE(contains(error_of(write("a.txt", ""), {.length = 2}), "empty"));
+  EXPECT_TRUE(
+      contains(error_of(write("b.txt", "abc"), {.length = 9}), "4 tokens, fewer than one sample"));
+  EXPECT_TRUE(contains(error_of(write("c.txt", "ab\xff"), {.length = 2}), "byte 2 (0xff)"));
+  EXPECT_TRUE(
+      contains(error_of(write("d.bin", "abc"), {.length = 1}), "no whole number of 16-bit"));
+  EXPECT_TRUE(contains(error_of(write("e.jsonl", "{\"text\":\"a\"}\n{\"text\":7}"), {.length = 1}),
+                       "e.jsonl:2: \"text\" is"));
+  EXPECT_TRUE(
+      contains(error_of(write("f.jsonl", "{\"text\":\"a\"}\n{\"prompt\":1,\"completion\":2}"),
+                        {.length = 1}),
+               "f.jsonl:2"));
+  EXPECT_TRUE(
+      contains(error_of(write("g.jsonl", "{\"txt\":\"a\"}"), {.length = 1}), "no known record"));
+  EXPECT_TRUE(contains(error_of(write("h.jsonl", "{\"text\":"), {.length = 1}), "h.jsonl:1"));
+  EXPECT_TRUE(
+      contains(error_of(write("i.jsonl", "[{\"text\":\"a\"}]"), {.length = 1}), "JSON array"));
+  EXPECT_TRUE(contains(error_of(write("j.jsonl", ""), {.length = 1}), "no record"));
+  EXPECT_TRUE(contains(error_of("/dev/null", {.length = 1}), "neither a file nor a directory"));
+  fs::create_directories(folder_ / "nothing");
+  EXPECT_TRUE(
+      contains(error_of((folder_ / "nothing").string(), {.length = 1}), "no .txt or .md file"));
+}
+
+TEST_F(DataTest, TextNeedsATokenizer) {
+  const std::string path = write("a.txt", "abc");
+  EXPECT_THROW(Dataset::open(path, nullptr, {.length = 1, .vocabulary = 300}), Error);
+}
+
+// The text is larger than one read and one block of tokens; cuts do not show.
+TEST_F(DataTest, LongTextsAreReadInBlocks) {
+  std::string text;
+  while (text.size() < (size_t{17} << 20)) text += "a line of words\n";
+  const Dataset data = open(write("a.txt", text), {.length = 1000});
+  EXPECT_EQ(data.token_count(), static_cast<int64_t>(text.size()) + 1);
+  const int64_t middle = (int64_t{1} << 20) / 1000;  // spans two blocks of tokens
+  const Sample sample = sample_of(data.train(), middle);
+  for (size_t k = 0; k < 1000; ++k) {
+    ASSERT_EQ(sample.inputs[k], text[static_cast<size_t>(middle) * 1000 + k]);
+  }
+}
+
+}  // namespace
+}  // namespace strata::train

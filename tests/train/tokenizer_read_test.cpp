@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tokenizer.json that is wrong, hostile or beyond what is supported is refused with the member's
+// name.
+#include "engine/train/tokenizer_read.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/config/json.h"
+#include "engine/train/data_files.h"
+
+namespace strata::train {
+namespace {
+
+using config::Json;
+
+// A small valid file, with one of its parts replaced.
+std::string with(const std::string& part, const std::string& replacement) {
+  std::string text =
+      R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":3,"content":"<s>","special":true}],)"
+      R"("normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"post_processor":null,)"
+      R"("decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
+  if (part.empty()) return text;
+  const size_t at = text.find(part);
+  EXPECT_NE(at, std::string::npos) << part;
+  return text.replace(at, part.size(), replacement);
+}
+
+Tokenizer make(const std::string& text) {
+  return Tokenizer(read_tokenizer_json(Json::parse(text, "t.json"), "t.json"), {});
+}
+
+struct Refusal {
+  const char* part;
+  const char* replacement;
+  const char* named;  // what the message must hold
+};
+
+class TokenizerRefusal : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(TokenizerRefusal, NamesTheMember) {
+  try {
+    make(with(GetParam().part, GetParam().replacement));
+    FAIL() << "accepted " << GetParam().replacement;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find(GetParam().named), std::string::npos) << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Parts, TokenizerRefusal,
+    ::testing::Values(
+        Refusal{R"("version":"1.0")", R"("version":"2.0")", "version"},
+        Refusal{R"("padding":null)", R"("extra":1)", "extra"},
+        Refusal{R"("type":"BPE")", R"("type":"Unigram")", "'Unigram' is not supported"},
+        Refusal{R"("merges":["a b"])", R"("merges":["a b"],"dropout":0.1)", "model.dropout"},
+        Refusal{R"("merges":["a b"])", R"("merges":["a b"],"end_of_word_suffix":"</w>")",
+                "end_of_word_suffix"},
+        Refusal{R"("merges":["a b"])", R"("merges":["a b c"])", "merges[0]"},
+        Refusal{R"("merges":["a b"])", R"("merges":[["a"]])", "merges[0]"},
+        Refusal{R"("merges":["a b"])", R"("merges":["b a"])", "'ba' is not in the vocabulary"},
+        Refusal{R"("merges":["a b"])", R"("merges":{})", "model.merges"},
+        Refusal{R"("merges":["a b"])", R"("merges":["a b"],"unk_token":"?")", "unknown token"},
+        Refusal{R"("ab":2)", R"("ab":-2)", "vocab['ab']"},
+        Refusal{R"("ab":2)", R"("ab":1)", "twice"},
+        Refusal{R"("ab":2)", R"("ab":999999999)", "999999999"},
+        Refusal{R"("ab":2)", R"("ab":"x")", "vocab['ab']"},
+        Refusal{R"({"a":0,"b":1,"ab":2})", R"({})", "model.vocab"},
+        Refusal{R"("id":3)", R"("id":2)", "clashes"},
+        Refusal{R"("id":3)", R"("id":1e30)", "added_tokens[0].id"},
+        Refusal{R"("content":"<s>")", R"("content":7)", "added_tokens[0].content"},
+        Refusal{R"("special":true)", R"("specials":true)", "added_tokens[0].specials"},
+        Refusal{R"("normalizer":null)", R"("normalizer":{"type":"BertNormalizer"})",
+                "BertNormalizer"},
+        Refusal{R"("normalizer":null)",
+                R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Nmt"}]})",
+                "normalizer.normalizers[1].type"},
+        Refusal{R"("normalizer":null)",
+                R"("normalizer":{"type":"Replace","pattern":{"Regex":"\\w"},"content":""})", "\\w"},
+        Refusal{R"("normalizer":null)", R"("normalizer":[])", "normalizer"},
+        Refusal{R"({"type":"ByteLevel","add_prefix_space":false})", R"({"type":"Whitespace"})",
+                "'Whitespace' is not supported"},
+        Refusal{R"({"type":"ByteLevel","add_prefix_space":false})",
+                R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})",
+                "behind ByteLevel"},
+        Refusal{R"({"type":"ByteLevel","add_prefix_space":false})",
+                R"({"type":"Split","pattern":{"String":"x"},"behavior":"Sometimes"})", "Sometimes"},
+        Refusal{R"("post_processor":null)", R"("post_processor":{"type":"BertProcessing"})",
+                "BertProcessing"},
+        Refusal{
+            R"("post_processor":null)",
+            R"("post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},)"
+            R"({"SpecialToken":{"id":"</s>"}}],"special_tokens":{}})",
+            "</s>"},
+        Refusal{R"("decoder":{"type":"ByteLevel"})", R"("decoder":{"type":"WordPiece"})",
+                "WordPiece"},
+        Refusal{R"("decoder":{"type":"ByteLevel"})", R"("decoder":7)", "decoder"}));
+
+TEST(TokenizerRead, TheUnchangedFileWorks) {
+  const Tokenizer tokenizer = make(with("", ""));
+  EXPECT_EQ(tokenizer.encode("ab<s>ba"), (std::vector<int32_t>{2, 3, 1, 0}));
+  EXPECT_EQ(tokenizer.vocabulary_size(), 4);
+}
+
+TEST(TokenizerRead, DeepNestingIsRefused) {
+  std::string deep;
+  for (int k = 0; k < 100000; ++k) deep += R"({"type":"Sequence","normalizers":[)";
+  EXPECT_THROW(make(with(R"("normalizer":null)", "\"normalizer\":" + deep)), Error);
+}
+
+TEST(TokenizerRead, AMillionMergesAreReadOrRefusedInBoundedTime) {
+  std::string merges = R"("merges":["a b")";
+  for (int k = 0; k < 1000000; ++k) merges += R"(,"a b")";
+  const Tokenizer tokenizer = make(with(R"("merges":["a b")", merges));
+  EXPECT_EQ(tokenizer.encode("ab"), (std::vector<int32_t>{2}));
+}
+
+TEST(TokenizerRead, TextThatIsNotUtf8NamesTheByte) {
+  const Tokenizer tokenizer = make(with("", ""));
+  try {
+    tokenizer.encode("abc\xC3(");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("byte 3 (0xc3)"), std::string::npos) << error.what();
+  }
+}
+
+TEST(TokenizerRead, UnknownIdsAreNotDecoded) {
+  EXPECT_THROW(make(with("", "")).decode({0, 4}), Error);
+  EXPECT_THROW(make(with("", "")).decode({-1}), Error);
+}
+
+TEST(TokenizerRead, DirectoryWithoutTheFileIsRefused) {
+  EXPECT_THROW(Tokenizer::read("/nonexistent"), Error);
+}
+
+// Bytes changed at random: each result either works or is an Error, and none crashes or hangs.
+TEST(TokenizerRead, ChangedFilesAreRefusedOrWork) {
+  const std::string original = read_text_file(
+      std::string(STRATA_TEST_DATA) + "/train/tokenizers/llama2/tokenizer.json", 1 << 20);
+  std::mt19937 random(7);
+  int refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string text = original;
+    for (int change = 0; change < 1 + round % 4; ++change) {
+      const size_t at = random() % text.size();
+      if (random() % 3 == 0)
+        text.erase(at, 1 + random() % 8);
+      else
+        text[at] = "\"{}[],:0a\\ \xff"[random() % 12];
+    }
+    try {
+      const Tokenizer tokenizer = make(text);
+      tokenizer.decode(tokenizer.encode("The quick brown fox <s> 語 👍\n"));
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 50);
+}
+
+// Long texts of one kind take time in proportion, whatever the tokenizer makes of them.
+TEST(TokenizerRead, LongRunsAreEncodedQuickly) {
+  for (const char* kind : {"gpt2", "llama2", "llama3", "metaspace_first"}) {
+    const Tokenizer tokenizer =
+        Tokenizer::read(std::string(STRATA_TEST_DATA) + "/train/tokenizers/" + kind);
+    for (const char* unit : {"a", " ", "the", "\n", "語", "é", "1", "!", "<s", "<|end|>"}) {
+      std::string text;
+      while (text.size() < 100000) text += unit;
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)).empty(), false);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::train
