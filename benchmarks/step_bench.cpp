@@ -30,6 +30,7 @@ constexpr const char* kHelp =
   --steps N             steps of a burst; the first and the last are not counted (default 4)
   --shapes BxT[,BxT]    of resident (default 1x128,2x512)
   --shape BxT           micro-batch of offload (default 1x128)
+  --long-shape BxT      the same where rho is 4 and more: more arithmetic (default 1x512)
   --accumulate N        micro-batches of a step of offload (default 4)
   --host-memory SIZE    of offload (default 768MiB)
   --rho F[,F]           compute time / I/O time of offload (default 1,2,4)
@@ -121,6 +122,8 @@ const std::map<std::string, Setter>& setters() {
          }
        }},
       {"--shape", [](const auto& v, Arguments& a) { a.settings.shape = shape_of("--shape", v); }},
+      {"--long-shape",
+       [](const auto& v, Arguments& a) { a.settings.long_shape = shape_of("--long-shape", v); }},
       {"--accumulate",
        [](const auto& v, Arguments& a) {
          a.settings.micro_batches = number_of<int>("--accumulate", v);

@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/dtype.h"
+#include "engine/exec/drive_probe.h"
 
 namespace strata::bench {
 namespace {
@@ -154,13 +155,14 @@ std::vector<double> Run::burst(int steps) {
   return seconds;
 }
 
-double Run::forward_backward_s() {
+Run::Seconds Run::forward_backward() {
   auto instance = step();
+  const double begin_s = exec::process_cpu_s();
   executor_->run(*instance);
+  const double processor_s = (exec::process_cpu_s() - begin_s) / bench_.threads;
   const auto& times = instance->times[at(Lane::kCompute)];
-  const double seconds = times.back().end_s - times.front().begin_s;
   run_program(plan::ProgramName::kDrain, nullptr);
-  return seconds;
+  return {times.back().end_s - times.front().begin_s, processor_s};
 }
 
 double flops_of(const plan::Plan& plan) {
@@ -190,8 +192,7 @@ NvmeBytes nvme_bytes_of(const exec::Instance& instance) {
           .written = instance.nvme_bytes[at(Lane::kWrite)]};
 }
 
-// --- profile
-// ------------------------------------------------------------------------------------------
+// --- profile ---
 
 namespace {
 

@@ -57,7 +57,11 @@ class Run {
 
   // One step with nothing pending before it and nothing after: from the start of its first compute
   // op to the end of its last. The update is made afterwards and not counted.
-  double forward_backward_s();
+  struct Seconds {
+    double clock_s = 0;
+    double processor_s = 0;  // of all threads, over their number
+  };
+  Seconds forward_backward();
 
   // The last counted step of the last burst, with times.
   const exec::Instance& steady() const { return *steady_; }

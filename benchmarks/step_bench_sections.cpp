@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/base/units.h"
 #include "engine/exec/compute_probe.h"
@@ -51,12 +52,6 @@ plan::Rates rates_for(const Context& context, const Way& way) {
   return exec::rates_of(context.machine, rates);
 }
 
-void limit(const io::RateLimits& limits, plan::Rates& rates) {
-  rates.read_bytes_per_s = limits.read_bytes_per_s;
-  rates.write_bytes_per_s = limits.write_bytes_per_s;
-  rates.half_duplex = limits.half_duplex;
-}
-
 plan::LowerBound bound_of(const Context& context, const Way& way, const plan::Plan& plan,
                           double products) {
   exec::RateContext rate_context;
@@ -65,7 +60,6 @@ plan::LowerBound bound_of(const Context& context, const Way& way, const plan::Pl
   rate_context.threads = context.bench.threads;
   plan::Rates rates = exec::best_rates_of(context.machine, rate_context);
   rates.matmul_flops_per_s = products;
-  if (way.limits.half_duplex) limit(way.limits, rates);
   std::vector<model::Footprint> footprints;
   for (size_t i = 0; i < context.bench.spec.segments.size(); ++i) {
     footprints.push_back(model::footprint(context.bench.spec, static_cast<int>(i), way.shape,
@@ -81,15 +75,16 @@ plan::LowerBound bound_of(const Context& context, const Way& way, const plan::Pl
                            rates);
 }
 
-double products_rate(const Context& context, model::Recipe recipe) {
+double products_rate(const Context& context, model::Recipe recipe, bool processor_time = false) {
   const DType dtype = recipe == model::Recipe::kFp32 ? DType::kF32 : DType::kBF16;
-  return exec::probe_products(context.probe, dtype, kProductsSeconds);
+  exec::ProbeOptions probe = context.probe;
+  probe.processor_time = processor_time;
+  return exec::probe_products(probe, dtype, kProductsSeconds);
 }
 
 }  // namespace
 
-// --- everything in memory
-// -----------------------------------------------------------------------------
+// --- everything in memory ---
 
 namespace {
 
@@ -99,14 +94,17 @@ void resident_shape(const Context& context, const model::BatchShape& shape, doub
   Run run(context.bench, way, rates_for(context, way));
   const double flops = flops_of(run.plan());
   const double tokens = static_cast<double>(shape.tokens());
-  std::vector<double> seconds, fractions, ratios, torch_seconds;
-  run.forward_backward_s();
+  std::vector<double> seconds, fractions, processor_fractions, ratios, torch_seconds;
+  run.forward_backward();
   for (int round = 0; round < context.settings.rounds; ++round) {
     const double before = products_rate(context, way.recipe);
-    const double step_s = std::min(run.forward_backward_s(), run.forward_backward_s());
+    const double processor_rate = products_rate(context, way.recipe, true);
+    const Run::Seconds step = run.forward_backward();
+    const double step_s = step.clock_s;
     const double after = products_rate(context, way.recipe);
     seconds.push_back(step_s);
     fractions.push_back(flops / step_s / (0.5 * (before + after)));
+    processor_fractions.push_back(flops / step.processor_s / processor_rate);
     if (!context.settings.torch) continue;
     torch_seconds.push_back(torch_forward_backward_s(context.settings.torch,
                                                      context.bench.spec.architecture, shape, 3));
@@ -124,6 +122,7 @@ void resident_shape(const Context& context, const model::BatchShape& shape, doub
   report.add(
       {"resident", name + " operations of the products and attention", "GFLOP/s", true_rate});
   report.add({"resident", name + " of the large products' rate", "", fractions, 0.85});
+  report.add({"resident", name + " the same by processor time", "", processor_fractions});
   if (!ratios.empty()) {
     report.add({"resident", name + " PyTorch eager with the same recompute", "s", torch_seconds});
     report.add({"resident", name + " PyTorch / ours", "", ratios, torch_goal});
@@ -143,22 +142,30 @@ void resident_section(const Context& context) {
   }
 }
 
-// --- state on NVMe
-// ------------------------------------------------------------------------------------
+// --- state on NVMe ---
 
 namespace {
 
+// The model's rate of arithmetic and the machine's others under the limits of a way.
+plan::Rates limited_rates(const Context& context, const Way& way, double compute_rate) {
+  exec::RateContext rates;
+  rates.recipe = way.recipe;
+  rates.limits = way.limits;
+  rates.threads = context.bench.threads;
+  rates.compute_flops_per_s = compute_rate;
+  return exec::rates_of(context.machine, rates);
+}
+
 // The rate that makes the plan's traffic last compute_s / rho. The plan depends on the rate, and
 // its traffic on the plan: a few rounds settle it.
-plan::PlannedRun plan_at_rho(const Context& context, Way& way, plan::Rates& rates, double compute_s,
-                             double rho) {
+plan::PlannedRun plan_at_rho(const Context& context, Way& way, double compute_rate,
+                             double compute_s, double rho) {
   plan::PlannedRun planned;
-  double bytes = 28 * parameters(context);
-  for (int i = 0; i < 4; ++i) {
+  double bytes = 20 * parameters(context);
+  for (int i = 0; i < 5; ++i) {
     const double rate = rho * bytes / compute_s;
     way.limits = {.read_bytes_per_s = rate, .write_bytes_per_s = rate, .half_duplex = true};
-    limit(way.limits, rates);
-    planned = plan_way(context.bench, way, rates);
+    planned = plan_way(context.bench, way, limited_rates(context, way, compute_rate));
     const NvmeBytes moved = nvme_bytes_of(planned.plan);
     const double now = static_cast<double>(moved.read + moved.written);
     if (std::abs(now - bytes) < 0.01 * bytes) break;
@@ -167,44 +174,72 @@ plan::PlannedRun plan_at_rho(const Context& context, Way& way, plan::Rates& rate
   return planned;
 }
 
-void offload_at(const Context& context, Run& resident, const Way& resident_way,
-                const plan::Rates& base, double compute_s, double rho) {
-  Way way = resident_way;
-  way.nvme = true;
-  way.host_bytes = context.settings.host_bytes;
-  plan::Rates rates = base;
-  plan::PlannedRun planned = plan_at_rho(context, way, rates, compute_s, rho);
-  Run run(context.bench, way, std::move(planned));
-  const NvmeBytes bytes = nvme_bytes_of(run.plan());
-  const double io_s = static_cast<double>(bytes.read + bytes.written) / way.limits.read_bytes_per_s;
-  std::vector<double> seconds, against_resident, against_bound, against_prediction;
+// Whether the drive itself is fast enough for a limit to be what limits.
+bool drive_keeps_up(const Context& context, const io::RateLimits& limits) {
+  const config::Machine& machine = context.machine;
+  return limits.read_bytes_per_s <
+         0.8 * std::min(machine.nvme_read_bytes_per_s, machine.nvme_write_bytes_per_s);
+}
+
+struct OffloadSamples {
+  std::vector<double> resident_s, offloaded_s, against_resident, against_bound, prediction;
   plan::LowerBound bound;
+};
+
+OffloadSamples compare(const Context& context, Run& resident, Run& run, const Way& way) {
+  OffloadSamples samples;
   for (int round = 0; round < context.settings.rounds; ++round) {
     const double products = products_rate(context, way.recipe);
     const double resident_s = median(resident.burst(context.settings.steps));
     const double step_s = median(run.burst(context.settings.steps));
-    bound = bound_of(context, way, run.plan(), products);
-    seconds.push_back(step_s);
-    against_resident.push_back(resident_s / step_s);
-    against_bound.push_back(bound.step_s / step_s);
-    against_prediction.push_back(run.planned().predicted_s / step_s);
+    samples.bound = bound_of(context, way, run.plan(), products);
+    samples.resident_s.push_back(resident_s);
+    samples.offloaded_s.push_back(step_s);
+    samples.against_resident.push_back(resident_s / step_s);
+    samples.against_bound.push_back(samples.bound.step_s / step_s);
+    samples.prediction.push_back(run.planned().predicted_s / step_s);
   }
-  const std::string name = fmt::format("rho {:.4g}", rho);
+  return samples;
+}
+
+void offload_at(const Context& context, const model::BatchShape& shape, double rho) {
+  const int micro_batches = context.settings.micro_batches;
+  const std::string name = fmt::format("rho {:.4g}, {}", rho, name_of(shape, micro_batches));
+  Way way = way_of(context, shape, micro_batches);
+  Run resident(context.bench, way, rates_for(context, way));
+  std::vector<double> compute;
+  for (int round = 0; round < context.settings.rounds; ++round) {
+    compute.push_back(resident.forward_backward().clock_s);
+  }
+  const double compute_s = median(compute);
+  way.nvme = true;
+  way.host_bytes = context.settings.host_bytes;
+  plan::PlannedRun planned =
+      plan_at_rho(context, way, flops_of(resident.plan()) / compute_s, compute_s, rho);
   Report& report = context.report;
+  if (!drive_keeps_up(context, way.limits)) {
+    report.note(fmt::format("{}: needs {:.0f} MB/s, more than the drive has; left out", name,
+                            way.limits.read_bytes_per_s / 1e6));
+    return;
+  }
+  Run run(context.bench, way, std::move(planned));
+  const NvmeBytes bytes = nvme_bytes_of(run.plan());
+  const OffloadSamples samples = compare(context, resident, run, way);
   report.note(fmt::format(
-      "{}: {} MB/s each way in turns, compute/io {:.3f}, \"{}\", {:.1f}+{:.1f} B/parameter, bound "
-      "by {}",
-      name, static_cast<int64_t>(way.limits.read_bytes_per_s / 1e6), compute_s / io_s,
+      "{}: {:.0f} MB/s in turns, I/O {:.2f} s, \"{}\", {:.1f}+{:.1f} B/parameter, bound by {}",
+      name, way.limits.read_bytes_per_s / 1e6,
+      static_cast<double>(bytes.read + bytes.written) / way.limits.read_bytes_per_s,
       run.planned().name, static_cast<double>(bytes.read) / parameters(context),
-      static_cast<double>(bytes.written) / parameters(context), plan::name_of(bound.binding)));
-  report.add({"offload", name + " step", "s", seconds});
-  report.add(
-      {"offload", name + " resident / offloaded", "", against_resident, rho >= 4 ? 0.95 : 0});
-  report.add({"offload", name + " lower bound / measured", "", against_bound,
-              rho == 1   ? 0.62
-              : rho == 2 ? 0.82
-                         : 0});
-  report.add({"offload", name + " predicted / measured", "", against_prediction});
+      static_cast<double>(bytes.written) / parameters(context),
+      plan::name_of(samples.bound.binding)));
+  const double bound_goal = rho == 1 ? 0.62 : rho == 2 ? 0.82 : 0;
+  report.add({"offload", name + " resident forward+backward", "s", compute});
+  report.add({"offload", name + " resident step", "s", samples.resident_s});
+  report.add({"offload", name + " offloaded step", "s", samples.offloaded_s});
+  report.add({"offload", name + " resident / offloaded", "", samples.against_resident,
+              rho >= 4 ? 0.95 : 0});
+  report.add({"offload", name + " lower bound / measured", "", samples.against_bound, bound_goal});
+  report.add({"offload", name + " predicted / measured", "", samples.prediction});
   if (context.settings.profile) print_profile(run);
 }
 
@@ -212,25 +247,15 @@ void offload_at(const Context& context, Run& resident, const Way& resident_way,
 
 void offload_section(const Context& context) {
   const Settings& settings = context.settings;
-  context.report.title(fmt::format("state on NVMe, --host-memory {}, {} tokens, {}, clipping on",
-                                   format_bytes(settings.host_bytes),
-                                   name_of(settings.shape, settings.micro_batches),
-                                   name_of(settings.recipe)));
-  const Way way = way_of(context, settings.shape, settings.micro_batches);
-  const plan::Rates rates = rates_for(context, way);
-  Run resident(context.bench, way, rates);
-  std::vector<double> compute;
-  for (int round = 0; round < settings.rounds; ++round) {
-    compute.push_back(resident.forward_backward_s());
-  }
-  context.report.add({"offload", "resident compute", "s", compute});
+  context.report.title(fmt::format("state on NVMe, --host-memory {}, {}, clipping on",
+                                   format_bytes(settings.host_bytes), name_of(settings.recipe)));
   for (const double rho : settings.rho) {
-    offload_at(context, resident, way, rates, median(compute), rho);
+    // So much arithmetic that the drive can be the slower one.
+    offload_at(context, rho >= 4 ? settings.long_shape : settings.shape, rho);
   }
 }
 
-// --- parts
-// --------------------------------------------------------------------------------------------
+// --- parts ---
 
 void optimizer_section(const Context& context) {
   context.report.title("fused AdamW against memory");
@@ -288,8 +313,7 @@ void bytes_section(const Context& context) {
   }
 }
 
-// --- prediction
-// ---------------------------------------------------------------------------------------
+// --- prediction ---
 
 void prediction_section(const Context& context) {
   context.report.title(
@@ -334,8 +358,7 @@ void prediction_section(const Context& context) {
   context.report.add({"prediction", "error, median of the configurations", "", errors, 0, 0.15});
 }
 
-// --- DeepSpeed
-// ----------------------------------------------------------------------------------------
+// --- DeepSpeed ---
 
 void deepspeed_section(const Context& context) {
   const Settings& settings = context.settings;

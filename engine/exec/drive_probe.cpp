@@ -28,15 +28,6 @@ constexpr int64_t kLeastFileBytes = 32 * kMiB;
 // Reads and writes of the mixed phase keep within so many transfers of each other.
 constexpr int64_t kLead = 4;
 
-double process_cpu_s() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 int64_t free_bytes(const std::string& directory) {
   struct statvfs info = {};
   if (statvfs(directory.c_str(), &info) != 0) {
@@ -242,6 +233,15 @@ DriveFigures probe_drive(const DriveProbeOptions& options, double seconds) {
   figures.cpu_s_per_byte = (process_cpu_s() - cpu_begin_s) / static_cast<double>(moved);
   figures.latency_s = reader.latency_s(written);
   return figures;
+}
+
+double process_cpu_s() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 double probe_checksum(double seconds) {

@@ -33,6 +33,9 @@ struct DriveFigures {
 // file worth reading, and what a volume throws.
 DriveFigures probe_drive(const DriveProbeOptions& options, double seconds);
 
+// Processor time of all threads of this process so far.
+double process_cpu_s();
+
 // One core, blocks of the size that a volume seals.
 double probe_checksum(double seconds);
 

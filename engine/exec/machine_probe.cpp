@@ -33,18 +33,24 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The median over at least two rounds of `amount` a round over its seconds, after one that warms
-// up.
-double rate_of(double amount, double seconds, const std::function<void()>& round) {
+// The median over at least two rounds of `amount` a round over its seconds on `clock`, after one
+// that warms up.
+template <typename Clock>
+double rate_by(const Clock& clock, double amount, double seconds,
+               const std::function<void()>& round) {
   round();
   std::vector<double> rates;
   const double until_s = now_s() + seconds;
   while (rates.size() < 2 || now_s() < until_s) {
-    const double begin_s = now_s();
+    const double begin_s = clock();
     round();
-    rates.push_back(amount / (now_s() - begin_s));
+    rates.push_back(amount / (clock() - begin_s));
   }
   return median(rates);
+}
+
+double rate_of(double amount, double seconds, const std::function<void()>& round) {
+  return rate_by([] { return now_s(); }, amount, seconds, round);
 }
 
 float* floats(const memory::Arena& arena) {
@@ -58,8 +64,7 @@ void fill_floats(float* data, int64_t count) {
   }
 }
 
-// --- products
-// -----------------------------------------------------------------------------------------
+// --- products ---
 
 // The three products of one linear layer of a model of a middling size.
 class Products {
@@ -116,8 +121,7 @@ class Products {
   kernels::MatMulWeight weight_;
 };
 
-// --- memory
-// -------------------------------------------------------------------------------------------
+// --- memory ---
 
 // The fused update of fp32 parameters, 16 bytes of state and gradient an element.
 class Update {
@@ -191,8 +195,7 @@ double timed_rounds(int threads, double seconds, const std::function<void(int)>&
   return median(times);
 }
 
-// --- lanes
-// --------------------------------------------------------------------------------------------
+// --- lanes ---
 
 // What products and updates keep of their speed while both run, as compute and optimizer lanes do.
 double overlap_speed(const ProbeOptions& options, double seconds) {
@@ -298,7 +301,10 @@ void add_drive(const ProbeOptions& options, double seconds, config::Machine& mac
 
 double probe_products(const ProbeOptions& options, DType dtype, double seconds) {
   const Products products(options, dtype);
-  return rate_of(Products::flops(), seconds, [&] { products.run(); });
+  const auto round = [&] { products.run(); };
+  if (!options.processor_time) return rate_of(Products::flops(), seconds, round);
+  const auto clock = [&] { return process_cpu_s() / options.threads; };
+  return rate_by(clock, Products::flops(), seconds, round);
 }
 
 double probe_optimizer(const ProbeOptions& options, double seconds) {

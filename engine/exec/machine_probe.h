@@ -19,6 +19,9 @@ struct ProbeOptions {
   DriveProbeOptions drive;           // no directories: no figures of a drive
   double seconds = 3;                // about, in total
   int64_t memory_bytes = 192 << 20;  // about the most that is allocated at once
+  // Rates of products by processor time over the threads instead of by the clock: for comparisons
+  // on a machine that others use at the same time. Waiting does not count.
+  bool processor_time = false;
 };
 
 // Takes all cores for `seconds`. Throws Error where the directories cannot be used.
