@@ -3,8 +3,8 @@
 
 #include "engine/config/options.h"
 
-// The commands of `strata`. Each returns the exit code of a run that came to its end; everything else
-// is an Error.
+// The commands of `strata`. Each returns the exit code of a run that came to its end; everything
+// else is an Error.
 namespace strata::cli {
 
 int run_init(const config::Options& options);

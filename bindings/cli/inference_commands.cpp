@@ -25,7 +25,8 @@ config::Machine nominal_machine(int64_t cores) {
   machine.matmul_flops_per_s = 1e11;
   machine.memory_bytes_per_s = 2e10;
   machine.optimizer_bytes_per_s = 2e10;
-  machine.nvme_read_bytes_per_s = machine.nvme_write_bytes_per_s = machine.nvme_mixed_bytes_per_s = 1e9;
+  machine.nvme_read_bytes_per_s = machine.nvme_write_bytes_per_s = machine.nvme_mixed_bytes_per_s =
+      1e9;
   machine.upload_bytes_per_s = machine.download_bytes_per_s = 1e10;
   return machine;
 }
@@ -50,8 +51,7 @@ int run_eval(const config::Options& given) {
   const auto data = open_data(options, *model, tokenizer.get(), part);
   const train::RunPlan plan = inference_plan(options, *model, data->bytes());
   train::Inference inference(plan, options, *model, options.resume_checkpoint);
-  const train::Inference::Loss loss =
-      inference.evaluate(part ? data->held_out() : data->train());
+  const train::Inference::Loss loss = inference.evaluate(part ? data->held_out() : data->train());
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("loss", loss.mean);

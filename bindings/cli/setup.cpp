@@ -21,7 +21,8 @@ std::string cache_directory() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) {
     return std::string(cache) + "/strata";
   }
-  if (const char* home = std::getenv("HOME"); home && *home) return std::string(home) + "/.cache/strata";
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return std::string(home) + "/.cache/strata";
   return "";
 }
 
@@ -29,11 +30,11 @@ void verify_or_abort(const plan::Plan& plan, const model::ModelSpec& spec) {
   const plan::VerifyReport report = plan::verify(plan, spec);
   if (report.ok()) return;
   const plan::Violation& violation = report.violations.front();
-  throw Error(ErrorCode::kConfig,
-              fmt::format("internal error: the verifier refuses this plan: {} op {}: {}: {} (please "
-                          "report it with the options of this run)",
-                          plan::name_of(violation.program), violation.op, violation.kind,
-                          violation.text));
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("internal error: the verifier refuses this plan: {} op {}: {}: {} (please "
+                  "report it with the options of this run)",
+                  plan::name_of(violation.program), violation.op, violation.kind, violation.text));
 }
 
 }  // namespace
@@ -52,10 +53,11 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
                                           const train::Tokenizer* tokenizer, bool holds_out) {
   const model::Architecture& architecture = model.architecture();
   if (tokenizer && tokenizer->vocabulary_size() > architecture.vocabulary) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("tokenizer: {}: has {} tokens, the model's embedding only {} (is it another "
-                            "model's tokenizer?)",
-                            options.model, tokenizer->vocabulary_size(), architecture.vocabulary));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("tokenizer: {}: has {} tokens, the model's embedding only {} (is it another "
+                    "model's tokenizer?)",
+                    options.model, tokenizer->vocabulary_size(), architecture.vocabulary));
   }
   if (options.sequence_length > architecture.max_position) {
     throw Error(ErrorCode::kConfig,
@@ -84,8 +86,7 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
   }
   exec::ProbeOptions probe;
   probe.backend = &kernels::cpu_backend();
-  probe.threads =
-      static_cast<int>(options.threads > 0 ? options.threads : facts.limits.cores);
+  probe.threads = static_cast<int>(options.threads > 0 ? options.threads : facts.limits.cores);
   probe.drive.directories = options.nvme;
   // What is measured with stays within the budget of the run.
   if (options.host_memory > 0) {
@@ -93,7 +94,8 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
   }
   bool measured = false;
   facts.machine = exec::machine_for(cache_directory(), STRATA_VERSION, probe, &measured);
-  if (measured) log(LogLevel::kInfo, "machine: measured in a few seconds and kept for the next run");
+  if (measured)
+    log(LogLevel::kInfo, "machine: measured in a few seconds and kept for the next run");
 }
 
 train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,

@@ -35,7 +35,8 @@ void on_stop_signal(int) {
   if (stop_requested.exchange(true)) _exit(130);
 }
 
-// The first SIGINT or SIGTERM asks for a checkpoint after the current step, the second ends at once.
+// The first SIGINT or SIGTERM asks for a checkpoint after the current step, the second ends at
+// once.
 void catch_stop_signals() {
   struct sigaction action = {};
   action.sa_handler = on_stop_signal;
@@ -43,8 +44,8 @@ void catch_stop_signals() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-// Opens a scratch volume of the least size: what is wrong with a directory is said before anything is
-// created.
+// Opens a scratch volume of the least size: what is wrong with a directory is said before anything
+// is created.
 void check_scratch(const config::Options& options) {
   if (options.nvme.empty()) return;
   io::VolumeOptions volume;
@@ -58,19 +59,22 @@ void check_scratch(const config::Options& options) {
 std::string checkpoint_to_resume(const config::Options& options, const train::RunDirectory& run) {
   if (!options.resume) {
     if (run.has_run() && !options.force) {
-      throw Error(ErrorCode::kConfig, "out: " + run.path() +
-                                          ": holds a run already (add --resume to go on with it, or "
-                                          "--force to start over, or choose another --out)");
+      throw Error(ErrorCode::kConfig,
+                  "out: " + run.path() +
+                      ": holds a run already (add --resume to go on with it, or "
+                      "--force to start over, or choose another --out)");
     }
     return "";
   }
   if (!options.resume_checkpoint.empty()) return options.resume_checkpoint;
   const train::FoundCheckpoint found = train::find_checkpoint(run.checkpoints(), false);
   for (const train::SkippedCheckpoint& skipped : found.skipped) {
-    log(LogLevel::kWarning, fmt::format("resume: {} is passed over: {}", skipped.path, skipped.reason));
+    log(LogLevel::kWarning,
+        fmt::format("resume: {} is passed over: {}", skipped.path, skipped.reason));
   }
   if (found.path.empty()) {
-    log(LogLevel::kInfo, "resume: " + run.path() + " has no checkpoint yet; starting from the model");
+    log(LogLevel::kInfo,
+        "resume: " + run.path() + " has no checkpoint yet; starting from the model");
   }
   return found.path;
 }
@@ -78,7 +82,8 @@ std::string checkpoint_to_resume(const config::Options& options, const train::Ru
 config::Json run_json(const config::Options& options, const train::RunFacts& facts) {
   config::Json run = config::Json::object();
   run.set("strata", STRATA_VERSION);
-  run.set("options", config::Json::parse(config::to_json(config::Command::kTrain, options), "options"));
+  run.set("options",
+          config::Json::parse(config::to_json(config::Command::kTrain, options), "options"));
   run.set("machine", config::Json::parse(config::to_json(facts.machine), "machine"));
   return run;
 }

@@ -23,7 +23,8 @@ std::string time_line(const train::TrainResult& result) {
   const double read = at(stall, Lane::kReadWeights) + at(stall, Lane::kReadState);
   const double link = at(stall, Lane::kUpload) + at(stall, Lane::kDownload);
   return fmt::format(
-      "time     {} in steps: compute {:.1f} s; compute waited {:.1f} s for reads, {:.1f} for writes, "
+      "time     {} in steps: compute {:.1f} s; compute waited {:.1f} s for reads, {:.1f} for "
+      "writes, "
       "{:.1f} for the optimizer, {:.1f} for the device link, {:.1f} for ranks\n",
       train::format_duration(result.train_s), at(result.busy_s, Lane::kCompute), read,
       at(stall, Lane::kWrite), at(stall, Lane::kOptimizer), link, at(stall, Lane::kComm));
@@ -42,7 +43,8 @@ std::string memory_line(const train::RunPlan& plan) {
   std::string text = fmt::format(
       "memory   {} arenas + {} heap + {} stacks + {} program = {} counted; the kernel's peak is {}",
       format_bytes(arenas), format_bytes(memory.heap_bytes), format_bytes(memory.stack_bytes),
-      format_bytes(memory.file_bytes), format_bytes(counted), format_bytes(memory.resident_peak_bytes));
+      format_bytes(memory.file_bytes), format_bytes(counted),
+      format_bytes(memory.resident_peak_bytes));
   if (memory.cgroup_peak_bytes) {
     text += fmt::format(" (cgroup {})", format_bytes(*memory.cgroup_peak_bytes));
   }
@@ -58,7 +60,8 @@ std::string train_summary(const config::Options& options, const train::RunPlan& 
                                  result.last_step, train::format_duration(total_s),
                                  result.stopped ? ", stopped on request" : "");
   if (steps > 0) {
-    text += fmt::format("loss     {:.4f} at first, {:.4f} at last", result.first_loss, result.last_loss);
+    text += fmt::format("loss     {:.4f} at first, {:.4f} at last", result.first_loss,
+                        result.last_loss);
     if (result.held_out_loss) {
       text += fmt::format("; held out {:.4f}, perplexity {:.2f}", *result.held_out_loss,
                           std::exp(*result.held_out_loss));
@@ -72,19 +75,22 @@ std::string train_summary(const config::Options& options, const train::RunPlan& 
   const double parameters = static_cast<double>(plan.spec->parameter_count());
   if (result.io.bytes_read + result.io.bytes_written > 0) {
     text += fmt::format(
-        "NVMe     {} read (all verified), {} written; a step reads {:.1f} and writes {:.1f} bytes a "
+        "NVMe     {} read (all verified), {} written; a step reads {:.1f} and writes {:.1f} bytes "
+        "a "
         "parameter; by {}\n",
         format_bytes(result.io.bytes_read), format_bytes(result.io.bytes_written),
         static_cast<double>(result.step_read_bytes * options.ranks) / parameters,
-        static_cast<double>(result.step_write_bytes * options.ranks) / parameters, result.io_backend);
+        static_cast<double>(result.step_write_bytes * options.ranks) / parameters,
+        result.io_backend);
   }
   text += memory_line(plan);
   text += fmt::format("state    {:016x} in {}\n", result.state_hash, result.checkpoint);
   if (result.stopped) {
     text += fmt::format("next     strata train ... --out {} --resume\n", options.out);
   } else {
-    text += fmt::format("model    {}/model\nnext     strata generate --model {}/model --prompt \"...\"\n",
-                        options.out, options.out);
+    text += fmt::format(
+        "model    {}/model\nnext     strata generate --model {}/model --prompt \"...\"\n",
+        options.out, options.out);
   }
   return text;
 }

@@ -8,8 +8,8 @@
 
 namespace strata::cli {
 
-// What happened in a run, for its end: loss, time by cause, bytes, prediction against measurement, peak
-// memory, and the next command to try.
+// What happened in a run, for its end: loss, time by cause, bytes, prediction against measurement,
+// peak memory, and the next command to try.
 std::string train_summary(const config::Options& options, const train::RunPlan& plan,
                           const train::TrainResult& result, double total_s);
 

@@ -7,8 +7,8 @@
 namespace strata {
 
 void check_failed(const char* condition, const char* file, int line) {
-  std::fprintf(stderr, "strata: internal error: %s is false at %s:%d (please report this)\n", condition,
-               file, line);
+  std::fprintf(stderr, "strata: internal error: %s is false at %s:%d (please report this)\n",
+               condition, file, line);
   std::abort();
 }
 

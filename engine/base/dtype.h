@@ -10,13 +10,16 @@ namespace strata {
 
 enum class DType : uint8_t { kF32, kBF16, kF16 };
 
-inline int64_t bytes_of(DType type) { return type == DType::kF32 ? 4 : 2; }
+inline int64_t bytes_of(DType type) {
+  return type == DType::kF32 ? 4 : 2;
+}
 inline const char* name_of(DType type) {
   return type == DType::kF32 ? "F32" : type == DType::kBF16 ? "BF16" : "F16";
 }
 
-// The one cast from an fp32 master to a bf16 weight: round half up in magnitude, NaN made canonical.
-// With it (hi, lo) is the exact master; round-to-nearest-even would lose bits (DESIGN section 5).
+// The one cast from an fp32 master to a bf16 weight: round half up in magnitude, NaN made
+// canonical. With it (hi, lo) is the exact master; round-to-nearest-even would lose bits (DESIGN
+// section 5).
 struct SplitMaster {
   uint16_t hi;
   uint16_t lo;
@@ -33,7 +36,9 @@ inline float join_master(uint16_t hi, uint16_t lo) {
   return std::bit_cast<float>((top << 16) | lo);
 }
 
-inline uint16_t to_bf16(float value) { return split_master(value).hi; }
+inline uint16_t to_bf16(float value) {
+  return split_master(value).hi;
+}
 inline float from_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }

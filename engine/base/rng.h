@@ -6,8 +6,9 @@
 
 namespace strata {
 
-// Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as
-// 1, 2, 3"). The value depends on key and counter alone, never on how many were drawn before.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as
+// easy as 1, 2, 3"). The value depends on key and counter alone, never on how many were drawn
+// before.
 class Philox {
  public:
   explicit Philox(uint64_t seed)

@@ -5,11 +5,11 @@
 
 namespace strata::exec {
 
-// One chunk's state in host memory, as this rank holds it. Element numbers count from the start of the
-// segment's flat buffer.
+// One chunk's state in host memory, as this rank holds it. Element numbers count from the start of
+// the segment's flat buffer.
 //
-//   hi                           [hi_count]     u16, or the f32 master where lo is null (fp32 recipe)
-//   lo, exp_avg, exp_avg_sq      [state_count]  null for a frozen chunk
+//   hi                           [hi_count]     u16, or the f32 master where lo is null (fp32
+//   recipe) lo, exp_avg, exp_avg_sq      [state_count]  null for a frozen chunk
 //
 // The state is the whole chunk or a rank's part of it; it lies within the range of hi.
 struct ChunkState {
@@ -35,7 +35,8 @@ class StateSource {
   virtual void read(const ChunkState& chunk) = 0;
 };
 
-// Where state goes when it is saved: a checkpoint, or an export. Called on one lane, chunks ascending.
+// Where state goes when it is saved: a checkpoint, or an export. Called on one lane, chunks
+// ascending.
 class StateSink {
  public:
   virtual ~StateSink() = default;

@@ -34,7 +34,8 @@ std::vector<GroupRun> runs_of(const model::Segment& segment, int64_t begin, int6
   return runs;
 }
 
-// Cuts [begin, begin + numel) into chunks whose parts are 1 to 4 Mi elements, or one that is smaller.
+// Cuts [begin, begin + numel) into chunks whose parts are 1 to 4 Mi elements, or one that is
+// smaller.
 void cut(const model::ModelSpec& spec, int segment, int64_t begin, int64_t numel, bool frozen,
          Layout& layout) {
   if (numel == 0) return;
@@ -42,7 +43,8 @@ void cut(const model::ModelSpec& spec, int segment, int64_t begin, int64_t numel
   const int64_t part = numel / layout.shard_count;
   const int64_t target = numel >= kLargeSegment ? kLargePart / 2 : kSmallPart;
   const int64_t count = std::max<int64_t>(1, part / target);
-  const int64_t piece = round_up(ceil_div(part, count), count > 1 ? kBoundary : kGranule) * layout.shard_count;
+  const int64_t piece =
+      round_up(ceil_div(part, count), count > 1 ? kBoundary : kGranule) * layout.shard_count;
   for (int64_t at = 0; at < numel; at += piece) {
     Chunk chunk;
     chunk.segment = segment;

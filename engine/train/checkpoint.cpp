@@ -89,8 +89,8 @@ bool is_ours(const std::string& name) {
          name == state_file_name(rank);
 }
 
-// Removes the files of a checkpoint and its directory; anything else in there stays, and the directory
-// with it.
+// Removes the files of a checkpoint and its directory; anything else in there stays, and the
+// directory with it.
 void remove_checkpoint(const std::string& path) {
   std::error_code error;
   std::vector<std::string> names;
@@ -145,9 +145,10 @@ std::string read_text(const std::string& path) {
   const model::File file = model::File::open_to_read(path);
   const int64_t bytes = file.size();
   if (bytes > kManifestBytesMax) {
-    throw Error(ErrorCode::kCorrupt, fmt::format("cannot read checkpoint: {}: it has {}, more than any "
-                                                 "manifest (use another checkpoint)",
-                                                 path, format_bytes(bytes)));
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("cannot read checkpoint: {}: it has {}, more than any "
+                            "manifest (use another checkpoint)",
+                            path, format_bytes(bytes)));
   }
   std::string text(static_cast<size_t>(bytes), '\0');
   file.read_at(0, text.data(), bytes);
@@ -281,7 +282,8 @@ void keep_last(const std::string& directory, int64_t count) {
       continue;  // not one that we know to be ours
     }
     if (++kept <= count) continue;
-    // Under a leftover's name first, so that one which is half gone is never taken for a checkpoint.
+    // Under a leftover's name first, so that one which is half gone is never taken for a
+    // checkpoint.
     const std::string leftover = partial_path(directory, entry.step, random_nonce());
     const int error = rename_with(entry.path, leftover, 0);
     if (error != 0) {

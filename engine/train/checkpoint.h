@@ -29,8 +29,8 @@ struct CheckpointContents {
   std::vector<StateFile> files;  // what the writers' close() returned, in any order
 };
 
-// Threads: one. Failure: the constructor throws Error (kDoesNotFit before anything is written, kIo);
-// commit throws kIo or kDoesNotFit. Destroyed without commit it removes what is there.
+// Threads: one. Failure: the constructor throws Error (kDoesNotFit before anything is written,
+// kIo); commit throws kIo or kDoesNotFit. Destroyed without commit it removes what is there.
 class CheckpointCommit {
  public:
   // `directory` holds the checkpoints and is created when it is missing; `bytes` of
@@ -44,8 +44,8 @@ class CheckpointCommit {
   const std::string& partial() const { return partial_; }
   uint64_t nonce() const { return nonce_; }
 
-  // Commits, reads the manifest back from disk, and returns the path of the checkpoint. A checkpoint of
-  // the same step is replaced in one rename.
+  // Commits, reads the manifest back from disk, and returns the path of the checkpoint. A
+  // checkpoint of the same step is replaced in one rename.
   std::string commit(const CheckpointContents& contents);
 
  private:
@@ -61,8 +61,8 @@ class CheckpointCommit {
 std::string checkpoint_path(const std::string& directory, int64_t step);
 std::string partial_path(const std::string& directory, int64_t step, uint64_t nonce);
 
-// Reads the manifest of one checkpoint and looks at the sizes of its files. Throws Error (kConfig where
-// there is none, kCorrupt, kIo).
+// Reads the manifest of one checkpoint and looks at the sizes of its files. Throws Error (kConfig
+// where there is none, kCorrupt, kIo).
 CheckpointManifest read_manifest(const std::string& path);
 
 struct SkippedCheckpoint {
@@ -76,15 +76,16 @@ struct FoundCheckpoint {
   std::vector<SkippedCheckpoint> skipped;  // newer ones that cannot be used
 };
 
-// The newest checkpoint that is whole. Steps in names decide, never times. With `every_block` all bytes
-// are read and verified, else manifest and sizes.
+// The newest checkpoint that is whole. Steps in names decide, never times. With `every_block` all
+// bytes are read and verified, else manifest and sizes.
 FoundCheckpoint find_checkpoint(const std::string& directory, bool every_block);
 
-// Removes the oldest checkpoints but `count`; those that cannot be read stay, and are not counted. Call
-// it after a commit.
+// Removes the oldest checkpoints but `count`; those that cannot be read stay, and are not counted.
+// Call it after a commit.
 void keep_last(const std::string& directory, int64_t count);
 
-// Removes what dead runs left unfinished, and returns its paths. Only under the run directory's lock.
+// Removes what dead runs left unfinished, and returns its paths. Only under the run directory's
+// lock.
 std::vector<std::string> collect_leftovers(const std::string& directory);
 
 }  // namespace strata::train

@@ -23,8 +23,8 @@ ErrorCode code_of(int error) {
 }
 
 Error write_error(const std::string& path, int64_t offset, int error) {
-  return system_error(code_of(error), fmt::format("cannot write: {} at byte {}", path, offset), error,
-                      code_of(error) == ErrorCode::kDoesNotFit ? "free space there" : "");
+  return system_error(code_of(error), fmt::format("cannot write: {} at byte {}", path, offset),
+                      error, code_of(error) == ErrorCode::kDoesNotFit ? "free space there" : "");
 }
 
 // With O_DIRECT where the file system has it.
@@ -80,11 +80,10 @@ CheckpointFile CheckpointFile::create(const std::string& path, int64_t bytes) {
   const int error = bytes > 0 ? reserve(fd, bytes) : 0;
   if (error == 0) return file;
   ::unlink(path.c_str());
-  throw system_error(code_of(error),
-                     fmt::format("cannot reserve {}: {}", format_bytes(bytes), path), error,
-                     code_of(error) == ErrorCode::kDoesNotFit
-                         ? "free space there, or raise the file size limit"
-                         : "");
+  throw system_error(
+      code_of(error), fmt::format("cannot reserve {}: {}", format_bytes(bytes), path), error,
+      code_of(error) == ErrorCode::kDoesNotFit ? "free space there, or raise the file size limit"
+                                               : "");
 }
 
 CheckpointFile CheckpointFile::open(const std::string& path) {

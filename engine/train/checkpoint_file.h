@@ -25,9 +25,9 @@ PageBuffer make_page_buffer();
 
 // One state file, read or written in pages.
 //
-// Threads: one at a time. Failure: Error (kDoesNotFit where space or a file size limit ends, kCorrupt
-// for a file that is too short, else kIo) naming path and offset. Nothing is tried again after a
-// failure.
+// Threads: one at a time. Failure: Error (kDoesNotFit where space or a file size limit ends,
+// kCorrupt for a file that is too short, else kIo) naming path and offset. Nothing is tried again
+// after a failure.
 class CheckpointFile {
  public:
   CheckpointFile() = default;

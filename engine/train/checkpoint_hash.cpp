@@ -10,8 +10,8 @@
 namespace strata::train {
 namespace {
 
-// Every parameter starts at a multiple of this in its segment and every shard too, so a block is never
-// cut in two.
+// Every parameter starts at a multiple of this in its segment and every shard too, so a block is
+// never cut in two.
 constexpr int64_t kHashElements = 64;
 
 }  // namespace
@@ -49,9 +49,9 @@ void StateHash::add(const exec::ChunkState& chunk, const model::Parameter& param
     float master[kHashElements];
     for (int64_t i = 0; i < count; ++i) {
       const int64_t hi = at + i - chunk.hi_first;
-      master[i] = chunk.fp32 ? static_cast<const float*>(chunk.hi)[hi]
-                             : join_master(static_cast<const uint16_t*>(chunk.hi)[hi],
-                                           chunk.lo[state + i]);
+      master[i] =
+          chunk.fp32 ? static_cast<const float*>(chunk.hi)[hi]
+                     : join_master(static_cast<const uint16_t*>(chunk.hi)[hi], chunk.lo[state + i]);
     }
     value_ += io::checksum_block(master, bytes, seed, block);
     value_ += io::checksum_block(chunk.exp_avg + state, bytes, seed + 1, block);

@@ -32,7 +32,9 @@ constexpr const char* kRecipeNames[] = {"fp32", "bf16", "fp16"};
               "cannot read checkpoint: " + source + ": " + cause + " (use another checkpoint)");
 }
 
-std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
+std::string hex(uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
 
 std::optional<uint64_t> from_hex(std::string_view text) {
   if (text.size() != 16) return std::nullopt;
@@ -132,10 +134,12 @@ StateExtent extent_of(const Json& json, int64_t file_bytes, const std::string& s
   extent.bytes = members.integer("bytes", 1, file_bytes);
   if (extent.offset % kPageBytes != 0 ||
       extent.offset + round_up(extent.bytes, kPageBytes) > file_bytes) {
-    refuse(source, fmt::format("the extent at byte {} does not lie on pages of the file", extent.offset));
+    refuse(source,
+           fmt::format("the extent at byte {} does not lie on pages of the file", extent.offset));
   }
   const std::string_view checksums = members.string("checksums");
-  if (static_cast<int64_t>(checksums.size()) != 16 * ceil_div(extent.bytes, kCheckpointBlockBytes)) {
+  if (static_cast<int64_t>(checksums.size()) !=
+      16 * ceil_div(extent.bytes, kCheckpointBlockBytes)) {
     refuse(source, fmt::format("the extent at byte {} has another number of checksums than blocks",
                                extent.offset));
   }
@@ -212,11 +216,17 @@ void check_files(const CheckpointManifest& manifest, const std::string& source) 
 
 }  // namespace
 
-const char* name_of(plan::Plane plane) { return kPlaneNames[static_cast<size_t>(plane)]; }
+const char* name_of(plan::Plane plane) {
+  return kPlaneNames[static_cast<size_t>(plane)];
+}
 
-std::string state_file_name(int rank) { return fmt::format("state-rank{:05}.bin", rank); }
+std::string state_file_name(int rank) {
+  return fmt::format("state-rank{:05}.bin", rank);
+}
 
-std::string to_text(const StateFile& file) { return sealed(json_of(file)); }
+std::string to_text(const StateFile& file) {
+  return sealed(json_of(file));
+}
 
 StateFile parse_state_file(std::string_view text) {
   const std::string source = "a rank's table";
@@ -246,10 +256,11 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   const Members members(json, source);
   if (members.string("format") != kFormat) refuse(source, "it is not a checkpoint's manifest");
   if (members.get("version").int64() != kVersion) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("cannot read checkpoint: {}: it has format version {}, this program reads "
-                            "{} (use the version that wrote it)",
-                            source, members.get("version").dump(), kVersion));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("cannot read checkpoint: {}: it has format version {}, this program reads "
+                    "{} (use the version that wrote it)",
+                    source, members.get("version").dump(), kVersion));
   }
   CheckpointManifest manifest;
   manifest.step = members.integer("step", 0, INT64_MAX);

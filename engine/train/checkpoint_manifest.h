@@ -10,8 +10,8 @@
 #include "engine/model/spec.h"
 #include "engine/plan/plan.h"
 
-// What a checkpoint says about itself: manifest.json, which lists every extent of its state files with
-// the checksums of its blocks, and ends in a checksum of its own text.
+// What a checkpoint says about itself: manifest.json, which lists every extent of its state files
+// with the checksums of its blocks, and ends in a checksum of its own text.
 namespace strata::train {
 
 // A checksum covers so many bytes of an extent, from its start; the last block may be shorter.
@@ -55,19 +55,19 @@ struct CheckpointManifest {
 
 std::string to_text(const CheckpointManifest& manifest);
 
-// Throws Error (kCorrupt) naming `source` unless the text is whole, of a version that we read, and all
-// its numbers are in range.
+// Throws Error (kCorrupt) naming `source` unless the text is whole, of a version that we read, and
+// all its numbers are in range.
 CheckpointManifest parse_manifest(std::string_view text, const std::string& source);
 
-// What must be equal for state to fit a model: architecture, recipe, and the names, shapes and freezing
-// of all parameters.
+// What must be equal for state to fit a model: architecture, recipe, and the names, shapes and
+// freezing of all parameters.
 config::Json model_identity(const model::ModelSpec& spec, model::Recipe recipe);
 
 // "hidden: 512 in the checkpoint, 768 here; ..."; empty when they are equal.
 std::string identity_difference(const config::Json& saved, const config::Json& here);
 
-// Throws Error (kCorrupt) unless every true element of every trainable parameter is in each plane of
-// the recipe exactly once.
+// Throws Error (kCorrupt) unless every true element of every trainable parameter is in each plane
+// of the recipe exactly once.
 void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& spec,
                     const std::string& source);
 

@@ -30,19 +30,20 @@ struct ExtentReader {
       const uint64_t checksum =
           io::checksum_block(buffer + (block - begin), static_cast<uint64_t>(bytes), nonce,
                              block_address(rank, extent.offset + block));
-      if (checksum == extent.checksums[static_cast<size_t>(block / kCheckpointBlockBytes)]) continue;
-      throw Error(ErrorCode::kCorrupt,
-                  fmt::format("cannot read checkpoint: {} at byte {}: the checksum of {} of segment "
-                              "{} is wrong: the file is damaged (use another checkpoint)",
-                              file.path(), extent.offset + block, name_of(extent.plane),
-                              extent.segment));
+      if (checksum == extent.checksums[static_cast<size_t>(block / kCheckpointBlockBytes)])
+        continue;
+      throw Error(
+          ErrorCode::kCorrupt,
+          fmt::format("cannot read checkpoint: {} at byte {}: the checksum of {} of segment "
+                      "{} is wrong: the file is damaged (use another checkpoint)",
+                      file.path(), extent.offset + block, name_of(extent.plane), extent.segment));
     }
   }
 
   // Where a read from `begin` on ends: a full buffer, or the block that `last` lies in.
   int64_t end_of(int64_t begin, int64_t last) const {
-    return std::min({begin + kCheckpointBufferBytes, round_up(last, kCheckpointBlockBytes),
-                     extent.bytes});
+    return std::min(
+        {begin + kCheckpointBufferBytes, round_up(last, kCheckpointBlockBytes), extent.bytes});
   }
 };
 
@@ -51,11 +52,11 @@ struct ExtentReader {
 CheckpointReader::CheckpointReader(const std::string& path, const model::ModelSpec& spec,
                                    model::Recipe recipe, exec::StateSource& frozen)
     : path_(path), manifest_(read_manifest(path)), frozen_(frozen) {
-  const std::string difference =
-      identity_difference(manifest_.model, model_identity(spec, recipe));
+  const std::string difference = identity_difference(manifest_.model, model_identity(spec, recipe));
   if (!difference.empty()) {
-    throw Error(ErrorCode::kConfig, "cannot use checkpoint: " + path + ": it is of another model: " +
-                                        difference + " (use the model and options it was made with)");
+    throw Error(ErrorCode::kConfig, "cannot use checkpoint: " + path +
+                                        ": it is of another model: " + difference +
+                                        " (use the model and options it was made with)");
   }
   check_coverage(manifest_, spec, path);
   for (size_t f = 0; f < manifest_.files.size(); ++f) {
@@ -75,7 +76,8 @@ CheckpointReader::CheckpointReader(const std::string& path, const model::ModelSp
 }
 
 const StateExtent& CheckpointReader::extent_at(const Place& place) const {
-  return manifest_.files[static_cast<size_t>(place.file)].extents[static_cast<size_t>(place.extent)];
+  return manifest_.files[static_cast<size_t>(place.file)]
+      .extents[static_cast<size_t>(place.extent)];
 }
 
 void CheckpointReader::read(const exec::ChunkState& chunk) {

@@ -12,14 +12,15 @@
 
 namespace strata::train {
 
-// The state of a checkpoint, for any world size and ZeRO stage: parts are found by segment and element,
-// and joined. Frozen chunks come from `frozen`, the model they were loaded from.
+// The state of a checkpoint, for any world size and ZeRO stage: parts are found by segment and
+// element, and joined. Frozen chunks come from `frozen`, the model they were loaded from.
 //
 // Guarantees: every block is verified before a byte of it is used.
 // Threads: one at a time; each rank has its own.
-// Failure: the constructor throws Error (kConfig for the checkpoint of another model, with every field
-// that differs; kCorrupt; kIo); read throws kCorrupt naming file, offset and segment, or kIo.
-// Memory: the manifest, and a buffer of kCheckpointBufferBytes. `spec` and `frozen` must outlive it.
+// Failure: the constructor throws Error (kConfig for the checkpoint of another model, with every
+// field that differs; kCorrupt; kIo); read throws kCorrupt naming file, offset and segment, or kIo.
+// Memory: the manifest, and a buffer of kCheckpointBufferBytes. `spec` and `frozen` must outlive
+// it.
 class CheckpointReader : public exec::StateSource {
  public:
   // `path` is the directory of one checkpoint.

@@ -14,7 +14,9 @@
 namespace strata::train {
 namespace {
 
-bool writes(const plan::Mesh& mesh) { return mesh.state_shards() > 1 || mesh.rank == 0; }
+bool writes(const plan::Mesh& mesh) {
+  return mesh.state_shards() > 1 || mesh.rank == 0;
+}
 
 // The file of one rank: every plane of its part of every trainable chunk, on whole pages.
 int64_t file_bytes(const shard::Layout& layout, const CheckpointWriterOptions& options) {
@@ -74,8 +76,8 @@ void CheckpointWriter::write_chunk(const exec::ChunkState& chunk) {
                chunk.state_first + chunk.state_count <= chunk.hi_first + chunk.hi_count);
   last_chunk_ = chunk.chunk;
   --chunks_left_;
-  const int64_t skip = (chunk.state_first - chunk.hi_first) *
-                       plan::width_of(plan::Plane::kHi, options_.recipe);
+  const int64_t skip =
+      (chunk.state_first - chunk.hi_first) * plan::width_of(plan::Plane::kHi, options_.recipe);
   write_plane(chunk, plan::Plane::kHi, static_cast<const char*>(chunk.hi) + skip);
   write_plane(chunk, plan::Plane::kLo, reinterpret_cast<const char*>(chunk.lo));
   write_plane(chunk, plan::Plane::kExpAvg, reinterpret_cast<const char*>(chunk.exp_avg));
@@ -87,16 +89,17 @@ void CheckpointWriter::write_plane(const exec::ChunkState& chunk, plan::Plane pl
                                    const char* data) {
   const int64_t bytes = chunk.state_count * plan::width_of(plane, options_.recipe);
   if (bytes == 0) return;
-  StateExtent extent{chunk.segment, plane, chunk.state_first, chunk.state_count, offset_, bytes, {}};
+  StateExtent extent{chunk.segment, plane, chunk.state_first, chunk.state_count, offset_,
+                     bytes,         {}};
   extent.checksums.reserve(static_cast<size_t>(ceil_div(bytes, kCheckpointBlockBytes)));
   STRATA_CHECK(offset_ + round_up(bytes, kPageBytes) <= table_.bytes);
   for (int64_t at = 0; at < bytes; at += kCheckpointBufferBytes) {
     const int64_t now = std::min(kCheckpointBufferBytes, bytes - at);
     for (int64_t block = at; block < at + now; block += kCheckpointBlockBytes) {
       const int64_t length = std::min(kCheckpointBlockBytes, bytes - block);
-      extent.checksums.push_back(
-          io::checksum_block(data + block, static_cast<uint64_t>(length), options_.nonce,
-                             block_address(table_.rank, offset_ + block)));
+      extent.checksums.push_back(io::checksum_block(data + block, static_cast<uint64_t>(length),
+                                                    options_.nonce,
+                                                    block_address(table_.rank, offset_ + block)));
     }
     const int64_t pages = round_up(now, kPageBytes);
     const char* from = data + at;

@@ -7,8 +7,8 @@
 
 namespace strata::train {
 
-exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan, int rank,
-                                       const RankGroups& groups) {
+exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan,
+                                       int rank, const RankGroups& groups) {
   exec::ExecutorOptions executor;
   executor.backend = &kernels::cpu_backend();
   executor.threads = static_cast<int>(plan.threads);
@@ -33,7 +33,8 @@ void fill_instance(const Batches& batches, const plan::Plan& plan, int64_t step,
   instance.targets.resize(instance.tokens.size());
   for (int m = 0; m < plan.micro_batches; ++m) {
     const size_t at = tokens * static_cast<size_t>(m);
-    batches.fill(step, m, plan.mesh.rank, instance.tokens.data() + at, instance.targets.data() + at);
+    batches.fill(step, m, plan.mesh.rank, instance.tokens.data() + at,
+                 instance.targets.data() + at);
   }
   instance.target_count = std::max<int64_t>(1, batches.target_count(step));
 }

@@ -9,16 +9,16 @@
 
 namespace strata::train {
 
-// The groups of one rank, for three callers that must not meet: the comm lane, the optimizer lane and
-// the trainer. Null with one rank.
+// The groups of one rank, for three callers that must not meet: the comm lane, the optimizer lane
+// and the trainer. Null with one rank.
 struct RankGroups {
   comm::Group* data = nullptr;
   comm::Group* control = nullptr;
   comm::Group* trainer = nullptr;
 };
 
-exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan, int rank,
-                                       const RankGroups& groups);
+exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan,
+                                       int rank, const RankGroups& groups);
 
 // All micro-batches of one rank's step, counted from 0.
 void fill_instance(const Batches& batches, const plan::Plan& plan, int64_t step,

@@ -109,7 +109,8 @@ const std::vector<float>& Inference::next_logits(const std::vector<int32_t>& con
   generate_.program = plan::ProgramName::kGenerate;
   generate_.tokens.assign(static_cast<size_t>(plan.shape.tokens()), 0);
   std::copy(context.end() - static_cast<int64_t>(used), context.end(), generate_.tokens.begin());
-  generate_.logit_position.assign(static_cast<size_t>(plan.shape.rows), static_cast<int32_t>(used) - 1);
+  generate_.logit_position.assign(static_cast<size_t>(plan.shape.rows),
+                                  static_cast<int32_t>(used) - 1);
   generate_.logits.resize(static_cast<size_t>(plan.shape.rows) *
                           static_cast<size_t>(plan_.spec->architecture.vocabulary));
   executor_->run(generate_);

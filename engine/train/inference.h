@@ -15,10 +15,11 @@ namespace strata::train {
 // A copy of a model's spec with everything frozen: weights alone, no optimizer state.
 model::ModelSpec frozen_spec(const model::ModelSpec& spec);
 
-// A model's weights on an executor, for forward passes within the same budgets and tiers as training.
+// A model's weights on an executor, for forward passes within the same budgets and tiers as
+// training.
 //
-// Threads: one. Failure: Error. The plan must have been made with RunPlan's `inference`, for one rank;
-// plan and directory must outlive this.
+// Threads: one. Failure: Error. The plan must have been made with RunPlan's `inference`, for one
+// rank; plan and directory must outlive this.
 class Inference {
  public:
   // `checkpoint`: a checkpoint of this model whose weights replace the directory's; may be empty.

@@ -15,13 +15,13 @@ struct ModelSinkOptions {
   model::Recipe recipe = model::Recipe::kFp32;
 };
 
-// Final state to a model directory: trained parameters from the state, frozen ones and all other files
-// from the directory that the run began with, weights in export_dtype(recipe).
+// Final state to a model directory: trained parameters from the state, frozen ones and all other
+// files from the directory that the run began with, weights in export_dtype(recipe).
 //
-// Guarantees: nothing at `path` changes before finish(). Every trainable element is written once, by
-// one rank: in ZeRO stage 0 only rank 0 saves.
-// Threads: write() from any thread, so ranks of one process share it. Failure: Error (kConfig,
-// kDoesNotFit, kIo). Memory: 64 KiB a writing thread. `source` and `spec` must outlive it.
+// Guarantees: nothing at `path` changes before finish(). Every trainable element is written once,
+// by one rank: in ZeRO stage 0 only rank 0 saves. Threads: write() from any thread, so ranks of one
+// process share it. Failure: Error (kConfig, kDoesNotFit, kIo). Memory: 64 KiB a writing thread.
+// `source` and `spec` must outlive it.
 class ModelSink : public exec::StateSink {
  public:
   ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,

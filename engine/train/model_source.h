@@ -11,8 +11,8 @@ namespace strata::train {
 
 // Initial state from a model directory: masters from its weights, moments zero, padding zero.
 //
-// Threads: one at a time; each rank has its own, over one directory. Failure: Error (kIo, kCorrupt).
-// Memory: a tile of 256 KiB. `directory` and `spec` must outlive it.
+// Threads: one at a time; each rank has its own, over one directory. Failure: Error (kIo,
+// kCorrupt). Memory: a tile of 256 KiB. `directory` and `spec` must outlive it.
 class ModelSource : public exec::StateSource {
  public:
   ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec);

@@ -42,7 +42,8 @@ std::string bottleneck_of(const plan::SimulationResult& result) {
   const double comm = result.busy_s[static_cast<size_t>(Lane::kComm)];
   const double most = std::max({drive, compute, optimizer, link, comm});
   if (most == compute) return "compute";
-  if (most == drive) return result.drive_write_s > result.drive_read_s ? "NVMe writes" : "NVMe reads";
+  if (most == drive)
+    return result.drive_write_s > result.drive_read_s ? "NVMe writes" : "NVMe reads";
   if (most == optimizer) return "optimizer";
   return most == link ? "device link" : "collectives";
 }
@@ -99,18 +100,21 @@ std::string plan_table(const RunPlan& run, const PlanReport& report) {
   const auto busy = [&](Lane lane) { return simulated.busy_s[static_cast<size_t>(lane)]; };
   text += fmt::format(
       "step     {:.3f} s predicted, {:.0f} tokens/s; bound by {}\n"
-      "         compute {:.3f}  optimizer {:.3f}  NVMe read {:.3f}  NVMe write {:.3f}  compute waits {:.3f}\n",
+      "         compute {:.3f}  optimizer {:.3f}  NVMe read {:.3f}  NVMe write {:.3f}  compute "
+      "waits {:.3f}\n",
       step, report.tokens / step, report.bottleneck, busy(Lane::kCompute), busy(Lane::kOptimizer),
       simulated.drive_read_s, simulated.drive_write_s, simulated.stall.total_s());
   if (report.write_bytes > 0) {
     const double per_day = static_cast<double>(report.write_bytes) / step * 86400;
     text += fmt::format(
         "NVMe     {:.1f} bytes read and {:.1f} written per parameter and step; {} written a step\n"
-        "wear     {:.2f} TB a day at full speed; a 1 TB drive of 1 DWPD over 5 years is rated for {:.0f} "
+        "wear     {:.2f} TB a day at full speed; a 1 TB drive of 1 DWPD over 5 years is rated for "
+        "{:.0f} "
         "steps\n",
         static_cast<double>(report.read_bytes) / report.parameters,
-        static_cast<double>(report.write_bytes) / report.parameters, format_bytes(report.write_bytes),
-        per_day / 1e12, kRatedDriveWrites * 1e12 / static_cast<double>(report.write_bytes));
+        static_cast<double>(report.write_bytes) / report.parameters,
+        format_bytes(report.write_bytes), per_day / 1e12,
+        kRatedDriveWrites * 1e12 / static_cast<double>(report.write_bytes));
   }
   return text;
 }
@@ -121,7 +125,7 @@ std::string plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("parameters", run.spec->parameter_count());
   root.set("placement", run.placement_name);
   root.set("optimizer_mode",
-                    plan.mode == plan::OptimizerMode::kDeferred ? "deferred" : "in-backward");
+           plan.mode == plan::OptimizerMode::kDeferred ? "deferred" : "in-backward");
   for (Arena arena : {Arena::kDevice, Arena::kHost, Arena::kNvme}) {
     root.set(kArenaNames[static_cast<size_t>(arena)], tier_json(plan, arena));
   }

@@ -14,13 +14,14 @@ struct PlanReport {
   int64_t read_bytes = 0;            // NVMe, of a step, all ranks
   int64_t write_bytes = 0;
   double parameters = 0;
-  double tokens = 0;  // of a step, all ranks
-  std::string bottleneck;            // "compute", "NVMe", ...
+  double tokens = 0;       // of a step, all ranks
+  std::string bottleneck;  // "compute", "NVMe", ...
 };
 
 PlanReport report_of(const RunPlan& run);
 
-// Bytes per tier by purpose, predicted step time by resource with the bottleneck, bytes written and wear.
+// Bytes per tier by purpose, predicted step time by resource with the bottleneck, bytes written and
+// wear.
 std::string plan_table(const RunPlan& run, const PlanReport& report);
 std::string plan_json(const RunPlan& run, const PlanReport& report);
 

@@ -55,8 +55,8 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       schedule_(schedule_options(*job.options, steps_)) {}
 
 void RankTrainer::run(TrainResult& result) {
-  executor_ = std::make_unique<exec::Executor>(plan_, *job_.plan->spec,
-                                               executor_options(options_, *job_.plan, rank_, groups_));
+  executor_ = std::make_unique<exec::Executor>(
+      plan_, *job_.plan->spec, executor_options(options_, *job_.plan, rank_, groups_));
   load();
   result.first_step = done_step_ + 1;
   result.planned_steps = steps_;
@@ -155,10 +155,11 @@ void RankTrainer::finish(TrainResult& result) {
   last_end_s_ = instance->end_s;
   done_step_ = step;
   if (!instance->finite || !std::isfinite(loss)) {
-    throw Error(ErrorCode::kNumeric,
-                fmt::format("step {}: loss {} and gradient norm {}: not finite, and the update was not "
-                            "applied (lower --lr, set --clip, or look at the data)",
-                            step, loss, instance->grad_norm));
+    throw Error(
+        ErrorCode::kNumeric,
+        fmt::format("step {}: loss {} and gradient norm {}: not finite, and the update was not "
+                    "applied (lower --lr, set --clip, or look at the data)",
+                    step, loss, instance->grad_norm));
   }
   if (result.tokens == 0) result.first_loss = loss;
   result.last_loss = loss;
@@ -178,7 +179,8 @@ void RankTrainer::finish_all(TrainResult& result) {
   while (!flying_.empty()) finish(result);
 }
 
-StepMetrics RankTrainer::metrics_of(const exec::Instance& instance, double loss, double step_s) const {
+StepMetrics RankTrainer::metrics_of(const exec::Instance& instance, double loss,
+                                    double step_s) const {
   StepMetrics metrics;
   metrics.step = instance.settings.step;
   metrics.loss = loss;
@@ -186,11 +188,13 @@ StepMetrics RankTrainer::metrics_of(const exec::Instance& instance, double loss,
   metrics.lr = instance.settings.lr;
   metrics.tokens = instance.target_count;
   metrics.step_s = step_s;
-  constexpr std::pair<Lane, const char*> kCauses[] = {
-      {Lane::kReadWeights, "read_weights"}, {Lane::kReadState, "read_state"},
-      {Lane::kWrite, "write"},              {Lane::kOptimizer, "optimizer"},
-      {Lane::kUpload, "upload"},            {Lane::kDownload, "download"},
-      {Lane::kComm, "comm"}};
+  constexpr std::pair<Lane, const char*> kCauses[] = {{Lane::kReadWeights, "read_weights"},
+                                                      {Lane::kReadState, "read_state"},
+                                                      {Lane::kWrite, "write"},
+                                                      {Lane::kOptimizer, "optimizer"},
+                                                      {Lane::kUpload, "upload"},
+                                                      {Lane::kDownload, "download"},
+                                                      {Lane::kComm, "comm"}};
   for (const auto& [lane, name] : kCauses) {
     metrics.stall_s.emplace_back(name, instance.stall_s[static_cast<size_t>(lane)]);
   }

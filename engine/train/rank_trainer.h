@@ -16,7 +16,8 @@ namespace strata::train {
 // One rank's part of a run. Steps overlap: the next one is submitted before the last is awaited.
 class RankTrainer {
  public:
-  RankTrainer(const TrainJob& job, int rank, const RankGroups& groups, CheckpointSession& checkpoints);
+  RankTrainer(const TrainJob& job, int rank, const RankGroups& groups,
+              CheckpointSession& checkpoints);
   void run(TrainResult& result);
 
  private:

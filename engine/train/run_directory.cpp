@@ -58,9 +58,10 @@ void check_is_run(const std::string& path) {
     if (std::find(std::begin(kFirstNames), std::end(kFirstNames), name) != std::end(kFirstNames)) {
       continue;
     }
-    throw Error(ErrorCode::kConfig, "cannot use run directory: " + path + ": it holds " + name +
-                                        " and no run.json, so it is not a run's (give another path, "
-                                        "or an empty directory)");
+    throw Error(ErrorCode::kConfig,
+                "cannot use run directory: " + path + ": it holds " + name +
+                    " and no run.json, so it is not a run's (give another path, "
+                    "or an empty directory)");
   }
   if (error) {
     throw system_error(ErrorCode::kConfig, "cannot use run directory: " + path, error.value());
@@ -88,7 +89,9 @@ void RunDirectory::write_run(const Json& run) {
   has_run_ = true;
 }
 
-void RunDirectory::write_plan(std::string_view text) { replace_file(kPlanName, text); }
+void RunDirectory::write_plan(std::string_view text) {
+  replace_file(kPlanName, text);
+}
 
 // Readers see the old text or the new one.
 void RunDirectory::replace_file(const std::string& name, std::string_view text) const {

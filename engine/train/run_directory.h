@@ -13,14 +13,14 @@ namespace strata::train {
 // The directory that a run writes: run.json, plan.txt, metrics.jsonl, trace.json, report.html,
 // checkpoints/, model/; held by run.lock while this object lives.
 //
-// Guarantees: a directory that holds anything but a run is refused and left as it is; of two runs in
-// one directory the second is refused, the first one's process and host named. What it creates is the
-// user's own (0700, 0600). Failure: Error (kConfig, kIo, kDoesNotFit). With ranks in several processes
-// only rank 0 has one.
+// Guarantees: a directory that holds anything but a run is refused and left as it is; of two runs
+// in one directory the second is refused, the first one's process and host named. What it creates
+// is the user's own (0700, 0600). Failure: Error (kConfig, kIo, kDoesNotFit). With ranks in several
+// processes only rank 0 has one.
 class RunDirectory {
  public:
-  // Creates the directory (its parents too) or takes an existing run's. `owner` goes into the lock file
-  // for the message: "strata train".
+  // Creates the directory (its parents too) or takes an existing run's. `owner` goes into the lock
+  // file for the message: "strata train".
   RunDirectory(const std::string& path, const std::string& owner);
 
   // Whether a run began here before: run.json is there.

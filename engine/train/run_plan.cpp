@@ -18,8 +18,8 @@
 namespace strata::train {
 namespace {
 
-// Measured: program, libraries and their heaps with everything idle, and what each lane's and worker's
-// stack touches.
+// Measured: program, libraries and their heaps with everything idle, and what each lane's and
+// worker's stack touches.
 constexpr int64_t kProgramBytes = 40 * kMiB;
 constexpr int64_t kRankBytes = 4 * kMiB;
 constexpr int64_t kThreadBytes = kMiB / 2;
@@ -43,9 +43,10 @@ void refuse_what_is_not_built(const config::Options& options) {
                 "recipe: fp16: not available on this device (use --recipe bf16 or fp32)");
   }
   if (options.optimizer_mode == config::OptimizerMode::kInBackward && options.clip > 0) {
-    throw Error(ErrorCode::kConfig,
-                "optimizer-mode: in-backward: the clip coefficient is known only after backward (add "
-                "--clip 0, or use --optimizer-mode deferred)");
+    throw Error(
+        ErrorCode::kConfig,
+        "optimizer-mode: in-backward: the clip coefficient is known only after backward (add "
+        "--clip 0, or use --optimizer-mode deferred)");
   }
 }
 
@@ -65,9 +66,9 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   const bool may_spill = !options.nvme.empty() && options.offload != config::Offload::kNone &&
                          options.offload != config::Offload::kHost;
   if (may_spill) {
-    input.nvme_budget = static_cast<int64_t>(kShareOfFreeSpace *
-                                             static_cast<double>(facts.nvme_free_bytes)) /
-                        options.ranks;
+    input.nvme_budget =
+        static_cast<int64_t>(kShareOfFreeSpace * static_cast<double>(facts.nvme_free_bytes)) /
+        options.ranks;
   }
   if (input.discrete) {
     input.device_budget =
@@ -83,7 +84,8 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
   if (options.optimizer_mode == config::OptimizerMode::kDeferred || options.clip > 0) {
     return {OptimizerMode::kDeferred};
   }
-  if (options.optimizer_mode == config::OptimizerMode::kInBackward) return {OptimizerMode::kInBackward};
+  if (options.optimizer_mode == config::OptimizerMode::kInBackward)
+    return {OptimizerMode::kInBackward};
   return {OptimizerMode::kInBackward, OptimizerMode::kDeferred};
 }
 
@@ -113,8 +115,8 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
   return best;
 }
 
-// Moves the parameters that match, and that no earlier group took, to groups of their own: one for each
-// of the model's `given` groups.
+// Moves the parameters that match, and that no earlier group took, to groups of their own: one for
+// each of the model's `given` groups.
 void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, int given) {
   const std::regex pattern(wanted.match);
   std::vector<int> moved(static_cast<size_t>(given), -1);
@@ -187,7 +189,8 @@ int64_t free_bytes_of(const std::vector<std::string>& directories) {
       throw system_error(ErrorCode::kConfig, "nvme: " + directory, errno,
                          "give an existing directory on a drive");
     }
-    least = std::min(least, static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize));
+    least =
+        std::min(least, static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize));
   }
   return directories.empty() ? 0 : least * static_cast<int64_t>(directories.size());
 }
@@ -204,10 +207,10 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.threads = std::max<int64_t>(1, cores / options.ranks);
   run.input = input_of(*run.spec, options, facts, run.threads);
   run.input.mode = modes_of(options, facts.inference).front();
-  run.host_budget = options.host_memory > 0
-                        ? options.host_memory
-                        : static_cast<int64_t>(kShareOfUsable *
-                                               static_cast<double>(facts.limits.usable_bytes()));
+  run.host_budget =
+      options.host_memory > 0
+          ? options.host_memory
+          : static_cast<int64_t>(kShareOfUsable * static_cast<double>(facts.limits.usable_bytes()));
   // An upper bound of what goes to NVMe sizes the checksum table: planes and a gradient.
   const int64_t most_nvme = run.input.nvme_budget > 0 ? 18 * run.spec->parameter_count() : 0;
   run.outside_bytes = outside_bytes(options, facts, most_nvme);
@@ -224,8 +227,8 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   throw Error(error.code(),
               fmt::format("{}; of --host-memory {}, {} are for program, libraries, tokens and "
                           "checksums, so the least that fits with NVMe is --host-memory {}MiB",
-                          error.what(), format_bytes(run.host_budget), format_bytes(run.outside_bytes),
-                          ceil_div(least, kMiB)));
+                          error.what(), format_bytes(run.host_budget),
+                          format_bytes(run.outside_bytes), ceil_div(least, kMiB)));
 }
 
 }  // namespace

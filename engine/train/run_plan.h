@@ -32,9 +32,10 @@ struct RunPlan {
   plan::Rates rates;
   double predicted_step_s = 0;
   int candidates = 0;
-  int64_t host_budget = 0;     // of the whole process
-  int64_t outside_bytes = 0;   // of it, for what is not in arenas: program, libraries, tokens, tables
-  int64_t threads = 1;         // of each rank
+  int64_t host_budget = 0;  // of the whole process
+  int64_t outside_bytes =
+      0;                // of it, for what is not in arenas: program, libraries, tokens, tables
+  int64_t threads = 1;  // of each rank
 };
 
 // Bytes that program, libraries, plan and checksum tables take outside arenas.
@@ -47,11 +48,12 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options);
 model::Recipe recipe_of(const config::Options& options);
 model::BatchShape shape_of(const config::Options& options);
 
-// Throws as plan_run does where the run cannot fit; uses no rate of the machine, so it can come before
-// anything is measured.
+// Throws as plan_run does where the run cannot fit; uses no rate of the machine, so it can come
+// before anything is measured.
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
-// Throws Error: kConfig for what this build cannot do, kDoesNotFit with the cheapest change that fits.
+// Throws Error: kConfig for what this build cannot do, kDoesNotFit with the cheapest change that
+// fits.
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
 // Free bytes under the scratch directories: count times the smallest, since stripes are even.

@@ -31,9 +31,8 @@ void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
 
 int64_t planned_steps(const config::Options& options, const Dataset& data) {
   if (options.steps > 0) return options.steps;
-  const BatchOptions batch = {.rows = options.micro_batch,
-                              .accumulate = options.accumulate,
-                              .replicas = options.ranks};
+  const BatchOptions batch = {
+      .rows = options.micro_batch, .accumulate = options.accumulate, .replicas = options.ranks};
   const auto per_epoch = static_cast<double>(Batches(data.train(), batch).steps_per_epoch());
   const double epochs = options.epochs > 0 ? options.epochs : 1.0;
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(per_epoch * epochs)));
@@ -42,8 +41,8 @@ int64_t planned_steps(const config::Options& options, const Dataset& data) {
 TrainResult train(const TrainJob& job) {
   const int world = static_cast<int>(job.options->ranks);
   config::Json about = config::Json::object();
-  about.set("options", config::Json::parse(config::to_json(config::Command::kTrain, *job.options),
-                                             "options"));
+  about.set("options",
+            config::Json::parse(config::to_json(config::Command::kTrain, *job.options), "options"));
   CheckpointSession checkpoints(job.out + "/checkpoints", *job.plan, job.options->keep_checkpoints,
                                 std::move(about));
   TrainResult result;

@@ -39,30 +39,30 @@ struct TrainJob {
 
 struct TrainResult {
   int64_t first_step = 1;
-  int64_t last_step = 0;       // done and checkpointed
+  int64_t last_step = 0;  // done and checkpointed
   int64_t planned_steps = 0;
-  bool stopped = false;        // by `stop`, before the last planned step
+  bool stopped = false;  // by `stop`, before the last planned step
   double first_loss = 0;
   double last_loss = 0;
   std::optional<double> held_out_loss;
-  double train_s = 0;          // all steps, without load, evaluation and checkpoints
+  double train_s = 0;  // all steps, without load, evaluation and checkpoints
   double median_step_s = 0;
   int64_t tokens = 0;
   std::array<double, plan::kLaneCount> busy_s = {};
   std::array<double, plan::kLaneCount> stall_s = {};
   exec::IoTotals io;
-  int64_t step_read_bytes = 0;   // of one steady step, rank 0
+  int64_t step_read_bytes = 0;  // of one steady step, rank 0
   int64_t step_write_bytes = 0;
-  std::string checkpoint;      // the last one
-  uint64_t state_hash = 0;     // of it
+  std::string checkpoint;   // the last one
+  uint64_t state_hash = 0;  // of it
   std::string io_backend;
 };
 
 // Steps of a run: --steps, or --epochs of the data.
 int64_t planned_steps(const config::Options& options, const Dataset& data);
 
-// Trains to the end or until stopped, with ranks as threads of this process; the state is checkpointed
-// at the end. Throws the first failure; checkpoints made before it are whole.
+// Trains to the end or until stopped, with ranks as threads of this process; the state is
+// checkpointed at the end. Throws the first failure; checkpoints made before it are whole.
 TrainResult train(const TrainJob& job);
 
 }  // namespace strata::train

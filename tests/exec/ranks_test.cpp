@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process: ZeRO stages are group sizes, so they have the same bits; other worlds
-// have the same losses but for the order of sums.
+// Ranks as threads of one process: ZeRO stages are group sizes, so they have the same bits; other
+// worlds have the same losses but for the order of sums.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -33,8 +33,8 @@ TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
     std::optional<test::RunResult> expected;
     for (int stage = 0; stage <= 3; ++stage) {
       input.mesh.zero_stage = stage;
-      const auto placement = stage % 2 == 0 ? plan::smallest_placement(input)
-                                            : test::random_placement(draw, input);
+      const auto placement =
+          stage % 2 == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
       const test::RunResult result = small_run_on_ranks(input, {placement}, options_);
       if (!expected) expected = result;
       ASSERT_EQ(result.losses, expected->losses) << "seed " << seed << " stage " << stage;

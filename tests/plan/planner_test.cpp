@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every plan that the planner makes is accepted by the verifier, for random models, budgets and modes.
+// Every plan that the planner makes is accepted by the verifier, for random models, budgets and
+// modes.
 #include "engine/plan/planner.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,8 @@ namespace {
 std::string first_violation(const VerifyReport& report) {
   if (report.ok()) return "";
   const Violation& v = report.violations.front();
-  return std::string(name_of(v.program)) + " op " + std::to_string(v.op) + " " + v.kind + ": " + v.text;
+  return std::string(name_of(v.program)) + " op " + std::to_string(v.op) + " " + v.kind + ": " +
+         v.text;
 }
 
 TEST(Planner, EveryPlacementOfRandomRunsIsAcceptedByTheVerifier) {

@@ -70,7 +70,8 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   return input;
 }
 
-// Any placement is a correct one: flags at random over the smallest, with rings that hold what is live.
+// Any placement is a correct one: flags at random over the smallest, with rings that hold what is
+// live.
 inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input) {
   const plan::Placement largest = plan::smallest_placement(input);
   plan::Placement placement = largest;

@@ -12,8 +12,8 @@
 #include "engine/exec/state_io.h"
 #include "engine/model/spec.h"
 
-// Initial state from a seed, and final state as arrays and a hash: keyed by true parameter elements, so
-// that padding and sharding do not show.
+// Initial state from a seed, and final state as arrays and a hash: keyed by true parameter
+// elements, so that padding and sharding do not show.
 namespace strata::test {
 
 class RandomSource : public exec::StateSource {
@@ -43,8 +43,9 @@ class RandomSource : public exec::StateSource {
     for (size_t p = 0; p < parameters.size(); ++p) {
       const int64_t at = element - parameters[p].offset;
       if (at < 0 || at >= parameters[p].numel) continue;
-      const double u = random_.uniform(static_cast<uint64_t>(at),
-                                       static_cast<uint64_t>(segment) * 64 + p + 1) - 0.5;
+      const double u =
+          random_.uniform(static_cast<uint64_t>(at), static_cast<uint64_t>(segment) * 64 + p + 1) -
+          0.5;
       const bool vector = parameters[p].shape.size() < 2;
       return static_cast<float>(vector ? 1.0 + 0.1 * u : 0.3 * u);
     }
@@ -72,9 +73,9 @@ class StateStore : public exec::StateSink, public exec::StateSource {
     for (int64_t i = 0; i < chunk.state_count; ++i) {
       const int64_t element = chunk.state_first + i;
       const int64_t hi = element - chunk.hi_first;
-      master_[chunk.segment][element] = chunk.fp32 ? static_cast<float*>(chunk.hi)[hi]
-                                            : join_master(static_cast<uint16_t*>(chunk.hi)[hi],
-                                                          chunk.lo[i]);
+      master_[chunk.segment][element] =
+          chunk.fp32 ? static_cast<float*>(chunk.hi)[hi]
+                     : join_master(static_cast<uint16_t*>(chunk.hi)[hi], chunk.lo[i]);
       exp_avg_[chunk.segment][element] = chunk.exp_avg[i];
       exp_avg_sq_[chunk.segment][element] = chunk.exp_avg_sq[i];
     }
