@@ -46,7 +46,8 @@ void assign_offsets(ModelSpec& spec, int shard_count) {
   const int64_t multiple = kShardElements * shard_count;
   for (Segment& segment : spec.segments) {
     const bool mixed = has(segment, true) && has(segment, false);
-    segment.trainable_numel = place(segment, false, 0, mixed ? kMixedElements * shard_count : multiple);
+    segment.trainable_numel =
+        place(segment, false, 0, mixed ? kMixedElements * shard_count : multiple);
     segment.frozen_numel = place(segment, true, segment.trainable_numel, multiple);
   }
 }

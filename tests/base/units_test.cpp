@@ -21,7 +21,8 @@ TEST(Units, SizesAreBinaryUnlessTheSuffixEndsInB) {
 }
 
 TEST(Units, WhatIsNoSizeIsRefused) {
-  for (const char* text : {"", "-1", "x", "1QiB", "nan", "inf", "1e30", "9223372036854775808", "1 2"}) {
+  for (const char* text :
+       {"", "-1", "x", "1QiB", "nan", "inf", "1e30", "9223372036854775808", "1 2"}) {
     EXPECT_FALSE(parse_bytes(text).has_value()) << text;
   }
 }
