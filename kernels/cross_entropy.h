@@ -22,6 +22,7 @@
 //   accumulate                   dw is added to; otherwise overwritten
 //   N = rows, C = cols, V = vocabulary
 //
+// A backend may take probabilities below 1e-25 of the largest in their row as zero in dz.
 // Deterministic: the chunk depends on V alone (chunk_rows). Logits and products in f32, losses in
 // f64. 2*N*V*C operations forward, 6*N*V*C with gradients.
 namespace strata::kernels {
