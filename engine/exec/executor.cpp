@@ -31,7 +31,10 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       spec_(spec),
       options_(options),
       parallel_(options.threads),
-      compute_(spec, plan.recipe, plan.shape, *options.backend, options.threads),
+      compute_(options.external
+                   ? nullptr
+                   : std::make_unique<SegmentCompute>(spec, plan.recipe, plan.shape,
+                                                      *options.backend, options.threads)),
       progress_(options.deadline_s) {
   const auto bytes = [&](plan::Arena arena) {
     return plan.arenas.bytes[static_cast<size_t>(arena)];
@@ -60,6 +63,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
   }
   norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.mesh.world) * 2);
   for (int lane = 0; lane < plan::kLaneCount; ++lane) {
+    if (options.external && static_cast<Lane>(lane) == Lane::kCompute) continue;
     lanes_.emplace_back([this, lane] { lane_main(static_cast<Lane>(lane)); });
   }
 }
@@ -111,6 +115,8 @@ void Executor::Impl::submit(Instance& instance) {
   instances_[sequence % kOutstanding] = &instance;
   submitted_.store(sequence + 1);
   progress_.notify();
+  // A program without passes asks nothing of a caller that computes.
+  if (options_.external && program.lanes[index_of(Lane::kCompute)].empty()) finish_lane(instance);
 }
 
 void Executor::Impl::await_over(Instance& instance) {
@@ -255,6 +261,12 @@ void Executor::submit(Instance& instance) {
 }
 void Executor::wait(Instance& instance) {
   impl_->wait(instance);
+}
+SegmentUse Executor::ready(int segment, Pass pass) {
+  return impl_->ready(segment, pass);
+}
+void Executor::done() {
+  impl_->done();
 }
 bool Executor::pending() const {
   return impl_->pending();

@@ -22,8 +22,24 @@ struct ExecutorOptions {
   io::RateLimits rates;
   comm::Group* data_group = nullptr;     // gather and reduce; null with one rank
   comm::Group* control_group = nullptr;  // the norm
+  bool external = false;  // the caller computes: no compute lane of ours, but ready() and done()
   double deadline_s = 600;
   bool lock_memory = false;
+};
+
+enum class Pass : uint8_t { kForward, kBackward };
+
+// What a framework that computes by itself gets for one pass of one segment of one micro-batch:
+// good from ready() to done().
+//
+//   weights    [numel] of the recipe's weight type; parameter p begins at element Parameter::offset
+//   gradient   [trainable_numel] f32, backward only: to be overwritten where gradient_first, else
+//   added
+//              to; null where nothing is trained
+struct SegmentUse {
+  const void* weights = nullptr;
+  float* gradient = nullptr;
+  bool gradient_first = false;
 };
 
 struct IoTotals {
@@ -58,6 +74,14 @@ class Executor {
     submit(instance);
     wait(instance);
   }
+
+  // External compute. The caller goes through the passes of every submitted program in the plan's
+  // order: for each micro-batch forward over all segments, ascending, then (in a step) backward,
+  // descending. ready() sleeps until the segment's weights are in place, and throws Error{kConfig}
+  // naming both where the caller asks for another pass than the plan's next; done() ends the pass.
+  // One thread.
+  SegmentUse ready(int segment, Pass pass);
+  void done();
 
   bool pending() const;            // whether an update is pending between programs
   const char* io_backend() const;  // "io_uring", "threads", "simulated", or "none"

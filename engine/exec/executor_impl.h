@@ -25,6 +25,8 @@ class Executor::Impl {
 
   void submit(Instance& instance);
   void wait(Instance& instance);
+  SegmentUse ready(int segment, Pass pass);
+  void done();
   bool pending() const { return pending_.valid; }
   const char* io_backend() const;
   IoTotals io_totals() const;
@@ -84,6 +86,9 @@ class Executor::Impl {
   void run_compute(const plan::Op& op, Instance& instance);
   SegmentCall call_of(const plan::Op& op, Instance& instance) const;
 
+  // external_lane.cpp
+  Instance& external_instance();
+
   // run_state.cpp
   void run_optimize(const plan::Op& op, const Instance& instance);
   void run_norm(const plan::Op& op, const Instance& instance);
@@ -106,7 +111,7 @@ class Executor::Impl {
   std::unique_ptr<io::RateLimiter> limiter_;
   std::array<std::unique_ptr<io::Channel>, plan::kLaneCount> channels_;
   kernels::Parallel parallel_;
-  SegmentCompute compute_;
+  std::unique_ptr<SegmentCompute> compute_;                   // null where the caller computes
   std::vector<double> norm_scratch_;                          // Owned by the optimizer lane
   std::vector<std::byte> norm_workspace_;                     // Owned by the optimizer lane
   std::vector<comm::GatherRange> gather_scratch_;             // Owned by the comm lane
@@ -122,6 +127,10 @@ class Executor::Impl {
   std::array<int64_t, plan::kLaneCount> next_base_ = {};  // Owned by the submitter
   plan::ProgramName last_program_ = plan::ProgramName::kLoad;
   std::vector<std::thread> lanes_;
+
+  // Owned by the caller's compute thread
+  Cursor external_;
+  double external_begin_s_ = 0;
 };
 
 }  // namespace strata::exec

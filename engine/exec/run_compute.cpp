@@ -67,19 +67,19 @@ void Executor::Impl::run_compute(const plan::Op& op, Instance& instance) {
   parallel_.run([&] {
     switch (op.kind) {
       case OpKind::kForward:
-        return compute_.forward(call);
+        return compute_->forward(call);
       case OpKind::kRecompute:
-        return compute_.recompute(call);
+        return compute_->recompute(call);
       case OpKind::kBackward:
-        if (op.recomputes) compute_.recompute(call);
-        return compute_.backward(call);
+        if (op.recomputes) compute_->recompute(call);
+        return compute_->backward(call);
       case OpKind::kLoss:
-        return compute_.loss(call);
+        return compute_->loss(call);
       case OpKind::kEvaluate:
-        return compute_.loss_forward(call);
+        return compute_->loss_forward(call);
       default:
         STRATA_CHECK(op.kind == OpKind::kLogits);
-        return compute_.logits(call);
+        return compute_->logits(call);
     }
   });
 }

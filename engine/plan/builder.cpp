@@ -25,8 +25,7 @@ Builder::Builder(const PlanInput& input, const Placement& placement)
   plan_.layout = shard::make_layout(*input.spec, input.mesh.world);
   plan_.arenas.budget = {input.device_budget, input.host_budget, input.nvme_budget, kNoLimit};
   for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
-    footprints_.push_back(
-        model::footprint(*input.spec, s, input.shape, input.recipe, input.threads));
+    footprints_.push_back(footprint_of(input, s));
   }
   map_ = lay_out(input, placement, plan_);
 }
@@ -108,7 +107,38 @@ Piece Builder::weights_piece(int chunk) const {
           at.frozen};
 }
 
+// A framework computes micro-batch by micro-batch, so weights are brought for every pass of it.
+void Builder::emit_external() {
+  const int count = static_cast<int>(input_.spec->segments.size());
+  const Generation generation = weights_generation();
+  for (int m = 0; m < input_.micro_batches; ++m) {
+    for (int s = 0; s < count; ++s) {
+      const bool update = m == 0 && input_.mode == OptimizerMode::kDeferred && is_trainable(s);
+      acquire_weights(s, generation, update);
+      external_pass(OpKind::kForward, s, m, generation);
+      release_weights(s);
+    }
+    for (int s = count; s-- > 0;) {
+      acquire_weights(s, generation, false);
+      begin_gradient(s);
+      external_pass(OpKind::kBackward, s, m, generation);
+      if (m + 1 == input_.micro_batches) finish_gradient(s);
+      release_weights(s);
+    }
+  }
+}
+
 void Builder::emit_step_once() {
+  if (is_external(input_, 0)) {
+    emit_external();
+  } else {
+    emit_layer_major();
+  }
+  decide();
+  for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
+}
+
+void Builder::emit_layer_major() {
   const int count = static_cast<int>(input_.spec->segments.size());
   const Generation generation = weights_generation();
   for (int s = 0; s < count; ++s) forward_segment(s, generation);
@@ -124,8 +154,6 @@ void Builder::emit_step_once() {
         backward_unit(u, generation);
     }
   }
-  decide();
-  for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
 }
 
 // Planned twice in a row: the second copy knows what of the one before it must be over. Inference
@@ -172,7 +200,16 @@ void Builder::emit_drain() {
 // Forward alone, with the head's loss (eval) or logits (generate, one micro-batch).
 void Builder::emit_eval(ProgramName name, OpKind head) {
   begin(name);
+  const bool external = is_external(input_, 0);
   const int micro_batches = name == ProgramName::kGenerate ? 1 : plan_.eval_micro_batches;
+  for (int m = 0; m < micro_batches && external; ++m) {
+    for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+      acquire_weights(s, Generation::kOld, false);
+      external_pass(OpKind::kForward, s, m, Generation::kOld);
+      release_weights(s);
+    }
+  }
+  if (external) return put(Generation::kOld, false, false);
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
     acquire_weights(s, Generation::kOld, false);
     const bool is_head = segment_of(s).kind == model::SegmentKind::kHead;

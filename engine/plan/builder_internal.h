@@ -36,6 +36,8 @@ class Builder {
   void convert(int chunk, const Place& weights, const Update& stored);
   Piece weights_piece(int chunk) const;
   void emit_step_once();
+  void emit_layer_major();
+  void emit_external();
   void emit_step();
   void emit_drain();
   void emit_eval(ProgramName name, OpKind head);
@@ -95,6 +97,7 @@ class Builder {
   void recompute(int segment, int micro_batch, Generation generation);
   void backward_micro_batch(int segment, int micro_batch, Generation generation, bool recomputes);
   void backward_embedding(int segment);
+  void external_pass(OpKind kind, int segment, int micro_batch, Generation generation);
   void read_activation(int segment, int micro_batch);
   void write_activation(int segment, int micro_batch);
   void move_activation(OpKind kind, int segment, int micro_batch);

@@ -178,6 +178,17 @@ void Builder::backward_unit(int unit, Generation generation) {
   }
 }
 
+// What the plan does for a segment that a framework computes: its weights are there, its gradient
+// has a place. Activations are the framework's own.
+void Builder::external_pass(OpKind kind, int segment, int micro_batch, Generation generation) {
+  Op& op = emit_.open(kind, Lane::kCompute, segment);
+  op.unit = segment_of(segment).unit;
+  op.micro_batch = micro_batch;
+  read_weights(segment, generation);
+  if (kind == OpKind::kBackward) add_gradient(segment);
+  emit_.close();
+}
+
 void Builder::backward_embedding(int segment) {
   if (!is_trainable(segment)) return;
   begin_gradient(segment);

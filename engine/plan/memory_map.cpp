@@ -110,10 +110,11 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
     }
     if (accumulates_in_place(input, placement, s)) {
       places.accumulator = places.held_gradient;
-    } else if (is_shared(input, s)) {
-      places.accumulator = {
-          compute, pack.take(compute, gradient_full_bytes(input, s), "gradient of the tied matrix"),
-          false};
+    } else if (accumulates_apart(input, s)) {
+      const char* purpose =
+          is_external(input, s) ? "gradients, summed" : "gradient of the tied matrix";
+      places.accumulator = {compute, pack.take(compute, gradient_full_bytes(input, s), purpose),
+                            false};
     }
   }
 }
@@ -139,7 +140,8 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
     const model::Unit& unit = spec.units[u];
     for (size_t i = 0; i < unit.segments.size(); ++i) {
       const int s = unit.segments[i];
-      if (spec.segments[s].kind == model::SegmentKind::kEmbedding) continue;
+      if (spec.segments[s].kind == model::SegmentKind::kEmbedding || is_external(input, s))
+        continue;
       if (i == 0 && away) {
         if (alternating.size() <= u % 2) alternating.resize(u % 2 + 1);
         std::vector<int64_t>& set = alternating[u % 2];
@@ -169,8 +171,7 @@ void lay_out_interiors(const PlanInput& input, const Placement& placement, Packe
   map.interior.resize(spec.segments.size());
   std::vector<int64_t> shared_bytes;  // by position in the unit
   for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
-    const model::Footprint print =
-        model::footprint(spec, s, input.shape, input.recipe, input.threads);
+    const model::Footprint print = footprint_of(input, s);
     map.scratch_bytes = std::max({map.scratch_bytes, print.forward_workspace_bytes,
                                   print.recompute_workspace_bytes, print.backward_workspace_bytes});
     const int u = spec.segments[s].unit;
@@ -192,8 +193,7 @@ void lay_out_interiors(const PlanInput& input, const Placement& placement, Packe
   for (const model::Unit& unit : spec.units) {
     for (size_t i = 0; i < unit.segments.size(); ++i) {
       const int s = unit.segments[i];
-      const model::Footprint print =
-          model::footprint(spec, s, input.shape, input.recipe, input.threads);
+      const model::Footprint print = footprint_of(input, s);
       if (print.interior_bytes == 0 || !map.interior[s].empty()) continue;
       map.interior[s].assign(input.micro_batches, shared[i]);
     }
@@ -271,6 +271,19 @@ bool spills_gradient(const PlanInput& input, const Placement& placement, int seg
 bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment) {
   return !input.discrete && input.mesh.world == 1 && input.mode == OptimizerMode::kDeferred &&
          placement.grad_in_host[segment];
+}
+
+bool is_external(const PlanInput& input, int segment) {
+  return input.spec->segments[segment].kind == model::SegmentKind::kExternal;
+}
+
+model::Footprint footprint_of(const PlanInput& input, int segment) {
+  if (is_external(input, segment)) return {};
+  return model::footprint(*input.spec, segment, input.shape, input.recipe, input.threads);
+}
+
+bool accumulates_apart(const PlanInput& input, int segment) {
+  return is_shared(input, segment) || (is_external(input, segment) && input.micro_batches > 1);
 }
 
 MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan) {

@@ -27,7 +27,7 @@ constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}, kWorks
 constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}, kWorkspace};
 constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kSome, kSome}, kWorkspace};
 constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
-                                 ValueNeed{ValueKind::kActivation, kOptional, kOne},
+                                 ValueNeed{ValueKind::kActivation, kOptional, kOptional},
                                  ValueNeed{ValueKind::kInterior, kNone, kOptional}, kWorkspace};
 constexpr std::array kRecompute = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                    ValueNeed{ValueKind::kActivation, kOne, kOptional},
@@ -37,7 +37,7 @@ constexpr std::array kRecompute = {ValueNeed{ValueKind::kPlane, kSome, kNone},
 constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   ValueNeed{ValueKind::kActivation, kOptional, kNone},
                                   ValueNeed{ValueKind::kInterior, kOptional, kOptional},
-                                  ValueNeed{ValueKind::kActivationGradient, kOne, kOptional},
+                                  ValueNeed{ValueKind::kActivationGradient, kOptional, kOptional},
                                   ValueNeed{ValueKind::kGradient, kOptional, kOptional},
                                   kWorkspace};
 // The first micro-batch reads no gradient; the last trainable segment wants no gradient below it.

@@ -73,8 +73,7 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
         input_.discrete ? hi_part_bytes(shell_, input_, segment) : hi_full_bytes(input_, segment);
     if (!placement.hi_in_host[s] || sharded) weights[s] = host;
     if (input_.discrete && !placement.hi_on_device[s]) device[s] = hi_full_bytes(input_, segment);
-    const bool tied = std::any_of(input_.spec->segments.begin(), input_.spec->segments.end(),
-                                  [&](const auto& other) { return other.shares == segment; });
+    const bool tied = accumulates_apart(input_, segment);
     if (input_.discrete) {
       if (!tied) device_gradients[s] = gradient_full_bytes(input_, segment);
       const bool held = input_.mode == OptimizerMode::kDeferred && placement.grad_in_host[s];
@@ -117,9 +116,7 @@ int64_t PlacementSearch::keep_bytes(int unit) const {
   int64_t bytes = 0;
   const auto& segments = input_.spec->units[unit].segments;
   for (size_t i = 0; i < segments.size(); ++i) {
-    bytes +=
-        model::footprint(*input_.spec, segments[i], input_.shape, input_.recipe, input_.threads)
-            .interior_bytes;
+    bytes += footprint_of(input_, segments[i]).interior_bytes;
     if (i > 0) bytes += boundary_tensor_bytes(input_);
   }
   return bytes * input_.micro_batches;

@@ -135,7 +135,17 @@ class Compute {
     }
   }
 
+  // Activations of a segment that a framework computes are its own.
   void check_activations() {
+    if (segment_.kind == model::SegmentKind::kExternal) {
+      for (const Access& access : accesses_) {
+        const ValueKind kind = access.value.kind;
+        if (kind != ValueKind::kPlane && kind != ValueKind::kGradient) {
+          bad("contract", fmt::format("has {}", describe(facts_, access.value)));
+        }
+      }
+      return;
+    }
     const bool backward = op_.kind == OpKind::kBackward;
     const bool recompute = op_.kind == OpKind::kRecompute;
     check_tensor(Mode::kRead, ValueKind::kActivation, op_.segment, !embeds());

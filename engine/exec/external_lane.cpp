@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compute lane of a caller that has its own forward and backward: the lane is driven by ready()
+// and done() instead of a thread of ours.
+#include <fmt/format.h>
+
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/exec/executor_impl.h"
+
+namespace strata::exec {
+namespace {
+
+using plan::Access;
+using plan::Lane;
+using plan::Mode;
+using plan::OpKind;
+using plan::ValueKind;
+
+constexpr size_t kCompute = static_cast<size_t>(Lane::kCompute);
+
+const char* name_of(OpKind kind) {
+  return kind == OpKind::kForward ? "forward" : "backward";
+}
+
+}  // namespace
+
+// The submitted program that has the caller's next pass; programs without passes are stepped over.
+Instance& Executor::Impl::external_instance() {
+  STRATA_CHECK(options_.external);
+  while (true) {
+    Instance* instance = instance_at(external_.sequence);
+    if (instance == nullptr && external_.sequence >= submitted_.load()) {
+      throw Error(ErrorCode::kConfig,
+                  "external compute: ready() without a submitted program (submit a step first)");
+    }
+    if (instance && !program_of(*instance).lanes[kCompute].empty()) return *instance;
+    ++external_.sequence;
+  }
+}
+
+SegmentUse Executor::Impl::ready(int segment, Pass pass) {
+  Instance& instance = external_instance();
+  const plan::Program& program = program_of(instance);
+  const plan::Op& op = program.ops[program.lanes[kCompute][external_.position]];
+  const OpKind wanted = pass == Pass::kForward ? OpKind::kForward : OpKind::kBackward;
+  if (op.segment != segment || op.kind != wanted) {
+    const auto name = [&](int s) {
+      return s >= 0 && s < static_cast<int>(spec_.segments.size()) ? spec_.segments[s].name
+                                                                   : std::to_string(s);
+    };
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("external compute: {} of {} was asked for, the declared sequence has {} "
+                    "of {} next (declare the sequence that is used)",
+                    name_of(wanted), name(segment), name_of(op.kind), name(op.segment)));
+  }
+  try {
+    await_waits(instance, op, instance.stall_s.data());
+  } catch (const Progress::Stopped&) {
+    if (progress_.failure()) std::rethrow_exception(progress_.failure());
+    throw Error(ErrorCode::kInterrupted, "external compute: the executor was stopped");
+  }
+  external_begin_s_ = now_s();
+  SegmentUse use;
+  for (const Access& access : program.accesses_of(op)) {
+    std::byte* base = at(access.arena, access.offset - access.first);
+    if (access.value.kind == ValueKind::kPlane) use.weights = base;
+    if (access.value.kind != ValueKind::kGradient || access.mode != Mode::kWrite) continue;
+    use.gradient = reinterpret_cast<float*>(base);
+    use.gradient_first = access.value.index == 1;
+  }
+  return use;
+}
+
+void Executor::Impl::done() {
+  Instance& instance = external_instance();
+  const plan::Program& program = program_of(instance);
+  const auto& ops = program.lanes[kCompute];
+  record(instance, Lane::kCompute, {ops[external_.position], external_begin_s_, now_s()});
+  progress_.publish(Lane::kCompute);
+  if (++external_.position < ops.size()) return;
+  external_.position = 0;
+  ++external_.sequence;
+  finish_lane(instance);
+}
+
+}  // namespace strata::exec
