@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <map>
 
@@ -254,6 +255,7 @@ void print_profile(const Run& run) {
                  step.stall_s[static_cast<size_t>(lane)]);
     }
   }
+  std::fflush(stdout);
 }
 
 }  // namespace strata::bench

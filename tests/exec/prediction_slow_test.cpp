@@ -3,10 +3,12 @@
 // simulated ring whose requests all take as long), predicted and measured step time differ by at
 // most 3 %. The times are given to the simulator by arithmetic on the plan, not measured. What is
 // compared is how ops wait for each other, on all lanes and from step to step; that rates give the
-// right times is not tested here.
+// right times is not tested here. Where other processes delay every wake-up by more than 1 % of an
+// op, an attempt that differs does not count, and with four of them the test is skipped.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -23,15 +25,15 @@ namespace {
 using plan::OpKind;
 using test::Draw;
 
-constexpr double kEmbedding_s = 16e-3;
-constexpr double kAttention_s = 36e-3;
-constexpr double kAttentionBackward_s = 52e-3;
-constexpr double kActivation_s = 28e-3;
-constexpr double kActivationBackward_s = 32e-3;
-constexpr double kLoss_s = 68e-3;
-constexpr double kUpdate_s = 44e-3;  // of each run of one parameter group
-constexpr double kNorm_s = 20e-3;    // of each chunk
-constexpr double kTransfer_s = 56e-3;
+constexpr double kEmbedding_s = 8e-3;
+constexpr double kAttention_s = 18e-3;
+constexpr double kAttentionBackward_s = 26e-3;
+constexpr double kActivation_s = 14e-3;
+constexpr double kActivationBackward_s = 16e-3;
+constexpr double kLoss_s = 34e-3;
+constexpr double kUpdate_s = 22e-3;  // of each run of one parameter group
+constexpr double kNorm_s = 10e-3;    // of each chunk
+constexpr double kTransfer_s = 28e-3;
 
 // The scalar kernel, and then nothing until the op has taken its time.
 template <auto Member, typename Op>
@@ -126,10 +128,42 @@ struct Case {
   int longer;                 // rings, times the smallest
 };
 
+// How late a thread is woken, on average while this lives: what other processes cost the lanes.
+class Lateness {
+ public:
+  Lateness() : watcher_([this] { watch(); }) {}
+  ~Lateness() { stop(); }
+  double mean_s() {
+    stop();
+    return late_s_ / wakes_;
+  }
+
+ private:
+  void watch() {
+    while (!over_ || wakes_ == 0) {
+      const double due_s = now_s() + 5e-3;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      late_s_ += now_s() - due_s;
+      ++wakes_;
+    }
+  }
+  void stop() {
+    over_ = true;
+    if (watcher_.joinable()) watcher_.join();
+  }
+
+  double late_s_ = 0;
+  double wakes_ = 0;
+  std::atomic<bool> over_ = false;
+  std::thread watcher_;
+};
+
 class Prediction : public testing::TestWithParam<Case> {
  protected:
   Prediction() : spec_(model::build_spec(tiny())) {
-    directory_ = std::filesystem::path(testing::TempDir()) /
+    // The simulated ring moves real bytes: where other programs' writes do not delay them.
+    const bool shared_memory = ::access("/dev/shm", W_OK) == 0;
+    directory_ = std::filesystem::path(shared_memory ? "/dev/shm" : testing::TempDir()) /
                  ("prediction_" + std::to_string(::getpid()) + "_" + GetParam().name);
     std::filesystem::create_directories(directory_);
     input_.spec = &spec_;
@@ -204,21 +238,21 @@ class Prediction : public testing::TestWithParam<Case> {
 };
 
 TEST_P(Prediction, TheStepTakesWhatTheSimulatorSays) {
+  constexpr double kQuiet_s = 0.25e-3;  // about 1 % of an op
   const double predicted = predicted_s();
-  // Other processes can only make a step longer, so the best of a few attempts is the one to look
-  // at.
-  double best = 0;
-  for (int attempt = 0; attempt < 3; ++attempt) {
+  double latest_s = 0;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    Lateness lateness;
     const double measured = measured_s();
-    if (attempt == 0 || std::abs(measured - predicted) < std::abs(best - predicted)) {
-      best = measured;
-    }
-    if (std::abs(best / predicted - 1) < 0.03) break;
+    latest_s = lateness.mean_s();
+    const bool right = std::abs(measured / predicted - 1) < 0.03;
+    if (!right && latest_s > kQuiet_s) continue;
+    EXPECT_NEAR(measured / predicted, 1.0, 0.03)
+        << "predicted " << predicted << " s, took " << measured << " s";
+    return;
   }
-  RecordProperty("predicted_ms", std::to_string(predicted * 1e3));
-  RecordProperty("measured_ms", std::to_string(best * 1e3));
-  EXPECT_NEAR(best / predicted, 1.0, 0.03)
-      << "predicted " << predicted << " s, took " << best << " s";
+  GTEST_SKIP() << "the machine is too busy to tell: threads wake " << latest_s * 1e3
+               << " ms late on average";
 }
 
 constexpr auto kDeferred = plan::OptimizerMode::kDeferred;
