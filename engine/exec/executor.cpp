@@ -102,6 +102,7 @@ void Executor::Impl::submit(Instance& instance) {
   STRATA_CHECK(program.accepts_pending || !pending_.valid || overlaps);
   instance.base = next_base_;
   instance.lanes_left.store(plan::kLaneCount);
+  instance.over.store(false);
   instance.loss_sums.assign(static_cast<size_t>(plan_.micro_batches), 0.0);
   instance.busy_s = {};
   instance.stall_s = {};
@@ -121,7 +122,7 @@ void Executor::Impl::submit(Instance& instance) {
 
 void Executor::Impl::await_over(Instance& instance) {
   try {
-    progress_.wait_until([&] { return instance.lanes_left.load() == 0; });
+    progress_.wait_until([&] { return instance.over.load(); });
   } catch (const Progress::Stopped&) {
     const std::exception_ptr failure = progress_.failure();
     STRATA_CHECK(failure != nullptr);
@@ -212,8 +213,10 @@ bool Executor::Impl::runs(const plan::Op& op) const {
 }
 
 void Executor::Impl::finish_lane(Instance& instance) {
-  if (instance.lanes_left.load() == 1) instance.end_s = now_s();
-  if (instance.lanes_left.fetch_sub(1) == 1) progress_.notify();
+  if (instance.lanes_left.fetch_sub(1) > 1) return;
+  instance.end_s = now_s();
+  instance.over.store(true);
+  progress_.notify();
 }
 
 void Executor::Impl::execute(const plan::Op& op, Instance& instance) {

@@ -78,6 +78,7 @@ class Executor::Impl {
   void run_io(plan::Lane lane);
   bool issue_next(plan::Lane lane, Cursor& cursor, std::deque<Moving*>& moving);
   bool may_issue(plan::Lane lane, const Cursor& cursor) const;
+  bool has_room(plan::Lane lane, const std::deque<Moving*>& moving) const;
   void prepare(const plan::Op& op, const plan::Program& program, Moving& moving) const;
   bool retire(plan::Lane lane, std::deque<Moving*>& moving);
   void sleep_io(plan::Lane lane, const Cursor& cursor, const std::deque<Moving*>& moving);

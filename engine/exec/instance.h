@@ -61,6 +61,7 @@ struct Instance {
   // Of the executor
   std::array<int64_t, plan::kLaneCount> base = {};  // ops that each lane published before this
   std::atomic<int> lanes_left = 0;
+  std::atomic<bool> over = false;  // set once, after all results are
 };
 
 }  // namespace strata::exec

@@ -73,9 +73,17 @@ bool Executor::Impl::may_issue(Lane lane, const Cursor& cursor) const {
   return cursor.position == ops.size() || waits_hold(*instance, program.ops[ops[cursor.position]]);
 }
 
+// At most io_depth ops are issued and not published; ends of instances come on top.
+bool Executor::Impl::has_room(Lane lane, const std::deque<Moving*>& moving) const {
+  if (moving.size() >= moving_[index_of(lane)].size()) return false;
+  int ops = 0;
+  for (const Moving* one : moving) ops += one->op != nullptr;
+  return ops < plan_.io_depth;
+}
+
 bool Executor::Impl::issue_next(Lane lane, Cursor& cursor, std::deque<Moving*>& moving) {
   std::vector<Moving>& pool = moving_[index_of(lane)];
-  if (moving.size() >= pool.size() || !may_issue(lane, cursor)) return false;
+  if (!has_room(lane, moving) || !may_issue(lane, cursor)) return false;
   Moving* free = nullptr;
   for (Moving& candidate : pool) {
     if (candidate.instance == nullptr) free = &candidate;
@@ -135,7 +143,7 @@ bool Executor::Impl::retire(Lane lane, std::deque<Moving*>& moving) {
 void Executor::Impl::sleep_io(Lane lane, const Cursor& cursor, const std::deque<Moving*>& moving) {
   io::Channel* channel = channels_[index_of(lane)].get();
   const auto ready = [&] {
-    return moving.size() < moving_[index_of(lane)].size() && may_issue(lane, cursor);
+    return has_room(lane, moving) && may_issue(lane, cursor);
   };
   if (moving.empty()) {
     progress_.wait_until(ready);

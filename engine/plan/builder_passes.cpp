@@ -126,7 +126,7 @@ void Builder::recompute(int segment, int micro_batch, Generation generation) {
   Op& op = emit_.open(OpKind::kRecompute, Lane::kCompute, segment);
   op.unit = segment_of(segment).unit;
   op.micro_batch = micro_batch;
-  op.flops = footprint(segment).recompute_flops;
+  op.flops = footprint(segment).forward_flops;  // it also makes the next segment's input
   read_weights(segment, generation);
   read_activation(segment, micro_batch);
   interior(Mode::kWrite, segment, micro_batch);

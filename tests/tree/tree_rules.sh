@@ -39,7 +39,7 @@ dnnl                            kernels/cpu/
 oneapi/                         kernels/cpu/
 tbb/                            kernels/cpu/
 hwy/                            kernels/cpu/
-nlohmann/                       engine/config/json
+nlohmann/                       engine/config/json|bindings/cli/
 toml\+\+/                       engine/config/toml_reader
 CLI/                            bindings/cli/
 hwloc                           engine/memory/
