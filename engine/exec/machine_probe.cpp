@@ -275,15 +275,16 @@ double block_rate(const ProbeOptions& options, model::Recipe recipe) {
   block.kv_heads = 4;
   block.head_size = 64;
   block.feed_forward = 2048;
-  block.vocabulary = 4096;
+  block.vocabulary = 2048;
   block.max_position = 256;
   block.tied = true;
   const model::ModelSpec spec = model::build_spec(block);
   return probe_compute({.spec = spec,
                         .recipe = recipe,
-                        .shape = {1, 256},
+                        .shape = {1, 128},
                         .backend = *options.backend,
-                        .threads = options.threads});
+                        .threads = options.threads,
+                        .rounds = 1});
 }
 
 void add_drive(const ProbeOptions& options, double seconds, config::Machine& machine) {
