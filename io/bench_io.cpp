@@ -75,14 +75,22 @@ class Sweep {
     const uint64_t index = idle_.back();
     idle_.pop_back();
     const bool write = mode == BenchMode::kWrite || (mode == BenchMode::kMixed && next_ % 2 == 1);
+    const uint64_t block = mode == BenchMode::kMixed ? mixed_block(next_) : next_ % blocks_;
+    ++next_;
     Transfer& transfer = transfers_[index];
     transfer.direction = write ? Direction::kWrite : Direction::kRead;
-    transfer.address = next_++ % blocks_ * shape_.block_bytes;
+    transfer.address = block * shape_.block_bytes;
     transfer.bytes = shape_.block_bytes;
     transfer.data = memory_ + index * shape_.block_bytes;
     transfer.tag = kTag;
     busy_.push_back(index);
     channel_.submit(&transfer);
+  }
+
+  // Reads go in order through the first half of the scratch, writes through the second.
+  uint64_t mixed_block(uint64_t n) const {
+    const uint64_t half = blocks_ / 2;
+    return n / 2 % half + n % 2 * half;
   }
 
   void collect() {
@@ -182,7 +190,7 @@ void IoBench::prepare(const BenchShape& shape) {
       volume_->stripe_bytes() == stripe_bytes) {
     return;
   }
-  // An even number of blocks: each is always read, or always written, by a mixed load.
+  // An even number of blocks: a mixed load reads one half and writes the other.
   const uint64_t bytes = options_.bytes / (2 * stripe_bytes) * 2 * stripe_bytes;
   if (write_allowance() < bytes) {
     refuse("filling scratch of " + format_bytes(static_cast<int64_t>(bytes)) +

@@ -13,7 +13,7 @@ namespace strata::io {
 enum class BenchMode : uint8_t {
   kRead,
   kWrite,
-  kMixed,     // every other block is read, the others written
+  kMixed,     // by turns: reads through one half of the scratch, writes through the other
   kTraining,  // the traffic of offloaded training, see bench_training.cpp
 };
 

@@ -124,7 +124,8 @@ size_t Channel::poll() {
   collect();
   // The drive is served before each block of work for the processor: verifying must not leave it
   // idle.
-  for (uint32_t i = 0; i < ring_->depth() && !completed_.empty(); ++i) {
+  // It stops at the first transfer that is done: its caller may have the next one ready.
+  while (settled_.empty() && !completed_.empty()) {
     Request* request = completed_.front();
     completed_.erase(completed_.begin());
     complete(request);
