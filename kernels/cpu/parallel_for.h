@@ -20,12 +20,12 @@ inline int thread_count() {
 }
 
 // body(index, slot) for every index in [0, count); `slot` < thread_count() is the running thread's
-// own.
+// own. A loop without parallelism uses slot 0, whichever thread runs it: an arena of one thread may
+// hand a call to a worker whose own index is 1.
 template <typename Body>
 void parallel_for(int64_t count, const Body& body) {
   if (count == 1 || thread_count() == 1) {
-    const int slot = std::max(0, tbb::this_task_arena::current_thread_index());
-    for (int64_t index = 0; index < count; ++index) body(index, slot);
+    for (int64_t index = 0; index < count; ++index) body(index, 0);
     return;
   }
   tbb::parallel_for(
