@@ -2,6 +2,7 @@
 #include "engine/config/option_table.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace strata::config {
 namespace {
@@ -309,6 +310,38 @@ constexpr OptionRow kTable[] = {
     {"help", kSwitch, &O::help, kAll, kAnswer, "", "", kAny, "", "Print this text."},
 };
 
+// What other programs call these options, where the letters are not near.
+constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
+    {"learning-rate", "lr"},
+    {"batch-size", "micro-batch"},
+    {"per-device-train-batch-size", "micro-batch"},
+    {"gradient-accumulation-steps", "accumulate"},
+    {"grad-accum", "accumulate"},
+    {"max-length", "sequence-length"},
+    {"seq-len", "sequence-length"},
+    {"block-size", "sequence-length"},
+    {"max-grad-norm", "clip"},
+    {"gradient-clipping", "clip"},
+    {"output-dir", "out"},
+    {"output", "out"},
+    {"num-train-epochs", "epochs"},
+    {"max-steps", "steps"},
+    {"lr-scheduler-type", "schedule"},
+    {"save-steps", "checkpoint-every"},
+    {"save-total-limit", "keep-checkpoints"},
+    {"eval-steps", "eval-every"},
+    {"resume-from-checkpoint", "resume"},
+    {"model-name-or-path", "model"},
+    {"train-file", "data"},
+    {"dataset", "data"},
+    {"nvme-path", "nvme"},
+    {"adam-epsilon", "eps"},
+    {"dtype", "recipe"},
+    {"precision", "recipe"},
+    {"world-size", "ranks"},
+    {"memory", "host-memory"},
+};
+
 // Optimal string alignment: insert, delete, replace, swap neighbours.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
@@ -368,11 +401,15 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
 }
 
 std::string_view nearest_option(std::string_view name, Command command) {
+  const std::string dashed = with_dashes(name);
+  for (const auto& [elsewhere, here] : kNamesElsewhere) {
+    if (dashed == elsewhere && takes(*find_option(here), command)) return here;
+  }
   std::vector<std::string_view> names;
   for (const OptionRow& row : kTable) {
     if (takes(row, command)) names.push_back(row.name);
   }
-  return nearest_name(with_dashes(name), names);
+  return nearest_name(dashed, names);
 }
 
 }  // namespace strata::config
