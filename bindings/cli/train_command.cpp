@@ -62,10 +62,17 @@ void refuse_second_run(const config::Options& options, const train::RunDirectory
                                       "--force to start over, or choose another --out)");
 }
 
-// A run from the model: what an earlier run left would be taken for its own.
-void start_over(const config::Options& options, const train::RunDirectory& run) {
-  refuse_second_run(options, run);
-  std::filesystem::remove_all(run.checkpoints());
+// A resume would take later checkpoints for this run's, and the pruning would keep them for its
+// own.
+void refuse_later_checkpoints(const config::Options& options, const train::RunDirectory& run,
+                              int64_t done_step) {
+  if (options.force) return;
+  const train::FoundCheckpoint newest = train::find_checkpoint(run.checkpoints(), false);
+  if (newest.step <= done_step) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("resume: {} is of step {}, but {} goes up to step {} (add --force to "
+                          "delete the later checkpoints, or choose another --out)",
+                          options.resume_checkpoint, done_step, run.path(), newest.step));
 }
 
 // The checkpoint to go on from: empty for a run from the model.
@@ -81,6 +88,11 @@ std::string checkpoint_to_resume(const config::Options& options,
   for (const train::SkippedCheckpoint& skipped : found.skipped) {
     log(LogLevel::kWarning,
         fmt::format("resume: {} is passed over: {}", skipped.path, skipped.reason));
+  }
+  if (found.path.empty() && !found.skipped.empty()) {
+    throw Error(ErrorCode::kCorrupt, "resume: " + options.out +
+                                         ": none of its checkpoints can be used (add --force "
+                                         "instead of --resume to start over)");
   }
   if (found.path.empty()) {
     log(LogLevel::kInfo,
@@ -156,6 +168,14 @@ int64_t step_of(const std::string& checkpoint, const model::ModelDirectory& mode
       .step;
 }
 
+// A run that had nothing left to do ends with the checkpoint it began with.
+void set_checkpoint(const std::string& path, train::TrainResult& result) {
+  result.checkpoint = path;
+  for (const train::StateFile& file : train::read_manifest(path).files) {
+    result.state_hash += file.state_hash;
+  }
+}
+
 // Room for what the run will write there at the least: one checkpoint and the model.
 void check_space(const std::string& out, const model::ModelSpec& spec) {
   const int64_t model_bytes = spec.parameter_count() * static_cast<int64_t>(sizeof(float));
@@ -180,6 +200,7 @@ int run_train(const config::Options& options) {
   if (std::filesystem::exists(options.out)) directory.emplace(options.out, "strata train");
   const std::string resume_from = checkpoint_to_resume(options, directory);
   const int64_t done_step = step_of(resume_from, *model, options);
+  if (directory && options.resume) refuse_later_checkpoints(options, *directory, done_step);
   const auto tokenizer = open_tokenizer(options, false);
   const auto data = open_data(options, *model, tokenizer.get(), options.eval_every > 0);
   facts.data_bytes = data->bytes();
@@ -202,7 +223,8 @@ int run_train(const config::Options& options) {
   job.stop = &stop_requested;
   job.events.started = [&](int64_t first_step) {
     if (!directory) directory.emplace(options.out, "strata train");
-    if (!options.resume) start_over(options, *directory);
+    if (!options.resume) refuse_second_run(options, *directory);
+    train::drop_after(directory->checkpoints(), first_step - 1);
     train::collect_leftovers(directory->checkpoints());
     reporter.open_metrics(directory->metrics(), first_step);
     directory->write_run(run_json(options, facts));
@@ -211,10 +233,10 @@ int run_train(const config::Options& options) {
   job.events.step = [&](const train::StepMetrics& step) { reporter.step(step); };
   job.events.evaluated = [&](int64_t step, double loss) { reporter.evaluated(step, loss); };
   const double begin_s = now_s();
-  const train::TrainResult result = train::train(job);
+  train::TrainResult result = train::train(job);
   reporter.finish();
-  const std::string last = result.checkpoint.empty() ? resume_from : result.checkpoint;
-  if (!result.stopped) export_model(last, *model, plan, directory->model());
+  if (result.checkpoint.empty()) set_checkpoint(resume_from, result);
+  if (!result.stopped) export_model(result.checkpoint, *model, plan, directory->model());
   std::fputs(train_summary(options, plan, result, now_s() - begin_s).c_str(), stdout);
   return 0;
 }

@@ -51,11 +51,29 @@ std::string memory_line(const train::RunPlan& plan) {
   return text + fmt::format("; budget {}\n", format_bytes(plan.host_budget));
 }
 
+// Where the result is, and what to try next.
+std::string ending(const config::Options& options, const train::TrainResult& result) {
+  const std::string state =
+      fmt::format("state    {:016x} in {}\n", result.state_hash, result.checkpoint);
+  if (result.stopped) {
+    return state + fmt::format("next     strata train ... --out {} --resume\n", options.out);
+  }
+  return state + fmt::format(
+                     "model    {0}/model\nnext     strata generate --model {0}/model "
+                     "--prompt \"...\"\n",
+                     options.out);
+}
+
 }  // namespace
 
 std::string train_summary(const config::Options& options, const train::RunPlan& plan,
                           const train::TrainResult& result, double total_s) {
   const int64_t steps = result.last_step - result.first_step + 1;
+  if (steps <= 0) {
+    return fmt::format("done     step {} was reached before; nothing was left to do\n",
+                       result.last_step) +
+           ending(options, result);
+  }
   std::string text = fmt::format("done     {} steps ({} to {}) in {}{}\n", steps, result.first_step,
                                  result.last_step, train::format_duration(total_s),
                                  result.stopped ? ", stopped on request" : "");
@@ -84,15 +102,7 @@ std::string train_summary(const config::Options& options, const train::RunPlan& 
         result.io_backend);
   }
   text += memory_line(plan);
-  text += fmt::format("state    {:016x} in {}\n", result.state_hash, result.checkpoint);
-  if (result.stopped) {
-    text += fmt::format("next     strata train ... --out {} --resume\n", options.out);
-  } else {
-    text += fmt::format(
-        "model    {}/model\nnext     strata generate --model {}/model --prompt \"...\"\n",
-        options.out, options.out);
-  }
-  return text;
+  return text + ending(options, result);
 }
 
 }  // namespace strata::cli

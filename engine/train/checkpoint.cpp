@@ -174,6 +174,16 @@ CheckpointManifest make_manifest(const CheckpointContents& contents, int64_t ste
   return manifest;
 }
 
+// Under a leftover's name first, so that one which is half gone is never taken for a checkpoint.
+void remove_whole(const std::string& directory, const Entry& entry) {
+  const std::string leftover = partial_path(directory, entry.step, random_nonce());
+  const int error = rename_with(entry.path, leftover, 0);
+  if (error != 0) {
+    throw system_error(ErrorCode::kIo, "cannot rename: " + entry.path + " to " + leftover, error);
+  }
+  remove_checkpoint(leftover);
+}
+
 }  // namespace
 
 int64_t checkpoint_bytes(const model::ModelSpec& spec) {
@@ -282,14 +292,13 @@ void keep_last(const std::string& directory, int64_t count) {
       continue;  // not one that we know to be ours
     }
     if (++kept <= count) continue;
-    // Under a leftover's name first, so that one which is half gone is never taken for a
-    // checkpoint.
-    const std::string leftover = partial_path(directory, entry.step, random_nonce());
-    const int error = rename_with(entry.path, leftover, 0);
-    if (error != 0) {
-      throw system_error(ErrorCode::kIo, "cannot rename: " + entry.path + " to " + leftover, error);
-    }
-    remove_checkpoint(leftover);
+    remove_whole(directory, entry);
+  }
+}
+
+void drop_after(const std::string& directory, int64_t step) {
+  for (const Entry& entry : list(directory, false)) {
+    if (entry.step > step) remove_whole(directory, entry);
   }
 }
 

@@ -84,6 +84,9 @@ FoundCheckpoint find_checkpoint(const std::string& directory, bool every_block);
 // Call it after a commit.
 void keep_last(const std::string& directory, int64_t count);
 
+// Removes the checkpoints of steps after `step`: a run that goes on from there leaves their course.
+void drop_after(const std::string& directory, int64_t step);
+
 // Removes what dead runs left unfinished, and returns its paths. Only under the run directory's
 // lock.
 std::vector<std::string> collect_leftovers(const std::string& directory);
