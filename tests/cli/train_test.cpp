@@ -58,6 +58,21 @@ TEST_F(Program, ForceStartsOverWithoutWhatWasThere) {
   EXPECT_FALSE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000004"));
 }
 
+TEST_F(Program, AResumeFromAnEarlierStepLeavesTheLaterOnes) {
+  const Arguments often = {"--steps", "4", "--checkpoint-every", "1", "--keep-checkpoints", "2"};
+  const std::string first = train(often);
+  Arguments again = often;
+  again.insert(again.end(), {"--resume", "run/checkpoints/step-000003", "--force"});
+  const auto state = [](const std::string& out) { return out.substr(out.find("\nstate    "), 26); };
+  EXPECT_EQ(state(train(again)), state(first));
+
+  Arguments nothing_left = often;
+  nothing_left.emplace_back("--resume");
+  const std::string last = train(nothing_left);
+  EXPECT_NE(last.find("nothing was left to do"), std::string::npos) << last;
+  EXPECT_EQ(state(last), state(first));
+}
+
 TEST_F(Program, ACheckpointIsTheModelThatWasExported) {
   train({"--steps", "2", "--lr", "1e-2"});
   const Arguments data = {"--data", STRATA_TEXT, "--sequence-length", "32", "--json"};
