@@ -158,6 +158,11 @@ int run_train(const config::Options& options) {
 
   if (!directory) directory.emplace(options.out, "strata train");
   if (!resume_from.empty()) std::printf("resume   from %s\n", resume_from.c_str());
+  if (step_of(resume_from) >= train::planned_steps(options, *data)) {
+    std::printf("done     all %lld steps of this run were done before (raise --steps to go on)\n",
+                static_cast<long long>(step_of(resume_from)));
+    return 0;
+  }
   directory->write_run(run_json(options, facts));
   directory->write_plan(train::plan_table(plan, report));
   catch_stop_signals();

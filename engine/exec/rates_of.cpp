@@ -43,8 +43,11 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
   rates.shared_cores = machine.device != config::DeviceKind::kCuda;
   rates.shared_speed = std::max(0.5, machine.overlap_speed);  // one after the other is never worse
   if (context.discrete) {
-    rates.upload_bytes_per_s = machine.upload_bytes_per_s;
-    rates.download_bytes_per_s = machine.download_bytes_per_s;
+    // A profile without a link is that of a machine whose device is emulated: copies in host
+    // memory.
+    const double copy = machine.memory_bytes_per_s / 2;
+    rates.upload_bytes_per_s = first_of(machine.upload_bytes_per_s, copy);
+    rates.download_bytes_per_s = first_of(machine.download_bytes_per_s, copy);
   }
   // Ranks of one node exchange through its memory, others over the network.
   rates.comm_bytes_per_s = first_of(machine.network_bytes_per_s, machine.memory_bytes_per_s / 2);
