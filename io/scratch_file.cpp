@@ -131,22 +131,20 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
   };
   directory_fd_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory_fd_ < 0) {
-    throw unusable("open scratch directory", errno,
+    throw unusable("open directory", errno,
                    "it must be an existing directory that this user may write");
   }
   for (;;) {
     lock_fd_ =
         openat(directory_fd_, lock_name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (lock_fd_ < 0)
-      throw unusable("lock scratch directory", errno, "make it writable, or name another");
+    if (lock_fd_ < 0) throw unusable("lock directory", errno, "make it writable, or name another");
     if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
-      if (error != EWOULDBLOCK)
-        throw unusable("lock scratch directory", error, "use a local file system");
+      if (error != EWOULDBLOCK) throw unusable("lock directory", error, "use a local file system");
       const std::string holder = read_holder(lock_fd_);
       close_all();
-      throw Error(ErrorCode::kConfig, "lock scratch directory: " + directory + ": in use by " +
-                                          holder + " (wait for it, or name another directory)");
+      throw Error(ErrorCode::kConfig, "lock directory: " + directory + ": in use by " + holder +
+                                          " (wait for it, or name another directory)");
     }
     // The previous holder may have removed the file between our open and our lock.
     struct stat ours {};

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "bindings/cli/doctor_storage.h"
 #include "engine/config/json.h"
 
 namespace strata::cli {
@@ -60,7 +61,9 @@ int doctor_exit_code(const std::vector<DoctorLine>& lines) {
 }
 
 int run_doctor(const config::Options& options, const Environment& environment) {
-  const std::vector<DoctorLine> lines = check_machine(environment);
+  std::vector<DoctorLine> lines = check_machine(environment);
+  const std::vector<DoctorLine> storage = check_storage(options.nvme);
+  lines.insert(lines.end(), storage.begin(), storage.end());
   const std::string text = options.json ? doctor_json(lines) : doctor_table(lines);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return doctor_exit_code(lines);

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
@@ -26,7 +25,6 @@ namespace fs = std::filesystem;
 using Status = DoctorLine::Status;
 
 constexpr uint64_t kLittleSpaceBytes = uint64_t{50} << 30;
-constexpr uint64_t kLittleLockBytes = uint64_t{1} << 30;
 constexpr double kHotCelsius = 70;
 
 struct FileSystemKind {
@@ -193,20 +191,6 @@ DoctorLine check_uring() {
   return line;
 }
 
-DoctorLine check_locked_memory() {
-  rlimit limit{};
-  getrlimit(RLIMIT_MEMLOCK, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY || geteuid() == 0) {
-    return {Status::kOk, "RLIMIT_MEMLOCK", geteuid() == 0 ? "does not bind root" : "unlimited", ""};
-  }
-  const std::string text = format_bytes(static_cast<int64_t>(limit.rlim_cur));
-  if (limit.rlim_cur >= kLittleLockBytes) return {Status::kOk, "RLIMIT_MEMLOCK", text, ""};
-  return {
-      Status::kWarn, "RLIMIT_MEMLOCK",
-      text + ": buffers cannot be registered, I/O takes more processor time",
-      "ulimit -l unlimited, or memlock in /etc/security/limits.conf (docker: --ulimit memlock=-1)"};
-}
-
 }  // namespace
 
 std::vector<DoctorLine> check_storage(const std::vector<std::string>& directories) {
@@ -219,7 +203,6 @@ std::vector<DoctorLine> check_storage(const std::vector<std::string>& directorie
     check_drive(directory, lines);
   }
   lines.push_back(check_uring());
-  lines.push_back(check_locked_memory());
   return lines;
 }
 

@@ -4,15 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace strata::cli {
+#include "bindings/cli/doctor.h"
 
-struct DoctorLine {
-  enum class Status { kOk, kWarn, kFail };
-  Status status = Status::kOk;
-  std::string subject;  // what was looked at
-  std::string text;     // what was found
-  std::string fix;      // what to do; empty when all is well
-};
+namespace strata::cli {
 
 // What `strata doctor` says about the directories meant for scratch, and about what the kernel
 // permits. Creates one nameless file of 4 KiB in each directory. Never throws for what it finds.

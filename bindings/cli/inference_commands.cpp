@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/setup.h"
@@ -31,6 +32,13 @@ config::Machine nominal_machine(int64_t cores) {
   return machine;
 }
 
+// There is no run directory here whose newest checkpoint could be meant.
+void require_named_checkpoint(const config::Options& options) {
+  if (!options.resume || !options.resume_checkpoint.empty()) return;
+  throw Error(ErrorCode::kUsage,
+              "resume: no checkpoint given (name one: --resume RUN/checkpoints/step-000123)");
+}
+
 train::RunPlan inference_plan(const config::Options& options, const model::ModelDirectory& model,
                               int64_t data_bytes) {
   train::RunFacts facts = read_facts(options);
@@ -43,6 +51,7 @@ train::RunPlan inference_plan(const config::Options& options, const model::Model
 }  // namespace
 
 int run_eval(const config::Options& given) {
+  require_named_checkpoint(given);
   config::Options options = given;
   options.ranks = 1;
   const auto model = open_model(options);
@@ -67,6 +76,7 @@ int run_eval(const config::Options& given) {
 
 // Each new token is one forward pass over the whole context: simple, and the same bits as training.
 int run_generate(const config::Options& given) {
+  require_named_checkpoint(given);
   config::Options options = given;
   options.ranks = options.accumulate = options.micro_batch = 1;
   const auto model = open_model(options);
@@ -99,6 +109,10 @@ int run_export(const config::Options& options) {
   if (options.resume_checkpoint.empty()) {
     throw Error(ErrorCode::kUsage,
                 "export: no checkpoint given (add --resume RUN/checkpoints/step-000123)");
+  }
+  if (std::filesystem::exists(options.out) && !options.force) {
+    throw Error(ErrorCode::kConfig,
+                "out: " + options.out + ": exists already (choose another, or add --force)");
   }
   const auto model = open_model(options);
   const train::CheckpointManifest manifest = train::read_manifest(options.resume_checkpoint);

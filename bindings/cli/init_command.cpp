@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <stdlib.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "bindings/cli/commands.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
+#include "engine/model/file.h"
 #include "engine/model/model_writer.h"
 #include "engine/train/bpe_trainer.h"
 
@@ -36,36 +42,62 @@ model::Architecture architecture_of(const config::Options& options, int64_t voca
   return at;
 }
 
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+// Where the trainer leaves its files before the model is there; gone with the object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    path_ = (std::filesystem::temp_directory_path() / "strata-init-XXXXXX").string();
+    if (mkdtemp(path_.data()) == nullptr) {
+      throw system_error(ErrorCode::kConfig, "cannot create temporary directory: " + path_, errno,
+                         "set TMPDIR to a directory that this user may write");
+    }
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::vector<model::NamedContents> files() const {
+    std::vector<model::NamedContents> all;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      all.push_back({entry.path().filename().string(),
+                     {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}});
+    }
+    return all;
+  }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace
 
 // Everything is checked, and the tokenizer trained, before the directory appears.
 int run_init(const config::Options& options) {
-  if (std::filesystem::exists(options.out) && !options.force) {
+  if (is_there(options.out) && !options.force) {
     throw Error(ErrorCode::kConfig,
                 "out: " + options.out + ": exists already (choose another, or add --force)");
   }
+  model::require_may_create(options.out, "model");
   model::validate(architecture_of(options, options.vocab_size), "options");
   train::BpeTrainOptions tokenizer;
   tokenizer.vocabulary_size = options.vocab_size;
-  const std::string trained = options.out + ".tokenizer";
-  std::filesystem::create_directories(trained);
-  int64_t vocabulary = 0;
-  try {
-    vocabulary = train::train_tokenizer({options.data}, tokenizer, trained);
-    const model::Architecture architecture = architecture_of(options, vocabulary);
-    const DType dtype = options.recipe == config::Recipe::kFp32 ? DType::kF32 : DType::kBF16;
-    model::init_model(architecture, static_cast<uint64_t>(options.seed),
-                      {.path = options.out, .dtype = dtype});
-    for (const auto& file : std::filesystem::directory_iterator(trained)) {
-      std::filesystem::copy_file(file.path(), options.out / file.path().filename(),
-                                 std::filesystem::copy_options::overwrite_existing);
-    }
-  } catch (...) {
-    std::filesystem::remove_all(trained);
-    throw;
-  }
-  std::filesystem::remove_all(trained);
-  const model::ModelSpec spec = model::build_spec(architecture_of(options, vocabulary));
+  const TemporaryDirectory trained;
+  const int64_t vocabulary = train::train_tokenizer({options.data}, tokenizer, trained.path());
+  const model::Architecture architecture = architecture_of(options, vocabulary);
+  const DType dtype = options.recipe == config::Recipe::kFp32 ? DType::kF32 : DType::kBF16;
+  model::init_model(architecture, static_cast<uint64_t>(options.seed),
+                    {.path = options.out, .dtype = dtype}, trained.files());
+  const model::ModelSpec spec = model::build_spec(architecture);
   std::printf("%s: %.2fM parameters with random weights, and a tokenizer of %lld tokens\n",
               options.out.c_str(), static_cast<double>(spec.parameter_count()) / 1e6,
               static_cast<long long>(vocabulary));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
 #include <vector>
 
+#include "bindings/cli/bench_command.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
 #include "engine/base/error.h"
@@ -36,6 +38,14 @@ int dispatch(config::Command command, const config::Options& options) {
   return kOtherFailure;
 }
 
+// `bench` has options of its own, not those of a run.
+int run_bench(std::vector<std::string> args) {
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+  return bench_command(static_cast<int>(args.size()), argv.data());
+}
+
 int run(const std::vector<std::string>& args) {
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     std::fputs(config::help_text().c_str(), args.empty() ? stderr : stdout);
@@ -45,6 +55,7 @@ int run(const std::vector<std::string>& args) {
     std::puts("strata " STRATA_VERSION);
     return 0;
   }
+  if (args[0] == "bench") return run_bench(args);
   const auto command = config::parse_command(args[0]);
   if (!command) {
     const std::string nearest(config::nearest_command(args[0]));
@@ -69,6 +80,8 @@ int run(const std::vector<std::string>& args) {
 }  // namespace strata::cli
 
 int main(int argc, char** argv) {
+  // A file over a size limit is an error of that file, with a message and an exit code.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return strata::cli::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const strata::Error& error) {

@@ -17,6 +17,7 @@ int run_plan(const config::Options& options) {
       model::read_architecture(config::Json::read_file(path), path);
   const model::ModelSpec spec = model::build_spec(architecture);
   train::RunFacts facts = read_facts(options);
+  facts.data_bytes = train::Dataset::least_bytes(architecture.vocabulary);
   train::require_fit(spec, options, facts);
   measure_machine(options, facts);
   const train::RunPlan plan = make_run_plan(spec, options, facts);

@@ -40,7 +40,13 @@ void verify_or_abort(const plan::Plan& plan, const model::ModelSpec& spec) {
 }  // namespace
 
 std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options) {
-  return std::make_unique<model::ModelDirectory>(model::ModelDirectory::open(options.model));
+  try {
+    return std::make_unique<model::ModelDirectory>(model::ModelDirectory::open(options.model));
+  } catch (const Error& error) {
+    // Nothing has run: damaged input is a directory that cannot be used.
+    if (error.code() == ErrorCode::kCorrupt) throw Error(ErrorCode::kConfig, error.what());
+    throw;
+  }
 }
 
 std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options, bool required) {
@@ -65,6 +71,10 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
                             "--sequence-length)",
                             options.sequence_length, architecture.max_position));
   }
+  if (holds_out && options.eval_fraction == 0) {
+    throw Error(ErrorCode::kConfig,
+                "eval-fraction: 0: nothing is held out to evaluate on (give a part such as 0.05)");
+  }
   train::DataOptions data;
   data.length = options.sequence_length;
   data.vocabulary = architecture.vocabulary;
@@ -82,6 +92,11 @@ train::RunFacts read_facts(const config::Options& options) {
 void measure_machine(const config::Options& options, train::RunFacts& facts) {
   if (!options.machine.empty()) {
     facts.machine = config::read_machine(options.machine);
+    if (!options.nvme.empty() && facts.machine.nvme_mixed_bytes_per_s <= 0) {
+      throw Error(ErrorCode::kConfig, "machine: " + options.machine +
+                                          ": says nothing of drives, and --nvme is given (add "
+                                          "nvme_read, nvme_write and nvme_mixed_bytes_per_s)");
+    }
     return;
   }
   exec::ProbeOptions probe;

@@ -55,26 +55,36 @@ void check_scratch(const config::Options& options) {
   const io::Volume opened(volume);
 }
 
+void refuse_second_run(const config::Options& options, const train::RunDirectory& run) {
+  if (!run.has_run() || options.force) return;
+  throw Error(ErrorCode::kConfig, "out: " + run.path() +
+                                      ": holds a run already (add --resume to go on with it, or "
+                                      "--force to start over, or choose another --out)");
+}
+
+// A run from the model: what an earlier run left would be taken for its own.
+void start_over(const config::Options& options, const train::RunDirectory& run) {
+  refuse_second_run(options, run);
+  std::filesystem::remove_all(run.checkpoints());
+}
+
 // The checkpoint to go on from: empty for a run from the model.
-std::string checkpoint_to_resume(const config::Options& options, const train::RunDirectory& run) {
+std::string checkpoint_to_resume(const config::Options& options,
+                                 const std::optional<train::RunDirectory>& run) {
   if (!options.resume) {
-    if (run.has_run() && !options.force) {
-      throw Error(ErrorCode::kConfig,
-                  "out: " + run.path() +
-                      ": holds a run already (add --resume to go on with it, or "
-                      "--force to start over, or choose another --out)");
-    }
+    if (run) refuse_second_run(options, *run);
     return "";
   }
   if (!options.resume_checkpoint.empty()) return options.resume_checkpoint;
-  const train::FoundCheckpoint found = train::find_checkpoint(run.checkpoints(), false);
+  train::FoundCheckpoint found;
+  if (run) found = train::find_checkpoint(run->checkpoints(), false);
   for (const train::SkippedCheckpoint& skipped : found.skipped) {
     log(LogLevel::kWarning,
         fmt::format("resume: {} is passed over: {}", skipped.path, skipped.reason));
   }
   if (found.path.empty()) {
     log(LogLevel::kInfo,
-        "resume: " + run.path() + " has no checkpoint yet; starting from the model");
+        "resume: " + options.out + " has no checkpoint yet; starting from the model");
   }
   return found.path;
 }
@@ -96,25 +106,24 @@ int terminal_columns() {
 // Progress on the terminal and records in metrics.jsonl.
 class Reporter {
  public:
-  Reporter(const std::string& metrics_path, int64_t first_step, int64_t steps)
-      : metrics_(metrics_path, first_step - 1),
-        progress_({.steps = steps,
+  Reporter(int64_t first_step, int64_t steps)
+      : progress_({.steps = steps,
                    .first_step = first_step,
                    .is_terminal = isatty(STDOUT_FILENO) == 1,
                    .columns = terminal_columns()}) {}
 
-  train::TrainEvents events() {
-    train::TrainEvents events;
-    events.step = [this](const train::StepMetrics& step) {
-      metrics_.append(step);
-      print(progress_.step(step, now_s()));
-    };
-    events.evaluated = [this](int64_t step, double loss) {
-      print(progress_.finish());
-      print(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {:.2f}\n", step, loss,
-                        std::exp(loss)));
-    };
-    return events;
+  // Records of steps before `first_step` stay.
+  void open_metrics(const std::string& path, int64_t first_step) {
+    metrics_.emplace(path, first_step - 1);
+  }
+  void step(const train::StepMetrics& step) {
+    metrics_->append(step);
+    print(progress_.step(step, now_s()));
+  }
+  void evaluated(int64_t step, double loss) {
+    print(progress_.finish());
+    print(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {:.2f}\n", step, loss,
+                      std::exp(loss)));
   }
   void finish() { print(progress_.finish()); }
 
@@ -123,7 +132,7 @@ class Reporter {
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   }
-  train::MetricsWriter metrics_;
+  std::optional<train::MetricsWriter> metrics_;
   train::ProgressLine progress_;
 };
 
@@ -134,49 +143,78 @@ void export_model(const std::string& checkpoint, const model::ModelDirectory& mo
   train::export_checkpoint(reader, model, *plan.spec, {.path = path, .recipe = plan.input.recipe});
 }
 
-int64_t step_of(const std::string& checkpoint) {
-  return checkpoint.empty() ? 0 : train::read_manifest(checkpoint).step;
+// Step of the checkpoint to go on from, 0 without one. Refuses what is no checkpoint of this model;
+// reads no state.
+int64_t step_of(const std::string& checkpoint, const model::ModelDirectory& model,
+                const config::Options& options) {
+  if (checkpoint.empty()) return 0;
+  model::ModelSpec spec = model.spec();
+  train::apply_groups(spec, options);
+  train::ModelSource frozen(model, spec);
+  return train::CheckpointReader(checkpoint, spec, train::recipe_of(options), frozen)
+      .manifest()
+      .step;
+}
+
+// Room for what the run will write there at the least: one checkpoint and the model.
+void check_space(const std::string& out, const model::ModelSpec& spec) {
+  const int64_t model_bytes = spec.parameter_count() * static_cast<int64_t>(sizeof(float));
+  model::require_free_space(model::nearest_directory(out),
+                            train::checkpoint_bytes(spec) + model_bytes,
+                            "a checkpoint and the model");
 }
 
 }  // namespace
 
+// Everything that can be refused is, and the state is loaded, before --out is created or changed.
 int run_train(const config::Options& options) {
   const auto model = open_model(options);
   train::RunFacts facts = read_facts(options);
+  if (!options.data.ends_with(".bin")) {  // token files are read as they are needed
+    facts.data_bytes = train::Dataset::least_bytes(model->architecture().vocabulary);
+  }
   train::require_fit(model->spec(), options, facts);
   check_scratch(options);
+  train::RunDirectory::check(options.out);
   std::optional<train::RunDirectory> directory;
   if (std::filesystem::exists(options.out)) directory.emplace(options.out, "strata train");
-  std::string resume_from = directory ? checkpoint_to_resume(options, *directory) : "";
+  const std::string resume_from = checkpoint_to_resume(options, directory);
+  const int64_t done_step = step_of(resume_from, *model, options);
   const auto tokenizer = open_tokenizer(options, false);
   const auto data = open_data(options, *model, tokenizer.get(), options.eval_every > 0);
   facts.data_bytes = data->bytes();
   measure_machine(options, facts);
   const train::RunPlan plan = make_run_plan(model->spec(), options, facts);
-  const train::PlanReport report = train::report_of(plan);
-  std::fputs((data->description() + "\n" + train::plan_table(plan, report)).c_str(), stdout);
-
-  if (!directory) directory.emplace(options.out, "strata train");
+  check_space(options.out, *plan.spec);
+  const std::string table = train::plan_table(plan, train::report_of(plan));
+  std::fputs((data->description() + "\n" + table).c_str(), stdout);
   if (!resume_from.empty()) std::printf("resume   from %s\n", resume_from.c_str());
-  if (step_of(resume_from) >= train::planned_steps(options, *data)) {
+  if (done_step >= train::planned_steps(options, *data)) {
     std::printf("done     all %lld steps of this run were done before (raise --steps to go on)\n",
-                static_cast<long long>(step_of(resume_from)));
+                static_cast<long long>(done_step));
     return 0;
   }
-  directory->write_run(run_json(options, facts));
-  directory->write_plan(train::plan_table(plan, report));
+
   catch_stop_signals();
-  const int64_t first_step = step_of(resume_from) + 1;
-  Reporter reporter(directory->metrics(), first_step, train::planned_steps(options, *data));
+  Reporter reporter(done_step + 1, train::planned_steps(options, *data));
   train::TrainJob job;
   job.options = &options;
   job.plan = &plan;
   job.model = model.get();
   job.data = data.get();
-  job.out = directory->path();
+  job.out = options.out;
   job.resume_from = resume_from;
   job.stop = &stop_requested;
-  job.events = reporter.events();
+  job.events.started = [&](int64_t first_step) {
+    if (!directory) directory.emplace(options.out, "strata train");
+    if (!options.resume) start_over(options, *directory);
+    train::collect_leftovers(directory->checkpoints());
+    reporter.open_metrics(directory->metrics(), first_step);
+    directory->write_run(run_json(options, facts));
+    directory->write_plan(table);
+  };
+  job.events.step = [&](const train::StepMetrics& step) { reporter.step(step); };
+  job.events.evaluated = [&](int64_t step, double loss) { reporter.evaluated(step, loss); };
   const double begin_s = now_s();
   const train::TrainResult result = train::train(job);
   reporter.finish();

@@ -205,6 +205,11 @@ Json Json::read_file(const std::string& path, const JsonLimits& limits) {
     done += static_cast<size_t>(got);
   }
   text.resize(done);
+  if (text.starts_with("version https://git-lfs")) {
+    throw Error(ErrorCode::kConfig,
+                "cannot read JSON: " + path +
+                    ": it is a Git LFS pointer, not the file (run git lfs pull there)");
+  }
   return parse(text, path, limits);
 }
 

@@ -76,6 +76,7 @@ std::optional<Command> parse_command(std::string_view name) {
 std::string_view nearest_command(std::string_view name) {
   std::vector<std::string_view> names;
   for (const CommandRow& row : kCommands) names.push_back(row.name);
+  names.push_back("bench");
   return nearest_name(name, names);
 }
 
@@ -110,7 +111,9 @@ std::string help_text() {
   for (const CommandRow& row : kCommands) {
     fmt::format_to(std::back_inserter(out), "  {:<10}{}\n", row.name, row.help);
   }
-  out += "\nstrata COMMAND --help lists the options of a command.\n";
+  out +=
+      "  bench     Measure this machine's drives as the I/O engine uses them.\n"
+      "\nstrata COMMAND --help lists the options of a command.\n";
   return out;
 }
 

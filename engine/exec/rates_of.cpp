@@ -43,8 +43,7 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
   rates.shared_cores = machine.device != config::DeviceKind::kCuda;
   rates.shared_speed = std::max(0.5, machine.overlap_speed);  // one after the other is never worse
   if (context.discrete) {
-    // A profile without a link is that of a machine whose device is emulated: copies in host
-    // memory.
+    // Profiles of machines without a device have no link; an emulated one's is a copy in memory.
     const double copy = machine.memory_bytes_per_s / 2;
     rates.upload_bytes_per_s = first_of(machine.upload_bytes_per_s, copy);
     rates.download_bytes_per_s = first_of(machine.download_bytes_per_s, copy);

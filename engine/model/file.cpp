@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -16,9 +17,12 @@
 namespace strata::model {
 namespace {
 
-// Errors of the disk are kIo, a full one is kDoesNotFit.
+namespace fs = std::filesystem;
+
+// Errors of the disk are kIo, a full one or a file over the size limit is kDoesNotFit.
 ErrorCode write_error_code(int error) {
-  return error == ENOSPC || error == EDQUOT ? ErrorCode::kDoesNotFit : ErrorCode::kIo;
+  return error == ENOSPC || error == EDQUOT || error == EFBIG ? ErrorCode::kDoesNotFit
+                                                              : ErrorCode::kIo;
 }
 
 }  // namespace
@@ -128,6 +132,23 @@ void write_file(const std::string& path, std::string_view contents) {
   const File file = File::create(path);
   file.write_at(0, contents.data(), static_cast<int64_t>(contents.size()));
   file.sync();
+}
+
+std::string nearest_directory(const std::string& path) {
+  std::error_code error;
+  fs::path at = fs::absolute(path, error).lexically_normal();
+  while (!fs::exists(at, error) && at.has_relative_path()) at = at.parent_path();
+  return at.string();
+}
+
+void require_may_create(const std::string& path, const std::string& purpose) {
+  const std::string parent = nearest_directory(path);
+  std::error_code error;
+  const bool is_directory = fs::is_directory(parent, error);
+  if (is_directory && ::access(parent.c_str(), W_OK | X_OK) == 0) return;
+  throw system_error(ErrorCode::kConfig,
+                     "cannot create " + purpose + ": " + path + ": in " + parent,
+                     is_directory ? errno : ENOTDIR, "give a path that this user may write");
 }
 
 void require_free_space(const std::string& directory, int64_t bytes, const std::string& purpose) {

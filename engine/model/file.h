@@ -46,6 +46,13 @@ void sync_directory(const std::string& path);
 // Creates, writes and syncs a small file.
 void write_file(const std::string& path, std::string_view contents);
 
+// The nearest directory above `path`, or `path` itself, that exists.
+std::string nearest_directory(const std::string& path);
+
+// Throws Error (kConfig) unless this user may create `path`, whose parents need not exist; creates
+// nothing.
+void require_may_create(const std::string& path, const std::string& purpose);
+
 // Throws Error (kDoesNotFit) unless the file system of the directory has that many bytes left.
 void require_free_space(const std::string& directory, int64_t bytes, const std::string& purpose);
 

@@ -52,10 +52,9 @@ class Mismatches {
     std::string list;
     for (const std::string& text : shown_) list += "\n  " + text;
     if (count_ > shown_.size()) list += fmt::format("\n  and {} more", count_ - shown_.size());
-    refuse(path, fmt::format(
-                     "{} tensors are not what config.json asks for (use a complete model directory "
-                     "of this architecture):{}",
-                     count_, list));
+    refuse(path, fmt::format("{} {} not what config.json asks for (use a complete model directory "
+                             "of this architecture):{}",
+                             count_, count_ == 1 ? "tensor is" : "tensors are", list));
   }
 
  private:
@@ -68,6 +67,18 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   for (const int64_t extent : shape)
     text += fmt::format("{}{}", text.size() > 1 ? ", " : "", extent);
   return text + "]";
+}
+
+// All of them at once, so that they are fetched at once.
+void refuse_missing_shards(const std::string& directory, const std::set<std::string>& names) {
+  std::string missing;
+  for (const std::string& name : names) {
+    const bool plain = name.find('/') == std::string::npos;  // others are refused as what they are
+    if (plain && !is_there(fs::path(directory) / name)) missing += "\n  " + name;
+  }
+  if (missing.empty()) return;
+  refuse(directory, fmt::format("files that {} names are missing (fetch the whole model):{}",
+                                kIndexName, missing));
 }
 
 }  // namespace
@@ -135,6 +146,7 @@ void ModelDirectory::read_tensor_table() {
       refuse(index_path, "the file of " + member.name + " is no string");
     names.insert(member.value.string());
   }
+  refuse_missing_shards(path_, names);
   for (const std::string& name : names) add_file(name);
   for (const config::JsonMember& member : map->members()) {
     const auto found = tensors_.find(member.name);

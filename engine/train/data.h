@@ -57,6 +57,9 @@ class Dataset {
   static Dataset open(const std::string& path, const Tokenizer* tokenizer,
                       const DataOptions& options);
 
+  // What tokens of the shortest text take in memory.
+  static int64_t least_bytes(int64_t vocabulary) { return TokenSequence::block_bytes(vocabulary); }
+
   const TokenSource& train() const { return train_; }
   const TokenSource& held_out() const { return held_out_; }
   int64_t token_count() const { return tokens_->count(); }

@@ -214,6 +214,10 @@ void TokenSequence::check(const int32_t* ids, int64_t first, int64_t count) cons
   }
 }
 
+int64_t TokenSequence::block_bytes(int64_t vocabulary) {
+  return kBlockTokens * width_for(vocabulary);
+}
+
 int64_t TokenSequence::bytes() const {
   return static_cast<int64_t>(blocks_.size()) * kBlockTokens * width_ +
          static_cast<int64_t>(masked_.capacity()) * 8;

@@ -36,6 +36,8 @@ class TokenSequence {
 
   int64_t count() const { return count_; }
   int64_t bytes() const;
+  // The memory of a short sequence, which is held in whole blocks.
+  static int64_t block_bytes(int64_t vocabulary);
   // "16-bit tokens", for the line that says what was found.
   const std::string& format() const { return format_; }
 

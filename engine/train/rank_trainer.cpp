@@ -60,6 +60,7 @@ void RankTrainer::run(TrainResult& result) {
   load();
   result.first_step = done_step_ + 1;
   result.planned_steps = steps_;
+  if (leads() && job_.events.started) job_.events.started(result.first_step);
   train_steps(result);
   result.io = executor_->io_totals();
   result.io_backend = executor_->io_backend();

@@ -47,8 +47,13 @@ void create_directory(const std::string& path) {
 // A directory that is empty or has a run; throws for any other.
 void check_is_run(const std::string& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) return;
-  if (!fs::is_directory(path, error)) {
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return;
+  if (error) {
+    throw system_error(ErrorCode::kConfig, "cannot use run directory: " + path, error.value(),
+                       "give a path that this user may read and write");
+  }
+  if (status.type() != fs::file_type::directory) {
     throw Error(ErrorCode::kConfig, "cannot use run directory: " + path +
                                         ": it is not a directory (give another path)");
   }
@@ -69,6 +74,11 @@ void check_is_run(const std::string& path) {
 }
 
 }  // namespace
+
+void RunDirectory::check(const std::string& path) {
+  check_is_run(without_trailing_slash(path));
+  model::require_may_create(without_trailing_slash(path), "run directory");
+}
 
 RunDirectory::RunDirectory(const std::string& path, const std::string& owner)
     : path_(without_trailing_slash(path)) {

@@ -23,6 +23,9 @@ class RunDirectory {
   // file for the message: "strata train".
   RunDirectory(const std::string& path, const std::string& owner);
 
+  // What the constructor would refuse, without creating or locking anything.
+  static void check(const std::string& path);
+
   // Whether a run began here before: run.json is there.
   bool has_run() const { return has_run_; }
 

@@ -20,6 +20,9 @@ namespace strata::train {
 
 // What a run tells while it goes on; called on rank 0's thread, between steps. Any may be empty.
 struct TrainEvents {
+  // The state is loaded and everything allocated; `first_step` comes next. What the run leaves on
+  // disk begins here.
+  std::function<void(int64_t first_step)> started;
   std::function<void(const StepMetrics&)> step;
   std::function<void(int64_t step, double loss)> evaluated;
   std::function<void(int64_t step, const std::string& path)> checkpointed;

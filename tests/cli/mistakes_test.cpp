@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes that users make: each is refused by name, with the exit code of its kind, in under two
+// seconds, and nothing on the disk is different afterwards. The program runs as a process of its
+// own.
+#include "tests/cli/mistake.h"
+
+namespace strata::cli::test {
+namespace {
+
+TEST_F(Mistakes, InOptions) {
+  const auto toml = [](const std::string& text) {
+    return [=](const Sandbox& sandbox) { write_text(sandbox / "run.toml", text); };
+  };
+  const Arguments with_toml = train({"--config", "run.toml"});
+  expect_refusals({
+      {"no command", {}, {}, kUsage, {"Usage: strata COMMAND"}},
+      {"misspelt command", {}, {"trian", "--model", "good"}, kUsage, {"did you mean train?"}},
+      {"misspelt bench", {}, {"benhc"}, kUsage, {"did you mean bench?"}},
+      {"nothing given", {}, {"train"}, kUsage, {"--model is missing", "--out is missing"}},
+      {"misspelt option",
+       {},
+       train({"--hots-memory", "1GiB"}),
+       kUsage,
+       {"did you mean --host-memory?"}},
+      {"option of another command", {}, train({"--prompt", "a"}), kUsage, {"--prompt"}},
+      {"no value", {}, train({"--lr"}), kUsage, {"--lr"}},
+      {"given twice", {}, train({"--lr", "1e-4", "--lr", "2e-4"}), kUsage, {"--lr is given twice"}},
+      {"stray word", {}, train({"extra"}), kUsage, {"\"extra\""}},
+      {"NaN", {}, train({"--lr", "nan"}), kUsage, {"--lr \"nan\" is not a finite number"}},
+      {"infinite", {}, train({"--clip", "inf"}), kUsage, {"--clip \"inf\""}},
+      {"negative rate", {}, train({"--lr", "-1e-3"}), kUsage, {"--lr \"-1e-3\" is out of range"}},
+      {"absurd rate", {}, train({"--lr", "1e3"}), kUsage, {"--lr \"1e3\" is out of range"}},
+      {"one beta", {}, train({"--betas", "0.9"}), kUsage, {"needs two numbers"}},
+      {"accumulate 0", {}, train({"--accumulate", "0"}), kUsage, {"--accumulate \"0\""}},
+      {"negative budget", {}, train({"--host-memory", "-1GiB"}), kUsage, {"--host-memory"}},
+      {"unknown unit", {}, train({"--host-memory", "12parsecs"}), kUsage, {"not a size"}},
+      {"unknown choice", {}, train({"--schedule", "cosin"}), kUsage, {"cosin", "cosine"}},
+      {"two lengths", {}, train({"--epochs", "2"}), kUsage, {"--steps and --epochs"}},
+      {"nvme without a directory", {}, train({"--offload", "nvme"}), kUsage, {"give --nvme DIR"}},
+      {"no such backend", {}, train({"--device", "cuda"}), kUsage, {"cuda", "--device cpu"}},
+      {"device budget of the host",
+       {},
+       train({"--device", "cpu", "--device-memory", "1GiB"}),
+       kUsage,
+       {"--device-memory has no meaning"}},
+      {"conflicts together",
+       {},
+       train({"--lr", "-1", "--acumulate", "3", "--clip", "1", "--optimizer-mode", "in-backward"}),
+       kUsage,
+       {"3 problems", "--lr \"-1\"", "did you mean --accumulate?", "cannot clip"}},
+      {"pattern that is none",
+       {},
+       train({"--freeze", "model.("}),
+       kUsage,
+       {"no regular expression"}},
+      {"pattern without a match",
+       {},
+       train({"--freeze", "transformer"}),
+       kUsage,
+       {"matches no parameter", "model.embed_tokens.weight"}},
+      {"nothing left to train", {}, train({"--freeze", ".*"}), kUsage, {"nothing to train"}},
+      {"no such file", {}, train({"--config", "nowhere.toml"}), kUsage, {"nowhere.toml"}},
+      {"misspelt key",
+       toml("lr = 1e-3\nhots_memory = \"1GiB\"\n"),
+       with_toml,
+       kUsage,
+       {"run.toml:2:1", "did you mean host_memory?"}},
+      {"no TOML", toml("lr = 1e-3\nclip = = 3\n"), with_toml, kUsage, {"run.toml:2:8"}},
+      {"values of another type",
+       toml("lr = \"fast\"\nclip = -1\n"),
+       with_toml,
+       kUsage,
+       {"2 problems", "run.toml:1:1: lr", "run.toml:2:1: clip"}},
+      {"heads that do not divide",
+       {},
+       {"init", "--data", STRATA_TEXT, "--out", "out", "--hidden", "33", "--heads", "4"},
+       kUsage,
+       {"not a multiple of --heads 4"}},
+      {"no machine profile",
+       {},
+       {"plan", "--model", "good", "--machine", "nowhere.toml"},
+       kUsage,
+       {"nowhere.toml"}},
+  });
+}
+
+TEST_F(Mistakes, InData) {
+  const auto data = [](const std::string& name, const std::string& text) {
+    return [=](const Sandbox& sandbox) { write_text(sandbox / name, text); };
+  };
+  std::string tokens(2 * 400, '\0');
+  tokens[2 * 399] = '\x2c';  // 300 in the last place
+  tokens[2 * 399 + 1] = '\x01';
+  expect_refusals({
+      {"no such file", {}, train({"--data", "nowhere.txt"}), kUsage, {"nowhere.txt"}},
+      {"empty",
+       data("empty.txt", ""),
+       train({"--data", "empty.txt"}),
+       kUsage,
+       {"empty.txt", "empty"}},
+      {"too short",
+       data("short.txt", "A ship."),
+       train({"--data", "short.txt"}),
+       kUsage,
+       {"fewer than one sample", "--sequence-length"}},
+      {"no text",
+       data("noise.txt", "\x8e\xff\xff"),
+       train({"--data", "noise.txt"}),
+       kUsage,
+       {"noise.txt", "not UTF-8"}},
+      {"a directory without text",
+       [](const Sandbox& sandbox) { std::filesystem::create_directory(sandbox / "none"); },
+       train({"--data", "none"}),
+       kUsage,
+       {"none"}},
+      {"a token beyond the vocabulary",
+       data("tokens.bin", tokens),
+       train({"--data", "tokens.bin"}),
+       kUsage,
+       {"token 399 has id 300", "300 entries"}},
+      {"half a token",
+       data("odd.bin", tokens + "x"),
+       train({"--data", "odd.bin"}),
+       kUsage,
+       {"801 bytes"}},
+      {"a record without text",
+       data("a.jsonl", "{\"text\": 3}\n"),
+       train({"--data", "a.jsonl"}),
+       kUsage,
+       {"a.jsonl:1", "not a string"}},
+      {"nothing held out",
+       {},
+       train({"--eval-every", "1", "--eval-fraction", "0"}),
+       kUsage,
+       {"nothing is held out"}},
+      {"init without data",
+       {},
+       {"init", "--data", "nowhere.txt", "--out", "out"},
+       kUsage,
+       {"nowhere.txt"}},
+      {"generate from nowhere",
+       {},
+       {"generate", "--model", "nowhere", "--prompt", "A"},
+       kUsage,
+       {"nowhere"}},
+  });
+}
+
+TEST_F(Mistakes, InBudgets) {
+  expect_refusals({
+      {"host budget",
+       {},
+       train({"--host-memory", "8MiB"}),
+       kDoesNotFit,
+       {"does not fit", "--host-memory 8.00 MiB", "the least that fits", "MiB"}},
+      {"host budget of a plan",
+       {},
+       {"plan", "--model", "good", "--machine", STRATA_MACHINE, "--host-memory", "8MiB"},
+       kDoesNotFit,
+       {"does not fit"}},
+      {"device budget",
+       {},
+       train({"--device", "emulated", "--device-memory", "64KiB"}),
+       kDoesNotFit,
+       {"does not fit", "device"}},
+      {"a batch beyond every memory",
+       {},
+       train({"--sequence-length", "2048", "--micro-batch", "1000000"}),
+       kDoesNotFit,
+       {"does not fit"}},
+  });
+}
+
+TEST_F(Mistakes, InScratchDirectories) {
+  const auto nvme = [](const std::string& directory) {
+    return train({"--offload", "nvme", "--nvme", directory});
+  };
+  expect_refusals({
+      {"no such directory", {}, nvme("nowhere"), kUsage, {"nvme: nowhere"}},
+      {"a file", {}, nvme(STRATA_TEXT), kUsage, {"Not a directory"}},
+      {"one directory twice", {}, nvme(".,."), kUsage, {"."}},
+      {"a file size limit",
+       {},
+       nvme("."),
+       kDoesNotFit,
+       {"File too large", "ulimit -f"},
+       {.file_size_limit = 64 << 10}},
+  });
+}
+
+TEST_F(Mistakes, ScratchInMemory) {
+  if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "no /dev/shm here";
+  expect_refusal({"tmpfs", {}, train({"--nvme", "/dev/shm"}), kUsage, {"/dev/shm", "in memory"}});
+}
+
+// A file system of 8 MiB, mounted where only the program sees it.
+TEST_F(Mistakes, NoSpaceForScratch) {
+  const Sandbox drive;
+  const std::string make = "cd " + drive.path() +
+                           " && mkdir scratch && truncate -s 8M disk && mkfs.ext4 -q disk && "
+                           "unshare -m mount -o loop disk scratch";
+  if (std::system((make + " 2> " + (drive / "why")).c_str()) != 0) {
+    GTEST_SKIP() << "cannot mount a file here: " << read_text(drive / "why");
+  }
+  make_model(sandbox_, "wide", {.layers = 2, .hidden = 256});
+  const std::string mount =
+      "mount -o loop " + (drive / "disk") + " " + (drive / "scratch") + " && exec \"$@\"";
+  Arguments arguments = train({"--nvme", drive / "scratch", "--offload", "nvme"}, "wide");
+  arguments.insert(arguments.end(), {"--host-memory", "64MiB"});
+  expect_refusal({"a small drive",
+                  {},
+                  arguments,
+                  kDoesNotFit,
+                  {"does not fit", "nvme"},
+                  {.wrap = {"unshare", "-m", "sh", "-c", mount, "sh"}}});
+}
+
+TEST_F(Mistakes, InPlacesToWrite) {
+  make_run();
+  expect_refusals({
+      {"a file", {}, train_into(STRATA_TEXT), kUsage, {"it is not a directory"}},
+      {"below a file", {}, train_into(STRATA_TEXT "/run"), kUsage, {"cannot create run directory"}},
+      {"no run", {}, train_into("good"), kUsage, {"not a run's"}},
+      {"a run", {}, train_into("run"), kUsage, {"holds a run already", "--resume", "--force"}},
+      {"a model in the way",
+       {},
+       {"init", "--data", STRATA_TEXT, "--out", "good"},
+       kUsage,
+       {"exists already"}},
+      {"export over the model",
+       {},
+       {"export", "--model", "good", "--resume", "run/checkpoints/step-000002", "--out", "good"},
+       kUsage,
+       {"exists already"}},
+  });
+}
+
+TEST_F(Mistakes, WithoutPermission) {
+  Process trial({"--version"}, {.directory = sandbox_.path(), .drops_root = true});
+  if (trial.wait() != 0) GTEST_SKIP() << "another user cannot run the program where it lies";
+  std::filesystem::create_directory(sandbox_ / "closed");
+  std::filesystem::permissions(sandbox_ / "closed", std::filesystem::perms(0555));
+  const auto unreadable = [](const Sandbox& sandbox) {
+    copy_good_model(sandbox);
+    std::filesystem::permissions(sandbox / "bad/model.safetensors", std::filesystem::perms(0));
+  };
+  const ProcessOptions other_user = {.drops_root = true};
+  expect_refusals({
+      {"scratch",
+       {},
+       train({"--offload", "nvme", "--nvme", "closed"}),
+       kUsage,
+       {"closed", "Permission denied"},
+       other_user},
+      {"run directory",
+       {},
+       train_into("closed/run"),
+       kUsage,
+       {"closed", "Permission denied"},
+       other_user},
+      {"new model",
+       {},
+       {"init", "--data", STRATA_TEXT, "--out", "closed/model"},
+       kUsage,
+       {"closed", "Permission denied"},
+       other_user},
+      {"weights",
+       unreadable,
+       train({}, "bad"),
+       kUsage,
+       {"model.safetensors", "Permission denied"},
+       other_user},
+  });
+}
+
+}  // namespace
+}  // namespace strata::cli::test

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+// The built program as a process of its own, in a sandbox on the drive of the build tree.
+namespace strata::cli::test {
+
+using Arguments = std::vector<std::string>;
+
+struct ProcessOptions {
+  std::string directory = {};          // working directory
+  uint64_t file_size_limit = 0;        // RLIMIT_FSIZE; 0: as it is
+  bool drops_root = false;             // as a user who owns nothing here, where the test is root
+  std::vector<std::string> wrap = {};  // a command that gets the program's command line appended
+};
+
+// One run of `strata ARGUMENTS`. Killed when it goes while the process lives.
+class Process {
+ public:
+  Process(const Arguments& arguments, const ProcessOptions& options)
+      : out_(memfd_create("out", MFD_CLOEXEC)), err_(memfd_create("err", MFD_CLOEXEC)) {
+    Arguments words = options.wrap;
+    words.emplace_back(STRATA_PROGRAM);
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    child_ = fork();
+    if (child_ == 0) become(argv, options);
+  }
+  ~Process() {
+    if (!status_) {
+      kill(SIGKILL);
+      wait();
+    }
+    close(out_);
+    close(err_);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void kill(int signal) const { ::kill(child_, signal); }
+
+  // The exit code, or 128 + the signal that ended it.
+  int wait() {
+    if (!status_) {
+      int status = 0;
+      waitpid(child_, &status, 0);
+      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    return *status_;
+  }
+  bool is_over() {
+    if (status_) return true;
+    siginfo_t info = {};
+    return waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == child_;
+  }
+
+  // What it has printed so far.
+  std::string out() const { return text_of(out_); }
+  std::string err() const { return text_of(err_); }
+
+  // Waits for `text` on standard output; false when it ended, or too long passed, without it.
+  bool prints(const std::string& text, double limit_s = 60) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+    while (std::chrono::steady_clock::now() < end) {
+      const bool over = is_over();
+      if (out().find(text) != std::string::npos) return true;
+      if (over) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  }
+
+ private:
+  [[noreturn]] void become(const std::vector<char*>& argv, const ProcessOptions& options) const {
+    dup2(out_, STDOUT_FILENO);
+    dup2(err_, STDERR_FILENO);
+    bool ready = options.directory.empty() || chdir(options.directory.c_str()) == 0;
+    if (options.file_size_limit > 0) {
+      const rlimit limit = {options.file_size_limit, options.file_size_limit};
+      ready = ready && setrlimit(RLIMIT_FSIZE, &limit) == 0;
+    }
+    constexpr id_t kNobody = 65534;
+    if (options.drops_root && geteuid() == 0) {
+      ready = ready && setgid(kNobody) == 0 && setuid(kNobody) == 0;
+    }
+    if (ready) execvp(argv[0], argv.data());
+    _exit(127);
+  }
+
+  static std::string text_of(int file) {
+    struct stat info = {};  // and no lseek: the child writes at the same position
+    fstat(file, &info);
+    std::string text(static_cast<size_t>(info.st_size), '\0');
+    const ssize_t got = pread(file, text.data(), text.size(), 0);
+    text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return text;
+  }
+
+  int out_;
+  int err_;
+  pid_t child_ = -1;
+  std::optional<int> status_;
+};
+
+inline std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// A directory that goes with the object, and the program run in it.
+class Sandbox {
+ public:
+  Sandbox() {
+    std::string path = std::string(STRATA_BINARY_DIR) + "/strata-cli-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) std::abort();
+    path_ = path;
+    std::filesystem::permissions(path_, std::filesystem::perms(0755));
+  }
+  ~Sandbox() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
+
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+  // Every path below with what it holds.
+  std::map<std::string, std::string> snapshot() const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
+      files[entry.path().string()] =
+          entry.is_regular_file() ? read_text(entry.path().string()) : "not a file";
+    }
+    return files;
+  }
+
+ private:
+  std::string path_;
+};
+
+// A model small enough that a run takes a moment, with a tokenizer of the text.
+struct SmallModel {
+  int layers = 2;
+  int hidden = 32;
+  int vocabulary = 300;
+};
+
+inline void make_model(const Sandbox& sandbox, const std::string& name, const SmallModel& model) {
+  Process init({"init", "--data", STRATA_TEXT, "--out", name, "--vocab-size",
+                std::to_string(model.vocabulary), "--hidden", std::to_string(model.hidden),
+                "--layers", std::to_string(model.layers), "--heads", "4", "--kv-heads", "2",
+                "--feed-forward", std::to_string(3 * model.hidden), "--tied", "off"},
+               {.directory = sandbox.path()});
+  ASSERT_EQ(init.wait(), 0) << init.err();
+}
+
+}  // namespace strata::cli::test

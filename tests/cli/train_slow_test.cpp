@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole program ends in the same state wherever the state lives, whatever moves and computes
+// it, and however often the run is stopped or killed on the way.
+#include <random>
+
+#include "tests/cli/program.h"
+
+namespace strata::cli::test {
+namespace {
+
+class SameState : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_model(sandbox_, "model", {.layers = 4, .hidden = 96, .vocabulary = 400});
+    std::filesystem::create_directory(sandbox_ / "scratch");
+  }
+
+  Arguments train(const std::string& out, const Arguments& more) const {
+    Arguments all = {"train",        "--model",      "model", "--data",
+                     STRATA_TEXT,    "--out",        out,     "--machine",
+                     STRATA_MACHINE, "--steps",      "8",     "--sequence-length",
+                     "32",           "--accumulate", "2",     "--lr",
+                     "1e-3",         "--threads",    "2"};
+    for (size_t i = 0; i < more.size(); ++i) {
+      const auto given = std::find(all.begin(), all.end(), more[i]);
+      if (more[i].starts_with("--") && given != all.end()) {
+        *(given + 1) = more[i + 1];
+        ++i;
+      } else {
+        all.push_back(more[i]);
+      }
+    }
+    return all;
+  }
+
+  ProcessOptions here() const { return {.directory = sandbox_.path()}; }
+
+  // The state line of the summary: the hash of the last checkpoint.
+  static std::string state_of(const std::string& out) {
+    const size_t at = out.find("\nstate    ");
+    return at == std::string::npos ? "no state in\n" + out : out.substr(at + 10, 16);
+  }
+
+  std::string state_after(const std::string& out, const Arguments& more) {
+    Process run(train(out, more), here());
+    EXPECT_EQ(run.wait(), 0) << run.err();
+    last_out_ = run.out();
+    return state_of(last_out_);
+  }
+
+  // The least host budget that the program names when it refuses a smaller one.
+  std::string least_budget(Arguments more) {
+    more.insert(more.end(), {"--host-memory", "1MiB"});
+    Process refused(train("refused", more), here());
+    EXPECT_EQ(refused.wait(), 3) << refused.out();
+    const std::string marker = "--host-memory ";
+    const std::string text = refused.err();
+    return text.substr(
+        text.rfind(marker) + marker.size(),
+        text.find("MiB", text.rfind(marker)) + 3 - text.rfind(marker) - marker.size());
+  }
+
+  const Sandbox sandbox_;
+  std::string last_out_;
+};
+
+TEST_F(SameState, WhereverItLivesAndWhateverMovesIt) {
+  const std::string resident = state_after("resident", {});
+  ASSERT_EQ(resident.size(), 16u) << resident;
+  EXPECT_EQ(last_out_.find("NVMe     "), std::string::npos) << "the first run keeps all in memory";
+  EXPECT_EQ(state_after("one-thread", {"--threads", "1"}), resident);
+  EXPECT_EQ(state_after("recompute", {"--activations", "recompute"}), resident);
+
+  const Arguments nvme = {"--nvme", "scratch", "--offload", "nvme"};
+  const auto offloaded = [&](const std::string& out, const std::string& budget,
+                             const Arguments& more) {
+    Arguments all = nvme;
+    all.insert(all.end(), {"--host-memory", budget});
+    all.insert(all.end(), more.begin(), more.end());
+    const std::string state = state_after(out, all);
+    EXPECT_NE(last_out_.find("\nNVMe     "), std::string::npos) << out << " moved nothing";
+    return state;
+  };
+  const std::string least = least_budget(nvme);
+  EXPECT_EQ(offloaded("nvme", least, {}), resident);
+  EXPECT_EQ(offloaded("threads", least, {"--io", "threads"}), resident);
+  EXPECT_EQ(offloaded("one-core", least_budget({"--nvme", "scratch", "--threads", "1"}),
+                      {"--threads", "1"}),
+            resident);
+  const std::string more = std::to_string(std::stoi(least) + 2) + "MiB";
+  EXPECT_EQ(offloaded("more", more, {}), resident);
+  EXPECT_EQ(offloaded("depth-1", more, {"--prefetch-depth", "1"}), resident);
+  EXPECT_EQ(offloaded("rate", more, {"--nvme-rate", "40MB,40MB"}), resident);
+  EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / "scratch"));
+}
+
+TEST_F(SameState, OnADeviceOfItsOwn) {
+  const std::string resident = state_after("resident", {});
+  const Arguments emulated = {"--device", "emulated"};
+  EXPECT_EQ(state_after("emulated", emulated), resident);
+  EXPECT_EQ(state_after("small-device", {"--device", "emulated", "--device-memory", "12MiB"}),
+            resident);
+  EXPECT_EQ(state_after("three-tiers", {"--device", "emulated", "--device-memory", "12MiB",
+                                        "--nvme", "scratch", "--host-memory", "64MiB"}),
+            resident);
+}
+
+TEST_F(SameState, StagesOfOneMesh) {
+  const std::string stage_0 = state_after("stage-0", {"--ranks", "2", "--zero-stage", "0"});
+  for (const char* stage : {"1", "2", "3"}) {
+    EXPECT_EQ(state_after("stage-" + std::string(stage), {"--ranks", "2", "--zero-stage", stage}),
+              stage_0)
+        << stage;
+  }
+}
+
+TEST_F(SameState, StoppedAndResumed) {
+  const std::string whole = state_after("whole", {"--steps", "400"});
+  Process stopped(train("stopped", {"--steps", "400"}), here());
+  ASSERT_TRUE(stopped.prints("step ")) << stopped.err();
+  stopped.kill(SIGTERM);
+  ASSERT_EQ(stopped.wait(), 0) << stopped.err();
+  EXPECT_NE(stopped.out().find("stopped on request"), std::string::npos) << stopped.out();
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "stopped/model"));
+  EXPECT_EQ(state_after("stopped", {"--steps", "400", "--resume"}), whole);
+}
+
+TEST_F(SameState, KilledAtAnyTimeAndResumed) {
+  const Arguments often = {"--steps", "60",      "--checkpoint-every", "1",
+                           "--nvme",  "scratch", "--host-memory",      "64MiB"};
+  const std::string whole = state_after("whole", often);
+  Arguments resumed = often;
+  resumed.emplace_back("--resume");
+  constexpr unsigned kSeed = 7;
+  std::mt19937 random(kSeed);
+  constexpr int kKills = 8;
+  int killed = 0;
+  for (int i = 0; i < kKills; ++i) {
+    Process run(train("killed", resumed), here());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 700));
+    run.kill(SIGKILL);
+    killed += run.wait() == 128 + SIGKILL;
+  }
+  EXPECT_GT(killed, 0) << "every run had ended already";
+  EXPECT_EQ(state_after("killed", resumed), whole) << "seed " << kSeed;
+  EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / "scratch"));
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox_ / "killed/checkpoints")) {
+    EXPECT_TRUE(std::filesystem::exists(entry.path() / "manifest.json")) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace strata::cli::test

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole program on a small model: what each command leaves and prints.
+#include "engine/config/json.h"
+#include "tests/cli/program.h"
+
+namespace strata::cli::test {
+namespace {
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override { make_model(sandbox_, "model", {}); }
+
+  // Standard output of a run that succeeds.
+  std::string run(const Arguments& arguments) {
+    Process process(arguments, {.directory = sandbox_.path()});
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    return process.out();
+  }
+  std::string train(const Arguments& more) {
+    Arguments all = {"train", "--model", "model",     "--data",       STRATA_TEXT,
+                     "--out", "run",     "--machine", STRATA_MACHINE, "--sequence-length",
+                     "32"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all);
+  }
+  config::Json json(const std::string& text) { return config::Json::parse(text, "output"); }
+
+  const Sandbox sandbox_;
+};
+
+TEST_F(Program, ARunLeavesItsRecordsACheckpointAndAModel) {
+  const std::string out = train({"--steps", "3", "--eval-every", "2"});
+  EXPECT_NE(out.find("held-out loss"), std::string::npos) << out;
+  EXPECT_NE(out.find("\nstate    "), std::string::npos) << out;
+  for (const char* file :
+       {"run.json", "plan.txt", "checkpoints/step-000003/manifest.json", "model/config.json",
+        "model/model.safetensors", "model/tokenizer.json"}) {
+    EXPECT_TRUE(std::filesystem::is_regular_file(sandbox_ / ("run/" + std::string(file)))) << file;
+  }
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "run/run.lock"));
+  std::ifstream metrics(sandbox_ / "run/metrics.jsonl");
+  int step = 0;
+  for (std::string line; std::getline(metrics, line);) {
+    const config::Json record = json(line);
+    EXPECT_EQ(record.find("step")->int64(), ++step);
+    for (const char* name : {"loss", "grad_norm", "lr", "tokens", "step_s", "stall_s",
+                             "nvme_read_bytes", "nvme_write_bytes"}) {
+      EXPECT_NE(record.find(name), nullptr) << name;
+    }
+  }
+  EXPECT_EQ(step, 3);
+}
+
+TEST_F(Program, ForceStartsOverWithoutWhatWasThere) {
+  train({"--steps", "4", "--checkpoint-every", "1", "--keep-checkpoints", "9"});
+  train({"--steps", "2", "--force"});
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000002"));
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000004"));
+}
+
+TEST_F(Program, ACheckpointIsTheModelThatWasExported) {
+  train({"--steps", "2", "--lr", "1e-2"});
+  const Arguments data = {"--data", STRATA_TEXT, "--sequence-length", "32", "--json"};
+  const auto loss = [&](Arguments arguments) {
+    arguments.insert(arguments.end(), data.begin(), data.end());
+    return json(run(arguments)).find("loss")->number().value();
+  };
+  const double of_model = loss({"eval", "--model", "run/model"});
+  EXPECT_EQ(loss({"eval", "--model", "model", "--resume", "run/checkpoints/step-000002"}),
+            of_model);
+  EXPECT_NE(loss({"eval", "--model", "model"}), of_model);
+
+  run({"export", "--model", "model", "--resume", "run/checkpoints/step-000002", "--out", "again"});
+  EXPECT_EQ(read_text(sandbox_ / "again/model.safetensors"),
+            read_text(sandbox_ / "run/model/model.safetensors"));
+}
+
+TEST_F(Program, GenerateIsSeeded) {
+  const auto text = [&](const char* seed) {
+    return run({"generate", "--model", "model", "--prompt", "The harbour", "--max-new-tokens", "8",
+                "--seed", seed});
+  };
+  const std::string first = text("1");
+  EXPECT_EQ(first.rfind("The harbour", 0), 0u) << first;
+  EXPECT_EQ(text("1"), first);
+  EXPECT_NE(text("2"), first);
+}
+
+TEST_F(Program, PlanAnswersWithoutWeights) {
+  std::filesystem::remove(sandbox_ / "model/model.safetensors");
+  const config::Json plan =
+      json(run({"plan", "--model", "model", "--machine", STRATA_MACHINE, "--json"}));
+  EXPECT_TRUE(plan.is_object());
+  EXPECT_FALSE(plan.members().empty());
+}
+
+TEST_F(Program, DoctorLooksAtTheScratchDirectory) {
+  Process doctor({"doctor", "--nvme", ".", "--json"}, {.directory = sandbox_.path()});
+  doctor.wait();
+  const config::Json lines = json(doctor.out());
+  int about_scratch = 0;
+  for (const config::Json& line : lines.items())
+    about_scratch += line.find("subject")->string() == ".";
+  EXPECT_GE(about_scratch, 3);
+}
+
+TEST_F(Program, EveryCommandHasHelp) {
+  for (const char* command :
+       {"init", "train", "eval", "plan", "doctor", "export", "generate", "bench"}) {
+    EXPECT_NE(run({command, "--help"}).find("sage"), std::string::npos) << command;
+  }
+}
+
+}  // namespace
+}  // namespace strata::cli::test
