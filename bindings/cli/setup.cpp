@@ -103,12 +103,16 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
   probe.backend = &kernels::cpu_backend();
   probe.threads = static_cast<int>(options.threads > 0 ? options.threads : facts.limits.cores);
   probe.drive.directories = options.nvme;
+  if (options.device == config::Device::kEmulated) probe.device = config::DeviceKind::kEmulated;
   // What is measured with stays within the budget of the run.
   if (options.host_memory > 0) {
     probe.memory_bytes = std::clamp(options.host_memory / 4, 16 * kMiB, probe.memory_bytes);
   }
   bool measured = false;
-  facts.machine = exec::machine_for(cache_directory(), STRATA_VERSION, probe, &measured);
+  const std::string cache = cache_directory();
+  std::error_code ignored;  // without a cache the next run measures again
+  std::filesystem::create_directories(cache, ignored);
+  facts.machine = exec::machine_for(cache, STRATA_VERSION, probe, &measured);
   if (measured)
     log(LogLevel::kInfo, "machine: measured in a few seconds and kept for the next run");
 }

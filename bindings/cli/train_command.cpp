@@ -210,6 +210,11 @@ int run_train(const config::Options& options) {
   const std::string table = train::plan_table(plan, train::report_of(plan));
   std::fputs((data->description() + "\n" + table).c_str(), stdout);
   if (!resume_from.empty()) std::printf("resume   from %s\n", resume_from.c_str());
+  if (done_step >= train::planned_steps(options, *data)) {
+    std::printf("done     all %lld steps of this run were done before (raise --steps to go on)\n",
+                static_cast<long long>(done_step));
+    return 0;
+  }
 
   catch_stop_signals();
   Reporter reporter(done_step + 1, train::planned_steps(options, *data));

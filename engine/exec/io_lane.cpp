@@ -142,9 +142,7 @@ bool Executor::Impl::retire(Lane lane, std::deque<Moving*>& moving) {
 
 void Executor::Impl::sleep_io(Lane lane, const Cursor& cursor, const std::deque<Moving*>& moving) {
   io::Channel* channel = channels_[index_of(lane)].get();
-  const auto ready = [&] {
-    return has_room(lane, moving) && may_issue(lane, cursor);
-  };
+  const auto ready = [&] { return has_room(lane, moving) && may_issue(lane, cursor); };
   if (moving.empty()) {
     progress_.wait_until(ready);
     return;

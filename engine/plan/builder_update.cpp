@@ -84,7 +84,9 @@ void Builder::fetch_gradient(int chunk, int64_t slot, const Update& update) {
   const int segment = plan_.layout.chunks[chunk].segment;
   const Piece piece = state_piece(plan_, chunk);
   const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
-  Op& op = emit_.open(OpKind::kFetch, Lane::kReadState, segment);
+  // It waits for the decision, which state does not: on its lane it would hold back the state that
+  // is prefetched during backward.
+  Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
   op.chunk = chunk;
   op.chunk_count = 1;
   op.bytes = piece.count * kGradientWidth;

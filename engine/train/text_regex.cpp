@@ -17,8 +17,8 @@ namespace {
 
 // The property White_Space. PCRE2's own \s is ASCII, or with UCP also holds U+180E, which lost the
 // property in Unicode 6.3.
-constexpr const char* kWhiteSpace =
-    R"(\x{09}-\x{0D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+constexpr const char* kWhiteSpace = R"(\x{09}-\x{0D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A})"
+                                    R"(\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
 constexpr size_t kPatternBytesMax = 64 * 1024;
 constexpr uint32_t kMatchLimit = 50'000'000;

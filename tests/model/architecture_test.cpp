@@ -152,7 +152,8 @@ TEST(Architecture, NumbersThatCannotBeAreRefusedByName) {
 
 TEST(Architecture, WrittenConfigReadsBackEqual) {
   const Architecture a = read(R"({"tie_word_embeddings": true, "head_dim": 12, "rope_theta": 5e5,
-      "rope_scaling": {"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 16}})");
+      "rope_scaling": {"rope_type": "llama3", "factor": 8,
+                       "original_max_position_embeddings": 16}})");
   const Json written = write_config(a, DType::kBF16);
   EXPECT_EQ(write_config(read_architecture(written, "again"), DType::kBF16).dump(), written.dump());
   EXPECT_EQ(written.find("torch_dtype")->string(), "bfloat16");

@@ -21,9 +21,12 @@ using config::Json;
 // A small valid file, with one of its parts replaced.
 std::string with(const std::string& part, const std::string& replacement) {
   std::string text =
-      R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":3,"content":"<s>","special":true}],)"
-      R"("normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"post_processor":null,)"
-      R"("decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
+      R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":)"
+      R"([{"id":3,"content":"<s>","special":true}],)"
+      R"("normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},)"
+      R"("post_processor":null,)"
+      R"("decoder":{"type":"ByteLevel"},"model":{"type":"BPE",)"
+      R"("vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
   if (part.empty()) return text;
   const size_t at = text.find(part);
   EXPECT_NE(at, std::string::npos) << part;

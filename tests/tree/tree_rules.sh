@@ -118,9 +118,12 @@ check_homes() {
       for (i = 1; i <= rows; ++i) if (split(row[i], part, " ") == 2) home[part[1]] = part[2]
     }
     {
-      for (pattern in home)
-        if ($3 ~ ("^" pattern) && index($1, home[pattern]) != 1 && index($1, "tests/") != 1)
-          print $1 ":" $2 ": <" $3 "> has its home in " home[pattern] "*"
+      for (pattern in home) {
+        if ($3 !~ ("^" pattern) || index($1, "tests/") == 1) continue
+        at_home = 0
+        for (i = split(home[pattern], place, "|"); i > 0; --i) if (index($1, place[i]) == 1) at_home = 1
+        if (!at_home) print $1 ":" $2 ": <" $3 "> has its home in " home[pattern] "*"
+      }
     }'
 }
 
