@@ -210,9 +210,16 @@ int run_train(const config::Options& options) {
   const std::string table = train::plan_table(plan, train::report_of(plan));
   std::fputs((data->description() + "\n" + table).c_str(), stdout);
   if (!resume_from.empty()) std::printf("resume   from %s\n", resume_from.c_str());
-  if (done_step >= train::planned_steps(options, *data)) {
-    std::printf("done     all %lld steps of this run were done before (raise --steps to go on)\n",
-                static_cast<long long>(done_step));
+  if (directory && done_step >= train::planned_steps(options, *data)) {
+    train::TrainResult result;
+    result.first_step = done_step + 1;
+    result.last_step = done_step;
+    set_checkpoint(resume_from, result);
+    // A run that was killed after its last checkpoint has no model yet.
+    if (!std::filesystem::exists(directory->model())) {
+      export_model(resume_from, *model, plan, directory->model());
+    }
+    std::fputs(train_summary(options, plan, result, 0).c_str(), stdout);
     return 0;
   }
 

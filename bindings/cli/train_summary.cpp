@@ -70,8 +70,10 @@ std::string train_summary(const config::Options& options, const train::RunPlan& 
                           const train::TrainResult& result, double total_s) {
   const int64_t steps = result.last_step - result.first_step + 1;
   if (steps <= 0) {
-    return fmt::format("done     step {} was reached before; nothing was left to do\n",
-                       result.last_step) +
+    return fmt::format(
+               "done     step {} was reached before; nothing was left to do (raise --steps to go "
+               "on)\n",
+               result.last_step) +
            ending(options, result);
   }
   std::string text = fmt::format("done     {} steps ({} to {}) in {}{}\n", steps, result.first_step,
