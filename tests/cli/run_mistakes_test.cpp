@@ -60,7 +60,7 @@ TEST_F(Mistakes, WithCheckpoints) {
   make_model(sandbox_, "other", {.hidden = 48});
   const std::string last = "run/checkpoints/step-000002";
   const auto resume = [&](const std::string& model, const std::string& checkpoint) {
-    Arguments arguments = train({"--resume", checkpoint}, model);
+    Arguments arguments = train({"--resume", checkpoint, "--steps", "3"}, model);
     arguments[4] = "run";
     return arguments;
   };

@@ -112,6 +112,18 @@ TEST_F(SameState, StagesOfOneMesh) {
               stage_0)
         << stage;
   }
+  Arguments offloaded = {"--ranks", "2", "--nvme", "scratch", "--offload", "nvme"};
+  const std::string least = least_budget(offloaded);
+  offloaded.insert(offloaded.end(), {"--host-memory", least});
+  EXPECT_EQ(state_after("offloaded", offloaded), stage_0);
+  EXPECT_NE(last_out_.find("\nNVMe     "), std::string::npos) << "nothing moved";
+}
+
+TEST_F(SameState, WheneverChunksAreUpdated) {
+  const auto state = [&](const std::string& mode) {
+    return state_after(mode, {"--clip", "0", "--optimizer-mode", mode});
+  };
+  EXPECT_EQ(state("in-backward"), state("deferred"));
 }
 
 TEST_F(SameState, StoppedAndResumed) {

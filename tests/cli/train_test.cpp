@@ -68,7 +68,9 @@ TEST_F(Program, AResumeFromAnEarlierStepLeavesTheLaterOnes) {
 
   Arguments nothing_left = often;
   nothing_left.emplace_back("--resume");
+  std::filesystem::remove_all(sandbox_ / "run/model");  // as if killed before the export
   const std::string last = train(nothing_left);
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/model/model.safetensors"));
   EXPECT_NE(last.find("nothing was left to do"), std::string::npos) << last;
   EXPECT_EQ(state(last), state(first));
 }
