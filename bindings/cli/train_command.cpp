@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -201,8 +202,10 @@ int run_train(const config::Options& options) {
   const std::string resume_from = checkpoint_to_resume(options, directory);
   const int64_t done_step = step_of(resume_from, *model, options);
   if (directory && options.resume) refuse_later_checkpoints(options, *directory, done_step);
-  const auto tokenizer = open_tokenizer(options, false);
+  auto tokenizer = open_tokenizer(options, false);
   const auto data = open_data(options, *model, tokenizer.get(), options.eval_every > 0);
+  tokenizer.reset();  // its vocabulary and cache are room for the run
+  malloc_trim(0);
   facts.data_bytes = data->bytes();
   measure_machine(options, facts);
   const train::RunPlan plan = make_run_plan(model->spec(), options, facts);
