@@ -32,7 +32,7 @@ struct Policy {
 const std::vector<Policy>& policies() {
   using enum Buy;
   static const std::vector<Policy> kPolicies = {
-      {"all in memory",
+      {"gradients, weights, state, activations",
        1,
        {{kDeviceActivations, 1},
         {kGradients, 1},
