@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -177,12 +178,43 @@ void set_checkpoint(const std::string& path, train::TrainResult& result) {
   }
 }
 
-// Room for what the run will write there at the least: one checkpoint and the model.
-void check_space(const std::string& out, const model::ModelSpec& spec) {
-  const int64_t model_bytes = spec.parameter_count() * static_cast<int64_t>(sizeof(float));
-  model::require_free_space(model::nearest_directory(out),
-                            train::checkpoint_bytes(spec) + model_bytes,
-                            "a checkpoint and the model");
+// The model of an earlier end would pass for this run's; a checkpoint has its state.
+void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
+  std::error_code unequal;
+  if (std::filesystem::equivalent(options.model, directory.model(), unequal)) return;
+  std::filesystem::remove_all(directory.model());
+}
+
+// Scratch that will come out of the same file system as `directory`.
+int64_t scratch_beside(const std::string& directory, const config::Options& options,
+                       const train::RunPlan& plan) {
+  int64_t scratch = 0;
+  for (const plan::Plan& rank : plan.ranks) {
+    scratch += rank.arenas.bytes[static_cast<size_t>(plan::Arena::kNvme)];
+  }
+  struct stat out = {};
+  int64_t beside = 0;
+  for (const std::string& path : options.nvme) {
+    struct stat drive = {};
+    const bool same = stat(directory.c_str(), &out) == 0 && stat(path.c_str(), &drive) == 0 &&
+                      out.st_dev == drive.st_dev;
+    if (same) beside += scratch / static_cast<int64_t>(options.nvme.size());
+  }
+  return beside;
+}
+
+// Room for what the run will write: the model, the checkpoints that are kept and the one being
+// written, and scratch where it shares the file system.
+void check_space(const config::Options& options, const train::RunPlan& plan, int64_t steps) {
+  const std::string directory = model::nearest_directory(options.out);
+  const int64_t model_bytes = plan.spec->parameter_count() * static_cast<int64_t>(sizeof(float));
+  const int64_t every = options.checkpoint_every > 0 ? options.checkpoint_every : steps;
+  const int64_t checkpoints =
+      std::min<int64_t>(options.keep_checkpoints + 1, (steps + every - 1) / every);
+  model::require_free_space(directory,
+                            checkpoints * train::checkpoint_bytes(*plan.spec) + model_bytes +
+                                scratch_beside(directory, options, plan),
+                            "checkpoints, the model and scratch");
 }
 
 }  // namespace
@@ -209,7 +241,8 @@ int run_train(const config::Options& options) {
   facts.data_bytes = data->bytes();
   measure_machine(options, facts);
   const train::RunPlan plan = make_run_plan(model->spec(), options, facts);
-  check_space(options.out, *plan.spec);
+  check_space(options, plan, train::planned_steps(options, *data));
+  malloc_trim(0);  // what planning needed
   const std::string table = train::plan_table(plan, train::report_of(plan));
   std::fputs((data->description() + "\n" + table).c_str(), stdout);
   if (!resume_from.empty()) std::printf("resume   from %s\n", resume_from.c_str());
@@ -241,6 +274,7 @@ int run_train(const config::Options& options) {
     if (!options.resume) refuse_second_run(options, *directory);
     train::drop_after(directory->checkpoints(), first_step - 1);
     train::collect_leftovers(directory->checkpoints());
+    remove_older_model(options, *directory);
     reporter.open_metrics(directory->metrics(), first_step);
     directory->write_run(run_json(options, facts));
     directory->write_plan(table);

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 using config::Json;
 
 constexpr int64_t kTileElements = 16384;
+constexpr const char* kMarker = ".strata-export";  // says that a partial directory is ours
 constexpr int64_t kOtherFileBytesMax = int64_t{1} << 30;
 
 // Weights in any format, and what is written anew.
@@ -133,6 +134,21 @@ DType export_dtype(Recipe recipe) {
   return recipe == Recipe::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
+namespace {
+
+// What a killed export left is removed; anything else of that name is the user's.
+void remove_own_partial(const std::string& partial) {
+  if (!fs::exists(partial)) return;
+  if (!fs::exists(partial + "/" + kMarker)) {
+    throw Error(ErrorCode::kConfig, "cannot write model: " + partial +
+                                        ": it is in the way and was not left by an export (move it "
+                                        "away)");
+  }
+  fs::remove_all(partial);
+}
+
+}  // namespace
+
 ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
                          const ModelWriterOptions& options)
     : options_{without_trailing_slash(options.path), options.dtype, options.shard_bytes},
@@ -152,8 +168,9 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
     fs::create_directories(parent);
     require_free_space(parent.string(), spec.parameter_count() * bytes_of(options_.dtype) + kMiB,
                        "model");
-    fs::remove_all(partial_);
+    remove_own_partial(partial_);
     fs::create_directory(partial_);
+    write_file(partial_ + "/" + kMarker, "an export that is under way\n");
   });
   try {
     create_files(spec);
@@ -261,6 +278,7 @@ void ModelWriter::finish() {
   STRATA_CHECK(!finished_ && written_ == elements_);
   for (const File& file : files_) file.sync();
   files_.clear();
+  fs::remove(partial_ + "/" + kMarker);
   sync_directory(partial_);
   guarded("cannot rename: " + partial_, [&] { replace_directory(partial_, options_.path); });
   finished_ = true;

@@ -23,6 +23,7 @@ namespace {
 constexpr int64_t kProgramBytes = 40 * kMiB;
 constexpr int64_t kRankBytes = 4 * kMiB;
 constexpr int64_t kThreadBytes = kMiB / 2;
+constexpr int64_t kOpBytes = 1000;  // of a plan: the op, its accesses and waits, in all programs
 constexpr int64_t kChecksumBlock = 64 * kKiB;
 
 // Leaves room beside a run that was given no budget.
@@ -161,6 +162,15 @@ model::BatchShape shape_of(const config::Options& options) {
   return {options.micro_batch, options.sequence_length};
 }
 
+// What the plan itself takes: ops grow with segments times micro-batches, and with chunks.
+int64_t plan_bytes(const plan::PlanInput& input) {
+  const auto segments = static_cast<int64_t>(input.spec->segments.size());
+  const auto chunks =
+      static_cast<int64_t>(shard::make_layout(*input.spec, input.mesh.world).chunks.size());
+  const int64_t ops = segments * (5 * input.micro_batches + 12) + 10 * chunks;
+  return ops * kOpBytes * input.mesh.world;
+}
+
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes) {
   const int64_t threads = options.threads > 0 ? options.threads : facts.limits.cores;
   const int64_t per_rank = kRankBytes + (threads + plan::kLaneCount) * kThreadBytes;
@@ -213,16 +223,23 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
           : static_cast<int64_t>(kShareOfUsable * static_cast<double>(facts.limits.usable_bytes()));
   // An upper bound of what goes to NVMe sizes the checksum table: planes and a gradient.
   const int64_t most_nvme = run.input.nvme_budget > 0 ? 18 * run.spec->parameter_count() : 0;
-  run.outside_bytes = outside_bytes(options, facts, most_nvme);
+  run.outside_bytes = outside_bytes(options, facts, most_nvme) + plan_bytes(run.input);
   run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / options.ranks;
   return run;
 }
 
 // The refusal speaks of arenas; the user gave a budget for the whole process.
-[[noreturn]] void explain_refusal(const RunPlan& run, const Error& error) {
+[[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,
+                                  const Error& error) {
+  if (std::string_view(error.what()).find("host memory: needs") == std::string_view::npos)
+    throw error;
   plan::PlanInput input = run.input;
   input.host_budget = plan::kNoLimit;
-  const int64_t arenas = plan::bytes_of(input, plan::smallest_placement(input))[1];
+  plan::Placement least_placement = plan::smallest_placement(input);
+  if (options.activations == config::Activations::kKeep) {
+    std::fill(least_placement.keep.begin(), least_placement.keep.end(), 1);
+  }
+  const int64_t arenas = plan::bytes_of(input, least_placement)[1];
   const int64_t least = arenas * input.mesh.world + run.outside_bytes;
   throw Error(error.code(),
               fmt::format("{}; of --host-memory {}, {} are for program, libraries, tokens and "
@@ -240,7 +257,7 @@ void require_fit(model::ModelSpec spec, const config::Options& options, const Ru
     planner.must_keep = options.activations == config::Activations::kKeep;
     plan::candidates(run.input, planner);
   } catch (const Error& error) {
-    explain_refusal(run, error);
+    explain_refusal(run, options, error);
   }
 }
 
@@ -258,7 +275,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   try {
     best = best_of_modes(run.input, options, run.rates);
   } catch (const Error& error) {
-    explain_refusal(run, error);
+    explain_refusal(run, options, error);
   }
   run.placement_name = best.name;
   run.predicted_step_s = best.predicted_s;
