@@ -19,19 +19,6 @@
 namespace strata::cli {
 namespace {
 
-// Forward passes need no profile: only the smallest differences between plans depend on it.
-config::Machine nominal_machine(int64_t cores) {
-  config::Machine machine;
-  machine.cores = cores;
-  machine.matmul_flops_per_s = 1e11;
-  machine.memory_bytes_per_s = 2e10;
-  machine.optimizer_bytes_per_s = 2e10;
-  machine.nvme_read_bytes_per_s = machine.nvme_write_bytes_per_s = machine.nvme_mixed_bytes_per_s =
-      1e9;
-  machine.upload_bytes_per_s = machine.download_bytes_per_s = 1e10;
-  return machine;
-}
-
 // There is no run directory here whose newest checkpoint could be meant.
 void require_named_checkpoint(const config::Options& options) {
   if (!options.resume || !options.resume_checkpoint.empty()) return;

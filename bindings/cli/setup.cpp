@@ -106,15 +106,35 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
   if (options.device == config::Device::kEmulated) probe.device = config::DeviceKind::kEmulated;
   // What is measured with stays within the budget of the run.
   if (options.host_memory > 0) {
-    probe.memory_bytes = std::clamp(options.host_memory / 4, 16 * kMiB, probe.memory_bytes);
+    probe.memory_bytes = std::clamp(options.host_memory / 8, 8 * kMiB, probe.memory_bytes);
   }
   bool measured = false;
   const std::string cache = cache_directory();
   std::error_code ignored;  // without a cache the next run measures again
   std::filesystem::create_directories(cache, ignored);
-  facts.machine = exec::machine_for(cache, STRATA_VERSION, probe, &measured);
+  try {
+    facts.machine = exec::machine_for(cache, STRATA_VERSION, probe, &measured);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDoesNotFit) throw;
+    log(LogLevel::kWarning, std::string("machine: not measured, so the plan is made with nominal "
+                                        "rates: ") +
+                                error.what());
+    facts.machine = nominal_machine(facts.limits.cores);
+  }
   if (measured)
     log(LogLevel::kInfo, "machine: measured in a few seconds and kept for the next run");
+}
+
+config::Machine nominal_machine(int64_t cores) {
+  config::Machine machine;
+  machine.cores = cores;
+  machine.matmul_flops_per_s = 1e11;
+  machine.memory_bytes_per_s = 2e10;
+  machine.optimizer_bytes_per_s = 2e10;
+  machine.nvme_read_bytes_per_s = machine.nvme_write_bytes_per_s = machine.nvme_mixed_bytes_per_s =
+      1e9;
+  machine.upload_bytes_per_s = machine.download_bytes_per_s = 1e10;
+  return machine;
 }
 
 train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,

@@ -33,6 +33,10 @@ train::RunFacts read_facts(const config::Options& options);
 // The machine profile: --machine FILE, the cached one, or measured now in a few seconds.
 void measure_machine(const config::Options& options, train::RunFacts& facts);
 
+// Rates of a middling machine, for where a measurement is not worth its time or has no room: they
+// decide between plans, never whether one fits.
+config::Machine nominal_machine(int64_t cores);
+
 // Plans, and verifies every rank's plan; a plan that the verifier refuses is a bug of ours.
 train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,
                              const train::RunFacts& facts);
