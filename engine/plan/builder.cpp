@@ -298,7 +298,7 @@ void Builder::fill_boundary() {
   }
   if (input_.mode == OptimizerMode::kDeferred) {
     plan_.boundary.push_back(
-        {Arena::kControl, map_.decision, 64, 0, {.kind = ValueKind::kDecision}, true});
+        {Arena::kControl, map_.decision, kDecisionBytes, 0, {.kind = ValueKind::kDecision}, true});
   }
 }
 

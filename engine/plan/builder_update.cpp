@@ -7,8 +7,6 @@ namespace strata::plan {
 namespace {
 
 constexpr Plane kStatePlanes[] = {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq};
-constexpr int64_t kNormBytes = 16;
-constexpr int64_t kDecisionBytes = 64;
 
 }  // namespace
 

@@ -9,9 +9,6 @@
 namespace strata::plan {
 namespace {
 
-constexpr int64_t kDecisionBytes = 64;
-constexpr int64_t kNormBytes = 16;  // a sum and a flag for each part of a chunk
-
 constexpr int64_t kNvmeAlignment = 64 * kKiB;  // a checksum block
 
 // Hands out page-aligned ranges of the arenas from the bottom up, a ledger line for each purpose.

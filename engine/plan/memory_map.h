@@ -13,6 +13,10 @@ namespace strata::plan {
 int64_t width_of(Plane plane, model::Recipe recipe);
 inline constexpr int64_t kGradientWidth = 4;
 
+// Slots of the control arena: the decision, and a sum and a flag for each part of a chunk.
+inline constexpr int64_t kDecisionBytes = 64;
+inline constexpr int64_t kNormBytes = 16;
+
 // A run of elements of a segment that this rank moves as one. `compact` counts elements of own
 // parts before it; with one shard it equals `first`.
 struct Piece {
