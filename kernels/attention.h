@@ -8,8 +8,10 @@
 // Causal grouped-query attention, tiled with a running softmax; no T x T matrix is stored.
 //
 //   forward   s[i,j] = scale * q[i]·k[j] for j <= i (and j > i - window when window > 0)
+//             cap > 0: s = cap * tanh(s / cap) (Gemma 2, arXiv:2408.00118)
 //             lse[i] = log sum_j exp(s[i,j])       o[i] = sum_j exp(s[i,j] - lse[i]) * v[j]
 //   backward  p = exp(s - lse), delta[i] = do[i]·o[i], ds = p * (do[i]·v[j] - delta[i])
+//             cap > 0: ds *= 1 - (s / cap)^2
 //             dq[i] = scale * sum_j ds*k[j]   dk[j] = scale * sum_i ds*q[i]   dv[j] = sum_i p*do[i]
 //
 //   q, o, do, dq   [B, T, H, D]  f32   heads dense within a row; *_stride elements between tokens,
@@ -33,6 +35,7 @@ struct AttentionForward {
   int64_t kv_heads = 0;
   int64_t head_size = 0;
   float scale = 1.0f;
+  float cap = 0.0f;
   int64_t window = 0;
   const float* q = nullptr;
   int64_t q_stride = 0;
@@ -54,6 +57,7 @@ struct AttentionBackward {
   int64_t kv_heads = 0;
   int64_t head_size = 0;
   float scale = 1.0f;
+  float cap = 0.0f;
   int64_t window = 0;
   const float* q = nullptr;
   int64_t q_stride = 0;

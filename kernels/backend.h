@@ -7,11 +7,11 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/glu.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
 #include "kernels/sum_squares.h"
-#include "kernels/swiglu.h"
 
 namespace strata::kernels {
 
@@ -27,14 +27,15 @@ struct Backend {
   void (*rope)(const Rope&);
   void (*attention_forward)(const AttentionForward&);
   void (*attention_backward)(const AttentionBackward&);
-  void (*swiglu_forward)(const SwigluForward&);
-  void (*swiglu_backward)(const SwigluBackward&);
+  void (*glu_forward)(const GluForward&);
+  void (*glu_backward)(const GluBackward&);
   void (*embedding_forward)(const EmbeddingForward&);
   void (*embedding_backward)(const EmbeddingBackward&);
   void (*linear_cross_entropy)(const LinearCrossEntropy&);
   void (*add_residual)(const AddResidual&);
   void (*add)(const Add&);
   void (*fill)(const Fill&);
+  void (*soft_cap)(const SoftCap&);
   void (*cast)(const Cast&);
   void (*adamw)(const AdamW&);
   void (*sum_squares)(const SumSquares&);

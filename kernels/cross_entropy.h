@@ -9,6 +9,7 @@
 // Output projection and cross entropy in one op, by chunks of rows, so that [N, V] is never stored.
 //
 //   z[r,v] = h[r]·w[v]       loss[r] = log sum_v exp(z[r,v]) - z[r, targets[r]]
+//   cap > 0: z = cap * tanh(z / cap), and dz below times 1 - (z / cap)^2
 //   loss_sum = sum of loss[r] over the rows with a target
 //   dz[r,v] = grad_scale * (softmax(z[r])[v] - (v == targets[r])), zero for rows without a target
 //   dh[r] = sum_v dz[r,v] * w[v]     dw[v] (+)= sum_r dz[r,v] * h[r]
@@ -32,6 +33,7 @@ struct LinearCrossEntropy {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t vocabulary = 0;
+  float cap = 0.0f;
   const float* h = nullptr;
   const void* w = nullptr;
   const int32_t* targets = nullptr;

@@ -10,6 +10,7 @@
 //   AddResidual   y = x + a        x, y  T (y may be x)    a  f32
 //   Add           y = y + a        y, a  f32
 //   Fill          y = value        y     f32
+//   SoftCap       y = cap * tanh(y / cap), cap > 0                y  f32
 //   Cast          y = x            x of type `from`, y of type `to`; y may be x when they are equal
 //
 // Deterministic; the roof is memory bandwidth.
@@ -32,6 +33,12 @@ struct Add {
 struct Fill {
   int64_t count = 0;
   float value = 0.0f;
+  float* y = nullptr;
+};
+
+struct SoftCap {
+  int64_t count = 0;
+  float cap = 0.0f;
   float* y = nullptr;
 };
 

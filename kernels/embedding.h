@@ -7,15 +7,16 @@
 
 // Token embedding.
 //
-//   forward   out[r, :] = w[tokens[r], :]
-//   backward  dw[v, :] (+)= sum of dy[r, :] over the rows r with tokens[r] == v, r ascending
+//   forward   out[r, :] = scale * w[tokens[r], :]
+//   backward  dw[v, :] (+)= sum of scale * dy[r, :] over the rows r with tokens[r] == v, r
+//   ascending
 //
 //   tokens  [N]     i32  in    each in [0, V): checked before anything is written
 //   w       [V, C]  T    in    T = f32 or bf16, dense
 //   out     [N, C]  T    out
 //   dy      [N, C]  T    in
 //   dw      [V, C]  f32  out   without `accumulate` rows that no token names become zero
-//   N = rows, C = cols, V = vocabulary
+//   N = rows, C = cols, V = vocabulary; products are rounded to f32 before sums and to T
 //
 // Deterministic: parallel over columns, so a sum has one order. The roof is memory bandwidth.
 namespace strata::kernels {
@@ -25,6 +26,7 @@ struct EmbeddingForward {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t vocabulary = 0;
+  float scale = 1.0f;
   const int32_t* tokens = nullptr;
   const void* w = nullptr;
   void* out = nullptr;
@@ -35,6 +37,7 @@ struct EmbeddingBackward {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t vocabulary = 0;
+  float scale = 1.0f;
   const int32_t* tokens = nullptr;
   const void* dy = nullptr;
   float* dw = nullptr;

@@ -6,52 +6,76 @@
 #include "engine/base/dtype.h"
 #include "kernels/workspace.h"
 
-// RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4), rows = N = B*T, cols = C = hidden size.
+// RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4) over the last of three dimensions:
+// rows = N = B*T, groups = G (1 for the hidden state, heads for q and k), cols = C.
 //
-//   forward   rstd[r] = 1/sqrt(mean_c(x[r,c]^2) + eps)      y[r,c] = x[r,c] * rstd[r] * w[c]
-//   backward  g = dy[r,c]*w[c],  n = x[r,c]*rstd[r]
-//             dx[r,c] = dres[r,c] + rstd[r] * (g - n * mean_c(g*n))
-//             dw[c] (+)= sum_r dy[r,c] * n
+//   forward   rstd[r,h] = 1/sqrt(mean_c(x[r,h,c]^2) + eps)
+//             y[r,h,c] = x[r,h,c] * rstd[r,h] * (offset + w[c])
+//   backward  g = dy[r,h,c] * (offset + w[c]),  n = x[r,h,c] * rstd[r,h]
+//             dx[r,h,c] = dres[r,h,c] + rstd[r,h] * (g - n * mean_c(g*n))
+//             dw[c] (+)= sum_{r,h} dy[r,h,c] * n
 //
-//   x     [N, C]  T     in        T = f32 or bf16, dense
-//   w     [C]     T     in
-//   y     [N, C]  f32   out
-//   rstd  [N]     f32   out/in    kept for backward; forward accepts null
-//   dy    [N, C]  f32   in
-//   dres  [N, C]  G     in        gradient of the residual branch; null when there is none
-//   dx    [N, C]  G     out       may be dres, and with G = f32 also dy;  G = f32 or bf16
-//   dw    [C]     f32   out       null for a frozen weight
+//   x       [N, G, C]  X     in      groups dense within a row; *_stride elements between rows,
+//   y       [N, G, C]  f32   out     0 = G*C
+//   w       [C]        T     in      T = f32 or bf16
+//   offset                           0, or 1 where the stored weight is the distance to 1
+//   rstd    [N, G]     f32   out/in  kept for backward; forward accepts null
+//   dy      [N, G, C]  f32   in
+//   dres    [N, G, C]  D     in      gradient of the residual branch, with dx's stride; null when
+//                                    there is none
+//   dx      [N, G, C]  D     out     may be dres, and with D = f32 and equal strides also dy
+//   dw      [C]        f32   out     null for a frozen weight
+//   X = f32, or T; D = f32 or bf16
 //
-// Interior in f32 for every T. Deterministic: dw is summed over row blocks that depend on N alone.
-// The roof is memory bandwidth.
+// Interior in f32 for every type. Deterministic: dw is summed over row blocks that depend on N
+// alone. The roof is memory bandwidth.
 namespace strata::kernels {
 
 struct RmsNormForward {
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;    // of w
+  DType x_dtype = DType::kF32;  // of x
   int64_t rows = 0;
+  int64_t groups = 1;
   int64_t cols = 0;
   const void* x = nullptr;
+  int64_t x_stride = 0;
   const void* w = nullptr;
+  float offset = 0.0f;
   float* y = nullptr;
+  int64_t y_stride = 0;
   float* rstd = nullptr;
   float eps = 1e-5f;
 };
 
 struct RmsNormBackward {
-  DType dtype = DType::kF32;           // of x and w
+  DType dtype = DType::kF32;           // of w
+  DType x_dtype = DType::kF32;         // of x
   DType gradient_dtype = DType::kF32;  // of dres and dx
   int64_t rows = 0;
+  int64_t groups = 1;
   int64_t cols = 0;
   const void* x = nullptr;
+  int64_t x_stride = 0;
   const void* w = nullptr;
+  float offset = 0.0f;
   const float* rstd = nullptr;
   const float* dy = nullptr;
+  int64_t dy_stride = 0;
   const void* dres = nullptr;
   void* dx = nullptr;
+  int64_t dx_stride = 0;
   float* dw = nullptr;
   bool accumulate = false;  // of dw
   Workspace workspace = {};
 };
+
+// Whether the shapes and types of an op are ones that backends compute.
+template <typename Op>
+bool is_rms_norm(const Op& op) {
+  return op.rows > 0 && op.groups > 0 && op.cols > 0 &&
+         (op.dtype == DType::kF32 || op.dtype == DType::kBF16) &&
+         (op.x_dtype == DType::kF32 || op.x_dtype == op.dtype);
+}
 
 int64_t workspace_bytes(const RmsNormBackward& op, int threads);
 

@@ -84,6 +84,7 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
 
 void norm_input(const SegmentContext& context, float* y, float* rstd) {
   context.backend.rms_norm_forward({.dtype = context.dtype,
+                                    .x_dtype = context.dtype,
                                     .rows = context.tokens(),
                                     .cols = context.architecture.hidden,
                                     .x = context.call.input,
@@ -98,6 +99,7 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
   const bool wanted = context.call.grad_input != nullptr;
   context.backend.rms_norm_backward(
       {.dtype = context.dtype,
+       .x_dtype = context.dtype,
        .gradient_dtype = wanted ? context.dtype : DType::kF32,
        .rows = context.tokens(),
        .cols = context.architecture.hidden,

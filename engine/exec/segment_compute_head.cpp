@@ -82,6 +82,7 @@ void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
   }
   float* normed = context.workspace(context.layout.normed);
   context.backend.rms_norm_forward({.dtype = context.dtype,
+                                    .x_dtype = context.dtype,
                                     .rows = context.shape.rows,
                                     .cols = hidden,
                                     .x = gathered,

@@ -7,12 +7,12 @@ namespace {
 
 void activate(const SegmentContext& context, const float* projected, float* activated) {
   const int64_t cols = context.architecture.feed_forward;
-  context.backend.swiglu_forward({.rows = context.tokens(),
-                                  .cols = cols,
-                                  .g = projected,
-                                  .u = projected + cols,
-                                  .stride = context.layout.width,
-                                  .h = activated});
+  context.backend.glu_forward({.rows = context.tokens(),
+                               .cols = cols,
+                               .g = projected,
+                               .u = projected + cols,
+                               .stride = context.layout.width,
+                               .h = activated});
 }
 
 float* projected_of(const SegmentContext& context, std::byte* interior) {
@@ -58,15 +58,15 @@ void mlp_backward(const SegmentContext& context) {
 
   // In place: gate and up become their gradients.
   float* grad_projected = projected;
-  context.backend.swiglu_backward({.rows = context.tokens(),
-                                   .cols = a.feed_forward,
-                                   .g = projected,
-                                   .u = projected + a.feed_forward,
-                                   .stride = layout.width,
-                                   .dh = grad_activated,
-                                   .dg = grad_projected,
-                                   .du = grad_projected + a.feed_forward,
-                                   .d_stride = layout.width});
+  context.backend.glu_backward({.rows = context.tokens(),
+                                .cols = a.feed_forward,
+                                .g = projected,
+                                .u = projected + a.feed_forward,
+                                .stride = layout.width,
+                                .dh = grad_activated,
+                                .dg = grad_projected,
+                                .du = grad_projected + a.feed_forward,
+                                .d_stride = layout.width});
 
   float* normed = context.workspace(layout.branch);
   float* rstd = context.workspace(layout.rstd);

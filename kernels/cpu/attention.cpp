@@ -38,6 +38,11 @@ HWY_INLINE hn::Mask<F32> visible(F32 d, int64_t query, int64_t key, int64_t wind
   return hn::RebindMask(d, mask);
 }
 
+// tanh(score / cap): the score after the cap is cap times this.
+HWY_INLINE VF32 capped_part(F32 d, VF32 score, float cap) {
+  return hn::Tanh(d, hn::Mul(score, hn::Set(d, 1.0f / cap)));
+}
+
 // Whether every query of [query, query + count) sees every key of [key, key + keys).
 HWY_INLINE bool all_visible(int64_t query, int64_t count, int64_t key, int64_t keys,
                             int64_t window) {
@@ -70,21 +75,30 @@ HWY_INLINE void scores(const KeyTile& tile, const float* k, int64_t k_stride, in
                 .c_row = kTile});
 }
 
-// Turns scores into exp(scale*s - max), keeps the running maximum and sum, and leaves in `fade`
+// Scores are scaled, and capped where there is a cap.
+struct ScoreRule {
+  float scale;
+  float cap;
+  int64_t window;
+};
+
+// Turns scores s into exp(rule(s) - max), keeps the running maximum and sum, and leaves in `fade`
 // what the earlier sums are to be multiplied with.
-HWY_INLINE void softmax_tile(const KeyTile& tile, float scale, int64_t window, float* s,
-                             float* largest, float* total, float* fade) {
+template <bool kCapped>
+HWY_INLINE void softmax_tile(const KeyTile& tile, const ScoreRule& rule, float* s, float* largest,
+                             float* total, float* fade) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const VF32 factor = hn::Set(d, scale);
-  const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, window);
+  const VF32 factor = hn::Set(d, rule.scale);
+  const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, rule.window);
   for (int64_t q = 0; q < kTile; q += lanes) {
     const VF32 before = hn::Load(d, largest + q);
     VF32 now = before;
     for (int64_t j = 0; j < tile.keys; ++j) {
       VF32 value = hn::Mul(hn::Load(d, s + j * kTile + q), factor);
+      if constexpr (kCapped) value = hn::Mul(capped_part(d, value, rule.cap), hn::Set(d, rule.cap));
       if (!whole) {
-        value = hn::IfThenElse(visible(d, tile.query + q, tile.key + j, window), value,
+        value = hn::IfThenElse(visible(d, tile.query + q, tile.key + j, rule.window), value,
                                hn::Set(d, kMasked));
       }
       hn::Store(value, d, s + j * kTile + q);
@@ -103,6 +117,12 @@ HWY_INLINE void softmax_tile(const KeyTile& tile, float scale, int64_t window, f
     hn::Store(now, d, largest + q);
     hn::Store(faded, d, fade + q);
   }
+}
+
+void softmax_tile(const KeyTile& tile, const ScoreRule& rule, float* s, float* largest,
+                  float* total, float* fade) {
+  rule.cap > 0.0f ? softmax_tile<true>(tile, rule, s, largest, total, fade)
+                  : softmax_tile<false>(tile, rule, s, largest, total, fade);
 }
 
 HWY_INLINE void scale_rows(float* rows, int64_t count, int64_t cols, const float* factors) {
@@ -136,7 +156,7 @@ void forward_tile(const AttentionForward& op, int64_t b, int64_t h, int64_t tile
     const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key)};
     const int64_t row = b * op.length + key;
     scores(tile, op.k + row * k_stride + kv, k_stride, op.head_size, w.qt, w.s);
-    softmax_tile(tile, op.scale, op.window, w.s, w.largest, w.total, w.fade);
+    softmax_tile(tile, {op.scale, op.cap, op.window}, w.s, w.largest, w.total, w.fade);
     scale_rows(w.o, queries, w.padded, w.fade);
     const Rows v = padded_rows(op.v + row * v_stride + kv, v_stride, tile.keys, op.head_size, w.v);
     tile_product({.m = queries,
@@ -159,21 +179,29 @@ void forward_tile(const AttentionForward& op, int64_t b, int64_t h, int64_t tile
   }
 }
 
-// s becomes p = exp(scale*s - lse), dp becomes ds = scale * p * (dp - delta).
-HWY_INLINE void gradient_of_scores(const KeyTile& tile, float scale, int64_t window,
-                                   const float* lse, const float* delta, float* s, float* dp) {
+// s becomes p = exp(rule(s) - lse), dp becomes ds = rule'(s) * p * (dp - delta).
+template <bool kCapped>
+HWY_INLINE void gradient_of_scores(const KeyTile& tile, const ScoreRule& rule, const float* lse,
+                                   const float* delta, float* s, float* dp) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const VF32 factor = hn::Set(d, scale);
-  const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, window);
+  const VF32 factor = hn::Set(d, rule.scale);
+  const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, rule.window);
   for (int64_t j = 0; j < tile.keys; ++j) {
     for (int64_t q = 0; q < kTile; q += lanes) {
       float* at = s + j * kTile + q;
       float* d_at = dp + j * kTile + q;
-      VF32 p = hn::Exp(d, hn::MulSub(hn::Load(d, at), factor, hn::Load(d, lse + q)));
-      VF32 ds = hn::Mul(hn::Mul(p, factor), hn::Sub(hn::Load(d, d_at), hn::Load(d, delta + q)));
+      VF32 exponent = hn::MulSub(hn::Load(d, at), factor, hn::Load(d, lse + q));
+      VF32 slope = factor;
+      if constexpr (kCapped) {
+        const VF32 part = capped_part(d, hn::Mul(hn::Load(d, at), factor), rule.cap);
+        exponent = hn::MulSub(part, hn::Set(d, rule.cap), hn::Load(d, lse + q));
+        slope = hn::Mul(factor, hn::NegMulAdd(part, part, hn::Set(d, 1.0f)));
+      }
+      VF32 p = hn::Exp(d, exponent);
+      VF32 ds = hn::Mul(hn::Mul(p, slope), hn::Sub(hn::Load(d, d_at), hn::Load(d, delta + q)));
       if (!whole) {
-        const auto mask = visible(d, tile.query + q, tile.key + j, window);
+        const auto mask = visible(d, tile.query + q, tile.key + j, rule.window);
         p = hn::IfThenElseZero(mask, p);
         ds = hn::IfThenElseZero(mask, ds);
       }
@@ -181,6 +209,12 @@ HWY_INLINE void gradient_of_scores(const KeyTile& tile, float scale, int64_t win
       hn::Store(ds, d, d_at);
     }
   }
+}
+
+void gradient_of_scores(const KeyTile& tile, const ScoreRule& rule, const float* lse,
+                        const float* delta, float* s, float* dp) {
+  rule.cap > 0.0f ? gradient_of_scores<true>(tile, rule, lse, delta, s, dp)
+                  : gradient_of_scores<false>(tile, rule, lse, delta, s, dp);
 }
 
 // dk, dv [length, padded] += and dq of one query tile of one head.
@@ -213,7 +247,7 @@ void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t ti
     const float* k = op.k + row * k_stride + kv;
     scores(tile, k, k_stride, size, w.qt, w.s);
     scores(tile, op.v + row * v_stride + kv, v_stride, size, w.d_ot, w.dp);
-    gradient_of_scores(tile, op.scale, op.window, w.lse, w.delta, w.s, w.dp);
+    gradient_of_scores(tile, {op.scale, op.cap, op.window}, w.lse, w.delta, w.s, w.dp);
     const Rows k_rows = padded_rows(k, k_stride, tile.keys, size, w.k);
     TileProduct product = {.m = tile.keys,
                            .n = w.padded,
@@ -273,7 +307,8 @@ int64_t splits_of(const Op& op) {
 
 template <typename Op>
 void check(const Op& op) {
-  STRATA_CHECK(op.batch > 0 && op.length > 0 && op.length < (int64_t{1} << 30) && op.window >= 0);
+  STRATA_CHECK(op.batch > 0 && op.length > 0 && op.length < (int64_t{1} << 30) && op.window >= 0 &&
+               op.cap >= 0.0f);
   STRATA_CHECK(op.heads > 0 && op.kv_heads > 0 && op.head_size > 0 && op.heads % op.kv_heads == 0);
   STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()));
 }

@@ -73,14 +73,47 @@ void scale(float* z, int64_t count, float factor) {
   });
 }
 
-double row_loss(const float* z, int64_t count, int64_t target) {
+// z = cap * tanh(z / cap).
+void cap_row(float* z, int64_t count, float cap) {
+  const F32 d;
+  for_vectors(count, [&](auto, int64_t i, auto end) HWY_ATTR {
+    const VF32 part = hn::Tanh(d, hn::Mul(load_as(d, z + i, end), hn::Set(d, 1.0f / cap)));
+    store_as(d, hn::Mul(part, hn::Set(d, cap)), z + i, end);
+  });
+}
+
+double row_loss(float* z, int64_t count, int64_t target, float cap) {
+  if (cap > 0.0f) cap_row(z, count, cap);
   const float largest = largest_of(z, count);
-  const double sum = sum_exp<false>(const_cast<float*>(z), count, largest);
+  const double sum = sum_exp<false>(z, count, largest);
   return std::log(sum) + (double{largest} - z[target]);
 }
 
+// Capped logits become their gradient: the exponentials once more, since the slope needs the
+// logits.
+double capped_loss_and_gradient(float* z, int64_t count, int64_t target, float grad_scale,
+                                float cap) {
+  const double loss = row_loss(z, count, target, cap);
+  const float at_target = z[target];
+  const F32 d;
+  const VF32 lse = hn::Set(d, static_cast<float>(loss + at_target));
+  const auto slope = [&](VF32 value) HWY_ATTR {
+    const VF32 part = hn::Mul(value, hn::Set(d, 1.0f / cap));
+    return hn::NegMulAdd(part, part, hn::Set(d, 1.0f));
+  };
+  for_vectors(count, [&](auto, int64_t i, auto end) HWY_ATTR {
+    const VF32 value = load_as(d, z + i, end);
+    const VF32 p = hn::Exp(d, hn::Sub(value, lse));
+    const VF32 change = hn::Mul(hn::Mul(p, hn::Set(d, grad_scale)), slope(value));
+    store_as(d, hn::IfThenElseZero(hn::Gt(p, hn::Set(d, kNegligible)), change), z + i, end);
+  });
+  z[target] -= grad_scale * hn::GetLane(slope(hn::Set(d, at_target)));
+  return loss;
+}
+
 // z becomes its gradient.
-double row_loss_and_gradient(float* z, int64_t count, int64_t target, float grad_scale) {
+double row_loss_and_gradient(float* z, int64_t count, int64_t target, float grad_scale, float cap) {
+  if (cap > 0.0f) return capped_loss_and_gradient(z, count, target, grad_scale, cap);
   const float at_target = z[target];
   const float largest = largest_of(z, count);
   const double sum = sum_exp<true>(z, count, largest);
@@ -128,9 +161,9 @@ void losses_of(const LinearCrossEntropy& op, const int32_t* targets, int64_t row
       if (gradient) std::fill_n(logits, op.vocabulary, 0.0f);
     } else if (gradient) {
       losses[row] = HWY_DYNAMIC_DISPATCH(row_loss_and_gradient)(logits, op.vocabulary, targets[row],
-                                                                op.grad_scale);
+                                                                op.grad_scale, op.cap);
     } else {
-      losses[row] = HWY_DYNAMIC_DISPATCH(row_loss)(logits, op.vocabulary, targets[row]);
+      losses[row] = HWY_DYNAMIC_DISPATCH(row_loss)(logits, op.vocabulary, targets[row], op.cap);
     }
   });
 }

@@ -22,6 +22,25 @@ void check(const Op& op) {
   }
 }
 
+void scale_row(const EmbeddingForward& op, int64_t row) {
+  const int64_t from = op.tokens[row] * op.cols;
+  if (op.dtype == DType::kF32) {
+    scale_to(static_cast<const float*>(op.w) + from, op.scale,
+             static_cast<float*>(op.out) + row * op.cols, op.cols);
+  } else {
+    scale_to(static_cast<const uint16_t*>(op.w) + from, op.scale,
+             static_cast<uint16_t*>(op.out) + row * op.cols, op.cols);
+  }
+}
+
+void add_scaled_row(const EmbeddingBackward& op, int64_t from, int64_t count, float* dw) {
+  if (op.dtype == DType::kF32) {
+    add_scaled_to(static_cast<const float*>(op.dy) + from, op.scale, dw, count);
+  } else {
+    add_scaled_to(static_cast<const uint16_t*>(op.dy) + from, op.scale, dw, count);
+  }
+}
+
 }  // namespace
 
 void embedding_forward(const EmbeddingForward& op) {
@@ -29,6 +48,10 @@ void embedding_forward(const EmbeddingForward& op) {
   const int64_t row_bytes = op.cols * bytes_of(op.dtype);
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
+      if (op.scale != 1.0f) {
+        scale_row(op, row);
+        continue;
+      }
       std::memcpy(static_cast<char*>(op.out) + row * row_bytes,
                   static_cast<const char*>(op.w) + op.tokens[row] * row_bytes,
                   static_cast<size_t>(row_bytes));
@@ -43,7 +66,9 @@ void embedding_backward(const EmbeddingBackward& op) {
     for (int64_t row = 0; row < op.rows; ++row) {
       float* dw = op.dw + op.tokens[row] * op.cols + begin;
       const int64_t at = row * op.cols + begin;
-      if (op.dtype == DType::kF32) {
+      if (op.scale != 1.0f) {
+        add_scaled_row(op, at, end - begin, dw);
+      } else if (op.dtype == DType::kF32) {
         add_to(static_cast<const float*>(op.dy) + at, dw, end - begin);
       } else {
         add_widened_to(static_cast<const uint16_t*>(op.dy) + at, dw, end - begin);

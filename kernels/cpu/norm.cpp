@@ -21,73 +21,131 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-template <typename T>
-void forward_rows_of(const RmsNormForward& op, int64_t begin, int64_t end_row) {
+// offset + w; without one the stored weight itself.
+template <bool kOffset, typename W, typename End>
+HWY_INLINE VF32 factor_at(F32 d, const W* w, int64_t i, float offset, End end) {
+  const VF32 stored = load_as(d, w + i, end);
+  if constexpr (kOffset) return hn::Add(hn::Set(d, offset), stored);
+  return stored;
+}
+
+template <bool kOffset, typename X, typename W>
+HWY_INLINE float forward_group(const X* x, const W* w, float* y, const RmsNormForward& op) {
   const F32 df;
-  const T* w = static_cast<const T*>(op.w);
+  VF32 squares = hn::Zero(df);
+  for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
+    const VF32 value = load_as(d, x + i, end);
+    squares = hn::MulAdd(value, value, squares);
+  });
+  const float mean = hn::GetLane(hn::SumOfLanes(df, squares)) / static_cast<float>(op.cols);
+  const float rstd = 1.0f / std::sqrt(mean + op.eps);
+  for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
+    const VF32 normed = hn::Mul(load_as(d, x + i, end), hn::Set(d, rstd));
+    store_as(d, hn::Mul(normed, factor_at<kOffset>(d, w, i, op.offset, end)), y + i, end);
+  });
+  return rstd;
+}
+
+template <bool kOffset, typename X, typename W>
+void forward_rows_of(const RmsNormForward& op, int64_t begin, int64_t end_row) {
+  const W* w = static_cast<const W*>(op.w);
+  const int64_t x_stride = stride_or(op.x_stride, op.groups * op.cols);
+  const int64_t y_stride = stride_or(op.y_stride, op.groups * op.cols);
   for (int64_t row = begin; row < end_row; ++row) {
-    const T* x = static_cast<const T*>(op.x) + row * op.cols;
-    float* y = op.y + row * op.cols;
-    VF32 squares = hn::Zero(df);
-    for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
-      const VF32 value = load_as(d, x + i, end);
-      squares = hn::MulAdd(value, value, squares);
-    });
-    const float mean = hn::GetLane(hn::SumOfLanes(df, squares)) / static_cast<float>(op.cols);
-    const float rstd = 1.0f / std::sqrt(mean + op.eps);
-    for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
-      const VF32 normed = hn::Mul(load_as(d, x + i, end), hn::Set(d, rstd));
-      store_as(d, hn::Mul(normed, load_as(d, w + i, end)), y + i, end);
-    });
-    if (op.rstd) op.rstd[row] = rstd;
+    for (int64_t group = 0; group < op.groups; ++group) {
+      const X* x = static_cast<const X*>(op.x) + row * x_stride + group * op.cols;
+      const float rstd = forward_group<kOffset>(x, w, op.y + row * y_stride + group * op.cols, op);
+      if (op.rstd) op.rstd[row * op.groups + group] = rstd;
+    }
   }
 }
 
-// dx of rows [begin, end_row), and the sum over them of dy * n into `dw` when it is not null.
-template <typename T, typename G>
-void backward_rows_of(const RmsNormBackward& op, int64_t begin, int64_t end_row, float* dw) {
+// One group's operands.
+template <typename X, typename W, typename G>
+struct Group {
+  const X* x;
+  const W* w;
+  const float* dy;
+  const G* dres;
+  G* dx;
+  float rstd;
+  float* dw;  // where dy * n is added; null: nowhere
+};
+
+template <bool kOffset, typename X, typename W, typename G>
+HWY_INLINE void backward_group(const Group<X, W, G>& at, const RmsNormBackward& op) {
   const F32 df;
-  const T* w = static_cast<const T*>(op.w);
+  VF32 dot = hn::Zero(df);
+  for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
+    const VF32 n = hn::Mul(load_as(d, at.x + i, end), hn::Set(d, at.rstd));
+    const VF32 product = hn::Mul(load_as(d, at.dy + i, end), n);
+    dot = hn::MulAdd(product, factor_at<kOffset>(d, at.w, i, op.offset, end), dot);
+    if (at.dw) store_as(d, hn::Add(load_as(d, at.dw + i, end), product), at.dw + i, end);
+  });
+  const float mean = hn::GetLane(hn::SumOfLanes(df, dot)) / static_cast<float>(op.cols);
+  for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
+    const VF32 n = hn::Mul(load_as(d, at.x + i, end), hn::Set(d, at.rstd));
+    const VF32 g =
+        hn::Mul(load_as(d, at.dy + i, end), factor_at<kOffset>(d, at.w, i, op.offset, end));
+    const VF32 change = hn::Mul(hn::NegMulAdd(n, hn::Set(d, mean), g), hn::Set(d, at.rstd));
+    const VF32 residual = at.dres ? load_as(d, at.dres + i, end) : hn::Zero(d);
+    store_as(d, hn::Add(residual, change), at.dx + i, end);
+  });
+}
+
+// dx of rows [begin, end_row), and the sum over them of dy * n into `dw` when it is not null.
+template <bool kOffset, typename X, typename W, typename G>
+void backward_rows_of(const RmsNormBackward& op, int64_t begin, int64_t end_row, float* dw) {
+  const int64_t x_stride = stride_or(op.x_stride, op.groups * op.cols);
+  const int64_t dy_stride = stride_or(op.dy_stride, op.groups * op.cols);
+  const int64_t dx_stride = stride_or(op.dx_stride, op.groups * op.cols);
   for (int64_t row = begin; row < end_row; ++row) {
-    const T* x = static_cast<const T*>(op.x) + row * op.cols;
-    const float* dy = op.dy + row * op.cols;
-    const G* dres = op.dres ? static_cast<const G*>(op.dres) + row * op.cols : nullptr;
-    G* dx = static_cast<G*>(op.dx) + row * op.cols;
-    const float rstd = op.rstd[row];
-    VF32 dot = hn::Zero(df);
-    for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
-      const VF32 n = hn::Mul(load_as(d, x + i, end), hn::Set(d, rstd));
-      const VF32 product = hn::Mul(load_as(d, dy + i, end), n);
-      dot = hn::MulAdd(product, load_as(d, w + i, end), dot);
-      if (dw) store_as(d, hn::Add(load_as(d, dw + i, end), product), dw + i, end);
-    });
-    const float mean = hn::GetLane(hn::SumOfLanes(df, dot)) / static_cast<float>(op.cols);
-    for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
-      const VF32 n = hn::Mul(load_as(d, x + i, end), hn::Set(d, rstd));
-      const VF32 g = hn::Mul(load_as(d, dy + i, end), load_as(d, w + i, end));
-      const VF32 change = hn::Mul(hn::NegMulAdd(n, hn::Set(d, mean), g), hn::Set(d, rstd));
-      const VF32 residual = dres ? load_as(d, dres + i, end) : hn::Zero(d);
-      store_as(d, hn::Add(residual, change), dx + i, end);
-    });
+    for (int64_t group = 0; group < op.groups; ++group) {
+      const int64_t first = group * op.cols;
+      const G* dres = static_cast<const G*>(op.dres);
+      backward_group<kOffset, X, W, G>(
+          {static_cast<const X*>(op.x) + row * x_stride + first, static_cast<const W*>(op.w),
+           op.dy + row * dy_stride + first, dres ? dres + row * dx_stride + first : nullptr,
+           static_cast<G*>(op.dx) + row * dx_stride + first, op.rstd[row * op.groups + group], dw},
+          op);
+    }
+  }
+}
+
+// Calls body with a value of x's element type and one of w's.
+template <typename Op, typename Body>
+void with_types(const Op& op, const Body& body) {
+  if (op.dtype == DType::kF32) {
+    body(float{}, float{});
+  } else if (op.x_dtype == DType::kF32) {
+    body(float{}, uint16_t{});
+  } else {
+    body(uint16_t{}, uint16_t{});
   }
 }
 
 void forward_rows(const RmsNormForward& op, int64_t begin, int64_t end) {
-  if (op.dtype == DType::kF32) {
-    forward_rows_of<float>(op, begin, end);
-  } else {
-    forward_rows_of<uint16_t>(op, begin, end);
-  }
+  with_types(op, [&](auto x, auto w) {
+    using X = decltype(x);
+    using W = decltype(w);
+    op.offset == 0.0f ? forward_rows_of<false, X, W>(op, begin, end)
+                      : forward_rows_of<true, X, W>(op, begin, end);
+  });
+}
+
+template <typename G>
+void backward_rows_to(const RmsNormBackward& op, int64_t begin, int64_t end, float* dw) {
+  with_types(op, [&](auto x, auto w) {
+    using X = decltype(x);
+    using W = decltype(w);
+    op.offset == 0.0f ? backward_rows_of<false, X, W, G>(op, begin, end, dw)
+                      : backward_rows_of<true, X, W, G>(op, begin, end, dw);
+  });
 }
 
 void backward_rows(const RmsNormBackward& op, int64_t begin, int64_t end, float* dw) {
-  if (op.dtype == DType::kF32) {
-    op.gradient_dtype == DType::kF32 ? backward_rows_of<float, float>(op, begin, end, dw)
-                                     : backward_rows_of<float, uint16_t>(op, begin, end, dw);
-  } else {
-    op.gradient_dtype == DType::kF32 ? backward_rows_of<uint16_t, float>(op, begin, end, dw)
-                                     : backward_rows_of<uint16_t, uint16_t>(op, begin, end, dw);
-  }
+  op.gradient_dtype == DType::kF32 ? backward_rows_to<float>(op, begin, end, dw)
+                                   : backward_rows_to<uint16_t>(op, begin, end, dw);
 }
 
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE
@@ -107,15 +165,14 @@ constexpr int64_t kBlockRows = 32;
 }  // namespace
 
 void rms_norm_forward(const RmsNormForward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_rms_norm(op));
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(forward_rows)(op, begin, end);
   });
 }
 
 void rms_norm_backward(const RmsNormBackward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
-  STRATA_CHECK(is_float_or_bf16(op.gradient_dtype));
+  STRATA_CHECK(is_rms_norm(op) && is_float_or_bf16(op.gradient_dtype));
   STRATA_CHECK(!op.dw || op.workspace.bytes >= workspace_bytes(op, 1));
   float* shares = reinterpret_cast<float*>(op.workspace.data);
   const int64_t blocks = ceil_div(op.rows, kBlockRows);

@@ -15,4 +15,12 @@ void add_to(const float* x, float* y, int64_t count);
 // y[i] += from_bf16(x[i])
 void add_widened_to(const uint16_t* x, float* y, int64_t count);
 
+// y[i] += factor * x[i], in two roundings
+void add_scaled_to(const float* x, float factor, float* y, int64_t count);
+void add_scaled_to(const uint16_t* x, float factor, float* y, int64_t count);
+
+// y[i] = factor * x[i]
+void scale_to(const float* x, float factor, float* y, int64_t count);
+void scale_to(const uint16_t* x, float factor, uint16_t* y, int64_t count);
+
 }  // namespace strata::kernels::cpu

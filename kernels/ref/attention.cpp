@@ -20,7 +20,19 @@ double dot(const float* a, const float* b, int64_t count) {
 template <typename Op>
 void check_shapes(const Op& op) {
   STRATA_CHECK(op.batch > 0 && op.length > 0 && op.heads > 0 && op.kv_heads > 0 &&
-               op.head_size > 0 && op.window >= 0 && op.heads % op.kv_heads == 0);
+               op.head_size > 0 && op.window >= 0 && op.cap >= 0.0f && op.heads % op.kv_heads == 0);
+}
+
+template <typename Op>
+double score(const Op& op, const float* q, const float* k) {
+  const double s = op.scale * dot(q, k, op.head_size);
+  return op.cap > 0.0f ? op.cap * std::tanh(s / op.cap) : s;
+}
+
+// d(score)/d(scale * q·k).
+template <typename Op>
+double slope_of(const Op& op, double score) {
+  return op.cap > 0.0f ? 1.0 - score / op.cap * (score / op.cap) : 1.0;
 }
 
 int64_t first_key(int64_t window, int64_t i) {
@@ -47,18 +59,18 @@ void attention_forward(const AttentionForward& op) {
         const int64_t first = first_key(op.window, i);
         double largest = -std::numeric_limits<double>::infinity();
         for (int64_t j = first; j <= i; ++j) {
-          largest = std::max(largest, op.scale * dot(q, k + j * k_stride, size));
+          largest = std::max(largest, score(op, q, k + j * k_stride));
         }
         double sum = 0.0;
         for (int64_t j = first; j <= i; ++j) {
-          sum += std::exp(op.scale * dot(q, k + j * k_stride, size) - largest);
+          sum += std::exp(score(op, q, k + j * k_stride) - largest);
         }
         const double lse = largest + std::log(sum);
         op.lse[(b * op.heads + h) * op.length + i] = static_cast<float>(lse);
         float* o = op.o + row * o_stride + h * size;
         std::fill_n(o, size, 0.0f);
         for (int64_t j = first; j <= i; ++j) {
-          const double p = std::exp(op.scale * dot(q, k + j * k_stride, size) - lse);
+          const double p = std::exp(score(op, q, k + j * k_stride) - lse);
           for (int64_t d = 0; d < size; ++d) o[d] += static_cast<float>(p * v[j * v_stride + d]);
         }
       }
@@ -95,8 +107,10 @@ void attention_backward(const AttentionBackward& op) {
         for (int64_t j = first_key(op.window, i); j <= i; ++j) {
           const int64_t key = b * op.length + j;
           const float* k = op.k + key * k_stride + kv;
-          const double p = std::exp(op.scale * dot(q, k, size) - lse);
-          const double ds = p * (dot(d_o, op.v + key * v_stride + kv, size) - delta) * op.scale;
+          const double s = score(op, q, k);
+          const double p = std::exp(s - lse);
+          const double ds =
+              p * (dot(d_o, op.v + key * v_stride + kv, size) - delta) * op.scale * slope_of(op, s);
           float* dk = op.dk + key * dk_stride + kv;
           float* dv = op.dv + key * dv_stride + kv;
           for (int64_t d = 0; d < size; ++d) {

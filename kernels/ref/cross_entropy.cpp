@@ -18,6 +18,7 @@ double logits(const LinearCrossEntropy& op, int64_t row, float* z) {
     for (int64_t c = 0; c < op.cols; ++c) {
       sum += double{op.h[row * op.cols + c]} * load(op.dtype, op.w, v * op.cols + c);
     }
+    if (op.cap > 0.0f) sum = op.cap * std::tanh(sum / op.cap);
     z[v] = static_cast<float>(sum);
     largest = std::max(largest, double{z[v]});
   }
@@ -29,7 +30,9 @@ double logits(const LinearCrossEntropy& op, int64_t row, float* z) {
 // z becomes dz.
 void gradient_of_logits(const LinearCrossEntropy& op, int64_t target, double lse, float* z) {
   for (int64_t v = 0; v < op.vocabulary; ++v) {
-    z[v] = static_cast<float>(op.grad_scale * (std::exp(z[v] - lse) - (v == target ? 1.0 : 0.0)));
+    const double part = op.cap > 0.0f ? double{z[v]} / op.cap : 0.0;
+    const double change = std::exp(z[v] - lse) - (v == target ? 1.0 : 0.0);
+    z[v] = static_cast<float>(op.grad_scale * change * (1.0 - part * part));
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/elementwise.h"
 
+#include <cmath>
+
 #include "kernels/ref/ops.h"
 #include "kernels/typed.h"
 
@@ -19,6 +21,13 @@ void add(const Add& op) {
 
 void fill(const Fill& op) {
   for (int64_t i = 0; i < op.count; ++i) op.y[i] = op.value;
+}
+
+void soft_cap(const SoftCap& op) {
+  STRATA_CHECK(op.cap > 0.0f);
+  for (int64_t i = 0; i < op.count; ++i) {
+    op.y[i] = static_cast<float>(op.cap * std::tanh(double{op.y[i]} / op.cap));
+  }
 }
 
 void cast(const Cast& op) {

@@ -2,7 +2,6 @@
 #include "kernels/embedding.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/ref/ops.h"
 #include "kernels/typed.h"
@@ -22,11 +21,11 @@ void check(const Op& op) {
 
 void embedding_forward(const EmbeddingForward& op) {
   check(op);
-  const int64_t row_bytes = op.cols * bytes_of(op.dtype);
   for (int64_t row = 0; row < op.rows; ++row) {
-    std::memcpy(static_cast<char*>(op.out) + row * row_bytes,
-                static_cast<const char*>(op.w) + op.tokens[row] * row_bytes,
-                static_cast<size_t>(row_bytes));
+    for (int64_t col = 0; col < op.cols; ++col) {
+      const float w = load(op.dtype, op.w, op.tokens[row] * op.cols + col);
+      store(op.dtype, op.out, row * op.cols + col, op.scale * w);
+    }
   }
 }
 
@@ -36,7 +35,7 @@ void embedding_backward(const EmbeddingBackward& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
     float* dw = op.dw + op.tokens[row] * op.cols;
     for (int64_t col = 0; col < op.cols; ++col) {
-      dw[col] += load(op.dtype, op.dy, row * op.cols + col);
+      dw[col] += op.scale * load(op.dtype, op.dy, row * op.cols + col);
     }
   }
 }

@@ -7,53 +7,85 @@
 #include "kernels/typed.h"
 
 namespace strata::kernels::ref {
+namespace {
+
+// First element of a group of a row.
+struct Places {
+  int64_t groups, cols, stride;
+  int64_t operator()(int64_t row, int64_t group) const { return row * stride + group * cols; }
+};
+
+template <typename Op>
+Places places(const Op& op, int64_t stride) {
+  return {op.groups, op.cols, stride_or(stride, op.groups * op.cols)};
+}
+
+// The factor of a column: offset + w.
+template <typename Op>
+double factor(const Op& op, int64_t col) {
+  return double{op.offset} + load(op.dtype, op.w, col);
+}
+
+void weight_gradient(const RmsNormBackward& op) {
+  const Places x_at = places(op, op.x_stride), dy_at = places(op, op.dy_stride);
+  for (int64_t col = 0; col < op.cols; ++col) {
+    double sum = 0.0;
+    for (int64_t row = 0; row < op.rows; ++row) {
+      for (int64_t group = 0; group < op.groups; ++group) {
+        sum += double{op.dy[dy_at(row, group) + col]} *
+               load(op.x_dtype, op.x, x_at(row, group) + col) * op.rstd[row * op.groups + group];
+      }
+    }
+    op.dw[col] = static_cast<float>(op.accumulate ? op.dw[col] + sum : sum);
+  }
+}
+
+void input_gradient(const RmsNormBackward& op, int64_t row, int64_t group) {
+  const int64_t x_at = places(op, op.x_stride)(row, group);
+  const int64_t dx_at = places(op, op.dx_stride)(row, group);
+  const float* dy = op.dy + places(op, op.dy_stride)(row, group);
+  const double rstd = op.rstd[row * op.groups + group];
+  double mean = 0.0;
+  for (int64_t col = 0; col < op.cols; ++col) {
+    mean += double{dy[col]} * factor(op, col) * load(op.x_dtype, op.x, x_at + col) * rstd;
+  }
+  mean /= static_cast<double>(op.cols);
+  for (int64_t col = 0; col < op.cols; ++col) {
+    const double g = double{dy[col]} * factor(op, col);
+    const double n = load(op.x_dtype, op.x, x_at + col) * rstd;
+    const double residual = op.dres ? load(op.gradient_dtype, op.dres, dx_at + col) : 0.0;
+    store(op.gradient_dtype, op.dx, dx_at + col,
+          static_cast<float>(residual + rstd * (g - n * mean)));
+  }
+}
+
+}  // namespace
 
 void rms_norm_forward(const RmsNormForward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_rms_norm(op));
   for (int64_t row = 0; row < op.rows; ++row) {
-    const int64_t begin = row * op.cols;
-    double squares = 0.0;
-    for (int64_t col = 0; col < op.cols; ++col) {
-      const double x = load(op.dtype, op.x, begin + col);
-      squares += x * x;
+    for (int64_t group = 0; group < op.groups; ++group) {
+      const int64_t x_at = places(op, op.x_stride)(row, group);
+      float* y = op.y + places(op, op.y_stride)(row, group);
+      double squares = 0.0;
+      for (int64_t col = 0; col < op.cols; ++col) {
+        const double x = load(op.x_dtype, op.x, x_at + col);
+        squares += x * x;
+      }
+      const double rstd = 1.0 / std::sqrt(squares / static_cast<double>(op.cols) + op.eps);
+      for (int64_t col = 0; col < op.cols; ++col) {
+        y[col] = static_cast<float>(load(op.x_dtype, op.x, x_at + col) * rstd * factor(op, col));
+      }
+      if (op.rstd) op.rstd[row * op.groups + group] = static_cast<float>(rstd);
     }
-    const double rstd = 1.0 / std::sqrt(squares / static_cast<double>(op.cols) + op.eps);
-    for (int64_t col = 0; col < op.cols; ++col) {
-      op.y[begin + col] =
-          static_cast<float>(load(op.dtype, op.x, begin + col) * rstd * load(op.dtype, op.w, col));
-    }
-    if (op.rstd) op.rstd[row] = static_cast<float>(rstd);
   }
 }
 
 void rms_norm_backward(const RmsNormBackward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype) &&
-               is_float_or_bf16(op.gradient_dtype));
-  // Before dx, which may lie over dy.
-  for (int64_t col = 0; op.dw && col < op.cols; ++col) {
-    double sum = 0.0;
-    for (int64_t row = 0; row < op.rows; ++row) {
-      const int64_t at = row * op.cols + col;
-      sum += double{op.dy[at]} * load(op.dtype, op.x, at) * op.rstd[row];
-    }
-    op.dw[col] = static_cast<float>(op.accumulate ? op.dw[col] + sum : sum);
-  }
+  STRATA_CHECK(is_rms_norm(op) && is_float_or_bf16(op.gradient_dtype));
+  if (op.dw) weight_gradient(op);  // before dx, which may lie over dy
   for (int64_t row = 0; row < op.rows; ++row) {
-    const int64_t begin = row * op.cols;
-    const double rstd = op.rstd[row];
-    double mean = 0.0;
-    for (int64_t col = 0; col < op.cols; ++col) {
-      mean += double{op.dy[begin + col]} * load(op.dtype, op.w, col) *
-              load(op.dtype, op.x, begin + col) * rstd;
-    }
-    mean /= static_cast<double>(op.cols);
-    for (int64_t col = 0; col < op.cols; ++col) {
-      const int64_t at = begin + col;
-      const double g = double{op.dy[at]} * load(op.dtype, op.w, col);
-      const double n = load(op.dtype, op.x, at) * rstd;
-      const double residual = op.dres ? load(op.gradient_dtype, op.dres, at) : 0.0;
-      store(op.gradient_dtype, op.dx, at, static_cast<float>(residual + rstd * (g - n * mean)));
-    }
+    for (int64_t group = 0; group < op.groups; ++group) input_gradient(op, row, group);
   }
 }
 

@@ -59,11 +59,11 @@ const kernels::Backend& slow_backend() {
     backend.attention_backward = [](const kernels::AttentionBackward& op) {
       slow<&B::attention_backward>(op, kAttentionBackward_s);
     };
-    backend.swiglu_forward = [](const kernels::SwigluForward& op) {
-      slow<&B::swiglu_forward>(op, kActivation_s);
+    backend.glu_forward = [](const kernels::GluForward& op) {
+      slow<&B::glu_forward>(op, kActivation_s);
     };
-    backend.swiglu_backward = [](const kernels::SwigluBackward& op) {
-      slow<&B::swiglu_backward>(op, kActivationBackward_s);
+    backend.glu_backward = [](const kernels::GluBackward& op) {
+      slow<&B::glu_backward>(op, kActivationBackward_s);
     };
     backend.linear_cross_entropy = [](const kernels::LinearCrossEntropy& op) {
       slow<&B::linear_cross_entropy>(op, kLoss_s);

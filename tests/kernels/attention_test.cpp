@@ -32,7 +32,7 @@ Fused fused(const Shape& s, uint64_t seed) {
   return {q_cols, kv_cols, stride, random_floats(s.batch * s.length * stride, seed)};
 }
 
-KernelCase attention_case(const Shape& s, float spread) {
+KernelCase attention_case(const Shape& s, float spread, float cap = 0.0f) {
   const auto run = [=](const Backend& backend, int threads) {
     Fused in = fused(s, 1);
     for (float& value : in.qkv) value *= spread;
@@ -45,6 +45,7 @@ KernelCase attention_case(const Shape& s, float spread) {
                                 .kv_heads = s.kv_heads,
                                 .head_size = s.head_size,
                                 .scale = 1.0f / std::sqrt(static_cast<float>(s.head_size)),
+                                .cap = cap,
                                 .window = s.window,
                                 .q = in.qkv.data(),
                                 .q_stride = in.stride,
@@ -65,6 +66,7 @@ KernelCase attention_case(const Shape& s, float spread) {
                                   .kv_heads = s.kv_heads,
                                   .head_size = s.head_size,
                                   .scale = forward.scale,
+                                  .cap = cap,
                                   .window = s.window,
                                   .q = forward.q,
                                   .q_stride = in.stride,
@@ -88,8 +90,8 @@ KernelCase attention_case(const Shape& s, float spread) {
   };
   // Scores of magnitude up to spread^2 * sqrt(D) enter exp: an f32 score's rounding times that is
   // the error.
-  return {fmt::format("B{} T{} H{} K{} D{} window {} spread {}", s.batch, s.length, s.heads,
-                      s.kv_heads, s.head_size, s.window, spread),
+  return {fmt::format("B{} T{} H{} K{} D{} window {} spread {} cap {}", s.batch, s.length, s.heads,
+                      s.kv_heads, s.head_size, s.window, spread, cap),
           spread > 1.0f ? 5e-5f : 3e-6f, run};
 }
 
@@ -98,6 +100,9 @@ TEST(Attention, AgreesWithRefAndRepeats) {
   for (const Shape& shape : kShapes) cases.push_back(attention_case(shape, 1.0f));
   cases.push_back(
       attention_case({1, 100, 4, 2, 32, 0}, 6.0f));  // scores near 100: exp must not overflow
+  // Scores near 100 lie flat at the cap; those of the others are bent.
+  cases.push_back(attention_case({1, 100, 4, 2, 32, 0}, 6.0f, 50.0f));
+  cases.push_back(attention_case({2, 70, 4, 1, 24, 20}, 1.0f, 0.5f));
   expect_agrees_and_repeats(cases);
 }
 

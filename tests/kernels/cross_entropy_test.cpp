@@ -13,6 +13,7 @@ struct Setting {
   int64_t rows, cols, vocabulary;
   DType dtype;
   bool gradients, accumulate, in_place;
+  float cap = 0.0f;
 };
 
 std::vector<int32_t> targets_of(int64_t rows, int64_t vocabulary) {
@@ -36,6 +37,7 @@ KernelCase loss_case(const Setting& s) {
                              .rows = s.rows,
                              .cols = s.cols,
                              .vocabulary = s.vocabulary,
+                             .cap = s.cap,
                              .h = s.in_place ? dh.data() : h.data(),
                              .w = w.data(),
                              .targets = targets.data(),
@@ -50,9 +52,9 @@ KernelCase loss_case(const Setting& s) {
     return std::vector<Floats>{{static_cast<float>(loss)}, dh, dw};
   };
   // Logits of magnitude 30 carry 2e-6 of rounding into exp.
-  return {fmt::format("N{} C{} V{} {}{}{}{}", s.rows, s.cols, s.vocabulary, name_of(s.dtype),
+  return {fmt::format("N{} C{} V{} {}{}{}{}{}", s.rows, s.cols, s.vocabulary, name_of(s.dtype),
                       s.gradients ? " gradients" : "", s.accumulate ? " accumulate" : "",
-                      s.in_place ? " in place" : ""),
+                      s.in_place ? " in place" : "", s.cap > 0 ? " capped" : ""),
           1e-5f, run};
 }
 
@@ -62,6 +64,8 @@ TEST(LinearCrossEntropy, AgreesWithRefAndRepeats) {
                              loss_case({7, 40, 997, DType::kF32, true, true, true}),
                              loss_case({33, 24, 5000, DType::kBF16, true, false, true}),
                              loss_case({33, 24, 5000, DType::kBF16, false, false, false}),
+                             loss_case({7, 40, 997, DType::kF32, true, true, true, 5.0f}),
+                             loss_case({33, 24, 5000, DType::kBF16, false, false, false, 30.0f}),
                              loss_case({1100, 16, 50, DType::kF32, true, false, true})});
 }
 

@@ -64,19 +64,21 @@ TEST(Gradient, MatMul) {
   expect_gradient(bias, dbias, loss);
 }
 
-TEST(Gradient, RmsNorm) {
-  constexpr int64_t kRows = 3, kCols = 7;
-  Floats x = random_floats(kRows * kCols, 1), w = random_floats(kCols, 2);
+void check_rms_norm(int64_t groups, float offset) {
+  const int64_t kRows = 3, kCols = 7;
+  Floats x = random_floats(kRows * groups * kCols, 1), w = random_floats(kCols, 2);
   for (float& value : x)
     value += value > 0 ? 0.5f : -0.5f;  // away from 0, where the third derivative is large
-  const Floats dy = random_floats(kRows * kCols, 3);
-  Floats rstd(kRows);
+  const Floats dy = random_floats(kRows * groups * kCols, 3);
+  Floats rstd(static_cast<size_t>(kRows * groups));
   const auto loss = [&] {
-    Floats y(kRows * kCols);
+    Floats y(x.size());
     ref_backend().rms_norm_forward({.rows = kRows,
+                                    .groups = groups,
                                     .cols = kCols,
                                     .x = x.data(),
                                     .w = w.data(),
+                                    .offset = offset,
                                     .y = y.data(),
                                     .rstd = rstd.data()});
     return weighted_sum(y, dy) + weighted_sum(x, dy);  // the second term: the residual branch
@@ -85,9 +87,11 @@ TEST(Gradient, RmsNorm) {
   const Floats kept = rstd;
   Floats dx(x.size()), dw(w.size());
   ref_backend().rms_norm_backward({.rows = kRows,
+                                   .groups = groups,
                                    .cols = kCols,
                                    .x = x.data(),
                                    .w = w.data(),
+                                   .offset = offset,
                                    .rstd = kept.data(),
                                    .dy = dy.data(),
                                    .dres = dy.data(),
@@ -95,6 +99,13 @@ TEST(Gradient, RmsNorm) {
                                    .dw = dw.data()});
   expect_gradient(x, dx, loss);
   expect_gradient(w, dw, loss);
+}
+
+TEST(Gradient, RmsNorm) {
+  check_rms_norm(1, 0.0f);
+}
+TEST(Gradient, RmsNormOfHeadsWithOffset) {
+  check_rms_norm(2, 1.0f);
 }
 
 TEST(Gradient, RopeInverseIsTheTranspose) {
@@ -119,7 +130,7 @@ TEST(Gradient, RopeInverseIsTheTranspose) {
   EXPECT_LE(largest_difference(rotated(rotated(x, false), true), x), 1e-6f);
 }
 
-void check_attention(int64_t window) {
+void check_attention(int64_t window, float cap) {
   constexpr int64_t kBatch = 2, kLength = 5, kHeads = 4, kKvHeads = 2, kSize = 3;
   Floats q = random_floats(kBatch * kLength * kHeads * kSize, 1);
   Floats k = random_floats(kBatch * kLength * kKvHeads * kSize, 2);
@@ -133,6 +144,7 @@ void check_attention(int64_t window) {
                                      .kv_heads = kKvHeads,
                                      .head_size = kSize,
                                      .scale = 0.7f,
+                                     .cap = cap,
                                      .window = window,
                                      .q = q.data(),
                                      .k = k.data(),
@@ -149,6 +161,7 @@ void check_attention(int64_t window) {
                                     .kv_heads = kKvHeads,
                                     .head_size = kSize,
                                     .scale = 0.7f,
+                                    .cap = cap,
                                     .window = window,
                                     .q = q.data(),
                                     .k = k.data(),
@@ -165,33 +178,48 @@ void check_attention(int64_t window) {
 }
 
 TEST(Gradient, Attention) {
-  check_attention(0);
+  check_attention(0, 0.0f);
 }
 TEST(Gradient, AttentionWithWindow) {
-  check_attention(2);
+  check_attention(2, 0.0f);
+}
+TEST(Gradient, AttentionWithCap) {
+  check_attention(3, 0.5f);
 }
 
-TEST(Gradient, Swiglu) {
+void check_glu(Activation activation) {
   constexpr int64_t kRows = 2, kCols = 9;
   Floats g = random_floats(kRows * kCols, 1), u = random_floats(kRows * kCols, 2);
   for (float& value : g) value *= 4.0f;
   const Floats dh = random_floats(kRows * kCols, 3);
   const auto loss = [&] {
     Floats h(g.size());
-    ref_backend().swiglu_forward(
-        {.rows = kRows, .cols = kCols, .g = g.data(), .u = u.data(), .h = h.data()});
+    ref_backend().glu_forward({.activation = activation,
+                               .rows = kRows,
+                               .cols = kCols,
+                               .g = g.data(),
+                               .u = u.data(),
+                               .h = h.data()});
     return weighted_sum(h, dh);
   };
   Floats dg(g.size()), du(u.size());
-  ref_backend().swiglu_backward({.rows = kRows,
-                                 .cols = kCols,
-                                 .g = g.data(),
-                                 .u = u.data(),
-                                 .dh = dh.data(),
-                                 .dg = dg.data(),
-                                 .du = du.data()});
+  ref_backend().glu_backward({.activation = activation,
+                              .rows = kRows,
+                              .cols = kCols,
+                              .g = g.data(),
+                              .u = u.data(),
+                              .dh = dh.data(),
+                              .dg = dg.data(),
+                              .du = du.data()});
   expect_gradient(g, dg, loss);
   expect_gradient(u, du, loss);
+}
+
+TEST(Gradient, GluOfSilu) {
+  check_glu(Activation::kSilu);
+}
+TEST(Gradient, GluOfGelu) {
+  check_glu(Activation::kGeluTanh);
 }
 
 TEST(Gradient, Embedding) {
@@ -204,6 +232,7 @@ TEST(Gradient, Embedding) {
     ref_backend().embedding_forward({.rows = kRows,
                                      .cols = kCols,
                                      .vocabulary = kVocabulary,
+                                     .scale = 1.5f,
                                      .tokens = tokens,
                                      .w = w.data(),
                                      .out = out.data()});
@@ -213,13 +242,14 @@ TEST(Gradient, Embedding) {
   ref_backend().embedding_backward({.rows = kRows,
                                     .cols = kCols,
                                     .vocabulary = kVocabulary,
+                                    .scale = 1.5f,
                                     .tokens = tokens,
                                     .dy = dy.data(),
                                     .dw = dw.data()});
   expect_gradient(w, dw, loss);
 }
 
-TEST(Gradient, LinearCrossEntropy) {
+void check_linear_cross_entropy(float cap) {
   constexpr int64_t kRows = 4, kCols = 3, kVocabulary = 6;
   const int32_t targets[kRows] = {5, -1, 0, 2};
   Floats h = random_floats(kRows * kCols, 1), w = random_floats(kVocabulary * kCols, 2);
@@ -230,6 +260,7 @@ TEST(Gradient, LinearCrossEntropy) {
     LinearCrossEntropy op = {.rows = kRows,
                              .cols = kCols,
                              .vocabulary = kVocabulary,
+                             .cap = cap,
                              .h = h.data(),
                              .w = w.data(),
                              .targets = targets,
@@ -246,6 +277,13 @@ TEST(Gradient, LinearCrossEntropy) {
   const Floats dh_kept = dh, dw_kept = dw;
   expect_gradient(h, dh_kept, [&] { return run(false); });
   expect_gradient(w, dw_kept, [&] { return run(false); });
+}
+
+TEST(Gradient, LinearCrossEntropy) {
+  check_linear_cross_entropy(0.0f);
+}
+TEST(Gradient, LinearCrossEntropyWithCap) {
+  check_linear_cross_entropy(0.8f);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms, RoPE, SwiGLU, embedding and elementwise ops of the cpu backend equal the plain loops
+// Norms, RoPE, gated units, embedding and elementwise ops of the cpu backend equal the plain loops
 // within rounding, at sizes off the vector and in both element types, with the same bits for any
 // thread count.
 #include <fmt/format.h>
@@ -19,52 +19,77 @@ float tolerance_of(DType dtype) {
   return dtype == DType::kF32 ? kTolerance : kBf16Tolerance;
 }
 
-KernelCase norm_case(int64_t rows, int64_t cols, DType dtype, DType gradient_dtype, bool residual) {
+struct NormSetting {
+  int64_t rows, groups, cols;
+  DType dtype, x_dtype, gradient_dtype;
+  float offset;
+  int64_t gap;  // between rows; 0: dense
+  bool residual;
+};
+
+// With a gap dx lies over dy as for q and k, otherwise over the residual branch's gradient.
+KernelCase norm_case(const NormSetting& s) {
   const auto run = [=](const Backend& backend, int threads) {
-    Typed x(dtype, random_floats(rows * cols, 1));
-    Typed w(dtype, random_floats(cols, 2));
-    Floats y(static_cast<size_t>(rows * cols));
-    Floats rstd(static_cast<size_t>(rows));
-    backend.rms_norm_forward({.dtype = dtype,
-                              .rows = rows,
-                              .cols = cols,
+    const int64_t stride = s.groups * s.cols + s.gap;
+    Typed x(s.x_dtype, random_floats(s.rows * stride, 1));
+    Typed w(s.dtype, random_floats(s.cols, 2));
+    Floats y(static_cast<size_t>(s.rows * stride), 3.0f);
+    Floats rstd(static_cast<size_t>(s.rows * s.groups));
+    backend.rms_norm_forward({.dtype = s.dtype,
+                              .x_dtype = s.x_dtype,
+                              .rows = s.rows,
+                              .groups = s.groups,
+                              .cols = s.cols,
                               .x = x.data(),
+                              .x_stride = s.gap == 0 ? 0 : stride,
                               .w = w.data(),
+                              .offset = s.offset,
                               .y = y.data(),
+                              .y_stride = s.gap == 0 ? 0 : stride,
                               .rstd = rstd.data()});
-    Floats dy = random_floats(rows * cols, 3);
-    Typed dx(gradient_dtype, random_floats(rows * cols, 4));
-    Floats dw = random_floats(cols, 5);
-    RmsNormBackward op = {.dtype = dtype,
-                          .gradient_dtype = gradient_dtype,
-                          .rows = rows,
-                          .cols = cols,
+    Floats dy = random_floats(s.rows * stride, 3);
+    Typed dx(s.gradient_dtype, random_floats(s.rows * stride, s.gap == 0 ? 4 : 3));
+    Floats dw = random_floats(s.cols, 5);
+    RmsNormBackward op = {.dtype = s.dtype,
+                          .x_dtype = s.x_dtype,
+                          .gradient_dtype = s.gradient_dtype,
+                          .rows = s.rows,
+                          .groups = s.groups,
+                          .cols = s.cols,
                           .x = x.data(),
+                          .x_stride = s.gap == 0 ? 0 : stride,
                           .w = w.data(),
+                          .offset = s.offset,
                           .rstd = rstd.data(),
-                          .dy = dy.data(),
-                          .dres = residual ? dx.data() : nullptr,
+                          .dy = s.gap == 0 ? dy.data() : static_cast<float*>(dx.data()),
+                          .dy_stride = s.gap == 0 ? 0 : stride,
+                          .dres = s.residual ? dx.data() : nullptr,
                           .dx = dx.data(),
+                          .dx_stride = s.gap == 0 ? 0 : stride,
                           .dw = dw.data(),
-                          .accumulate = residual};
+                          .accumulate = s.residual};
     Scratch scratch(workspace_bytes(op, threads));
     op.workspace = scratch.lend();
     backend.rms_norm_backward(op);
     return std::vector<Floats>{y, rstd, dx.values(), dw};
   };
-  return {fmt::format("N{} C{} {} {}{}", rows, cols, name_of(dtype), name_of(gradient_dtype),
-                      residual ? " residual" : ""),
-          tolerance_of(gradient_dtype), run};
+  return {fmt::format("N{} G{} C{} {} {} {}{}{}", s.rows, s.groups, s.cols, name_of(s.dtype),
+                      name_of(s.x_dtype), name_of(s.gradient_dtype), s.offset > 0 ? " offset" : "",
+                      s.residual ? " residual" : ""),
+          tolerance_of(s.gradient_dtype), run};
 }
 
 TEST(RmsNorm, AgreesWithRefAndRepeats) {
   std::vector<KernelCase> cases;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const DType gradient_dtype : {DType::kF32, DType::kBF16}) {
-      cases.push_back(norm_case(1, 3, dtype, gradient_dtype, false));
-      cases.push_back(norm_case(7, 40, dtype, gradient_dtype, true));
-      cases.push_back(norm_case(100, 997, dtype, gradient_dtype, true));
+    for (const DType to : {DType::kF32, DType::kBF16}) {
+      cases.push_back(norm_case({1, 1, 3, dtype, dtype, to, 0.0f, 0, false}));
+      cases.push_back(norm_case({7, 1, 40, dtype, dtype, to, 0.0f, 0, true}));
+      cases.push_back(norm_case({100, 1, 997, dtype, dtype, to, 0.0f, 0, true}));
+      cases.push_back(norm_case({33, 1, 70, dtype, DType::kF32, to, 1.0f, 0, false}));
     }
+    cases.push_back(norm_case({40, 5, 12, dtype, DType::kF32, DType::kF32, 0.0f, 29, false}));
+    cases.push_back(norm_case({3, 2, 16, dtype, DType::kF32, DType::kF32, 1.0f, 1, false}));
   }
   expect_agrees_and_repeats(cases);
 }
@@ -94,36 +119,70 @@ TEST(Rope, GivesTheBitsOfRefAndRepeats) {
                              rope_case(33, 11, 5, 22, true)});
 }
 
-KernelCase swiglu_case(int64_t rows, int64_t cols, bool fused) {
+KernelCase glu_case(Activation activation, int64_t rows, int64_t cols, bool fused) {
   const auto run = [=](const Backend& backend, int) {
     Floats gu = random_floats(2 * rows * cols, 1);
-    for (float& value : gu) value *= 100.0f;  // both ends of the sigmoid
+    for (float& value : gu) value *= 100.0f;                   // both ends of the sigmoid
+    for (size_t i = 0; i < gu.size(); i += 3) gu[i] *= 0.02f;  // and its middle
     const int64_t stride = fused ? 2 * cols : 0;
     float* u = gu.data() + (fused ? cols : rows * cols);
     Floats h(static_cast<size_t>(rows * cols));
-    backend.swiglu_forward(
-        {.rows = rows, .cols = cols, .g = gu.data(), .u = u, .stride = stride, .h = h.data()});
+    backend.glu_forward({.activation = activation,
+                         .rows = rows,
+                         .cols = cols,
+                         .g = gu.data(),
+                         .u = u,
+                         .stride = stride,
+                         .h = h.data()});
     const Floats dh = random_floats(rows * cols, 2);
-    backend.swiglu_backward({.rows = rows,
-                             .cols = cols,
-                             .g = gu.data(),
-                             .u = u,
-                             .stride = stride,
-                             .dh = dh.data(),
-                             .dg = gu.data(),
-                             .du = u,
-                             .d_stride = stride});
+    backend.glu_backward({.activation = activation,
+                          .rows = rows,
+                          .cols = cols,
+                          .g = gu.data(),
+                          .u = u,
+                          .stride = stride,
+                          .dh = dh.data(),
+                          .dg = gu.data(),
+                          .du = u,
+                          .d_stride = stride});
     return std::vector<Floats>{h, gu};
   };
-  return {fmt::format("N{} F{}{}", rows, cols, fused ? " fused" : ""), kTolerance, run};
+  return {fmt::format("{} N{} F{}{}", activation == Activation::kSilu ? "silu" : "gelu", rows, cols,
+                      fused ? " fused" : ""),
+          kTolerance, run};
 }
 
-TEST(Swiglu, AgreesWithRefAndRepeats) {
-  expect_agrees_and_repeats(
-      {swiglu_case(1, 1, false), swiglu_case(19, 77, true), swiglu_case(40, 256, false)});
+TEST(Glu, AgreesWithRefAndRepeats) {
+  std::vector<KernelCase> cases;
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    cases.push_back(glu_case(activation, 1, 1, false));
+    cases.push_back(glu_case(activation, 19, 77, true));
+    cases.push_back(glu_case(activation, 40, 256, false));
+  }
+  expect_agrees_and_repeats(cases);
 }
 
-KernelCase embedding_case(DType dtype, bool accumulate) {
+// Far out the cube would overflow and the slope would be 0 * infinity.
+TEST(Glu, HugeGatesGiveFiniteSlopes) {
+  for (const Backend* backend : {&ref_backend(), &cpu_backend()}) {
+    const Floats g = {3e30f, -3e30f}, u = {1.0f, 1.0f}, dh = {1.0f, 1.0f};
+    Floats dg(2), du(2);
+    backend->glu_backward({.activation = Activation::kGeluTanh,
+                           .rows = 1,
+                           .cols = 2,
+                           .g = g.data(),
+                           .u = u.data(),
+                           .dh = dh.data(),
+                           .dg = dg.data(),
+                           .du = du.data()});
+    EXPECT_EQ(dg[0], 1.0f) << backend->name;
+    EXPECT_NEAR(dg[1], 0.0f, 1e-5f) << backend->name;
+    EXPECT_EQ(du[0], 3e30f) << backend->name;
+    EXPECT_NEAR(du[1], 0.0f, 1e-5f) << backend->name;
+  }
+}
+
+KernelCase embedding_case(DType dtype, bool accumulate, float scale = 1.0f) {
   const auto run = [=](const Backend& backend, int) {
     constexpr int64_t kRows = 50, kCols = 203, kVocabulary = 17;
     std::vector<int32_t> tokens;
@@ -134,6 +193,7 @@ KernelCase embedding_case(DType dtype, bool accumulate) {
                                .rows = kRows,
                                .cols = kCols,
                                .vocabulary = kVocabulary,
+                               .scale = scale,
                                .tokens = tokens.data(),
                                .w = w.data(),
                                .out = out.data()});
@@ -142,19 +202,22 @@ KernelCase embedding_case(DType dtype, bool accumulate) {
                                 .rows = kRows,
                                 .cols = kCols,
                                 .vocabulary = kVocabulary,
+                                .scale = scale,
                                 .tokens = tokens.data(),
                                 .dy = out.data(),
                                 .dw = dw.data(),
                                 .accumulate = accumulate});
     return std::vector<Floats>{out.values(), dw};
   };
-  return {fmt::format("{}{}", name_of(dtype), accumulate ? " accumulate" : ""), 0.0f, run};
+  return {fmt::format("{}{} {}", name_of(dtype), accumulate ? " accumulate" : "", scale), 0.0f,
+          run};
 }
 
 TEST(Embedding, GivesTheBitsOfRefAndRepeats) {
-  expect_agrees_and_repeats({embedding_case(DType::kF32, false), embedding_case(DType::kF32, true),
-                             embedding_case(DType::kBF16, false),
-                             embedding_case(DType::kBF16, true)});
+  expect_agrees_and_repeats(
+      {embedding_case(DType::kF32, false), embedding_case(DType::kF32, true),
+       embedding_case(DType::kBF16, false), embedding_case(DType::kBF16, true),
+       embedding_case(DType::kF32, true, 6.9f), embedding_case(DType::kBF16, false, 55.5f)});
 }
 
 TEST(EmbeddingDeath, ATokenBeyondTheVocabularyIsABug) {
@@ -193,6 +256,16 @@ TEST(Elementwise, GivesTheBitsOfRefAndRepeats) {
       cases.push_back(elementwise_case(count, dtype));
   }
   expect_agrees_and_repeats(cases);
+}
+
+TEST(Elementwise, SoftCapAgreesWithRefAndRepeats) {
+  const auto run = [](const Backend& backend, int) {
+    Floats y = random_floats(1003, 1);
+    for (float& value : y) value *= 200.0f;
+    backend.soft_cap({.count = 1003, .cap = 30.0f, .y = y.data()});
+    return std::vector<Floats>{y};
+  };
+  expect_agrees_and_repeats({{"soft cap", kTolerance, run}});
 }
 
 // bf16 stores round half up in magnitude and make NaN canonical, as a master becomes a weight.

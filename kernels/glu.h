@@ -3,22 +3,27 @@
 
 #include <cstdint>
 
-// SwiGLU (Shazeer 2020, arXiv:2002.05202) on the two projections of an MLP.
+#include "kernels/activation.h"
+
+// Gated linear unit (Shazeer 2020, arXiv:2002.05202) on the two projections of an MLP: SwiGLU with
+// silu, GeGLU with gelu tanh.
 //
-//   forward   h = silu(g) * u,  silu(g) = g * sigmoid(g)
-//   backward  s = sigmoid(g):  du = dh * g*s      dg = dh * u * s * (1 + g*(1 - s))
+//   forward   h = a(g) * u
+//   backward  du = dh * a(g)      dg = dh * u * a'(g)
 //
 //   g, u    [N, F]  f32  in    stride elements between rows, 0 = dense (one stride for both: they
 //                              may be the halves of one buffer)
 //   h       [N, F]  f32  out   dense; may be g or u when those are dense
 //   dh      [N, F]  f32  in    dense
 //   dg, du  [N, F]  f32  out   d_stride elements between rows, 0 = dense; dg may be g, du may be u
+//   a                          kernels/activation.h
 //   N = rows, F = cols
 //
 // Deterministic; the roof is memory bandwidth.
 namespace strata::kernels {
 
-struct SwigluForward {
+struct GluForward {
+  Activation activation = Activation::kSilu;
   int64_t rows = 0;
   int64_t cols = 0;
   const float* g = nullptr;
@@ -27,7 +32,8 @@ struct SwigluForward {
   float* h = nullptr;
 };
 
-struct SwigluBackward {
+struct GluBackward {
+  Activation activation = Activation::kSilu;
   int64_t rows = 0;
   int64_t cols = 0;
   const float* g = nullptr;
