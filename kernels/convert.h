@@ -7,14 +7,16 @@
 
 // Elements of a file (little-endian, any alignment) to planes, and back.
 //
-//   ConvertIn    src of type `dtype` (f32, bf16, f16) -> the given planes
-//   ConvertOut   planes -> dst of type `dtype` (f32, bf16; bf16 is to_bf16 of the master)
+//   ConvertIn    src of type `dtype` (f32, bf16, f16, f8_e4m3) -> the given planes
+//   ConvertOut   planes -> dst of type `dtype` (f32, bf16, f16; bf16 is to_bf16 of the master, f16
+//                is rounded to nearest even, infinite beyond 65504)
 //
 //   planes: `master` f32, or `hi` and `lo` (split_master); `hi` alone is the bf16 weight of a
 //   frozen parameter (ConvertOut then widens it for f32). Exactly one form is given.
 //   src, dst: `count` elements as raw bytes; they overlap no plane
 //
-// f16 widens exactly, subnormals, infinities and NaN included. bf16 -> hi alone copies the bits.
+// f16 and f8_e4m3 (OCP 8-bit, no infinities) widen exactly, subnormals, infinities and NaN
+// included. bf16 -> hi alone copies the bits.
 // Both directions are exact where the destination can hold the value. Same bits in every backend.
 namespace strata::kernels {
 

@@ -41,7 +41,10 @@ void verify_or_abort(const plan::Plan& plan, const model::ModelSpec& spec) {
 
 std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options) {
   try {
-    return std::make_unique<model::ModelDirectory>(model::ModelDirectory::open(options.model));
+    auto model =
+        std::make_unique<model::ModelDirectory>(model::ModelDirectory::open(options.model));
+    for (const std::string& note : model->notes()) log(LogLevel::kInfo, "model: " + note);
+    return model;
   } catch (const Error& error) {
     // Nothing has run: damaged input is a directory that cannot be used.
     if (error.code() == ErrorCode::kCorrupt) throw Error(ErrorCode::kConfig, error.what());

@@ -8,13 +8,15 @@
 
 namespace strata {
 
-enum class DType : uint8_t { kF32, kBF16, kF16 };
+// Types of elements in files and memory. kF8E4M3 is one of files alone.
+enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3 };
 
 inline int64_t bytes_of(DType type) {
-  return type == DType::kF32 ? 4 : 2;
+  return type == DType::kF32 ? 4 : type == DType::kF8E4M3 ? 1 : 2;
 }
 inline const char* name_of(DType type) {
-  return type == DType::kF32 ? "F32" : type == DType::kBF16 ? "BF16" : "F16";
+  constexpr const char* kNames[] = {"F32", "BF16", "F16", "F8_E4M3"};
+  return kNames[static_cast<int>(type)];
 }
 
 // The one cast from an fp32 master to a bf16 weight: round half up in magnitude, NaN made

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/model/family.h"
+#include "engine/model/quantization.h"
 
 namespace strata::model {
 namespace {
@@ -175,12 +176,6 @@ Rope read_rope(const Fields& fields) {
 
 // Members that would change what the model computes in a way that we do not have.
 void refuse_variants(const Fields& fields) {
-  if (fields.find("quantization_config") != nullptr) {
-    refuse(fields.source(),
-           "quantization_config: the weights are quantized (convert the model to bf16 first, or "
-           "use the "
-           "unquantized one)");
-  }
   const std::string activation = fields.text("hidden_act", "silu");
   if (activation != "silu") {
     refuse(fields.source(),
@@ -249,6 +244,7 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   if (!json.is_object()) refuse(source, "it is " + json.describe() + ", must be an object");
   const Fields fields(json, source);
   const Family& family = family_of(fields);
+  read_quantization(json, source);  // refuses what cannot be read
   refuse_variants(fields);
 
   Architecture result;

@@ -81,6 +81,7 @@ class ParameterList {
     result.role = role;
     result.name = fmt::format(fmt::runtime(pattern), layer_) + suffix;
     result.shape = std::move(shape);
+    result.stored = {.tensor = result.name, .shape = result.shape};
     result.numel = 1;
     for (const int64_t extent : result.shape) result.numel *= extent;
     result.group = result.shape.size() >= 2 ? kMatrices : kVectors;

@@ -33,7 +33,8 @@ void freeze_parameters(ModelSpec& spec, const std::string& pattern, int shard_co
   bool any_trained = false;
   for (Segment& segment : frozen.segments) {
     for (Parameter& parameter : segment.parameters) {
-      const bool matches = std::regex_match(parameter.name, expression);
+      const bool matches = std::regex_match(parameter.name, expression) ||
+                           std::regex_match(parameter.stored.tensor, expression);
       parameter.frozen = parameter.frozen || matches;
       any_frozen = any_frozen || matches;
       any_trained = any_trained || !parameter.frozen;

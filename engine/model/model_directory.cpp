@@ -13,7 +13,6 @@
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/family.h"
-#include "kernels/backend.h"
 
 namespace strata::model {
 namespace {
@@ -26,8 +25,6 @@ constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr size_t kMismatchesShown = 8;
 constexpr int64_t kIndexBytesMax = kHeaderBytesMax;
-// Elements that are converted at a time, on the stack.
-constexpr int64_t kTileElements = 16384;
 // Tables that some old exports stored beside the weights; they follow from config.json.
 constexpr std::string_view kDerivedSuffix = "rotary_emb.inv_freq";
 
@@ -116,8 +113,9 @@ ModelDirectory ModelDirectory::open(const std::string& path) {
   result.path_ = path;
   const std::string config_path = resolve_inside(path, kConfigName);
   result.config_ = Json::read_file(config_path);
-  result.spec_ =
-      build_spec(read_architecture(result.config_, (fs::path(path) / kConfigName).string()));
+  const std::string source = (fs::path(path) / kConfigName).string();
+  result.spec_ = build_spec(read_architecture(result.config_, source));
+  result.fp8_ = read_quantization(result.config_, source);
   result.read_tensor_table();
   result.check_against_spec();
   return result;
@@ -171,6 +169,37 @@ void ModelDirectory::add_file(const std::string& name) {
     }
   }
   files_.push_back(File::open_to_read(path));
+  file_names_.push_back(name);
+}
+
+// What is wrong with a tensor; empty where it is right.
+std::string ModelDirectory::mismatch_of(const std::string& name,
+                                        const std::vector<int64_t>& shape) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    return fmt::format("\"{}\" {} is missing", name, shape_text(shape));
+  }
+  const TensorEntry& entry = found->second.entry;
+  if (entry.shape != shape) {
+    return fmt::format("\"{}\" has shape {}, not {}", name, shape_text(entry.shape),
+                       shape_text(shape));
+  }
+  const bool fp8 = entry.dtype == DType::kF8E4M3;
+  if (!entry.dtype_known || (fp8 && (!fp8_ || shape.size() != 2))) {
+    return fmt::format("\"{}\" has type {}, not F32, BF16 or F16{}", name, entry.dtype_name,
+                       fp8 && !fp8_ ? ", and config.json has no quantization_config" : "");
+  }
+  if (!fp8) return "";
+  const std::vector<int64_t> blocks = {ceil_div(shape[0], fp8_->rows),
+                                       ceil_div(shape[1], fp8_->cols)};
+  const auto scales = tensors_.find(name + kScaleSuffix);
+  if (scales == tensors_.end()) {
+    return fmt::format("\"{}{}\" {} is missing", name, kScaleSuffix, shape_text(blocks));
+  }
+  const TensorEntry& scale = scales->second.entry;
+  if (scale.shape == blocks && scale.dtype_known && scale.dtype != DType::kF8E4M3) return "";
+  return fmt::format("\"{}{}\" is {} {}, not {} F32 or BF16", name, kScaleSuffix,
+                     shape_text(scale.shape), scale.dtype_name, shape_text(blocks));
 }
 
 void ModelDirectory::check_against_spec() const {
@@ -178,21 +207,11 @@ void ModelDirectory::check_against_spec() const {
   std::set<std::string> wanted;
   for (const Segment& segment : spec_.segments) {
     for (const Parameter& parameter : segment.parameters) {
-      wanted.insert(parameter.name);
-      const auto found = tensors_.find(parameter.name);
-      if (found == tensors_.end()) {
-        mismatches.add(
-            fmt::format("\"{}\" {} is missing", parameter.name, shape_text(parameter.shape)));
-        continue;
-      }
-      const TensorEntry& entry = found->second.entry;
-      if (entry.shape != parameter.shape) {
-        mismatches.add(fmt::format("\"{}\" has shape {}, not {}", parameter.name,
-                                   shape_text(entry.shape), shape_text(parameter.shape)));
-      } else if (!entry.dtype_known) {
-        mismatches.add(fmt::format("\"{}\" has type {}, not F32, BF16 or F16", parameter.name,
-                                   entry.dtype_name));
-      }
+      const Storage& stored = parameter.stored;
+      if (!wanted.insert(stored.tensor).second) continue;
+      if (fp8_) wanted.insert(stored.tensor + kScaleSuffix);
+      const std::string wrong = mismatch_of(stored.tensor, stored.shape);
+      if (!wrong.empty()) mismatches.add(wrong);
     }
   }
   const Family* family = find_family_by_type(spec_.architecture.model_type);
@@ -213,29 +232,33 @@ const ModelDirectory::Location& ModelDirectory::location(const std::string& name
   return found->second;
 }
 
-void ModelDirectory::read_parameter(const Parameter& parameter, int64_t first, int64_t count,
-                                    float* out) const {
-  const Location& place = location(parameter.name);
-  STRATA_CHECK(first >= 0 && count >= 0 && first <= place.entry.numel - count);
-  const File& file = files_[place.file];
-  const int64_t element_bytes = bytes_of(place.entry.dtype);
-  const int64_t start = place.entry.offset + first * element_bytes;
-  if (place.entry.dtype == DType::kF32) {
-    file.read_at(start, out, count * element_bytes);
-    return;
+StoredTensor ModelDirectory::stored(const std::string& name) const {
+  const Location& place = location(name);
+  StoredTensor tensor{.file = &files_[place.file], .entry = &place.entry};
+  if (place.entry.dtype == DType::kF8E4M3) {
+    const Location& scales = location(name + kScaleSuffix);
+    tensor.scale_file = &files_[scales.file];
+    tensor.scales = &scales.entry;
+    tensor.blocks = *fp8_;
   }
-  uint16_t tile[kTileElements];
-  for (int64_t done = 0; done < count; done += kTileElements) {
-    const int64_t now = std::min(count - done, kTileElements);
-    file.read_at(start + done * element_bytes, tile, now * element_bytes);
-    kernels::ref_backend().convert_in(
-        {.dtype = place.entry.dtype, .count = now, .src = tile, .master = out + done});
-  }
+  return tensor;
 }
 
-ParameterSource ModelDirectory::source(const Parameter& parameter) const {
-  const Location& place = location(parameter.name);
-  return {files_[place.file].path(), place.entry.offset, place.entry.bytes, place.entry.dtype};
+void ModelDirectory::read_parameter(const Parameter& parameter, int64_t first, int64_t count,
+                                    const Planes& planes) const {
+  read_elements(stored(parameter.stored.tensor), parameter, first, count, planes);
+}
+
+std::vector<std::string> ModelDirectory::notes() const {
+  std::vector<std::string> notes;
+  if (fp8_) {
+    notes.push_back(
+        fmt::format("the weights are FP8 with a scale for each block of {} x {}: they are widened "
+                    "with their scales, and an exported model has bf16 weights (f32 with --recipe "
+                    "fp32) and no quantization_config",
+                    fp8_->rows, fp8_->cols));
+  }
+  return notes;
 }
 
 }  // namespace strata::model

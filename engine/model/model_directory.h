@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,22 +11,15 @@
 #include "engine/model/file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/spec.h"
+#include "engine/model/tensor_reader.h"
 
 namespace strata::model {
 
-// Where a parameter's elements lie on disk.
-struct ParameterSource {
-  std::string path;
-  int64_t offset = 0;  // bytes
-  int64_t bytes = 0;
-  DType dtype = DType::kF32;
-};
-
 // A Hugging Face model directory, read only: config.json and one or several safetensors files.
 //
-// Guarantees: after open() every parameter of the spec exists once, with its shape and a type that
-// we read, inside a file of the directory. Files stay open; nothing in the directory is changed.
-// Threads: const functions may be called from any thread.
+// Guarantees: after open() every tensor that the spec names exists once, with its shape and a type
+// that we read, inside a file of the directory; FP8 ones have their scales. Files stay open;
+// nothing in the directory is changed. Threads: const functions may be called from any thread.
 // Failure: open() throws Error (kConfig, kCorrupt) naming the file or tensor, with up to eight
 // mismatches in one message; reads throw kIo or kCorrupt. Memory: the tensor table; weights only in
 // the caller's buffers.
@@ -39,10 +33,21 @@ class ModelDirectory {
   // As build_spec makes it: one shard, nothing frozen.
   const ModelSpec& spec() const { return spec_; }
 
-  // Elements [first, first + count) of a parameter, as f32.
-  void read_parameter(const Parameter& parameter, int64_t first, int64_t count, float* out) const;
+  // Elements [first, first + count) of a parameter, widened exactly; FP8 times its scale in f32.
+  void read_parameter(const Parameter& parameter, int64_t first, int64_t count,
+                      const Planes& planes) const;
+  void read_parameter(const Parameter& parameter, int64_t first, int64_t count, float* out) const {
+    read_parameter(parameter, first, count, Planes{.master = out});
+  }
 
-  ParameterSource source(const Parameter& parameter) const;
+  // A tensor that the spec names: its type, and the name of its file in the directory.
+  const TensorEntry& tensor(const std::string& name) const { return location(name).entry; }
+  const std::string& file_of(const std::string& name) const {
+    return file_names_[location(name).file];
+  }
+
+  // What happens to the weights that the user should know; complete sentences, often none.
+  std::vector<std::string> notes() const;
 
  private:
   struct Location {
@@ -52,14 +57,18 @@ class ModelDirectory {
 
   void read_tensor_table();
   void add_file(const std::string& name);
+  std::string mismatch_of(const std::string& name, const std::vector<int64_t>& shape) const;
   void check_against_spec() const;
   const Location& location(const std::string& name) const;
+  StoredTensor stored(const std::string& name) const;
 
   // Constant after open()
   std::string path_;
   config::Json config_;
   ModelSpec spec_;
+  std::optional<Fp8Blocks> fp8_;
   std::vector<File> files_;
+  std::vector<std::string> file_names_;  // in the directory; paths lead to where links point
   std::unordered_map<std::string, Location> tensors_;
 };
 

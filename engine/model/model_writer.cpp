@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "engine/base/check.h"
@@ -15,6 +16,8 @@
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/model_directory.h"
+#include "engine/model/quantization.h"
+#include "engine/model/transpose.h"
 #include "kernels/backend.h"
 
 namespace strata::model {
@@ -24,6 +27,8 @@ namespace fs = std::filesystem;
 using config::Json;
 
 constexpr int64_t kTileElements = 16384;
+constexpr int64_t kTransposeElements = int64_t{256} << 10;
+constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kMarker = ".strata-export";  // says that a partial directory is ours
 constexpr int64_t kOtherFileBytesMax = int64_t{1} << 30;
 
@@ -77,33 +82,23 @@ void copy_files(const std::string& from, const std::string& to) {
   }
 }
 
-// Parameters in the order of the spec, cut into shards of at most `shard_bytes`.
-std::vector<std::vector<TensorPlan>> plan_shards(const ModelSpec& spec,
-                                                 const ModelWriterOptions& options) {
-  std::vector<std::vector<TensorPlan>> shards(1);
+int64_t bytes_of_shards(const std::vector<ShardPlan>& shards) {
   int64_t bytes = 0;
-  for (const Segment& segment : spec.segments) {
-    for (const Parameter& parameter : segment.parameters) {
-      const int64_t more = parameter.numel * bytes_of(options.dtype);
-      if (bytes > 0 && bytes + more > options.shard_bytes) {
-        shards.emplace_back();
-        bytes = 0;
-      }
-      shards.back().push_back({parameter.name, options.dtype, parameter.shape});
-      bytes += more;
-    }
+  for (const ShardPlan& shard : shards) bytes += make_safetensors_prefix(shard.tensors).file_bytes;
+  return bytes;
+}
+
+// A master that rounds to infinity was trained beyond what the file's type holds.
+void require_finite(const char* halves, int64_t count, const std::string& tensor) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t half = 0;
+    std::memcpy(&half, halves + 2 * i, sizeof half);
+    if ((half & 0x7c00) != 0x7c00) continue;
+    throw Error(ErrorCode::kNumeric,
+                "cannot write model: tensor \"" + tensor +
+                    "\": a weight is beyond 65504, the largest of F16 (lower --lr, or train from a "
+                    "directory whose weights are bf16)");
   }
-  // Large tensors first: they are whole pages as a rule, so the next one starts at a page.
-  const auto numel = [](const TensorPlan& tensor) {
-    int64_t count = 1;
-    for (const int64_t extent : tensor.shape) count *= extent;
-    return count;
-  };
-  for (auto& shard : shards) {
-    std::stable_sort(shard.begin(), shard.end(),
-                     [&](const TensorPlan& a, const TensorPlan& b) { return numel(a) > numel(b); });
-  }
-  return shards;
 }
 
 std::string without_trailing_slash(std::string path) {
@@ -151,9 +146,13 @@ void remove_own_partial(const std::string& partial) {
 
 ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
                          const ModelWriterOptions& options)
-    : options_{without_trailing_slash(options.path), options.dtype, options.shard_bytes},
+    : options_{without_trailing_slash(options.path), options.dtype, options.shard_bytes,
+               options.like},
       partial_(options_.path + ".partial") {
-  STRATA_CHECK(options_.dtype != DType::kF16 && options_.shard_bytes > 0);
+  STRATA_CHECK(options_.shard_bytes > 0);
+  const std::vector<ShardPlan> shards =
+      options_.like != nullptr ? plan_shards_like(*options_.like, options_.dtype)
+                               : plan_shards(spec, options_.dtype, options_.shard_bytes);
   guarded("cannot write model: " + options_.path, [&] {
     const fs::path path(options_.path);
     const bool other =
@@ -166,15 +165,15 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
     }
     const fs::path parent = parent_of(path);
     fs::create_directories(parent);
-    require_free_space(parent.string(), spec.parameter_count() * bytes_of(options_.dtype) + kMiB,
-                       "model");
+    require_free_space(parent.string(), bytes_of_shards(shards) + kMiB, "model");
     remove_own_partial(partial_);
     fs::create_directory(partial_);
     write_file(partial_ + "/" + kMarker, "an export that is under way\n");
   });
   try {
-    create_files(spec);
-    write_file(partial_ + "/config.json", with_dtype(config, options_.dtype).dump(2) + "\n");
+    create_files(shards);
+    const Json written = with_dtype(without_quantization(config), main_dtype(shards));
+    write_file(partial_ + "/config.json", written.dump(2) + "\n");
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(partial_, ignored);
@@ -188,27 +187,19 @@ ModelWriter::~ModelWriter() {
   fs::remove_all(partial_, ignored);
 }
 
-void ModelWriter::create_files(const ModelSpec& spec) {
-  const auto shards = plan_shards(spec, options_);
-  if (shards.size() == 1) {
-    create_shard("model.safetensors", shards[0]);
-  } else {
-    for (size_t i = 0; i < shards.size(); ++i) {
-      create_shard(fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()),
-                   shards[i]);
-    }
-  }
+void ModelWriter::create_files(const std::vector<ShardPlan>& shards) {
+  for (const ShardPlan& shard : shards) create_shard(shard);
   int64_t bytes = 0;
   for (const auto& [name, place] : tensors_) {
     bytes += place.entry.bytes;
     elements_ += place.entry.numel;
   }
-  if (shards.size() > 1) write_index(bytes);
+  if (shards.size() > 1 || shards[0].file != kSingleName) write_index(bytes);
 }
 
-void ModelWriter::create_shard(const std::string& name, const std::vector<TensorPlan>& tensors) {
-  SafetensorsPrefix prefix = make_safetensors_prefix(tensors);
-  File file = File::create(partial_ + "/" + name);
+void ModelWriter::create_shard(const ShardPlan& shard) {
+  SafetensorsPrefix prefix = make_safetensors_prefix(shard.tensors);
+  File file = File::create(partial_ + "/" + shard.file);
   file.allocate(prefix.file_bytes);
   file.write_at(0, prefix.bytes.data(), static_cast<int64_t>(prefix.bytes.size()));
   for (TensorEntry& entry : prefix.entries) {
@@ -252,26 +243,73 @@ void ModelWriter::add_file(const std::string& name, const std::string& contents)
 }
 
 void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count,
-                        const float* values) {
-  const auto found = tensors_.find(parameter.name);
+                        const ConstPlanes& planes) {
+  const auto found = tensors_.find(parameter.stored.tensor);
   STRATA_CHECK(found != tensors_.end());
-  const TensorEntry& entry = found->second.entry;
-  STRATA_CHECK(first >= 0 && count >= 0 && first <= entry.numel - count);
-  const File& file = files_[found->second.file];
-  const int64_t element_bytes = bytes_of(entry.dtype);
-  const int64_t start = entry.offset + first * element_bytes;
-  if (entry.dtype == DType::kF32) {
-    file.write_at(start, values, count * element_bytes);
+  STRATA_CHECK(first >= 0 && count >= 0 && first <= parameter.numel - count);
+  if (count == 0) return;
+  if (parameter.stored.transposed) {
+    write_transposed(found->second, parameter, first, count, planes);
   } else {
-    uint16_t tile[kTileElements];
-    for (int64_t done = 0; done < count; done += kTileElements) {
-      const int64_t now = std::min(count - done, kTileElements);
-      kernels::ref_backend().convert_out(
-          {.dtype = entry.dtype, .count = now, .master = values + done, .dst = tile});
-      file.write_at(start + done * element_bytes, tile, now * element_bytes);
-    }
+    write_range(found->second, stored_index(parameter, first), count, planes);
   }
   written_ += count;
+}
+
+// Elements that follow each other in the file too.
+void ModelWriter::write_range(const Location& place, int64_t first, int64_t count,
+                              const ConstPlanes& planes) {
+  const TensorEntry& entry = place.entry;
+  STRATA_CHECK(first <= entry.numel - count);
+  const File& file = files_[place.file];
+  const int64_t element_bytes = bytes_of(entry.dtype);
+  const int64_t start = entry.offset + first * element_bytes;
+  if (entry.dtype == DType::kF32 && planes.master != nullptr) {
+    file.write_at(start, planes.master, count * element_bytes);
+    return;
+  }
+  alignas(64) char tile[kTileElements * 4];
+  for (int64_t done = 0; done < count; done += kTileElements) {
+    const int64_t now = std::min(count - done, kTileElements);
+    const ConstPlanes part = planes.from(done);
+    kernels::ref_backend().convert_out({.dtype = entry.dtype,
+                                        .count = now,
+                                        .master = part.master,
+                                        .hi = part.hi,
+                                        .lo = part.lo,
+                                        .dst = tile});
+    if (entry.dtype == DType::kF16) require_finite(tile, now, entry.name);
+    file.write_at(start + done * element_bytes, tile, now * element_bytes);
+  }
+}
+
+void ModelWriter::write_transposed(const Location& place, const Parameter& parameter, int64_t first,
+                                   int64_t count, const ConstPlanes& planes) {
+  const Storage& stored = parameter.stored;
+  std::vector<float> straight(static_cast<size_t>(parameter.shape[1]));
+  std::vector<float> turned(static_cast<size_t>(kTransposeElements));
+  for (const Rectangle& whole : rectangles_of(parameter, first, count)) {
+    for (const Rectangle& part : cut(whole, kTransposeElements)) {
+      for (int64_t row = 0; row < part.rows(); ++row) {
+        const int64_t element = (part.row + row) * parameter.shape[1] + part.input;
+        const ConstPlanes from = planes.from(element - first);
+        kernels::ref_backend().convert_out({.dtype = DType::kF32,
+                                            .count = part.inputs(),
+                                            .master = from.master,
+                                            .hi = from.hi,
+                                            .lo = from.lo,
+                                            .dst = straight.data()});
+        for (int64_t input = 0; input < part.inputs(); ++input) {
+          turned[static_cast<size_t>(input * part.rows() + row)] =
+              straight[static_cast<size_t>(input)];
+        }
+      }
+      for (int64_t input = 0; input < part.inputs(); ++input) {
+        const int64_t at = (part.input + input) * stored.shape[1] + stored.first + part.row;
+        write_range(place, at, part.rows(), {.master = turned.data() + input * part.rows()});
+      }
+    }
+  }
 }
 
 void ModelWriter::finish() {

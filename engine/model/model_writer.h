@@ -9,7 +9,9 @@
 
 #include "engine/config/json.h"
 #include "engine/model/file.h"
+#include "engine/model/model_directory.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/shard_plan.h"
 #include "engine/model/spec.h"
 
 namespace strata::model {
@@ -17,23 +19,41 @@ namespace strata::model {
 struct ModelWriterOptions {
   std::string path;  // the directory that will exist after finish()
   DType dtype = DType::kF32;
-  int64_t shard_bytes = 5'000'000'000;  // of tensor data in one file, unless one tensor is larger
+  int64_t shard_bytes = 5'000'000'000;   // of tensor data in one file, unless one tensor is larger
+  const ModelDirectory* like = nullptr;  // instead: its files, and F16 where it has F16
 };
 
-// The type that an exported model's weights have: what the recipe trained with, f32 for fp16.
+// Elements as the caller holds them: f32 masters, or their halves; where lo is null, hi is the
+// weight.
+struct ConstPlanes {
+  const float* master = nullptr;
+  const uint16_t* hi = nullptr;
+  const uint16_t* lo = nullptr;
+
+  ConstPlanes from(int64_t element) const {
+    return {master ? master + element : nullptr, hi ? hi + element : nullptr,
+            lo ? lo + element : nullptr};
+  }
+};
+
+// The type that an exported model's weights have where they did not come as F16: what the recipe
+// trained with, f32 for fp16.
 DType export_dtype(Recipe recipe);
 
-// Writes a model directory that Transformers loads, under the tensor names of the spec.
+// Writes a model directory that Transformers loads: the stored tensors that the parameters of the
+// spec lie in, fused and transposed as the spec says.
 //
 // Guarantees: everything is written to PATH.partial, whose blocks are reserved by the constructor;
 // finish() makes it durable and renames it to PATH, replacing a model directory there in one
 // rename. Until then PATH is as it was; a writer that is destroyed unfinished removes PATH.partial.
 // Threads: write() from any thread, each element once; the rest from one thread.
 // Failure: the constructor throws Error (kConfig where PATH holds something else, kDoesNotFit,
-// kIo), later calls kIo.
+// kIo), later calls kIo, and kNumeric where a weight is beyond the range of F16. Memory: 64 KiB on
+// the stack of a writing thread, 2 MiB more where the file has the transpose.
 class ModelWriter {
  public:
-  // `config` is written as config.json, its weight type replaced.
+  // `config` is written as config.json, with the weight type that most bytes have and without
+  // quantization_config.
   ModelWriter(const ModelSpec& spec, const config::Json& config, const ModelWriterOptions& options);
   ~ModelWriter();
   ModelWriter(const ModelWriter&) = delete;
@@ -47,7 +67,10 @@ class ModelWriter {
   void add_file(const std::string& name, const std::string& contents);
 
   // Elements [first, first + count) of a parameter; stored as bf16 by to_bf16.
-  void write(const Parameter& parameter, int64_t first, int64_t count, const float* values);
+  void write(const Parameter& parameter, int64_t first, int64_t count, const ConstPlanes& planes);
+  void write(const Parameter& parameter, int64_t first, int64_t count, const float* values) {
+    write(parameter, first, count, ConstPlanes{.master = values});
+  }
 
   // Checks that every element was written, then commits.
   void finish();
@@ -58,9 +81,12 @@ class ModelWriter {
     TensorEntry entry;
   };
 
-  void create_files(const ModelSpec& spec);
-  void create_shard(const std::string& name, const std::vector<TensorPlan>& tensors);
+  void create_files(const std::vector<ShardPlan>& shards);
+  void create_shard(const ShardPlan& shard);
   void write_index(int64_t total_bytes) const;
+  void write_range(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes);
+  void write_transposed(const Location& place, const Parameter& parameter, int64_t first,
+                        int64_t count, const ConstPlanes& planes);
 
   // Constant after construction
   const ModelWriterOptions options_;

@@ -41,6 +41,14 @@ int64_t ModelSpec::parameter_count() const {
   return count;
 }
 
+int64_t stored_index(const Parameter& parameter, int64_t element) {
+  const Storage& stored = parameter.stored;
+  STRATA_CHECK(!stored.tensor.empty() && element >= 0 && element < parameter.numel);
+  const int64_t inputs = parameter.numel / parameter.shape[0];
+  if (!stored.transposed) return stored.first * inputs + element;
+  return element % inputs * stored.shape[1] + stored.first + element / inputs;
+}
+
 void assign_offsets(ModelSpec& spec, int shard_count) {
   STRATA_CHECK(shard_count >= 1);
   const int64_t multiple = kShardElements * shard_count;

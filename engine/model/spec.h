@@ -83,9 +83,19 @@ enum class ParameterRole : uint8_t {
   kDownBias,
 };
 
+// Where a parameter lies in the user's files: a range of the rows of a stored tensor (all of them,
+// as a rule), or of the columns of a stored matrix where the file has the transpose.
+struct Storage {
+  std::string tensor;          // its name in the safetensors
+  std::vector<int64_t> shape;  // of the whole tensor
+  int64_t first = 0;           // row of the tensor, or column where transposed
+  bool transposed = false;
+};
+
 struct Parameter {
-  std::string name;            // as in the user's safetensors
-  std::vector<int64_t> shape;  // row-major, as stored
+  std::string name;            // the tensor's; of a part of one "NAME[PART]"
+  std::vector<int64_t> shape;  // row-major, as it is computed with
+  Storage stored;
   int64_t numel = 0;
   int64_t offset = 0;  // elements from the start of its segment's flat buffer; a multiple of 64
   int group = 0;       // index into ModelSpec::groups
@@ -117,6 +127,9 @@ struct Segment {
   int64_t numel() const { return trainable_numel + frozen_numel; }
   int shares = -1;  // segment whose parameters it also reads (tied head: the embedding)
 };
+
+// Element `element` of a parameter is this element of its stored tensor.
+int64_t stored_index(const Parameter& parameter, int64_t element);
 
 struct Unit {
   std::string name;           // "embed", "b0", "head"

@@ -5,12 +5,10 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/base/dtype.h"
 
 namespace strata::train {
 namespace {
 
-constexpr int64_t kTileElements = int64_t{16} << 10;
 constexpr int64_t kExportElements = int64_t{2} << 20;  // a few blocks of a checkpoint
 
 }  // namespace
@@ -19,8 +17,9 @@ ModelSink::ModelSink(const model::ModelDirectory& source, const model::ModelSpec
                      const ModelSinkOptions& options)
     : source_(source),
       spec_(spec),
-      writer_(spec, source.config(),
-              {.path = options.path, .dtype = model::export_dtype(options.recipe)}) {
+      writer_(
+          spec, source.config(),
+          {.path = options.path, .dtype = model::export_dtype(options.recipe), .like = &source}) {
   writer_.copy_other_files(source.path());
 }
 
@@ -36,29 +35,23 @@ void ModelSink::write_parameter(const exec::ChunkState& chunk, const model::Para
   const int64_t last =
       std::min(parameter.offset + parameter.numel, chunk.state_first + chunk.state_count);
   if (first >= last) return;
+  model::ConstPlanes planes;
   if (chunk.fp32) {
-    writer_.write(parameter, first - parameter.offset, last - first,
-                  static_cast<const float*>(chunk.hi) + (first - chunk.hi_first));
-    return;
+    planes.master = static_cast<const float*>(chunk.hi) + (first - chunk.hi_first);
+  } else {
+    planes.hi = static_cast<const uint16_t*>(chunk.hi) + (first - chunk.hi_first);
+    planes.lo = chunk.lo + (first - chunk.state_first);
   }
-  const auto* hi = static_cast<const uint16_t*>(chunk.hi);
-  float tile[kTileElements];
-  for (int64_t at = first; at < last; at += kTileElements) {
-    const int64_t count = std::min(kTileElements, last - at);
-    for (int64_t i = 0; i < count; ++i) {
-      tile[i] = join_master(hi[at + i - chunk.hi_first], chunk.lo[at + i - chunk.state_first]);
-    }
-    writer_.write(parameter, at - parameter.offset, count, tile);
-  }
+  writer_.write(parameter, first - parameter.offset, last - first, planes);
 }
 
 void ModelSink::copy_frozen() {
-  std::vector<float> tile(static_cast<size_t>(kTileElements));
+  std::vector<float> tile(static_cast<size_t>(kExportElements));
   for (const model::Segment& segment : spec_.segments) {
     for (const model::Parameter& parameter : segment.parameters) {
       if (!parameter.frozen) continue;
-      for (int64_t first = 0; first < parameter.numel; first += kTileElements) {
-        const int64_t count = std::min(kTileElements, parameter.numel - first);
+      for (int64_t first = 0; first < parameter.numel; first += kExportElements) {
+        const int64_t count = std::min(kExportElements, parameter.numel - first);
         source_.read_parameter(parameter, first, count, tile.data());
         writer_.write(parameter, first, count, tile.data());
       }

@@ -20,8 +20,8 @@ struct ModelSinkOptions {
 //
 // Guarantees: nothing at `path` changes before finish(). Every trainable element is written once,
 // by one rank: in ZeRO stage 0 only rank 0 saves. Threads: write() from any thread, so ranks of one
-// process share it. Failure: Error (kConfig, kDoesNotFit, kIo). Memory: 64 KiB a writing thread.
-// `source` and `spec` must outlive it.
+// process share it. Failure: Error (kConfig, kDoesNotFit, kIo). Memory: that of model::ModelWriter;
+// 8 MiB in finish() where parameters are frozen. `source` and `spec` must outlive it.
 class ModelSink : public exec::StateSink {
  public:
   ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,

@@ -4,17 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/base/dtype.h"
-
 namespace strata::train {
-namespace {
-
-constexpr int64_t kTileElements = int64_t{64} << 10;
-
-}  // namespace
-
 ModelSource::ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec)
-    : directory_(directory), spec_(spec), tile_(static_cast<size_t>(kTileElements)) {}
+    : directory_(directory), spec_(spec) {}
 
 void ModelSource::read(const exec::ChunkState& chunk) {
   const size_t state_count = static_cast<size_t>(chunk.state_count);
@@ -36,21 +28,29 @@ void ModelSource::read_parameter(const exec::ChunkState& chunk, const model::Par
       std::min(parameter.offset + parameter.numel, chunk.hi_first + chunk.hi_count);
   if (first >= last) return;
   if (chunk.fp32) {
-    directory_.read_parameter(parameter, first - parameter.offset, last - first,
-                              static_cast<float*>(chunk.hi) + (first - chunk.hi_first));
+    read_part(chunk, parameter, first, last, true);
     return;
   }
-  auto* hi = static_cast<uint16_t*>(chunk.hi);
-  for (int64_t at = first; at < last; at += kTileElements) {
-    const int64_t count = std::min(kTileElements, last - at);
-    directory_.read_parameter(parameter, at - parameter.offset, count, tile_.data());
-    for (int64_t i = 0; i < count; ++i) {
-      const SplitMaster split = split_master(tile_[static_cast<size_t>(i)]);
-      hi[at + i - chunk.hi_first] = split.hi;
-      const int64_t state = at + i - chunk.state_first;
-      if (chunk.lo && state >= 0 && state < chunk.state_count) chunk.lo[state] = split.lo;
-    }
+  // Only the rank's own part of the chunk has the halves that complete the masters.
+  const int64_t own = chunk.lo ? std::clamp(chunk.state_first, first, last) : last;
+  const int64_t own_end =
+      chunk.lo ? std::clamp(chunk.state_first + chunk.state_count, own, last) : last;
+  read_part(chunk, parameter, first, own, false);
+  read_part(chunk, parameter, own, own_end, true);
+  read_part(chunk, parameter, own_end, last, false);
+}
+
+void ModelSource::read_part(const exec::ChunkState& chunk, const model::Parameter& parameter,
+                            int64_t first, int64_t last, bool own) {
+  if (first >= last) return;
+  model::Planes planes;
+  if (chunk.fp32) {
+    planes.master = static_cast<float*>(chunk.hi) + (first - chunk.hi_first);
+  } else {
+    planes.hi = static_cast<uint16_t*>(chunk.hi) + (first - chunk.hi_first);
+    if (own && chunk.lo) planes.lo = chunk.lo + (first - chunk.state_first);
   }
+  directory_.read_parameter(parameter, first - parameter.offset, last - first, planes);
 }
 
 }  // namespace strata::train

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <vector>
-
 #include "engine/exec/state_io.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/spec.h"
@@ -12,7 +10,7 @@ namespace strata::train {
 // Initial state from a model directory: masters from its weights, moments zero, padding zero.
 //
 // Threads: one at a time; each rank has its own, over one directory. Failure: Error (kIo,
-// kCorrupt). Memory: a tile of 256 KiB. `directory` and `spec` must outlive it.
+// kCorrupt). Memory: that of model::read_elements. `directory` and `spec` must outlive it.
 class ModelSource : public exec::StateSource {
  public:
   ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec);
@@ -21,12 +19,12 @@ class ModelSource : public exec::StateSource {
 
  private:
   void read_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter);
+  void read_part(const exec::ChunkState& chunk, const model::Parameter& parameter, int64_t first,
+                 int64_t last, bool own);
 
   // Constant after construction
   const model::ModelDirectory& directory_;
   const model::ModelSpec& spec_;
-
-  std::vector<float> tile_;
 };
 
 }  // namespace strata::train

@@ -116,6 +116,12 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
   return best;
 }
 
+// A pattern may name a part of a stored tensor, or the tensor and with it all parts.
+bool matches(const model::Parameter& parameter, const std::regex& pattern) {
+  return std::regex_match(parameter.name, pattern) ||
+         std::regex_match(parameter.stored.tensor, pattern);
+}
+
 // Moves the parameters that match, and that no earlier group took, to groups of their own: one for
 // each of the model's `given` groups.
 void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, int given) {
@@ -124,7 +130,7 @@ void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, i
   bool matched = false;
   for (model::Segment& segment : spec.segments) {
     for (model::Parameter& parameter : segment.parameters) {
-      if (parameter.group >= given || !std::regex_match(parameter.name, pattern)) continue;
+      if (parameter.group >= given || !matches(parameter, pattern)) continue;
       matched = true;
       int& group = moved[static_cast<size_t>(parameter.group)];
       if (group < 0) {

@@ -19,6 +19,30 @@ float from_f16(uint16_t half) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }
 
+// Exact, by the same way: 2^120 is between the biases 7 and 127. The format has no infinities.
+float from_f8_e4m3(uint8_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
+  const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fu) << 20;
+  if (magnitude == 0x07f00000u) return std::bit_cast<float>(sign | 0x7fc00000u);
+  const float value = std::bit_cast<float>(magnitude) * 0x1p120f;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
+
+// To nearest, ties to even.
+uint16_t to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and more
+  if (magnitude < 0x38800000u) {  // below 2^-14: the sum's last bit is 2^-24, the least half
+    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u);
+  return static_cast<uint16_t>(sign | rounded >> 13);
+}
+
 uint16_t read_u16(const void* src, int64_t index) {
   uint16_t value;
   std::memcpy(&value, static_cast<const char*>(src) + 2 * index, 2);
@@ -26,6 +50,7 @@ uint16_t read_u16(const void* src, int64_t index) {
 }
 
 float read(DType type, const void* src, int64_t index) {
+  if (type == DType::kF8E4M3) return from_f8_e4m3(static_cast<const uint8_t*>(src)[index]);
   if (type != DType::kF32) {
     const uint16_t bits = read_u16(src, index);
     return type == DType::kBF16 ? from_bf16(bits) : from_f16(bits);
@@ -55,13 +80,18 @@ void convert_in(const ConvertIn& op) {
 
 void convert_out(const ConvertOut& op) {
   STRATA_CHECK((op.master != nullptr) != (op.hi != nullptr) && (op.hi || !op.lo));
-  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.dtype != DType::kF8E4M3);
   for (int64_t i = 0; i < op.count; ++i) {
-    if (op.dtype == DType::kF32) {
+    if (op.dtype != DType::kBF16) {
       const float value = op.master ? op.master[i]
                           : op.lo   ? join_master(op.hi[i], op.lo[i])
                                     : from_bf16(op.hi[i]);
-      std::memcpy(static_cast<char*>(op.dst) + 4 * i, &value, 4);
+      const uint16_t half = to_f16(value);
+      if (op.dtype == DType::kF32) {
+        std::memcpy(static_cast<char*>(op.dst) + 4 * i, &value, 4);
+      } else {
+        std::memcpy(static_cast<char*>(op.dst) + 2 * i, &half, 2);
+      }
     } else {
       const uint16_t bits = op.master ? to_bf16(op.master[i]) : op.hi[i];
       std::memcpy(static_cast<char*>(op.dst) + 2 * i, &bits, 2);

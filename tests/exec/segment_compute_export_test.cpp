@@ -59,8 +59,22 @@ struct ExportCase {
   const char* name;
   const char* label;
   model::Recipe recipe;
-  int64_t shard_bytes;
+  int64_t shard_bytes;  // kAsTheyCame: the files and types of the source
 };
+
+constexpr int64_t kAsTheyCame = 0;
+
+void write_masters(const Driver& driver, const model::ModelDirectory& source,
+                   const model::ModelWriterOptions& options) {
+  model::ModelWriter writer(source.spec(), source.config(), options);
+  for (size_t i = 0; i < source.spec().segments.size(); ++i) {
+    for (const model::Parameter& parameter : source.spec().segments[i].parameters) {
+      writer.write(parameter, 0, parameter.numel,
+                   driver.master(static_cast<int>(i), parameter).data());
+    }
+  }
+  writer.finish();
+}
 
 class Export : public testing::TestWithParam<ExportCase> {};
 
@@ -76,16 +90,13 @@ TEST_P(Export, TrainedWeightsReadBackAsTheyWere) {
 
   const std::string path = std::string(STRATA_BINARY_DIR) + "/export/" + one.name + "_" + one.label;
   std::filesystem::remove_all(path);
-  model::ModelWriter writer(
-      source.spec(), source.config(),
-      {.path = path, .dtype = model::export_dtype(one.recipe), .shard_bytes = one.shard_bytes});
-  for (size_t i = 0; i < source.spec().segments.size(); ++i) {
-    for (const model::Parameter& parameter : source.spec().segments[i].parameters) {
-      writer.write(parameter, 0, parameter.numel,
-                   driver.master(static_cast<int>(i), parameter).data());
-    }
+  model::ModelWriterOptions options{.path = path, .dtype = model::export_dtype(one.recipe)};
+  if (one.shard_bytes == kAsTheyCame) {
+    options.like = &source;
+  } else {
+    options.shard_bytes = one.shard_bytes;
   }
-  writer.finish();
+  write_masters(driver, source, options);
 
   const model::ModelDirectory again = model::ModelDirectory::open(path);
   Driver reread(
@@ -93,6 +104,33 @@ TEST_P(Export, TrainedWeightsReadBackAsTheyWere) {
       {.recipe = one.recipe, .shape = reference.shape(), .backend = &kernels::cpu_backend()});
   reread.load(again);
   EXPECT_EQ(logits_json(reread, reference).dump(), logits_json(driver, reference).dump());
+  leave_logits(again, reference);
+}
+
+// Masters are rounded to the type that the weights came in.
+TEST(Export, Float16IsLeftForTransformersToo) {
+  const Reference reference("float16");
+  const model::ModelDirectory source = model::ModelDirectory::open(case_path("float16"));
+  Driver driver(source.spec(), {.recipe = model::Recipe::kBf16,
+                                .shape = reference.shape(),
+                                .backend = &kernels::cpu_backend()});
+  driver.load(source);
+  driver.step(reference.batch("tokens", 0), reference.batch("targets", 0), reference.settings());
+  const std::string path = std::string(STRATA_BINARY_DIR) + "/export/float16";
+  std::filesystem::remove_all(path);
+  write_masters(driver, source, {.path = path, .dtype = DType::kBF16, .like = &source});
+
+  const model::ModelDirectory again = model::ModelDirectory::open(path);
+  for (size_t i = 0; i < source.spec().segments.size(); ++i) {
+    for (const model::Parameter& parameter : source.spec().segments[i].parameters) {
+      const auto masters = driver.master(static_cast<int>(i), parameter);
+      std::vector<float> found(masters.size());
+      again.read_parameter(parameter, 0, parameter.numel, found.data());
+      for (size_t k = 0; k < found.size(); ++k) {
+        ASSERT_NEAR(found[k], masters[k], 0x1p-11 * std::fabs(masters[k]) + 0x1p-25);
+      }
+    }
+  }
   leave_logits(again, reference);
 }
 
@@ -117,6 +155,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ExportCase{"gqa_untied", "bf16", model::Recipe::kBf16, 1 << 30},
                     ExportCase{"llama_biases", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"qwen2", "fp32", model::Recipe::kFp32, 1 << 30},
+                    ExportCase{"sharded_bf16", "as_it_came", model::Recipe::kBf16, kAsTheyCame},
+                    ExportCase{"fp8", "bf16", model::Recipe::kBf16, kAsTheyCame},
                     ExportCase{"window", "fp32", model::Recipe::kFp32, 1 << 30}),
     [](const auto& one) { return std::string(one.param.name) + "_" + one.param.label; });
 

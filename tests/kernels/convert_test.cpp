@@ -39,6 +39,58 @@ TEST(Convert, EveryHalfIsExact) {
   }
 }
 
+// An 8-bit value by its definition: 4 bits of exponent, 3 of fraction, NaN where all are ones.
+double value_of_f8(uint8_t bits) {
+  const int exponent = (bits >> 3) & 15;
+  const int fraction = bits & 7;
+  const double sign = bits & 0x80 ? -1.0 : 1.0;
+  if (exponent == 0) return sign * std::ldexp(fraction, -9);
+  return sign * std::ldexp(8 + fraction, exponent - 10);
+}
+
+TEST(Convert, EveryF8IsExact) {
+  std::vector<uint8_t> bytes(256);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);
+  for (const Backend* backend : kBackends) {
+    Floats wide(bytes.size());
+    backend->convert_in(
+        {.dtype = DType::kF8E4M3, .count = 256, .src = bytes.data(), .master = wide.data()});
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if ((i & 0x7f) == 0x7f) {
+        ASSERT_TRUE(std::isnan(wide[i])) << i;
+      } else {
+        ASSERT_EQ(wide[i], value_of_f8(bytes[i])) << i;
+        ASSERT_EQ(std::signbit(wide[i]), (i & 0x80) != 0) << i;
+      }
+    }
+  }
+}
+
+// Halves come back as they were; between two neighbours the nearer one is taken, of equally near
+// ones the even one.
+TEST(Convert, HalvesAreRoundedToNearestEven) {
+  for (const Backend* backend : kBackends) {
+    const auto rounded = [&](float value) {
+      uint16_t half = 0;
+      backend->convert_out({.dtype = DType::kF16, .count = 1, .master = &value, .dst = &half});
+      return half;
+    };
+    for (uint32_t half = 0; half < 0x7c00; ++half) {
+      const double low = value_of_half(static_cast<uint16_t>(half));
+      const double high = half == 0x7bff ? 65536.0 : value_of_half(static_cast<uint16_t>(half + 1));
+      const auto middle = static_cast<float>((low + high) / 2);
+      ASSERT_EQ(rounded(static_cast<float>(low)), half);
+      ASSERT_EQ(rounded(-static_cast<float>(low)), half | 0x8000);
+      ASSERT_EQ(rounded(middle), half % 2 == 0 ? half : half + 1);
+      ASSERT_EQ(rounded(std::nextafter(middle, 0.0f)), half);
+      ASSERT_EQ(rounded(std::nextafter(middle, INFINITY)), half + 1);
+    }
+    EXPECT_EQ(rounded(1e30f), 0x7c00);
+    EXPECT_EQ(rounded(-INFINITY), 0xfc00);
+    EXPECT_EQ(rounded(std::nanf("")) & 0x7e00, 0x7e00);
+  }
+}
+
 TEST(Convert, UnalignedFloatsComeBackExactly) {
   const Floats values = random_floats(40001, 1);
   std::vector<char> file(values.size() * 4 + 1);

@@ -66,6 +66,18 @@ CASES = {
             hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
             num_key_value_heads=4, head_dim=16, vocab_size=59, max_position_embeddings=64,
             rms_norm_eps=1e-5, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    "float16": dict(
+        model=LlamaForCausalLM, length=22, clip=1.9, scale=0.13, seed=18, dtype=torch.float16,
+        config=LlamaConfig(
+            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
+            num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=False)),
+    "fp8": dict(
+        model=LlamaForCausalLM, length=18, clip=2.0, scale=0.13, seed=19, dtype=torch.bfloat16, blocks=(16, 12),
+        config=LlamaConfig(
+            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
+            num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=False)),
     "qwen2": dict(
         model=Qwen2ForCausalLM, length=19, clip=2.0, scale=0.15, seed=17,
         config=Qwen2Config(
@@ -85,6 +97,51 @@ def make_model(case):
             else:
                 parameter.copy_(case["scale"] * torch.randn_like(parameter))
     return model.to(case.get("dtype", torch.float32))
+
+
+def quantize(directory, blocks):
+    """The matrices of the blocks of layers as F8_E4M3 with a scale for each block of rows and columns."""
+    tensors = load_file(directory / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("_proj.weight")]:
+        matrix = tensors[name].float()
+        rows, columns = (-(-extent // block) for extent, block in zip(matrix.shape, blocks))
+        scales = torch.empty(rows, columns)
+        for row in range(rows):
+            for column in range(columns):
+                part = matrix[row * blocks[0]:(row + 1) * blocks[0], column * blocks[1]:(column + 1) * blocks[1]]
+                scales[row, column] = part.abs().max() / 448
+                part /= scales[row, column]
+        tensors[name] = matrix.to(torch.float8_e4m3fn)
+        tensors[name + "_scale_inv"] = scales
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((directory / "config.json").read_text())
+    config["quantization_config"] = dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic",
+                                         weight_block_size=list(blocks))
+    (directory / "config.json").write_text(json.dumps(config, indent=2))
+
+
+def dequantized(directory, case, dtype):
+    """A model with the weights of an FP8 directory, times their scales in float32."""
+    tensors = load_file(directory / "model.safetensors")
+    weights = {}
+    for name, tensor in tensors.items():
+        if name.endswith("_scale_inv"):
+            continue
+        weights[name] = tensor.float()
+        if tensor.dtype == torch.float8_e4m3fn:
+            scales = tensors[name + "_scale_inv"]
+            for dimension, block in enumerate(case["blocks"]):
+                scales = scales.repeat_interleave(block, dim=dimension)
+            weights[name] *= scales[:tensor.shape[0], :tensor.shape[1]]
+    model = case["model"]._from_config(case["config"], attn_implementation="eager", dtype=dtype)
+    model.load_state_dict(weights, strict=True)
+    return model
+
+
+def load_model(directory, case, dtype):
+    if "blocks" in case:
+        return dequantized(directory, case, dtype)
+    return case["model"].from_pretrained(directory, dtype=dtype, attn_implementation="eager")
 
 
 def make_tokens(case):
@@ -108,7 +165,7 @@ def groups(model, decay):
 
 
 def train(directory, case, dtype, settings):
-    model = case["model"].from_pretrained(directory, dtype=dtype, attn_implementation="eager")
+    model = load_model(directory, case, dtype)
     model.train()
     tokens, targets = make_tokens(case)
     optimizer = torch.optim.AdamW(groups(model, settings["weight_decay"]), lr=settings["lr"],
@@ -150,6 +207,8 @@ def write_case(name, case, out):
     shutil.rmtree(directory, ignore_errors=True)
     save = dict(max_shard_size=case["shard_size"]) if "shard_size" in case else {}
     make_model(case).save_pretrained(directory, **save)
+    if "blocks" in case:
+        quantize(directory, case["blocks"])
     settings = settings_of(case)
     losses, norms, arrays = train(directory, case, torch.float64, settings)
     bites = sum(norm > settings["clip"] for norm in norms)
@@ -167,7 +226,7 @@ def write_case(name, case, out):
 def compare_float32(name, case, out):
     directory = out / name
     stored = json.loads((directory / "reference.json").read_text())
-    initial = case["model"].from_pretrained(directory, dtype=torch.float32).state_dict()
+    initial = load_model(directory, case, torch.float32).state_dict()
     reference = load_file(directory / "reference.safetensors")
     losses, norms, arrays = train(directory, case, torch.float32, stored)
 

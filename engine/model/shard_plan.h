@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/model_directory.h"
+#include "engine/model/safetensors.h"
+#include "engine/model/spec.h"
+
+// The files of a model directory that is to be written.
+namespace strata::model {
+
+struct ShardPlan {
+  std::string file;  // in the directory
+  std::vector<TensorPlan> tensors;
+};
+
+// Tensors in the order of the spec, in files of at most `shard_bytes` unless one is larger.
+std::vector<ShardPlan> plan_shards(const ModelSpec& spec, DType dtype, int64_t shard_bytes);
+
+// Every tensor in the file that it came from; F16 ones stay F16, the others become `dtype`.
+std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, DType dtype);
+
+// The type that most of the bytes have.
+DType main_dtype(const std::vector<ShardPlan>& shards);
+
+}  // namespace strata::model

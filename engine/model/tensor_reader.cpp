@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/tensor_reader.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/model/transpose.h"
+#include "kernels/backend.h"
+
+namespace strata::model {
+namespace {
+
+// Elements that are converted at a time, on the stack.
+constexpr int64_t kTileElements = int64_t{64} << 10;
+constexpr int64_t kTransposeElements = int64_t{256} << 10;
+// Columns are taken out of whole rows where they are at least this part of them.
+constexpr int64_t kWholeRowsPart = 8;
+
+void convert(DType dtype, const void* raw, int64_t count, const Planes& planes) {
+  kernels::ref_backend().convert_in({.dtype = dtype,
+                                     .count = count,
+                                     .src = raw,
+                                     .master = planes.master,
+                                     .hi = planes.hi,
+                                     .lo = planes.lo});
+}
+
+// Multiplies elements [first, first + count) of an FP8 matrix by the scales of their blocks.
+class Scaler {
+ public:
+  explicit Scaler(const StoredTensor& tensor)
+      : tensor_(tensor),
+        cols_(tensor.entry->shape[1]),
+        row_(static_cast<size_t>(tensor.scales->shape[1])) {}
+
+  void apply(int64_t first, int64_t count, float* values) {
+    for (int64_t done = 0; done < count;) {
+      const int64_t row = (first + done) / cols_;
+      const int64_t col = (first + done) % cols_;
+      const int64_t block = col / tensor_.blocks.cols;
+      const int64_t end = std::min((block + 1) * tensor_.blocks.cols, cols_);
+      const int64_t now = std::min(count - done, end - col);
+      const float scale = scale_of(row / tensor_.blocks.rows, block);
+      for (int64_t i = 0; i < now; ++i) values[done + i] *= scale;
+      done += now;
+    }
+  }
+
+ private:
+  float scale_of(int64_t block_row, int64_t block_col) {
+    if (block_row != loaded_) load(block_row);
+    return row_[static_cast<size_t>(block_col)];
+  }
+
+  void load(int64_t block_row) {
+    const TensorEntry& entry = *tensor_.scales;
+    const auto count = static_cast<int64_t>(row_.size());
+    std::vector<char> raw(static_cast<size_t>(count * bytes_of(entry.dtype)));
+    const auto bytes = static_cast<int64_t>(raw.size());
+    tensor_.scale_file->read_at(entry.offset + block_row * bytes, raw.data(), bytes);
+    convert(entry.dtype, raw.data(), count, {.master = row_.data()});
+    loaded_ = block_row;
+  }
+
+  const StoredTensor& tensor_;
+  const int64_t cols_;
+  std::vector<float> row_;
+  int64_t loaded_ = -1;
+};
+
+void read_raw(const StoredTensor& tensor, int64_t first, int64_t count, void* raw) {
+  const int64_t width = bytes_of(tensor.entry->dtype);
+  tensor.file->read_at(tensor.entry->offset + first * width, raw, count * width);
+}
+
+// Elements that follow each other in the file too.
+void read_contiguous(const StoredTensor& tensor, int64_t first, int64_t count,
+                     const Planes& planes) {
+  const DType dtype = tensor.entry->dtype;
+  if (dtype == DType::kF32 && planes.master) return read_raw(tensor, first, count, planes.master);
+  alignas(64) char raw[kTileElements * 4];
+  if (dtype != DType::kF8E4M3) {
+    for (int64_t done = 0; done < count; done += kTileElements) {
+      const int64_t now = std::min(count - done, kTileElements);
+      read_raw(tensor, first + done, now, raw);
+      convert(dtype, raw, now, planes.from(done));
+    }
+    return;
+  }
+  alignas(64) float wide[kTileElements];
+  Scaler scaler(tensor);
+  for (int64_t done = 0; done < count; done += kTileElements) {
+    const int64_t now = std::min(count - done, kTileElements);
+    read_raw(tensor, first + done, now, raw);
+    convert(dtype, raw, now, {.master = wide});
+    scaler.apply(first + done, now, wide);
+    convert(DType::kF32, wide, now, planes.from(done));
+  }
+}
+
+// Reads a parameter whose transpose is stored.
+class TransposedReader {
+ public:
+  TransposedReader(const StoredTensor& tensor, const Parameter& parameter)
+      : tensor_(tensor),
+        parameter_(parameter),
+        columns_(parameter.stored.shape[1]),
+        stored_(static_cast<size_t>(kTransposeElements)),
+        turned_(static_cast<size_t>(kTransposeElements)) {}
+
+  // `planes` are those of element `origin` of the parameter.
+  void read(const Rectangle& all, int64_t origin, const Planes& planes) {
+    // Many columns are taken out of whole rows, which are one range of the file.
+    const bool whole = all.rows() * kWholeRowsPart >= columns_ && columns_ <= kTransposeElements;
+    const int64_t elements =
+        whole ? kTransposeElements / columns_ * all.rows() : kTransposeElements;
+    for (const Rectangle& part : cut(all, elements)) {
+      if (whole) {
+        read_contiguous(tensor_, part.input * columns_, part.inputs() * columns_,
+                        {.master = stored_.data()});
+        turn(part, columns_, parameter_.stored.first + part.row);
+      } else {
+        load_columns(part);
+        turn(part, part.rows(), 0);
+      }
+      store(part, origin, planes);
+    }
+  }
+
+ private:
+  void load_columns(const Rectangle& part) {
+    const int64_t column = parameter_.stored.first + part.row;
+    for (int64_t input = part.input; input < part.input_end; ++input) {
+      read_contiguous(tensor_, input * columns_ + column, part.rows(),
+                      {.master = stored_.data() + (input - part.input) * part.rows()});
+    }
+  }
+
+  void turn(const Rectangle& part, int64_t stride, int64_t skip) {
+    for (int64_t row = 0; row < part.rows(); ++row) {
+      for (int64_t input = 0; input < part.inputs(); ++input) {
+        turned_[static_cast<size_t>(row * part.inputs() + input)] =
+            stored_[static_cast<size_t>(input * stride + skip + row)];
+      }
+    }
+  }
+
+  void store(const Rectangle& part, int64_t origin, const Planes& planes) const {
+    for (int64_t row = part.row; row < part.row_end; ++row) {
+      const int64_t element = row * parameter_.shape[1] + part.input;
+      convert(DType::kF32, turned_.data() + (row - part.row) * part.inputs(), part.inputs(),
+              planes.from(element - origin));
+    }
+  }
+
+  const StoredTensor& tensor_;
+  const Parameter& parameter_;
+  const int64_t columns_;
+  std::vector<float> stored_;
+  std::vector<float> turned_;
+};
+
+}  // namespace
+
+void read_elements(const StoredTensor& tensor, const Parameter& parameter, int64_t first,
+                   int64_t count, const Planes& planes) {
+  STRATA_CHECK(first >= 0 && count >= 0 && first <= parameter.numel - count);
+  if (count == 0) return;
+  if (!parameter.stored.transposed) {
+    return read_contiguous(tensor, stored_index(parameter, first), count, planes);
+  }
+  TransposedReader reader(tensor, parameter);
+  for (const Rectangle& part : rectangles_of(parameter, first, count)) {
+    reader.read(part, first, planes);
+  }
+}
+
+}  // namespace strata::model
