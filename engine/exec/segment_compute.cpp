@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/exec/segment_compute.h"
 
-#include <cmath>
-#include <numbers>
-
 #include "engine/base/check.h"
 #include "engine/exec/segment_compute_ops.h"
 
@@ -12,34 +9,6 @@ namespace {
 
 using model::ParameterRole;
 using model::SegmentKind;
-
-// Frequency of each pair of a head. In f32 where Transformers computes in f32: pretrained weights
-// have seen exactly these roundings, and at long positions they show.
-std::vector<float> rope_frequencies(const model::Rope& rope, int64_t head_size) {
-  std::vector<float> frequencies(static_cast<size_t>(head_size / 2));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_size);
-    const float power = static_cast<float>(std::pow(rope.theta, static_cast<double>(exponent)));
-    float frequency = 1.0f / power;
-    if (rope.scaling == model::RopeScaling::kLinear) {
-      frequency = static_cast<float>(frequency / rope.factor);
-    } else if (rope.scaling == model::RopeScaling::kLlama3) {
-      // Long waves are slowed down by `factor`, short ones stay, those between are blended.
-      const double original = static_cast<double>(rope.original_max_position);
-      const double wave_length = 2.0 * std::numbers::pi / frequency;
-      const double smooth = (original / wave_length - rope.low_freq_factor) /
-                            (rope.high_freq_factor - rope.low_freq_factor);
-      if (wave_length > original / rope.low_freq_factor) {
-        frequency = static_cast<float>(frequency / rope.factor);
-      } else if (wave_length >= original / rope.high_freq_factor) {
-        frequency =
-            static_cast<float>((1.0 - smooth) * frequency / rope.factor + smooth * frequency);
-      }
-    }
-    frequencies[i] = frequency;
-  }
-  return frequencies;
-}
 
 }  // namespace
 
@@ -52,16 +21,14 @@ SegmentCompute::SegmentCompute(const model::ModelSpec& spec, model::Recipe recip
   for (size_t i = 0; i < spec.segments.size(); ++i) {
     layouts_.push_back(model::segment_layout(spec, static_cast<int>(i), shape, recipe, threads));
   }
-  const auto frequencies = rope_frequencies(spec.architecture.rope, spec.architecture.head_size);
-  rope_cos_.reserve(frequencies.size() * static_cast<size_t>(shape.length));
-  rope_sin_.reserve(frequencies.size() * static_cast<size_t>(shape.length));
-  for (int64_t position = 0; position < shape.length; ++position) {
-    for (const float frequency : frequencies) {
-      const float angle = static_cast<float>(position) * frequency;
-      rope_cos_.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
-      rope_sin_.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
-    }
-  }
+  const model::Architecture& a = spec.architecture;
+  ropes_.emplace_back(a.rope, a.head_size, shape.length);
+  if (a.window_rope) ropes_.emplace_back(*a.window_rope, a.head_size, shape.length);
+}
+
+const RopeTable& SegmentCompute::rope_of(int layer) const {
+  const model::Architecture& a = spec_.architecture;
+  return a.window_rope && a.is_windowed(layer) ? ropes_[1] : ropes_[0];
 }
 
 SegmentContext SegmentCompute::context(const SegmentCall& call) const {
@@ -73,8 +40,7 @@ SegmentContext SegmentCompute::context(const SegmentCall& call) const {
           shape_,
           model::weight_dtype(recipe_),
           backend_,
-          rope_cos_.data(),
-          rope_sin_.data(),
+          rope_of(spec_.segments[index].layer),
           call};
 }
 

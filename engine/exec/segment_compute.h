@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/exec/rope_table.h"
 #include "engine/model/footprint.h"
 #include "engine/model/segment_layout.h"
 #include "engine/model/spec.h"
@@ -55,8 +56,8 @@ struct SegmentContext;
 //
 // Guarantees: deterministic; bits depend on shapes, recipe and kernel backend alone, never on
 // threads, placement or whether an interior was kept or recomputed. Threads: calls on one object
-// are serial; different objects are independent. Memory: none beyond the call's buffers (a RoPE
-// table [T, D] is built at construction). Ops run in the caller's kernels::Parallel, of at most
+// are serial; different objects are independent. Memory: none beyond the call's buffers (RoPE
+// tables [T, D] are built at construction). Ops run in the caller's kernels::Parallel, of at most
 // `threads`. `spec` and `backend` must outlive this.
 class SegmentCompute {
  public:
@@ -86,6 +87,7 @@ class SegmentCompute {
 
  private:
   SegmentContext context(const SegmentCall& call) const;
+  const RopeTable& rope_of(int layer) const;
   HeadMatrix head_matrix(const SegmentContext& context) const;
 
   // Constant after construction
@@ -94,8 +96,7 @@ class SegmentCompute {
   const model::BatchShape shape_;
   const kernels::Backend& backend_;
   std::vector<model::SegmentLayout> layouts_;
-  std::vector<float> rope_cos_;  // [T, D/2]
-  std::vector<float> rope_sin_;
+  std::vector<RopeTable> ropes_;  // of the model, and of windowed layers where they have another
 };
 
 }  // namespace strata::exec

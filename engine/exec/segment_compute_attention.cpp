@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention segment: out = x + attention(rope(rmsnorm(x) Wqkv)) Wo.
+// Attention segment: out = x + norm(attention(rope(norm(norm(x) Wqk)), norm(x) Wv) Wo), where a
+// block may have each of the norms or not.
+#include <array>
 #include <cmath>
 
 #include "engine/exec/segment_compute_ops.h"
@@ -7,110 +9,136 @@
 namespace strata::exec {
 namespace {
 
-// q, k and v as columns of one buffer, or their gradients.
+using model::ParameterRole;
+using model::QkNorm;
+
+// q, k and v, or their gradients; `stride` elements lie between the tokens of q and k.
 struct Columns {
   float* q;
   float* k;
   float* v;
+  int64_t stride;
 };
 
-Columns columns_of(const model::Architecture& a, float* base) {
+Columns columns_of(const SegmentContext& context, float* base) {
+  const model::Architecture& a = context.architecture;
   float* k = base + a.heads * a.head_size;
-  return {base, k, k + a.kv_heads * a.head_size};
-}
-
-float* interior_part(std::byte* interior, const model::Span& span) {
-  return reinterpret_cast<float*>(interior + span.offset);
+  return {base, k, k + a.kv_heads * a.head_size, context.layout.width};
 }
 
 float score_scale(const model::Architecture& a) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_size)));
+  const double scalar = a.score_scalar > 0 ? a.score_scalar : static_cast<double>(a.head_size);
+  return static_cast<float>(1.0 / std::sqrt(scalar));
 }
 
 // Turns q and k, which lie side by side, in one call.
-void rotate(const SegmentContext& context, float* projected, bool inverse) {
+void rotate(const SegmentContext& context, float* q, int64_t stride, bool inverse) {
   const model::Architecture& a = context.architecture;
   context.backend.rope({.rows = context.tokens(),
                         .length = context.shape.length,
                         .heads = a.heads + a.kv_heads,
                         .head_size = a.head_size,
-                        .x = projected,
-                        .row_stride = context.layout.width,
-                        .cos = context.rope_cos,
-                        .sin = context.rope_sin,
+                        .x = q,
+                        .row_stride = stride,
+                        .cos = context.rope.cos(),
+                        .sin = context.rope.sin(),
                         .inverse = inverse});
 }
 
-}  // namespace
+// The norm of q or of k.
+struct HeadNorm {
+  ParameterRole role;
+  int64_t first;  // column
+  int64_t groups;
+  int64_t cols;
+  int64_t first_rstd;
+};
 
-void attention_forward(const SegmentContext& context, std::byte* interior) {
+std::array<HeadNorm, 2> head_norms(const SegmentContext& context) {
   const model::Architecture& a = context.architecture;
-  const model::SegmentLayout& layout = context.layout;
-  float* projected = interior_part(interior, layout.projected);
-  float* attended = interior_part(interior, layout.attended);
-  float* normed = context.workspace(layout.normed);
-
-  norm_input(context, normed, nullptr);
-  project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch}, normed,
-          projected);
-  rotate(context, projected, false);
-  const Columns columns = columns_of(a, projected);
-  context.backend.attention_forward({.batch = context.shape.rows,
-                                     .length = context.shape.length,
-                                     .heads = a.heads,
-                                     .kv_heads = a.kv_heads,
-                                     .head_size = a.head_size,
-                                     .scale = score_scale(a),
-                                     .window = a.window,
-                                     .q = columns.q,
-                                     .q_stride = layout.width,
-                                     .k = columns.k,
-                                     .k_stride = layout.width,
-                                     .v = columns.v,
-                                     .v_stride = layout.width,
-                                     .o = attended,
-                                     .lse = interior_part(interior, layout.log_sum_exp),
-                                     .workspace = context.scratch(layout.forward_scratch)});
-  if (context.call.output == nullptr) return;
-  float* branch = normed;
-  project(context, {layout.out_of, a.heads * a.head_size, a.hidden, layout.forward_scratch},
-          attended, branch);
-  add_to_residual(context, branch);
+  const int64_t q = a.heads * a.head_size, k = a.kv_heads * a.head_size;
+  const int64_t q_groups = model::query_norms(a), k_groups = model::key_norms(a);
+  return {
+      HeadNorm{ParameterRole::kQueryNorm, 0, q_groups, q / q_groups, 0},
+      HeadNorm{ParameterRole::kKeyNorm, q, k_groups, k / k_groups, context.tokens() * q_groups}};
 }
 
-void attention_backward(const SegmentContext& context) {
+// q, k and v as attention reads them: turned in place, or, where q and k are normed first, these
+// two in `turned`, since the norms' backward needs what they were.
+Columns turn(const SegmentContext& context, float* projected, float* turned, float* rstd) {
+  const model::Architecture& a = context.architecture;
+  Columns columns = columns_of(context, projected);
+  if (a.block.qk_norm == QkNorm::kNone) {
+    rotate(context, projected, columns.stride, false);
+    return columns;
+  }
+  const int64_t width = (a.heads + a.kv_heads) * a.head_size;
+  for (const HeadNorm& norm : head_norms(context)) {
+    context.backend.rms_norm_forward({.dtype = context.dtype,
+                                      .rows = context.tokens(),
+                                      .groups = norm.groups,
+                                      .cols = norm.cols,
+                                      .x = projected + norm.first,
+                                      .x_stride = columns.stride,
+                                      .w = context.weight(norm.role),
+                                      .offset = context.norm_offset(),
+                                      .y = turned + norm.first,
+                                      .y_stride = width,
+                                      .rstd = rstd == nullptr ? nullptr : rstd + norm.first_rstd,
+                                      .eps = static_cast<float>(a.norm_eps)});
+  }
+  rotate(context, turned, width, false);
+  return {turned, turned + a.heads * a.head_size, columns.v, width};
+}
+
+// Gradients of turned q and k become those of the projections, in place.
+void turn_back(const SegmentContext& context, const float* projected, const float* rstd,
+               float* grad_projected) {
+  const int64_t stride = context.layout.width;
+  rotate(context, grad_projected, stride, true);
+  if (context.architecture.block.qk_norm == QkNorm::kNone) return;
+  for (const HeadNorm& norm : head_norms(context)) {
+    context.backend.rms_norm_backward(
+        {.dtype = context.dtype,
+         .rows = context.tokens(),
+         .groups = norm.groups,
+         .cols = norm.cols,
+         .x = projected + norm.first,
+         .x_stride = stride,
+         .w = context.weight(norm.role),
+         .offset = context.norm_offset(),
+         .rstd = rstd + norm.first_rstd,
+         .dy = grad_projected + norm.first,
+         .dy_stride = stride,
+         .dx = grad_projected + norm.first,
+         .dx_stride = stride,
+         .dw = context.grad(norm.role),
+         .accumulate = !context.call.grad_first,
+         .workspace = context.scratch(context.layout.backward_scratch)});
+  }
+}
+
+// Gradients of q, k and v into the columns of `grad_projected`.
+void attend_backward(const SegmentContext& context, std::byte* interior, const Columns& in,
+                     const float* grad_attended, float* grad_projected) {
   const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
-  std::byte* interior = static_cast<std::byte*>(context.call.interior);
-  const ProjectionOperands into = {layout.into, a.hidden, layout.width, layout.backward_scratch};
-  const ProjectionOperands out_of = {layout.out_of, a.heads * a.head_size, a.hidden,
-                                     layout.backward_scratch};
-  float* attended = interior_part(interior, layout.attended);
-  float* grad = context.workspace(layout.grad);
-
-  const float* grad_branch = branch_output_grad(context, grad);
-  project_weight_grad(context, out_of, grad_branch, attended);
-  if (needs_no_input_grad(context)) return;
-  float* grad_attended = context.workspace(layout.branch);
-  project_input_grad(context, out_of, grad_branch, grad_attended);
-
-  float* grad_projected = context.workspace(layout.inner);
-  const Columns columns = columns_of(a, interior_part(interior, layout.projected));
-  const Columns grads = columns_of(a, grad_projected);
+  const Columns grads = columns_of(context, grad_projected);
   context.backend.attention_backward({.batch = context.shape.rows,
                                       .length = context.shape.length,
                                       .heads = a.heads,
                                       .kv_heads = a.kv_heads,
                                       .head_size = a.head_size,
                                       .scale = score_scale(a),
-                                      .window = a.window,
-                                      .q = columns.q,
-                                      .q_stride = layout.width,
-                                      .k = columns.k,
-                                      .k_stride = layout.width,
-                                      .v = columns.v,
+                                      .cap = static_cast<float>(a.score_cap),
+                                      .window = a.window_of(context.segment.layer),
+                                      .q = in.q,
+                                      .q_stride = in.stride,
+                                      .k = in.k,
+                                      .k_stride = in.stride,
+                                      .v = in.v,
                                       .v_stride = layout.width,
-                                      .o = attended,
+                                      .o = interior_part(interior, layout.attended),
                                       .lse = interior_part(interior, layout.log_sum_exp),
                                       .d_o = grad_attended,
                                       .dq = grads.q,
@@ -120,16 +148,75 @@ void attention_backward(const SegmentContext& context) {
                                       .dv = grads.v,
                                       .dv_stride = layout.width,
                                       .workspace = context.scratch(layout.backward_scratch)});
-  rotate(context, grad_projected, true);
+}
 
-  // The gradients of branch and attended are used up: their spans take the norm's output and its
+}  // namespace
+
+void attention_forward(const SegmentContext& context, std::byte* interior) {
+  const model::Architecture& a = context.architecture;
+  const model::SegmentLayout& layout = context.layout;
+  float* projected = interior_part(interior, layout.projected);
+  float* attended = interior_part(interior, layout.attended);
+  float* branch = context.workspace(layout.normed);
+
+  project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
+          branch_input(context, branch, nullptr), projected);
+  const Columns in = turn(context, projected, context.workspace(layout.turned), nullptr);
+  context.backend.attention_forward({.batch = context.shape.rows,
+                                     .length = context.shape.length,
+                                     .heads = a.heads,
+                                     .kv_heads = a.kv_heads,
+                                     .head_size = a.head_size,
+                                     .scale = score_scale(a),
+                                     .cap = static_cast<float>(a.score_cap),
+                                     .window = a.window_of(context.segment.layer),
+                                     .q = in.q,
+                                     .q_stride = in.stride,
+                                     .k = in.k,
+                                     .k_stride = in.stride,
+                                     .v = in.v,
+                                     .v_stride = layout.width,
+                                     .o = attended,
+                                     .lse = interior_part(interior, layout.log_sum_exp),
+                                     .workspace = context.scratch(layout.forward_scratch)});
+  if (ends_before_output(context)) return;
+  project(context, {layout.out_of, a.heads * a.head_size, a.hidden, layout.forward_scratch},
+          attended, branch_output(context, interior, branch));
+  finish_branch(context, interior, branch);
+}
+
+void attention_backward(const SegmentContext& context) {
+  const model::Architecture& a = context.architecture;
+  const model::SegmentLayout& layout = context.layout;
+  std::byte* interior = static_cast<std::byte*>(context.call.interior);
+  const ProjectionOperands into = {layout.into, a.hidden, layout.width, layout.backward_scratch};
+  const ProjectionOperands out_of = {layout.out_of, a.heads * a.head_size, a.hidden,
+                                     layout.backward_scratch};
+  float* projected = interior_part(interior, layout.projected);
+  float* grad = context.workspace(layout.grad);
+
+  const float* grad_branch = branch_output_grad(context, grad);
+  project_weight_grad(context, out_of, grad_branch, interior_part(interior, layout.attended));
+  if (needs_no_input_grad(context)) return;
+  float* grad_attended = context.workspace(layout.branch);
+  project_input_grad(context, out_of, grad_branch, grad_attended);
+
+  float* grad_projected = context.workspace(layout.inner);
+  float* head_rstd = context.workspace(layout.head_rstd);
+  const Columns in =
+      a.block.qk_norm == QkNorm::kNone
+          ? columns_of(context, projected)
+          : turn(context, projected, context.workspace(layout.turned_again), head_rstd);
+  attend_backward(context, interior, in, grad_attended, grad_projected);
+  turn_back(context, projected, head_rstd, grad_projected);
+
+  // The gradients of branch and attended are used up: their spans take what the branch read and its
   // gradient.
-  float* normed = context.workspace(layout.branch);
   float* rstd = context.workspace(layout.rstd);
-  norm_input(context, normed, rstd);
-  project_weight_grad(context, into, grad_projected, normed);
+  const float* input = branch_input(context, context.workspace(layout.branch), rstd);
+  project_weight_grad(context, into, grad_projected, input);
   project_input_grad(context, into, grad_projected, grad);
-  norm_input_grad(context, rstd, grad, context.call.grad_output);
+  branch_input_grad(context, rstd, grad);
 }
 
 }  // namespace strata::exec

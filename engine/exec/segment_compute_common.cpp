@@ -89,6 +89,7 @@ void norm_input(const SegmentContext& context, float* y, float* rstd) {
                                     .cols = context.architecture.hidden,
                                     .x = context.call.input,
                                     .w = context.weight(ParameterRole::kNorm),
+                                    .offset = context.norm_offset(),
                                     .y = y,
                                     .rstd = rstd,
                                     .eps = static_cast<float>(context.architecture.norm_eps)});
@@ -105,6 +106,7 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
        .cols = context.architecture.hidden,
        .x = context.call.input,
        .w = context.weight(ParameterRole::kNorm),
+       .offset = context.norm_offset(),
        .rstd = rstd,
        .dy = dy,
        .dres = wanted ? residual : nullptr,
@@ -114,26 +116,96 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
        .workspace = context.scratch(context.layout.backward_scratch)});
 }
 
-const float* branch_output_grad(const SegmentContext& context, float* copy) {
-  if (context.dtype == DType::kF32) return static_cast<const float*>(context.call.grad_output);
+namespace {
+
+// A boundary tensor as f32.
+const float* widened(const SegmentContext& context, const void* boundary, float* copy) {
+  if (context.dtype == DType::kF32) return static_cast<const float*>(boundary);
   context.backend.cast({.from = context.dtype,
                         .to = DType::kF32,
                         .count = context.tokens() * context.architecture.hidden,
-                        .x = context.call.grad_output,
+                        .x = boundary,
                         .y = copy});
   return copy;
 }
 
-void add_to_residual(const SegmentContext& context, const float* branch) {
+// y = x + a, of boundary tensors.
+void add_to(const SegmentContext& context, const void* x, const float* a, void* y) {
   context.backend.add_residual({.dtype = context.dtype,
                                 .count = context.tokens() * context.architecture.hidden,
-                                .x = context.call.input,
-                                .a = branch,
-                                .y = context.call.output});
+                                .x = x,
+                                .a = a,
+                                .y = y});
+}
+
+}  // namespace
+
+const float* branch_input(const SegmentContext& context, float* copy, float* rstd) {
+  if (!context.architecture.block.pre_norm) return widened(context, context.call.input, copy);
+  norm_input(context, copy, rstd);
+  return copy;
+}
+
+void branch_input_grad(const SegmentContext& context, const float* rstd, float* dy) {
+  const SegmentCall& call = context.call;
+  if (context.architecture.block.pre_norm) {
+    norm_input_grad(context, rstd, dy, call.grad_output);
+  } else if (call.grad_input != nullptr) {
+    add_to(context, call.grad_output, dy, call.grad_input);
+  }
+}
+
+float* branch_output(const SegmentContext& context, std::byte* interior, float* branch) {
+  if (!context.architecture.block.post_norm) return branch;
+  return interior_part(interior, context.layout.unnormed);
+}
+
+void finish_branch(const SegmentContext& context, std::byte* interior, float* branch) {
+  if (context.architecture.block.post_norm) {
+    context.backend.rms_norm_forward({.dtype = context.dtype,
+                                      .rows = context.tokens(),
+                                      .cols = context.architecture.hidden,
+                                      .x = interior_part(interior, context.layout.unnormed),
+                                      .w = context.weight(ParameterRole::kPostNorm),
+                                      .offset = context.norm_offset(),
+                                      .y = branch,
+                                      .rstd = interior_part(interior, context.layout.post_rstd),
+                                      .eps = static_cast<float>(context.architecture.norm_eps)});
+  }
+  if (context.call.output != nullptr) {
+    add_to(context, context.call.input, branch, context.call.output);
+  }
+}
+
+bool ends_before_output(const SegmentContext& context) {
+  return context.call.output == nullptr && !context.architecture.block.post_norm;
+}
+
+const float* branch_output_grad(const SegmentContext& context, float* copy) {
+  const float* grad = widened(context, context.call.grad_output, copy);
+  if (!context.architecture.block.post_norm) return grad;
+  std::byte* interior = static_cast<std::byte*>(context.call.interior);
+  context.backend.rms_norm_backward(
+      {.dtype = context.dtype,
+       .rows = context.tokens(),
+       .cols = context.architecture.hidden,
+       .x = interior_part(interior, context.layout.unnormed),
+       .w = context.weight(ParameterRole::kPostNorm),
+       .offset = context.norm_offset(),
+       .rstd = interior_part(interior, context.layout.post_rstd),
+       .dy = grad,
+       .dx = copy,
+       .dw = context.grad(ParameterRole::kPostNorm),
+       .accumulate = !context.call.grad_first,
+       .workspace = context.scratch(context.layout.backward_scratch)});
+  return copy;
 }
 
 bool needs_no_input_grad(const SegmentContext& context) {
-  return context.call.grad_input == nullptr && context.grad(ParameterRole::kNorm) == nullptr &&
+  const bool norms = context.grad(ParameterRole::kNorm) != nullptr ||
+                     context.grad(ParameterRole::kQueryNorm) != nullptr ||
+                     context.grad(ParameterRole::kKeyNorm) != nullptr;
+  return context.call.grad_input == nullptr && !norms &&
          std::all_of(context.layout.into.begin(), context.layout.into.end(),
                      [&](const model::Projection& one) {
                        return context.grad(one) == nullptr && context.bias_grad(one) == nullptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ends of the model: token embedding, and final norm with output projection and loss.
+#include <cmath>
 #include <cstring>
 
 #include "engine/exec/segment_compute_ops.h"
@@ -8,11 +9,28 @@ namespace strata::exec {
 
 using model::ParameterRole;
 
+namespace {
+
+// As Transformers rounds it: a number of the weights' type.
+float embedding_scale(const SegmentContext& context) {
+  const model::Architecture& a = context.architecture;
+  if (!a.block.scaled_embedding) return 1.0f;
+  const float root = static_cast<float>(std::sqrt(static_cast<double>(a.hidden)));
+  return context.dtype == DType::kF32 ? root : from_bf16(to_bf16(root));
+}
+
+float logit_cap(const SegmentContext& context) {
+  return static_cast<float>(context.architecture.logit_cap);
+}
+
+}  // namespace
+
 void embedding_forward(const SegmentContext& context) {
   context.backend.embedding_forward({.dtype = context.dtype,
                                      .rows = context.tokens(),
                                      .cols = context.architecture.hidden,
                                      .vocabulary = context.architecture.vocabulary,
+                                     .scale = embedding_scale(context),
                                      .tokens = context.call.tokens,
                                      .w = context.weight(ParameterRole::kEmbedding),
                                      .out = context.call.output});
@@ -25,6 +43,7 @@ void embedding_backward(const SegmentContext& context) {
                                       .rows = context.tokens(),
                                       .cols = context.architecture.hidden,
                                       .vocabulary = context.architecture.vocabulary,
+                                      .scale = embedding_scale(context),
                                       .tokens = context.call.tokens,
                                       .dy = context.call.grad_output,
                                       .dw = dw,
@@ -42,6 +61,7 @@ void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
        .rows = context.tokens(),
        .cols = context.architecture.hidden,
        .vocabulary = context.architecture.vocabulary,
+       .cap = logit_cap(context),
        .h = normed,
        .w = matrix.weight,
        .targets = context.call.targets,
@@ -62,6 +82,7 @@ void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) 
        .rows = context.tokens(),
        .cols = context.architecture.hidden,
        .vocabulary = context.architecture.vocabulary,
+       .cap = logit_cap(context),
        .h = normed,
        .w = matrix.weight,
        .targets = context.call.targets,
@@ -87,6 +108,7 @@ void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
                                     .cols = hidden,
                                     .x = gathered,
                                     .w = context.weight(ParameterRole::kNorm),
+                                    .offset = context.norm_offset(),
                                     .y = normed,
                                     .eps = static_cast<float>(context.architecture.norm_eps)});
   context.backend.matmul_forward({.dtype = context.dtype,
@@ -97,6 +119,10 @@ void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
                                   .w = matrix.weight,
                                   .y = context.call.logits,
                                   .workspace = context.scratch(context.layout.forward_scratch)});
+  if (logit_cap(context) == 0.0f) return;
+  context.backend.soft_cap({.count = context.shape.rows * context.architecture.vocabulary,
+                            .cap = logit_cap(context),
+                            .y = context.call.logits});
 }
 
 }  // namespace strata::exec

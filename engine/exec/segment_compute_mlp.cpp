@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// MLP segment: h = rmsnorm(x), out = x + (silu(h Wg) * (h Wu)) Wd.
+// MLP segment: h = norm(x), out = x + norm((act(h Wg) * (h Wu)) Wd), where a block may have either
+// norm.
+#include "engine/base/check.h"
 #include "engine/exec/segment_compute_ops.h"
 
 namespace strata::exec {
 namespace {
 
+kernels::Activation activation_of(const model::Architecture& a) {
+  STRATA_CHECK(a.activation == model::Activation::kSilu ||
+               a.activation == model::Activation::kGeluTanh);
+  return a.activation == model::Activation::kSilu ? kernels::Activation::kSilu
+                                                  : kernels::Activation::kGeluTanh;
+}
+
 void activate(const SegmentContext& context, const float* projected, float* activated) {
   const int64_t cols = context.architecture.feed_forward;
-  context.backend.glu_forward({.rows = context.tokens(),
+  context.backend.glu_forward({.activation = activation_of(context.architecture),
+                               .rows = context.tokens(),
                                .cols = cols,
                                .g = projected,
                                .u = projected + cols,
@@ -15,28 +25,22 @@ void activate(const SegmentContext& context, const float* projected, float* acti
                                .h = activated});
 }
 
-float* projected_of(const SegmentContext& context, std::byte* interior) {
-  return reinterpret_cast<float*>(interior + context.layout.projected.offset);
-}
-
 }  // namespace
 
 void mlp_forward(const SegmentContext& context, std::byte* interior) {
   const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
-  float* projected = projected_of(context, interior);
-  float* normed = context.workspace(layout.normed);
+  float* projected = interior_part(interior, layout.projected);
+  float* branch = context.workspace(layout.normed);
 
-  norm_input(context, normed, nullptr);
-  project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch}, normed,
-          projected);
-  if (context.call.output == nullptr) return;
+  project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
+          branch_input(context, branch, nullptr), projected);
+  if (ends_before_output(context)) return;
   float* activated = context.workspace(layout.activated);
   activate(context, projected, activated);
-  float* branch = normed;
   project(context, {layout.out_of, a.feed_forward, a.hidden, layout.forward_scratch}, activated,
-          branch);
-  add_to_residual(context, branch);
+          branch_output(context, interior, branch));
+  finish_branch(context, interior, branch);
 }
 
 void mlp_backward(const SegmentContext& context) {
@@ -45,7 +49,8 @@ void mlp_backward(const SegmentContext& context) {
   const ProjectionOperands into = {layout.into, a.hidden, layout.width, layout.backward_scratch};
   const ProjectionOperands out_of = {layout.out_of, a.feed_forward, a.hidden,
                                      layout.backward_scratch};
-  float* projected = projected_of(context, static_cast<std::byte*>(context.call.interior));
+  float* projected =
+      interior_part(static_cast<std::byte*>(context.call.interior), layout.projected);
   float* grad = context.workspace(layout.grad);
 
   const float* grad_branch = branch_output_grad(context, grad);
@@ -58,7 +63,8 @@ void mlp_backward(const SegmentContext& context) {
 
   // In place: gate and up become their gradients.
   float* grad_projected = projected;
-  context.backend.glu_backward({.rows = context.tokens(),
+  context.backend.glu_backward({.activation = activation_of(a),
+                                .rows = context.tokens(),
                                 .cols = a.feed_forward,
                                 .g = projected,
                                 .u = projected + a.feed_forward,
@@ -68,12 +74,11 @@ void mlp_backward(const SegmentContext& context) {
                                 .du = grad_projected + a.feed_forward,
                                 .d_stride = layout.width});
 
-  float* normed = context.workspace(layout.branch);
   float* rstd = context.workspace(layout.rstd);
-  norm_input(context, normed, rstd);
-  project_weight_grad(context, into, grad_projected, normed);
+  const float* input = branch_input(context, context.workspace(layout.branch), rstd);
+  project_weight_grad(context, into, grad_projected, input);
   project_input_grad(context, into, grad_projected, grad);
-  norm_input_grad(context, rstd, grad, context.call.grad_output);
+  branch_input_grad(context, rstd, grad);
 }
 
 }  // namespace strata::exec

@@ -18,8 +18,7 @@ struct SegmentContext {
   const model::BatchShape shape;
   const DType dtype;
   const kernels::Backend& backend;
-  const float* rope_cos;
-  const float* rope_sin;
+  const RopeTable& rope;
   const SegmentCall& call;
 
   int64_t tokens() const { return shape.tokens(); }
@@ -43,11 +42,13 @@ struct SegmentContext {
     return static_cast<const std::byte*>(base) + offset * bytes_of(dtype);
   }
 
-  // Where a parameter's gradient goes; null where none is wanted.
+  // Where a parameter's gradient goes; null where none is wanted, or there is no such parameter.
   float* grad(model::ParameterRole role) const {
-    const model::Parameter& parameter = model::parameter_of(segment, role);
-    return call.grad == nullptr || parameter.frozen ? nullptr : call.grad + parameter.offset;
+    const model::Parameter* parameter = model::find_parameter(segment, role);
+    const bool wanted = call.grad != nullptr && parameter != nullptr && !parameter->frozen;
+    return wanted ? call.grad + parameter->offset : nullptr;
   }
+  float norm_offset() const { return architecture.block.norm_offset ? 1.0f : 0.0f; }
   float* grad(const model::Projection& projection) const {
     return call.grad == nullptr || projection.frozen ? nullptr : call.grad + projection.offset;
   }
@@ -60,6 +61,11 @@ struct SegmentContext {
     return projection.bias_offset >= 0 ? weight(projection.bias_offset) : nullptr;
   }
 };
+
+// A span of an interior.
+inline float* interior_part(std::byte* interior, const model::Span& span) {
+  return reinterpret_cast<float*>(interior + span.offset);
+}
 
 // Products of one input with the matrices of `projections`; `width` columns are one row of y or dy.
 struct ProjectionOperands {
@@ -75,7 +81,7 @@ void project_input_grad(const SegmentContext& context, const ProjectionOperands&
 void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
                          const float* dy, const float* x);
 
-// The norm of the segment's input, for a branch of the residual stream.
+// The norm of the segment's input, in `y`.
 void norm_input(const SegmentContext& context, float* y, float* rstd);
 
 // From the gradient of the norm's output: the norm's gradient, and the input's, onto which the
@@ -83,11 +89,26 @@ void norm_input(const SegmentContext& context, float* y, float* rstd);
 void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy,
                      const void* residual);
 
-// The gradient of the branch's output as f32: the call's own buffer, or a widened copy in `copy`.
-const float* branch_output_grad(const SegmentContext& context, float* copy);
+// What a branch of the residual stream reads, as f32: the norm of the segment's input, or the input
+// itself. In `copy`, or in the call's own buffer.
+const float* branch_input(const SegmentContext& context, float* copy, float* rstd);
 
-// output = input + branch.
-void add_to_residual(const SegmentContext& context, const float* branch);
+// From the gradient of what the branch read, the gradient of the segment's input: grad_input. The
+// norm's too; overwrites dy.
+void branch_input_grad(const SegmentContext& context, const float* rstd, float* dy);
+
+// Where the branch's last product goes: `branch`, or the interior where a norm follows.
+float* branch_output(const SegmentContext& context, std::byte* interior, float* branch);
+
+// output = input + branch, normed before where the block says so (then by way of `branch`).
+void finish_branch(const SegmentContext& context, std::byte* interior, float* branch);
+
+// Whether a call without output is done before the branch's last product.
+bool ends_before_output(const SegmentContext& context);
+
+// The gradient of the branch's last product as f32: the call's own buffer, or `copy`. The gradient
+// of the norm behind it, too.
+const float* branch_output_grad(const SegmentContext& context, float* copy);
 
 // True where neither a gradient below the segment nor one of its first matrices or its norm is
 // wanted.

@@ -3,11 +3,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/model/config_fields.h"
+#include "engine/model/config_rope.h"
 #include "engine/model/family.h"
 #include "engine/model/quantization.h"
 
@@ -15,81 +18,6 @@ namespace strata::model {
 namespace {
 
 using config::Json;
-
-[[noreturn]] void refuse(const std::string& source, const std::string& cause) {
-  throw Error(ErrorCode::kConfig, "cannot use model: " + source + ": " + cause);
-}
-
-// The members of one config, looked up in text_config before the root.
-class Fields {
- public:
-  Fields(const Json& root, const std::string& source) : root_(root), source_(source) {
-    const Json* text = root.find("text_config");
-    text_ = text != nullptr && text->is_object() ? text : &root;
-  }
-
-  // Null members count as absent.
-  const Json* find(const char* name) const {
-    for (const Json* place : {text_, &root_}) {
-      const Json* value = place->find(name);
-      if (value != nullptr && !value->is_null()) return value;
-    }
-    return nullptr;
-  }
-
-  // Present, be it as null.
-  bool has(const char* name) const {
-    return text_->find(name) != nullptr || root_.find(name) != nullptr;
-  }
-
-  std::optional<int64_t> optional_integer(const char* name) const {
-    const Json* value = find(name);
-    if (value == nullptr) return std::nullopt;
-    if (!value->int64()) wrong(name, "an integer", *value);
-    return value->int64();
-  }
-
-  int64_t integer(const char* name) const {
-    const auto value = optional_integer(name);
-    if (!value) refuse(source_, fmt::format("{}: missing (config.json must have it)", name));
-    return *value;
-  }
-
-  double number(const char* name, double otherwise) const {
-    const Json* value = find(name);
-    return value == nullptr ? otherwise : number_of(*value, name);
-  }
-
-  bool boolean(const char* name, bool otherwise) const {
-    const Json* value = find(name);
-    if (value == nullptr) return otherwise;
-    if (!value->boolean()) wrong(name, "true or false", *value);
-    return *value->boolean();
-  }
-
-  std::string text(const char* name, const std::string& otherwise) const {
-    const Json* value = find(name);
-    if (value == nullptr) return otherwise;
-    if (!value->is_string()) wrong(name, "a string", *value);
-    return value->string();
-  }
-
-  double number_of(const Json& value, const std::string& name) const {
-    if (!value.number()) wrong(name, "a number", value);
-    return *value.number();
-  }
-
-  [[noreturn]] void wrong(const std::string& name, const char* wanted, const Json& value) const {
-    refuse(source_, fmt::format("{}: is {}, must be {}", name, value.describe(), wanted));
-  }
-
-  const std::string& source() const { return source_; }
-
- private:
-  const Json& root_;
-  const std::string& source_;
-  const Json* text_;
-};
 
 const Family& family_of(const Fields& fields) {
   std::string name;
@@ -103,117 +31,117 @@ const Family& family_of(const Fields& fields) {
     name = fields.text("model_type", "");
     if (const Family* family = find_family_by_type(name)) return *family;
   }
-  refuse(fields.source(),
-         fmt::format(
-             "architecture \"{}\" is not one that is computed here (use a model of one of: {})",
-             name, family_names()));
+  fields.refuse(fmt::format(
+      "architecture \"{}\" is not one that is computed here (use a model of one of: {})", name,
+      family_names()));
 }
 
-struct ScalingName {
+struct ActivationName {
   const char* name;
-  RopeScaling scaling;
+  Activation activation;
 };
 
-constexpr ScalingName kScalingNames[] = {
-    {"default", RopeScaling::kNone},
-    {"linear", RopeScaling::kLinear},
-    {"llama3", RopeScaling::kLlama3},
+constexpr ActivationName kActivationNames[] = {
+    {"silu", Activation::kSilu},
+    {"gelu_pytorch_tanh", Activation::kGeluTanh},
 };
 
-// One object of RoPE members: rope_parameters of version 5, or rope_scaling of version 4.
-void read_rope_object(const Fields& fields, const std::string& where, const Json& object,
-                      Rope& rope) {
-  if (!object.is_object()) fields.wrong(where, "an object", object);
-  const auto value = [&](const char* name, double otherwise) {
-    const Json* member = object.find(name);
-    return member == nullptr || member->is_null() ? otherwise
-                                                  : fields.number_of(*member, where + "." + name);
-  };
-  for (const config::JsonMember& member : object.members()) {
-    if (member.value.is_object()) {
-      refuse(fields.source(),
-             where + "." + member.name +
-                 ": RoPE that differs between layers is not computed here (use a model "
-                 "with one set of RoPE members)");
-    }
+Activation read_activation(const Fields& fields, const Family& family) {
+  if (fields.find(family.activation_member) == nullptr) return family.activation;
+  const std::string name = fields.text(family.activation_member, "");
+  std::string known;
+  for (const ActivationName& row : kActivationNames) {
+    if (name == row.name) return row.activation;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  const Json* type = object.find("rope_type");
-  if (type == nullptr) type = object.find("type");
-  const std::string name = type != nullptr && type->is_string() ? type->string() : "default";
-  const ScalingName* found = nullptr;
-  for (const ScalingName& row : kScalingNames) {
-    if (name == row.name) found = &row;
-  }
-  if (found == nullptr) {
-    refuse(fields.source(),
-           fmt::format("{}: rope_type \"{}\" is not computed here (use a model with "
-                       "default, linear or llama3)",
-                       where, name));
-  }
-  rope.scaling = found->scaling;
-  rope.theta = value("rope_theta", rope.theta);
-  rope.factor = value("factor", rope.factor);
-  rope.low_freq_factor = value("low_freq_factor", rope.low_freq_factor);
-  rope.high_freq_factor = value("high_freq_factor", rope.high_freq_factor);
-  const char* original = "original_max_position_embeddings";
-  if (const Json* member = object.find(original); member != nullptr && !member->is_null()) {
-    if (!member->int64()) fields.wrong(where + "." + original, "an integer", *member);
-    rope.original_max_position = *member->int64();
-  }
-  if (value("partial_rotary_factor", 1.0) != 1.0) {
-    refuse(fields.source(), where + ".partial_rotary_factor: only 1 is computed here");
-  }
-}
-
-Rope read_rope(const Fields& fields) {
-  Rope rope;
-  rope.theta = fields.number("rope_theta", rope.theta);
-  for (const char* name : {"rope_scaling", "rope_parameters"}) {
-    if (const Json* object = fields.find(name)) read_rope_object(fields, name, *object, rope);
-  }
-  return rope;
+  fields.refuse(fmt::format("{}: \"{}\" is not computed here (use a model with one of: {})",
+                            family.activation_member, name, known));
 }
 
 // Members that would change what the model computes in a way that we do not have.
 void refuse_variants(const Fields& fields) {
-  const std::string activation = fields.text("hidden_act", "silu");
-  if (activation != "silu") {
-    refuse(fields.source(),
-           fmt::format("hidden_act: \"{}\" is not computed here (use a model with \"silu\")",
-                       activation));
-  }
   for (const char* name : {"attention_dropout", "partial_rotary_factor"}) {
     const double neutral = std::string_view(name) == "attention_dropout" ? 0.0 : 1.0;
     if (fields.number(name, neutral) != neutral) {
-      refuse(fields.source(), fmt::format("{}: only {} is computed here", name, neutral));
+      fields.refuse(fmt::format("{}: only {} is computed here", name, neutral));
     }
+  }
+  if (fields.boolean("use_bidirectional_attention", false)) {
+    fields.refuse("use_bidirectional_attention: only causal attention is computed here");
   }
 }
 
-// The window of all layers; 0 for none.
-int64_t read_window(const Fields& fields, const Family& family) {
-  int64_t window = 0;
-  if (family.window_rule == WindowRule::kAll) {
-    window = fields.has("sliding_window") ? fields.optional_integer("sliding_window").value_or(0)
-                                          : family.window;
-  } else if (family.window_rule == WindowRule::kSwitch &&
-             fields.boolean("use_sliding_window", false)) {
-    refuse(
-        fields.source(),
-        "use_sliding_window: windows that differ between layers are not computed here (set it to "
-        "false where sequences are no longer than the window)");
+constexpr const char* kFullLayer = "full_attention";
+constexpr const char* kWindowLayer = "sliding_attention";
+
+// Which layers have the window where nothing names them layer by layer.
+std::vector<char> windowed_by_rule(const Fields& fields, const Family& family, int64_t layers) {
+  std::vector<char> windowed(static_cast<size_t>(layers));
+  const int64_t pattern =
+      fields.optional_integer("sliding_window_pattern").value_or(family.window_pattern);
+  const int64_t full = fields.optional_integer("max_window_layers").value_or(family.full_layers);
+  if (family.window_rule == WindowRule::kPattern && pattern < 1) {
+    fields.refuse(fmt::format("sliding_window_pattern: {} is less than 1", pattern));
   }
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    windowed[static_cast<size_t>(layer)] =
+        family.window_rule == WindowRule::kPattern ? (layer + 1) % pattern != 0 : layer >= full;
+  }
+  return windowed;
+}
+
+// layer_types where config.json has them.
+std::optional<std::vector<char>> read_layer_types(const Fields& fields, int64_t layers) {
   const Json* types = fields.find("layer_types");
-  if (types == nullptr) return window;
-  if (!types->is_array()) fields.wrong("layer_types", "an array", *types);
-  const std::string_view wanted = window > 0 ? "sliding_attention" : "full_attention";
-  for (const Json& type : types->items()) {
-    if (type.is_string() && type.string() == wanted) continue;
-    refuse(fields.source(),
-           fmt::format("layer_types: has {}, only {} is computed here for this model",
-                       type.describe(), wanted));
+  if (types == nullptr) return std::nullopt;
+  if (!types->is_array() || static_cast<int64_t>(types->items().size()) != layers) {
+    fields.wrong("layer_types", "an array of num_hidden_layers names", *types);
   }
-  return window;
+  std::vector<char> windowed;
+  for (const Json& type : types->items()) {
+    const std::string name = type.is_string() ? type.string() : type.describe();
+    if (name != kFullLayer && name != kWindowLayer) {
+      fields.refuse(fmt::format("layer_types: has {}, only {} and {} are computed here", name,
+                                kFullLayer, kWindowLayer));
+    }
+    windowed.push_back(name == kWindowLayer);
+  }
+  return windowed;
+}
+
+int64_t read_window_size(const Fields& fields, const Family& family) {
+  const WindowRule rule = family.window_rule;
+  const bool off = rule == WindowRule::kNone ||
+                   (rule == WindowRule::kSwitch && !fields.boolean("use_sliding_window", false));
+  if (off) return 0;
+  return fields.has("sliding_window") ? fields.optional_integer("sliding_window").value_or(0)
+                                      : family.window;
+}
+
+void read_window(const Fields& fields, const Family& family, Architecture& result) {
+  result.window = read_window_size(fields, family);
+  const auto types = read_layer_types(fields, result.layers);
+  const bool by_layer =
+      family.window_rule == WindowRule::kSwitch || family.window_rule == WindowRule::kPattern;
+  if (result.window > 0 && by_layer) {
+    result.windowed = types ? *types : windowed_by_rule(fields, family, result.layers);
+  } else if (types) {
+    const char only = result.window > 0;
+    if (std::count(types->begin(), types->end(), only) == result.layers) return;
+    fields.refuse(
+        fmt::format("layer_types: only {} is computed here for this model, with "
+                    "sliding_window {}",
+                    only ? kWindowLayer : kFullLayer, result.window));
+  }
+}
+
+// A number that only some families read; null means 0, and so does a family without it.
+double read_own_number(const Fields& fields, const char* name,
+                       const std::optional<double>& otherwise) {
+  const double value = fields.has(name) ? fields.number(name, 0) : otherwise.value_or(0);
+  if (otherwise || value == 0) return value;
+  fields.refuse(
+      fmt::format("{}: is {}, but this family computes without it (set it to null)", name, value));
 }
 
 void read_biases(const Fields& fields, const Family& family, Architecture& result) {
@@ -221,8 +149,8 @@ void read_biases(const Fields& fields, const Family& family, Architecture& resul
   const bool mlp = fields.boolean("mlp_bias", false);
   const auto check = [&](const char* name, bool wanted, bool possible) {
     if (!wanted || possible) return;
-    refuse(fields.source(), fmt::format("{}: is true, but {} has no such biases (set it to false)",
-                                        name, family.architecture));
+    fields.refuse(fmt::format("{}: is true, but {} has no such biases (set it to false)", name,
+                              family.architecture));
   };
   check("attention_bias", attention, family.attention_bias != BiasRule::kNone);
   check("mlp_bias", mlp, family.mlp_bias);
@@ -241,7 +169,7 @@ struct Range {
 }  // namespace
 
 Architecture read_architecture(const Json& json, const std::string& source) {
-  if (!json.is_object()) refuse(source, "it is " + json.describe() + ", must be an object");
+  if (!json.is_object()) refuse_config(source, "it is " + json.describe() + ", must be an object");
   const Fields fields(json, source);
   const Family& family = family_of(fields);
   read_quantization(json, source);  // refuses what cannot be read
@@ -258,22 +186,30 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   result.vocabulary = fields.integer("vocab_size");
   result.max_position =
       fields.optional_integer("max_position_embeddings").value_or(family.max_position);
-  result.window = read_window(fields, family);
+  result.block = family.block;
+  result.activation = read_activation(fields, family);
+  result.score_scalar = read_own_number(fields, "query_pre_attn_scalar", family.score_scalar);
+  result.score_cap = read_own_number(fields, "attn_logit_softcapping", family.score_cap);
+  result.logit_cap = read_own_number(fields, "final_logit_softcapping", family.logit_cap);
   read_biases(fields, family, result);
   result.norm_eps = fields.number("rms_norm_eps", family.norm_eps);
-  result.tied = fields.boolean("tie_word_embeddings", false);
-  result.rope.original_max_position = result.max_position;
-  result.rope = read_rope(fields);
+  result.tied = fields.boolean("tie_word_embeddings", family.tied);
   if (const auto head_size = fields.optional_integer("head_dim")) {
     result.head_size = *head_size;
+  } else if (family.head_size > 0) {
+    result.head_size = family.head_size;
   } else if (result.heads > 0 && result.hidden % result.heads == 0) {
     result.head_size = result.hidden / result.heads;
   } else {
-    refuse(source,
-           fmt::format("hidden_size: {} is no multiple of num_attention_heads: {}, and there is no "
-                       "head_dim",
-                       result.hidden, result.heads));
+    fields.refuse(
+        fmt::format("hidden_size: {} is no multiple of num_attention_heads: {}, and there is no "
+                    "head_dim",
+                    result.hidden, result.heads));
   }
+  validate(result, source);
+  // After sizes are known to be bounded: what follows allocates by layer and divides by positions.
+  read_window(fields, family, result);
+  read_ropes(fields, family, result);
   validate(result, source);
   return result;
 }
@@ -289,36 +225,40 @@ void validate(const Architecture& a, const std::string& source) {
       {"vocab_size", a.vocabulary, 2, INT32_MAX},
       {"max_position_embeddings", a.max_position, 1, INT32_MAX},
       {"sliding_window", a.window, 0, INT32_MAX},
-      {"original_max_position_embeddings", a.rope.original_max_position, 1, INT32_MAX},
   };
   for (const Range& range : ranges) {
     if (range.value >= range.least && range.value <= range.most) continue;
-    refuse(source, fmt::format("{}: {} is not between {} and {}", range.name, range.value,
-                               range.least, range.most));
+    refuse_config(source, fmt::format("{}: {} is not between {} and {}", range.name, range.value,
+                                      range.least, range.most));
   }
   if (a.heads % a.kv_heads != 0) {
-    refuse(source, fmt::format("num_attention_heads: {} is no multiple of num_key_value_heads: {}",
-                               a.heads, a.kv_heads));
+    refuse_config(source,
+                  fmt::format("num_attention_heads: {} is no multiple of num_key_value_heads: {}",
+                              a.heads, a.kv_heads));
   }
   if (a.head_size % 2 != 0) {
-    refuse(source, fmt::format("head_dim: {} is odd, RoPE turns pairs", a.head_size));
+    refuse_config(source, fmt::format("head_dim: {} is odd, RoPE turns pairs", a.head_size));
   }
   if (!(a.norm_eps > 0 && a.norm_eps < 1)) {
-    refuse(source, fmt::format("rms_norm_eps: {} is not between 0 and 1", a.norm_eps));
+    refuse_config(source, fmt::format("rms_norm_eps: {} is not between 0 and 1", a.norm_eps));
   }
-  const Rope& rope = a.rope;
-  if (!(rope.theta >= 1 && std::isfinite(rope.theta))) {
-    refuse(source, fmt::format("rope_theta: {} is not a finite number of at least 1", rope.theta));
+  const struct {
+    const char* name;
+    double value;
+  } numbers[] = {{"query_pre_attn_scalar", a.score_scalar},
+                 {"attn_logit_softcapping", a.score_cap},
+                 {"final_logit_softcapping", a.logit_cap}};
+  for (const auto& number : numbers) {
+    if (number.value == 0 || (number.value >= 1e-6 && number.value <= 1e6)) continue;
+    refuse_config(source,
+                  fmt::format("{}: {} is not between 1e-6 and 1e6", number.name, number.value));
   }
-  const bool factors = rope.factor >= 1 && std::isfinite(rope.factor) && rope.low_freq_factor > 0 &&
-                       rope.high_freq_factor > rope.low_freq_factor &&
-                       std::isfinite(rope.high_freq_factor);
-  if (rope.scaling != RopeScaling::kNone && !factors) {
-    refuse(source,
-           fmt::format("RoPE scaling: factor {}, low_freq_factor {}, high_freq_factor {}: needs "
-                       "factor >= 1 and 0 < low < high",
-                       rope.factor, rope.low_freq_factor, rope.high_freq_factor));
+  if (!a.windowed.empty() && static_cast<int64_t>(a.windowed.size()) != a.layers) {
+    refuse_config(source,
+                  fmt::format("layer_types: {} for {} layers", a.windowed.size(), a.layers));
   }
+  validate_rope(a.rope, source);
+  if (a.window_rope) validate_rope(*a.window_rope, source);
 }
 
 }  // namespace strata::model

@@ -6,7 +6,7 @@
 #include "engine/config/json.h"
 #include "engine/model/spec.h"
 
-// config.json <-> Architecture -> ModelSpec. Families are rows of a table in architecture.cpp.
+// config.json <-> Architecture -> ModelSpec. Families are rows of a table in family.cpp.
 namespace strata::model {
 
 // Reads a Hugging Face config.json in the spellings of Transformers 4 and 5. Throws Error (kConfig)

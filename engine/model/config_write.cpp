@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
 #include "engine/base/check.h"
 #include "engine/model/architecture.h"
+#include "engine/model/config_rope.h"
 #include "engine/model/family.h"
 
 namespace strata::model {
@@ -12,18 +15,23 @@ const char* torch_name(DType dtype) {
   return dtype == DType::kF32 ? "float32" : dtype == DType::kBF16 ? "bfloat16" : "float16";
 }
 
-Json scaling_object(const Rope& rope) {
-  if (rope.scaling == RopeScaling::kNone) return Json();
-  const bool llama3 = rope.scaling == RopeScaling::kLlama3;
-  Json object = Json::object();
-  object.set("rope_type", llama3 ? "llama3" : "linear");
-  object.set("factor", rope.factor);
-  if (llama3) {
-    object.set("low_freq_factor", rope.low_freq_factor);
-    object.set("high_freq_factor", rope.high_freq_factor);
-    object.set("original_max_position_embeddings", rope.original_max_position);
+void write_windows(const Architecture& a, const Family& family, Json& json) {
+  if (family.window_rule == WindowRule::kNone) return;
+  if (family.window_rule == WindowRule::kSwitch) json.set("use_sliding_window", a.window > 0);
+  json.set("sliding_window", a.window > 0 ? Json(a.window) : Json());
+  if (a.window == 0 || family.window_rule == WindowRule::kAll) return;
+  Json types = Json::array();
+  for (int layer = 0; layer < a.layers; ++layer) {
+    types.push_back(a.is_windowed(layer) ? "sliding_attention" : "full_attention");
   }
-  return object;
+  json.set("layer_types", std::move(types));
+}
+
+// 0 is written as null, and whole numbers without a fraction, which some readers insist on.
+void write_own_number(const char* name, double value, bool written, Json& json) {
+  if (!written) return;
+  const bool whole = value == std::floor(value);
+  json.set(name, value == 0 ? Json() : whole ? Json(static_cast<int64_t>(value)) : Json(value));
 }
 
 }  // namespace
@@ -42,13 +50,14 @@ Json write_config(const Architecture& a, DType dtype) {
   json.set("head_dim", a.head_size);
   json.set("vocab_size", a.vocabulary);
   json.set("max_position_embeddings", a.max_position);
-  if (family->window_rule == WindowRule::kAll) {
-    json.set("sliding_window", a.window > 0 ? Json(a.window) : Json());
-  }
-  json.set("hidden_act", "silu");
+  write_windows(a, *family, json);
+  json.set(family->activation_member,
+           a.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh");
   json.set("rms_norm_eps", a.norm_eps);
-  json.set("rope_theta", a.rope.theta);
-  json.set("rope_scaling", scaling_object(a.rope));
+  write_ropes(a, json);
+  write_own_number("query_pre_attn_scalar", a.score_scalar, family->score_scalar.has_value(), json);
+  write_own_number("attn_logit_softcapping", a.score_cap, family->score_cap.has_value(), json);
+  write_own_number("final_logit_softcapping", a.logit_cap, family->logit_cap.has_value(), json);
   if (family->attention_bias == BiasRule::kConfig) json.set("attention_bias", a.attention_bias);
   if (family->mlp_bias) json.set("mlp_bias", a.mlp_bias);
   json.set("tie_word_embeddings", a.tied);

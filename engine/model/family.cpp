@@ -15,11 +15,15 @@ constexpr TensorNames kLlamaNames = {
     .query = "model.layers.{}.self_attn.q_proj",
     .key = "model.layers.{}.self_attn.k_proj",
     .value = "model.layers.{}.self_attn.v_proj",
+    .query_norm = nullptr,
+    .key_norm = nullptr,
     .output = "model.layers.{}.self_attn.o_proj",
+    .attention_post_norm = nullptr,
     .mlp_norm = "model.layers.{}.post_attention_layernorm",
     .gate = "model.layers.{}.mlp.gate_proj",
     .up = "model.layers.{}.mlp.up_proj",
     .down = "model.layers.{}.mlp.down_proj",
+    .mlp_post_norm = nullptr,
     .final_norm = "model.norm",
     .head = "lm_head",
 };
@@ -27,33 +31,24 @@ constexpr TensorNames kLlamaNames = {
 constexpr Family kFamilies[] = {
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
-     .norm_eps = 1e-6,
-     .kv_heads = 0,
      .max_position = 2048,
-     .window = 0,
-     .window_rule = WindowRule::kNone,
      .attention_bias = BiasRule::kConfig,
      .mlp_bias = true,
      .names = &kLlamaNames},
     {.architecture = "MistralForCausalLM",
      .model_type = "mistral",
-     .norm_eps = 1e-6,
      .kv_heads = 8,
      .max_position = 131072,
      .window = 4096,
      .window_rule = WindowRule::kAll,
-     .attention_bias = BiasRule::kNone,
-     .mlp_bias = false,
      .names = &kLlamaNames},
     {.architecture = "Qwen2ForCausalLM",
      .model_type = "qwen2",
-     .norm_eps = 1e-6,
      .kv_heads = 32,
      .max_position = 32768,
-     .window = 0,
+     .window = 4096,
      .window_rule = WindowRule::kSwitch,
      .attention_bias = BiasRule::kQueryKeyValue,
-     .mlp_bias = false,
      .names = &kLlamaNames},
 };
 
@@ -77,6 +72,7 @@ class ParameterList {
  private:
   void add(ParameterRole role, const char* pattern, const char* suffix,
            std::vector<int64_t> shape) {
+    STRATA_CHECK(pattern != nullptr);  // the family has a name for what its blocks have
     Parameter result;
     result.role = role;
     result.name = fmt::format(fmt::runtime(pattern), layer_) + suffix;
@@ -116,8 +112,9 @@ Segment attention_segment(const Architecture& a, const TensorNames& names, int l
   using enum ParameterRole;
   const int64_t q = a.heads * a.head_size;
   const int64_t kv = a.kv_heads * a.head_size;
+  const bool of_heads = a.block.qk_norm == QkNorm::kHead;
   ParameterList list(layer);
-  list.weight(kNorm, names.attention_norm, {a.hidden});
+  if (a.block.pre_norm) list.weight(kNorm, names.attention_norm, {a.hidden});
   list.weight(kQuery, names.query, {q, a.hidden});
   list.weight(kKey, names.key, {kv, a.hidden});
   list.weight(kValue, names.value, {kv, a.hidden});
@@ -126,15 +123,20 @@ Segment attention_segment(const Architecture& a, const TensorNames& names, int l
     list.bias(kKeyBias, names.key, kv);
     list.bias(kValueBias, names.value, kv);
   }
+  if (a.block.qk_norm != QkNorm::kNone) {
+    list.weight(kQueryNorm, names.query_norm, {of_heads ? a.head_size : q});
+    list.weight(kKeyNorm, names.key_norm, {of_heads ? a.head_size : kv});
+  }
   list.weight(kOutput, names.output, {a.hidden, q});
   if (a.output_bias) list.bias(kOutputBias, names.output, a.hidden);
+  if (a.block.post_norm) list.weight(kPostNorm, names.attention_post_norm, {a.hidden});
   return segment(SegmentKind::kAttention, layer, fmt::format("b{}.attn", layer), list.take());
 }
 
 Segment mlp_segment(const Architecture& a, const TensorNames& names, int layer) {
   using enum ParameterRole;
   ParameterList list(layer);
-  list.weight(kNorm, names.mlp_norm, {a.hidden});
+  if (a.block.pre_norm) list.weight(kNorm, names.mlp_norm, {a.hidden});
   list.weight(kGate, names.gate, {a.feed_forward, a.hidden});
   list.weight(kUp, names.up, {a.feed_forward, a.hidden});
   if (a.mlp_bias) {
@@ -143,6 +145,7 @@ Segment mlp_segment(const Architecture& a, const TensorNames& names, int layer) 
   }
   list.weight(kDown, names.down, {a.hidden, a.feed_forward});
   if (a.mlp_bias) list.bias(kDownBias, names.down, a.hidden);
+  if (a.block.post_norm) list.weight(kPostNorm, names.mlp_post_norm, {a.hidden});
   return segment(SegmentKind::kMlp, layer, fmt::format("b{}.mlp", layer), list.take());
 }
 

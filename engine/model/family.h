@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,18 +13,22 @@
 namespace strata::model {
 
 // Names of the tensors; "{}" stands for the block's index. A matrix is called NAME.weight, its bias
-// NAME.bias.
+// NAME.bias. Null where the family has no such tensor.
 struct TensorNames {
   const char* embedding;
   const char* attention_norm;
   const char* query;
   const char* key;
   const char* value;
+  const char* query_norm;
+  const char* key_norm;
   const char* output;
+  const char* attention_post_norm;
   const char* mlp_norm;
   const char* gate;
   const char* up;
   const char* down;
+  const char* mlp_post_norm;
   const char* final_norm;
   const char* head;
 };
@@ -38,22 +43,38 @@ enum class BiasRule : uint8_t {
 // What "sliding_window" means.
 enum class WindowRule : uint8_t {
   kNone,
-  kAll,     // the window of all layers; null for none
-  kSwitch,  // of some layers where "use_sliding_window" says so
+  kAll,      // the window of all layers; null for none
+  kSwitch,   // of the layers from "max_window_layers" on, where "use_sliding_window" says so
+  kPattern,  // of all layers but every "sliding_window_pattern"-th
 };
 
 struct Family {
   const char* architecture;  // as in config.json's "architectures"
   const char* model_type;
+  Block block = {};
+
   // What a missing member of config.json means.
-  double norm_eps;
-  int64_t kv_heads;  // 0: as many as heads
-  int64_t max_position;
-  int64_t window;
-  WindowRule window_rule;
-  BiasRule attention_bias;
-  bool mlp_bias;  // where "mlp_bias" says so
-  const TensorNames* names;
+  double norm_eps = 1e-6;
+  int64_t kv_heads = 0;   // 0: as many as heads
+  int64_t head_size = 0;  // 0: hidden over heads
+  int64_t max_position = 0;
+  int64_t window = 0;
+  int64_t window_pattern = 0;
+  int64_t full_layers = 28;  // "max_window_layers"
+  double rope_theta = 10000.0;
+  bool tied = false;
+  Activation activation = Activation::kSilu;
+
+  // Members that not every family has. Numbers: what a missing one means; nothing: it has none.
+  const char* activation_member = "hidden_act";
+  WindowRule window_rule = WindowRule::kNone;
+  std::optional<double> window_theta = {};  // windowed layers have a RoPE of their own
+  std::optional<double> score_scalar = {};
+  std::optional<double> score_cap = {};
+  std::optional<double> logit_cap = {};
+  BiasRule attention_bias = BiasRule::kNone;
+  bool mlp_bias = false;  // where "mlp_bias" says so
+  const TensorNames* names = nullptr;
 };
 
 // Null when there is none.

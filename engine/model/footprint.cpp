@@ -29,10 +29,10 @@ double product_backward_flops(const BatchShape& shape, const std::vector<Project
 }
 
 // One of q·k and p·v over the pairs that causality and the window leave.
-double attention_product_flops(const Architecture& a, const BatchShape& shape) {
+double attention_product_flops(const Architecture& a, int layer, const BatchShape& shape) {
   const double length = static_cast<double>(shape.length);
   const double window =
-      a.window > 0 ? std::min<double>(length, static_cast<double>(a.window)) : length;
+      a.is_windowed(layer) ? std::min<double>(length, static_cast<double>(a.window)) : length;
   const double pairs = length * window - 0.5 * window * window;
   return 2.0 * static_cast<double>(shape.rows * a.heads * a.head_size) * pairs;
 }
@@ -42,9 +42,11 @@ void add_block_flops(const ModelSpec& spec, const Segment& segment, const Segmen
   const Architecture& a = spec.architecture;
   const bool attention = segment.kind == SegmentKind::kAttention;
   const int64_t inner = attention ? a.heads * a.head_size : a.feed_forward;
-  const double pairs = attention ? attention_product_flops(a, shape) : 0;
-  result.recompute_flops = product_flops(shape, layout.into, a.hidden) + 2 * pairs;
-  result.forward_flops = result.recompute_flops + product_flops(shape, layout.out_of, inner);
+  const double pairs = attention ? attention_product_flops(a, segment.layer, shape) : 0;
+  const double into = product_flops(shape, layout.into, a.hidden) + 2 * pairs;
+  result.forward_flops = into + product_flops(shape, layout.out_of, inner);
+  // The norm of a branch's output needs that output.
+  result.recompute_flops = a.block.post_norm ? result.forward_flops : into;
   result.backward_flops = product_backward_flops(shape, layout.into, a.hidden) +
                           product_backward_flops(shape, layout.out_of, inner) + 5 * pairs;
 }

@@ -51,7 +51,8 @@ void init_model(const Architecture& architecture, uint64_t seed, const ModelWrit
         if (parameter.shape.size() >= 2) {
           fill_normal(random, stream, first, count, tile.data());
         } else {
-          std::fill(tile.begin(), tile.end(), parameter.role == ParameterRole::kNorm ? 1.0f : 0.0f);
+          const bool one = is_norm(parameter.role) && !architecture.block.norm_offset;
+          std::fill(tile.begin(), tile.end(), one ? 1.0f : 0.0f);
         }
         writer.write(parameter, first, count, tile.data());
       }

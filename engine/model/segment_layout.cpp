@@ -68,19 +68,18 @@ struct Shapes {
     return bytes;
   }
 
-  int64_t norm_scratch() const {
+  int64_t norm_scratch(int64_t groups, int64_t cols) const {
     const kernels::RmsNormBackward op{
-        .dtype = dtype, .gradient_dtype = dtype, .rows = tokens(), .cols = a.hidden};
+        .dtype = dtype, .rows = tokens(), .groups = groups, .cols = cols};
     return kernels::workspace_bytes(op, threads);
   }
-};
-
-const Parameter* find_parameter(const Segment& segment, ParameterRole role) {
-  for (const Parameter& parameter : segment.parameters) {
-    if (parameter.role == role) return &parameter;
+  int64_t norm_scratch() const { return norm_scratch(1, a.hidden); }
+  int64_t qk_norm_scratch() const {
+    if (a.block.qk_norm == QkNorm::kNone) return 0;
+    return std::max(norm_scratch(query_norms(a), heads_width() / query_norms(a)),
+                    norm_scratch(key_norms(a), a.kv_heads * a.head_size / key_norms(a)));
   }
-  return nullptr;
-}
+};
 
 // A matrix and the bias that it may have.
 struct Affine {
@@ -128,6 +127,13 @@ void lay_ones(SegmentLayout& layout, const Shapes& s, Packer& packer) {
   if (needed) layout.ones = packer.add_floats(s.tokens());
 }
 
+// What the backward of a normed branch reads.
+void lay_post_norm(SegmentLayout& layout, const Shapes& s, Packer& interior) {
+  if (!s.a.block.post_norm) return;
+  layout.unnormed = interior.add_floats(s.tokens() * s.a.hidden);
+  layout.post_rstd = interior.add_floats(s.tokens());
+}
+
 void finish_forward(SegmentLayout& layout, Packer& packer) {
   layout.recompute_bytes = packer.pages();
   layout.own_interior = packer.add(layout.interior_bytes);
@@ -146,21 +152,27 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
                                              .heads = a.heads,
                                              .kv_heads = a.kv_heads,
                                              .head_size = a.head_size,
-                                             .window = a.window};
+                                             .cap = static_cast<float>(a.score_cap),
+                                             .window = a.window_of(segment.layer)};
   const kernels::AttentionBackward backward_op{.batch = s.batch.rows,
                                                .length = s.batch.length,
                                                .heads = a.heads,
                                                .kv_heads = a.kv_heads,
                                                .head_size = a.head_size,
-                                               .window = a.window};
+                                               .cap = static_cast<float>(a.score_cap),
+                                               .window = a.window_of(segment.layer)};
+  const bool qk_norm = a.block.qk_norm != QkNorm::kNone;
+  const int64_t turned = s.tokens() * (a.heads + a.kv_heads) * a.head_size;
   Packer interior;
   layout.projected = interior.add_floats(s.tokens() * layout.width);
   layout.attended = interior.add_floats(s.tokens() * s.heads_width());
   layout.log_sum_exp = interior.add_floats(s.tokens() * a.heads);
+  lay_post_norm(layout, s, interior);
   layout.interior_bytes = interior.pages();
 
   Packer forward;
   layout.normed = forward.add_floats(s.tokens() * a.hidden);
+  if (qk_norm) layout.turned = forward.add_floats(turned);
   layout.forward_scratch =
       forward.add(std::max({s.product_scratch(layout.into, a.hidden, false),
                             s.product_scratch(layout.out_of, s.heads_width(), false),
@@ -172,11 +184,15 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   layout.branch = backward.add_floats(s.tokens() * std::max(s.heads_width(), a.hidden));
   layout.inner = backward.add_floats(s.tokens() * layout.width);
   layout.rstd = backward.add_floats(s.tokens());
+  if (qk_norm) {
+    layout.turned_again = backward.add_floats(turned);
+    layout.head_rstd = backward.add_floats(s.tokens() * (query_norms(a) + key_norms(a)));
+  }
   lay_ones(layout, s, backward);
-  layout.backward_scratch =
-      backward.add(std::max({s.product_scratch(layout.into, a.hidden, true),
-                             s.product_scratch(layout.out_of, s.heads_width(), true),
-                             kernels::workspace_bytes(backward_op, s.threads), s.norm_scratch()}));
+  layout.backward_scratch = backward.add(std::max(
+      {s.product_scratch(layout.into, a.hidden, true),
+       s.product_scratch(layout.out_of, s.heads_width(), true),
+       kernels::workspace_bytes(backward_op, s.threads), s.norm_scratch(), s.qk_norm_scratch()}));
   layout.backward_bytes = backward.pages();
 }
 
@@ -188,6 +204,7 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   layout.width = 2 * a.feed_forward;
   Packer interior;
   layout.projected = interior.add_floats(s.tokens() * layout.width);
+  lay_post_norm(layout, s, interior);
   layout.interior_bytes = interior.pages();
 
   Packer forward;
@@ -261,6 +278,21 @@ SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShap
       break;
   }
   return layout;
+}
+
+int64_t query_norms(const Architecture& a) {
+  return a.block.qk_norm == QkNorm::kHead ? a.heads : 1;
+}
+
+int64_t key_norms(const Architecture& a) {
+  return a.block.qk_norm == QkNorm::kHead ? a.kv_heads : 1;
+}
+
+const Parameter* find_parameter(const Segment& segment, ParameterRole role) {
+  for (const Parameter& parameter : segment.parameters) {
+    if (parameter.role == role) return &parameter;
+  }
+  return nullptr;
 }
 
 const Parameter& parameter_of(const Segment& segment, ParameterRole role) {

@@ -33,25 +33,31 @@ struct SegmentLayout {
   std::vector<Projection> into;    // norm's output -> projected
   std::vector<Projection> out_of;  // attended or activated -> the branch's output; or the head
 
-  Span projected;    // interior  [N, (H+2K)D] q, k, v after RoPE; or [N, 2F] gate, up
+  Span projected;    // interior  [N, (H+2K)D] q, k, v: after RoPE, or, where q and k are normed,
+                     //           before both; or [N, 2F] gate, up
   Span attended;     // interior  [N, H*D]
   Span log_sum_exp;  // interior  [B, H, T]
+  Span unnormed;     // interior  [N, C] the branch's output, where that is normed
+  Span post_rstd;    // interior  [N] of its norm
   int64_t interior_bytes = 0;
 
   Span normed;           // forward   [N, C] norm's output, then the branch's output
   Span activated;        // forward   [N, F]
+  Span turned;           // forward   [N, (H+K)D] normed q and k after RoPE
   Span gathered;         // forward   [B, C] rows of the boundary tensor, for logits
   Span forward_scratch;  // forward   of the kernels
   Span own_interior;     // forward   where the caller keeps none
   int64_t recompute_bytes = 0;
   int64_t forward_bytes = 0;
 
-  Span grad;              // backward  [N, C] of the branch's output, then of the norm's output
-  Span branch;            // backward  [N, H*D] gradient of attended, or [N, F] activated;
-                          //           then [N, C] the norm's output
-  Span inner;             // backward  [N, (H+2K)D] gradient of projected, or [N, F] of activated
-  Span ones;              // backward  [N], where a bias is trained and its matrix is not
-  Span rstd;              // backward  [N]
+  Span grad;          // backward  [N, C] of the branch's output, then of the norm's output
+  Span branch;        // backward  [N, H*D] gradient of attended, or [N, F] activated;
+                      //           then [N, C] the norm's output
+  Span inner;         // backward  [N, (H+2K)D] gradient of projected, or [N, F] of activated
+  Span ones;          // backward  [N], where a bias is trained and its matrix is not
+  Span rstd;          // backward  [N]
+  Span turned_again;  // backward  [N, (H+K)D] normed q and k after RoPE
+  Span head_rstd;     // backward  [N, H], [N, K] of the norms of q and k; [N], [N] over all heads
   Span backward_scratch;  // backward  of the kernels
   int64_t backward_bytes = 0;
 };
@@ -59,7 +65,14 @@ struct SegmentLayout {
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
                              Recipe recipe, int threads);
 
-// The parameter of a role; a check fails when the segment has none.
+// Norms of q and k of one token.
+int64_t query_norms(const Architecture& architecture);
+int64_t key_norms(const Architecture& architecture);
+
+// The parameter of a role; null when the segment has none.
+const Parameter* find_parameter(const Segment& segment, ParameterRole role);
+
+// The same; a check fails when the segment has none.
 const Parameter& parameter_of(const Segment& segment, ParameterRole role);
 
 }  // namespace strata::model

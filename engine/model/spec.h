@@ -27,7 +27,9 @@ inline DType weight_dtype(Recipe recipe) {
 enum class Norm : uint8_t { kRms, kLayer };
 enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };
 enum class Position : uint8_t { kRope, kLearned };
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+// What the norms of q and k run over: each head, or all heads of a token.
+enum class QkNorm : uint8_t { kNone, kHead, kProjection };
 
 struct Rope {
   double theta = 10000.0;
@@ -36,6 +38,23 @@ struct Rope {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   int64_t original_max_position = 8192;
+  double attention_factor = 1.0;  // of sine and cosine; yarn
+  double beta_fast = 32.0;        // turns within the original positions, between which yarn blends
+  double beta_slow = 1.0;
+  bool truncate = true;  // the blend's ends are whole pairs
+
+  bool operator==(const Rope&) const = default;
+};
+
+// What the blocks of a family are and no config.json says.
+struct Block {
+  bool pre_norm = true;    // of a branch's input
+  bool post_norm = false;  // of a branch's output, before it is added to the residual stream
+  QkNorm qk_norm = QkNorm::kNone;
+  bool norm_offset = false;       // norms multiply with 1 + weight
+  bool scaled_embedding = false;  // by sqrt(hidden), rounded to the weights' type
+
+  bool operator==(const Block&) const = default;
 };
 
 // What one family of models is: every difference between families is a field, never a class.
@@ -49,16 +68,30 @@ struct Architecture {
   int64_t feed_forward = 0;
   int64_t vocabulary = 0;
   int64_t max_position = 0;
-  int64_t window = 0;  // positions that attention looks back on, its own included; 0: all
+  int64_t window = 0;          // positions that attention looks back on, its own included; 0: all
+  std::vector<char> windowed;  // by layer, whether it has the window; empty: all layers have it
   double norm_eps = 1e-5;
   Norm norm = Norm::kRms;
   Activation activation = Activation::kSilu;
   Position position = Position::kRope;
   Rope rope;
-  bool tied = false;            // the head reads the embedding's matrix
+  std::optional<Rope> window_rope;  // of windowed layers, where it is another
+  Block block;
+  double score_scalar = 0;  // attention's scores are divided by its root; 0: by that of head_size
+  double score_cap = 0;     // of attention's scores; 0: none
+  double logit_cap = 0;     // of the head's logits; 0: none
+  bool tied = false;        // the head reads the embedding's matrix
   bool attention_bias = false;  // of q, k and v
   bool output_bias = false;     // of attention's output
   bool mlp_bias = false;
+
+  bool is_windowed(int layer) const {
+    return window > 0 && (windowed.empty() || windowed[static_cast<size_t>(layer)] != 0);
+  }
+  int64_t window_of(int layer) const { return is_windowed(layer) ? window : 0; }
+  const Rope& rope_of(int layer) const {
+    return window_rope && is_windowed(layer) ? *window_rope : rope;
+  }
 };
 
 // What a parameter is to the segment that computes with it.
@@ -81,7 +114,16 @@ enum class ParameterRole : uint8_t {
   kGateBias,
   kUpBias,
   kDownBias,
+  kPostNorm,
+  kQueryNorm,
+  kKeyNorm,
 };
+
+// Whether a parameter is the weight of a norm.
+inline bool is_norm(ParameterRole role) {
+  return role == ParameterRole::kNorm || role == ParameterRole::kPostNorm ||
+         role == ParameterRole::kQueryNorm || role == ParameterRole::kKeyNorm;
+}
 
 // Where a parameter lies in the user's files: a range of the rows of a stored tensor (all of them,
 // as a rule), or of the columns of a stored matrix where the file has the transpose.

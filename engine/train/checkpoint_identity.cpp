@@ -14,11 +14,54 @@ constexpr const char* kRecipes[] = {"fp32", "bf16", "fp16"};
 constexpr const char* kNorms[] = {"rms", "layer"};
 constexpr const char* kActivations[] = {"silu", "gelu_tanh", "gelu"};
 constexpr const char* kPositions[] = {"rope", "learned"};
-constexpr const char* kRopeScalings[] = {"none", "linear", "llama3"};
+constexpr const char* kQkNorms[] = {"none", "head", "projection"};
+constexpr const char* kRopeScalings[] = {"none", "linear", "llama3", "yarn"};
 
 template <typename Enum, size_t N>
 Json name_in(const char* const (&names)[N], Enum value) {
   return Json(names[static_cast<size_t>(value)]);
+}
+
+// What most models lack is left out, so that checkpoints from before it was computed are still
+// theirs.
+template <typename Value>
+void add_unless(const Value& usual, const char* name, const Value& value, Json& json) {
+  if (value != usual) json.set(name, value);
+}
+
+void add_yarn(const std::string& prefix, const model::Rope& rope, Json& json) {
+  if (rope.scaling != model::RopeScaling::kYarn) return;
+  json.set(prefix + "attention_factor", rope.attention_factor);
+  json.set(prefix + "beta_fast", rope.beta_fast);
+  json.set(prefix + "beta_slow", rope.beta_slow);
+  json.set(prefix + "truncate", rope.truncate);
+}
+
+void add_variants(const model::Architecture& at, Json& json) {
+  const model::Block usual;
+  add_unless(usual.pre_norm, "pre_norm", at.block.pre_norm, json);
+  add_unless(usual.post_norm, "post_norm", at.block.post_norm, json);
+  if (at.block.qk_norm != usual.qk_norm) json.set("qk_norm", name_in(kQkNorms, at.block.qk_norm));
+  add_unless(usual.norm_offset, "norm_offset", at.block.norm_offset, json);
+  add_unless(usual.scaled_embedding, "scaled_embedding", at.block.scaled_embedding, json);
+  add_unless(0.0, "score_scalar", at.score_scalar, json);
+  add_unless(0.0, "score_cap", at.score_cap, json);
+  add_unless(0.0, "logit_cap", at.logit_cap, json);
+  add_yarn("rope_", at.rope, json);
+  if (!at.windowed.empty()) {
+    std::string layers;
+    for (const char windowed : at.windowed) layers += windowed ? 'w' : 'f';
+    json.set("windowed", layers);
+  }
+  if (!at.window_rope) return;
+  const model::Rope& rope = *at.window_rope;
+  json.set("window_rope_theta", rope.theta);
+  json.set("window_rope_scaling", name_in(kRopeScalings, rope.scaling));
+  json.set("window_rope_factor", rope.factor);
+  json.set("window_rope_low_freq_factor", rope.low_freq_factor);
+  json.set("window_rope_high_freq_factor", rope.high_freq_factor);
+  json.set("window_rope_original_max_position", rope.original_max_position);
+  add_yarn("window_rope_", rope, json);
 }
 
 void add_architecture(const model::Architecture& at, Json& json) {
@@ -45,6 +88,7 @@ void add_architecture(const model::Architecture& at, Json& json) {
   json.set("tied", at.tied);
   json.set("attention_bias", at.attention_bias);
   json.set("mlp_bias", at.mlp_bias);
+  add_variants(at, json);
 }
 
 }  // namespace

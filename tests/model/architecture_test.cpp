@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "engine/base/error.h"
@@ -73,6 +74,43 @@ TEST(Architecture, BothSpellingsOfRopeAreTheSame) {
             RopeScaling::kLinear);
 }
 
+TEST(Architecture, YarnSharpensAttentionByItsFactorOrAsTold) {
+  const Rope plain = read(R"({"rope_scaling": {"type": "yarn", "factor": 4.0,
+      "original_max_position_embeddings": 16}})")
+                         .rope;
+  EXPECT_EQ(plain.scaling, RopeScaling::kYarn);
+  EXPECT_DOUBLE_EQ(plain.attention_factor, 0.1 * std::log(4.0) + 1.0);
+  EXPECT_TRUE(plain.truncate && plain.beta_fast == 32 && plain.beta_slow == 1);
+  const Rope told = read(R"({"rope_parameters": {"rope_type": "yarn", "rope_theta": 100.0,
+      "factor": null, "original_max_position_embeddings": 16, "attention_factor": 0.8,
+      "beta_fast": 8, "beta_slow": 2, "truncate": false}})")
+                        .rope;
+  EXPECT_EQ(told.factor, 4.0);  // of the 64 positions over the 16 original ones
+  EXPECT_EQ(told.attention_factor, 0.8);
+  EXPECT_FALSE(told.truncate);
+  const Rope weighted = read(R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0,
+      "mscale": 0.5, "mscale_all_dim": 2.0}})")
+                            .rope;
+  EXPECT_DOUBLE_EQ(weighted.attention_factor,
+                   (0.05 * std::log(2.0) + 1) / (0.2 * std::log(2.0) + 1));
+  EXPECT_EQ(weighted.original_max_position, 64);
+}
+
+TEST(Architecture, WindowsOfSomeLayersFollowTheirNamesOrTheFirstWindowedLayer) {
+  const Architecture by_rule = read(R"({"architectures": ["Qwen2ForCausalLM"],
+      "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1})");
+  EXPECT_EQ(by_rule.window_of(0), 0);
+  EXPECT_EQ(by_rule.window_of(1), 9);
+  const Architecture by_name = read(R"({"architectures": ["Qwen2ForCausalLM"],
+      "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1,
+      "layer_types": ["sliding_attention", "full_attention"]})");
+  EXPECT_EQ(by_name.window_of(0), 9);
+  EXPECT_EQ(by_name.window_of(1), 0);
+  const Architecture off = read(R"({"architectures": ["Qwen2ForCausalLM"],
+      "use_sliding_window": false, "sliding_window": 9, "max_window_layers": 1})");
+  EXPECT_EQ(off.window_of(1), 0);
+}
+
 TEST(Architecture, TextConfigIsLookedUpFirst) {
   const Architecture a = read(R"({"hidden_size": 1, "text_config": {"hidden_size": 96}})");
   EXPECT_EQ(a.hidden, 96);
@@ -109,13 +147,22 @@ TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
   EXPECT_NE(error_of(R"({"architectures": ["MistralForCausalLM"], "attention_bias": true})")
                 .find("attention_bias"),
             std::string::npos);
-  EXPECT_NE(error_of(R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true})")
-                .find("use_sliding_window"),
-            std::string::npos);
   EXPECT_NE(
       error_of(R"({"layer_types": ["full_attention", "sliding_attention"]})").find("layer_types"),
       std::string::npos);
-  EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "yarn", "factor": 2}})").find("yarn"),
+  EXPECT_NE(error_of(R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true,
+      "layer_types": ["full_attention", "chunked_attention"]})")
+                .find("chunked_attention"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true,
+      "layer_types": ["full_attention"]})")
+                .find("layer_types"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})").find("dynamic"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"final_logit_softcapping": 30.0})").find("final_logit_softcapping"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"use_bidirectional_attention": true})").find("bidirectional"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}})")
                 .find("full_attention"),
@@ -141,6 +188,11 @@ TEST(Architecture, NumbersThatCannotBeAreRefusedByName) {
       {R"({"rms_norm_eps": "tiny"})", "rms_norm_eps"},
       {R"({"rope_theta": -1})", "rope_theta"},
       {R"({"rope_scaling": {"rope_type": "llama3", "factor": 0.5}})", "factor"},
+      {R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "beta_fast": 0.5}})", "beta_fast"},
+      {R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "attention_factor": -1}})",
+       "attention_factor"},
+      {R"({"rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 0}})",
+       "original_max_position_embeddings"},
       {R"({"tie_word_embeddings": 1})", "tie_word_embeddings"},
       {R"({"architectures": []})", "architectures"},
   };
@@ -151,12 +203,18 @@ TEST(Architecture, NumbersThatCannotBeAreRefusedByName) {
 }
 
 TEST(Architecture, WrittenConfigReadsBackEqual) {
-  const Architecture a = read(R"({"tie_word_embeddings": true, "head_dim": 12, "rope_theta": 5e5,
-      "rope_scaling": {"rope_type": "llama3", "factor": 8,
-                       "original_max_position_embeddings": 16}})");
-  const Json written = write_config(a, DType::kBF16);
-  EXPECT_EQ(write_config(read_architecture(written, "again"), DType::kBF16).dump(), written.dump());
-  EXPECT_EQ(written.find("torch_dtype")->string(), "bfloat16");
+  for (const char* members :
+       {R"({"tie_word_embeddings": true, "head_dim": 12, "rope_theta": 5e5,
+            "rope_scaling": {"rope_type": "llama3", "factor": 8,
+                             "original_max_position_embeddings": 16}})",
+        R"({"rope_scaling": {"rope_type": "yarn", "factor": 8, "truncate": false}})",
+        R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true,
+            "max_window_layers": 1})"}) {
+    const Json written = write_config(read(members), DType::kBF16);
+    EXPECT_EQ(write_config(read_architecture(written, "again"), DType::kBF16).dump(),
+              written.dump());
+    EXPECT_EQ(written.find("torch_dtype")->string(), "bfloat16");
+  }
 }
 
 TEST(Architecture, TheWeightTypeIsReplacedInItsSpelling) {

@@ -14,7 +14,7 @@
 namespace strata::model {
 namespace {
 
-ModelSpec make_spec(bool tied) {
+Architecture make_architecture(bool tied) {
   Architecture a;
   a.model_type = "llama";
   a.hidden = 128;
@@ -26,7 +26,19 @@ ModelSpec make_spec(bool tied) {
   a.vocabulary = 1000;
   a.max_position = 512;
   a.tied = tied;
-  return build_spec(a);
+  return a;
+}
+
+ModelSpec make_spec(bool tied) {
+  return build_spec(make_architecture(tied));
+}
+
+// The spec without the variants' own parameters: sizes of buffers do not depend on these.
+ModelSpec make_spec_of_variants() {
+  ModelSpec spec = make_spec(false);
+  spec.architecture.block = {
+      .pre_norm = false, .post_norm = true, .qk_norm = QkNorm::kHead, .norm_offset = true};
+  return spec;
 }
 
 enum { kEmbed, kAttention, kMlp, kHead };
@@ -40,6 +52,41 @@ TEST(Footprint, InteriorsHoldWhatBackwardReadsAndNoMore) {
   EXPECT_EQ(footprint(spec, kMlp, shape, Recipe::kFp32, 2).interior_bytes, tokens * 4 * 2 * 256);
   EXPECT_EQ(footprint(spec, kEmbed, shape, Recipe::kFp32, 2).interior_bytes, 0);
   EXPECT_EQ(footprint(spec, kHead, shape, Recipe::kFp32, 2).interior_bytes, 0);
+}
+
+TEST(Footprint, ANormedBranchIsKeptWholeAndNormedHeadsAreNormedAgain) {
+  const BatchShape shape{2, 64};
+  const int64_t tokens = 128;
+  const ModelSpec plain = make_spec(false), normed = make_spec_of_variants();
+  const auto size = [&](const ModelSpec& spec, int segment) {
+    return footprint(spec, segment, shape, Recipe::kFp32, 2);
+  };
+  for (const int segment : {kAttention, kMlp}) {
+    EXPECT_EQ(size(normed, segment).interior_bytes - size(plain, segment).interior_bytes,
+              round_up(tokens * 4 * (128 + 1), kPageBytes))
+        << segment;
+    // The output is needed, so recomputing is all of forward.
+    EXPECT_EQ(size(normed, segment).recompute_flops, size(normed, segment).forward_flops);
+    EXPECT_LT(size(plain, segment).recompute_flops, size(plain, segment).forward_flops);
+    EXPECT_EQ(size(normed, segment).backward_flops, size(plain, segment).backward_flops);
+  }
+  const int64_t turned = tokens * 4 * (8 + 2) * 16;
+  EXPECT_GE(size(normed, kAttention).recompute_workspace_bytes,
+            size(plain, kAttention).recompute_workspace_bytes + turned);
+  EXPECT_GE(size(normed, kAttention).backward_workspace_bytes,
+            size(plain, kAttention).backward_workspace_bytes + turned);
+}
+
+TEST(Footprint, OnlyWindowedLayersSaveOperations) {
+  Architecture a = make_architecture(false);
+  a.layers = 2;
+  a.window = 16;
+  a.windowed = {0, 1};
+  const ModelSpec spec = build_spec(a);
+  const Footprint full = footprint(spec, 1, {1, 64}, Recipe::kFp32, 1);
+  const Footprint windowed = footprint(spec, 3, {1, 64}, Recipe::kFp32, 1);
+  const double pairs = 64.0 * 64 / 2 - (64.0 * 16 - 16.0 * 16 / 2);
+  EXPECT_EQ(full.forward_flops - windowed.forward_flops, 2 * 2.0 * 8 * 16 * pairs);
 }
 
 TEST(Footprint, OperationsAreCountedFromTheProducts) {
@@ -101,8 +148,7 @@ TEST(Layout, MatricesSideBySideAreOneProduct) {
   EXPECT_EQ(layout.into[2].column, 160);
 }
 
-TEST(Layout, SpansOfABufferDoNotOverlap) {
-  const ModelSpec spec = make_spec(false);
+void check_spans(const ModelSpec& spec) {
   for (const int i : {kAttention, kMlp, kHead}) {
     const SegmentLayout s = segment_layout(spec, i, {2, 33}, Recipe::kBf16, 2);
     const auto check = [](std::vector<Span> spans, int64_t total) {
@@ -117,10 +163,17 @@ TEST(Layout, SpansOfABufferDoNotOverlap) {
       }
       EXPECT_LE(end, total);
     };
-    check({s.projected, s.attended, s.log_sum_exp}, s.interior_bytes);
-    check({s.normed, s.activated, s.gathered, s.forward_scratch, s.own_interior}, s.forward_bytes);
-    check({s.grad, s.branch, s.inner, s.rstd, s.backward_scratch}, s.backward_bytes);
+    check({s.projected, s.attended, s.log_sum_exp, s.unnormed, s.post_rstd}, s.interior_bytes);
+    check({s.normed, s.activated, s.turned, s.gathered, s.forward_scratch, s.own_interior},
+          s.forward_bytes);
+    check({s.grad, s.branch, s.inner, s.rstd, s.turned_again, s.head_rstd, s.backward_scratch},
+          s.backward_bytes);
   }
+}
+
+TEST(Layout, SpansOfABufferDoNotOverlap) {
+  check_spans(make_spec(false));
+  check_spans(make_spec_of_variants());
 }
 
 }  // namespace

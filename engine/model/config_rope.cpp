@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/config_rope.h"
+
+#include <cmath>
+
+namespace strata::model {
+namespace {
+
+using config::Json;
+
+struct ScalingName {
+  const char* name;
+  RopeScaling scaling;
+};
+
+constexpr ScalingName kScalingNames[] = {
+    {"default", RopeScaling::kNone},
+    {"linear", RopeScaling::kLinear},
+    {"llama3", RopeScaling::kLlama3},
+    {"yarn", RopeScaling::kYarn},
+};
+
+constexpr const char* kOriginal = "original_max_position_embeddings";
+constexpr const char* kFullLayers = "full_attention";
+constexpr const char* kWindowLayers = "sliding_attention";
+
+// One object of RoPE members; null ones count as absent.
+class RopeObject {
+ public:
+  RopeObject(const Fields& fields, std::string where, const Json& object)
+      : fields_(fields), where_(std::move(where)), object_(object) {
+    if (!object.is_object()) fields.wrong(where_, "an object", object);
+  }
+
+  const Json* find(const char* name) const {
+    const Json* member = object_.find(name);
+    return member == nullptr || member->is_null() ? nullptr : member;
+  }
+  double number(const char* name, double otherwise) const {
+    const Json* member = find(name);
+    return member == nullptr ? otherwise : fields_.number_of(*member, path(name));
+  }
+  int64_t integer(const char* name, int64_t otherwise) const {
+    const Json* member = find(name);
+    return member == nullptr ? otherwise : fields_.integer_of(*member, path(name));
+  }
+  bool boolean(const char* name, bool otherwise) const {
+    const Json* member = find(name);
+    return member == nullptr ? otherwise : fields_.boolean_of(*member, path(name));
+  }
+  std::string path(const std::string& name) const { return where_ + "." + name; }
+  const Json& json() const { return object_; }
+  [[noreturn]] void refuse(const std::string& cause) const { fields_.refuse(where_ + cause); }
+
+ private:
+  const Fields& fields_;
+  const std::string where_;
+  const Json& object_;
+};
+
+RopeScaling scaling_of(const RopeObject& object) {
+  const Json* type = object.find("rope_type");
+  if (type == nullptr) type = object.find("type");
+  const std::string name = type != nullptr && type->is_string() ? type->string() : "default";
+  std::string known;
+  for (const ScalingName& row : kScalingNames) {
+    if (name == row.name) return row.scaling;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  object.refuse(fmt::format(": rope_type \"{}\" is not computed here (use a model with one of: {})",
+                            name, known));
+}
+
+// How yarn sharpens attention: 0.1 ln(factor) + 1 where nothing else is said (Peng et al. 2023,
+// arXiv:2309.00071, eq. 22).
+double yarn_attention_factor(const RopeObject& object, double factor) {
+  const auto of = [&](double weight) {
+    return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+  };
+  const double own = object.number("mscale", 0);
+  const double all = object.number("mscale_all_dim", 0);
+  return object.number("attention_factor", own != 0 && all != 0 ? of(own) / of(all) : of(1.0));
+}
+
+// What a missing factor means, where it may be missing.
+double factor_otherwise(const Rope& rope, int64_t max_position) {
+  if (rope.scaling != RopeScaling::kYarn) return rope.factor;
+  return static_cast<double>(max_position) / static_cast<double>(rope.original_max_position);
+}
+
+// Members beside an object that its own may refer to.
+struct Positions {
+  int64_t max;
+  std::optional<int64_t> original;  // goes before the object's own
+};
+
+void read_rope_object(const RopeObject& object, const Positions& positions, Rope& rope) {
+  for (const config::JsonMember& member : object.json().members()) {
+    if (!member.value.is_object()) continue;
+    object.refuse("." + member.name +
+                  ": RoPE that differs between layers is not computed here for this model (use one "
+                  "with one set of RoPE members)");
+  }
+  rope.scaling = scaling_of(object);
+  rope.theta = object.number("rope_theta", rope.theta);
+  const bool stretched = rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
+  rope.original_max_position =
+      object.integer(kOriginal, stretched ? positions.max : rope.original_max_position);
+  if (stretched && positions.original) rope.original_max_position = *positions.original;
+  if (rope.original_max_position < 1) {
+    object.refuse(fmt::format(".{}: {} is less than 1", kOriginal, rope.original_max_position));
+  }
+  rope.factor = object.number("factor", factor_otherwise(rope, positions.max));
+  rope.low_freq_factor = object.number("low_freq_factor", rope.low_freq_factor);
+  rope.high_freq_factor = object.number("high_freq_factor", rope.high_freq_factor);
+  if (rope.scaling == RopeScaling::kYarn) {
+    rope.attention_factor = yarn_attention_factor(object, rope.factor);
+    rope.beta_fast = object.number("beta_fast", rope.beta_fast);
+    rope.beta_slow = object.number("beta_slow", rope.beta_slow);
+    rope.truncate = object.boolean("truncate", rope.truncate);
+  }
+  if (object.number("partial_rotary_factor", 1.0) != 1.0) {
+    object.refuse(".partial_rotary_factor: only 1 is computed here");
+  }
+}
+
+// rope_parameters with an object for each type of layer.
+void read_by_layer_type(const Fields& fields, const RopeObject& all, Architecture& result) {
+  const struct {
+    const char* name;
+    Rope* rope;
+  } types[] = {{kFullLayers, &result.rope}, {kWindowLayers, &*result.window_rope}};
+  for (const config::JsonMember& member : all.json().members()) {
+    if (member.name == kFullLayers || member.name == kWindowLayers) continue;
+    all.refuse(fmt::format(".{}: is neither {} nor {}", member.name, kFullLayers, kWindowLayers));
+  }
+  for (const auto& type : types) {
+    if (const Json* json = all.find(type.name)) {
+      read_rope_object({fields, all.path(type.name), *json}, {result.max_position, {}}, *type.rope);
+    }
+  }
+}
+
+Json scaling_object(const Rope& rope) {
+  if (rope.scaling == RopeScaling::kNone) return Json();
+  Json object = Json::object();
+  for (const ScalingName& row : kScalingNames) {
+    if (row.scaling == rope.scaling) object.set("rope_type", row.name);
+  }
+  object.set("factor", rope.factor);
+  if (rope.scaling == RopeScaling::kLinear) return object;
+  object.set(kOriginal, rope.original_max_position);
+  if (rope.scaling == RopeScaling::kLlama3) {
+    object.set("low_freq_factor", rope.low_freq_factor);
+    object.set("high_freq_factor", rope.high_freq_factor);
+  } else {
+    object.set("attention_factor", rope.attention_factor);
+    object.set("beta_fast", rope.beta_fast);
+    object.set("beta_slow", rope.beta_slow);
+    object.set("truncate", rope.truncate);
+  }
+  return object;
+}
+
+Json parameters_object(const Rope& rope) {
+  Json object = scaling_object(rope);
+  if (rope.scaling == RopeScaling::kNone) object.set("rope_type", "default");
+  object.set("rope_theta", rope.theta);
+  return object;
+}
+
+}  // namespace
+
+void read_ropes(const Fields& fields, const Family& family, Architecture& result) {
+  Rope& rope = result.rope;
+  const Positions positions = {result.max_position, fields.optional_integer(kOriginal)};
+  if (family.window_theta) {
+    result.window_rope = rope;
+    result.window_rope->theta = fields.number("rope_local_base_freq", *family.window_theta);
+  }
+  rope.theta = fields.number("rope_theta", family.rope_theta);
+  if (const Json* json = fields.find("rope_scaling")) {
+    read_rope_object({fields, "rope_scaling", *json}, positions, rope);
+  }
+  if (const Json* json = fields.find("rope_parameters")) {
+    const RopeObject object(fields, "rope_parameters", *json);
+    if (family.window_theta) {
+      read_by_layer_type(fields, object, result);
+    } else {
+      read_rope_object(object, positions, rope);
+    }
+  }
+}
+
+void validate_rope(const Rope& rope, const std::string& source) {
+  const auto finite = [](double value) { return std::isfinite(value); };
+  if (!(rope.theta >= 1 && finite(rope.theta))) {
+    refuse_config(source,
+                  fmt::format("rope_theta: {} is not a finite number of at least 1", rope.theta));
+  }
+  if (rope.original_max_position < 1 || rope.original_max_position > INT32_MAX) {
+    refuse_config(source, fmt::format("{}: {} is not between 1 and {}", kOriginal,
+                                      rope.original_max_position, INT32_MAX));
+  }
+  const bool factors = rope.factor >= 1 && finite(rope.factor) && rope.low_freq_factor > 0 &&
+                       rope.high_freq_factor > rope.low_freq_factor &&
+                       finite(rope.high_freq_factor);
+  if (rope.scaling != RopeScaling::kNone && !factors) {
+    refuse_config(source, fmt::format("RoPE scaling: factor {}, low_freq_factor {}, "
+                                      "high_freq_factor {}: needs factor >= 1 and 0 < low < high",
+                                      rope.factor, rope.low_freq_factor, rope.high_freq_factor));
+  }
+  const bool yarn = rope.theta > 1 && rope.beta_slow > 0 && rope.beta_fast >= rope.beta_slow &&
+                    finite(rope.beta_fast) && rope.attention_factor > 0 &&
+                    finite(rope.attention_factor);
+  if (rope.scaling == RopeScaling::kYarn && !yarn) {
+    refuse_config(source,
+                  fmt::format("RoPE scaling: rope_theta {}, beta_slow {}, beta_fast {}, "
+                              "attention_factor {}: yarn needs theta > 1, 0 < slow <= fast "
+                              "and a positive attention_factor",
+                              rope.theta, rope.beta_slow, rope.beta_fast, rope.attention_factor));
+  }
+}
+
+void write_ropes(const Architecture& a, Json& json) {
+  if (a.window_rope && a.window_rope->scaling != RopeScaling::kNone) {
+    Json parameters = Json::object();
+    parameters.set(kFullLayers, parameters_object(a.rope));
+    parameters.set(kWindowLayers, parameters_object(*a.window_rope));
+    json.set("rope_parameters", std::move(parameters));
+    return;
+  }
+  json.set("rope_theta", a.rope.theta);
+  if (a.window_rope) json.set("rope_local_base_freq", a.window_rope->theta);
+  json.set("rope_scaling", scaling_object(a.rope));
+}
+
+}  // namespace strata::model

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/config/json.h"
+#include "engine/model/config_fields.h"
+#include "engine/model/family.h"
+#include "engine/model/spec.h"
+
+// RoPE in config.json, in its three spellings: rope_theta and rope_scaling (Transformers 4),
+// rope_parameters (5), and rope_parameters by layer type.
+namespace strata::model {
+
+// Sets `rope` and, where the family has one, `window_rope`. Reads max_position.
+void read_ropes(const Fields& fields, const Family& family, Architecture& result);
+
+// Throws Error (kConfig) naming the first number that cannot be.
+void validate_rope(const Rope& rope, const std::string& source);
+
+// In the spelling of version 4, unless it cannot say this.
+void write_ropes(const Architecture& architecture, config::Json& json);
+
+}  // namespace strata::model
