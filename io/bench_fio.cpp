@@ -9,12 +9,12 @@
 #include <cstdlib>
 
 #include "engine/base/check.h"
-#include "engine/base/rng.h"
+#include "engine/base/units.h"
 
 namespace strata::io {
 namespace {
 
-constexpr int kResamples = 10000;
+constexpr const char* kFileName = "strata-bench-fio";
 
 // Fields of terse version 3, counted from 0.
 constexpr size_t kErrorField = 4;
@@ -27,11 +27,8 @@ constexpr size_t kWriteMsField = 49;
 constexpr size_t kUserField = 87;
 constexpr size_t kSystemField = 88;
 
-double median(std::vector<double> values) {
-  STRATA_CHECK(!values.empty());
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+std::string path_of(const std::string& directory, uint32_t file) {
+  return directory + "/" + kFileName + "." + std::to_string(file);
 }
 
 struct Output {
@@ -94,15 +91,43 @@ FioBench::FioBench(const BenchOptions& options, uint32_t files_per_directory) : 
       throw Error(ErrorCode::kConfig,
                   "compare with fio: " + directory + ": fio reads ':' as a separator");
     }
+    locks_.push_back(std::make_unique<DirectoryLock>(directory, std::string(kFileName) + ".lock",
+                                                     "strata bench io --compare-fio"));
     for (uint32_t file = 0; file < files_per_directory; ++file) {
-      paths_.push_back(directory + "/strata-bench-fio." + std::to_string(getpid()) + "." +
-                       std::to_string(file));
+      paths_.push_back(path_of(directory, file));
     }
   }
+  remove_files();  // of a run that was killed
 }
 
 FioBench::~FioBench() {
-  for (const std::string& path : paths_) unlink(path.c_str());
+  remove_files();
+}
+
+void FioBench::remove_files() {
+  constexpr uint32_t kMostFiles = 64;  // of a volume in one directory
+  for (const auto& lock : locks_) {
+    for (uint32_t file = 0; file < kMostFiles; ++file)
+      unlink(path_of(lock->directory(), file).c_str());
+  }
+}
+
+// Every block is written once before anything is timed, as ours are.
+void FioBench::lay_out() {
+  if (laid_out_) return;
+  for (const auto& lock : locks_) {
+    const uint64_t need = options_.bytes / locks_.size();
+    const uint64_t free = free_space(*lock).bytes;
+    if (free >= need) continue;
+    throw Error(ErrorCode::kDoesNotFit, "compare with fio: " + lock->directory() + ": needs " +
+                                            format_bytes(static_cast<int64_t>(need)) +
+                                            " beside our own scratch, free " +
+                                            format_bytes(static_cast<int64_t>(free)) +
+                                            " (free space there, or shrink the "
+                                            "scratch)");
+  }
+  run_job("--rw=write --bs=1m --iodepth=8");
+  laid_out_ = true;
 }
 
 FioResult FioBench::run_job(const std::string& job) {
@@ -124,9 +149,7 @@ FioResult FioBench::run_job(const std::string& job) {
 
 FioResult FioBench::measure(const BenchShape& shape) {
   STRATA_CHECK(shape.mode != BenchMode::kTraining);
-  // Every block is written once before anything is timed, as ours are.
-  if (!laid_out_) run_job("--rw=write --bs=1m --iodepth=8");
-  laid_out_ = true;
+  lay_out();
   const char* pattern = shape.mode == BenchMode::kRead    ? "read"
                         : shape.mode == BenchMode::kWrite ? "write"
                                                           : "rw --rwmixread=50";
@@ -135,52 +158,56 @@ FioResult FioBench::measure(const BenchShape& shape) {
                  std::to_string(static_cast<int64_t>(options_.seconds * 1e6)) + "us");
 }
 
-RatioInterval bootstrap_ratio(std::vector<double> ratios) {
-  const Philox random(42);
-  std::vector<double> medians;
-  std::vector<double> sample(ratios.size());
-  for (uint64_t i = 0; i < kResamples; ++i) {
-    for (size_t k = 0; k < sample.size(); ++k) sample[k] = ratios[random.u64(i, k) % ratios.size()];
-    medians.push_back(median(sample));
-  }
-  std::sort(medians.begin(), medians.end());
-  return {.median = median(ratios),
-          .low = medians[kResamples * 25 / 1000],
-          .high = medians[kResamples * 975 / 1000],
-          .count = ratios.size()};
-}
-
 FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& shape,
-                               uint32_t rounds, uint64_t write_limit_bytes) {
+                               const BenchOptions& options, uint32_t rounds) {
   STRATA_CHECK(rounds > 0);
-  FioComparison comparison;
-  comparison.shape = shape;
   std::vector<double> ours, theirs, our_cpu, their_cpu, ratios, controls;
+  const auto stopped = [&] { return options.stop != nullptr && *options.stop; };
+  // fio has no limit of its own: it runs where a quarter more than the last rate still fits.
+  double write_bytes_per_s = 0;
+  const auto measure_fio = [&]() -> std::optional<FioResult> {
+    const double expected = 1.25 * write_bytes_per_s * options.seconds;
+    if (stopped() || expected + static_cast<double>(fio.layout_bytes()) >
+                         static_cast<double>(bench.write_allowance())) {
+      return std::nullopt;
+    }
+    const uint64_t before = fio.bytes_written();
+    const FioResult result = fio.measure(shape);
+    bench.charge(fio.bytes_written() - before);
+    write_bytes_per_s = std::max(write_bytes_per_s, result.write_bytes_per_s);
+    return result;
+  };
   for (uint32_t round = 0; round < rounds; ++round) {
-    if (round > 0 && bench.bytes_written() + fio.bytes_written() > write_limit_bytes) break;
     // Ours first and fio first, by turns: a drift of the machine favours neither.
     const bool ours_first = round % 2 == 0;
     BenchResult mine;
     if (ours_first) mine = bench.measure(shape);
-    const FioResult first = fio.measure(shape);
-    if (!ours_first) mine = bench.measure(shape);
-    const FioResult second = fio.measure(shape);
+    write_bytes_per_s = std::max(write_bytes_per_s, mine.write_bytes_per_s());
+    const std::optional<FioResult> first = measure_fio();
+    if (!ours_first && first) mine = bench.measure(shape);
+    const std::optional<FioResult> second = measure_fio();
+    if (mine.empty() || mine.write_limit_reached || !first || !second) break;
     // Ours is compared with the fio run next to it, and that one with the other fio run.
-    comparison.verified = mine.verified;
     ours.push_back(mine.bytes_per_s());
-    theirs.push_back(first.bytes_per_s());
+    theirs.push_back(first->bytes_per_s());
     our_cpu.push_back(mine.cpu_s_per_gb());
-    their_cpu.push_back(first.cpu_s_per_gb);
-    ratios.push_back(mine.bytes_per_s() / first.bytes_per_s());
-    controls.push_back(second.bytes_per_s() / first.bytes_per_s());
+    their_cpu.push_back(first->cpu_s_per_gb);
+    ratios.push_back(mine.bytes_per_s() / first->bytes_per_s());
+    controls.push_back(second->bytes_per_s() / first->bytes_per_s());
   }
-  comparison.strata_bytes_per_s = median(ours);
-  comparison.fio_bytes_per_s = median(theirs);
-  comparison.strata_cpu_s_per_gb = median(our_cpu);
-  comparison.fio_cpu_s_per_gb = median(their_cpu);
-  comparison.ratio = bootstrap_ratio(ratios);
-  comparison.control = bootstrap_ratio(controls);
-  return comparison;
+  if (ratios.empty()) {
+    throw Error(ErrorCode::kConfig,
+                "compare with fio: the limit on bytes written, or an interruption, left no whole "
+                "round (raise the limit)");
+  }
+  return {.shape = shape,
+          .verified = options.verify,
+          .strata_bytes_per_s = median_of(ours),
+          .fio_bytes_per_s = median_of(theirs),
+          .strata_cpu_s_per_gb = median_of(our_cpu),
+          .fio_cpu_s_per_gb = median_of(their_cpu),
+          .ratio = bootstrap_median(ratios),
+          .control = bootstrap_median(controls)};
 }
 
 }  // namespace strata::io

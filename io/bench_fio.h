@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/bench_io.h"
+#include "io/bench_statistics.h"
+#include "io/scratch_file.h"
 
 namespace strata::io {
 
@@ -24,11 +27,11 @@ struct FioResult {
 std::optional<FioResult> parse_fio_terse(std::string_view output);
 
 // The same shape under fio: same directories, number of files, block size, depth, mix and O_DIRECT;
-// one job on io_uring with registered files and memory. Its files are named, so they are removed by
-// the destructor.
+// one job on io_uring with registered files and memory. Its files have names: the destructor
+// removes them, and the next one those of a dead run. It holds a lock of its own on each directory.
 //
-// Failure: the constructor throws Error(kConfig) where fio is missing, measure() Error(kIo) when
-// fio fails.
+// Failure: the constructor throws Error(kConfig) where fio is missing or a directory cannot be
+// used, measure() Error(kDoesNotFit) without room for the files and Error(kIo) when fio fails.
 class FioBench {
  public:
   FioBench(const BenchOptions& options, uint32_t files_per_directory);
@@ -38,23 +41,20 @@ class FioBench {
 
   FioResult measure(const BenchShape& shape);
   uint64_t bytes_written() const { return bytes_written_; }
+  // What measure() writes before anything else, the first time.
+  uint64_t layout_bytes() const { return laid_out_ ? 0 : options_.bytes; }
 
  private:
+  void lay_out();
   FioResult run_job(const std::string& job);
+  void remove_files();
 
   BenchOptions options_;
+  std::vector<std::unique_ptr<DirectoryLock>> locks_;
   std::vector<std::string> paths_;
   bool laid_out_ = false;
   uint64_t bytes_written_ = 0;
 };
-
-struct RatioInterval {
-  double median = 0;
-  double low = 0;  // of the 95 % bootstrap interval of the median
-  double high = 0;
-  size_t count = 0;
-};
-RatioInterval bootstrap_ratio(std::vector<double> ratios);
 
 // Our engine and fio, turn by turn, with a second fio in every round as the control: what the
 // machine's own noise does to a ratio of equals.
@@ -65,11 +65,12 @@ struct FioComparison {
   double fio_bytes_per_s = 0;
   double strata_cpu_s_per_gb = 0;
   double fio_cpu_s_per_gb = 0;
-  RatioInterval ratio;    // strata / fio
-  RatioInterval control;  // fio / fio
+  Interval ratio;    // strata / fio
+  Interval control;  // fio / fio
 };
-// Fewer rounds where the limit on bytes written, fio's included, ends first.
+// Fewer rounds where the bench's limit on bytes written, against which fio's count too, ends first,
+// or `options.stop` is set; throws Error (kConfig) before the first is whole.
 FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& shape,
-                               uint32_t rounds, uint64_t write_limit_bytes);
+                               const BenchOptions& options, uint32_t rounds);
 
 }  // namespace strata::io

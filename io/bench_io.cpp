@@ -4,39 +4,23 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
 #include "engine/base/clock.h"
-#include "engine/base/rng.h"
 #include "engine/base/units.h"
+#include "io/bench_memory.h"
 
 namespace strata::io {
 namespace {
 
 constexpr uint64_t kTag = 1;
 
-double seconds_of(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+Error refused(const std::string& what) {
+  return Error(ErrorCode::kConfig, "I/O benchmark: " + what);
 }
 
-struct FreeDeleter {
-  void operator()(char* data) const { std::free(data); }
-};
-using Memory = std::unique_ptr<char, FreeDeleter>;
-
-// Bytes that a drive cannot compress.
-Memory make_memory(uint64_t bytes) {
-  Memory memory(static_cast<char*>(std::aligned_alloc(4096, bytes)));
-  if (memory == nullptr) {
-    throw Error(ErrorCode::kDoesNotFit,
-                "allocate benchmark buffers: " + format_bytes(static_cast<int64_t>(bytes)) +
-                    ": not enough memory (use smaller blocks or less depth)");
-  }
-  const Philox random(7);
-  auto* words = reinterpret_cast<uint64_t*>(memory.get());
-  for (uint64_t i = 0; i < bytes / 8; ++i) words[i] = random.u64(i);
-  return memory;
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
 
 // Issues blocks round the volume, `width` of them under way, until told to stop.
@@ -130,6 +114,28 @@ double process_cpu_s() {
   return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
 }
 
+Cliff find_cliff(const BenchResult& result) {
+  constexpr size_t kLeastSamples = 20;
+  constexpr double kShare = 0.6;  // noise of a shared machine alone takes a quarter
+  const size_t count = result.samples.size();
+  if (count < kLeastSamples) return {};
+  std::vector<double> sums = {0};
+  for (const BenchSample& sample : result.samples) {
+    sums.push_back(sums.back() + sample.read_bytes_per_s + sample.write_bytes_per_s);
+  }
+  const auto mean = [&sums](size_t begin, size_t end) {
+    return (sums[end] - sums[begin]) / static_cast<double>(end - begin);
+  };
+  Cliff cliff;
+  const size_t window = count / 10;
+  for (size_t begin = 0; begin + window <= count; ++begin) {
+    cliff.best_bytes_per_s = std::max(cliff.best_bytes_per_s, mean(begin, begin + window));
+  }
+  cliff.tail_bytes_per_s = mean(count - count / 4, count);
+  cliff.found = cliff.tail_bytes_per_s < kShare * cliff.best_bytes_per_s;
+  return cliff;
+}
+
 LatencySummary summarize(const LatencyHistogram& histogram) {
   return {.count = histogram.count(),
           .p50_s = histogram.percentile_s(0.5),
@@ -141,100 +147,121 @@ LatencySummary summarize(const LatencyHistogram& histogram) {
 IoBench::IoBench(const BenchOptions& options) : options_(options) {
   limiter_ = std::make_unique<RateLimiter>(options.limits);
   if (!(options.seconds > 0) || !(options.sample_s > 0)) {
-    throw Error(ErrorCode::kConfig, "I/O benchmark: seconds must be positive");
+    throw refused("seconds must be positive");
   }
 }
 
 IoBench::~IoBench() = default;
 
-BenchResult IoBench::measure(const BenchShape& shape) {
-  prepare(shape);
-  return shape.mode == BenchMode::kTraining ? training(shape) : sweep(shape);
+BenchResult IoBench::measure(const BenchShape& shape, double seconds, bool verify) {
+  prepare(shape, verify);
+  const Extent extent = {.seconds = seconds, .verify = verify};
+  BenchResult result =
+      shape.mode == BenchMode::kTraining ? training(shape, extent) : sweep(shape, extent);
+  if (!verify && result.bytes_written > 0) {
+    sealed_[1] = false;
+    if (shape.mode != BenchMode::kMixed) sealed_[0] = false;
+  }
+  return result;
 }
 
 uint64_t IoBench::write_allowance() const {
-  return options_.write_limit_bytes - std::min(options_.write_limit_bytes, bytes_written_);
+  const uint64_t written = bytes_written_ + bytes_charged_;
+  return options_.write_limit_bytes - std::min(options_.write_limit_bytes, written);
 }
 
-ChannelOptions IoBench::channel_options(const BenchShape& shape, char* memory, uint64_t bytes) {
+bool IoBench::direct() const {
+  return std::all_of(volume_->files().begin(), volume_->files().end(),
+                     [](const ScratchFile& file) { return file.direct; });
+}
+
+ChannelOptions IoBench::channel_options(const BenchShape& shape, bool verify, char* memory,
+                                        uint64_t bytes) {
   return {.backend = options_.backend,
           .depth = shape.depth,
           .request_bytes = shape.block_bytes,
           .max_transfers = shape.depth * 4,
           .regions = {{memory, bytes}},
           .limiter = limiter_.get(),
-          .verify = options_.verify};
+          .verify = verify};
 }
 
-// Makes the volume for a shape and writes all of it once: reading what was never written costs a
-// drive nothing.
-void IoBench::prepare(const BenchShape& shape) {
-  const auto refuse = [](const std::string& what) {
-    throw Error(ErrorCode::kConfig, "I/O benchmark: " + what);
-  };
+// Sees to it that there is a volume for the shape, and that what will be read has been written.
+void IoBench::prepare(const BenchShape& shape, bool verify) {
   if (shape.block_bytes < 4096 || (shape.block_bytes & (shape.block_bytes - 1)) != 0 ||
       shape.block_bytes > (64u << 20)) {
-    refuse("block size " + std::to_string(shape.block_bytes) +
-           " must be a power of two from 4 KiB to 64 MiB");
+    throw refused("block size " + std::to_string(shape.block_bytes) +
+                  " must be a power of two from 4 KiB to 64 MiB");
   }
-  if (shape.depth == 0 || shape.depth > 1024) refuse("depth must be from 1 to 1024");
+  if (shape.depth == 0 || shape.depth > 1024) throw refused("depth must be from 1 to 1024");
   const uint64_t least = shape.block_bytes * shape.depth * 8;
   if (options_.bytes < least) {
-    refuse("scratch of " + format_bytes(static_cast<int64_t>(options_.bytes)) +
-           " is too small, this shape wants " + format_bytes(static_cast<int64_t>(least)) +
-           " (raise the size)");
+    throw refused("scratch of " + format_bytes(static_cast<int64_t>(options_.bytes)) +
+                  " is too small, this shape wants " + format_bytes(static_cast<int64_t>(least)) +
+                  " (raise the size)");
   }
   const uint64_t checksum_bytes = std::min<uint64_t>(shape.block_bytes, 64 << 10);
   const uint64_t stripe_bytes = std::max<uint64_t>(shape.block_bytes, 1 << 20);
-  if (volume_ != nullptr && files_ == shape.files && volume_->block_bytes() == checksum_bytes &&
-      volume_->stripe_bytes() == stripe_bytes) {
+  if (volume_ == nullptr || files_ != shape.files || volume_->block_bytes() != checksum_bytes ||
+      volume_->stripe_bytes() != stripe_bytes) {
+    make_volume(shape, stripe_bytes, checksum_bytes);
+    fill();
     return;
   }
-  // An even number of blocks: a mixed load reads one half and writes the other.
-  const uint64_t bytes = options_.bytes / (2 * stripe_bytes) * 2 * stripe_bytes;
-  if (write_allowance() < bytes) {
-    refuse("filling scratch of " + format_bytes(static_cast<int64_t>(bytes)) +
-           " exceeds the limit on bytes written of " +
-           format_bytes(static_cast<int64_t>(options_.write_limit_bytes)) +
-           " (raise it, or shrink the scratch)");
-  }
+  const bool reads_first_half = shape.mode != BenchMode::kWrite;
+  const bool reads_second_half = reads_first_half && shape.mode != BenchMode::kMixed;
+  if (verify && ((reads_first_half && !sealed_[0]) || (reads_second_half && !sealed_[1]))) fill();
+}
+
+void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes) {
   volume_.reset();  // frees its space and its lock first
+  // An even number of blocks: a mixed load reads one half and writes the other.
   volume_ = std::make_unique<Volume>(
       VolumeOptions{.directories = options_.directories,
                     .files_per_directory = shape.files,
-                    .bytes = bytes,
+                    .bytes = options_.bytes / (2 * stripe_bytes) * 2 * stripe_bytes,
                     .stripe_bytes = stripe_bytes,
                     .block_bytes = checksum_bytes,
                     .owner = "strata bench io",
                     .allow_memory_filesystem = options_.allow_memory_filesystem});
   files_ = shape.files;
-  BenchShape fill = shape;
-  fill.block_bytes = stripe_bytes;
-  fill.depth = 8;
-  const uint64_t memory_bytes = fill.block_bytes * 16;
-  const Memory memory = make_memory(memory_bytes);
-  ChannelOptions options = channel_options(fill, memory.get(), memory_bytes);
-  options.verify = true;  // seals every block, whatever the measurements do
-  Channel channel(*volume_, options);
-  Sweep sweep(*volume_, channel, fill, memory.get(), 16);
-  sweep.run(BenchMode::kWrite, sweep.blocks(), [] { return true; });
-  bytes_written_ += channel.stats().bytes_written;
 }
 
-BenchResult IoBench::sweep(const BenchShape& shape) {
+// Writes all of the volume once, with checksums: reading what was never written costs a drive
+// nothing.
+void IoBench::fill() {
+  if (write_allowance() < volume_->bytes()) {
+    const uint64_t bytes = volume_->bytes();
+    volume_.reset();
+    throw refused("filling scratch of " + format_bytes(static_cast<int64_t>(bytes)) +
+                  " exceeds what is left of the limit on bytes written of " +
+                  format_bytes(static_cast<int64_t>(options_.write_limit_bytes)) +
+                  " (raise it, or shrink the scratch)");
+  }
+  const BenchShape shape = {
+      .mode = BenchMode::kWrite, .block_bytes = volume_->stripe_bytes(), .depth = 8};
+  const uint64_t memory_bytes = shape.block_bytes * 16;
+  const BenchMemory memory = make_bench_memory(memory_bytes);
+  Channel channel(*volume_, channel_options(shape, true, memory.get(), memory_bytes));
+  Sweep sweep(*volume_, channel, shape, memory.get(), 16);
+  sweep.run(BenchMode::kWrite, sweep.blocks(), [this] { return !stopped(); });
+  bytes_written_ += channel.stats().bytes_written;
+  sealed_[0] = sealed_[1] = true;
+}
+
+BenchResult IoBench::sweep(const BenchShape& shape, const Extent& extent) {
   // Twice the depth: some blocks are verified or sealed while `depth` of them are with the drive.
   const uint64_t width = uint64_t{shape.depth} * 2;
   const uint64_t memory_bytes = width * shape.block_bytes;
-  const Memory memory = make_memory(memory_bytes);
-  Channel channel(*volume_, channel_options(shape, memory.get(), memory_bytes));
+  const BenchMemory memory = make_bench_memory(memory_bytes);
+  Channel channel(*volume_, channel_options(shape, extent.verify, memory.get(), memory_bytes));
   Sweep sweep(*volume_, channel, shape, memory.get(), width);
 
   BenchResult result;
   result.shape = shape;
   result.backend = channel.backend_name();
-  result.verified = options_.verify;
-  result.direct = std::all_of(volume_->files().begin(), volume_->files().end(),
-                              [](const ScratchFile& file) { return file.direct; });
+  result.verified = extent.verify;
+  result.direct = direct();
   uint64_t budget = std::numeric_limits<uint64_t>::max();
   if (shape.mode != BenchMode::kRead) {
     budget = write_allowance() / shape.block_bytes * (shape.mode == BenchMode::kMixed ? 2 : 1);
@@ -257,7 +284,7 @@ BenchResult IoBench::sweep(const BenchShape& shape) {
       last_written = stats.bytes_written;
       result.samples.push_back(last);
     }
-    return at_s < options_.seconds;
+    return at_s < extent.seconds && !stopped();
   });
   result.write_limit_reached = budget == 0;
   result.seconds = now_s() - start_s;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,6 +37,7 @@ struct BenchOptions {
   double sample_s = 1;                              // spacing of the rates over time
   RateLimits limits = {};
   bool allow_memory_filesystem = false;
+  const std::atomic<bool>* stop = nullptr;  // set by others: what is going on ends early
 };
 
 struct LatencySummary {
@@ -71,17 +73,30 @@ struct BenchResult {
   LatencySummary write;
   std::vector<BenchFile> files;
   std::vector<BenchSample> samples;
-  bool write_limit_reached = false;  // stopped early
+  bool write_limit_reached = false;  // stopped early, or not begun
   double optimizer_s = 0;            // training: processor time of the optimizer
   uint32_t steps = 0;                // training: whole steps
 
-  double read_bytes_per_s() const { return static_cast<double>(bytes_read) / seconds; }
-  double write_bytes_per_s() const { return static_cast<double>(bytes_written) / seconds; }
+  double read_bytes_per_s() const { return rate_of(bytes_read); }
+  double write_bytes_per_s() const { return rate_of(bytes_written); }
   double bytes_per_s() const { return read_bytes_per_s() + write_bytes_per_s(); }
   double cpu_s_per_gb() const {
-    return cpu_s * 1e9 / static_cast<double>(bytes_read + bytes_written);
+    return empty() ? 0 : cpu_s * 1e9 / static_cast<double>(bytes_read + bytes_written);
+  }
+  bool empty() const { return bytes_read + bytes_written == 0; }
+  double rate_of(uint64_t bytes) const {
+    return bytes == 0 ? 0 : static_cast<double>(bytes) / seconds;
   }
 };
+
+// Whether a measurement fell off a cliff, as drives do whose fast cache is full: after the best
+// moments the last quarter of the time stayed far below them. Needs 20 samples at least.
+struct Cliff {
+  bool found = false;
+  double best_bytes_per_s = 0;  // the best tenth of the time
+  double tail_bytes_per_s = 0;  // the last quarter: what a long run gets
+};
+Cliff find_cliff(const BenchResult& result);
 
 // Measures what a set of directories gives, with the same channels that training uses.
 //
@@ -94,21 +109,41 @@ class IoBench {
   explicit IoBench(const BenchOptions& options);
   ~IoBench();
 
-  BenchResult measure(const BenchShape& shape);
+  // Empty where the limit on bytes written leaves nothing for a shape that writes.
+  BenchResult measure(const BenchShape& shape) {
+    return measure(shape, options_.seconds, options_.verify);
+  }
+  // The same with another length, and checksums on or off, than the options say.
+  BenchResult measure(const BenchShape& shape, double seconds, bool verify);
+
   uint64_t bytes_written() const { return bytes_written_; }
+  // What others wrote counts against the limit too.
+  void charge(uint64_t bytes) { bytes_charged_ += bytes; }
+  uint64_t write_allowance() const;
 
  private:
-  void prepare(const BenchShape& shape);
-  BenchResult sweep(const BenchShape& shape);
-  BenchResult training(const BenchShape& shape);
-  ChannelOptions channel_options(const BenchShape& shape, char* memory, uint64_t bytes);
-  uint64_t write_allowance() const;
+  struct Extent {
+    double seconds = 0;
+    bool verify = true;
+  };
+  void prepare(const BenchShape& shape, bool verify);
+  void make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes);
+  void fill();
+  BenchResult sweep(const BenchShape& shape, const Extent& extent);
+  BenchResult training(const BenchShape& shape, const Extent& extent);
+  ChannelOptions channel_options(const BenchShape& shape, bool verify, char* memory,
+                                 uint64_t bytes);
+  bool direct() const;
+  bool stopped() const { return options_.stop != nullptr && *options_.stop; }
 
   BenchOptions options_;
   std::unique_ptr<RateLimiter> limiter_;
   std::unique_ptr<Volume> volume_;  // filled; made again when a shape needs another
   uint32_t files_ = 0;
+  // Whether what lies in a half of the volume has checksums: not after writes without them.
+  bool sealed_[2] = {false, false};
   uint64_t bytes_written_ = 0;
+  uint64_t bytes_charged_ = 0;
 };
 
 // Processor time of the process so far.

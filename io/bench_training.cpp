@@ -13,9 +13,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -24,6 +24,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/units.h"
 #include "io/bench_io.h"
+#include "io/bench_memory.h"
 
 namespace strata::io {
 namespace {
@@ -75,18 +76,31 @@ class Training {
   uint64_t weight_bytes() const { return layout_.unit_bytes * width_; }
   uint64_t state_bytes() const { return layout_.unit_bytes * state_buffers_; }
 
-  // Runs until `seconds` have passed at the end of a step, or `max_steps`.
+  struct Limits {
+    double seconds = 0;
+    uint32_t steps = 0;
+    double sample_s = 0;
+    const std::atomic<bool>* stop = nullptr;
+  };
+
+  // Runs until the time has passed at the end of a step, or for so many steps.
   void run(const std::function<ChannelOptions(char*, uint64_t)>& options, char* weights,
-           char* state, double seconds, uint32_t max_steps) {
+           char* state, const Limits& limits) {
     read_weights_ = std::make_unique<Channel>(volume_, options(weights, weight_bytes()));
     read_state_ = std::make_unique<Channel>(volume_, options(state, state_bytes()));
     write_ = std::make_unique<Channel>(volume_, options(state, state_bytes()));
     state_ = state;
-    const double start_s = now_s();
+    sample_s_ = limits.sample_s;
+    start_s_ = now_s();
+    last_counters_ = volume_.counters();
     std::thread lanes[] = {lane([this] { read_state_lane(); }), lane([this] { optimizer_lane(); }),
                            lane([this] { write_lane(); })};
     lane([&] {
-      while (steps_ < max_steps && now_s() - start_s < seconds && weights_step(weights)) {
+      const auto more = [&] {
+        return steps_ < limits.steps && now_s() - start_s_ < limits.seconds &&
+               !(limits.stop != nullptr && *limits.stop);
+      };
+      while (more() && weights_step(weights)) {
       }
       std::unique_lock lock(progress_.mu);
       const uint64_t units = uint64_t{steps_} * kLayers * layout_.state_units;
@@ -94,7 +108,7 @@ class Training {
       progress_.stop = true;
       progress_.changed.notify_all();
     }).join();
-    seconds_ = now_s() - start_s;
+    seconds_ = now_s() - start_s_;
     for (std::thread& thread : lanes) thread.join();
     if (progress_.error) std::rethrow_exception(progress_.error);
   }
@@ -103,6 +117,7 @@ class Training {
     result.seconds = seconds_;
     result.steps = steps_;
     result.optimizer_s = optimizer_s_;
+    result.samples = samples_;
     result.backend = write_->backend_name();
     LatencyHistogram reads = read_weights_->stats().read_latency;
     reads.merge(read_state_->stats().read_latency);
@@ -177,6 +192,21 @@ class Training {
       if (read_weights_->poll() == 0) read_weights_->wait(0.1);
       while (done < next && transfers[done].done) check(transfers[done++]);
     }
+    take_sample();
+  }
+
+  // The rates since the last sample, when that is long enough ago.
+  void take_sample() {
+    const double at_s = now_s() - start_s_;
+    const double span_s = at_s - (samples_.empty() ? 0 : samples_.back().at_s);
+    if (span_s < sample_s_) return;
+    const VolumeCounters now = volume_.counters();
+    const auto rate = [span_s](uint64_t bytes) { return static_cast<double>(bytes) / span_s; };
+    samples_.push_back(
+        {.at_s = at_s,
+         .read_bytes_per_s = rate(now.bytes_read - last_counters_.bytes_read),
+         .write_bytes_per_s = rate(now.bytes_written - last_counters_.bytes_written)});
+    last_counters_ = now;
   }
 
   // Unit n of all state, in the order of the backward passes.
@@ -271,14 +301,18 @@ class Training {
   std::unique_ptr<Channel> read_state_;
   std::unique_ptr<Channel> write_;
   Progress progress_;
-  uint32_t steps_ = 0;      // Owned by the weights lane
+  double sample_s_ = 0;
+  double start_s_ = 0;
+  uint32_t steps_ = 0;  // Owned by the weights lane, like the next two
+  std::vector<BenchSample> samples_;
+  VolumeCounters last_counters_;
   double optimizer_s_ = 0;  // Owned by the optimizer lane
   double seconds_ = 0;
 };
 
 }  // namespace
 
-BenchResult IoBench::training(const BenchShape& shape) {
+BenchResult IoBench::training(const BenchShape& shape, const Extent& extent) {
   // A unit is four requests; a layer is 2 + 12 shares of at least one unit.
   Layout layout;
   layout.unit_bytes = std::max<uint64_t>(shape.block_bytes * 4, volume_->block_bytes());
@@ -295,35 +329,26 @@ BenchResult IoBench::training(const BenchShape& shape) {
   layout.state_units = static_cast<uint32_t>(share * kStateShare);
   const uint64_t step_bytes = uint64_t{kLayers} * layout.state_units * layout.unit_bytes;
   const uint64_t steps = write_allowance() / step_bytes;
-  if (steps == 0) {
-    throw Error(
-        ErrorCode::kConfig,
-        "I/O benchmark: one training step writes " +
-            format_bytes(static_cast<int64_t>(step_bytes)) +
-            ", more than is left of the limit on bytes written (raise it, or shrink the scratch)");
-  }
+  BenchResult result;
+  result.shape = shape;
+  result.verified = extent.verify;
+  result.direct = direct();
+  result.write_limit_reached = steps == 0;
+  if (steps == 0) return result;
   const uint32_t width = std::max<uint32_t>(2, shape.depth / 4 + 1);
   Training training(*volume_, layout, width, std::max(kStateBuffers, width * 2));
 
-  const auto allocate = [](uint64_t bytes) {
-    std::unique_ptr<char, void (*)(void*)> memory(
-        static_cast<char*>(std::aligned_alloc(4096, bytes)), &std::free);
-    if (memory == nullptr)
-      throw Error(ErrorCode::kDoesNotFit, "allocate benchmark buffers: not enough memory");
-    std::fill_n(memory.get(), bytes, 0);
-    return memory;
-  };
-  const auto weights = allocate(training.weight_bytes());
-  const auto state = allocate(training.state_bytes());
+  const BenchMemory weights = make_bench_memory(training.weight_bytes());
+  const BenchMemory state = make_bench_memory(training.state_bytes());
   const double cpu_start_s = process_cpu_s();
-  training.run([&](char* memory, uint64_t bytes) { return channel_options(shape, memory, bytes); },
-               weights.get(), state.get(), options_.seconds,
-               static_cast<uint32_t>(std::min<uint64_t>(steps, 1u << 30)));
-  BenchResult result;
-  result.shape = shape;
-  result.verified = options_.verify;
-  result.direct = std::all_of(volume_->files().begin(), volume_->files().end(),
-                              [](const ScratchFile& file) { return file.direct; });
+  const auto channel = [&](char* memory, uint64_t bytes) {
+    return channel_options(shape, extent.verify, memory, bytes);
+  };
+  training.run(channel, weights.get(), state.get(),
+               {.seconds = extent.seconds,
+                .steps = static_cast<uint32_t>(std::min<uint64_t>(steps, 1u << 30)),
+                .sample_s = options_.sample_s,
+                .stop = options_.stop});
   const double cpu_s = process_cpu_s() - cpu_start_s;
   training.fill(result);
   result.cpu_s = cpu_s - result.optimizer_s;

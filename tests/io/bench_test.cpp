@@ -3,6 +3,13 @@
 // within the limit on bytes written, at the rate of a limiter, and leaves nothing behind.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
 #include "scratch_dir.h"
@@ -58,6 +65,9 @@ TEST(IoBench, ATrainingStepReadsWeightsTwiceAndStateOnce) {
   EXPECT_EQ(result.bytes_read, result.steps * 16 * 16 * (256ull << 10));
   EXPECT_EQ(result.bytes_written, result.steps * 16 * 12 * (256ull << 10));
   EXPECT_GT(result.optimizer_s, 0);
+  ASSERT_FALSE(result.samples.empty());
+  EXPECT_GT(result.samples.back().read_bytes_per_s, 0);
+  EXPECT_LE(result.samples.back().at_s, result.seconds);
 }
 
 TEST(IoBench, TheLimitOnBytesWrittenHolds) {
@@ -73,6 +83,112 @@ TEST(IoBench, TheLimitOnBytesWrittenHolds) {
   EXPECT_EQ(bench.bytes_written(), 100 * kMi);
   options.write_limit_bytes = 32 * kMi;
   EXPECT_THROW(IoBench(options).measure({.mode = BenchMode::kRead, .depth = 4}), Error);
+}
+
+// A shape that writes and has nothing left is empty, so that the measurements before it are kept.
+TEST(IoBench, NothingIsWrittenAfterTheLimit) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  BenchOptions options = small(directory);
+  options.write_limit_bytes = 64 * kMi;  // the filling takes all of it
+  IoBench bench(options);
+  for (const BenchMode mode : {BenchMode::kWrite, BenchMode::kMixed, BenchMode::kTraining}) {
+    const BenchResult result = bench.measure({.mode = mode, .block_bytes = 64 << 10, .depth = 8});
+    EXPECT_TRUE(result.empty()) << name_of(mode);
+    EXPECT_TRUE(result.write_limit_reached) << name_of(mode);
+    EXPECT_EQ(result.bytes_per_s() + result.cpu_s_per_gb(), 0) << name_of(mode);
+  }
+  EXPECT_FALSE(bench.measure({.mode = BenchMode::kRead, .depth = 4}).empty());
+  EXPECT_EQ(bench.bytes_written(), 64 * kMi);
+}
+
+TEST(IoBench, WhatOthersWroteCountsAgainstTheLimit) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  BenchOptions options = small(directory);
+  options.write_limit_bytes = 100 * kMi;
+  IoBench bench(options);
+  bench.charge(30 * kMi);
+  const BenchResult result =
+      bench.measure({.mode = BenchMode::kWrite, .block_bytes = kMi, .depth = 4});
+  EXPECT_EQ(result.bytes_written, 6 * kMi);
+  EXPECT_EQ(bench.write_allowance(), 0u);
+}
+
+// Writes without checksums leave blocks that cannot be verified: they are written anew before the
+// next verified read, which would fail otherwise.
+TEST(IoBench, ChecksumsCanBeTurnedOffAndOnBetweenMeasurements) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  IoBench bench(small(directory));
+  for (const BenchMode off :
+       {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed, BenchMode::kTraining}) {
+    for (const BenchMode on : {BenchMode::kMixed, BenchMode::kRead, BenchMode::kTraining}) {
+      const BenchShape shape = {.mode = off, .block_bytes = 64 << 10, .depth = 8};
+      EXPECT_FALSE(bench.measure(shape, 0.02, false).verified);
+      const BenchShape next = {.mode = on, .block_bytes = 64 << 10, .depth = 8};
+      EXPECT_TRUE(bench.measure(next, 0.02, true).verified) << name_of(off) << name_of(on);
+    }
+  }
+}
+
+TEST(IoBench, ASignalEndsItEarly) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  BenchOptions options = small(directory);
+  options.seconds = 600;
+  std::atomic<bool> stop{false};
+  options.stop = &stop;
+  for (const BenchMode mode : {BenchMode::kRead, BenchMode::kTraining}) {
+    stop = false;
+    IoBench bench(options);
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      stop = true;
+    });
+    const BenchResult result = bench.measure({.mode = mode, .block_bytes = 64 << 10, .depth = 8});
+    later.join();
+    EXPECT_LT(result.seconds, 60) << name_of(mode);
+  }
+}
+
+BenchResult with_rates(const std::vector<double>& rates) {
+  BenchResult result;
+  for (const double rate : rates) {
+    result.samples.push_back({static_cast<double>(result.samples.size() + 1), 0, rate});
+  }
+  return result;
+}
+
+TEST(IoBench, AFullWriteCacheIsACliff) {
+  std::vector<double> rates(40, 6e9);
+  rates.resize(100, 1.5e9);  // the cache is full after 40 of 100 samples
+  const Cliff cliff = find_cliff(with_rates(rates));
+  EXPECT_TRUE(cliff.found);
+  EXPECT_NEAR(cliff.best_bytes_per_s, 6e9, 1);
+  EXPECT_NEAR(cliff.tail_bytes_per_s, 1.5e9, 1);
+}
+
+TEST(IoBench, ASteadyDriveHasNoCliff) {
+  std::vector<double> rates;
+  for (int i = 0; i < 100; ++i) rates.push_back(i % 2 == 0 ? 3e9 : 2.4e9);
+  EXPECT_FALSE(find_cliff(with_rates(rates)).found);
+  rates[97] = 1e8;  // one slow moment
+  EXPECT_FALSE(find_cliff(with_rates(rates)).found);
+  EXPECT_FALSE(find_cliff(with_rates({6e9, 1e9, 1e9})).found) << "too few to say";
+}
+
+TEST(IoBench, ChecksumsAreComparedInPairs) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  IoBench bench(small(directory));
+  for (const BenchMode mode : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
+    const ChecksumComparison result =
+        compare_checksums(bench, {.mode = mode, .block_bytes = 256 << 10, .depth = 8}, 0.05, 5);
+    EXPECT_EQ(result.ratio.count, 5u);
+    EXPECT_GT(result.with_cpu_s_per_gb, result.without_cpu_s_per_gb) << name_of(mode);
+    EXPECT_LE(result.cost_cpu_s_per_gb.low, result.cost_cpu_s_per_gb.median);
+    EXPECT_LE(result.cost_cpu_s_per_gb.median, result.cost_cpu_s_per_gb.high);
+  }
+  BenchOptions options = small(directory);
+  options.write_limit_bytes = 64 * kMi;
+  IoBench poor(options);
+  EXPECT_THROW(compare_checksums(poor, {.mode = BenchMode::kWrite, .depth = 4}, 0.05, 5), Error);
 }
 
 TEST(IoBench, ALimitedDriveIsMeasuredAtItsRate) {
@@ -109,15 +225,69 @@ TEST(IoBench, ShapesThatCannotWorkAreRefused) {
 TEST(RatioStatistics, MedianAndIntervalOfKnownRatios) {
   std::vector<double> ratios;
   for (int i = 0; i < 21; ++i) ratios.push_back(0.90 + 0.01 * i);
-  const RatioInterval interval = bootstrap_ratio(ratios);
+  const Interval interval = bootstrap_median(ratios);
   EXPECT_NEAR(interval.median, 1.0, 1e-12);
   EXPECT_GT(interval.low, 0.93);
   EXPECT_LT(interval.low, 1.0);
   EXPECT_GT(interval.high, 1.0);
   EXPECT_LT(interval.high, 1.07);
-  const RatioInterval same = bootstrap_ratio(std::vector<double>(21, 0.5));
+  const Interval same = bootstrap_median(std::vector<double>(21, 0.5));
   EXPECT_EQ(same.low, 0.5);
   EXPECT_EQ(same.high, 0.5);
+}
+
+class WithFio : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("fio --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "fio is missing";
+    options_ = small(directory_);
+    options_.bytes = 32 * kMi;
+  }
+  const ScratchDir directory_;
+  BenchOptions options_;
+};
+
+TEST_F(WithFio, ItIsComparedTurnByTurnAndItsFilesGo) {
+  IoBench bench(options_);
+  {
+    FioBench fio(options_, 2);
+    for (const BenchMode mode : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
+      const FioComparison result = compare_with_fio(
+          bench, fio, {.mode = mode, .block_bytes = 256 << 10, .depth = 8, .files = 2}, options_,
+          2);
+      EXPECT_EQ(result.ratio.count, 2u);
+      EXPECT_GT(result.fio_bytes_per_s, 0);
+      EXPECT_GT(result.strata_bytes_per_s, 0);
+      EXPECT_GT(result.fio_cpu_s_per_gb, 0);
+    }
+    EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/strata-bench-fio.1"));
+    EXPECT_EQ(options_.write_limit_bytes - bench.write_allowance(),
+              bench.bytes_written() + fio.bytes_written());
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/strata-bench-fio.0"));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/strata-bench-fio.1"));
+}
+
+TEST_F(WithFio, FilesOfADeadRunAreRemovedAndOfALivingOneKept) {
+  const std::string left = directory_.path() + "/strata-bench-fio.3";
+  std::ofstream(left) << "left by a run that was killed";
+  {
+    const FioBench first(options_, 1);
+    EXPECT_FALSE(std::filesystem::exists(left));
+    std::ofstream(left) << "of the first";
+    EXPECT_THROW(FioBench(options_, 1), Error);
+    EXPECT_TRUE(std::filesystem::exists(left));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+}
+
+TEST_F(WithFio, ItsWritesStayWithinTheLimit) {
+  options_.write_limit_bytes = 80 * kMi;  // both fillings and 16 MiB more
+  IoBench bench(options_);
+  FioBench fio(options_, 1);
+  const BenchShape shape = {.mode = BenchMode::kWrite, .block_bytes = 256 << 10, .depth = 8};
+  EXPECT_THROW(compare_with_fio(bench, fio, shape, options_, 5), Error);
+  EXPECT_LE(bench.bytes_written() + fio.bytes_written(), 80 * kMi);
 }
 
 TEST(Fio, ItsTerseLineIsUnderstood) {
