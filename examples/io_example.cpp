@@ -12,15 +12,13 @@
 using namespace strata;
 using namespace strata::io;
 
-namespace {
-
 constexpr uint64_t kExtentBytes = 8 << 20;
 constexpr uint64_t kExtents = 128;
 constexpr size_t kBuffers = 8;
 
 // Moves every extent once, with up to kBuffers of them in flight. The tag says what an extent is;
 // reading it under another tag would be an error.
-void move_all(Channel& channel, Direction direction, char* memory) {
+static void move_all(Channel& channel, Direction direction, char* memory) {
   std::vector<Transfer> transfers(kBuffers);
   const double start_s = now_s();
   for (uint64_t next = 0; next < kExtents || channel.in_flight() > 0;) {
@@ -43,24 +41,18 @@ void move_all(Channel& channel, Direction direction, char* memory) {
   std::printf("%-5s %.2f GB/s (%s)\n", name_of(direction), rate / 1e9, channel.backend_name());
 }
 
-}  // namespace
-
 int main(int argc, char** argv) try {
   VolumeOptions options;
   options.directories.assign(argv + 1, argv + argc);
   options.bytes = kExtents * kExtentBytes;
   Volume volume(options);
-
   const std::unique_ptr<char, void (*)(void*)> memory(
       static_cast<char*>(std::aligned_alloc(4096, kBuffers * kExtentBytes)), &std::free);
   for (uint64_t i = 0; i < kBuffers * kExtentBytes; ++i) memory.get()[i] = static_cast<char>(i * i);
-
   Channel channel(volume, {.depth = 16, .regions = {{memory.get(), kBuffers * kExtentBytes}}});
   move_all(channel, Direction::kWrite, memory.get());
   move_all(channel, Direction::kRead, memory.get());
-  std::printf("%.2f GB read, all verified\n",
-              static_cast<double>(volume.counters().bytes_verified) / 1e9);
-  return 0;
+  std::printf("%.2f GB read, all verified\n", volume.counters().bytes_verified / 1e9);
 } catch (const Error& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return error.exit_code();

@@ -193,6 +193,40 @@ INSTANTIATE_TEST_SUITE_P(Backends, ChannelTest,
                          testing::Values(Backend::kUring, Backend::kThreads, Backend::kSimulated),
                          backend_label);
 
+// Twelve bytes a parameter of writes are on their way when a weight is needed: its read has a queue
+// of its own, so it waits for the one request that is booked on the drive, not for all of them.
+TEST(Channel, AnUrgentReadIsNotBehindTheWrites) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  Volume volume(
+      {.directories = {directory.path()}, .bytes = 32 * kMi, .allow_memory_filesystem = true});
+  RateLimiter limiter({.read_bytes_per_s = 40e6, .write_bytes_per_s = 40e6, .half_duplex = true});
+  const ChannelOptions unlimited = {.request_bytes = 256 << 10};
+  const ChannelOptions limited = {.request_bytes = 256 << 10, .limiter = &limiter};
+  const AlignedBuffer weight(256 << 10, 1);
+  const AlignedBuffer state(24 * kMi, 2);
+  const AlignedBuffer arrived(weight.bytes());
+  {
+    Channel first(volume, unlimited);
+    ASSERT_EQ(run_one(first, Direction::kWrite, 0, weight, 1), "");
+  }
+  Channel writes(volume, limited);
+  Channel reads(volume, limited);
+  Transfer write = transfer_of(Direction::kWrite, 8 * kMi, state, 2);
+  writes.submit(&write);
+  Transfer read = transfer_of(Direction::kRead, 0, arrived, 1);
+  reads.submit(&read);
+  while (!read.done) {
+    writes.poll();
+    if (reads.poll() == 0) reads.wait(1e-3);
+  }
+  EXPECT_EQ(read.error, nullptr);
+  EXPECT_TRUE(arrived == weight);
+  EXPECT_FALSE(write.done);
+  EXPECT_LT(writes.stats().bytes_written, 6 * kMi);
+  ASSERT_TRUE(drain(writes));
+  EXPECT_EQ(write.error, nullptr);
+}
+
 TEST(Channel, OptionsThatCannotWorkAreRefused) {
   const ScratchDir directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});

@@ -245,6 +245,22 @@ TEST(Volume, OptionsThatCannotWorkAreRefused) {
   EXPECT_TRUE(refused([](VolumeOptions& o) { o.lock_name = "../x"; }));
 }
 
+// Bytes that were read and never compared are a bug of ours: the program ends there.
+TEST(VolumeDeathTest, BytesReadAndNotVerifiedEndTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        const ScratchDir directory(ScratchDir::kMemory);
+        Volume volume(in_memory({&directory}, kMi));
+        volume.count_read(4096);
+      },
+      "bytes_read ==");
+  const ScratchDir directory(ScratchDir::kMemory);
+  Volume volume(in_memory({&directory}, kMi));
+  volume.count_read(4096);
+  volume.count_verified(4096);
+}
+
 TEST(Volume, ChecksumsKnowTagPlaceAndLength) {
   const ScratchDir directory(ScratchDir::kMemory);
   Volume volume(in_memory({&directory}, kMi));
