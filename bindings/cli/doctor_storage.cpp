@@ -3,29 +3,24 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <optional>
 
+#include "bindings/cli/doctor_drive.h"
 #include "engine/base/units.h"
 #include "io/channel.h"
 
 namespace strata::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using Status = DoctorLine::Status;
 
 constexpr uint64_t kLittleSpaceBytes = uint64_t{50} << 30;
-constexpr double kHotCelsius = 70;
 
 struct FileSystemKind {
   unsigned long magic;
@@ -57,19 +52,21 @@ constexpr FileSystemKind kKinds[] = {
      "a user-space file system is slow for scratch: use ext4 or xfs"},
 };
 
-std::string read_line(const fs::path& path) {
+std::string read_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return line;
 }
 
-std::optional<double> read_number(const fs::path& path) {
-  const std::string line = read_line(path);
-  char* end = nullptr;
-  const double value = std::strtod(line.c_str(), &end);
-  if (end == line.c_str()) return std::nullopt;
-  return value;
+// Our errors end with what to do, in brackets.
+DoctorLine failure(const std::string& directory, const std::string& message) {
+  const size_t open = message.rfind(" (");
+  if (open == std::string::npos || message.back() != ')') {
+    return {Status::kFail, directory, message, "name another directory"};
+  }
+  return {Status::kFail, directory, message.substr(0, open),
+          message.substr(open + 2, message.size() - open - 3)};
 }
 
 DoctorLine check_kind(const std::string& directory) {
@@ -89,7 +86,7 @@ DoctorLine check_kind(const std::string& directory) {
 DoctorLine check_space(const std::string& directory) {
   struct statvfs space {};
   if (statvfs(directory.c_str(), &space) != 0)
-    return {Status::kFail, directory, std::strerror(errno), ""};
+    return {Status::kFail, directory, std::strerror(errno), "name another directory"};
   const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
   const std::string text = format_bytes(static_cast<int64_t>(free)) + " free";
   if (free >= kLittleSpaceBytes) return {Status::kOk, directory, text, ""};
@@ -113,60 +110,7 @@ DoctorLine check_scratch(const std::string& directory) {
     return {Status::kOk, directory,
             fmt::format("scratch works, O_DIRECT aligned to {} bytes", file.alignment), ""};
   } catch (const Error& error) {
-    return {Status::kFail, directory, error.what(), ""};
-  }
-}
-
-// The sysfs directory of the drive that holds a directory, not of its partition.
-std::optional<fs::path> drive_of(const std::string& directory) {
-  struct stat info {};
-  if (stat(directory.c_str(), &info) != 0) return std::nullopt;
-  std::error_code error;
-  fs::path path = fs::canonical(
-      fmt::format("/sys/dev/block/{}:{}", major(info.st_dev), minor(info.st_dev)), error);
-  if (error) return std::nullopt;
-  if (fs::exists(path / "partition", error)) path = path.parent_path();
-  return path;
-}
-
-void check_drive(const std::string& directory, std::vector<DoctorLine>& lines) {
-  const std::optional<fs::path> drive = drive_of(directory);
-  if (!drive) {
-    lines.push_back(
-        {Status::kOk, directory, "no block device of its own: nothing is known of the drive", ""});
-    return;
-  }
-  const std::string model = read_line(*drive / "device/model");
-  const std::string name = drive->filename().string() + (model.empty() ? "" : ", " + model);
-  const bool disk = read_number(*drive / "queue/rotational").value_or(0) != 0;
-  lines.push_back({disk ? Status::kWarn : Status::kOk, directory,
-                   "on " + name + (disk ? ": reports rotating disks" : ""),
-                   disk ? "use an NVMe drive (virtual drives may report this wrongly)" : ""});
-
-  std::error_code error;
-  const fs::path controller = fs::canonical(*drive / "device", error);
-  const fs::path pci = controller / "device";
-  const std::string speed = read_line(pci / "current_link_speed");
-  const std::string width = read_line(pci / "current_link_width");
-  if (!speed.empty()) {
-    const std::string best_speed = read_line(pci / "max_link_speed");
-    const std::string best_width = read_line(pci / "max_link_width");
-    const bool reduced = speed != best_speed || width != best_width;
-    lines.push_back(
-        {reduced ? Status::kWarn : Status::kOk, drive->filename().string(),
-         fmt::format("PCIe {} x{}{}", speed, width,
-                     reduced ? fmt::format(", the drive can {} x{}", best_speed, best_width) : ""),
-         reduced ? "move it to a slot with more lanes, or check the BIOS" : ""});
-  }
-  for (fs::directory_iterator at(controller, error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().filename().string().rfind("hwmon", 0) != 0) continue;
-    const std::optional<double> milli = read_number(at->path() / "temp1_input");
-    if (!milli) continue;
-    const bool hot = *milli / 1000 >= kHotCelsius;
-    lines.push_back({hot ? Status::kWarn : Status::kOk, drive->filename().string(),
-                     fmt::format("{:.0f} degrees C", *milli / 1000),
-                     hot ? "cool it: drives slow down when they are hot" : ""});
+    return failure(directory, error.what());
   }
 }
 
@@ -193,14 +137,15 @@ DoctorLine check_uring() {
 
 }  // namespace
 
-std::vector<DoctorLine> check_storage(const std::vector<std::string>& directories) {
+std::vector<DoctorLine> check_storage(const std::vector<std::string>& directories,
+                                      const std::string& root) {
   std::vector<DoctorLine> lines;
   for (const std::string& directory : directories) {
     lines.push_back(check_kind(directory));
     if (lines.back().status == Status::kFail) continue;
     lines.push_back(check_space(directory));
     lines.push_back(check_scratch(directory));
-    check_drive(directory, lines);
+    for (DoctorLine& line : check_drives(directory, root)) lines.push_back(std::move(line));
   }
   lines.push_back(check_uring());
   return lines;

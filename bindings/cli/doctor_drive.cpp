@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/doctor_drive.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+namespace strata::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Status = DoctorLine::Status;
+
+constexpr double kHotCelsius = 70;  // where the drive does not say what it bears
+constexpr int kMostLevels = 8;      // of device mapper over device mapper
+
+std::string read_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  while (!line.empty() && line.back() == ' ') line.pop_back();  // models are padded
+  return line;
+}
+
+std::optional<double> read_number(const fs::path& path) {
+  const std::string line = read_line(path);
+  char* end = nullptr;
+  const double value = std::strtod(line.c_str(), &end);
+  if (end == line.c_str()) return std::nullopt;
+  return value;
+}
+
+std::vector<fs::path> entries_of(const fs::path& directory, const std::string& prefix) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().filename().string().rfind(prefix, 0) == 0) entries.push_back(at->path());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+// Where sysfs describes the block device that a file system is on. Some, such as btrfs, have a
+// number of their own: then the mount table names the device.
+std::optional<fs::path> block_device_of(const std::string& directory, const std::string& root) {
+  struct stat info {};
+  if (stat(directory.c_str(), &info) != 0) return std::nullopt;
+  const std::string number = fmt::format("{}:{}", major(info.st_dev), minor(info.st_dev));
+  std::error_code error;
+  fs::path path = fs::canonical(root + "/sys/dev/block/" + number, error);
+  if (!error) return path;
+  std::ifstream mounts(root + "/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
+    std::istringstream words(line);
+    std::string id, parent, device, word, source;
+    words >> id >> parent >> device;
+    if (device != number) continue;
+    while (words >> word && word != "-") {
+    }
+    words >> word >> source;
+    path = fs::canonical(root + "/sys/class/block/" + fs::path(source).filename().string(), error);
+    if (!error) return path;
+  }
+  return std::nullopt;
+}
+
+// The whole drives below a block device.
+void add_drives(const fs::path& device, int level, std::vector<fs::path>& drives) {
+  std::error_code error;
+  const std::vector<fs::path> slaves = entries_of(device / "slaves", "");
+  for (const fs::path& slave : slaves) {
+    const fs::path path = fs::canonical(slave, error);
+    if (!error && level < kMostLevels) add_drives(path, level + 1, drives);
+  }
+  if (!slaves.empty()) return;
+  const fs::path drive = fs::exists(device / "partition", error) ? device.parent_path() : device;
+  if (std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
+}
+
+// The controller of a drive. That of an NVMe drive with several paths is beside it in its
+// subsystem.
+fs::path controller_of(const fs::path& drive) {
+  std::error_code error;
+  const fs::path device = fs::canonical(drive / "device", error);
+  if (error) return {};
+  for (const fs::path& entry : entries_of(device, "nvme")) {
+    if (!fs::exists(entry / "device", error)) continue;
+    const fs::path controller = fs::canonical(entry, error);
+    if (!error && fs::exists(controller / "device/current_link_speed", error)) return controller;
+  }
+  return device;
+}
+
+void check_link(const std::string& name, const fs::path& controller,
+                std::vector<DoctorLine>& lines) {
+  const fs::path pci = controller / "device";
+  const std::string speed = read_line(pci / "current_link_speed");
+  const std::string width = read_line(pci / "current_link_width");
+  if (speed.empty() || width.empty()) return;
+  const std::string best_speed = read_line(pci / "max_link_speed");
+  const std::string best_width = read_line(pci / "max_link_width");
+  const bool reduced =
+      (!best_speed.empty() && speed != best_speed) || (!best_width.empty() && width != best_width);
+  const std::string text = fmt::format("PCIe {} x{}", speed, width);
+  if (!reduced) {
+    lines.push_back({Status::kOk, name, text, ""});
+    return;
+  }
+  lines.push_back({Status::kWarn, name,
+                   fmt::format("{}, the drive can {} x{}", text, best_speed, best_width),
+                   "move it to a slot with more or faster lanes, or check the BIOS (an idle link "
+                   "may rest: look again under load)"});
+}
+
+void check_temperature(const std::string& name, const fs::path& controller,
+                       std::vector<DoctorLine>& lines) {
+  std::vector<fs::path> sensors = entries_of(controller, "hwmon");
+  for (const fs::path& sensor : entries_of(controller / "hwmon", "hwmon"))
+    sensors.push_back(sensor);
+  for (const fs::path& sensor : sensors) {
+    const std::optional<double> milli = read_number(sensor / "temp1_input");
+    if (!milli) continue;
+    const double limit = read_number(sensor / "temp1_max").value_or(1000 * kHotCelsius) / 1000;
+    const bool hot = *milli / 1000 >= limit;
+    lines.push_back({hot ? Status::kWarn : Status::kOk, name,
+                     fmt::format("{:.0f} degrees C, {} its limit of {:.0f}", *milli / 1000,
+                                 hot ? "above" : "below", limit),
+                     hot ? "cool it: drives slow down when they are hot" : ""});
+    return;
+  }
+}
+
+}  // namespace
+
+std::vector<DoctorLine> check_drives(const std::string& directory, const std::string& root) {
+  const std::optional<fs::path> device = block_device_of(directory, root);
+  if (!device) {
+    return {
+        {Status::kOk, directory, "no block device of its own: nothing is known of the drive", ""}};
+  }
+  std::vector<DoctorLine> lines;
+  std::vector<fs::path> drives;
+  add_drives(*device, 0, drives);
+  for (const fs::path& drive : drives) {
+    const std::string name = drive.filename().string();
+    const std::string model = read_line(drive / "device/model");
+    const bool disk = read_number(drive / "queue/rotational").value_or(0) != 0;
+    lines.push_back({disk ? Status::kWarn : Status::kOk, directory,
+                     "on " + name + (model.empty() ? "" : ", " + model) +
+                         (disk ? ": reports rotating disks" : ""),
+                     disk ? "use an NVMe drive (virtual drives may report this wrongly)" : ""});
+    const fs::path controller = controller_of(drive);
+    if (controller.empty()) continue;
+    check_link(name, controller, lines);
+    check_temperature(name, controller, lines);
+  }
+  return lines;
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `strata doctor` says about storage: real directories that work and that do not, and drives
+// of a made-up sysfs with links that are too slow and sensors that are too hot.
+#include "bindings/cli/doctor_storage.h"
+
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "bindings/cli/doctor_drive.h"
+#include "io/volume.h"
+
+namespace strata::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Status = DoctorLine::Status;
+
+class StorageTest : public testing::Test {
+ protected:
+  StorageTest() {
+    std::string path = std::string(STRATA_BINARY_DIR) + "/strata-doctor-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) std::abort();
+    path_ = path;
+    fs::create_directory(path_ + "/scratch");
+    struct stat info {};
+    stat(scratch().c_str(), &info);
+    number_ = std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
+  }
+  ~StorageTest() override {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
+  std::string scratch() const { return path_ + "/scratch"; }
+  std::string root() const { return path_ + "/root"; }
+  std::string sys(const std::string& path) const { return root() + "/sys/" + path; }
+
+  void write(const std::string& file, const std::string& text) const {
+    fs::create_directories(fs::path(file).parent_path());
+    std::ofstream(file) << text << '\n';
+  }
+  void link(const std::string& from, const std::string& to) const {
+    fs::create_directories(fs::path(from).parent_path());
+    fs::create_symlink(to, from);
+  }
+
+  // An NVMe drive with a partition, as Linux shows one with a single path. Returns its folder.
+  std::string make_nvme(const std::string& name) const {
+    const std::string pci = sys("devices/pci0000:00/0000:01:00.0-" + name);
+    const std::string controller = pci + "/nvme/" + name;
+    const std::string drive = controller + "/" + name + "n1";
+    write(pci + "/current_link_speed", "16.0 GT/s PCIe");
+    write(pci + "/max_link_speed", "16.0 GT/s PCIe");
+    write(pci + "/current_link_width", "4");
+    write(pci + "/max_link_width", "4");
+    link(controller + "/device", pci);
+    write(controller + "/model", "Fast Drive 2TB                  ");
+    write(controller + "/hwmon3/temp1_input", "41850");
+    write(drive + "/queue/rotational", "0");
+    link(drive + "/device", controller);
+    write(drive + "/" + name + "n1p1/partition", "1");
+    return drive;
+  }
+  void mount_on(const std::string& device) const { link(sys("dev/block/" + number_), device); }
+
+  std::vector<std::string> lines() const {
+    std::vector<std::string> texts;
+    for (const DoctorLine& line : check_drives(scratch(), root())) {
+      texts.push_back((line.status == Status::kOk     ? "OK "
+                       : line.status == Status::kWarn ? "WARN "
+                                                      : "FAIL ") +
+                      line.text);
+      EXPECT_EQ(line.fix.empty(), line.status == Status::kOk) << line.text;
+    }
+    return texts;
+  }
+  static std::vector<DoctorLine> about(const std::vector<DoctorLine>& lines,
+                                       const std::string& part) {
+    std::vector<DoctorLine> found;
+    std::copy_if(lines.begin(), lines.end(), std::back_inserter(found),
+                 [&](const DoctorLine& line) { return line.text.find(part) != std::string::npos; });
+    return found;
+  }
+
+  std::string path_;
+  std::string number_;
+};
+
+using Texts = std::vector<std::string>;
+
+TEST_F(StorageTest, AGoodDriveBelowAPartition) {
+  mount_on(make_nvme("nvme0") + "/nvme0n1p1");
+  EXPECT_EQ(lines(), (Texts{"OK on nvme0n1, Fast Drive 2TB", "OK PCIe 16.0 GT/s PCIe x4",
+                            "OK 42 degrees C, below its limit of 70"}));
+}
+
+TEST_F(StorageTest, ANarrowOrSlowLinkIsAWarning) {
+  const std::string drive = make_nvme("nvme0");
+  mount_on(drive);
+  const std::string pci = fs::canonical(drive + "/device/device").string();
+  write(pci + "/current_link_width", "1");
+  EXPECT_EQ(lines()[1], "WARN PCIe 16.0 GT/s PCIe x1, the drive can 16.0 GT/s PCIe x4");
+  write(pci + "/current_link_width", "4");
+  write(pci + "/current_link_speed", "2.5 GT/s PCIe");
+  EXPECT_EQ(lines()[1], "WARN PCIe 2.5 GT/s PCIe x4, the drive can 16.0 GT/s PCIe x4");
+}
+
+TEST_F(StorageTest, AHotDriveIsAWarningByItsOwnLimit) {
+  const std::string drive = make_nvme("nvme0");
+  mount_on(drive);
+  const std::string sensor = fs::canonical(drive + "/device/hwmon3").string();
+  write(sensor + "/temp1_input", "78000");
+  EXPECT_EQ(lines()[2], "WARN 78 degrees C, above its limit of 70");
+  write(sensor + "/temp1_max", "81850");
+  EXPECT_EQ(lines()[2], "OK 78 degrees C, below its limit of 82");
+  write(sensor + "/temp1_input", "nonsense");
+  EXPECT_EQ(lines().size(), 2u);
+}
+
+TEST_F(StorageTest, SeveralDrivesBelowDeviceMapperAreAllLookedAt) {
+  const std::string mapper = sys("devices/virtual/block/dm-0");
+  link(mapper + "/slaves/nvme0n1p1", make_nvme("nvme0") + "/nvme0n1p1");
+  link(mapper + "/slaves/nvme1n1", make_nvme("nvme1"));
+  mount_on(mapper);
+  const Texts texts = lines();
+  ASSERT_EQ(texts.size(), 6u);
+  EXPECT_EQ(texts[0], "OK on nvme0n1, Fast Drive 2TB");
+  EXPECT_EQ(texts[3], "OK on nvme1n1, Fast Drive 2TB");
+}
+
+TEST_F(StorageTest, ADriveWithSeveralPathsHasItsControllerInTheSubsystem) {
+  const std::string single = make_nvme("nvme0");
+  const std::string subsystem = sys("devices/virtual/nvme-subsystem/nvme-subsys0");
+  const std::string drive = subsystem + "/nvme0n1";
+  write(drive + "/queue/rotational", "0");
+  link(drive + "/device", subsystem);
+  link(subsystem + "/nvme0", fs::path(single).parent_path().string());
+  mount_on(drive);
+  EXPECT_EQ(lines(), (Texts{"OK on nvme0n1", "OK PCIe 16.0 GT/s PCIe x4",
+                            "OK 42 degrees C, below its limit of 70"}));
+}
+
+TEST_F(StorageTest, AFileSystemWithANumberOfItsOwnIsFoundInTheMountTable) {
+  const std::string drive = make_nvme("nvme0");
+  link(sys("class/block/nvme0n1p1"), drive + "/nvme0n1p1");
+  write(root() + "/proc/self/mountinfo",
+        "22 1 0:5 / /proc rw - proc proc rw\n30 1 " + number_ +
+            " / /scratch rw,relatime shared:1 - btrfs /dev/nvme0n1p1 rw");
+  EXPECT_EQ(lines()[0], "OK on nvme0n1, Fast Drive 2TB");
+}
+
+TEST_F(StorageTest, RotatingDisksAndUnknownDrives) {
+  EXPECT_EQ(lines(), Texts{"OK no block device of its own: nothing is known of the drive"});
+  const std::string disk = sys("devices/virtio/block/vda");
+  write(disk + "/queue/rotational", "1");
+  mount_on(disk);
+  EXPECT_EQ(lines(), Texts{"WARN on vda: reports rotating disks"});
+}
+
+TEST_F(StorageTest, DeviceMapperThatRefersToItselfEnds) {
+  const std::string mapper = sys("devices/virtual/block/dm-0");
+  link(mapper + "/slaves/dm-0", mapper);
+  mount_on(mapper);
+  EXPECT_TRUE(lines().empty());
+}
+
+TEST_F(StorageTest, ADirectoryThatWorksHasNoFailureAndIsLeftEmpty) {
+  const auto all = check_storage({scratch()}, root());
+  EXPECT_TRUE(std::none_of(all.begin(), all.end(),
+                           [](const DoctorLine& line) { return line.status == Status::kFail; }));
+  EXPECT_EQ(about(all, "scratch works").size(), 1u);
+  EXPECT_EQ(about(all, " free").size(), 1u);
+  EXPECT_TRUE(fs::is_empty(scratch()));
+}
+
+TEST_F(StorageTest, EveryTroubleHasAFix) {
+  std::ofstream(path_ + "/file") << "x";
+  const auto all =
+      check_storage({path_ + "/missing", path_ + "/file", "/dev/shm", "/proc"}, root());
+  EXPECT_EQ(about(all, "No such file").size(), 2u);  // nor can files be made in /proc
+  EXPECT_EQ(about(all, "Not a directory").size(), 1u);
+  EXPECT_EQ(about(all, "file system tmpfs")[0].status, Status::kFail);
+  for (const DoctorLine& line : all) {
+    EXPECT_EQ(line.fix.empty(), line.status == Status::kOk) << line.subject << ": " << line.text;
+  }
+}
+
+TEST_F(StorageTest, AReadOnlyDirectoryFailsWithAFix) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  chmod(path_.c_str(), 0755);
+  chmod(scratch().c_str(), 0755);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(65534) != 0) _exit(9);
+    const auto denied = about(check_storage({scratch()}, root()), "Permission denied");
+    _exit(denied.size() == 1 && denied[0].status == Status::kFail &&
+                  denied[0].fix == "make it writable, or name another"
+              ? 7
+              : 3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST_F(StorageTest, AnotherRunThatHoldsItIsNamed) {
+  const io::Volume run({.directories = {scratch()}, .bytes = 1 << 20, .owner = "the run"});
+  const auto held = about(check_storage({scratch()}, root()), "in use by pid");
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_NE(held[0].text.find("the run"), std::string::npos) << held[0].text;
+  EXPECT_EQ(held[0].fix, "wait for it, or name another directory");
+}
+
+}  // namespace
+}  // namespace strata::cli
