@@ -24,7 +24,8 @@ namespace strata::exec {
 namespace {
 
 constexpr uint64_t kTransferBytes = 4 * kMiB;
-constexpr int64_t kLeastFileBytes = 32 * kMiB;
+constexpr int64_t kLeastFileBytes = 2 * kTransferBytes;  // one each for a reader and a writer
+constexpr int64_t kSmallFileBytes = 32 * kMiB;           // of which half of the room is taken
 // Reads and writes of the mixed phase keep within so many transfers of each other.
 constexpr int64_t kLead = 4;
 
@@ -37,23 +38,22 @@ int64_t free_bytes(const std::string& directory) {
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
-// A quarter of the room that is there is left alone by far.
+// A quarter of the room that is there, of little room a half: a run that needs little has little.
 int64_t file_bytes(const DriveProbeOptions& options) {
   const auto count = static_cast<int64_t>(options.directories.size());
   int64_t bytes = options.file_bytes;
   for (const std::string& directory : options.directories) {
-    const int64_t room = free_bytes(directory) / 4 * count;
-    if (room < kLeastFileBytes) {
+    const int64_t room = free_bytes(directory) * count;
+    if (room / 2 < kLeastFileBytes) {
       throw Error(ErrorCode::kDoesNotFit,
                   fmt::format("cannot measure the drive: {}: {} free, needs {} (make room, or use "
                               "another directory)",
-                              directory, format_bytes(room / count * 4),
-                              format_bytes(4 * kLeastFileBytes / count)));
+                              directory, format_bytes(room / count),
+                              format_bytes(2 * kLeastFileBytes / count)));
     }
-    bytes = std::min(bytes, room);
+    bytes = std::min(bytes, std::max(room / 4, std::min(room / 2, kSmallFileBytes)));
   }
-  return std::max(bytes, kLeastFileBytes) / static_cast<int64_t>(2 * kTransferBytes) *
-         static_cast<int64_t>(2 * kTransferBytes);
+  return std::max(bytes, kLeastFileBytes) / kLeastFileBytes * kLeastFileBytes;
 }
 
 io::VolumeOptions volume_options(const DriveProbeOptions& options, int64_t bytes) {
@@ -217,7 +217,8 @@ DriveFigures probe_drive(const DriveProbeOptions& options, double seconds) {
   const double phase_s = seconds / 4;
 
   // The first writes of a place are slower on some file systems; a run writes it again and again.
-  writer.run(io::Direction::kWrite, {0, bytes}, now_s() + phase_s, kLeastFileBytes, nullptr);
+  writer.run(io::Direction::kWrite, {0, bytes}, now_s() + phase_s,
+             std::min<uint64_t>(bytes, kSmallFileBytes), nullptr);
   const Range written = {0, std::min(bytes, writer.moved())};
   moved += writer.moved();
   writer.run(io::Direction::kWrite, written, now_s() + phase_s, 0, nullptr);

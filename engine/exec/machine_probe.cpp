@@ -10,7 +10,9 @@
 #include <barrier>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -287,15 +289,44 @@ double block_rate(const ProbeOptions& options, model::Recipe recipe) {
                         .rounds = 1});
 }
 
-void add_drive(const ProbeOptions& options, double seconds, config::Machine& machine) {
-  if (options.drive.directories.empty()) return;
-  const DriveFigures drive = probe_drive(options.drive, seconds);
-  machine.nvme_read_bytes_per_s = drive.read_bytes_per_s;
-  machine.nvme_write_bytes_per_s = drive.write_bytes_per_s;
-  machine.nvme_mixed_bytes_per_s = drive.mixed_bytes_per_s;
-  machine.nvme_latency_s = drive.latency_s;
-  machine.cpu_s_per_io_gb =
-      std::max(0.0, 1e9 * (drive.cpu_s_per_byte - 1 / machine.checksum_bytes_per_s));
+// The scratch directories count by where they are, not by how they are written.
+std::string profile_path(const std::string& cache_directory, const std::string& version,
+                         const ProbeOptions& options) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  std::vector<std::string> directories;
+  for (const std::string& directory : options.drive.directories) {
+    std::error_code error;
+    const auto path = std::filesystem::canonical(directory, error);
+    directories.push_back(error ? directory : path.string());
+  }
+  const config::MachineKey key = {
+      .host = host,
+      .nvme = fmt::format("{}|{}|{}|{}|{}|{}", fmt::join(directories, ","), options.backend->name,
+                          static_cast<int>(options.device), options.threads,
+                          static_cast<int>(options.drive.backend), options.drive.io_depth),
+      .version = version};
+  return config::machine_cache_path(cache_directory, key);
+}
+
+std::optional<config::Machine> read_profile(const std::string& path) {
+  try {
+    config::Machine machine = config::read_machine(path);
+    machine.host_bytes = config::read_limits().usable_bytes();  // what it is now
+    return machine;
+  } catch (const Error&) {
+    return std::nullopt;  // not there, or of no use
+  }
+}
+
+// False where the next run has to measure again.
+bool keep_profile(const std::string& path, const config::Machine& machine) {
+  try {
+    config::write_machine(path, machine);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -341,7 +372,9 @@ config::Machine probe_machine(const ProbeOptions& options) {
   machine.cores = limits.cores;
   machine.host_bytes = limits.usable_bytes();
   machine.checksum_bytes_per_s = probe_checksum(part_s / 4);
-  add_drive(options, 5 * part_s, machine);
+  if (!options.drive.directories.empty()) {
+    set_drive(probe_drive(options.drive, 5 * part_s), machine);
+  }
   machine.matmul_flops_per_s = probe_products(options, DType::kF32, part_s);
   machine.matmul_bf16_flops_per_s = probe_products(options, DType::kBF16, part_s);
   machine.step_flops_per_s = block_rate(options, model::Recipe::kFp32);
@@ -358,33 +391,37 @@ config::Machine probe_machine(const ProbeOptions& options) {
   return machine;
 }
 
+void set_drive(const DriveFigures& drive, config::Machine& machine) {
+  machine.nvme_read_bytes_per_s = drive.read_bytes_per_s;
+  machine.nvme_write_bytes_per_s = drive.write_bytes_per_s;
+  machine.nvme_mixed_bytes_per_s = drive.mixed_bytes_per_s;
+  machine.nvme_latency_s = drive.latency_s;
+  const double checksum_s = machine.checksum_bytes_per_s > 0 ? 1 / machine.checksum_bytes_per_s : 0;
+  machine.cpu_s_per_io_gb = std::max(0.0, 1e9 * (drive.cpu_s_per_byte - checksum_s));
+}
+
 config::Machine machine_for(const std::string& cache_directory, const std::string& version,
                             const ProbeOptions& options, bool* was_measured) {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  const config::MachineKey key = {
-      .host = host,
-      .nvme = fmt::format("{}|{}|{}|{}|{}|{}", fmt::join(options.drive.directories, ","),
-                          options.backend->name, static_cast<int>(options.device), options.threads,
-                          static_cast<int>(options.drive.backend), options.drive.io_depth),
-      .version = version};
-  const std::string path = config::machine_cache_path(cache_directory, key);
-  if (was_measured) *was_measured = false;
-  try {
-    config::Machine machine = config::read_machine(path);
-    machine.host_bytes = config::read_limits().usable_bytes();  // what it is now
-    return machine;
-  } catch (const Error&) {
-    // Not there, or of no use: measured anew.
-  }
-  const config::Machine machine = probe_machine(options);
-  if (was_measured) *was_measured = true;
-  try {
-    config::write_machine(path, machine);
-  } catch (const Error&) {
-    // The next run measures again.
-  }
-  return machine;
+  const std::string path = profile_path(cache_directory, version, options);
+  std::optional<config::Machine> machine = read_profile(path);
+  if (was_measured) *was_measured = !machine;
+  if (machine) return *machine;
+  machine = probe_machine(options);
+  keep_profile(path, *machine);
+  return *machine;
+}
+
+config::Machine machine_with(const std::string& cache_directory, const std::string& version,
+                             const ProbeOptions& options, const DriveFigures& drive,
+                             std::string* path) {
+  *path = profile_path(cache_directory, version, options);
+  ProbeOptions rest = options;
+  rest.drive.directories.clear();
+  std::optional<config::Machine> machine = read_profile(*path);
+  if (!machine) machine = probe_machine(rest);
+  set_drive(drive, *machine);
+  if (!keep_profile(*path, *machine)) path->clear();
+  return *machine;
 }
 
 }  // namespace strata::exec

@@ -33,6 +33,16 @@ config::Machine probe_machine(const ProbeOptions& options);
 config::Machine machine_for(const std::string& cache_directory, const std::string& version,
                             const ProbeOptions& options, bool* was_measured = nullptr);
 
+// The same with figures of the drives that were measured with more care than a probe takes; later
+// calls of machine_for() find them. `path` gets the file they are in, or is emptied where it could
+// not be written.
+config::Machine machine_with(const std::string& cache_directory, const std::string& version,
+                             const ProbeOptions& options, const DriveFigures& drive,
+                             std::string* path);
+
+// Puts figures of drives into a profile that has the rate of checksums.
+void set_drive(const DriveFigures& drive, config::Machine& machine);
+
 // Parts of the above, for benchmarks that compare with them in the same run: each takes about
 // `seconds` and returns a median.
 double probe_products(const ProbeOptions& options, DType dtype, double seconds);  // operations/s

@@ -4,7 +4,7 @@
 #include "engine/exec/machine_probe.h"
 
 #include <gtest/gtest.h>
-
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -90,6 +90,50 @@ TEST_F(MachineProbe, AProfileIsMeasuredOnceAndAgainWhenItCannotBeRead) {
 TEST_F(MachineProbe, ADirectoryThatIsNotThereIsAnError) {
   options_.drive.directories = {"/nonexistent"};
   EXPECT_THROW(probe_machine(options_), Error);
+}
+
+// Figures of drives that somebody else measured replace a probe's, and are what is found later, by
+// whatever name the directory is given.
+TEST_F(MachineProbe, FiguresMeasuredElsewhereAreKept) {
+  const std::string cache = directory_.string() + "/cache";
+  fs::create_directories(cache);
+  const DriveFigures drive = {.read_bytes_per_s = 3e9,
+                              .write_bytes_per_s = 2e9,
+                              .mixed_bytes_per_s = 2.5e9,
+                              .latency_s = 1e-3,
+                              .cpu_s_per_byte = 1e-6};
+  std::string path;
+  const config::Machine first = machine_with(cache, "1", options_, drive, &path);
+  EXPECT_TRUE(fs::exists(path));
+  EXPECT_EQ(first.nvme_read_bytes_per_s, 3e9);
+  EXPECT_GT(first.matmul_flops_per_s, 0);
+  EXPECT_NEAR(first.cpu_s_per_io_gb, 1000 - 1e9 / first.checksum_bytes_per_s, 1e-6);
+  options_.drive.directories = {directory_.string() + "/cache/.."};
+  bool measured = true;
+  const config::Machine later = machine_for(cache, "1", options_, &measured);
+  EXPECT_FALSE(measured);
+  EXPECT_EQ(later.nvme_mixed_bytes_per_s, 2.5e9);
+  EXPECT_EQ(later.matmul_flops_per_s, first.matmul_flops_per_s);
+  machine_with("/nonexistent", "1", options_, drive, &path);
+  EXPECT_EQ(path, "");
+}
+
+// A drive that has room for little is measured with little, and is refused below that.
+TEST_F(MachineProbe, LittleRoomIsEnoughToMeasure) {
+  for (const auto& [size, enough] : {std::pair{"24m", true}, {"17m", true}, {"12m", false}}) {
+    if (mount("tmpfs", directory_.c_str(), "tmpfs", 0, (std::string("size=") + size).c_str()) != 0)
+      GTEST_SKIP() << "mounting is not permitted";
+    try {
+      EXPECT_GT(probe_drive(options_.drive, 0.1).mixed_bytes_per_s, 0) << size;
+      EXPECT_TRUE(enough) << size;
+    } catch (const Error& error) {
+      EXPECT_FALSE(enough) << size << ": " << error.what();
+      EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit);
+      EXPECT_NE(std::string(error.what()).find("needs 16.00 MiB"), std::string::npos)
+          << error.what();
+    }
+    umount2(directory_.c_str(), MNT_DETACH);
+  }
 }
 
 TEST_F(MachineProbe, TheModelsOwnRateIsOfTheOrderOfTheProducts) {
