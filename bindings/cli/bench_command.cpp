@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/bench_command.h"
 
-#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <optional>
@@ -9,126 +10,31 @@
 #include <string>
 #include <vector>
 
+#include "bindings/cli/bench_advice.h"
+#include "bindings/cli/bench_arguments.h"
+#include "bindings/cli/bench_machine.h"
 #include "bindings/cli/bench_report.h"
+#include "bindings/cli/setup.h"
 #include "engine/base/units.h"
+#include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
 
 namespace strata::cli {
 namespace {
 
-struct IoArguments {
-  std::vector<std::string> directories;
-  std::string size = "2GiB";
-  std::vector<std::string> blocks = {"1MiB"};
-  std::vector<uint32_t> depths = {16};
-  std::vector<uint32_t> files = {1};
-  std::vector<std::string> modes = {"read", "write", "mixed", "training"};
-  double seconds = 5;
-  std::string write_limit = "64GiB";
-  std::string backend = "auto";
-  std::vector<std::string> rates;
-  bool no_checksums = false;
-  bool json = false;
-  bool csv = false;
-  bool compare_fio = false;
-  uint32_t rounds = 21;
-  std::string baseline;
-  double tolerance = 0.1;
-};
+// A profile measured in less time does not replace what was measured before.
+constexpr double kCarefulS = 1;
+constexpr double kLatencyS = 0.3;
+// A comparison fails where the whole interval of the ratio lies below this.
+constexpr double kParity = 0.97;
 
-uint64_t bytes_of(const std::string& flag, const std::string& text) {
-  const std::optional<int64_t> bytes = parse_bytes(text);
-  if (!bytes)
-    throw Error(ErrorCode::kUsage, flag + ": " + text + ": not a size (write 4MiB, 64GiB)");
-  return static_cast<uint64_t>(*bytes);
-}
+std::atomic<int> stop_signal{0};
+std::atomic<bool> stop{false};
 
-void declare(CLI::App& io, IoArguments& a) {
-  io.add_option("--nvme", a.directories, "Directories to measure, one on each drive")
-      ->delimiter(',')
-      ->required();
-  io.add_option("--size", a.size,
-                "Scratch over all directories; larger than the drives' caches is better")
-      ->capture_default_str();
-  io.add_option("--block", a.blocks, "Request sizes")->delimiter(',')->capture_default_str();
-  io.add_option("--depth", a.depths, "Requests in flight, over all files")
-      ->delimiter(',')
-      ->capture_default_str();
-  io.add_option("--files", a.files, "Files in each directory")
-      ->delimiter(',')
-      ->capture_default_str();
-  io.add_option("--mode", a.modes, "read, write, mixed, training")
-      ->delimiter(',')
-      ->capture_default_str();
-  io.add_option("--seconds", a.seconds,
-                "Of each measurement; minutes show where a drive's write cache ends")
-      ->check(CLI::Range(0.05, 86400.0))
-      ->capture_default_str();
-  io.add_option("--write-limit", a.write_limit, "The most bytes written, all in all")
-      ->capture_default_str();
-  io.add_option("--backend", a.backend, "auto, io_uring, threads")
-      ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
-      ->capture_default_str();
-  io.add_option("--nvme-rate", a.rates, "Limit to READ,WRITE bytes per second (1GB,500MB)")
-      ->delimiter(',')
-      ->expected(2);
-  io.add_flag("--no-checksums", a.no_checksums, "The raw path, without verifying what is read");
-  io.add_flag("--json", a.json, "Print the results as JSON");
-  io.add_flag("--csv", a.csv, "Print the results as CSV");
-  io.add_flag("--compare-fio", a.compare_fio, "Measure fio with the same shapes, turn by turn");
-  io.add_option("--rounds", a.rounds, "Of --compare-fio")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  io.add_option("--baseline", a.baseline,
-                "JSON of an earlier run: exit code 1 when a shape is slower");
-  io.add_option("--tolerance", a.tolerance, "How much slower than the baseline is still good")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-}
-
-io::BenchMode mode_of(const std::string& name) {
-  for (const io::BenchMode mode : {io::BenchMode::kRead, io::BenchMode::kWrite,
-                                   io::BenchMode::kMixed, io::BenchMode::kTraining}) {
-    if (name == io::name_of(mode)) return mode;
-  }
-  throw Error(ErrorCode::kUsage, "--mode: " + name + ": none of read, write, mixed, training");
-}
-
-io::BenchOptions options_of(const IoArguments& a) {
-  io::BenchOptions options;
-  options.directories = a.directories;
-  options.bytes = bytes_of("--size", a.size);
-  options.seconds = a.seconds;
-  options.sample_s = std::max(a.seconds / 100, 0.25);
-  options.write_limit_bytes = bytes_of("--write-limit", a.write_limit);
-  options.verify = !a.no_checksums;
-  options.backend = a.backend == "io_uring"  ? io::Backend::kUring
-                    : a.backend == "threads" ? io::Backend::kThreads
-                                             : io::Backend::kAuto;
-  if (!a.rates.empty()) {
-    options.limits.read_bytes_per_s = static_cast<double>(bytes_of("--nvme-rate", a.rates[0]));
-    options.limits.write_bytes_per_s = static_cast<double>(bytes_of("--nvme-rate", a.rates[1]));
-  }
-  return options;
-}
-
-// Shapes with the same volume follow each other, so that it is filled once.
-std::vector<io::BenchShape> shapes_of(const IoArguments& a) {
-  std::vector<io::BenchShape> shapes;
-  for (const uint32_t files : a.files) {
-    for (const std::string& block : a.blocks) {
-      for (const uint32_t depth : a.depths) {
-        for (const std::string& mode : a.modes) {
-          shapes.push_back({.mode = mode_of(mode),
-                            .block_bytes = bytes_of("--block", block),
-                            .depth = depth,
-                            .files = files});
-        }
-      }
-    }
-  }
-  return shapes;
+void on_signal(int signal) {
+  stop_signal = signal;
+  stop = true;
 }
 
 std::string read_text(const std::string& path) {
@@ -145,61 +51,113 @@ void progress(const io::BenchShape& shape) {
                shape.files);
 }
 
-int compare_fio(const IoArguments& a, const io::BenchOptions& options) {
+int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& report) {
   io::IoBench bench(options);
-  std::vector<io::FioComparison> comparisons;
   std::optional<io::FioBench> fio;
   uint32_t files = 0;
+  bool slower = false;
   for (const io::BenchShape& shape : shapes_of(a)) {
-    if (shape.mode == io::BenchMode::kTraining) continue;  // fio has no such pattern
-    if (files != shape.files) fio.emplace(options, shape.files);
-    files = shape.files;
+    if (shape.mode == io::BenchMode::kTraining || stop) continue;  // fio has no such pattern
     progress(shape);
-    comparisons.push_back(
-        io::compare_with_fio(bench, *fio, shape, a.rounds, options.write_limit_bytes));
+    if (a.compare_checksums) {
+      report.checksums.push_back(io::compare_checksums(bench, shape, options.seconds, a.rounds));
+      continue;
+    }
+    if (files != shape.files) {
+      fio.reset();
+      fio.emplace(options, shape.files);
+    }
+    files = shape.files;
+    report.fio.push_back(io::compare_with_fio(bench, *fio, shape, options, a.rounds));
+    slower |= report.fio.back().ratio.high < kParity;
   }
-  const std::string text = a.json ? io_json(options, {}, comparisons) : fio_table(comparisons);
-  std::fputs(text.c_str(), stdout);
-  return 0;
+  return slower ? 1 : 0;
 }
 
-int bench_io(const IoArguments& a) {
-  const io::BenchOptions options = options_of(a);
-  const std::vector<io::BenchShape> shapes = shapes_of(a);
+// What the results say of this machine, and of the run that the user has in mind.
+void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
+  if (!measures_drives(a)) return;
+  const double latency_s =
+      bench.measure(latency_shape(report.results.back().shape), kLatencyS, true).read.p50_s;
+  const std::optional<exec::DriveFigures> drive = drive_figures(report.results, latency_s);
+  if (!drive) return;
+  const bool keep = a.rates.empty() && a.seconds >= kCarefulS;
+  if (!keep && a.profile.empty() && a.model.empty()) return;
+  if (!a.profile.empty() || keep || a.machine.empty()) {
+    const MeasuredMachine measured = measured_machine(a.directories, *drive, keep);
+    report.machine = measured.machine;
+    report.profile_path = measured.path;
+  }
+  if (!a.profile.empty()) {
+    config::write_machine(a.profile, *report.machine);
+    report.profile_path = a.profile;
+  }
+  if (a.model.empty()) return;
+  AdviceQuestion question;
+  question.model = a.model;
+  question.tokens = a.tokens;
+  question.sequence_length = a.sequence_length;
+  if (!a.host_memory.empty()) {
+    question.host_memory = static_cast<int64_t>(bytes_of("--host-memory", a.host_memory));
+  }
+  question.machine = a.machine.empty() ? *report.machine : config::read_machine(a.machine);
+  exec::set_drive(*drive, question.machine);
+  question.drives = count_drives(a.directories);
+  question.free_bytes = train::free_bytes_of(a.directories);
+  report.advice = advise(question);
+}
+
+void print(const IoArguments& a, const IoReport& report) {
+  const std::string text = a.json ? io_json(report) : a.csv ? io_csv(report) : io_text(report);
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  if (!a.json && !a.csv) return;
+  if (report.baseline) std::fputs(report.baseline->table.c_str(), stderr);
+  if (report.advice) std::fputs(advice_text(*report.advice).c_str(), stderr);
+}
+
+int measure(const IoArguments& a, const io::BenchOptions& options, IoReport& report) {
   const std::string baseline = a.baseline.empty() ? "" : read_text(a.baseline);
   if (!baseline.empty()) (void)compare_with_baseline(baseline, {}, a.tolerance);  // refuse early
-  if (a.compare_fio) return compare_fio(a, options);
+  if (!a.machine.empty()) (void)config::read_machine(a.machine);
   io::IoBench bench(options);
-  std::vector<io::BenchResult> results;
-  for (const io::BenchShape& shape : shapes) {
+  for (const io::BenchShape& shape : shapes_of(a)) {
+    if (stop) break;
     progress(shape);
-    results.push_back(bench.measure(shape));
+    report.results.push_back(bench.measure(shape));
+    report.bytes_written = bench.bytes_written();
   }
-  if (a.json) {
-    std::fputs(io_json(options, results, {}).c_str(), stdout);
-  } else if (a.csv) {
-    std::fputs(io_csv(results).c_str(), stdout);
-  } else {
-    const std::string limit = io::RateLimiter(options.limits).describe();
-    std::printf("%s, %s, checksums %s%s, %s written in all\n", results[0].backend.c_str(),
-                results[0].direct ? "O_DIRECT" : "through the page cache",
-                options.verify ? "on" : "off",
-                limit.empty() ? "" : (", limited to " + limit).c_str(),
-                format_bytes(static_cast<int64_t>(bench.bytes_written())).c_str());
-    std::fputs(io_table(results).c_str(), stdout);
-    constexpr double kLongS = 20;
-    for (const io::BenchResult& result : results) {
-      if (options.seconds >= kLongS) std::fputs(io_rates_over_time(result).c_str(), stdout);
-    }
-  }
+  if (stop) return 0;
+  conclude(a, bench, report);
   if (baseline.empty()) return 0;
-  const BaselineVerdict verdict = compare_with_baseline(baseline, results, a.tolerance);
-  std::fputs(verdict.table.c_str(), a.json || a.csv ? stderr : stdout);
-  if (verdict.compared == 0) {
+  report.baseline = compare_with_baseline(baseline, report.results, a.tolerance);
+  if (report.baseline->compared == 0) {
     throw Error(ErrorCode::kConfig,
                 "compare with baseline: " + a.baseline + ": has none of these shapes");
   }
-  return verdict.slower > 0 ? 1 : 0;
+  return report.baseline->slower > 0 ? 1 : 0;
+}
+
+int bench_io(const IoArguments& a) {
+  check(a);
+  io::BenchOptions options = options_of(a);
+  options.stop = &stop;
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  IoReport report;
+  report.options = options;
+  int code = 0;
+  try {
+    const bool compares = a.compare_fio || a.compare_checksums;
+    code = compares ? compare(a, options, report) : measure(a, options, report);
+  } catch (const Error&) {
+    // What was measured until then has taken minutes.
+    if (!report.empty()) print(a, report);
+    if (stop) return 128 + stop_signal;
+    throw;
+  }
+  if (!report.empty()) print(a, report);
+  return stop ? 128 + stop_signal : code;
 }
 
 }  // namespace

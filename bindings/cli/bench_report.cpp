@@ -78,7 +78,7 @@ ordered_json result_json(const io::BenchResult& result) {
   return json;
 }
 
-ordered_json interval_json(const io::RatioInterval& interval) {
+ordered_json interval_json(const io::Interval& interval) {
   return {{"median", interval.median},
           {"low", interval.low},
           {"high", interval.high},
@@ -105,7 +105,9 @@ std::string io_table(const std::vector<io::BenchResult>& results) {
         result.shape.files, gb(result.read_bytes_per_s()), gb(result.write_bytes_per_s()),
         gb(result.bytes_per_s()), gib(result.bytes_per_s()), result.cpu_s_per_gb(),
         latency_text(result.read), latency_text(result.write),
-        result.write_limit_reached ? " (ended by --write-limit)" : "");
+        result.empty()               ? " (not measured: --write-limit)"
+        : result.write_limit_reached ? " (ended by --write-limit)"
+                                     : "");
     if (result.files.size() > 1) {
       for (const io::BenchFile& file : result.files) {
         text += fmt::format("  {:<27}{:>9.3f}{:>9.3f}{:>9.3f}  {}\n", "", gb(file.read_bytes_per_s),
@@ -119,19 +121,20 @@ std::string io_table(const std::vector<io::BenchResult>& results) {
 
 std::string io_rates_over_time(const io::BenchResult& result) {
   constexpr size_t kRows = 20;
-  constexpr double kCliff = 0.6;
   const auto& samples = result.samples;
-  if (samples.size() < 5) return "";
+  if (samples.size() < kRows) return "";
+  const io::Cliff cliff = io::find_cliff(result);
   std::string text =
       fmt::format("{} {} over time:\n", io::name_of(result.shape.mode), block_text(result.shape));
+  std::vector<std::pair<double, double>> rows;
   double best = 0;
   const size_t group = (samples.size() + kRows - 1) / kRows;
-  std::vector<std::pair<double, double>> rows;
   for (size_t first = 0; first < samples.size(); first += group) {
     const size_t end = std::min(first + group, samples.size());
     double sum = 0;
-    for (size_t i = first; i < end; ++i)
+    for (size_t i = first; i < end; ++i) {
       sum += samples[i].read_bytes_per_s + samples[i].write_bytes_per_s;
+    }
     rows.emplace_back(samples[end - 1].at_s, sum / static_cast<double>(end - first));
     best = std::max(best, rows.back().second);
   }
@@ -139,45 +142,99 @@ std::string io_rates_over_time(const io::BenchResult& result) {
     const auto width = static_cast<size_t>(best > 0 ? 40 * rate / best : 0);
     text += fmt::format("  {:>7.1f} s {:>8.3f} GB/s {}\n", at_s, gb(rate), std::string(width, '#'));
   }
-  // A drive whose fast cache is full stays slow: the tail is what a long run gets.
-  const double tail = rows.back().second;
-  if (tail < kCliff * best) {
+  if (cliff.found) {
     text += fmt::format(
-        "  ends at {:.2f} of its best rate: a full write cache or heat; plan with {:.3f} GB/s\n",
-        tail / best, gb(tail));
+        "  the last quarter of the time had {:.2f} of the best rate: a full write cache or heat; "
+        "plan with {:.3f} GB/s\n",
+        cliff.tail_bytes_per_s / cliff.best_bytes_per_s, gb(cliff.tail_bytes_per_s));
   }
   return text;
 }
 
-std::string io_json(const io::BenchOptions& options, const std::vector<io::BenchResult>& results,
-                    const std::vector<io::FioComparison>& comparisons) {
+namespace {
+
+ordered_json fio_json(const io::FioComparison& comparison) {
+  ordered_json entry = shape_json(comparison.shape);
+  entry["verified"] = comparison.verified;
+  entry["strata_bytes_per_s"] = comparison.strata_bytes_per_s;
+  entry["fio_bytes_per_s"] = comparison.fio_bytes_per_s;
+  entry["strata_cpu_s_per_gb"] = comparison.strata_cpu_s_per_gb;
+  entry["fio_cpu_s_per_gb"] = comparison.fio_cpu_s_per_gb;
+  entry["ratio"] = interval_json(comparison.ratio);
+  entry["control"] = interval_json(comparison.control);
+  return entry;
+}
+
+ordered_json checksum_json(const io::ChecksumComparison& comparison) {
+  ordered_json entry = shape_json(comparison.shape);
+  entry["with_bytes_per_s"] = comparison.with_bytes_per_s;
+  entry["without_bytes_per_s"] = comparison.without_bytes_per_s;
+  entry["with_cpu_s_per_gb"] = comparison.with_cpu_s_per_gb;
+  entry["without_cpu_s_per_gb"] = comparison.without_cpu_s_per_gb;
+  entry["cost_cpu_s_per_gb"] = interval_json(comparison.cost_cpu_s_per_gb);
+  entry["ratio"] = interval_json(comparison.ratio);
+  entry["control"] = interval_json(comparison.control);
+  return entry;
+}
+
+std::string interval_text(const io::Interval& interval) {
+  return fmt::format("{:.3f} [{:.3f}, {:.3f}]", interval.median, interval.low, interval.high);
+}
+
+}  // namespace
+
+std::string io_text(const IoReport& report) {
+  if (!report.fio.empty()) return fio_table(report.fio);
+  if (!report.checksums.empty()) return checksum_table(report.checksums);
+  constexpr double kLongS = 20;
+  const std::string limit = io::RateLimiter(report.options.limits).describe();
+  std::string text = fmt::format(
+      "{}, {}, checksums {}{}, {} written in all\n", report.results[0].backend,
+      report.results[0].direct ? "O_DIRECT" : "through the page cache",
+      report.options.verify ? "on" : "off", limit.empty() ? "" : ", limited to " + limit,
+      format_bytes(static_cast<int64_t>(report.bytes_written)));
+  text += io_table(report.results);
+  for (const io::BenchResult& result : report.results) {
+    if (report.options.seconds >= kLongS) text += io_rates_over_time(result);
+  }
+  if (!report.profile_path.empty()) {
+    text += "machine profile: " + report.profile_path + "\n";
+  }
+  if (report.advice) text += advice_text(*report.advice);
+  if (report.baseline) text += report.baseline->table;
+  return text;
+}
+
+std::string io_json(const IoReport& report) {
   ordered_json json;
   json["kind"] = "strata bench io";
-  json["directories"] = options.directories;
-  json["scratch_bytes"] = options.bytes;
-  json["rate_limit"] = io::RateLimiter(options.limits).describe();
+  json["directories"] = report.options.directories;
+  json["scratch_bytes"] = report.options.bytes;
+  json["bytes_written"] = report.bytes_written;
+  json["rate_limit"] = io::RateLimiter(report.options.limits).describe();
   json["results"] = ordered_json::array();
-  for (const io::BenchResult& result : results) json["results"].push_back(result_json(result));
-  for (const io::FioComparison& comparison : comparisons) {
-    ordered_json entry = shape_json(comparison.shape);
-    entry["verified"] = comparison.verified;
-    entry["strata_bytes_per_s"] = comparison.strata_bytes_per_s;
-    entry["fio_bytes_per_s"] = comparison.fio_bytes_per_s;
-    entry["strata_cpu_s_per_gb"] = comparison.strata_cpu_s_per_gb;
-    entry["fio_cpu_s_per_gb"] = comparison.fio_cpu_s_per_gb;
-    entry["ratio"] = interval_json(comparison.ratio);
-    entry["control"] = interval_json(comparison.control);
-    json["compare_fio"].push_back(entry);
+  for (const io::BenchResult& result : report.results)
+    json["results"].push_back(result_json(result));
+  for (const auto& comparison : report.fio) json["compare_fio"].push_back(fio_json(comparison));
+  for (const auto& comparison : report.checksums) {
+    json["compare_checksums"].push_back(checksum_json(comparison));
+  }
+  if (report.machine) json["machine"] = ordered_json::parse(config::to_json(*report.machine));
+  if (!report.profile_path.empty()) json["machine_profile"] = report.profile_path;
+  if (report.advice) json["for"] = ordered_json::parse(advice_json(*report.advice));
+  if (report.baseline) {
+    json["baseline"] = {{"shapes_compared", report.baseline->compared},
+                        {"shapes_slower", report.baseline->slower}};
   }
   return json.dump(2) + "\n";
 }
 
-std::string io_csv(const std::vector<io::BenchResult>& results) {
+std::string io_csv(const IoReport& report) {
   std::string text =
       "mode,block_bytes,depth,files_per_directory,backend,verified,seconds,read_bytes_per_s,"
       "write_bytes_per_s,cpu_s_per_gb,read_p50_s,read_p99_s,read_p999_s,read_max_s,write_p50_s,"
       "write_p99_s,write_p999_s,write_max_s\n";
-  for (const io::BenchResult& r : results) {
+  for (const io::BenchResult& r : report.results) {
     text += fmt::format(
         "{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},"
         "{:.4g},{:.4g},{:.4g},{:.4g}\n",
@@ -197,13 +254,28 @@ std::string fio_table(const std::vector<io::FioComparison>& comparisons) {
       "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const io::FioComparison& c : comparisons) {
     text += fmt::format(
-        "| {} | {} | {} | {} | {} | {:.3f} | {:.3f} | {:.3f} [{:.3f}, {:.3f}] | {:.3f} [{:.3f}, "
-        "{:.3f}] | {:.3f} | "
-        "{:.3f} | {} |\n",
+        "| {} | {} | {} | {} | {} | {:.3f} | {:.3f} | {} | {} | {:.3f} | {:.3f} | {} |\n",
         io::name_of(c.shape.mode), block_text(c.shape), c.shape.depth, c.shape.files,
-        c.verified ? "on" : "off", gb(c.strata_bytes_per_s), gb(c.fio_bytes_per_s), c.ratio.median,
-        c.ratio.low, c.ratio.high, c.control.median, c.control.low, c.control.high,
-        c.strata_cpu_s_per_gb, c.fio_cpu_s_per_gb, c.ratio.count);
+        c.verified ? "on" : "off", gb(c.strata_bytes_per_s), gb(c.fio_bytes_per_s),
+        interval_text(c.ratio), interval_text(c.control), c.strata_cpu_s_per_gb, c.fio_cpu_s_per_gb,
+        c.ratio.count);
+  }
+  return text;
+}
+
+std::string checksum_table(const std::vector<io::ChecksumComparison>& comparisons) {
+  std::string text =
+      "| mode | block | depth | files | with GB/s | without GB/s | with/without [95 %] | "
+      "without/without [95 %] | with CPU s/GB | without CPU s/GB | cost CPU s/GB [95 %] | rounds "
+      "|\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  for (const io::ChecksumComparison& c : comparisons) {
+    text += fmt::format(
+        "| {} | {} | {} | {} | {:.3f} | {:.3f} | {} | {} | {:.3f} | {:.3f} | {} | {} |\n",
+        io::name_of(c.shape.mode), block_text(c.shape), c.shape.depth, c.shape.files,
+        gb(c.with_bytes_per_s), gb(c.without_bytes_per_s), interval_text(c.ratio),
+        interval_text(c.control), c.with_cpu_s_per_gb, c.without_cpu_s_per_gb,
+        interval_text(c.cost_cpu_s_per_gb), c.ratio.count);
   }
   return text;
 }

@@ -1,27 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bindings/cli/bench_advice.h"
+#include "engine/config/machine.h"
+#include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
 
 namespace strata::cli {
-
-// Results of `strata bench io` as people, programs and spreadsheets read them.
-std::string io_table(const std::vector<io::BenchResult>& results);
-std::string io_rates_over_time(const io::BenchResult& result);
-std::string io_json(const io::BenchOptions& options, const std::vector<io::BenchResult>& results,
-                    const std::vector<io::FioComparison>& comparisons);
-std::string io_csv(const std::vector<io::BenchResult>& results);
-std::string fio_table(const std::vector<io::FioComparison>& comparisons);
 
 struct BaselineVerdict {
   std::string table;
   int slower = 0;    // shapes that are slower than the baseline by more than the tolerance
   int compared = 0;  // shapes that both have
 };
+
+// What one `strata bench io` found out.
+struct IoReport {
+  io::BenchOptions options;
+  std::vector<io::BenchResult> results;
+  uint64_t bytes_written = 0;
+  std::vector<io::FioComparison> fio;
+  std::vector<io::ChecksumComparison> checksums;
+  std::optional<config::Machine> machine;
+  std::string profile_path;  // of the machine's profile; empty where it was not kept
+  std::optional<Advice> advice;
+  std::optional<BaselineVerdict> baseline;
+
+  bool empty() const { return results.empty() && fio.empty() && checksums.empty(); }
+};
+
+// As people, programs and spreadsheets read it. With CSV, what is no row of the results goes to
+// standard error.
+std::string io_text(const IoReport& report);
+std::string io_json(const IoReport& report);
+std::string io_csv(const IoReport& report);
+
+// Parts of the text.
+std::string io_table(const std::vector<io::BenchResult>& results);
+std::string io_rates_over_time(const io::BenchResult& result);
+std::string fio_table(const std::vector<io::FioComparison>& comparisons);
+std::string checksum_table(const std::vector<io::ChecksumComparison>& comparisons);
+
 // Throws Error(kConfig) when the text is not what io_json() wrote.
 BaselineVerdict compare_with_baseline(const std::string& baseline_json,
                                       const std::vector<io::BenchResult>& results,

@@ -11,20 +11,10 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
-#include "engine/exec/machine_probe.h"
 #include "engine/plan/verifier.h"
 
 namespace strata::cli {
 namespace {
-
-std::string cache_directory() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) {
-    return std::string(cache) + "/strata";
-  }
-  if (const char* home = std::getenv("HOME"); home && *home)
-    return std::string(home) + "/.cache/strata";
-  return "";
-}
 
 void verify_or_abort(const plan::Plan& plan, const model::ModelSpec& spec) {
   const plan::VerifyReport report = plan::verify(plan, spec);
@@ -92,6 +82,31 @@ train::RunFacts read_facts(const config::Options& options) {
   return facts;
 }
 
+std::string cache_directory() {
+  std::string path;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) {
+    path = std::string(cache) + "/strata";
+  } else if (const char* home = std::getenv("HOME"); home && *home) {
+    path = std::string(home) + "/.cache/strata";
+  }
+  std::error_code ignored;  // without a cache the next run measures again
+  if (!path.empty()) std::filesystem::create_directories(path, ignored);
+  return path;
+}
+
+exec::ProbeOptions probe_options(const config::Options& options, const train::RunFacts& facts) {
+  exec::ProbeOptions probe;
+  probe.backend = &kernels::cpu_backend();
+  probe.threads = static_cast<int>(options.threads > 0 ? options.threads : facts.limits.cores);
+  probe.drive.directories = options.nvme;
+  if (options.device == config::Device::kEmulated) probe.device = config::DeviceKind::kEmulated;
+  // What is measured with stays within the budget of the run.
+  if (options.host_memory > 0) {
+    probe.memory_bytes = std::clamp(options.host_memory / 8, 8 * kMiB, probe.memory_bytes);
+  }
+  return probe;
+}
+
 void measure_machine(const config::Options& options, train::RunFacts& facts) {
   if (!options.machine.empty()) {
     facts.machine = config::read_machine(options.machine);
@@ -102,21 +117,10 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
     }
     return;
   }
-  exec::ProbeOptions probe;
-  probe.backend = &kernels::cpu_backend();
-  probe.threads = static_cast<int>(options.threads > 0 ? options.threads : facts.limits.cores);
-  probe.drive.directories = options.nvme;
-  if (options.device == config::Device::kEmulated) probe.device = config::DeviceKind::kEmulated;
-  // What is measured with stays within the budget of the run.
-  if (options.host_memory > 0) {
-    probe.memory_bytes = std::clamp(options.host_memory / 8, 8 * kMiB, probe.memory_bytes);
-  }
+  const exec::ProbeOptions probe = probe_options(options, facts);
   bool measured = false;
-  const std::string cache = cache_directory();
-  std::error_code ignored;  // without a cache the next run measures again
-  std::filesystem::create_directories(cache, ignored);
   try {
-    facts.machine = exec::machine_for(cache, STRATA_VERSION, probe, &measured);
+    facts.machine = exec::machine_for(cache_directory(), STRATA_VERSION, probe, &measured);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDoesNotFit) throw;
     log(LogLevel::kWarning, std::string("machine: not measured, so the plan is made with nominal "

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/config/options.h"
+#include "engine/exec/machine_probe.h"
 #include "engine/model/model_directory.h"
 #include "engine/train/data.h"
 #include "engine/train/run_plan.h"
@@ -29,6 +30,12 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
 
 // Limits of the system and free space; no measurement.
 train::RunFacts read_facts(const config::Options& options);
+
+// Where profiles of machines are kept, made if need be; empty where the environment names no place.
+std::string cache_directory();
+
+// How this machine is measured for such a run.
+exec::ProbeOptions probe_options(const config::Options& options, const train::RunFacts& facts);
 
 // The machine profile: --machine FILE, the cached one, or measured now in a few seconds.
 void measure_machine(const config::Options& options, train::RunFacts& facts);

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/bench_advice.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "bindings/cli/setup.h"
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/config/json.h"
+#include "engine/model/architecture.h"
+#include "engine/train/plan_report.h"
+
+namespace strata::cli {
+namespace {
+
+constexpr double kShareOfHost = 0.85;     // of a machine's memory, where no budget is given
+constexpr double kInfinitelyFast = 1e18;  // bytes a second
+constexpr int64_t kPlentyOfSpace = int64_t{1} << 50;
+
+// One run, planned again and again with faster drives.
+class Planner {
+ public:
+  explicit Planner(const AdviceQuestion& question) : question_(question) {
+    std::string path = question.model;
+    if (std::filesystem::is_directory(path)) path += "/config.json";
+    architecture_ = model::read_architecture(config::Json::read_file(path), path);
+    options_.model = question.model;
+    options_.sequence_length = std::min(question.sequence_length, question.tokens);
+    if (architecture_.max_position > 0) {
+      options_.sequence_length = std::min(options_.sequence_length, architecture_.max_position);
+    }
+    options_.accumulate = ceil_div(question.tokens, options_.sequence_length);
+    options_.nvme = {"."};  // the planner asks only whether there is one
+    options_.host_memory =
+        question.host_memory > 0
+            ? question.host_memory
+            : static_cast<int64_t>(kShareOfHost * static_cast<double>(question.machine.host_bytes));
+    options_.threads = question.machine.cores;
+    if (question.machine.device != config::DeviceKind::kCpu) {
+      options_.device = config::Device::kEmulated;  // any device with memory of its own
+      options_.device_memory = question.machine.device_bytes;
+    }
+    facts_.limits = config::read_limits();
+    facts_.nvme_free_bytes = kPlentyOfSpace;
+    facts_.data_bytes = train::Dataset::least_bytes(architecture_.vocabulary);
+  }
+
+  const config::Options& options() const { return options_; }
+  const model::Architecture& architecture() const { return architecture_; }
+
+  // With drives that are so many times as fast.
+  train::RunPlan plan(double speed) {
+    facts_.machine = question_.machine;
+    facts_.machine.nvme_read_bytes_per_s *= speed;
+    facts_.machine.nvme_write_bytes_per_s *= speed;
+    facts_.machine.nvme_mixed_bytes_per_s *= speed;
+    return train::plan_run(model::build_spec(architecture_), options_, facts_);
+  }
+
+  train::RunPlan plan_without_drives_to_wait_for() {
+    const double slowest =
+        std::min({question_.machine.nvme_read_bytes_per_s, question_.machine.nvme_write_bytes_per_s,
+                  question_.machine.nvme_mixed_bytes_per_s});
+    return plan(kInfinitelyFast / slowest);
+  }
+
+ private:
+  const AdviceQuestion& question_;
+  model::Architecture architecture_;
+  config::Options options_;
+  train::RunFacts facts_;
+};
+
+// The fewest drives with which a step takes at most `limit_s`; more of them never make it longer.
+int fewest_drives(Planner& planner, int drives, double limit_s) {
+  const auto enough = [&](int count) {
+    return planner.plan(static_cast<double>(count) / drives).predicted_step_s <= limit_s;
+  };
+  int many = drives;
+  int few = 0;
+  if (!enough(many)) {
+    do {
+      few = many;
+      many = std::min(kMostDrives, 2 * many);
+      if (few == many) return 0;
+    } while (!enough(many));
+  }
+  while (many - few > 1) {
+    const int middle = (few + many) / 2;
+    (enough(middle) ? many : few) = middle;
+  }
+  return many;
+}
+
+int64_t nvme_bytes(const train::RunPlan& run) {
+  int64_t bytes = 0;
+  for (const plan::Plan& rank : run.ranks) {
+    bytes += rank.arenas.bytes[static_cast<size_t>(plan::Arena::kNvme)];
+  }
+  return bytes;
+}
+
+std::string verdict(const Advice& advice) {
+  if (advice.scratch_bytes == 0) return "no drive is needed: all of the state fits in memory";
+  const auto drives = [](int count) {
+    return fmt::format("{} such drive{}", count, count == 1 ? "" : "s");
+  };
+  if (advice.drives_enough == 0) {
+    return fmt::format("NOT ENOUGH: not even {} would hide (more tokens a step would help)",
+                       drives(kMostDrives));
+  }
+  if (!advice.enough()) {
+    return fmt::format(
+        "NOT ENOUGH: {} would hide, {} more than there are; so would more tokens a "
+        "step",
+        drives(advice.drives_enough), advice.drives_enough - advice.drives);
+  }
+  if (advice.drives_enough == advice.drives) return "ENOUGH: the transfers hide behind the compute";
+  return fmt::format("ENOUGH: the transfers hide behind the compute; {} would do",
+                     drives(advice.drives_enough));
+}
+
+}  // namespace
+
+Advice advise(const AdviceQuestion& question) {
+  Planner planner(question);
+  const train::RunPlan run = planner.plan(1);
+  const train::PlanReport report = train::report_of(run);
+  Advice advice;
+  advice.model = question.model;
+  advice.parameters = report.parameters;
+  advice.tokens = static_cast<int64_t>(report.tokens);
+  advice.sequence_length = planner.options().sequence_length;
+  advice.host_memory = run.host_budget;
+  advice.scratch_bytes = nvme_bytes(run);
+  advice.free_bytes = question.free_bytes;
+  advice.step_s = run.predicted_step_s;
+  advice.bottleneck = report.bottleneck;
+  advice.read_bytes = static_cast<double>(report.read_bytes);
+  advice.write_bytes = static_cast<double>(report.write_bytes);
+  advice.drives = question.drives;
+  advice.drives_enough = 1;
+  advice.hidden_s = run.predicted_step_s;
+  if (advice.scratch_bytes == 0) return advice;
+  advice.hidden_s = planner.plan_without_drives_to_wait_for().predicted_step_s;
+  advice.drives_enough =
+      fewest_drives(planner, question.drives, (1 + kHiddenTolerance) * advice.hidden_s);
+  return advice;
+}
+
+std::string advice_text(const Advice& advice) {
+  std::string text = fmt::format(
+      "for {}: {:.1f}M parameters, {} tokens a step in sequences of {}, {} of host memory\n",
+      advice.model, advice.parameters / 1e6, advice.tokens, advice.sequence_length,
+      format_bytes(advice.host_memory));
+  if (advice.scratch_bytes > 0) {
+    text += fmt::format(
+        "  a step takes {:.3g} s with the {} drive{} measured, bound by {}; {:.3g} s were they "
+        "infinitely fast\n"
+        "  it reads {:.3g} GB and writes {:.3g} GB; scratch takes {}, {} free\n",
+        advice.step_s, advice.drives, advice.drives == 1 ? "" : "s", advice.bottleneck,
+        advice.hidden_s, advice.read_bytes / 1e9, advice.write_bytes / 1e9,
+        format_bytes(advice.scratch_bytes),
+        advice.free_bytes < advice.scratch_bytes
+            ? "but there is only " + format_bytes(advice.free_bytes)
+            : format_bytes(advice.free_bytes));
+  }
+  return text + "  " + verdict(advice) + "\n";
+}
+
+std::string advice_json(const Advice& advice) {
+  config::Json json = config::Json::object();
+  json.set("model", advice.model);
+  json.set("parameters", advice.parameters);
+  json.set("tokens", advice.tokens);
+  json.set("sequence_length", advice.sequence_length);
+  json.set("host_memory_bytes", advice.host_memory);
+  json.set("scratch_bytes", advice.scratch_bytes);
+  json.set("free_bytes", advice.free_bytes);
+  json.set("read_bytes_a_step", advice.read_bytes);
+  json.set("write_bytes_a_step", advice.write_bytes);
+  json.set("step_s", advice.step_s);
+  json.set("step_s_with_infinitely_fast_drives", advice.hidden_s);
+  json.set("bottleneck", advice.bottleneck);
+  json.set("drives", static_cast<int64_t>(advice.drives));
+  json.set("drives_enough", static_cast<int64_t>(advice.drives_enough));
+  json.set("enough", advice.enough());
+  json.set("verdict", verdict(advice));
+  return json.dump(2);
+}
+
+int count_drives(const std::vector<std::string>& directories) {
+  std::set<dev_t> drives;
+  for (const std::string& directory : directories) {
+    struct stat info = {};
+    if (stat(directory.c_str(), &info) == 0) drives.insert(info.st_dev);
+  }
+  return std::max(1, static_cast<int>(drives.size()));
+}
+
+}  // namespace strata::cli

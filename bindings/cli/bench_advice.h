@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/config/machine.h"
+
+namespace strata::cli {
+
+// A training run, and the drives that are to serve it.
+struct AdviceQuestion {
+  std::string model;            // a directory with config.json, or such a file; no weights
+  int64_t tokens = 0;           // of a step
+  int64_t sequence_length = 0;  // at most; less where model or tokens are shorter
+  int64_t host_memory = 0;      // budget; 0: most of what the machine has
+  config::Machine machine;      // with figures of all drives together
+  int drives = 1;
+  int64_t free_bytes = 0;  // on the drives
+};
+
+struct Advice {
+  std::string model;
+  double parameters = 0;
+  int64_t tokens = 0;  // of a step: whole sequences
+  int64_t sequence_length = 0;
+  int64_t host_memory = 0;
+  int64_t scratch_bytes = 0;  // 0: all state fits in memory
+  int64_t free_bytes = 0;
+  double step_s = 0;       // with these drives
+  double hidden_s = 0;     // were the drives infinitely fast
+  std::string bottleneck;  // of the step with these drives
+  double read_bytes = 0;   // from drives, of a step
+  double write_bytes = 0;
+  int drives = 1;
+  int drives_enough = 1;  // the fewest such drives that hide; 0: kMostDrives are not enough
+
+  bool enough() const { return drives_enough > 0 && drives_enough <= drives; }
+};
+
+// How much longer than with infinitely fast drives a step may take and still count as hidden: the
+// last percent would take many times the drives.
+inline constexpr double kHiddenTolerance = 0.1;
+inline constexpr int kMostDrives = 1024;
+
+// Plans the run and times it on the simulator's clock, with these drives, infinitely fast ones and
+// more of them. Throws Error: kConfig for a model that cannot be read, kDoesNotFit where the run
+// needs more memory.
+Advice advise(const AdviceQuestion& question);
+
+std::string advice_text(const Advice& advice);
+std::string advice_json(const Advice& advice);
+
+// How many drives the directories lie on.
+int count_drives(const std::vector<std::string>& directories);
+
+}  // namespace strata::cli

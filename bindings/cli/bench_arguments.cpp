@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/bench_arguments.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+
+namespace strata::cli {
+namespace {
+
+constexpr std::array kModes = {io::BenchMode::kRead, io::BenchMode::kWrite, io::BenchMode::kMixed,
+                               io::BenchMode::kTraining};
+
+io::BenchMode mode_of(const std::string& name) {
+  for (const io::BenchMode mode : kModes) {
+    if (name == io::name_of(mode)) return mode;
+  }
+  throw Error(ErrorCode::kUsage, "--mode: " + name + ": none of read, write, mixed, training");
+}
+
+void declare_load(CLI::App& io, IoArguments& a) {
+  io.add_option("--nvme", a.directories, "Directories to measure, one on each drive")
+      ->delimiter(',')
+      ->required();
+  io.add_option("--size", a.size,
+                "Scratch over all directories; larger than the drives' caches is better")
+      ->capture_default_str();
+  io.add_option("--block", a.blocks, "Request sizes")->delimiter(',')->capture_default_str();
+  io.add_option("--depth", a.depths, "Requests in flight, over all files")
+      ->delimiter(',')
+      ->capture_default_str();
+  io.add_option("--files", a.files, "Files in each directory")
+      ->delimiter(',')
+      ->capture_default_str();
+  io.add_option("--mode", a.modes, "read, write, mixed, training")
+      ->delimiter(',')
+      ->capture_default_str();
+  io.add_option("--seconds", a.seconds,
+                "Of each measurement; minutes show where a drive's write cache ends")
+      ->check(CLI::Range(0.05, 86400.0))
+      ->capture_default_str();
+  io.add_option("--write-limit", a.write_limit, "The most bytes written, all in all")
+      ->capture_default_str();
+  io.add_option("--backend", a.backend, "auto, io_uring, threads")
+      ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
+      ->capture_default_str();
+  io.add_option("--nvme-rate", a.rates, "Limit to READ,WRITE bytes per second (1GB,500MB)")
+      ->delimiter(',')
+      ->expected(2);
+  io.add_flag("--no-checksums", a.no_checksums, "The raw path, without verifying what is read");
+}
+
+void declare_comparisons(CLI::App& io, IoArguments& a) {
+  CLI::Option* json = io.add_flag("--json", a.json, "Print the results as JSON");
+  CLI::Option* csv = io.add_flag("--csv", a.csv, "Print the results as CSV")->excludes(json);
+  CLI::Option* fio =
+      io.add_flag("--compare-fio", a.compare_fio,
+                  "Measure fio with the same shapes, turn by turn: exit code 1 when it is faster")
+          ->excludes(csv);
+  CLI::Option* checksums = io.add_flag("--compare-checksums", a.compare_checksums,
+                                       "Measure what checksums cost, with and without by turns")
+                               ->excludes(csv)
+                               ->excludes(fio);
+  io.add_option("--rounds", a.rounds, "Of the comparisons")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  io.add_option("--baseline", a.baseline,
+                "JSON of an earlier run: exit code 1 when a shape is slower")
+      ->excludes(fio)
+      ->excludes(checksums);
+  io.add_option("--tolerance", a.tolerance, "How much slower than the baseline is still good")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+}
+
+void declare_machine(CLI::App& io, IoArguments& a) {
+  CLI::Option* fio = io.get_option("--compare-fio");
+  CLI::Option* checksums = io.get_option("--compare-checksums");
+  io.add_option("--profile", a.profile,
+                "Write this machine's profile, with these drives, for strata plan --machine")
+      ->excludes(fio)
+      ->excludes(checksums);
+  CLI::Option* tokens = io.add_option("--tokens", a.tokens, "Of a step of the run of --for")
+                            ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  CLI::Option* model =
+      io.add_option("--for", a.model,
+                    "Are the drives enough to train this model? A directory or its config.json")
+          ->needs(tokens)
+          ->excludes(fio)
+          ->excludes(checksums);
+  tokens->needs(model);
+  io.add_option("--sequence-length", a.sequence_length, "Of the run of --for, at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->needs(model)
+      ->capture_default_str();
+  io.add_option("--host-memory", a.host_memory,
+                "Budget of the run of --for; most of the machine's where it is not given")
+      ->needs(model);
+  io.add_option("--machine", a.machine,
+                "Profile of the machine of --for, but for its drives (examples/machines); this one "
+                "where it is not given")
+      ->needs(model);
+}
+
+}  // namespace
+
+void declare(CLI::App& io, IoArguments& a) {
+  declare_load(io, a);
+  declare_comparisons(io, a);
+  declare_machine(io, a);
+}
+
+uint64_t bytes_of(const std::string& flag, const std::string& text) {
+  const std::optional<int64_t> bytes = parse_bytes(text);
+  if (!bytes)
+    throw Error(ErrorCode::kUsage, flag + ": " + text + ": not a size (write 4MiB, 64GiB)");
+  return static_cast<uint64_t>(*bytes);
+}
+
+bool measures_drives(const IoArguments& a) {
+  const auto has = [&a](io::BenchMode mode) {
+    return std::find(a.modes.begin(), a.modes.end(), io::name_of(mode)) != a.modes.end();
+  };
+  return !a.no_checksums && has(io::BenchMode::kRead) && has(io::BenchMode::kWrite) &&
+         has(io::BenchMode::kMixed);
+}
+
+void check(const IoArguments& a) {
+  for (const auto& [flag, value] :
+       {std::pair{"--for", a.model}, std::pair{"--profile", a.profile}}) {
+    if (value.empty() || measures_drives(a)) continue;
+    throw Error(ErrorCode::kUsage, std::string(flag) +
+                                       ": needs the modes read, write and mixed, with checksums "
+                                       "(leave out --mode and --no-checksums)");
+  }
+  if (!a.profile.empty() && !a.rates.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "--profile: a profile is of the drives as they are (leave out --nvme-rate)");
+  }
+  if (a.compare_checksums && a.no_checksums) {
+    throw Error(ErrorCode::kUsage, "--compare-checksums: contradicts --no-checksums");
+  }
+  if (!a.host_memory.empty()) (void)bytes_of("--host-memory", a.host_memory);
+  (void)shapes_of(a);
+}
+
+io::BenchOptions options_of(const IoArguments& a) {
+  io::BenchOptions options;
+  options.directories = a.directories;
+  options.bytes = bytes_of("--size", a.size);
+  options.seconds = a.seconds;
+  options.sample_s = std::max(a.seconds / 100, 0.25);
+  options.write_limit_bytes = bytes_of("--write-limit", a.write_limit);
+  options.verify = !a.no_checksums;
+  options.backend = a.backend == "io_uring"  ? io::Backend::kUring
+                    : a.backend == "threads" ? io::Backend::kThreads
+                                             : io::Backend::kAuto;
+  if (!a.rates.empty()) {
+    options.limits.read_bytes_per_s = static_cast<double>(bytes_of("--nvme-rate", a.rates[0]));
+    options.limits.write_bytes_per_s = static_cast<double>(bytes_of("--nvme-rate", a.rates[1]));
+  }
+  return options;
+}
+
+std::vector<io::BenchShape> shapes_of(const IoArguments& a) {
+  std::vector<io::BenchShape> shapes;
+  for (const uint32_t files : a.files) {
+    for (const std::string& block : a.blocks) {
+      for (const uint32_t depth : a.depths) {
+        for (const std::string& mode : a.modes) {
+          shapes.push_back({.mode = mode_of(mode),
+                            .block_bytes = bytes_of("--block", block),
+                            .depth = depth,
+                            .files = files});
+        }
+      }
+    }
+  }
+  return shapes;
+}
+
+}  // namespace strata::cli

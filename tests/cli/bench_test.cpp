@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// `strata bench io` as a user runs it: what it prints, what it leaves, its exit codes, the machine
+// profile that strata plan reads, and whether drives are enough for a run.
+#include <nlohmann/json.hpp>
+
+#include "bindings/cli/bench_advice.h"
+#include "bindings/cli/bench_machine.h"
+#include "engine/config/machine.h"
+#include "tests/cli/mistake.h"
+
+namespace strata::cli::test {
+namespace {
+
+using nlohmann::json;
+
+class BenchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(sandbox_ / "drive");
+    setenv("XDG_CACHE_HOME", (sandbox_ / "cache").c_str(), 1);
+  }
+
+  // A short one, with what a test adds.
+  static Arguments bench(const Arguments& more) {
+    Arguments all = {"bench", "io", "--nvme", "drive", "--size", "64MiB", "--block", "64KiB"};
+    const auto give = [&](const std::string& flag, const std::string& value) {
+      if (std::find(more.begin(), more.end(), flag) == more.end()) {
+        all.insert(all.end(), {flag, value});
+      }
+    };
+    give("--depth", "4");
+    give("--seconds", "0.05");
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  int run(const Arguments& arguments) {
+    Process process(arguments, {.directory = sandbox_.path()});
+    const int code = process.wait();
+    out_ = process.out();
+    err_ = process.err();
+    return code;
+  }
+
+  void expect_empty_drive() const {
+    EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / "drive")) << "something is left";
+  }
+
+  const Sandbox sandbox_;
+  std::string out_;
+  std::string err_;
+};
+
+TEST_F(BenchTest, PrintsATableAndLeavesNothing) {
+  ASSERT_EQ(run(bench({})), 0) << err_;
+  for (const char* text : {"checksums on", "GiB/s", "read ", "write ", "mixed ", "training "}) {
+    EXPECT_NE(out_.find(text), std::string::npos) << text << " is not in\n" << out_;
+  }
+  expect_empty_drive();
+}
+
+TEST_F(BenchTest, CsvHasARowForEachShape) {
+  ASSERT_EQ(run(bench({"--csv", "--depth", "2,4", "--mode", "read,write", "--files", "1,2"})), 0)
+      << err_;
+  EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 1 + 8) << out_;
+  EXPECT_EQ(out_.rfind("mode,block_bytes,depth,", 0), 0u) << out_;
+}
+
+TEST_F(BenchTest, ABaselineOfASlowerDriveIsMetAndOfAFasterOneIsNot) {
+  ASSERT_EQ(run(bench({"--json", "--mode", "read", "--nvme-rate", "50MB,50MB"})), 0) << err_;
+  write_text(sandbox_ / "slow.json", out_);
+  json fast = json::parse(out_);
+  EXPECT_EQ(fast["rate_limit"], "read 0.05 GB/s, write 0.05 GB/s");
+  ASSERT_EQ(fast["results"].size(), 1u);
+  EXPECT_LT(fast["results"][0]["read_bytes_per_s"], 80e6);
+  for (const char* key : {"p50_s", "p99_s", "p999_s", "max_s"}) {
+    EXPECT_GT(fast["results"][0]["read_latency"][key], 0.0) << key;
+  }
+  fast["results"][0]["read_bytes_per_s"] = 1e15;
+  write_text(sandbox_ / "fast.json", fast.dump());
+  EXPECT_EQ(run(bench({"--mode", "read", "--baseline", "slow.json", "--tolerance", "0.9"})), 0)
+      << err_;
+  EXPECT_EQ(run(bench({"--mode", "read", "--baseline", "fast.json"})), 1) << err_;
+  EXPECT_NE(out_.find("SLOWER"), std::string::npos) << out_;
+  EXPECT_EQ(run(bench({"--mode", "write", "--baseline", "slow.json"})), kUsage);
+  EXPECT_NE(err_.find("has none of these shapes"), std::string::npos) << err_;
+  write_text(sandbox_ / "bad.json", "{\"results\": [{}]}");
+  EXPECT_EQ(run(bench({"--baseline", "bad.json"})), kUsage);
+  EXPECT_NE(err_.find("not a result of `strata bench io --json`"), std::string::npos) << err_;
+  EXPECT_EQ(run(bench({"--baseline", "missing.json"})), kUsage);
+  expect_empty_drive();
+}
+
+TEST_F(BenchTest, ItsProfileIsWhatPlanReads) {
+  make_model(sandbox_, "model", {});
+  ASSERT_EQ(run(bench({"--profile", "machine.toml", "--mode", "read,write,mixed"})), 0) << err_;
+  const config::Machine machine = config::read_machine(sandbox_ / "machine.toml");
+  EXPECT_GT(machine.nvme_read_bytes_per_s, 0);
+  EXPECT_GT(machine.nvme_write_bytes_per_s, 0);
+  EXPECT_GT(machine.nvme_mixed_bytes_per_s, 0);
+  EXPECT_GT(machine.nvme_latency_s, 0);
+  EXPECT_GT(machine.matmul_flops_per_s, 0);
+  EXPECT_EQ(run({"plan", "--model", "model", "--machine", "machine.toml", "--nvme", "drive"}), 0)
+      << err_;
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "cache/strata/") &&
+               std::filesystem::is_empty(sandbox_ / "cache/strata"));
+  expect_empty_drive();
+}
+
+// A careful measurement is what later plans for the same directories use, by whatever name.
+TEST_F(BenchTest, ACarefulResultIsFoundByLaterPlans) {
+  make_model(sandbox_, "model", {});
+  ASSERT_EQ(run(bench({"--seconds", "1", "--mode", "read,write,mixed", "--json"})), 0) << err_;
+  const json result = json::parse(out_);
+  const std::string path = result["machine_profile"];
+  const config::Machine machine = config::read_machine(path);
+  EXPECT_EQ(machine.nvme_read_bytes_per_s, result["machine"]["nvme_read_bytes_per_s"]);
+  EXPECT_EQ(run({"plan", "--model", "model", "--nvme", sandbox_ / "drive/../drive"}), 0) << err_;
+  EXPECT_EQ(err_.find("measured in a few seconds"), std::string::npos) << err_;
+}
+
+TEST_F(BenchTest, ForAModelSaysWhetherTheDrivesAreEnough) {
+  make_model(sandbox_, "model", {.layers = 8, .hidden = 128});
+  for (const std::string entry : {"model.safetensors", "tokenizer.json"}) {
+    std::filesystem::remove(sandbox_ / ("model/" + entry));  // config.json alone is needed
+  }
+  const Arguments ask = {"--mode", "read,write,mixed", "--machine",     STRATA_MACHINE, "--for",
+                         "model",  "--json",           "--host-memory", "1GiB"};
+  const auto with = [&](const Arguments& more) {
+    Arguments all = bench(ask);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  ASSERT_EQ(run(with({"--tokens", "256"})), 0) << err_;
+  EXPECT_EQ(json::parse(out_)["for"]["verdict"],
+            "no drive is needed: all of the state fits in memory");
+  EXPECT_NE(err_.find("no drive is needed"), std::string::npos) << err_;
+  Arguments text = with({"--tokens", "1000", "--sequence-length", "100"});
+  text.erase(std::find(text.begin(), text.end(), "--json"));
+  ASSERT_EQ(run(text), 0) << err_;
+  EXPECT_NE(out_.find("1000 tokens a step in sequences of 100"), std::string::npos) << out_;
+  expect_empty_drive();
+}
+
+TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {{"--json", "--csv"}, "excludes"},
+      {{"--for", "model"}, "--tokens"},
+      {{"--tokens", "5"}, "--for"},
+      {{"--for", "model", "--tokens", "0"}, "--tokens"},
+      {{"--for", "model", "--tokens", "many"}, "--tokens"},
+      {{"--for", "model", "--tokens", "5", "--mode", "read"}, "read, write and mixed"},
+      {{"--for", "model", "--tokens", "5", "--no-checksums"}, "with checksums"},
+      {{"--for", "model", "--tokens", "5", "--host-memory", "lots"}, "not a size"},
+      {{"--for", "model", "--tokens", "5", "--machine", "missing.toml"}, "missing.toml"},
+      {{"--profile", "x", "--nvme-rate", "1GB,1GB"}, "leave out --nvme-rate"},
+      {{"--compare-fio", "--baseline", "x"}, "--compare-fio"},
+      {{"--compare-fio", "--compare-checksums"}, "excludes"},
+      {{"--compare-checksums", "--no-checksums"}, "contradicts"},
+      {{"--machine", "x"}, "--for"},
+      {{"--seconds", "0"}, "--seconds"},
+      {{"--seconds", "-1"}, "--seconds"},
+      {{"--depth", "0"}, "depth must be from 1"},
+      {{"--depth", "5000"}, "depth must be from 1"},
+      {{"--files", "0"}, "files_per_directory"},
+      {{"--mode", "fast"}, "none of read, write"},
+      {{"--write-limit", "none"}, "not a size"},
+      {{"--write-limit", "1MiB"}, "limit on bytes written"},
+      {{"--rounds", "0"}, "--rounds"},
+      {{"--backend", "magic"}, "--backend"},
+      {{"--nvme-rate", "1GB"}, "--nvme-rate"},
+      {{"--unknown"}, "--unknown"},
+  };
+  for (const auto& [arguments, text] : cases) {
+    EXPECT_EQ(run(bench(arguments)), kUsage) << arguments[0] << err_;
+    EXPECT_NE((err_ + out_).find(text), std::string::npos) << text << " is not in\n" << err_;
+    expect_empty_drive();
+  }
+  EXPECT_EQ(run({"bench", "io"}), kUsage);
+  EXPECT_EQ(run({"bench"}), kUsage);
+  EXPECT_EQ(run({"bench", "io", "--nvme", "missing"}), kUsage);
+  EXPECT_NE(err_.find("missing: No such file or directory"), std::string::npos) << err_;
+  EXPECT_EQ(run({"bench", "io", "--nvme", "/dev/shm"}), kUsage);
+  EXPECT_NE(err_.find("file system in memory"), std::string::npos) << err_;
+  EXPECT_EQ(run({"bench", "io", "--nvme", "drive,drive"}), kUsage);
+  EXPECT_EQ(run({"bench", "io", "--nvme", "drive", "--size", "1EiB"}), kUsage);
+  EXPECT_EQ(run({"bench", "io", "--nvme", "drive", "--size", "512TiB", "--write-limit", "1024TiB"}),
+            kDoesNotFit);
+  EXPECT_NE(err_.find("missing"), std::string::npos) << err_;
+}
+
+TEST_F(BenchTest, AReadOnlyDirectoryIsRefused) {
+  std::filesystem::permissions(sandbox_ / "drive", std::filesystem::perms(0555));
+  Process process(bench({}), {.directory = sandbox_.path(), .drops_root = true});
+  EXPECT_EQ(process.wait(), kUsage);
+  EXPECT_NE(process.err().find("Permission denied"), std::string::npos) << process.err();
+}
+
+TEST_F(BenchTest, AnInterruptionPrintsWhatThereIsAndLeavesNothing) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Process process(bench({"--seconds", "0.5", "--depth", "1,2,3,4,5,6,7,8", "--mode", "read",
+                           "--files", "1,2,3,4"}),
+                    {.directory = sandbox_.path()});
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (process.err().find("depth 3") == std::string::npos &&
+           std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    process.kill(signal);
+    EXPECT_EQ(process.wait(), 128 + signal);
+    EXPECT_NE(process.out().find("read       64 KiB     2 "), std::string::npos) << process.out();
+    expect_empty_drive();
+  }
+}
+
+TEST_F(BenchTest, AKilledOneLeavesNoSpaceTakenAndTheNextOneRuns) {
+  Process process(bench({"--seconds", "60", "--mode", "read"}), {.directory = sandbox_.path()});
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!std::filesystem::exists(sandbox_ / "drive/strata.lock") &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(run(bench({"--mode", "read"})), kUsage);
+  EXPECT_NE(err_.find("in use by pid"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("strata bench io"), std::string::npos) << err_;
+  process.kill(SIGKILL);
+  process.wait();
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox_ / "drive")) {
+    EXPECT_EQ(entry.path().filename(), "strata.lock");
+  }
+  EXPECT_EQ(run(bench({"--mode", "read"})), 0) << err_;
+  expect_empty_drive();
+}
+
+// --- from results to a profile ---
+
+io::BenchResult result_of(io::BenchMode mode, uint64_t block, double gb_per_s) {
+  io::BenchResult result;
+  result.shape = {.mode = mode, .block_bytes = block};
+  result.seconds = 1;
+  result.bytes_read = static_cast<uint64_t>(gb_per_s * 1e9);
+  result.cpu_s = 0.1 * gb_per_s;
+  return result;
+}
+
+TEST(DriveFigures, TheShapeNearestToARunCountsAndACliffIsBelieved) {
+  using enum io::BenchMode;
+  std::vector<io::BenchResult> results = {
+      result_of(kRead, 64 << 10, 9), result_of(kWrite, 64 << 10, 9), result_of(kMixed, 64 << 10, 9),
+      result_of(kRead, 1 << 20, 3),  result_of(kWrite, 1 << 20, 2),
+  };
+  EXPECT_EQ(drive_figures(results, 1e-3)->read_bytes_per_s, 9e9);  // nothing mixed at 1 MiB
+  results.push_back(result_of(kMixed, 1 << 20, 2.5));
+  for (int i = 0; i < 100; ++i) {
+    results[4].samples.push_back({0.01 * i, 0, i < 30 ? 5e9 : 0.5e9});
+  }
+  const auto figures = drive_figures(results, 1e-3);
+  ASSERT_TRUE(figures.has_value());
+  EXPECT_EQ(figures->read_bytes_per_s, 3e9);
+  EXPECT_NEAR(figures->write_bytes_per_s, 0.5e9, 1);
+  EXPECT_EQ(figures->mixed_bytes_per_s, 2.5e9);
+  EXPECT_EQ(figures->latency_s, 1e-3);
+  EXPECT_NEAR(figures->cpu_s_per_byte, 0.1e-9, 1e-15);
+  results.pop_back();
+  for (io::BenchResult& result : results) result.verified = false;
+  EXPECT_FALSE(drive_figures(results, 1e-3).has_value());
+}
+
+// --- whether drives are enough ---
+
+// A model of 1.1 billion parameters on a machine whose drives and compute are made up.
+class AdviceTest : public testing::Test {
+ protected:
+  AdviceTest() {
+    question_.model = STRATA_TEST_DATA "/cli/one_billion.json";
+    question_.tokens = 8192;
+    question_.sequence_length = 512;
+    question_.host_memory = int64_t{8} << 30;
+    question_.free_bytes = int64_t{1} << 40;
+    config::Machine& machine = question_.machine;
+    machine.cores = 16;
+    machine.host_bytes = int64_t{64} << 30;
+    machine.device = config::DeviceKind::kCuda;
+    machine.device_bytes = int64_t{24} << 30;
+    machine.matmul_flops_per_s = 150e12;
+    machine.memory_bytes_per_s = machine.optimizer_bytes_per_s = 60e9;
+    machine.upload_bytes_per_s = machine.download_bytes_per_s = 24e9;
+    machine.checksum_bytes_per_s = 10e9;
+    set_drive(2e9);
+  }
+  void set_drive(double bytes_per_s) {
+    question_.machine.nvme_read_bytes_per_s = bytes_per_s;
+    question_.machine.nvme_write_bytes_per_s = bytes_per_s;
+    question_.machine.nvme_mixed_bytes_per_s = bytes_per_s;
+  }
+  AdviceQuestion question_;
+};
+
+TEST_F(AdviceTest, SlowDrivesAreNotEnoughAndAsManyAsItSaysAre) {
+  const Advice advice = advise(question_);
+  ASSERT_FALSE(advice.enough());
+  ASSERT_GT(advice.drives_enough, 1);
+  EXPECT_GT(advice.step_s, advice.hidden_s * (1 + kHiddenTolerance));
+  EXPECT_NE(advice_text(advice).find("NOT ENOUGH"), std::string::npos) << advice_text(advice);
+  // As many drives in truth, and one less: measured together, they are that much faster.
+  for (const int count : {advice.drives_enough, advice.drives_enough - 1}) {
+    set_drive(2e9 * count);
+    question_.drives = count;
+    const Advice other = advise(question_);
+    EXPECT_EQ(other.enough(), count == advice.drives_enough) << advice_text(other);
+    EXPECT_EQ(other.drives_enough, advice.drives_enough);
+  }
+}
+
+TEST_F(AdviceTest, MoreTokensHideTheSameDrives) {
+  const Advice few = advise(question_);
+  question_.tokens *= 8;
+  const Advice many = advise(question_);
+  EXPECT_LT(many.drives_enough, few.drives_enough);
+  EXPECT_NEAR(many.read_bytes, few.read_bytes, 0.1 * few.read_bytes);
+  EXPECT_GT(many.hidden_s, 2 * few.hidden_s);
+}
+
+TEST_F(AdviceTest, FastDrivesAreEnoughAndItSaysHowManyWouldDo) {
+  set_drive(2e12);
+  question_.drives = 1000;
+  const Advice advice = advise(question_);
+  EXPECT_TRUE(advice.enough()) << advice_text(advice);
+  EXPECT_LT(advice.drives_enough, 500);
+  EXPECT_NE(advice_text(advice).find(" would do"), std::string::npos) << advice_text(advice);
+}
+
+TEST_F(AdviceTest, WhatCannotWorkIsAnError) {
+  question_.model = STRATA_TEST_DATA "/cli/missing.json";
+  EXPECT_THROW(advise(question_), Error);
+  question_.model = STRATA_TEST_DATA "/cli";
+  EXPECT_THROW(advise(question_), Error);
+  question_.model = STRATA_TEST_DATA "/cli/one_billion.json";
+  question_.host_memory = 1 << 20;
+  EXPECT_THROW(advise(question_), Error);
+}
+
+TEST_F(AdviceTest, TooLittleSpaceIsSaid) {
+  question_.free_bytes = 1 << 30;
+  EXPECT_NE(advice_text(advise(question_)).find("but there is only 1.00 GiB free"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace strata::cli::test
