@@ -8,8 +8,8 @@
 // Token embedding.
 //
 //   forward   out[r, :] = scale * w[tokens[r], :]
-//   backward  dw[v, :] (+)= sum of scale * dy[r, :] over the rows r with tokens[r] == v, r
-//   ascending
+//   backward  dw[v, :] (+)= sum of scale * dy[r, :] over the rows r with tokens[r] == v, ascending;
+//             nothing is added for v == ignored
 //
 //   tokens  [N]     i32  in    each in [0, V): checked before anything is written
 //   w       [V, C]  T    in    T = f32 or bf16, dense
@@ -38,6 +38,7 @@ struct EmbeddingBackward {
   int64_t cols = 0;
   int64_t vocabulary = 0;
   float scale = 1.0f;
+  int32_t ignored = -1;
   const int32_t* tokens = nullptr;
   const void* dy = nullptr;
   float* dw = nullptr;

@@ -39,15 +39,17 @@ void embedding_forward(const SegmentContext& context) {
 void embedding_backward(const SegmentContext& context) {
   float* dw = context.grad(ParameterRole::kEmbedding);
   if (dw == nullptr) return;
-  context.backend.embedding_backward({.dtype = context.dtype,
-                                      .rows = context.tokens(),
-                                      .cols = context.architecture.hidden,
-                                      .vocabulary = context.architecture.vocabulary,
-                                      .scale = embedding_scale(context),
-                                      .tokens = context.call.tokens,
-                                      .dy = context.call.grad_output,
-                                      .dw = dw,
-                                      .accumulate = !context.call.grad_first});
+  context.backend.embedding_backward(
+      {.dtype = context.dtype,
+       .rows = context.tokens(),
+       .cols = context.architecture.hidden,
+       .vocabulary = context.architecture.vocabulary,
+       .scale = embedding_scale(context),
+       .ignored = static_cast<int32_t>(context.architecture.pad_token),
+       .tokens = context.call.tokens,
+       .dy = context.call.grad_output,
+       .dw = dw,
+       .accumulate = !context.call.grad_first});
 }
 
 void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {

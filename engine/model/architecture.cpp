@@ -144,6 +144,16 @@ double read_own_number(const Fields& fields, const char* name,
       fmt::format("{}: is {}, but this family computes without it (set it to null)", name, value));
 }
 
+// As torch.nn.Embedding takes its padding_idx: negative ones count from the end. One beyond the
+// vocabulary names no row.
+int64_t read_pad_token(const Fields& fields, const Family& family, int64_t vocabulary) {
+  if (!family.pad_token) return -1;
+  if (!fields.has("pad_token_id")) return *family.pad_token < vocabulary ? *family.pad_token : -1;
+  const auto token = fields.optional_integer("pad_token_id");
+  if (!token || *token >= vocabulary || *token < -vocabulary) return -1;
+  return *token < 0 ? vocabulary + *token : *token;
+}
+
 void read_biases(const Fields& fields, const Family& family, Architecture& result) {
   const bool attention = fields.boolean("attention_bias", false);
   const bool mlp = fields.boolean("mlp_bias", false);
@@ -191,6 +201,7 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   result.score_scalar = read_own_number(fields, "query_pre_attn_scalar", family.score_scalar);
   result.score_cap = read_own_number(fields, "attn_logit_softcapping", family.score_cap);
   result.logit_cap = read_own_number(fields, "final_logit_softcapping", family.logit_cap);
+  result.pad_token = read_pad_token(fields, family, result.vocabulary);
   read_biases(fields, family, result);
   result.norm_eps = fields.number("rms_norm_eps", family.norm_eps);
   result.tied = fields.boolean("tie_word_embeddings", family.tied);

@@ -60,6 +60,9 @@ Json write_config(const Architecture& a, DType dtype) {
   write_own_number("final_logit_softcapping", a.logit_cap, family->logit_cap.has_value(), json);
   if (family->attention_bias == BiasRule::kConfig) json.set("attention_bias", a.attention_bias);
   if (family->mlp_bias) json.set("mlp_bias", a.mlp_bias);
+  if (a.pad_token >= 0 || family->pad_token.value_or(-1) >= 0) {
+    json.set("pad_token_id", a.pad_token >= 0 ? Json(a.pad_token) : Json());
+  }
   json.set("tie_word_embeddings", a.tied);
   json.set("torch_dtype", torch_name(dtype));
   return json;

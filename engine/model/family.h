@@ -73,6 +73,7 @@ struct Family {
   std::optional<double> score_cap = {};
   std::optional<double> logit_cap = {};
   BiasRule attention_bias = BiasRule::kNone;
+  std::optional<int64_t> pad_token = -1;
   bool mlp_bias = false;  // where "mlp_bias" says so
   const TensorNames* names = nullptr;
 };

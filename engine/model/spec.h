@@ -80,6 +80,7 @@ struct Architecture {
   double score_scalar = 0;  // attention's scores are divided by its root; 0: by that of head_size
   double score_cap = 0;     // of attention's scores; 0: none
   double logit_cap = 0;     // of the head's logits; 0: none
+  int64_t pad_token = -1;   // its row of the embedding gets no gradient as one; -1: there is none
   bool tied = false;        // the head reads the embedding's matrix
   bool attention_bias = false;  // of q, k and v
   bool output_bias = false;     // of attention's output

@@ -47,6 +47,7 @@ void add_variants(const model::Architecture& at, Json& json) {
   add_unless(0.0, "score_scalar", at.score_scalar, json);
   add_unless(0.0, "score_cap", at.score_cap, json);
   add_unless(0.0, "logit_cap", at.logit_cap, json);
+  add_unless(int64_t{-1}, "pad_token", at.pad_token, json);
   add_yarn("rope_", at.rope, json);
   if (!at.windowed.empty()) {
     std::string layers;

@@ -64,6 +64,7 @@ void embedding_backward(const EmbeddingBackward& op) {
   if (!op.accumulate) fill({.count = op.vocabulary * op.cols, .value = 0.0f, .y = op.dw});
   parallel_blocks(op.cols, kBlockCols, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < op.rows; ++row) {
+      if (op.tokens[row] == op.ignored) continue;
       float* dw = op.dw + op.tokens[row] * op.cols + begin;
       const int64_t at = row * op.cols + begin;
       if (op.scale != 1.0f) {

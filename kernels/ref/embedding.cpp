@@ -33,6 +33,7 @@ void embedding_backward(const EmbeddingBackward& op) {
   check(op);
   if (!op.accumulate) std::fill_n(op.dw, op.vocabulary * op.cols, 0.0f);
   for (int64_t row = 0; row < op.rows; ++row) {
+    if (op.tokens[row] == op.ignored) continue;
     float* dw = op.dw + op.tokens[row] * op.cols;
     for (int64_t col = 0; col < op.cols; ++col) {
       dw[col] += op.scale * load(op.dtype, op.dy, row * op.cols + col);

@@ -247,6 +247,16 @@ TEST(Gradient, Embedding) {
                                     .dy = dy.data(),
                                     .dw = dw.data()});
   expect_gradient(w, dw, loss);
+  ref_backend().embedding_backward({.rows = kRows,
+                                    .cols = kCols,
+                                    .vocabulary = kVocabulary,
+                                    .scale = 1.5f,
+                                    .ignored = 2,
+                                    .tokens = tokens,
+                                    .dy = dy.data(),
+                                    .dw = dw.data()});
+  EXPECT_EQ(Floats(dw.begin() + 2 * kCols, dw.begin() + 3 * kCols), Floats(kCols, 0.0f));
+  EXPECT_NE(dw[0], 0.0f);
 }
 
 void check_linear_cross_entropy(float cap) {

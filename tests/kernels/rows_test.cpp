@@ -203,6 +203,7 @@ KernelCase embedding_case(DType dtype, bool accumulate, float scale = 1.0f) {
                                 .cols = kCols,
                                 .vocabulary = kVocabulary,
                                 .scale = scale,
+                                .ignored = accumulate ? 4 : -1,
                                 .tokens = tokens.data(),
                                 .dy = out.data(),
                                 .dw = dw.data(),

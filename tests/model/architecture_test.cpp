@@ -111,6 +111,14 @@ TEST(Architecture, WindowsOfSomeLayersFollowTheirNamesOrTheFirstWindowedLayer) {
   EXPECT_EQ(off.window_of(1), 0);
 }
 
+TEST(Architecture, ThePadTokenIsThatOfTheEmbedding) {
+  EXPECT_EQ(read("{}").pad_token, -1);
+  EXPECT_EQ(read(R"({"pad_token_id": 2})").pad_token, 2);
+  EXPECT_EQ(read(R"({"pad_token_id": null})").pad_token, -1);
+  EXPECT_EQ(read(R"({"pad_token_id": -1})").pad_token, 96);
+  EXPECT_EQ(read(R"({"pad_token_id": 97})").pad_token, -1);
+}
+
 TEST(Architecture, TextConfigIsLookedUpFirst) {
   const Architecture a = read(R"({"hidden_size": 1, "text_config": {"hidden_size": 96}})");
   EXPECT_EQ(a.hidden, 96);
