@@ -25,6 +25,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralF
 STEPS, ACCUMULATE, ROWS = 20, 2, 2
 
 # scale: standard deviation of the matrices. Larger than a fresh model's, so that every part matters.
+# spelling=4: config.json as Transformers 4 wrote it.
 CASES = {
     "gqa_untied": dict(
         model=LlamaForCausalLM, length=24, clip=2.0, scale=0.12, seed=22,
@@ -84,7 +85,45 @@ CASES = {
             hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
             num_key_value_heads=1, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-6,
             tie_word_embeddings=True)),
+    "qwen2_windows": dict(
+        model=Qwen2ForCausalLM, length=22, clip=1.3, scale=0.15, seed=18, spelling=4,
+        config=Qwen2Config(
+            hidden_size=20, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2,
+            num_key_value_heads=1, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-6,
+            tie_word_embeddings=True, use_sliding_window=True, sliding_window=7, max_window_layers=1)),
+    "mistral_bf16": dict(
+        model=MistralForCausalLM, length=17, clip=2.1, scale=0.15, seed=19, dtype=torch.bfloat16, spelling=4,
+        config=MistralConfig(
+            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-5,
+            sliding_window=None, tie_word_embeddings=False,
+            rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "yarn_multi_query": dict(
+        model=LlamaForCausalLM, length=40, clip=1.2, scale=0.15, seed=20,
+        config=LlamaConfig(
+            hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=3,
+            num_key_value_heads=1, vocab_size=71, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
+            rope_parameters=dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, beta_fast=4.0, beta_slow=0.5,
+                                 original_max_position_embeddings=16))),
+    "smollm": dict(
+        model=LlamaForCausalLM, length=19, clip=2.5, scale=0.15, seed=21, spelling=4,
+        config=LlamaConfig(
+            hidden_size=36, intermediate_size=24, num_hidden_layers=2, num_attention_heads=9,
+            num_key_value_heads=3, vocab_size=73, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=True)),
+    "tinyllama": dict(
+        model=LlamaForCausalLM, length=18, clip=1.4, scale=0.15, seed=23,
+        config=LlamaConfig(
+            hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=8,
+            num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=False)),
 }
+
+
+def norm_is_distance(name, case):
+    """Whether a vector is the weight of a norm that multiplies with 1 + weight."""
+    return "Gemma" in case["model"].__name__ and name.endswith("norm.weight")
 
 
 def make_model(case):
@@ -93,7 +132,8 @@ def make_model(case):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1:
-                parameter.copy_((not name.endswith("bias")) + 0.2 * torch.randn_like(parameter))
+                middle = 0 if name.endswith("bias") or norm_is_distance(name, case) else 1
+                parameter.copy_(middle + 0.2 * torch.randn_like(parameter))
             else:
                 parameter.copy_(case["scale"] * torch.randn_like(parameter))
     return model.to(case.get("dtype", torch.float32))
@@ -142,6 +182,23 @@ def load_model(directory, case, dtype):
     if "blocks" in case:
         return dequantized(directory, case, dtype)
     return case["model"].from_pretrained(directory, dtype=dtype, attn_implementation="eager")
+
+
+def spell_as_version_4(path):
+    """Rewrites a config.json of Transformers 5 with the members of version 4."""
+    config = json.loads(path.read_text())
+    config["torch_dtype"] = config.pop("dtype")
+    rope = config.pop("rope_parameters")
+    layer_types = config.pop("layer_types", None)
+    if "sliding_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        config["sliding_window_pattern"] = config.pop("_sliding_window_pattern")
+        rope = rope["full_attention"]
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None if rope == {"rope_type": "default"} else rope
+    config["transformers_version"] = "4.57.0"
+    path.write_text(json.dumps(config, indent=2) + "\n")
+    return layer_types
 
 
 def make_tokens(case):
@@ -209,6 +266,10 @@ def write_case(name, case, out):
     make_model(case).save_pretrained(directory, **save)
     if "blocks" in case:
         quantize(directory, case["blocks"])
+    if case.get("spelling") == 4:
+        layer_types = spell_as_version_4(directory / "config.json")
+        again = case["model"].from_pretrained(directory).config
+        assert getattr(again, "layer_types", None) == layer_types, f"{name}: {again}"
     settings = settings_of(case)
     losses, norms, arrays = train(directory, case, torch.float64, settings)
     bites = sum(norm > settings["clip"] for norm in norms)
