@@ -28,6 +28,17 @@ constexpr TensorNames kLlamaNames = {
     .head = "lm_head",
 };
 
+constexpr TensorNames kOlmo2Names = [] {
+  TensorNames names = kLlamaNames;
+  names.attention_norm = nullptr;
+  names.query_norm = "model.layers.{}.self_attn.q_norm";
+  names.key_norm = "model.layers.{}.self_attn.k_norm";
+  names.attention_post_norm = "model.layers.{}.post_attention_layernorm";
+  names.mlp_norm = nullptr;
+  names.mlp_post_norm = "model.layers.{}.post_feedforward_layernorm";
+  return names;
+}();
+
 constexpr Family kFamilies[] = {
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
@@ -50,6 +61,14 @@ constexpr Family kFamilies[] = {
      .window_rule = WindowRule::kSwitch,
      .attention_bias = BiasRule::kQueryKeyValue,
      .names = &kLlamaNames},
+    {.architecture = "Olmo2ForCausalLM",
+     .model_type = "olmo2",
+     .block = {.pre_norm = false, .post_norm = true, .qk_norm = QkNorm::kProjection},
+     .norm_eps = 1e-5,
+     .max_position = 2048,
+     .attention_bias = BiasRule::kConfig,
+     .pad_token = 1,
+     .names = &kOlmo2Names},
 };
 
 // Groups of build_spec: by decay, in this order.

@@ -19,8 +19,8 @@ import shutil
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config,
+                          Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM)
 
 STEPS, ACCUMULATE, ROWS = 20, 2, 2
 
@@ -118,6 +118,18 @@ CASES = {
             hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=8,
             num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
             tie_word_embeddings=False)),
+    "olmo2": dict(
+        model=Olmo2ForCausalLM, length=21, clip=1.8, scale=0.15, seed=24,
+        config=Olmo2Config(
+            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-6,
+            tie_word_embeddings=False)),
+    "olmo2_wide": dict(
+        model=Olmo2ForCausalLM, length=17, clip=2.3, scale=0.15, seed=25, spelling=4,
+        config=Olmo2Config(
+            hidden_size=20, intermediate_size=28, num_hidden_layers=3, num_attention_heads=5,
+            num_key_value_heads=5, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=5e5))),
 }
 
 
