@@ -39,6 +39,13 @@ constexpr TensorNames kOlmo2Names = [] {
   return names;
 }();
 
+constexpr TensorNames kQwen3Names = [] {
+  TensorNames names = kLlamaNames;
+  names.query_norm = kOlmo2Names.query_norm;
+  names.key_norm = kOlmo2Names.key_norm;
+  return names;
+}();
+
 constexpr Family kFamilies[] = {
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
@@ -69,6 +76,16 @@ constexpr Family kFamilies[] = {
      .attention_bias = BiasRule::kConfig,
      .pad_token = 1,
      .names = &kOlmo2Names},
+    {.architecture = "Qwen3ForCausalLM",
+     .model_type = "qwen3",
+     .block = {.qk_norm = QkNorm::kHead},
+     .kv_heads = 32,
+     .head_size = 128,
+     .max_position = 32768,
+     .window = 4096,
+     .window_rule = WindowRule::kSwitch,
+     .attention_bias = BiasRule::kConfig,
+     .names = &kQwen3Names},
 };
 
 // Groups of build_spec: by decay, in this order.

@@ -162,6 +162,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ExportCase{"tinyllama", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"olmo2", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"olmo2_wide", "fp32", model::Recipe::kFp32, 1 << 30},
+                    ExportCase{"qwen3", "fp32", model::Recipe::kFp32, 1 << 30},
+                    ExportCase{"qwen3_windows", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"sharded_bf16", "as_it_came", model::Recipe::kBf16, kAsTheyCame},
                     ExportCase{"fp8", "bf16", model::Recipe::kBf16, kAsTheyCame},
                     ExportCase{"window", "fp32", model::Recipe::kFp32, 1 << 30}),

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config,
-                          Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM)
+                          Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 STEPS, ACCUMULATE, ROWS = 20, 2, 2
 
@@ -130,6 +130,19 @@ CASES = {
             hidden_size=20, intermediate_size=28, num_hidden_layers=3, num_attention_heads=5,
             num_key_value_heads=5, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-5,
             tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=5e5))),
+    "qwen3": dict(
+        model=Qwen3ForCausalLM, length=19, clip=1.9, scale=0.15, seed=26,
+        config=Qwen3Config(
+            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
+            num_key_value_heads=1, head_dim=14, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-6,
+            tie_word_embeddings=True)),
+    "qwen3_windows": dict(
+        model=Qwen3ForCausalLM, length=23, clip=0.8, scale=0.15, seed=27, spelling=4,
+        config=Qwen3Config(
+            hidden_size=16, intermediate_size=28, num_hidden_layers=3, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=6, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-6,
+            tie_word_embeddings=False, attention_bias=True, use_sliding_window=True, sliding_window=5,
+            max_window_layers=2, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
 }
 
 
