@@ -46,6 +46,15 @@ constexpr TensorNames kQwen3Names = [] {
   return names;
 }();
 
+// Gemma 2 has no norms of q and k, and asks for none.
+constexpr TensorNames kGemmaNames = [] {
+  TensorNames names = kQwen3Names;
+  names.attention_post_norm = kOlmo2Names.attention_post_norm;
+  names.mlp_norm = "model.layers.{}.pre_feedforward_layernorm";
+  names.mlp_post_norm = kOlmo2Names.mlp_post_norm;
+  return names;
+}();
+
 constexpr Family kFamilies[] = {
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
@@ -86,6 +95,46 @@ constexpr Family kFamilies[] = {
      .window_rule = WindowRule::kSwitch,
      .attention_bias = BiasRule::kConfig,
      .names = &kQwen3Names},
+    {.architecture = "Gemma2ForCausalLM",
+     .model_type = "gemma2",
+     .block = {.post_norm = true, .norm_offset = true, .scaled_embedding = true},
+     .kv_heads = 4,
+     .head_size = 256,
+     .max_position = 8192,
+     .window = 4096,
+     .window_pattern = 2,
+     .tied = true,
+     .activation = Activation::kGeluTanh,
+     .activation_member = "hidden_activation",
+     .window_rule = WindowRule::kPattern,
+     .score_scalar = 256,
+     .score_cap = 50,
+     .logit_cap = 30,
+     .attention_bias = BiasRule::kConfig,
+     .pad_token = 0,
+     .names = &kGemmaNames},
+    {.architecture = "Gemma3ForCausalLM",
+     .model_type = "gemma3_text",
+     .block = {.post_norm = true,
+               .qk_norm = QkNorm::kHead,
+               .norm_offset = true,
+               .scaled_embedding = true},
+     .kv_heads = 4,
+     .head_size = 256,
+     .max_position = 131072,
+     .window = 4096,
+     .window_pattern = 6,
+     .rope_theta = 1e6,
+     .tied = true,
+     .activation = Activation::kGeluTanh,
+     .activation_member = "hidden_activation",
+     .window_rule = WindowRule::kPattern,
+     .window_theta = 1e4,
+     .score_scalar = 256,
+     .logit_cap = 0,
+     .attention_bias = BiasRule::kConfig,
+     .pad_token = 0,
+     .names = &kGemmaNames},
 };
 
 // Groups of build_spec: by decay, in this order.

@@ -115,12 +115,13 @@ TEST_P(Bf16Parity, LossesStayNearFp32) {
   }
 }
 
-constexpr const char* kNames[] = {"gqa_untied",    "mha_tied_llama3", "five_heads",
-                                  "sharded_bf16",  "window",          "llama_biases",
-                                  "qwen2",         "float16",         "fp8",
-                                  "qwen2_windows", "mistral_bf16",    "yarn_multi_query",
-                                  "smollm",        "tinyllama",       "olmo2",
-                                  "olmo2_wide",    "qwen3",           "qwen3_windows"};
+constexpr const char* kNames[] = {
+    "gqa_untied", "mha_tied_llama3", "five_heads",   "sharded_bf16",
+    "window",     "llama_biases",    "qwen2",        "float16",
+    "fp8",        "qwen2_windows",   "mistral_bf16", "yarn_multi_query",
+    "smollm",     "tinyllama",       "olmo2",        "olmo2_wide",
+    "qwen3",      "qwen3_windows",   "gemma2",       "gemma2_untied",
+    "gemma3",     "gemma3_pattern"};
 
 std::vector<Case> cases(bool with_ref) {
   std::vector<Case> all;

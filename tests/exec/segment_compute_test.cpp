@@ -60,7 +60,7 @@ std::string bits_of_gradients(const Setup& setup) {
 
 TEST(SegmentCompute, KeptAndRecomputedInteriorsGiveTheSameBits) {
   for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
-    for (const char* name : {"gqa_untied", "mha_tied_llama3"}) {
+    for (const char* name : {"gqa_untied", "mha_tied_llama3", "olmo2", "gemma3"}) {
       EXPECT_EQ(bits_of_gradients({.name = name, .recipe = recipe, .keep_interiors = true}),
                 bits_of_gradients({.name = name, .recipe = recipe, .keep_interiors = false}))
           << name;
@@ -70,14 +70,16 @@ TEST(SegmentCompute, KeptAndRecomputedInteriorsGiveTheSameBits) {
 
 TEST(SegmentCompute, ThreadsDoNotChangeBits) {
   for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
-    const std::string one = bits_of_gradients({.name = "five_heads", .recipe = recipe});
-    EXPECT_EQ(bits_of_gradients({.name = "five_heads", .recipe = recipe, .threads = 2}), one);
+    for (const char* name : {"five_heads", "gemma3"}) {
+      const std::string one = bits_of_gradients({.name = name, .recipe = recipe});
+      EXPECT_EQ(bits_of_gradients({.name = name, .recipe = recipe, .threads = 2}), one) << name;
+    }
   }
 }
 
-TEST(SegmentCompute, TheLossAloneEqualsTheLossWithGradients) {
-  const Reference reference("mha_tied_llama3");
-  const auto driver = make_driver({.name = "mha_tied_llama3"}, reference);
+void check_loss_alone(const char* name) {
+  const Reference reference(name);
+  const auto driver = make_driver({.name = name}, reference);
   const auto tokens = reference.batch("tokens", 3);
   const auto targets = reference.batch("targets", 3);
   double sum = 0;
@@ -86,7 +88,12 @@ TEST(SegmentCompute, TheLossAloneEqualsTheLossWithGradients) {
     sum += driver->evaluate(tokens[micro], targets[micro]);
     for (const int32_t target : targets[micro]) count += target >= 0;
   }
-  EXPECT_EQ(sum / static_cast<double>(count), driver->gradients(tokens, targets));
+  EXPECT_EQ(sum / static_cast<double>(count), driver->gradients(tokens, targets)) << name;
+}
+
+TEST(SegmentCompute, TheLossAloneEqualsTheLossWithGradients) {
+  check_loss_alone("mha_tied_llama3");
+  check_loss_alone("gemma2");
 }
 
 TEST(SegmentCompute, FrozenParametersHaveNoGradientAndTheRestKeepTheirs) {
@@ -101,9 +108,11 @@ TEST(SegmentCompute, FrozenParametersHaveNoGradientAndTheRestKeepTheirs) {
       {ParameterRole::kEmbedding, ParameterRole::kHead},
       {ParameterRole::kQuery, ParameterRole::kKey, ParameterRole::kValue, ParameterRole::kNorm},
       {ParameterRole::kKeyBias, ParameterRole::kOutputBias, ParameterRole::kUpBias},
+      {ParameterRole::kPostNorm, ParameterRole::kQueryNorm},
+      {ParameterRole::kKeyNorm, ParameterRole::kDown, ParameterRole::kQuery},
       {ParameterRole::kNorm, ParameterRole::kQuery, ParameterRole::kKey, ParameterRole::kValue,
        ParameterRole::kOutput, ParameterRole::kGate, ParameterRole::kUp, ParameterRole::kDown}};
-  for (const char* name : {"gqa_untied", "mha_tied_llama3", "llama_biases"}) {
+  for (const char* name : {"gqa_untied", "mha_tied_llama3", "llama_biases", "olmo2", "gemma3"}) {
     const Reference reference(name);
     for (const auto& frozen : sets) {
       const auto driver = make_driver({.name = name, .frozen = frozen}, reference);

@@ -19,8 +19,9 @@ import shutil
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config,
-                          Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig,
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 STEPS, ACCUMULATE, ROWS = 20, 2, 2
 
@@ -143,6 +144,34 @@ CASES = {
             num_key_value_heads=2, head_dim=6, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-6,
             tie_word_embeddings=False, attention_bias=True, use_sliding_window=True, sliding_window=5,
             max_window_layers=2, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "gemma2": dict(
+        model=Gemma2ForCausalLM, length=22, clip=1.9, scale=0.15, seed=28,
+        config=Gemma2Config(
+            hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3,
+            num_key_value_heads=1, head_dim=10, vocab_size=61, max_position_embeddings=64, sliding_window=6,
+            query_pre_attn_scalar=7, attn_logit_softcapping=2.0, final_logit_softcapping=5.0)),
+    "gemma2_untied": dict(
+        model=Gemma2ForCausalLM, length=18, clip=1.6, scale=0.15, seed=29, spelling=4,
+        config=Gemma2Config(
+            hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, vocab_size=67, max_position_embeddings=64, sliding_window=4,
+            query_pre_attn_scalar=8, tie_word_embeddings=False)),
+    "gemma3": dict(
+        model=Gemma3ForCausalLM, length=23, clip=2.1, scale=0.15, seed=30,
+        config=Gemma3TextConfig(
+            hidden_size=24, intermediate_size=32, num_hidden_layers=3, num_attention_heads=3,
+            num_key_value_heads=1, head_dim=10, vocab_size=61, max_position_embeddings=64, sliding_window=6,
+            query_pre_attn_scalar=7, final_logit_softcapping=4.0,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            rope_parameters=dict(
+                full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
+                sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
+    "gemma3_pattern": dict(
+        model=Gemma3ForCausalLM, length=18, clip=2.7, scale=0.15, seed=31, spelling=4,
+        config=Gemma3TextConfig(
+            hidden_size=16, intermediate_size=24, num_hidden_layers=4, num_attention_heads=2,
+            num_key_value_heads=2, head_dim=8, vocab_size=59, max_position_embeddings=64, sliding_window=5,
+            query_pre_attn_scalar=8, sliding_window_pattern=3)),
 }
 
 
