@@ -31,9 +31,11 @@ const Family& family_of(const Fields& fields) {
     name = fields.text("model_type", "");
     if (const Family* family = find_family_by_type(name)) return *family;
   }
+  const char* hint =
+      name.ends_with("ForConditionalGeneration") ? "save its text model by itself, or " : "";
   fields.refuse(fmt::format(
-      "architecture \"{}\" is not one that is computed here (use a model of one of: {})", name,
-      family_names()));
+      "architecture \"{}\" is not one that is computed here ({}use a model of one of: {})", name,
+      hint, family_names()));
 }
 
 struct ActivationName {

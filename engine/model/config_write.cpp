@@ -27,11 +27,13 @@ void write_windows(const Architecture& a, const Family& family, Json& json) {
   json.set("layer_types", std::move(types));
 }
 
-// 0 is written as null, and whole numbers without a fraction, which some readers insist on.
-void write_own_number(const char* name, double value, bool written, Json& json) {
-  if (!written) return;
-  const bool whole = value == std::floor(value);
-  json.set(name, value == 0 ? Json() : whole ? Json(static_cast<int64_t>(value)) : Json(value));
+// Transformers 5 insists on an integer here and on fractions in caps.
+Json scalar_json(double value) {
+  return value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value);
+}
+
+Json cap_json(double value) {
+  return value == 0 ? Json() : Json(value);
 }
 
 }  // namespace
@@ -55,9 +57,12 @@ Json write_config(const Architecture& a, DType dtype) {
            a.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh");
   json.set("rms_norm_eps", a.norm_eps);
   write_ropes(a, json);
-  write_own_number("query_pre_attn_scalar", a.score_scalar, family->score_scalar.has_value(), json);
-  write_own_number("attn_logit_softcapping", a.score_cap, family->score_cap.has_value(), json);
-  write_own_number("final_logit_softcapping", a.logit_cap, family->logit_cap.has_value(), json);
+  if (family->score_scalar) {
+    const double head_size = static_cast<double>(a.head_size);
+    json.set("query_pre_attn_scalar", scalar_json(a.score_scalar > 0 ? a.score_scalar : head_size));
+  }
+  if (family->score_cap) json.set("attn_logit_softcapping", cap_json(a.score_cap));
+  if (family->logit_cap) json.set("final_logit_softcapping", cap_json(a.logit_cap));
   if (family->attention_bias == BiasRule::kConfig) json.set("attention_bias", a.attention_bias);
   if (family->mlp_bias) json.set("mlp_bias", a.mlp_bias);
   if (a.pad_token >= 0 || family->pad_token.value_or(-1) >= 0) {

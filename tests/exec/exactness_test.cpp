@@ -14,17 +14,6 @@ std::string scratch() {
   return std::string(STRATA_BINARY_DIR) + "/scratch-" + std::to_string(getpid());
 }
 
-class Exactness : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::filesystem::create_directories(scratch());
-    options_.directory = scratch();
-    options_.backend = &kernels::ref_backend();
-  }
-  void TearDown() override { std::filesystem::remove_all(scratch()); }
-  test::RunOptions options_;
-};
-
 plan::Placement all_in_memory(const plan::PlanInput& input) {
   plan::Placement placement = plan::smallest_placement(input);
   std::fill(placement.hi_in_host.begin(), placement.hi_in_host.end(), 1);
@@ -33,10 +22,17 @@ plan::Placement all_in_memory(const plan::PlanInput& input) {
   return placement;
 }
 
-TEST_F(Exactness, AnyPlacementHasTheBitsOfEverythingInMemory) {
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
-    test::Draw draw(seed);
-    const model::ModelSpec spec = test::random_spec(draw, 1, true);
+class Exactness : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(scratch());
+    options_.directory = scratch();
+    options_.backend = &kernels::ref_backend();
+  }
+  void TearDown() override { std::filesystem::remove_all(scratch()); }
+
+  // Runs with the smallest placement, then random ones, the last of four stopped and resumed.
+  void expect_same_bits(test::Draw& draw, const model::ModelSpec& spec, int trials) {
     plan::PlanInput input = test::random_input(draw, spec, 1);
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     options_.threads = static_cast<int>(draw.between(1, 2));
@@ -45,18 +41,43 @@ TEST_F(Exactness, AnyPlacementHasTheBitsOfEverythingInMemory) {
     const test::RunResult expected = small_run(plain, all_in_memory(plain), options_);
     EXPECT_EQ(expected.bytes_read, 0) << "in memory, yet NVMe was read";
     options_.io_backend = draw.coin() ? io::Backend::kUring : io::Backend::kThreads;
-    for (int trial = 0; trial < 4; ++trial) {
+    for (int trial = 0; trial < trials; ++trial) {
       const plan::Placement placement =
           trial == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
       options_.resume_after = trial == 3 ? static_cast<int>(draw.between(1, 3)) : 0;
       const test::RunResult result = small_run(input, placement, options_);
-      ASSERT_EQ(result.losses, expected.losses) << "seed " << seed << " trial " << trial;
-      ASSERT_EQ(result.norms, expected.norms) << "seed " << seed << " trial " << trial;
-      ASSERT_EQ(result.hash, expected.hash) << "seed " << seed << " trial " << trial;
-      ASSERT_EQ(result.eval_loss, expected.eval_loss) << "seed " << seed << " trial " << trial;
+      ASSERT_EQ(result.losses, expected.losses) << "trial " << trial;
+      ASSERT_EQ(result.norms, expected.norms) << "trial " << trial;
+      ASSERT_EQ(result.hash, expected.hash) << "trial " << trial;
+      ASSERT_EQ(result.eval_loss, expected.eval_loss) << "trial " << trial;
       EXPECT_EQ(result.bytes_read, result.bytes_verified);
     }
     options_.resume_after = 0;
+  }
+
+  test::RunOptions options_;
+};
+
+TEST_F(Exactness, AnyPlacementHasTheBitsOfEverythingInMemory) {
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, true);
+    expect_same_bits(draw, spec, 4);
+  }
+}
+
+TEST_F(Exactness, SoItIsForEveryFamily) {
+  for (const char* type :
+       {"llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma2", "gemma3_text"}) {
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
+      SCOPED_TRACE(type + (" seed " + std::to_string(seed)));
+      test::Draw draw(100 + seed);
+      model::Architecture architecture = test::random_architecture(draw);
+      test::become_family(draw, *model::find_family_by_type(type), architecture);
+      const model::ModelSpec spec = test::random_spec_of(draw, architecture, 1, seed == 2);
+      expect_same_bits(draw, spec, 2);
+    }
   }
 }
 

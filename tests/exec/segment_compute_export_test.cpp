@@ -136,14 +136,17 @@ TEST(Export, Float16IsLeftForTransformersToo) {
 
 // What strata init writes, in the spelling of Transformers 4.
 TEST(Export, ANewModelIsLeftForTransformersToo) {
-  const Reference reference("mha_tied_llama3");
-  const std::string path = std::string(STRATA_BINARY_DIR) + "/export/new";
-  std::filesystem::remove_all(path);
-  const auto source = model::ModelDirectory::open(case_path("mha_tied_llama3"));
-  model::init_model(source.architecture(), 5, {.path = path});
-  const auto again = model::ModelDirectory::open(path);
-  EXPECT_EQ(again.spec().parameter_count(), source.spec().parameter_count());
-  leave_logits(again, reference);
+  for (const std::string name : {"mha_tied_llama3", "yarn_multi_query", "olmo2_wide",
+                                 "qwen3_windows", "gemma2_untied", "gemma3"}) {
+    const Reference reference(name);
+    const std::string path = std::string(STRATA_BINARY_DIR) + "/export/new_" + name;
+    std::filesystem::remove_all(path);
+    const auto source = model::ModelDirectory::open(case_path(name));
+    model::init_model(source.architecture(), 5, {.path = path});
+    const auto again = model::ModelDirectory::open(path);
+    EXPECT_EQ(again.spec().parameter_count(), source.spec().parameter_count()) << name;
+    leave_logits(again, reference);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

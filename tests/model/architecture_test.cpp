@@ -134,6 +134,46 @@ TEST(Architecture, MistralWithoutMembersHasItsOwnDefaults) {
   EXPECT_EQ(read(R"({"architectures": ["MistralForCausalLM"], "sliding_window": null})").window, 0);
 }
 
+TEST(Architecture, GemmaIsTheSameInBothSpellings) {
+  const char* old = R"({"architectures": ["Gemma3ForCausalLM"], "head_dim": 8, "rope_theta": 5e5,
+      "rope_local_base_freq": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+      "sliding_window": 9, "sliding_window_pattern": 2, "query_pre_attn_scalar": 16})";
+  const char* fresh = R"({"architectures": ["Gemma3ForCausalLM"], "head_dim": 8,
+      "rope_parameters": {
+          "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5e5},
+          "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}},
+      "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"],
+      "query_pre_attn_scalar": 16})";
+  for (const char* members : {old, fresh}) {
+    const Architecture a = read(members);
+    EXPECT_EQ(a.rope_of(0).theta, 100.0);
+    EXPECT_EQ(a.rope_of(0).scaling, RopeScaling::kNone);
+    EXPECT_EQ(a.rope_of(1).theta, 5e5);
+    EXPECT_EQ(a.rope_of(1).scaling, RopeScaling::kLinear);
+    EXPECT_EQ(a.window_of(0), 9);
+    EXPECT_EQ(a.window_of(1), 0);
+    EXPECT_EQ(a.score_scalar, 16);
+    EXPECT_TRUE(a.tied && a.block.norm_offset && a.block.post_norm && a.block.pre_norm);
+    EXPECT_EQ(a.activation, Activation::kGeluTanh);
+    EXPECT_EQ(a.logit_cap, 0);
+    EXPECT_EQ(a.pad_token, 0);
+  }
+  EXPECT_EQ(read(R"({"architectures": ["Gemma3ForCausalLM"]})").rope_of(0).theta, 1e4);
+}
+
+TEST(Architecture, CapsOfGemma2AreItsOwnUnlessNull) {
+  const Architecture usual = read(R"({"architectures": ["Gemma2ForCausalLM"]})");
+  EXPECT_EQ(usual.score_cap, 50);
+  EXPECT_EQ(usual.logit_cap, 30);
+  EXPECT_EQ(usual.head_size, 256);
+  EXPECT_EQ(usual.window_of(0), 4096);
+  EXPECT_EQ(usual.window_of(1), 0);
+  const Architecture none = read(R"({"architectures": ["Gemma2ForCausalLM"],
+      "attn_logit_softcapping": null, "final_logit_softcapping": null})");
+  EXPECT_EQ(none.score_cap, 0);
+  EXPECT_EQ(none.logit_cap, 0);
+}
+
 TEST(Architecture, BiasesFollowTheFamily) {
   const Architecture llama = read(R"({"attention_bias": true})");
   EXPECT_TRUE(llama.attention_bias && llama.output_bias && !llama.mlp_bias);
@@ -169,6 +209,16 @@ TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
   EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})").find("dynamic"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"final_logit_softcapping": 30.0})").find("final_logit_softcapping"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["Gemma3ForCausalLM"], "attn_logit_softcapping": 50.0})")
+                .find("attn_logit_softcapping"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["Gemma3ForCausalLM"],
+      "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})")
+                .find("sliding_attention"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {}})")
+                .find("save its text model"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"use_bidirectional_attention": true})").find("bidirectional"),
             std::string::npos);
@@ -217,7 +267,12 @@ TEST(Architecture, WrittenConfigReadsBackEqual) {
                              "original_max_position_embeddings": 16}})",
         R"({"rope_scaling": {"rope_type": "yarn", "factor": 8, "truncate": false}})",
         R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true,
-            "max_window_layers": 1})"}) {
+            "max_window_layers": 1})",
+        R"({"architectures": ["Olmo2ForCausalLM"], "pad_token_id": null})",
+        R"({"architectures": ["Gemma2ForCausalLM"], "final_logit_softcapping": null})",
+        R"({"architectures": ["Gemma3ForCausalLM"], "sliding_window_pattern": 2})",
+        R"({"architectures": ["Gemma3ForCausalLM"], "rope_parameters": {
+            "sliding_attention": {"rope_type": "yarn", "factor": 2, "rope_theta": 100.0}}})"}) {
     const Json written = write_config(read(members), DType::kBF16);
     EXPECT_EQ(write_config(read_architecture(written, "again"), DType::kBF16).dump(),
               written.dump());

@@ -6,6 +6,7 @@
 
 #include "engine/base/rng.h"
 #include "engine/model/architecture.h"
+#include "engine/model/family.h"
 #include "engine/plan/input.h"
 #include "engine/plan/planner.h"
 
@@ -42,9 +43,37 @@ inline model::Architecture random_architecture(Draw& draw) {
   return at;
 }
 
-// A model whose parameters may be frozen here and there, with offsets for `shards`.
-inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
-  model::ModelSpec spec = model::build_spec(random_architecture(draw));
+// Makes a model one of a family, with what its config.json may say drawn as well.
+inline void become_family(Draw& draw, const model::Family& family, model::Architecture& at) {
+  at.model_type = family.model_type;
+  at.block = family.block;
+  at.activation = family.activation;
+  if (family.window_rule != model::WindowRule::kNone) at.window = draw.between(0, 6);
+  const bool by_layer = family.window_rule == model::WindowRule::kSwitch ||
+                        family.window_rule == model::WindowRule::kPattern;
+  for (int64_t layer = 0; by_layer && layer < at.layers; ++layer) {
+    at.windowed.push_back(draw.coin());
+  }
+  if (draw.coin()) {
+    at.rope.scaling = model::RopeScaling::kYarn;
+    at.rope.factor = 4;
+    at.rope.original_max_position = 8;
+    at.rope.attention_factor = 1.14;
+  }
+  if (family.window_theta) at.window_rope = model::Rope{.theta = 50};
+  if (family.score_scalar) at.score_scalar = draw.uniform() + 4;
+  if (family.score_cap) at.score_cap = draw.uniform() + 1;
+  if (family.logit_cap && draw.coin()) at.logit_cap = draw.uniform() + 2;
+  at.attention_bias = family.attention_bias == model::BiasRule::kQueryKeyValue ||
+                      (family.attention_bias == model::BiasRule::kConfig && draw.coin());
+  at.output_bias = at.attention_bias && family.attention_bias == model::BiasRule::kConfig;
+  at.mlp_bias = family.mlp_bias && draw.coin();
+  at.pad_token = draw.between(-1, 3);
+}
+
+inline model::ModelSpec random_spec_of(Draw& draw, const model::Architecture& architecture,
+                                       int shards, bool may_freeze) {
+  model::ModelSpec spec = model::build_spec(architecture);
   if (may_freeze && draw.below(3) == 0) {
     for (model::Segment& segment : spec.segments) {
       for (model::Parameter& parameter : segment.parameters) parameter.frozen = draw.below(4) == 0;
@@ -52,6 +81,11 @@ inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
   }
   model::assign_offsets(spec, shards);
   return spec;
+}
+
+// A model whose parameters may be frozen here and there, with offsets for `shards`.
+inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
+  return random_spec_of(draw, random_architecture(draw), shards, may_freeze);
 }
 
 inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, int world) {
