@@ -86,8 +86,10 @@ struct Architecture {
   bool output_bias = false;     // of attention's output
   bool mlp_bias = false;
 
+  // False for what is no block, whose layer is -1.
   bool is_windowed(int layer) const {
-    return window > 0 && (windowed.empty() || windowed[static_cast<size_t>(layer)] != 0);
+    return window > 0 && layer >= 0 &&
+           (windowed.empty() || windowed[static_cast<size_t>(layer)] != 0);
   }
   int64_t window_of(int layer) const { return is_windowed(layer) ? window : 0; }
   const Rope& rope_of(int layer) const {

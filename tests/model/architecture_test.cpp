@@ -101,6 +101,7 @@ TEST(Architecture, WindowsOfSomeLayersFollowTheirNamesOrTheFirstWindowedLayer) {
       "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1})");
   EXPECT_EQ(by_rule.window_of(0), 0);
   EXPECT_EQ(by_rule.window_of(1), 9);
+  EXPECT_EQ(by_rule.window_of(-1), 0);  // the embedding's and the head's
   const Architecture by_name = read(R"({"architectures": ["Qwen2ForCausalLM"],
       "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1,
       "layer_types": ["sliding_attention", "full_attention"]})");
