@@ -24,16 +24,17 @@ constexpr const char* kHelp =
     R"(usage: step_bench --nvme DIR [options]
 
   --nvme DIR            scratch directory on the drive to use
-  --sections LIST       of resident,offload,optimizer,bytes,prediction,deepspeed
+  --sections LIST       of resident,offload,optimizer,bytes,prediction,deepspeed,plans
                         (default: resident,offload,optimizer,bytes)
   --rounds N            alternations of what is compared (default 3)
   --steps N             steps of a burst; the first and the last are not counted (default 4)
   --shapes BxT[,BxT]    of resident (default 1x128,2x512)
   --shape BxT           micro-batch of offload (default 1x128)
-  --long-shape BxT      the same where rho is 4 and more: more arithmetic (default 1x512)
+  --long-shape BxT      the same where rho is above 1: more arithmetic (default 1x512)
   --accumulate N        micro-batches of a step of offload (default 4)
   --host-memory SIZE    of offload (default 768MiB)
-  --rho F[,F]           compute time / I/O time of offload (default 1,2,4)
+  --rho F[,F]           of offload (default 1,2,4): time of the resident forward and backward over the
+                        time in which the limited drive moves nine tenths of all planes and weights once
   --recipe fp32|bf16    (default fp32)
   --model H,L,A,K,F,V   hidden, layers, heads, key-value heads, feed-forward, vocabulary
                         (default 768,12,12,4,2048,32000; tied)
@@ -173,6 +174,7 @@ const std::map<std::string, void (*)(const Context&)>& sections() {
       {"resident", resident_section},     {"offload", offload_section},
       {"optimizer", optimizer_section},   {"bytes", bytes_section},
       {"prediction", prediction_section}, {"deepspeed", deepspeed_section},
+      {"plans", plans_section},
   };
   return kSections;
 }

@@ -12,6 +12,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/dtype.h"
 #include "engine/exec/drive_probe.h"
+#include "engine/plan/builder.h"
 
 namespace strata::bench {
 namespace {
@@ -163,7 +164,9 @@ Run::Seconds Run::forward_backward() {
   const double processor_s = (exec::process_cpu_s() - begin_s) / bench_.threads;
   const auto& times = instance->times[at(Lane::kCompute)];
   run_program(plan::ProgramName::kDrain, nullptr);
-  return {times.back().end_s - times.front().begin_s, processor_s};
+  const double clock_s = times.back().end_s - times.front().begin_s;
+  steady_ = std::move(instance);
+  return {clock_s, processor_s};
 }
 
 double flops_of(const plan::Plan& plan) {
@@ -191,6 +194,16 @@ NvmeBytes nvme_bytes_of(const exec::Instance& instance) {
   return {.read = instance.nvme_bytes[at(Lane::kReadWeights)] +
                   instance.nvme_bytes[at(Lane::kReadState)],
           .written = instance.nvme_bytes[at(Lane::kWrite)]};
+}
+
+double traffic_of_planes(const Bench& bench, const Way& way) {
+  plan::PlanInput input = input_of(bench, way);
+  input.host_budget = plan::kNoLimit;
+  input.nvme_budget = int64_t{1} << 42;
+  plan::Placement placement = plan::smallest_placement(input);
+  std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+  const NvmeBytes bytes = nvme_bytes_of(plan::build_plan(input, placement));
+  return 0.9 * static_cast<double>(bytes.read + bytes.written);
 }
 
 // --- profile ---

@@ -63,7 +63,7 @@ class Run {
   };
   Seconds forward_backward();
 
-  // The last counted step of the last burst, with times.
+  // The last counted step of the last burst, or the last forward and backward, with times.
   const exec::Instance& steady() const { return *steady_; }
 
  private:
@@ -88,6 +88,10 @@ struct NvmeBytes {
 };
 NvmeBytes nvme_bytes_of(const plan::Plan& plan);
 NvmeBytes nvme_bytes_of(const exec::Instance& instance);
+
+// Bytes that a step moves where nine of ten planes are on NVMe: what rho is defined by, so that a
+// plan that moves less is not compared with a slower drive.
+double traffic_of_planes(const Bench& bench, const Way& way);
 
 // Where the time of a step went, by lane and kind of op.
 void print_profile(const Run& run);

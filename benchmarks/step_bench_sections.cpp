@@ -127,10 +127,7 @@ void resident_shape(const Context& context, const model::BatchShape& shape, doub
     report.add({"resident", name + " PyTorch eager with the same recompute", "s", torch_seconds});
     report.add({"resident", name + " PyTorch / ours", "", ratios, torch_goal});
   }
-  if (context.settings.profile) {
-    run.burst(3);
-    print_profile(run);
-  }
+  if (context.settings.profile) print_profile(run);
 }
 
 }  // namespace
@@ -154,24 +151,6 @@ plan::Rates limited_rates(const Context& context, const Way& way, double compute
   rates.threads = context.bench.threads;
   rates.compute_flops_per_s = compute_rate;
   return exec::rates_of(context.machine, rates);
-}
-
-// The rate that makes the plan's traffic last compute_s / rho. The plan depends on the rate, and
-// its traffic on the plan: a few rounds settle it.
-plan::PlannedRun plan_at_rho(const Context& context, Way& way, double compute_rate,
-                             double compute_s, double rho) {
-  plan::PlannedRun planned;
-  double bytes = 20 * parameters(context);
-  for (int i = 0; i < 5; ++i) {
-    const double rate = rho * bytes / compute_s;
-    way.limits = {.read_bytes_per_s = rate, .write_bytes_per_s = rate, .half_duplex = true};
-    planned = plan_way(context.bench, way, limited_rates(context, way, compute_rate));
-    const NvmeBytes moved = nvme_bytes_of(planned.plan);
-    const double now = static_cast<double>(moved.read + moved.written);
-    if (std::abs(now - bytes) < 0.01 * bytes) break;
-    bytes = now;
-  }
-  return planned;
 }
 
 // Whether the drive itself is fast enough for a limit to be what limits.
@@ -214,8 +193,10 @@ void offload_at(const Context& context, const model::BatchShape& shape, double r
   const double compute_s = median(compute);
   way.nvme = true;
   way.host_bytes = context.settings.host_bytes;
-  plan::PlannedRun planned =
-      plan_at_rho(context, way, flops_of(resident.plan()) / compute_s, compute_s, rho);
+  const double rate = rho * traffic_of_planes(context.bench, way) / compute_s;
+  way.limits = {.read_bytes_per_s = rate, .write_bytes_per_s = rate, .half_duplex = true};
+  plan::PlannedRun planned = plan_way(
+      context.bench, way, limited_rates(context, way, flops_of(resident.plan()) / compute_s));
   Report& report = context.report;
   if (!drive_keeps_up(context, way.limits)) {
     report.note(fmt::format("{}: needs {:.0f} MB/s, more than the drive has; left out", name,
@@ -240,7 +221,10 @@ void offload_at(const Context& context, const model::BatchShape& shape, double r
               rho >= 4 ? 0.95 : 0});
   report.add({"offload", name + " lower bound / measured", "", samples.against_bound, bound_goal});
   report.add({"offload", name + " predicted / measured", "", samples.prediction});
-  if (context.settings.profile) print_profile(run);
+  if (!context.settings.profile) return;
+  report.note("the resident step, then the offloaded one:");
+  print_profile(resident);
+  print_profile(run);
 }
 
 }  // namespace
@@ -251,7 +235,7 @@ void offload_section(const Context& context) {
                                    format_bytes(settings.host_bytes), name_of(settings.recipe)));
   for (const double rho : settings.rho) {
     // So much arithmetic that the drive can be the slower one.
-    offload_at(context, rho >= 4 ? settings.long_shape : settings.shape, rho);
+    offload_at(context, rho > 1 ? settings.long_shape : settings.shape, rho);
   }
 }
 

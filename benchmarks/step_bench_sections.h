@@ -42,5 +42,6 @@ void optimizer_section(const Context& context);
 void bytes_section(const Context& context);
 void prediction_section(const Context& context);
 void deepspeed_section(const Context& context);
+void plans_section(const Context& context);
 
 }  // namespace strata::bench

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
+#include "engine/plan/turn_rooms.h"
 
 namespace strata::plan {
 namespace {
@@ -116,11 +117,35 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
   }
 }
 
+// Where the gradients of units wait that forward has updated before it keeps anything above them.
+TurnRooms turn_rooms(const PlanInput& input, const MemoryMap& map) {
+  TurnRooms rooms;
+  if (compute_arena(input) != Arena::kHost) return rooms;
+  for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
+    const Place& held = map.segments[s].held_gradient;
+    if (!held.exists() || is_shared(input, s)) continue;
+    rooms.add(input.spec->segments[s].unit, held.base,
+              round_up(gradient_part_bytes(input, s), kPageBytes));
+  }
+  return rooms;
+}
+
+// What a unit keeps from forward to backward, of every micro-batch.
+std::vector<int64_t> take_kept(const PlanInput& input, int unit, int64_t bytes, const char* purpose,
+                               Packer& pack, TurnRooms& rooms) {
+  std::vector<int64_t> set;
+  for (int m = 0; m < input.micro_batches; ++m) {
+    const int64_t room = rooms.take(unit, round_up(bytes, kPageBytes));
+    set.push_back(room >= 0 ? room : pack.take(compute_arena(input), bytes, purpose));
+  }
+  return set;
+}
+
 // Inputs of segments. The first segment of a unit has a checkpoint for every micro-batch; the
 // others share one set, unless the unit keeps its interiors. With checkpoints in host memory the
 // device holds two sets that alternate between units.
 void lay_out_activations(const PlanInput& input, const Placement& placement, Packer& pack,
-                         MemoryMap& map) {
+                         TurnRooms& rooms, MemoryMap& map) {
   const model::ModelSpec& spec = *input.spec;
   const Arena compute = compute_arena(input);
   const int64_t bytes = boundary_tensor_bytes(input);
@@ -150,7 +175,8 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
       } else if (i == 0) {
         map.activation[s] = take_set(compute, "activation checkpoints");
       } else if (placement.keep[u]) {
-        map.activation[s] = take_set(compute, "activations, kept");
+        map.activation[s] =
+            take_kept(input, static_cast<int>(u), bytes, "activations, kept", pack, rooms);
       } else {
         if (inner.size() < i) inner.resize(i);
         if (inner[i - 1].empty()) inner[i - 1] = take_set(compute, "activations");
@@ -162,7 +188,7 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
 }
 
 void lay_out_interiors(const PlanInput& input, const Placement& placement, Packer& pack,
-                       MemoryMap& map) {
+                       TurnRooms& rooms, MemoryMap& map) {
   const model::ModelSpec& spec = *input.spec;
   const Arena compute = compute_arena(input);
   map.interior.resize(spec.segments.size());
@@ -174,9 +200,7 @@ void lay_out_interiors(const PlanInput& input, const Placement& placement, Packe
     const int u = spec.segments[s].unit;
     if (print.interior_bytes == 0) continue;
     if (placement.keep[u]) {
-      for (int m = 0; m < input.micro_batches; ++m) {
-        map.interior[s].push_back(pack.take(compute, print.interior_bytes, "interiors, kept"));
-      }
+      map.interior[s] = take_kept(input, u, print.interior_bytes, "interiors, kept", pack, rooms);
       continue;
     }
     const auto& segments = spec.units[u].segments;
@@ -297,8 +321,9 @@ MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan
   lay_out_weights(input, placement, plan, pack, map);
   lay_out_state(placement, plan, pack, map);
   lay_out_gradients(input, placement, pack, map);
-  lay_out_activations(input, placement, pack, map);
-  lay_out_interiors(input, placement, pack, map);
+  TurnRooms rooms = turn_rooms(input, map);
+  lay_out_activations(input, placement, pack, rooms, map);
+  lay_out_interiors(input, placement, pack, rooms, map);
   map.weights_ring = pack.take(Arena::kHost, placement.weights_ring, "weights ring");
   map.state_ring = pack.take(Arena::kHost, placement.state_ring, "optimizer state ring");
   map.gradient_ring = pack.take(Arena::kHost, placement.gradient_ring, "gradient ring");

@@ -147,10 +147,63 @@ std::vector<PlacementSearch::Item> PlacementSearch::items(const Placement& place
   return list;
 }
 
-void PlacementSearch::buy(Placement& placement, Buy what, double share, int depth) const {
+Arena PlacementSearch::arena_of(Buy what) const {
   const bool on_device = input_.discrete && (what == Buy::kDeviceWeights || what == Buy::kKeep ||
                                              what == Buy::kDeviceActivations);
-  const Arena arena = on_device ? Arena::kDevice : Arena::kHost;
+  return on_device ? Arena::kDevice : Arena::kHost;
+}
+
+Placement PlacementSearch::with_least_rings(Placement placement) const {
+  size_rings(placement, 0);
+  return placement;
+}
+
+void PlacementSearch::keep_for_free(Placement& placement) const {
+  const auto used = bytes(placement);
+  for (size_t u = placement.keep.size(); u-- > 0;) {
+    if (placement.keep[u] || keep_bytes(static_cast<int>(u)) == 0) continue;
+    placement.keep[u] = 1;
+    if (bytes(placement) > used) placement.keep[u] = 0;
+  }
+}
+
+Spending PlacementSearch::spending_of(const Placement& placement) const {
+  Spending spending;
+  for (int k = 0; k < kBuyCount; ++k) {
+    for (const Item& item : items(placement, static_cast<Buy>(k))) {
+      if ((placement.*item.flags)[item.index]) {
+        spending.resident[static_cast<size_t>(k)] += round_up(item.bytes, kPageBytes);
+      }
+    }
+  }
+  const Placement least = with_least_rings(placement);
+  spending.state_ring = placement.state_ring - least.state_ring;
+  spending.weights_ring = placement.weights_ring - least.weights_ring;
+  return spending;
+}
+
+std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spending& spending,
+                                                bool may_keep) const {
+  Placement placement = base;
+  for (int k = 0; k < kBuyCount; ++k) {
+    int64_t left = spending.resident[static_cast<size_t>(k)];
+    for (const Item& item : items(placement, static_cast<Buy>(k))) {
+      const int64_t bytes = round_up(item.bytes, kPageBytes);
+      if (bytes > left) continue;
+      left -= bytes;
+      (placement.*item.flags)[item.index] = 1;
+    }
+  }
+  placement = with_least_rings(placement);
+  placement.weights_ring += spending.weights_ring;
+  placement.state_ring += spending.state_ring;
+  if (may_keep) keep_for_free(placement);
+  if (!fits(placement)) return {};
+  return placement;
+}
+
+void PlacementSearch::buy(Placement& placement, Buy what, double share, int depth) const {
+  const Arena arena = arena_of(what);
   if (what == Buy::kDeviceActivations) {
     Placement trial = placement;
     trial.activations_on_device = true;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <optional>
+
 #include "engine/plan/memory_map.h"
 #include "engine/plan/planner.h"
 
@@ -14,6 +17,14 @@ enum class Buy : uint8_t {
   kKeep,
   kDeviceWeights,
   kDeviceActivations
+};
+inline constexpr int kBuyCount = 6;
+
+// What memory is spent on: resident bytes of each kind, and bytes of rings beyond the least.
+struct Spending {
+  std::array<int64_t, kBuyCount> resident = {};
+  int64_t state_ring = 0;
+  int64_t weights_ring = 0;
 };
 
 // Grows a placement within the budgets, bottom layers first: they are needed first in the next
@@ -32,6 +43,19 @@ class PlacementSearch {
   // Makes as much of one thing resident as `share` of the room that is left allows.
   void buy(Placement& placement, Buy what, double share, int depth) const;
 
+  // Keeps the activations of every unit for which that costs no memory, top units first.
+  void keep_for_free(Placement& placement) const;
+
+  // What a placement spends, and `base` with so much spent on it: of each kind as much as the bytes
+  // allow, bottom layers first (and, where it may, what it can keep for free). Nothing when that is
+  // over a budget.
+  Spending spending_of(const Placement& placement) const;
+  std::optional<Placement> spend(const Placement& base, const Spending& spending,
+                                 bool may_keep) const;
+
+  Arena arena_of(Buy what) const;
+  int64_t room(const Placement& placement, Arena arena) const;
+
   // Gives `share` of the host room that is left to the ring of optimizer state.
   void lengthen_state_ring(Placement& placement, double share) const;
 
@@ -43,7 +67,7 @@ class PlacementSearch {
   };
   std::vector<Item> items(const Placement& placement, Buy what) const;
   int64_t largest_live(const std::vector<int64_t>& segment_bytes) const;
-  int64_t room(const Placement& placement, Arena arena) const;
+  Placement with_least_rings(Placement placement) const;
   int64_t keep_bytes(int unit) const;
 
   const PlanInput& input_;

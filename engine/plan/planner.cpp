@@ -10,6 +10,7 @@
 #include "engine/base/units.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/placement.h"
+#include "engine/plan/placement_climb.h"
 
 namespace strata::plan {
 namespace {
@@ -99,6 +100,7 @@ Placement follow(const PlacementSearch& search, const Policy& policy, int depth,
   if (policy.ring_at == policy.steps.size() - 1) {
     search.lengthen_state_ring(placement, policy.ring_share);
   }
+  if (may_keep) search.keep_for_free(placement);
   return placement;
 }
 
@@ -159,6 +161,60 @@ std::string cheapest_change(const PlanInput& input) {
   throw Error(ErrorCode::kDoesNotFit, "does not fit: " + text);
 }
 
+// Everything that the options and a missing drive force, and nothing else resident.
+Placement base_placement(const PlanInput& input, const PlannerOptions& options,
+                         const PlacementSearch& search) {
+  // What NVMe has no room for must be resident, so a run without NVMe starts from everything
+  // resident.
+  Placement base = search.smallest();
+  if (input.nvme_budget == 0) {
+    for (std::vector<char>* flags : {&base.hi_in_host, &base.state_in_host, &base.grad_in_host}) {
+      std::fill(flags->begin(), flags->end(), 1);
+    }
+    search.size_rings(base, 0);
+  }
+  if (options.must_keep) std::fill(base.keep.begin(), base.keep.end(), 1);
+  if (!search.fits(base)) refuse(input, search.bytes(base));
+  return base;
+}
+
+// So many plans are compared that a small model's planning takes a second, and a large one's no
+// more than the policies' own.
+int tries_for(const Plan& plan) {
+  constexpr size_t kOps = 60000;
+  return static_cast<int>(
+      std::min<size_t>(kOps / (plan.program(ProgramName::kStep).ops.size() + 1), 100));
+}
+
+struct Tried {
+  Candidate candidate;
+  double predicted_s = 0;
+};
+
+// Goes on from the best policies by small moves of memory: which of them leads furthest is not the
+// one that starts best.
+Tried refine(const PlanInput& input, const PlannerOptions& options, std::vector<Tried> tried,
+             int tries, int& count) {
+  constexpr size_t kStarts = 4;
+  const PlacementSearch search(input);
+  const Placement base = base_placement(input, options, search);
+  const auto predict = [&](const Placement& placement) {
+    return options.predict(build_plan(input, placement));
+  };
+  std::stable_sort(tried.begin(), tried.end(),
+                   [](const Tried& a, const Tried& b) { return a.predicted_s < b.predicted_s; });
+  if (tried.size() > kStarts) tried.resize(kStarts);
+  Tried best = tried.front();
+  for (const Tried& start : tried) {
+    const Climb climbed = climb(search, base, start.candidate.placement, start.predicted_s,
+                                options.may_keep, tries, predict);
+    count += climbed.tried;
+    if (climbed.predicted_s >= best.predicted_s) continue;
+    best = {{start.candidate.name + ", adjusted", climbed.placement}, climbed.predicted_s};
+  }
+  return best;
+}
+
 }  // namespace
 
 Placement smallest_placement(const PlanInput& input) {
@@ -171,17 +227,7 @@ std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placemen
 
 std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& options) {
   const PlacementSearch search(input);
-  // What NVMe has no room for must be resident, so a run without NVMe starts from everything
-  // resident.
-  Placement base = search.smallest();
-  if (input.nvme_budget == 0) {
-    for (std::vector<char>* flags : {&base.hi_in_host, &base.state_in_host, &base.grad_in_host}) {
-      std::fill(flags->begin(), flags->end(), 1);
-    }
-    search.size_rings(base, 0);
-  }
-  if (options.must_keep) std::fill(base.keep.begin(), base.keep.end(), 1);
-  if (!search.fits(base)) refuse(input, search.bytes(base));
+  const Placement base = base_placement(input, options, search);
   std::vector<Candidate> list;
   for (const Policy& policy : policies()) {
     const int depth = options.prefetch_depth > 0 ? options.prefetch_depth : policy.depth;
@@ -195,20 +241,26 @@ std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& 
 }
 
 PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options) {
-  PlannedRun best;
-  for (const Candidate& candidate : candidates(input, options)) {
-    Plan plan = build_plan(input, candidate.placement);
-    const double predicted = options.predict ? options.predict(plan) : 0;
-    ++best.candidates;
-    if (best.candidates > 1 && predicted >= best.predicted_s) continue;
-    best.plan = std::move(plan);
-    best.placement = candidate.placement;
-    best.name = candidate.name;
-    best.predicted_s = predicted;
+  std::vector<Tried> tried;
+  int tries = 0;
+  for (Candidate& candidate : candidates(input, options)) {
+    const Plan plan = build_plan(input, candidate.placement);
+    const double predicted_s = options.predict ? options.predict(plan) : 0;
+    tries = tries_for(plan);
+    tried.push_back({std::move(candidate), predicted_s});
     if (!options.predict) break;
   }
-  STRATA_CHECK(best.candidates > 0);
-  return best;
+  STRATA_CHECK(!tried.empty());
+  int count = static_cast<int>(tried.size());
+  Tried best = tried.front();
+  if (options.predict) best = refine(input, options, std::move(tried), tries, count);
+  PlannedRun run;
+  run.plan = build_plan(input, best.candidate.placement);
+  run.placement = std::move(best.candidate.placement);
+  run.name = std::move(best.candidate.name);
+  run.predicted_s = best.predicted_s;
+  run.candidates = count;
+  return run;
 }
 
 }  // namespace strata::plan

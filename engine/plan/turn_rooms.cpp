@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/turn_rooms.h"
+
+#include <cstddef>
+
+#include "engine/base/check.h"
+
+namespace strata::plan {
+
+void TurnRooms::add(int unit, int64_t at, int64_t bytes) {
+  STRATA_CHECK(rooms_.empty() || rooms_.back().unit <= unit);
+  if (bytes > 0) rooms_.push_back({unit, at, at + bytes});
+}
+
+int64_t TurnRooms::take(int unit, int64_t bytes) {
+  for (std::size_t first = 0; first < rooms_.size(); ++first) {
+    const int64_t at = rooms_[first].at;
+    std::size_t last = first;
+    while (last + 1 < rooms_.size() && rooms_[last].end - at < bytes &&
+           rooms_[last + 1].at == rooms_[last].end) {
+      ++last;
+    }
+    if (rooms_[last].unit >= unit) return -1;
+    if (rooms_[last].end - at < bytes) continue;
+    rooms_[last].at = at + bytes;
+    const bool used_up = rooms_[last].at == rooms_[last].end;
+    rooms_.erase(rooms_.begin() + static_cast<int64_t>(first),
+                 rooms_.begin() + static_cast<int64_t>(last + (used_up ? 1 : 0)));
+    return at;
+  }
+  return -1;
+}
+
+}  // namespace strata::plan
