@@ -30,11 +30,11 @@ constexpr const char* kHelp =
   --steps N             steps of a burst; the first and the last are not counted (default 4)
   --shapes BxT[,BxT]    of resident (default 1x128,2x512)
   --shape BxT           micro-batch of offload (default 1x128)
-  --long-shape BxT      the same where rho is above 1: more arithmetic (default 1x512)
-  --accumulate N        micro-batches of a step of offload (default 4)
+  --accumulate N        micro-batches of a step of offload (default 4); more where the drive is
+                        too slow for so little arithmetic
   --host-memory SIZE    of offload (default 768MiB)
-  --rho F[,F]           of offload (default 1,2,4): time of the resident forward and backward over the
-                        time in which the limited drive moves nine tenths of all planes and weights once
+  --rho F[,F]           of offload (default 1,2,4): time of the resident forward and backward over
+                        the time in which the limited drive moves nine tenths of all planes
   --recipe fp32|bf16    (default fp32)
   --model H,L,A,K,F,V   hidden, layers, heads, key-value heads, feed-forward, vocabulary
                         (default 768,12,12,4,2048,32000; tied)
@@ -123,8 +123,6 @@ const std::map<std::string, Setter>& setters() {
          }
        }},
       {"--shape", [](const auto& v, Arguments& a) { a.settings.shape = shape_of("--shape", v); }},
-      {"--long-shape",
-       [](const auto& v, Arguments& a) { a.settings.long_shape = shape_of("--long-shape", v); }},
       {"--accumulate",
        [](const auto& v, Arguments& a) {
          a.settings.micro_batches = number_of<int>("--accumulate", v);

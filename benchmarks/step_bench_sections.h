@@ -19,7 +19,6 @@ struct Settings {
   std::vector<double> rho = {1, 2, 4};
   std::vector<model::BatchShape> shapes = {{1, 128}, {2, 512}};  // resident, and deepspeed
   model::BatchShape shape = {1, 128};                            // of offload
-  model::BatchShape long_shape = {1, 512};                       // where rho is 4 and more
   int micro_batches = 4;
   bool may_keep = true;
   bool profile = false;
