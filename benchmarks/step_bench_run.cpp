@@ -98,6 +98,19 @@ plan::PlannedRun plan_way(const Bench& bench, const Way& way, const plan::Rates&
   return plan::make_plan(input_of(bench, way), options);
 }
 
+plan::PlannedRun in_memory(const Bench& bench, Way way, plan::Placement placement) {
+  way.host_bytes = plan::kNoLimit;
+  const plan::PlanInput input = input_of(bench, way);
+  for (auto* flags : {&placement.hi_in_host, &placement.state_in_host, &placement.grad_in_host}) {
+    std::fill(flags->begin(), flags->end(), 1);
+  }
+  plan::PlannedRun planned;
+  planned.plan = plan::build_plan(input, placement);
+  planned.placement = std::move(placement);
+  planned.name = "in memory";
+  return planned;
+}
+
 Run::Run(const Bench& bench, const Way& way, const plan::Rates& rates)
     : Run(bench, way, plan_way(bench, way, rates)) {}
 
