@@ -5,8 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "engine/base/error.h"
 #include "engine/plan/builder.h"
+#include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
 #include "tests/support/random_runs.h"
 
@@ -49,6 +53,56 @@ TEST(Planner, EveryCandidateOfARandomBudgetFitsAndIsAccepted) {
                                << first_violation(report);
     }
   }
+}
+
+// One rank on one tier with held gradients: what blocks keep lies over gradients of lower ones.
+TEST(Planner, KeepingIsFreeWhereGradientsOfLowerUnitsAreHeld) {
+  int free = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    test::Draw draw(2000 + seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, false);
+    PlanInput input = test::random_input(draw, spec, 1);
+    input.discrete = false;
+    input.mode = OptimizerMode::kDeferred;
+    Placement placement = smallest_placement(input);
+    std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+    const auto before = bytes_of(input, placement);
+    placement.keep[placement.keep.size() - 2] = 1;  // the block below the head
+    const auto after = bytes_of(input, placement);
+    free += after == before;
+    const VerifyReport report = verify(build_plan(input, placement), spec);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
+  }
+  EXPECT_GE(free, 10);
+}
+
+TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
+  Rates rates;
+  rates.read_bytes_per_s = rates.write_bytes_per_s = 1e9;
+  rates.matmul_flops_per_s = 20e9;
+  rates.memory_bytes_per_s = 20e9;
+  const auto predict = [&](const Plan& plan) {
+    return simulate(plan, ProgramName::kStep, rates).step_s;
+  };
+  int better = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    test::Draw draw(3000 + seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, false);
+    PlanInput input = test::random_input(draw, spec, 1);
+    input.discrete = false;
+    input.host_budget =
+        bytes_of(input, smallest_placement(input))[1] + static_cast<int64_t>(draw.uniform() * 4e6);
+    double best_s = std::numeric_limits<double>::infinity();
+    for (const Candidate& candidate : candidates(input, {})) {
+      best_s = std::min(best_s, predict(build_plan(input, candidate.placement)));
+    }
+    const PlannedRun run = make_plan(input, {.predict = predict});
+    EXPECT_LE(run.predicted_s, best_s) << "seed " << seed;
+    EXPECT_LE(run.plan.arenas.bytes[1], input.host_budget) << "seed " << seed;
+    EXPECT_EQ(predict(run.plan), run.predicted_s) << "seed " << seed;
+    better += run.predicted_s < best_s;
+  }
+  EXPECT_GE(better, 1);
 }
 
 TEST(Planner, ABudgetBelowTheSmallestPlacementIsRefusedWithWhatItNeeds) {
