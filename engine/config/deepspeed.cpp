@@ -11,6 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/config/deepspeed_rules.h"
 #include "engine/config/json.h"
+#include "engine/config/nearest_name.h"
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
 #include "engine/config/toml_reader.h"
@@ -131,7 +132,8 @@ class Importer {
   void unknown(const Leaf& leaf) {
     std::vector<std::string_view> names;
     for (const DeepspeedRule& rule : deepspeed_rules()) names.push_back(rule.key);
-    const std::string_view nearest = nearest_name(leaf.key, names);
+    const bool search = ++unknown_keys_ <= kSuggestionsMax;
+    const std::string_view nearest = search ? nearest_name(leaf.key, names) : std::string_view();
     refuse(leaf, nearest.empty() ? "no such key is known"
                                  : fmt::format("no such key is known (did you mean {}?)", nearest));
   }
@@ -277,8 +279,10 @@ class Importer {
       return refuse(*batch_, "not a whole number from 1, or one of its factors is not");
     }
     const int64_t rest = *total / ranks_;
-    const int64_t given = micro.value_or(1) * accumulate.value_or(1);
-    if (rest * ranks_ != *total || rest % given != 0) {
+    int64_t given = 0;
+    const bool fits =
+        !__builtin_mul_overflow(micro.value_or(1), accumulate.value_or(1), &given) && given <= rest;
+    if (!fits || rest * ranks_ != *total || rest % given != 0) {
       return refuse(*batch_,
                     fmt::format("not a multiple of the other batch sizes and {} ranks", ranks_));
     }
@@ -298,6 +302,7 @@ class Importer {
   std::vector<Leaf> paths_;
   std::optional<Leaf> batch_;
   std::optional<Leaf> peak_;
+  int unknown_keys_ = 0;
   DeepspeedImport import_;
 };
 
@@ -383,9 +388,9 @@ std::string import_json(const DeepspeedImport& import) {
   return items.dump(2) + "\n";
 }
 
-std::string deepspeed_report(const std::string& path, int64_t ranks) {
-  return "What became of " + path + ":\n" +
-         import_table(import_deepspeed(read_config_file(path), path, ranks));
+std::string deepspeed_report(const std::string& path, int64_t ranks, bool json) {
+  const DeepspeedImport import = import_deepspeed(read_config_file(path), path, ranks);
+  return json ? import_json(import) : "What became of " + path + ":\n" + import_table(import);
 }
 
 }  // namespace strata::config

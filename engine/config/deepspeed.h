@@ -39,8 +39,8 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
 std::string import_table(const DeepspeedImport& import);
 std::string import_json(const DeepspeedImport& import);
 
-// The table, under a headline, for a file that resolve_command_line() accepted.
-std::string deepspeed_report(const std::string& path, int64_t ranks);
+// The table, under a headline, or its JSON, for a file that resolve_command_line() accepted.
+std::string deepspeed_report(const std::string& path, int64_t ranks, bool json);
 
 // What follows a comment or is a comma before a closing bracket, made blank; lines and columns
 // stay.

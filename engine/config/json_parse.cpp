@@ -47,6 +47,16 @@ class CountedText {
   const char** read_to_;
 };
 
+// The library quotes what it read last, which may be a string of many megabytes.
+void shorten(std::string& cause) {
+  constexpr size_t kShown = 200;
+  if (cause.size() <= kShown) return;
+  size_t end = kShown;
+  while (end > 0 && (static_cast<uint8_t>(cause[end]) & 0xc0u) == 0x80u) --end;
+  cause.resize(end);
+  cause += "...";
+}
+
 // Builds a Json from the library's events, and refuses what its own parser would accept.
 class Builder {
  public:
@@ -84,6 +94,7 @@ class Builder {
     const size_t column = cause.find(", column ");
     const size_t colon = column == std::string::npos ? column : cause.find(": ", column);
     if (colon != std::string::npos) cause = cause.substr(colon + 2);
+    shorten(cause);
     fail_at(position > 0 ? position - 1 : 0, cause);
   }
 

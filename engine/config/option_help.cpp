@@ -5,6 +5,7 @@
 #include <array>
 #include <iterator>
 
+#include "engine/config/nearest_name.h"
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
 
@@ -66,6 +67,10 @@ std::string_view name_of(Command command) {
   return kCommands[static_cast<size_t>(command)].name;
 }
 
+std::string_view help_of(Command command) {
+  return kCommands[static_cast<size_t>(command)].help;
+}
+
 std::optional<Command> parse_command(std::string_view name) {
   for (size_t index = 0; index < kCommands.size(); ++index) {
     if (kCommands[index].name == name) return static_cast<Command>(index);
@@ -77,6 +82,7 @@ std::string_view nearest_command(std::string_view name) {
   std::vector<std::string_view> names;
   for (const CommandRow& row : kCommands) names.push_back(row.name);
   names.push_back("bench");
+  names.push_back("completion");
   return nearest_name(name, names);
 }
 
@@ -109,10 +115,11 @@ std::string help_text() {
       "Strata fine-tunes models whose training state does not fit in memory.\n\n"
       "Usage: strata COMMAND [options]\n\n";
   for (const CommandRow& row : kCommands) {
-    fmt::format_to(std::back_inserter(out), "  {:<10}{}\n", row.name, row.help);
+    fmt::format_to(std::back_inserter(out), "  {:<12}{}\n", row.name, row.help);
   }
   out +=
-      "  bench     Measure this machine's drives as the I/O engine uses them.\n"
+      "  bench       Measure this machine's drives as the I/O engine uses them.\n"
+      "  completion  Print a script that completes command lines: bash, zsh or fish.\n"
       "\nstrata COMMAND --help lists the options of a command.\n";
   return out;
 }

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "engine/base/error.h"
+#include "engine/config/nearest_name.h"
 #include "engine/config/option_rules.h"
 #include "engine/config/option_values.h"
 
@@ -41,7 +42,8 @@ OptionCollector::OptionCollector(Command command)
     : command_(command), kinds_(option_table().size(), SourceKind::kDefault) {}
 
 void OptionCollector::unknown(std::string_view name, const std::string& shown, bool flag) {
-  const std::string_view nearest = nearest_option(name, command_);
+  const bool search = problems_.size() < kSuggestionsMax;
+  const std::string_view nearest = search ? nearest_option(name, command_) : std::string_view();
   std::string text = shown + " is not an option";
   if (!nearest.empty()) {
     text += fmt::format(" (did you mean {}?)",
@@ -129,7 +131,11 @@ Options OptionCollector::finish() {
   std::string message = fmt::format("cannot use the options of strata {}: ", name_of(command_));
   if (problems_.size() == 1) throw Error(ErrorCode::kUsage, message + problems_[0]);
   message += fmt::format("{} problems", problems_.size());
-  for (const std::string& text : problems_) message += "\n  " + text;
+  constexpr size_t kShown = 40;
+  for (size_t i = 0; i < std::min(problems_.size(), kShown); ++i) message += "\n  " + problems_[i];
+  if (problems_.size() > kShown) {
+    message += fmt::format("\n  and {} more", problems_.size() - kShown);
+  }
   throw Error(ErrorCode::kUsage, message);
 }
 

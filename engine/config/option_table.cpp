@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/config/nearest_name.h"
+
 namespace strata::config {
 namespace {
 
@@ -65,8 +67,8 @@ constexpr OptionRow kTable[] = {
     {"model", kString, &O::model, kRuns | kExport, kFiles, "DIR", "", kAny, "",
      "Hugging Face model directory: config.json, safetensors, tokenizer. plan needs only "
      "config.json."},
-    {"data", kString, &O::data, kInit | kTrain | kEval, kFiles, "PATH", "", kAny, "",
-     "Text, JSONL or token file (.bin), or a directory of them."},
+    {"data", kString, &O::data, kInit | kStep | kEval, kFiles, "PATH", "", kAny, "",
+     "Text, JSONL or token file (.bin), or a directory of them. plan counts its tokens."},
     {"out", kString, &O::out, kInit | kTrain | kExport, kFiles, "DIR", "", kAny, "",
      "Where the result goes: the run directory, the new model, or the exported one."},
     {"config", kString, &O::config, kAll, kFiles, "FILE", "", kAny, "",
@@ -143,7 +145,7 @@ constexpr OptionRow kTable[] = {
      "Largest global gradient norm; 0 turns clipping off and lets updates start in the backward."},
     {"freeze", kString, &O::freeze, kStep, kOptimizer, "REGEX", "", kAny, "nothing",
      "Parameters whose name matches stay as they are and cost no state."},
-    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns, kOptimizer, "", "", kAny, "",
+    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kOptimizer, "", "", kAny, "",
      "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
     {"seed", kInt, &O::seed, kInit | kTrain | kGenerate, kOptimizer, "N", "", kAny, "",
      "Of every random number: order of the data, new weights, sampled text."},
@@ -272,8 +274,18 @@ constexpr OptionRow kTable[] = {
     {"tied", kOnOff, &O::tied, kInit, kShape, "", "", kAny, "",
      "The head reads the embedding's matrix."},
 
-    {"prompt", kString, &O::prompt, kGenerate, kText, "TEXT", "", kAny, "empty",
-     "Text to go on from."},
+    {"prompt",
+     kString,
+     &O::prompt,
+     kGenerate,
+     kText,
+     "TEXT",
+     "",
+     kAny,
+     "empty",
+     "Text to go on from.",
+     {},
+     true},
     {"max-new-tokens",
      kInt,
      &O::max_new_tokens,
@@ -304,7 +316,7 @@ constexpr OptionRow kTable[] = {
     {"explain", kSwitch, &O::explain, kPlan, kAnswer, "", "", kAny, "",
      "Print every op of the step program too."},
     {"force", kSwitch, &O::force, kInit | kTrain | kExport, kAnswer, "", "", kAny, "",
-     "Replace what --out holds."},
+     "Replace what --out holds; with --resume, go on although data, batch or seed changed."},
     {"json", kSwitch, &O::json, kAll, kAnswer, "", "", kAny, "",
      "Print tables as JSON on standard output."},
     {"help", kSwitch, &O::help, kAll, kAnswer, "", "", kAny, "", "Print this text."},
@@ -342,23 +354,6 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"memory", "host-memory"},
 };
 
-// Optimal string alignment: insert, delete, replace, swap neighbours.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
-  for (size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, replace});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return cost[a.size()][b.size()];
-}
-
 std::string with_dashes(std::string_view name) {
   std::string text(name);
   std::replace(text.begin(), text.end(), '_', '-');
@@ -383,21 +378,6 @@ const OptionRow* find_option(std::string_view name) {
     if (row.name == dashed) return &row;
   }
   return nullptr;
-}
-
-std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
-  constexpr size_t kLongestName = 64;  // the search is quadratic, and no name of ours is longer
-  if (name.size() > kLongestName) return {};
-  std::string_view nearest;
-  size_t least = std::max<size_t>(1, (name.size() + 2) / 3) + 1;
-  for (const std::string_view candidate : names) {
-    const size_t distance = edit_distance(name, candidate);
-    if (distance < least) {
-      least = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
 }
 
 std::string_view nearest_option(std::string_view name, Command command) {

@@ -64,6 +64,7 @@ struct OptionRow {
   std::string_view unset_note;  // what the default stands for, where the value does not say it
   std::string_view help;        // what it does and why one would change it
   std::span<const std::string_view> choices = {};
+  bool may_be_empty = false;  // of a text
 };
 
 std::span<const OptionRow> option_table();
@@ -78,8 +79,5 @@ const OptionRow* find_option(std::string_view name);
 
 // The option of `command` whose name is nearest by edit distance; empty when none is near.
 std::string_view nearest_option(std::string_view name, Command command);
-
-// The nearest of `names` within about a third of the letters of `name`; empty when none is near.
-std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
 
 }  // namespace strata::config

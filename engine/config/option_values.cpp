@@ -11,6 +11,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
+#include "engine/config/nearest_name.h"
 
 namespace strata::config {
 namespace {
@@ -146,7 +147,7 @@ std::string assign_one(const OptionRow& row, const std::string& text, Options& o
     case OptionType::kSize:
       return assign_field(row, parse_bytes(text), "is not a size (24GiB, 512MiB, 1.5GB)", options);
     case OptionType::kString:
-      if (text.empty()) return "is empty";
+      if (text.empty() && !row.may_be_empty) return "is empty";
       options.*std::get<std::string Options::*>(row.field) = text;
       return "";
     case OptionType::kOptional: {

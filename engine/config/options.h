@@ -158,6 +158,7 @@ std::string help_text();
 
 std::optional<Command> parse_command(std::string_view name);
 std::string_view name_of(Command command);
+std::string_view help_of(Command command);  // one sentence
 
 // The command with the nearest name; empty when none is near.
 std::string_view nearest_command(std::string_view name);

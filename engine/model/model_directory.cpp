@@ -13,6 +13,7 @@
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/family.h"
+#include "engine/model/shard_index.h"
 
 namespace strata::model {
 namespace {
@@ -67,11 +68,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 // All of them at once, so that they are fetched at once.
-void refuse_missing_shards(const std::string& directory, const std::set<std::string>& names) {
+void refuse_missing_shards(const std::string& directory, const std::vector<std::string>& names) {
   std::string missing;
   for (const std::string& name : names) {
-    const bool plain = name.find('/') == std::string::npos;  // others are refused as what they are
-    if (plain && !is_there(fs::path(directory) / name)) missing += "\n  " + name;
+    if (!is_there(fs::path(directory) / name)) missing += "\n  " + name;
   }
   if (missing.empty()) return;
   refuse(directory, fmt::format("files that {} names are missing (fetch the whole model):{}",
@@ -81,22 +81,20 @@ void refuse_missing_shards(const std::string& directory, const std::set<std::str
 }  // namespace
 
 std::string resolve_inside(const std::string& directory, const std::string& name) {
-  const fs::path plain(name);
-  if (name.empty() || name.find('\0') != std::string::npos || plain.filename() != plain ||
-      name == "." || name == "..") {
+  if (!is_plain_file_name(name)) {
     refuse(directory, "it names the file " + Json(name).dump() + ", which is no plain file name");
   }
   std::error_code error;
   const fs::path home = fs::canonical(directory, error);
   if (error) refuse(directory, error.message());
-  const fs::path target = fs::canonical(home / plain, error);
-  if (error) refuse((home / plain).string(), error.message());
+  const fs::path target = fs::canonical(home / name, error);
+  if (error) refuse((home / name).string(), error.message());
   // The Hub cache keeps files in MODEL/blobs and links to them from MODEL/snapshots/REVISION.
   const fs::path blobs = home.parent_path().parent_path() / "blobs";
   const bool hub = home.parent_path().filename() == "snapshots" && target.parent_path() == blobs;
   if (target.parent_path() != home && !hub) {
-    refuse((home / plain).string(), "it is a link out of the directory, to " + target.string() +
-                                        " (copy the file into the directory)");
+    refuse((home / name).string(), "it is a link out of the directory, to " + target.string() +
+                                       " (copy the file into the directory)");
   }
   return target.string();
 }
@@ -136,23 +134,15 @@ void ModelDirectory::read_tensor_table() {
   }
   const std::string index_path = (home / kIndexName).string();
   const Json index = Json::read_file(resolve_inside(path_, kIndexName), {.bytes = kIndexBytesMax});
-  const Json* map = index.find("weight_map");
-  if (map == nullptr || !map->is_object()) refuse(index_path, "it has no weight_map object");
-  std::set<std::string> names;
-  for (const config::JsonMember& member : map->members()) {
-    if (!member.value.is_string())
-      refuse(index_path, "the file of " + member.name + " is no string");
-    names.insert(member.value.string());
-  }
-  refuse_missing_shards(path_, names);
-  for (const std::string& name : names) add_file(name);
-  for (const config::JsonMember& member : map->members()) {
-    const auto found = tensors_.find(member.name);
-    const std::string& wanted = member.value.string();
+  const ShardIndex shards = read_shard_index(index, index_path);
+  refuse_missing_shards(path_, shards.files);
+  for (const std::string& name : shards.files) add_file(name);
+  for (const auto& [tensor, wanted] : shards.tensors) {
+    const auto found = tensors_.find(tensor);
     if (found == tensors_.end() ||
         files_[found->second.file].path() != resolve_inside(path_, wanted)) {
       refuse(index_path,
-             fmt::format("it says that \"{}\" is in {}, where it is not", member.name, wanted));
+             fmt::format("it says that \"{}\" is in {}, where it is not", tensor, wanted));
     }
   }
 }

@@ -145,8 +145,8 @@ class EntryReader {
 };
 
 Json parse_header_json(std::string_view text, const std::string& path) {
-  // A tensor has nine values in the header: room for 400,000 tensors, and a bound on the memory.
-  const config::JsonLimits limits = {.bytes = kHeaderBytesMax, .values = 4'000'000, .depth = 8};
+  // A tensor has nine values in the header: room for 200,000 tensors, and a bound on the memory.
+  const config::JsonLimits limits = {.bytes = kHeaderBytesMax, .values = 2'000'000, .depth = 8};
   try {
     Json json = Json::parse(text, path + " header", limits);
     if (!json.is_object()) refuse(path, "the header is no JSON object");

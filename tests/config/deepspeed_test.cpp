@@ -62,7 +62,7 @@ TEST(Deepspeed, EveryKeyHasALine) {
   EXPECT_EQ(line_of(import, "wandb.project").value, "a, // b");
   const std::string table = import_table(import);
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 35);
-  EXPECT_EQ(deepspeed_report(kExample, 2), "What became of " + kExample + ":\n" + table);
+  EXPECT_EQ(deepspeed_report(kExample, 2, false), "What became of " + kExample + ":\n" + table);
   EXPECT_EQ(Json::parse(import_json(import), "t").items().size(), 35u);
 }
 

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: the input up to a zero byte is a tokenizer.json, the rest a text. Whatever they
-// are, reading and encoding end in ids or in an Error, and ids that come out can be decoded.
-//
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/tokenizer_fuzz.cpp
-//     engine/train/{tokenizer*,pretokenizer,bpe*,text_*,data_files}.cpp
-//     engine/config/json*.cpp engine/base/*.cpp -lfmt -lpcre2-8 -lutf8proc -o tokenizer_fuzz
-//   ./tokenizer_fuzz -max_len=20000 corpus tests/data/train/tokenizers/llama2
+// The input up to a zero byte is a tokenizer.json, the rest a text. Whatever they are, reading and
+// encoding end in ids or in our Error, and ids that come out can be decoded.
 #include <cstdint>
 #include <string_view>
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/nearest_name.h"
+
+#include <algorithm>
+#include <array>
+
+namespace strata::config {
+namespace {
+
+constexpr size_t kLongestName = 64;  // the search is quadratic, and no name of ours is longer
+
+// Optimal string alignment: insert, delete, replace, swap neighbours. Both are at most
+// kLongestName.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  constexpr size_t kRow = kLongestName + 1;
+  std::array<std::array<size_t, kRow>, 3> rows;  // of i - 2, i - 1 and i, taken in turn
+  for (size_t j = 0; j <= b.size(); ++j) rows[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    std::array<size_t, kRow>& now = rows[i % 3];
+    const std::array<size_t, kRow>& before = rows[(i + 2) % 3];
+    const std::array<size_t, kRow>& two_before = rows[(i + 1) % 3];
+    now[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = before[j - 1] + (a[i - 1] != b[j - 1]);
+      now[j] = std::min({before[j] + 1, now[j - 1] + 1, replace});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        now[j] = std::min(now[j], two_before[j - 2] + 1);
+      }
+    }
+  }
+  return rows[a.size() % 3][b.size()];
+}
+
+}  // namespace
+
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
+  if (name.size() > kLongestName) return {};
+  std::string_view nearest;
+  size_t least = std::max<size_t>(1, (name.size() + 2) / 3) + 1;
+  for (const std::string_view candidate : names) {
+    const size_t longer = std::max(name.size(), candidate.size());
+    const size_t shorter = std::min(name.size(), candidate.size());
+    if (longer > kLongestName || longer - shorter >= least) continue;  // no distance is less
+    const size_t distance = edit_distance(name, candidate);
+    if (distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace strata::config

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace strata::config {
+
+// For "did you mean ...?": the nearest of `names` within about a third of the letters of `name`;
+// empty when none is near.
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
+
+// A file may be wrong in every line; messages suggest names for the first problems only.
+inline constexpr int kSuggestionsMax = 32;
+
+}  // namespace strata::config

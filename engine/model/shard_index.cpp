@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/shard_index.h"
+
+#include <set>
+
+#include "engine/base/error.h"
+
+namespace strata::model {
+namespace {
+
+using config::Json;
+
+[[noreturn]] void refuse(const std::string& source, const std::string& cause) {
+  throw Error(ErrorCode::kConfig, "cannot open model: " + source + ": " + cause);
+}
+
+}  // namespace
+
+bool is_plain_file_name(std::string_view name) {
+  constexpr std::string_view kNeverInNames("/\0", 2);
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(kNeverInNames) == std::string_view::npos;
+}
+
+ShardIndex read_shard_index(const Json& json, const std::string& source) {
+  const Json* map = json.find("weight_map");
+  if (map == nullptr || !map->is_object()) refuse(source, "it has no weight_map object");
+  ShardIndex index;
+  std::set<std::string> files;
+  for (const config::JsonMember& member : map->members()) {
+    if (!member.value.is_string()) refuse(source, "the file of " + member.name + " is no string");
+    const std::string& file = member.value.string();
+    if (!is_plain_file_name(file)) {
+      refuse(source, "it names the file " + Json(file).dump() + ", which is no plain file name");
+    }
+    index.tensors.emplace_back(member.name, file);
+    files.insert(file);
+  }
+  index.files.assign(files.begin(), files.end());
+  return index;
+}
+
+}  // namespace strata::model
