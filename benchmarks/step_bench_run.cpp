@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <map>
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
-#include "engine/base/dtype.h"
 #include "engine/exec/drive_probe.h"
 #include "engine/plan/builder.h"
 
@@ -36,20 +34,7 @@ class RandomState : public exec::StateSource {
   explicit RandomState(const model::ModelSpec& spec) : spec_(spec) {}
 
   void read(const exec::ChunkState& chunk) override {
-    for (int64_t i = 0; i < chunk.hi_count; ++i) {
-      const float master = value(chunk.segment, chunk.hi_first + i);
-      if (chunk.fp32) {
-        static_cast<float*>(chunk.hi)[i] = master;
-        continue;
-      }
-      const SplitMaster split = split_master(master);
-      static_cast<uint16_t*>(chunk.hi)[i] = split.hi;
-      const int64_t state = chunk.hi_first + i - chunk.state_first;
-      if (chunk.lo && state >= 0 && state < chunk.state_count) chunk.lo[state] = split.lo;
-    }
-    if (chunk.frozen) return;
-    std::memset(chunk.exp_avg, 0, static_cast<size_t>(chunk.state_count) * 4);
-    std::memset(chunk.exp_avg_sq, 0, static_cast<size_t>(chunk.state_count) * 4);
+    exec::fill_chunk(chunk, [&](int64_t element) { return value(chunk.segment, element); });
   }
 
  private:

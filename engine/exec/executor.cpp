@@ -23,6 +23,17 @@ memory::Arena make_arena(int64_t bytes, bool lock) {
   return bytes > 0 ? memory::Arena(bytes, {.lock = lock}) : memory::Arena();
 }
 
+// Of the norm of one rank's part of a chunk.
+size_t norm_workspace_bytes(const plan::Plan& plan, int threads) {
+  int64_t bytes = 0;
+  for (const shard::Chunk& chunk : plan.layout.chunks) {
+    kernels::SumSquares sum;
+    sum.count = chunk.numel / plan.mesh.world;
+    bytes = std::max(bytes, kernels::workspace_bytes(sum, threads));
+  }
+  return static_cast<size_t>(bytes);
+}
+
 }  // namespace
 
 Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
@@ -61,6 +72,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
   } else {
     for (Lane lane : kIoLanes) moving_[index_of(lane)].resize(kOutstanding);
   }
+  norm_workspace_.resize(norm_workspace_bytes(plan, options.threads));
   norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.mesh.world) * 2);
   for (int lane = 0; lane < plan::kLaneCount; ++lane) {
     if (options.external && static_cast<Lane>(lane) == Lane::kCompute) continue;

@@ -5,6 +5,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/exec/executor_impl.h"
+#include "engine/exec/op_access.h"
 
 namespace strata::exec {
 namespace {
@@ -27,19 +28,12 @@ uint64_t tag_of(const plan::Value& value) {
 
 }  // namespace
 
-// Pairs reads with writes in their order; pairs that continue each other on both sides are one
-// transfer.
+// Moves that continue each other on both sides are one transfer.
 void Executor::Impl::prepare(const plan::Op& op, const plan::Program& program,
                              Moving& moving) const {
-  const auto accesses = program.accesses_of(op);
   const bool fetch = op.kind == plan::OpKind::kFetch;
-  size_t write = 0;
   size_t count = 0;
-  for (const plan::Access& read : accesses) {
-    if (read.mode != plan::Mode::kRead || read.value.kind == ValueKind::kDecision) continue;
-    while (accesses[write].mode != plan::Mode::kWrite) ++write;
-    const plan::Access& to = accesses[write++];
-    STRATA_CHECK(to.bytes == read.bytes);
+  for_each_move(program.accesses_of(op), [&](const plan::Access& read, const plan::Access& to) {
     const auto address = static_cast<uint64_t>(fetch ? read.offset : to.offset);
     std::byte* data = at(fetch ? to : read);
     const uint64_t tag = tag_of(read.value);
@@ -48,7 +42,7 @@ void Executor::Impl::prepare(const plan::Op& op, const plan::Program& program,
       if (last.address + last.bytes == address && last.tag == tag &&
           static_cast<std::byte*>(last.data) + last.bytes == data) {
         last.bytes += static_cast<uint64_t>(read.bytes);
-        continue;
+        return;
       }
     }
     if (moving.transfers.size() <= count) moving.transfers.emplace_back();
@@ -60,7 +54,7 @@ void Executor::Impl::prepare(const plan::Op& op, const plan::Program& program,
     transfer.tag = tag;
     transfer.done = false;
     transfer.error.reset();
-  }
+  });
   moving.transfer_count = count;
 }
 

@@ -2,6 +2,7 @@
 // Compute ops: the buffers of a segment call are the op's accesses.
 #include "engine/base/check.h"
 #include "engine/exec/executor_impl.h"
+#include "engine/exec/op_access.h"
 
 namespace strata::exec {
 namespace {
@@ -11,23 +12,12 @@ using plan::Mode;
 using plan::OpKind;
 using plan::ValueKind;
 
-// First access of a mode and kind; of one segment's when segment >= 0.
-const Access* find(std::span<const Access> accesses, Mode mode, ValueKind kind, int segment = -1) {
-  for (const Access& access : accesses) {
-    if (access.mode == mode && access.value.kind == kind &&
-        (segment < 0 || access.value.segment == segment)) {
-      return &access;
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 SegmentCall Executor::Impl::call_of(const plan::Op& op, Instance& instance) const {
   const auto accesses = program_of(instance).accesses_of(op);
   const auto pointer = [&](Mode mode, ValueKind kind, int segment = -1) -> std::byte* {
-    const Access* access = find(accesses, mode, kind, segment);
+    const Access* access = find_access(accesses, mode, kind, segment);
     return access ? at(access->arena, access->offset - access->first) : nullptr;
   };
   const int shared = spec_.segments[op.segment].shares;
@@ -36,12 +26,12 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, Instance& instance) cons
   call.segment = op.segment;
   call.weights = pointer(Mode::kRead, ValueKind::kPlane, op.segment);
   call.grad = reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kGradient, op.segment));
-  call.grad_first = !find(accesses, Mode::kRead, ValueKind::kGradient, op.segment);
+  call.grad_first = !find_access(accesses, Mode::kRead, ValueKind::kGradient, op.segment);
   if (shared >= 0) {
     call.shared_weights = pointer(Mode::kRead, ValueKind::kPlane, shared);
     call.shared_grad =
         reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kGradient, shared));
-    call.shared_grad_first = !find(accesses, Mode::kRead, ValueKind::kGradient, shared);
+    call.shared_grad_first = !find_access(accesses, Mode::kRead, ValueKind::kGradient, shared);
   }
   call.input = pointer(Mode::kRead, ValueKind::kActivation);
   call.output = pointer(Mode::kWrite, ValueKind::kActivation);

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/exec/executor_impl.h"
+#include "engine/exec/op_access.h"
 #include "engine/plan/memory_map.h"
 
 namespace strata::exec {
@@ -14,16 +15,10 @@ using plan::Mode;
 
 }  // namespace
 
-// Reads and writes pair up in order.
 void Executor::Impl::run_copy(const plan::Op& op, const Instance& instance) {
-  const auto accesses = program_of(instance).accesses_of(op);
-  size_t write = 0;
-  for (const Access& read : accesses) {
-    if (read.mode != Mode::kRead || read.value.kind == plan::ValueKind::kDecision) continue;
-    while (accesses[write].mode != Mode::kWrite) ++write;
-    const Access& to = accesses[write++];
+  for_each_move(program_of(instance).accesses_of(op), [&](const Access& read, const Access& to) {
     std::memcpy(at(to), at(read), static_cast<size_t>(read.bytes));
-  }
+  });
 }
 
 // Own parts go to their place in the whole segment, then come the others'.

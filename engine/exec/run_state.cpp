@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/exec/executor_impl.h"
+#include "engine/exec/op_access.h"
 #include "engine/plan/memory_map.h"
 
 namespace strata::exec {
@@ -23,30 +24,13 @@ struct Partial {
 };
 static_assert(sizeof(Partial) == 16);
 
-const Access* find_plane(std::span<const Access> accesses, Mode mode, Plane plane) {
-  for (const Access& access : accesses) {
-    if (access.mode == mode && access.value.kind == ValueKind::kPlane &&
-        access.value.plane == plane) {
-      return &access;
-    }
-  }
-  return nullptr;
-}
-
-const Access* find_kind(std::span<const Access> accesses, Mode mode, ValueKind kind) {
-  for (const Access& access : accesses) {
-    if (access.mode == mode && access.value.kind == kind) return &access;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 // Partials are by chunk and rank's part, whoever sums them, so that the norm has the same bits for
 // every way of sharding gradients.
 void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   const auto accesses = program_of(instance).accesses_of(op);
-  const Access* out = find_kind(accesses, Mode::kWrite, ValueKind::kNormPartial);
+  const Access* out = find_access(accesses, Mode::kWrite, ValueKind::kNormPartial);
   auto* partials = reinterpret_cast<Partial*>(at(*out));
   std::memset(partials, 0, static_cast<size_t>(out->bytes));
   const int world = plan_.mesh.world;
@@ -70,9 +54,7 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
             reinterpret_cast<const float*>(at(access.arena, access.offset - access.first + first));
         sum.sum = &partial.sum;
         sum.finite = &finite;
-        const int64_t bytes = kernels::workspace_bytes(sum, options_.threads);
-        norm_workspace_.resize(static_cast<size_t>(bytes));
-        sum.workspace = {norm_workspace_.data(), bytes};
+        sum.workspace = {norm_workspace_.data(), static_cast<int64_t>(norm_workspace_.size())};
         parallel_.run([&] { options_.backend->sum_squares(sum); });
         partial.not_finite = finite ? 0 : 1;
       }
@@ -111,7 +93,7 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
   const double coefficient = deferred ? pending_.coefficient : 1.0;
   const ChunkState state = chunk_state(op, instance, Mode::kWrite);
   const Access* gradient =
-      find_kind(program_of(instance).accesses_of(op), Mode::kRead, ValueKind::kGradient);
+      find_access(program_of(instance).accesses_of(op), Mode::kRead, ValueKind::kGradient);
   const auto* grad = reinterpret_cast<const float*>(at(*gradient));
   const shard::Chunk& chunk = plan_.layout.chunks[op.chunk];
   const int64_t begin = state.state_first - chunk.offset;

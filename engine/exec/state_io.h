@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+
+#include "engine/base/dtype.h"
 
 namespace strata::exec {
 
@@ -26,6 +29,25 @@ struct ChunkState {
   float* exp_avg = nullptr;
   float* exp_avg_sq = nullptr;
 };
+
+// Untrained state: masters as `master(element)` says, moments of zero.
+template <typename Master>
+void fill_chunk(const ChunkState& chunk, const Master& master) {
+  for (int64_t i = 0; i < chunk.hi_count; ++i) {
+    const float value = master(chunk.hi_first + i);
+    if (chunk.fp32) {
+      static_cast<float*>(chunk.hi)[i] = value;
+      continue;
+    }
+    const SplitMaster split = split_master(value);
+    static_cast<uint16_t*>(chunk.hi)[i] = split.hi;
+    const int64_t state = chunk.hi_first + i - chunk.state_first;
+    if (chunk.lo && state >= 0 && state < chunk.state_count) chunk.lo[state] = split.lo;
+  }
+  if (chunk.frozen) return;
+  std::memset(chunk.exp_avg, 0, static_cast<size_t>(chunk.state_count) * sizeof(float));
+  std::memset(chunk.exp_avg_sq, 0, static_cast<size_t>(chunk.state_count) * sizeof(float));
+}
 
 // Where state comes from when it is loaded: a model, or a checkpoint. Called on one lane, chunks
 // ascending. May throw Error.

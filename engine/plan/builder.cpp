@@ -6,12 +6,6 @@
 
 namespace strata::plan {
 
-const char* name_of(ProgramName name) {
-  constexpr std::array<const char*, kProgramCount> kNames = {"load", "step",     "drain",
-                                                             "eval", "generate", "checkpoint"};
-  return kNames[static_cast<size_t>(name)];
-}
-
 Builder::Builder(const PlanInput& input, const Placement& placement)
     : input_(input), placement_(placement) {
   plan_.recipe = input.recipe;

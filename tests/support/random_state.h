@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "engine/base/dtype.h"
@@ -21,20 +20,7 @@ class RandomSource : public exec::StateSource {
   RandomSource(const model::ModelSpec& spec, uint64_t seed) : spec_(spec), random_(seed) {}
 
   void read(const exec::ChunkState& chunk) override {
-    for (int64_t i = 0; i < chunk.hi_count; ++i) {
-      const float master = value(chunk.segment, chunk.hi_first + i);
-      if (chunk.fp32) {
-        static_cast<float*>(chunk.hi)[i] = master;
-        continue;
-      }
-      const SplitMaster split = split_master(master);
-      static_cast<uint16_t*>(chunk.hi)[i] = split.hi;
-      const int64_t state = chunk.hi_first + i - chunk.state_first;
-      if (chunk.lo && state >= 0 && state < chunk.state_count) chunk.lo[state] = split.lo;
-    }
-    if (chunk.frozen) return;
-    std::memset(chunk.exp_avg, 0, static_cast<size_t>(chunk.state_count) * 4);
-    std::memset(chunk.exp_avg_sq, 0, static_cast<size_t>(chunk.state_count) * 4);
+    exec::fill_chunk(chunk, [&](int64_t element) { return value(chunk.segment, element); });
   }
 
   // Near 1 for one-dimensional parameters, near 0 for the others; 0 in padding.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "engine/base/check.h"
+#include "engine/plan/plan.h"
+
+// Looking up what an op reads and writes.
+namespace strata::exec {
+
+// First access of a mode and kind; of one segment's when segment >= 0. Null when there is none.
+inline const plan::Access* find_access(std::span<const plan::Access> accesses, plan::Mode mode,
+                                       plan::ValueKind kind, int segment = -1) {
+  for (const plan::Access& access : accesses) {
+    if (access.mode == mode && access.value.kind == kind &&
+        (segment < 0 || access.value.segment == segment)) {
+      return &access;
+    }
+  }
+  return nullptr;
+}
+
+inline const plan::Access* find_plane(std::span<const plan::Access> accesses, plan::Mode mode,
+                                      plan::Plane plane) {
+  for (const plan::Access& access : accesses) {
+    if (access.mode == mode && access.value.kind == plan::ValueKind::kPlane &&
+        access.value.plane == plane) {
+      return &access;
+    }
+  }
+  return nullptr;
+}
+
+// Calls function(read, write) for the reads and writes of an op that moves bytes: they pair up in
+// order, but for the decision that a predicate reads.
+template <typename Function>
+void for_each_move(std::span<const plan::Access> accesses, const Function& function) {
+  size_t write = 0;
+  for (const plan::Access& read : accesses) {
+    const bool moves = read.value.kind != plan::ValueKind::kDecision;
+    if (read.mode != plan::Mode::kRead || !moves) continue;
+    while (accesses[write].mode != plan::Mode::kWrite) ++write;
+    const plan::Access& to = accesses[write++];
+    STRATA_CHECK(to.bytes == read.bytes);
+    function(read, to);
+  }
+}
+
+}  // namespace strata::exec
