@@ -162,6 +162,17 @@ int bench_io(const IoArguments& a) {
 
 }  // namespace
 
+std::vector<std::string> bench_words() {
+  CLI::App io;
+  IoArguments arguments;
+  declare(io, arguments);
+  std::vector<std::string> words = {"io"};
+  for (const CLI::Option* option : io.get_options()) {
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  }
+  return words;
+}
+
 int bench_command(int argc, char** argv) {
   CLI::App app("Measures this machine", "strata bench");
   app.require_subcommand(1);

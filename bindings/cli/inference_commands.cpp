@@ -35,6 +35,14 @@ train::RunPlan inference_plan(const config::Options& options, const model::Model
   return make_run_plan(train::frozen_spec(model.spec()), options, facts);
 }
 
+// What an empty prompt goes on from: the begin of a text, or the end of the one before.
+int32_t first_id(const train::Tokenizer& tokenizer, const config::Options& options) {
+  if (tokenizer.bos_id()) return *tokenizer.bos_id();
+  if (tokenizer.eos_id()) return *tokenizer.eos_id();
+  throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
+                                      " has no token for the begin of a text (give --prompt TEXT)");
+}
+
 }  // namespace
 
 int run_eval(const config::Options& given) {
@@ -44,7 +52,8 @@ int run_eval(const config::Options& given) {
   const auto model = open_model(options);
   const auto tokenizer = open_tokenizer(options, false);
   const bool part = options.is_given("eval-fraction");
-  const auto data = open_data(options, *model, tokenizer.get(), part);
+  const auto data = open_data(options, model->architecture(), tokenizer.get(),
+                              {.holds_out = part, .keeps_tail = true});
   const train::RunPlan plan = inference_plan(options, *model, data->bytes());
   train::Inference inference(plan, options, *model, options.resume_checkpoint);
   const train::Inference::Loss loss = inference.evaluate(part ? data->held_out() : data->train());
@@ -70,7 +79,7 @@ int run_generate(const config::Options& given) {
   options.sequence_length = std::min(options.sequence_length, model->architecture().max_position);
   const auto tokenizer = open_tokenizer(options, true);
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
-  if (ids.empty()) ids.push_back(tokenizer->bos_id().value_or(tokenizer->eos_id().value_or(0)));
+  if (ids.empty()) ids.push_back(first_id(*tokenizer, options));
   const train::RunPlan plan = inference_plan(options, *model, 0);
   train::Inference inference(plan, options, *model, options.resume_checkpoint);
   train::TokenSampler sampler({.temperature = options.temperature,
@@ -78,16 +87,31 @@ int run_generate(const config::Options& given) {
                                .top_p = options.top_p,
                                .seed = static_cast<uint64_t>(options.seed)});
   train::StreamDecoder decoder(*tokenizer);
-  std::fputs(options.prompt.c_str(), stdout);
+  std::string text;
+  const auto emit = [&](const std::string& piece) {  // with --json all of it at the end
+    text += piece;
+    if (!options.json) std::fputs(piece.c_str(), stdout);
+    std::fflush(stdout);
+  };
+  emit(options.prompt);
+  const size_t prompt_tokens = ids.size();
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
     const std::vector<float>& logits = inference.next_logits(ids);
     const int32_t next = sampler.next(logits.data(), model->architecture().vocabulary, 0, i);
     if (tokenizer->eos_id() && next == *tokenizer->eos_id()) break;
     ids.push_back(next);
-    std::fputs(next < tokenizer->vocabulary_size() ? decoder.push(next).c_str() : "", stdout);
-    std::fflush(stdout);
+    emit(next < tokenizer->vocabulary_size() ? decoder.push(next) : "");
   }
-  std::puts(decoder.finish().c_str());
+  emit(decoder.finish());
+  if (!options.json) {
+    std::puts("");
+    return 0;
+  }
+  config::Json json = config::Json::object();
+  json.set("prompt", options.prompt);
+  json.set("text", text);
+  json.set("new_tokens", static_cast<int64_t>(ids.size() - prompt_tokens));
+  std::puts(json.dump().c_str());
   return 0;
 }
 
@@ -111,8 +135,15 @@ int run_export(const config::Options& options) {
   train::ModelSource frozen(*model, spec);
   train::CheckpointReader reader(options.resume_checkpoint, spec, manifest.recipe, frozen);
   train::export_checkpoint(reader, *model, spec, {.path = options.out, .recipe = manifest.recipe});
-  std::printf("%s: exported step %lld\n", options.out.c_str(),
-              static_cast<long long>(manifest.step));
+  if (options.json) {
+    config::Json json = config::Json::object();
+    json.set("model", options.out);
+    json.set("step", manifest.step);
+    std::puts(json.dump().c_str());
+  } else {
+    std::printf("%s: exported step %lld\n", options.out.c_str(),
+                static_cast<long long>(manifest.step));
+  }
   return 0;
 }
 

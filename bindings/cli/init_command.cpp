@@ -12,6 +12,7 @@
 #include "bindings/cli/commands.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/config/json.h"
 #include "engine/model/architecture.h"
 #include "engine/model/file.h"
 #include "engine/model/model_writer.h"
@@ -40,6 +41,11 @@ model::Architecture architecture_of(const config::Options& options, int64_t voca
   at.max_position = kMaxPosition;
   at.tied = options.tied;
   return at;
+}
+
+DType dtype_of(config::Recipe recipe) {
+  if (recipe == config::Recipe::kFp32) return DType::kF32;
+  return recipe == config::Recipe::kFp16 ? DType::kF16 : DType::kBF16;
 }
 
 bool is_there(const std::string& path) {
@@ -94,10 +100,18 @@ int run_init(const config::Options& options) {
   const TemporaryDirectory trained;
   const int64_t vocabulary = train::train_tokenizer({options.data}, tokenizer, trained.path());
   const model::Architecture architecture = architecture_of(options, vocabulary);
-  const DType dtype = options.recipe == config::Recipe::kFp32 ? DType::kF32 : DType::kBF16;
+  const DType dtype = dtype_of(options.recipe);
   model::init_model(architecture, static_cast<uint64_t>(options.seed),
                     {.path = options.out, .dtype = dtype}, trained.files());
   const model::ModelSpec spec = model::build_spec(architecture);
+  if (options.json) {
+    config::Json json = config::Json::object();
+    json.set("model", options.out);
+    json.set("parameters", spec.parameter_count());
+    json.set("vocabulary_tokens", vocabulary);
+    std::puts(json.dump().c_str());
+    return 0;
+  }
   std::printf("%s: %.2fM parameters with random weights, and a tokenizer of %lld tokens\n",
               options.out.c_str(), static_cast<double>(spec.parameter_count()) / 1e6,
               static_cast<long long>(vocabulary));

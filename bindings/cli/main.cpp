@@ -10,6 +10,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
 #include "engine/base/error.h"
+#include "engine/config/completion.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/options.h"
 
@@ -46,6 +47,25 @@ int run_bench(std::vector<std::string> args) {
   return bench_command(static_cast<int>(args.size()), argv.data());
 }
 
+int run_completion(const std::vector<std::string>& args) {
+  const config::ExtraCommand extra[] = {
+      {"bench", "Measure this machine's drives as the I/O engine uses them.", bench_words()},
+      {"completion", "Print a script that completes command lines.", {"bash", "zsh", "fish"}},
+  };
+  if (args.size() != 2) {
+    throw Error(ErrorCode::kUsage, "completion: name one shell (strata completion bash|zsh|fish)");
+  }
+  const bool help = args[1] == "--help" || args[1] == "-h";
+  std::fputs(help ? "Print a script that completes command lines.\n\n"
+                    "Usage: strata completion bash|zsh|fish\n\n"
+                    "  bash  source <(strata completion bash), in ~/.bashrc\n"
+                    "  zsh   source <(strata completion zsh), in ~/.zshrc behind compinit\n"
+                    "  fish  strata completion fish | source, in ~/.config/fish/config.fish\n"
+                  : config::completion_text(args[1], extra).c_str(),
+             stdout);
+  return 0;
+}
+
 int run(const std::vector<std::string>& args) {
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     std::fputs(config::help_text().c_str(), args.empty() ? stderr : stdout);
@@ -56,6 +76,7 @@ int run(const std::vector<std::string>& args) {
     return 0;
   }
   if (args[0] == "bench") return run_bench(args);
+  if (args[0] == "completion") return run_completion(args);
   const auto command = config::parse_command(args[0]);
   if (!command) {
     const std::string nearest(config::nearest_command(args[0]));
@@ -71,7 +92,8 @@ int run(const std::vector<std::string>& args) {
     return 0;
   }
   if (!options.deepspeed.empty()) {
-    std::fputs(config::deepspeed_report(options.deepspeed, options.ranks).c_str(), stderr);
+    std::fputs(config::deepspeed_report(options.deepspeed, options.ranks, options.json).c_str(),
+               stderr);
   }
   return dispatch(*command, options);
 }
@@ -82,6 +104,8 @@ int run(const std::vector<std::string>& args) {
 int main(int argc, char** argv) {
   // A file over a size limit is an error of that file, with a message and an exit code.
   std::signal(SIGXFSZ, SIG_IGN);
+  // A reader who goes (`strata train | head`) does not end a run.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return strata::cli::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const strata::Error& error) {

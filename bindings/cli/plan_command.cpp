@@ -10,7 +10,8 @@
 
 namespace strata::cli {
 
-// Needs config.json alone: no weights, no data, nothing is allocated.
+// Needs config.json alone: no weights, nothing is allocated. With --data its tokens are counted as
+// train counts them.
 int run_plan(const config::Options& options) {
   const std::string path = options.model + "/config.json";
   const model::Architecture architecture =
@@ -18,6 +19,10 @@ int run_plan(const config::Options& options) {
   const model::ModelSpec spec = model::build_spec(architecture);
   train::RunFacts facts = read_facts(options);
   facts.data_bytes = train::Dataset::least_bytes(architecture.vocabulary);
+  if (!options.data.empty()) {
+    const auto tokenizer = open_tokenizer(options, false);
+    facts.data_bytes = open_data(options, architecture, tokenizer.get(), {})->bytes();
+  }
   train::require_fit(spec, options, facts);
   measure_machine(options, facts);
   const train::RunPlan plan = make_run_plan(spec, options, facts);
@@ -27,7 +32,8 @@ int run_plan(const config::Options& options) {
   std::fputs(text.c_str(), stdout);
   if (options.explain) {
     for (plan::ProgramName name : {plan::ProgramName::kStep, plan::ProgramName::kDrain}) {
-      std::fputs(plan::explain(plan.ranks.front(), *plan.spec, name).c_str(), stdout);
+      std::fputs(plan::explain(plan.ranks.front(), *plan.spec, name).c_str(),
+                 options.json ? stderr : stdout);
     }
   }
   return 0;

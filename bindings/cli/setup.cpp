@@ -48,9 +48,8 @@ std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options,
 }
 
 std::unique_ptr<train::Dataset> open_data(const config::Options& options,
-                                          const model::ModelDirectory& model,
-                                          const train::Tokenizer* tokenizer, bool holds_out) {
-  const model::Architecture& architecture = model.architecture();
+                                          const model::Architecture& architecture,
+                                          const train::Tokenizer* tokenizer, const DataUse& use) {
   if (tokenizer && tokenizer->vocabulary_size() > architecture.vocabulary) {
     throw Error(
         ErrorCode::kConfig,
@@ -64,21 +63,51 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
                             "--sequence-length)",
                             options.sequence_length, architecture.max_position));
   }
-  if (holds_out && options.eval_fraction == 0) {
+  if (use.holds_out && options.eval_fraction == 0) {
     throw Error(ErrorCode::kConfig,
                 "eval-fraction: 0: nothing is held out to evaluate on (give a part such as 0.05)");
   }
   train::DataOptions data;
   data.length = options.sequence_length;
   data.vocabulary = architecture.vocabulary;
-  data.held_out_fraction = holds_out ? options.eval_fraction : 0.0;
+  data.keeps_tail = use.keeps_tail;
+  data.held_out_fraction = use.holds_out ? options.eval_fraction : 0.0;
   return std::make_unique<train::Dataset>(train::Dataset::open(options.data, tokenizer, data));
+}
+
+int64_t data_bytes_for_refusal(const config::Options& options,
+                               const model::Architecture& architecture) {
+  namespace fs = std::filesystem;
+  constexpr int64_t kReadInSeconds = 64 * kMiB;
+  int64_t text_bytes = 0;
+  std::error_code ignored;  // what is wrong with the data is said when it is opened
+  if (fs::is_directory(options.data, ignored)) {
+    for (fs::recursive_directory_iterator at(options.data, ignored), end; at != end;
+         at.increment(ignored)) {
+      if (at->is_regular_file(ignored)) text_bytes += static_cast<int64_t>(at->file_size(ignored));
+    }
+  } else {
+    text_bytes = static_cast<int64_t>(fs::file_size(options.data, ignored));
+  }
+  if (ignored || text_bytes <= kReadInSeconds) {
+    const auto tokenizer = open_tokenizer(options, false);
+    return open_data(options, architecture, tokenizer.get(), {})->bytes();
+  }
+  return train::Dataset::most_bytes(architecture.vocabulary, text_bytes);
 }
 
 train::RunFacts read_facts(const config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();
   facts.nvme_free_bytes = train::free_bytes_of(options.nvme);
+  const bool in_memory =
+      options.offload == config::Offload::kNone || options.offload == config::Offload::kHost;
+  if (in_memory && !options.nvme.empty()) {
+    log(LogLevel::kWarning,
+        fmt::format("nvme: {} is not used: --offload {} keeps all state in memory",
+                    options.nvme.front(),
+                    options.offload == config::Offload::kNone ? "none" : "host"));
+  }
   return facts;
 }
 

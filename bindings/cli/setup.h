@@ -24,9 +24,19 @@ struct Inputs {
 
 std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options);
 std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options, bool required);
+// How the data of --data is used.
+struct DataUse {
+  bool holds_out = false;   // the part of --eval-fraction
+  bool keeps_tail = false;  // every token, also behind the last whole sample
+};
 std::unique_ptr<train::Dataset> open_data(const config::Options& options,
-                                          const model::ModelDirectory& model,
-                                          const train::Tokenizer* tokenizer, bool holds_out);
+                                          const model::Architecture& architecture,
+                                          const train::Tokenizer* tokenizer, const DataUse& use);
+
+// What the tokens of --data take in memory, for a refusal to name a budget that is enough: exactly,
+// or of large text the most that they can take.
+int64_t data_bytes_for_refusal(const config::Options& options,
+                               const model::Architecture& architecture);
 
 // Limits of the system and free space; no measurement.
 train::RunFacts read_facts(const config::Options& options);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <malloc.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,16 +12,17 @@
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/setup.h"
+#include "bindings/cli/train_output.h"
 #include "bindings/cli/train_summary.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_reader.h"
-#include "engine/train/metrics_progress.h"
 #include "engine/train/model_sink.h"
 #include "engine/train/model_source.h"
 #include "engine/train/plan_report.h"
+#include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/trainer.h"
 #include "io/volume.h"
@@ -68,8 +68,10 @@ void refuse_second_run(const config::Options& options, const train::RunDirectory
 // own.
 void refuse_later_checkpoints(const config::Options& options, const train::RunDirectory& run,
                               int64_t done_step) {
-  if (options.force) return;
-  const train::FoundCheckpoint newest = train::find_checkpoint(run.checkpoints(), false);
+  // Without a name it is the newest that is whole; what is later is damaged.
+  if (options.force || options.resume_checkpoint.empty()) return;
+  const train::FoundCheckpoint newest =
+      train::find_checkpoint(run.checkpoints(), train::CheckpointCheck::kManifest);
   if (newest.step <= done_step) return;
   throw Error(ErrorCode::kConfig,
               fmt::format("resume: {} is of step {}, but {} goes up to step {} (add --force to "
@@ -86,10 +88,13 @@ std::string checkpoint_to_resume(const config::Options& options,
   }
   if (!options.resume_checkpoint.empty()) return options.resume_checkpoint;
   train::FoundCheckpoint found;
-  if (run) found = train::find_checkpoint(run->checkpoints(), false);
+  if (run) {
+    found = train::find_checkpoint(run->checkpoints(), train::CheckpointCheck::kBlocks);
+  }
   for (const train::SkippedCheckpoint& skipped : found.skipped) {
     log(LogLevel::kWarning,
-        fmt::format("resume: {} is passed over: {}", skipped.path, skipped.reason));
+        fmt::format("resume: {} is passed over{}: {}", skipped.path,
+                    found.path.empty() ? "" : ", going on from " + found.path, skipped.reason));
   }
   if (found.path.empty() && !found.skipped.empty()) {
     throw Error(ErrorCode::kCorrupt, "resume: " + options.out +
@@ -112,44 +117,6 @@ config::Json run_json(const config::Options& options, const train::RunFacts& fac
   return run;
 }
 
-int terminal_columns() {
-  struct winsize size = {};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-// Progress on the terminal and records in metrics.jsonl.
-class Reporter {
- public:
-  Reporter(int64_t first_step, int64_t steps)
-      : progress_({.steps = steps,
-                   .first_step = first_step,
-                   .is_terminal = isatty(STDOUT_FILENO) == 1,
-                   .columns = terminal_columns()}) {}
-
-  // Records of steps before `first_step` stay.
-  void open_metrics(const std::string& path, int64_t first_step) {
-    metrics_.emplace(path, first_step - 1);
-  }
-  void step(const train::StepMetrics& step) {
-    metrics_->append(step);
-    print(progress_.step(step, now_s()));
-  }
-  void evaluated(int64_t step, double loss) {
-    print(progress_.finish());
-    print(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {:.2f}\n", step, loss,
-                      std::exp(loss)));
-  }
-  void finish() { print(progress_.finish()); }
-
- private:
-  static void print(const std::string& text) {
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
-  }
-  std::optional<train::MetricsWriter> metrics_;
-  train::ProgressLine progress_;
-};
-
 void export_model(const std::string& checkpoint, const model::ModelDirectory& model,
                   const train::RunPlan& plan, const std::string& path) {
   train::ModelSource frozen(model, *plan.spec);
@@ -157,17 +124,43 @@ void export_model(const std::string& checkpoint, const model::ModelDirectory& mo
   train::export_checkpoint(reader, model, *plan.spec, {.path = path, .recipe = plan.input.recipe});
 }
 
-// Step of the checkpoint to go on from, 0 without one. Refuses what is no checkpoint of this model;
-// reads no state.
-int64_t step_of(const std::string& checkpoint, const model::ModelDirectory& model,
+// The checkpoint to go on from; of step 0 without one.
+struct Resumed {
+  std::string path;
+  int64_t step = 0;
+  config::Json about;  // about_run() of the run that made it
+};
+
+// Refuses what is no checkpoint of this model; reads no state.
+Resumed look_at(const std::string& checkpoint, const model::ModelDirectory& model,
                 const config::Options& options) {
-  if (checkpoint.empty()) return 0;
+  if (checkpoint.empty()) return {};
   model::ModelSpec spec = model.spec();
   train::apply_groups(spec, options);
   train::ModelSource frozen(model, spec);
-  return train::CheckpointReader(checkpoint, spec, train::recipe_of(options), frozen)
-      .manifest()
-      .step;
+  const train::CheckpointReader reader(checkpoint, spec, train::recipe_of(options), frozen);
+  return {checkpoint, reader.manifest().step, reader.manifest().trainer};
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
+  return all;
+}
+
+// A run that would not go on exactly is refused, or told with --force.
+void check_changes(const train::ResumeChanges& changes, const Resumed& resumed,
+                   const config::Options& options) {
+  const std::string breaking = joined(changes.breaking);
+  if (!breaking.empty() && !options.force) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("resume: {}: the run would not go on exactly: {} (give what the "
+                            "checkpoint was made with, or add --force to go on with the new)",
+                            resumed.path, breaking));
+  }
+  const std::string allowed = joined(changes.allowed);
+  if (!breaking.empty()) log(LogLevel::kWarning, "resume: not an exact continuation: " + breaking);
+  if (!allowed.empty()) log(LogLevel::kInfo, "resume: from here on " + allowed);
 }
 
 // A run that had nothing left to do ends with the checkpoint it began with.
@@ -217,25 +210,43 @@ void check_space(const config::Options& options, const train::RunPlan& plan, int
                             "checkpoints, the model and scratch");
 }
 
+// Before the data is read, with the least that it can take. Where that does not fit, the budget
+// that the refusal names counts all of its tokens.
+void require_fit(const model::ModelDirectory& model, const config::Options& options,
+                 train::RunFacts facts) {
+  const int64_t vocabulary = model.architecture().vocabulary;
+  const bool in_file = options.data.ends_with(".bin");  // token files are read as they are needed
+  if (!in_file) facts.data_bytes = train::Dataset::least_bytes(vocabulary);
+  try {
+    train::require_fit(model.spec(), options, facts);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDoesNotFit || in_file) throw;
+    facts.data_bytes = data_bytes_for_refusal(options, model.architecture());
+    train::require_fit(model.spec(), options, facts);
+    throw;
+  }
+}
+
 }  // namespace
 
 // Everything that can be refused is, and the state is loaded, before --out is created or changed.
 int run_train(const config::Options& options) {
   const auto model = open_model(options);
   train::RunFacts facts = read_facts(options);
-  if (!options.data.ends_with(".bin")) {  // token files are read as they are needed
-    facts.data_bytes = train::Dataset::least_bytes(model->architecture().vocabulary);
-  }
-  train::require_fit(model->spec(), options, facts);
+  require_fit(*model, options, facts);
   check_scratch(options);
   train::RunDirectory::check(options.out);
   std::optional<train::RunDirectory> directory;
   if (std::filesystem::exists(options.out)) directory.emplace(options.out, "strata train");
   const std::string resume_from = checkpoint_to_resume(options, directory);
-  const int64_t done_step = step_of(resume_from, *model, options);
+  const Resumed resumed = look_at(resume_from, *model, options);
+  const int64_t done_step = resumed.step;
+  check_changes(train::changed_options(resumed.about, options), resumed, options);
   if (directory && options.resume) refuse_later_checkpoints(options, *directory, done_step);
   auto tokenizer = open_tokenizer(options, false);
-  const auto data = open_data(options, *model, tokenizer.get(), options.eval_every > 0);
+  const auto data = open_data(options, model->architecture(), tokenizer.get(),
+                              {.holds_out = options.eval_every > 0});
+  check_changes(train::changed_data(resumed.about, *data), resumed, options);
   tokenizer.reset();  // its vocabulary and cache are room for the run
   malloc_trim(0);
   facts.data_bytes = data->bytes();
@@ -244,8 +255,9 @@ int run_train(const config::Options& options) {
   check_space(options, plan, train::planned_steps(options, *data));
   malloc_trim(0);  // what planning needed
   const std::string table = train::plan_table(plan, train::report_of(plan));
-  std::fputs((data->description() + "\n" + table).c_str(), stdout);
-  if (!resume_from.empty()) std::printf("resume   from %s\n", resume_from.c_str());
+  TrainOutput output(options.json);
+  output.say(data->description() + "\n" + table);
+  if (!resume_from.empty()) output.say("resume   from " + resume_from + "\n");
   if (directory && done_step >= train::planned_steps(options, *data)) {
     train::TrainResult result;
     result.first_step = done_step + 1;
@@ -255,12 +267,13 @@ int run_train(const config::Options& options) {
     if (!std::filesystem::exists(directory->model())) {
       export_model(resume_from, *model, plan, directory->model());
     }
-    std::fputs(train_summary(options, plan, result, 0).c_str(), stdout);
+    output.conclude(train_summary(options, plan, result, 0),
+                    train_summary_json(options, plan, result, 0));
     return 0;
   }
 
   catch_stop_signals();
-  Reporter reporter(done_step + 1, train::planned_steps(options, *data));
+  Reporter reporter(output, done_step + 1, train::planned_steps(options, *data));
   train::TrainJob job;
   job.options = &options;
   job.plan = &plan;
@@ -286,7 +299,9 @@ int run_train(const config::Options& options) {
   reporter.finish();
   if (result.checkpoint.empty()) set_checkpoint(resume_from, result);
   if (!result.stopped) export_model(result.checkpoint, *model, plan, directory->model());
-  std::fputs(train_summary(options, plan, result, now_s() - begin_s).c_str(), stdout);
+  const double total_s = now_s() - begin_s;
+  output.conclude(train_summary(options, plan, result, total_s),
+                  train_summary_json(options, plan, result, total_s));
   return 0;
 }
 

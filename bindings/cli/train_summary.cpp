@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/units.h"
+#include "engine/memory/ledger.h"
 #include "engine/memory/process_memory.h"
+#include "engine/plan/timeline.h"
 #include "engine/train/metrics_progress.h"
 
 namespace strata::cli {
@@ -30,25 +33,75 @@ std::string time_line(const train::TrainResult& result) {
       at(stall, Lane::kWrite), at(stall, Lane::kOptimizer), link, at(stall, Lane::kComm));
 }
 
-// Arenas are present in full from the start; what the kernel has beyond them is everything else.
-std::string memory_line(const train::RunPlan& plan) {
-  int64_t arenas = 0;
+// Arenas are present in full from the start; the process is counted as it is at the end.
+struct Memory {
+  memory::ProcessMemory process;
+  memory::Ledger ledger;
+  memory::LedgerCheck check;
+};
+
+Memory memory_of(const train::RunPlan& plan) {
+  Memory memory;
+  memory.process = memory::read_process_memory();
   for (const plan::Plan& rank : plan.ranks) {
-    for (plan::Arena arena : {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kControl}) {
-      arenas += rank.arenas.bytes[static_cast<size_t>(arena)];
-    }
+    const auto bytes = [&](plan::Arena arena) {
+      return rank.arenas.bytes[static_cast<size_t>(arena)];
+    };
+    memory.ledger.plan(config::Tier::kDevice, "arenas", bytes(plan::Arena::kDevice));
+    memory.ledger.plan(config::Tier::kHost, "arenas",
+                       bytes(plan::Arena::kHost) + bytes(plan::Arena::kControl));
   }
-  const memory::ProcessMemory memory = memory::read_process_memory();
-  const int64_t counted = arenas + memory.heap_bytes + memory.stack_bytes + memory.file_bytes;
-  std::string text = fmt::format(
-      "memory   {} arenas + {} heap + {} stacks + {} program = {} counted; the kernel's peak is {}",
-      format_bytes(arenas), format_bytes(memory.heap_bytes), format_bytes(memory.stack_bytes),
-      format_bytes(memory.file_bytes), format_bytes(counted),
-      format_bytes(memory.resident_peak_bytes));
-  if (memory.cgroup_peak_bytes) {
-    text += fmt::format(" (cgroup {})", format_bytes(*memory.cgroup_peak_bytes));
+  memory.ledger.observe(memory.process);
+  memory.check = memory.ledger.check(memory.process, plan.input.discrete);
+  return memory;
+}
+
+int64_t arena_bytes(const Memory& memory) {
+  return memory.ledger.planned_bytes(config::Tier::kDevice) +
+         memory.ledger.planned_bytes(config::Tier::kHost);
+}
+
+std::string memory_line(const train::RunPlan& plan) {
+  const Memory memory = memory_of(plan);
+  return fmt::format(
+      "memory   {} arenas + {} heap + {} stacks + {} program = {} counted; the kernel's peak is "
+      "{}; budget {}\n",
+      format_bytes(arena_bytes(memory)), format_bytes(memory.process.heap_bytes),
+      format_bytes(memory.process.stack_bytes), format_bytes(memory.process.file_bytes),
+      format_bytes(memory.check.counted_bytes), format_bytes(memory.check.kernel_bytes),
+      format_bytes(plan.host_budget));
+}
+
+config::Json memory_json(const train::RunPlan& plan) {
+  const Memory memory = memory_of(plan);
+  config::Json json = config::Json::object();
+  json.set("arena_bytes", arena_bytes(memory));
+  json.set("heap_bytes", memory.process.heap_bytes);
+  json.set("stack_bytes", memory.process.stack_bytes);
+  json.set("program_bytes", memory.process.file_bytes);
+  json.set("counted_bytes", memory.check.counted_bytes);
+  json.set("kernel_peak_bytes", memory.check.kernel_bytes);
+  json.set("budget_bytes", plan.host_budget);
+  return json;
+}
+
+config::Json lanes_json(const std::array<double, plan::kLaneCount>& seconds) {
+  config::Json json = config::Json::object();
+  for (int lane = 0; lane < plan::kLaneCount; ++lane) {
+    json.set(plan::name_of(static_cast<Lane>(lane)), seconds[static_cast<size_t>(lane)]);
   }
-  return text + fmt::format("; budget {}\n", format_bytes(plan.host_budget));
+  return json;
+}
+
+config::Json nvme_json(const config::Options& options, const train::TrainResult& result) {
+  config::Json json = config::Json::object();
+  json.set("read_bytes", result.io.bytes_read);
+  json.set("verified_bytes", result.io.bytes_verified);
+  json.set("written_bytes", result.io.bytes_written);
+  json.set("step_read_bytes", result.step_read_bytes * options.ranks);
+  json.set("step_write_bytes", result.step_write_bytes * options.ranks);
+  json.set("backend", result.io_backend);
+  return json;
 }
 
 // Where the result is, and what to try next.
@@ -105,6 +158,37 @@ std::string train_summary(const config::Options& options, const train::RunPlan& 
   }
   text += memory_line(plan);
   return text + ending(options, result);
+}
+
+// Times and losses are null where no step was left to do.
+config::Json train_summary_json(const config::Options& options, const train::RunPlan& plan,
+                                const train::TrainResult& result, double total_s) {
+  const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
+  const auto measured = [&](double value) {
+    return steps > 0 ? config::Json(value) : config::Json();
+  };
+  config::Json json = config::Json::object();
+  json.set("steps", steps);
+  json.set("first_step", result.first_step);
+  json.set("last_step", result.last_step);
+  json.set("stopped", result.stopped);
+  json.set("total_s", total_s);
+  json.set("first_loss", measured(result.first_loss));
+  json.set("last_loss", measured(result.last_loss));
+  json.set("held_out_loss",
+           result.held_out_loss ? config::Json(*result.held_out_loss) : config::Json());
+  json.set("tokens", result.tokens);
+  json.set("tokens_per_s", measured(static_cast<double>(result.tokens) / result.train_s));
+  json.set("median_step_s", measured(result.median_step_s));
+  json.set("predicted_step_s", plan.predicted_step_s);
+  json.set("busy_s", lanes_json(result.busy_s));
+  json.set("compute_stall_s", lanes_json(result.stall_s));
+  json.set("nvme", nvme_json(options, result));
+  json.set("memory", memory_json(plan));
+  json.set("checkpoint", result.checkpoint);
+  json.set("state_hash", fmt::format("{:016x}", result.state_hash));
+  json.set("model", result.stopped ? config::Json() : config::Json(options.out + "/model"));
+  return json;
 }
 
 }  // namespace strata::cli

@@ -225,6 +225,10 @@ std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placemen
   return PlacementSearch(input).bytes(placement);
 }
 
+Placement least_placement(const PlanInput& input, const PlannerOptions& options) {
+  return base_placement(input, options, PlacementSearch(input));
+}
+
 std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& options) {
   const PlacementSearch search(input);
   const Placement base = base_placement(input, options, search);

@@ -36,6 +36,10 @@ struct PlannedRun {
 // The smallest placement: nothing resident that need not be, rings as short as they can be.
 Placement smallest_placement(const PlanInput& input);
 
+// What every candidate grows from: the smallest, and without NVMe everything resident, since what
+// has no room there must be. Throws as make_plan() does where it does not fit.
+Placement least_placement(const PlanInput& input, const PlannerOptions& options);
+
 // Every placement that is worth comparing and fits its budgets, without building plans.
 std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& options);
 

@@ -262,16 +262,18 @@ CheckpointManifest read_manifest(const std::string& path) {
   return manifest;
 }
 
-FoundCheckpoint find_checkpoint(const std::string& directory, bool every_block) {
+FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check) {
   FoundCheckpoint found;
-  for (const Entry& entry : list(directory, false)) {
+  const std::vector<Entry> entries = list(directory, false);
+  for (const Entry& entry : entries) {
     try {
       const CheckpointManifest manifest = read_manifest(entry.path);
       if (manifest.step != entry.step) {
         throw Error(ErrorCode::kCorrupt, fmt::format("cannot use checkpoint: {}: it is of step {}",
                                                      entry.path, manifest.step));
       }
-      if (every_block) verify_checkpoint(entry.path);
+      const bool is_last = &entry == &entries.back();
+      if (check == CheckpointCheck::kBlocks && !is_last) verify_checkpoint(entry.path);
       found.path = entry.path;
       found.step = entry.step;
       return found;

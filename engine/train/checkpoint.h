@@ -76,9 +76,14 @@ struct FoundCheckpoint {
   std::vector<SkippedCheckpoint> skipped;  // newer ones that cannot be used
 };
 
-// The newest checkpoint that is whole. Steps in names decide, never times. With `every_block` all
-// bytes are read and verified, else manifest and sizes.
-FoundCheckpoint find_checkpoint(const std::string& directory, bool every_block);
+// How much of a checkpoint is read to call it whole.
+enum class CheckpointCheck : uint8_t {
+  kManifest,  // the manifest, and that its files have their sizes
+  kBlocks,    // every block too, where there is an older checkpoint to take instead
+};
+
+// The newest checkpoint that is whole. Steps in names decide, never times.
+FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check);
 
 // Removes the oldest checkpoints but `count`; those that cannot be read stay, and are not counted.
 // Call it after a commit.

@@ -134,8 +134,10 @@ std::unique_ptr<TokenSequence> read_file(const std::string& path, const Tokenize
   return tokens;
 }
 
-int64_t samples_in(const TokenSequence& tokens, int64_t length) {
-  return tokens.count() > 0 ? (tokens.count() - 1) / length : 0;
+int64_t samples_in(const TokenSequence& tokens, const DataOptions& options) {
+  if (tokens.count() == 0) return 0;
+  const int64_t targets = tokens.count() - 1;
+  return options.keeps_tail ? ceil_div(targets, options.length) : targets / options.length;
 }
 
 int64_t held_out_count(int64_t samples, const DataOptions& options, const std::string& path) {
@@ -170,18 +172,21 @@ void check_options(const DataOptions& options) {
 void TokenSource::sample(int64_t index, int32_t* inputs, int32_t* targets) const {
   STRATA_CHECK(index >= 0 && index < count_);
   const int64_t begin = (first_ + index) * length_;
-  tokens_->read(begin, length_, inputs);
-  std::copy(inputs + 1, inputs + length_, targets);
-  tokens_->read(begin + length_, 1, targets + length_ - 1);
+  const int64_t length = length_of(index);
+  tokens_->read(begin, length, inputs);
+  std::copy(inputs + 1, inputs + length, targets);
+  tokens_->read(begin + length, 1, targets + length - 1);
+  std::fill(inputs + length, inputs + length_, 0);
+  std::fill(targets + length, targets + length_, -1);
   if (!tokens_->has_masks()) return;
-  for (int64_t k = 0; k < length_; ++k) {
+  for (int64_t k = 0; k < length; ++k) {
     if (!tokens_->is_target(begin + k + 1)) targets[k] = -1;
   }
 }
 
 int64_t TokenSource::target_count(int64_t index) const {
   STRATA_CHECK(index >= 0 && index < count_);
-  return tokens_->target_count((first_ + index) * length_ + 1, length_);
+  return tokens_->target_count((first_ + index) * length_ + 1, length_of(index));
 }
 
 Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
@@ -216,7 +221,7 @@ Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
 
 void Dataset::split(const std::string& path, const DataOptions& options) {
   const int64_t length = options.length;
-  const int64_t samples = samples_in(*tokens_, length);
+  const int64_t samples = samples_in(*tokens_, options);
   if (tokens_->count() == 0) throw bad_data(path, "empty (there is nothing to train on)");
   if (samples == 0) {
     throw bad_data(path,
@@ -226,7 +231,7 @@ void Dataset::split(const std::string& path, const DataOptions& options) {
   }
   if (held_out_tokens_ != nullptr) {
     train_ = TokenSource(*tokens_, length, 0, samples);
-    held_out_ = TokenSource(*held_out_tokens_, length, 0, samples_in(*held_out_tokens_, length));
+    held_out_ = TokenSource(*held_out_tokens_, length, 0, samples_in(*held_out_tokens_, options));
     return;
   }
   const int64_t held_out = held_out_count(samples, options, path);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "engine/base/units.h"
 #include "engine/train/data_tokens.h"
 
 namespace strata::train {
@@ -13,6 +15,8 @@ class Tokenizer;
 
 // Samples of T input tokens each, cut from a token sequence: sample k of a sequence has the inputs
 // tokens[k*T .. k*T+T) and the targets one further on, -1 where the loss does not look.
+//
+// The last sample of a sequence may be shorter and is padded: id 0, target -1.
 //
 // A view: the sequence must outlive it. Threads: any number.
 class TokenSource {
@@ -29,6 +33,11 @@ class TokenSource {
   bool has_masks() const { return tokens_->has_masks(); }
 
  private:
+  // Tokens of a sample that have a next one.
+  int64_t length_of(int64_t index) const {
+    return std::min(length_, tokens_->count() - 1 - (first_ + index) * length_);
+  }
+
   const TokenSequence* tokens_ = nullptr;
   int64_t length_ = 0;
   int64_t first_ = 0;
@@ -40,6 +49,8 @@ struct DataOptions {
   int64_t vocabulary = 0;          // of the model: ids must be below it
   int64_t held_out_samples = 0;    // cut from the end for evaluation
   double held_out_fraction = 0.0;  // the same as a part of all samples, at least one; not both
+  // The tokens behind the last whole sample are one too, padded: for evaluation.
+  bool keeps_tail = false;
 };
 
 // All data of a run.
@@ -59,10 +70,16 @@ class Dataset {
 
   // What tokens of the shortest text take in memory.
   static int64_t least_bytes(int64_t vocabulary) { return TokenSequence::block_bytes(vocabulary); }
+  // The most that tokens of so many bytes of text can take: a byte or more each.
+  static int64_t most_bytes(int64_t vocabulary, int64_t text_bytes) {
+    const int64_t block = TokenSequence::block_bytes(vocabulary);
+    return 2 * block + ceil_div(text_bytes * TokenSequence::width_of(vocabulary), block) * block;
+  }
 
   const TokenSource& train() const { return train_; }
   const TokenSource& held_out() const { return held_out_; }
   int64_t token_count() const { return tokens_->count(); }
+  uint64_t fingerprint() const { return tokens_->fingerprint(); }
   int64_t bytes() const {
     return tokens_->bytes() + (held_out_tokens_ ? held_out_tokens_->bytes() : 0);
   }

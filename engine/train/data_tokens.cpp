@@ -15,6 +15,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "io/checksum.h"
 
 namespace strata::train {
 namespace {
@@ -27,10 +28,6 @@ constexpr int64_t kCheckedAtOpenBytes = int64_t{1} << 30;
 constexpr int32_t kLlmcMagic16 = 20240520;
 constexpr int32_t kLlmcMagic32 = 20240801;
 constexpr int64_t kLlmcHeaderBytes = 1024;
-
-int64_t width_for(int64_t vocabulary) {
-  return vocabulary > 65536 ? 4 : 2;
-}
 
 int64_t pread_all(int file, char* out, int64_t bytes, int64_t offset_bytes) {
   int64_t done = 0;
@@ -61,7 +58,7 @@ void widen(const void* raw, int64_t width, int64_t count, int32_t* ids) {
 }  // namespace
 
 TokenSequence::TokenSequence(std::string name, int64_t vocabulary)
-    : name_(std::move(name)), vocabulary_(vocabulary), width_(width_for(vocabulary)) {
+    : name_(std::move(name)), vocabulary_(vocabulary), width_(width_of(vocabulary)) {
   STRATA_CHECK(vocabulary > 0);
 }
 
@@ -214,8 +211,25 @@ void TokenSequence::check(const int32_t* ids, int64_t first, int64_t count) cons
   }
 }
 
+uint64_t TokenSequence::fingerprint() const {
+  uint64_t hash = static_cast<uint64_t>(count_);
+  std::vector<int32_t> ids(static_cast<size_t>(kChunkTokens));
+  const int64_t hashed = std::min(count_, kCheckedAtOpenBytes / width_);
+  for (int64_t first = 0; first < hashed; first += kChunkTokens) {
+    const int64_t now = std::min(kChunkTokens, hashed - first);
+    read(first, now, ids.data());
+    hash = io::checksum_block(ids.data(), static_cast<uint64_t>(now) * sizeof(int32_t), hash,
+                              static_cast<uint64_t>(first));
+  }
+  return hash;
+}
+
+int64_t TokenSequence::width_of(int64_t vocabulary) {
+  return vocabulary > 65536 ? 4 : 2;
+}
+
 int64_t TokenSequence::block_bytes(int64_t vocabulary) {
-  return kBlockTokens * width_for(vocabulary);
+  return kBlockTokens * width_of(vocabulary);
 }
 
 int64_t TokenSequence::bytes() const {

@@ -35,9 +35,13 @@ class TokenSequence {
   int64_t target_count(int64_t first, int64_t count) const;
 
   int64_t count() const { return count_; }
+  // Of the ids; of a file of more than 1 GiB, of its size and the ids in its first 1 GiB.
+  uint64_t fingerprint() const;
   int64_t bytes() const;
   // The memory of a short sequence, which is held in whole blocks.
   static int64_t block_bytes(int64_t vocabulary);
+  // Bytes of one token.
+  static int64_t width_of(int64_t vocabulary);
   // "16-bit tokens", for the line that says what was found.
   const std::string& format() const { return format_; }
 

@@ -90,12 +90,17 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
   return {OptimizerMode::kInBackward, OptimizerMode::kDeferred};
 }
 
-plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& options,
-                               const plan::Rates& rates) {
+plan::PlannerOptions planner_options(const config::Options& options) {
   plan::PlannerOptions planner;
   planner.prefetch_depth = static_cast<int>(options.prefetch_depth);
   planner.may_keep = options.activations != config::Activations::kRecompute;
   planner.must_keep = options.activations == config::Activations::kKeep;
+  return planner;
+}
+
+plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& options,
+                               const plan::Rates& rates) {
+  plan::PlannerOptions planner = planner_options(options);
   planner.predict = [&](const plan::Plan& plan) {
     const auto program = input.inference ? plan::ProgramName::kEval : plan::ProgramName::kStep;
     return plan::simulate(plan, program, rates).step_s;
@@ -213,6 +218,11 @@ int64_t free_bytes_of(const std::vector<std::string>& directories) {
 
 namespace {
 
+// An upper bound of what goes to NVMe, which sizes the checksum table: planes and a gradient.
+int64_t most_nvme_bytes(const plan::PlanInput& input) {
+  return input.nvme_budget > 0 ? 18 * input.spec->parameter_count() : 0;
+}
+
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   refuse_what_is_not_built(options);
@@ -227,31 +237,41 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
       options.host_memory > 0
           ? options.host_memory
           : static_cast<int64_t>(kShareOfUsable * static_cast<double>(facts.limits.usable_bytes()));
-  // An upper bound of what goes to NVMe sizes the checksum table: planes and a gradient.
-  const int64_t most_nvme = run.input.nvme_budget > 0 ? 18 * run.spec->parameter_count() : 0;
-  run.outside_bytes = outside_bytes(options, facts, most_nvme) + plan_bytes(run.input);
+  run.outside_bytes =
+      outside_bytes(options, facts, most_nvme_bytes(run.input)) + plan_bytes(run.input);
   run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / options.ranks;
   return run;
 }
 
+// The least --host-memory with which these options fit, given room on NVMe or none.
+int64_t least_host_memory(const RunPlan& run, const config::Options& options, const RunFacts& facts,
+                          int64_t nvme_budget) {
+  plan::PlanInput input = run.input;
+  input.nvme_budget = nvme_budget;
+  input.host_budget = input.device_budget = plan::kNoLimit;
+  const plan::Placement least = plan::least_placement(input, planner_options(options));
+  const int64_t arenas = plan::bytes_of(input, least)[static_cast<size_t>(plan::Arena::kHost)];
+  const int64_t outside = outside_bytes(options, facts, most_nvme_bytes(input)) + plan_bytes(input);
+  return round_up(arenas * input.mesh.world + outside, kMiB);
+}
+
 // The refusal speaks of arenas; the user gave a budget for the whole process.
 [[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,
-                                  const Error& error) {
+                                  const RunFacts& facts, const Error& error) {
   if (std::string_view(error.what()).find("host memory: needs") == std::string_view::npos)
     throw error;
-  plan::PlanInput input = run.input;
-  input.host_budget = plan::kNoLimit;
-  plan::Placement least_placement = plan::smallest_placement(input);
-  if (options.activations == config::Activations::kKeep) {
-    std::fill(least_placement.keep.begin(), least_placement.keep.end(), 1);
-  }
-  const int64_t arenas = plan::bytes_of(input, least_placement)[1];
-  const int64_t least = arenas * input.mesh.world + run.outside_bytes;
+  const auto flag = [](int64_t bytes) { return fmt::format("--host-memory {}MiB", bytes / kMiB); };
+  const std::string with_nvme =
+      flag(least_host_memory(run, options, facts, plan::kNoLimit)) + " with NVMe";
+  const std::string least =
+      run.input.nvme_budget > 0
+          ? with_nvme
+          : flag(least_host_memory(run, options, facts, 0)) + ", or " + with_nvme;
   throw Error(error.code(),
               fmt::format("{}; of --host-memory {}, {} are for program, libraries, tokens and "
-                          "checksums, so the least that fits with NVMe is --host-memory {}MiB",
+                          "checksums, so the least that fits is {}",
                           error.what(), format_bytes(run.host_budget),
-                          format_bytes(run.outside_bytes), ceil_div(least, kMiB)));
+                          format_bytes(run.outside_bytes), least));
 }
 
 }  // namespace
@@ -259,11 +279,9 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   const RunPlan run = prepare(std::move(spec), options, facts);
   try {
-    plan::PlannerOptions planner;
-    planner.must_keep = options.activations == config::Activations::kKeep;
-    plan::candidates(run.input, planner);
+    plan::candidates(run.input, planner_options(options));
   } catch (const Error& error) {
-    explain_refusal(run, options, error);
+    explain_refusal(run, options, facts, error);
   }
 }
 
@@ -281,7 +299,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   try {
     best = best_of_modes(run.input, options, run.rates);
   } catch (const Error& error) {
-    explain_refusal(run, options, error);
+    explain_refusal(run, options, facts, error);
   }
   run.placement_name = best.name;
   run.predicted_step_s = best.predicted_s;

@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/comm/group_local.h"
 #include "engine/train/rank_trainer.h"
+#include "engine/train/resume_check.h"
 
 namespace strata::train {
 namespace {
@@ -40,11 +41,8 @@ int64_t planned_steps(const config::Options& options, const Dataset& data) {
 
 TrainResult train(const TrainJob& job) {
   const int world = static_cast<int>(job.options->ranks);
-  config::Json about = config::Json::object();
-  about.set("options",
-            config::Json::parse(config::to_json(config::Command::kTrain, *job.options), "options"));
   CheckpointSession checkpoints(job.out + "/checkpoints", *job.plan, job.options->keep_checkpoints,
-                                std::move(about));
+                                about_run(*job.options, *job.data));
   TrainResult result;
   if (world == 1) {
     RankTrainer(job, 0, {}, checkpoints).run(result);

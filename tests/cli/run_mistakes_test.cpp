@@ -39,7 +39,7 @@ TEST_F(Mistakes, AScratchDirectoryThatARunHolds) {
   least[2] = "wide";
   Process refused(least, {.directory = sandbox_.path()});
   ASSERT_EQ(refused.wait(), kDoesNotFit) << refused.err();
-  const std::string marker = "the least that fits with NVMe is --host-memory ";
+  const std::string marker = "the least that fits is --host-memory ";
   const size_t at = refused.err().find(marker);
   ASSERT_NE(at, std::string::npos) << refused.err();
   least.back() = std::to_string(std::stoi(refused.err().substr(at + marker.size()))) + "MiB";

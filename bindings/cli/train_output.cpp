@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/train_output.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+
+namespace strata::cli {
+namespace {
+
+bool write(std::FILE* stream, const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stream) == text.size() &&
+         std::fflush(stream) == 0;
+}
+
+int terminal_columns() {
+  struct winsize size = {};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+void TrainOutput::say(const std::string& text) {
+  if (lost_ || text.empty()) return;
+  if (write(json_ ? stderr : stdout, text)) return;
+  lost_ = true;
+  log(LogLevel::kWarning,
+      fmt::format("progress: standard {} is gone ({}); the run goes on, and metrics.jsonl has "
+                  "every step",
+                  json_ ? "error" : "output", std::strerror(errno)));
+}
+
+void TrainOutput::conclude(const std::string& text, const config::Json& json) {
+  const bool told = json_ ? write(stdout, json.dump(2) + "\n") : !lost_ && write(stdout, text);
+  if (!told) write(stderr, text);
+}
+
+Reporter::Reporter(TrainOutput& output, int64_t first_step, int64_t steps)
+    : output_(output),
+      progress_({.steps = steps,
+                 .first_step = first_step,
+                 .is_terminal = isatty(STDOUT_FILENO) == 1,
+                 .columns = terminal_columns()}) {}
+
+void Reporter::open_metrics(const std::string& path, int64_t first_step) {
+  metrics_.emplace(path, first_step - 1);
+}
+
+void Reporter::step(const train::StepMetrics& step) {
+  metrics_->append(step);
+  output_.say(progress_.step(step, now_s()));
+}
+
+void Reporter::evaluated(int64_t step, double loss) {
+  output_.say(progress_.finish());
+  output_.say(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {:.2f}\n", step, loss,
+                          std::exp(loss)));
+}
+
+}  // namespace strata::cli

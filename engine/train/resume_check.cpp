@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/resume_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace strata::train {
+namespace {
+
+using config::Json;
+
+// They decide which samples a step sees, in which order and with which sums. The recipe and frozen
+// parameters belong to the model's identity, which the reader of the checkpoint compares.
+constexpr std::array<std::string_view, 5> kBreaking = {"micro_batch", "accumulate",
+                                                       "sequence_length", "shuffle", "seed"};
+
+// Where things are, and what a new run in the same place is for. A model elsewhere with the same
+// shapes may be the same one, and its trained weights come from the checkpoint anyway.
+constexpr std::array<std::string_view, 9> kNotOfTheRun = {
+    "out", "config", "deepspeed", "resume", "machine", "data", "model", "keep_checkpoints", "io"};
+
+template <size_t N>
+bool is_in(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "not given";
+  if (const auto on = value.boolean()) return *on ? "on" : "off";
+  return value.is_string() ? value.string() : value.dump();
+}
+
+std::string flag_of(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name == "groups" ? "[[group]]" : "--" + name;
+}
+
+void compare(const std::string& name, const Json& saved, const Json& here, ResumeChanges& changes) {
+  if (is_in(kNotOfTheRun, name) || saved.dump() == here.dump()) return;
+  auto& list = is_in(kBreaking, name) ? changes.breaking : changes.allowed;
+  list.push_back(
+      fmt::format("{} {} (the checkpoint: {})", flag_of(name), text_of(here), text_of(saved)));
+}
+
+Json about_data(const Dataset& data) {
+  Json json = Json::object();
+  json.set("tokens", data.token_count());
+  json.set("samples", data.train().sample_count());
+  json.set("hash", fmt::format("{:016x}", data.fingerprint()));
+  return json;
+}
+
+}  // namespace
+
+Json about_run(const config::Options& options, const Dataset& data) {
+  Json about = Json::object();
+  about.set("options", Json::parse(config::to_json(config::Command::kTrain, options), "options"));
+  about.set("data", about_data(data));
+  return about;
+}
+
+ResumeChanges changed_options(const Json& about, const config::Options& options) {
+  ResumeChanges changes;
+  const Json* saved = about.find("options");
+  if (saved == nullptr || !saved->is_object()) return changes;
+  const Json here = Json::parse(config::to_json(config::Command::kTrain, options), "options");
+  for (const config::JsonMember& member : here.members()) {
+    const Json* value = saved->find(member.name);
+    if (value != nullptr) compare(member.name, *value, member.value, changes);
+  }
+  return changes;
+}
+
+ResumeChanges changed_data(const Json& about, const Dataset& data) {
+  ResumeChanges changes;
+  const Json* saved = about.find("data");
+  if (saved == nullptr || !saved->is_object()) return changes;
+  const Json here = about_data(data);
+  const auto differs = [&](const char* name) {
+    const Json* value = saved->find(name);
+    return value != nullptr && value->dump() != here.find(name)->dump();
+  };
+  const auto number = [&](const char* name) {
+    return fmt::format("{} (the checkpoint: {})", here.find(name)->dump(),
+                       saved->find(name)->dump());
+  };
+  if (differs("tokens")) {
+    changes.breaking.push_back("--data has tokens " + number("tokens"));
+  } else if (differs("hash")) {
+    changes.breaking.push_back("--data has other tokens, hash " + number("hash"));
+  } else if (differs("samples")) {
+    changes.breaking.push_back("samples to train on " + number("samples") +
+                               ", for --eval-every or --eval-fraction hold out others");
+  }
+  return changes;
+}
+
+}  // namespace strata::train

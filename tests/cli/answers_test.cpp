@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program answers in forms that others read: JSON with fixed names on a standard output
+// that holds nothing else, completion scripts, and one configuration file for plan and train.
+#include "engine/config/json.h"
+#include "tests/cli/mistake.h"
+
+namespace strata::cli::test {
+namespace {
+
+class Answers : public Mistakes {
+ protected:
+  std::string run(const Arguments& arguments) {
+    Process process(arguments, {.directory = sandbox_.path()});
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    err_ = process.err();
+    return process.out();
+  }
+  config::Json json(const Arguments& arguments) {
+    return config::Json::parse(run(arguments), "standard output");
+  }
+  void expect_members(const config::Json& json, const std::vector<const char*>& names) {
+    for (const char* name : names) EXPECT_NE(json.find(name), nullptr) << name;
+  }
+  // What bash offers for a command line, with the script sourced.
+  std::string completed(const std::string& words) {
+    const std::string script =
+        "source <(" STRATA_PROGRAM " completion bash); COMP_WORDS=(" + words +
+        "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _strata; echo \"${COMPREPLY[*]}\" > offered";
+    const std::string command =
+        "cd " + sandbox_.path() + " && bash -c '" + script + "' 2> complaints";
+    EXPECT_EQ(std::system(command.c_str()), 0) << read_text(sandbox_ / "complaints");
+    EXPECT_EQ(read_text(sandbox_ / "complaints"), "");
+    const std::string offered = read_text(sandbox_ / "offered");
+    return offered.substr(0, offered.find('\n'));
+  }
+
+  std::string err_;
+};
+
+TEST_F(Answers, OfTrain) {
+  Arguments arguments = train({"--json", "--eval-every", "1"});
+  arguments[4] = "run";
+  const config::Json summary = json(arguments);
+  expect_members(summary, {"steps", "first_step", "last_step", "stopped", "total_s", "first_loss",
+                           "last_loss", "held_out_loss", "tokens", "tokens_per_s", "median_step_s",
+                           "predicted_step_s", "busy_s", "nvme", "compute_stall_s", "memory",
+                           "checkpoint", "state_hash", "model"});
+  EXPECT_EQ(summary.find("last_step")->int64(), 2);
+  expect_members(*summary.find("memory"), {"arena_bytes", "counted_bytes", "kernel_peak_bytes"});
+  EXPECT_NE(err_.find("held-out loss"), std::string::npos) << "progress is on standard error";
+
+  arguments.emplace_back("--resume");
+  const config::Json again = json(arguments);
+  EXPECT_EQ(again.find("steps")->int64(), 0);
+  EXPECT_TRUE(again.find("last_loss")->is_null());
+  EXPECT_EQ(again.find("state_hash")->string(), summary.find("state_hash")->string());
+}
+
+TEST_F(Answers, OfTheOtherCommands) {
+  expect_members(
+      json({"plan", "--model", "good", "--machine", STRATA_MACHINE, "--json", "--explain"}),
+      {"parameters", "placement", "host", "outside_bytes", "predicted_step_s", "bottleneck",
+       "busy_s", "nvme_read_bytes", "nvme_write_bytes"});
+  EXPECT_NE(err_.find("forward"), std::string::npos) << "ops are on standard error";
+  expect_members(json({"eval", "--model", "good", "--data", STRATA_TEXT, "--json"}),
+                 {"loss", "perplexity", "tokens"});
+  const config::Json text = json(
+      {"generate", "--model", "good", "--prompt", "A ship", "--max-new-tokens", "3", "--json"});
+  EXPECT_EQ(text.find("text")->string().rfind("A ship", 0), 0u);
+  EXPECT_LE(text.find("new_tokens")->int64().value_or(99), 3);
+  expect_members(json({"init", "--data", STRATA_TEXT, "--out", "made", "--vocab-size", "300",
+                       "--hidden", "32", "--heads", "4", "--layers", "1", "--json"}),
+                 {"model", "parameters", "vocabulary_tokens"});
+}
+
+TEST_F(Answers, EvalCountsEveryTokenWithANext) {
+  const auto tokens = [&](const char* length) {
+    return json({"eval", "--model", "good", "--data", STRATA_TEXT, "--sequence-length", length,
+                 "--json"})
+        .find("tokens")
+        ->int64()
+        .value();
+  };
+  const int64_t all = tokens("16");
+  EXPECT_GT(all, 100);
+  for (const char* length : {"17", "100", "2048"}) EXPECT_EQ(tokens(length), all) << length;
+}
+
+TEST_F(Answers, AnEmptyPromptBeginsAText) {
+  const std::string begun =
+      run({"generate", "--model", "good", "--prompt", "", "--max-new-tokens", "4"});
+  EXPECT_FALSE(begun.empty());
+  std::filesystem::remove(sandbox_ / "good/tokenizer_config.json");
+  std::filesystem::remove(sandbox_ / "good/special_tokens_map.json");
+  Process refused({"generate", "--model", "good", "--prompt", ""}, {.directory = sandbox_.path()});
+  EXPECT_EQ(refused.wait(), kUsage);
+  EXPECT_NE(refused.err().find("no token for the begin of a text"), std::string::npos)
+      << refused.err();
+}
+
+TEST_F(Answers, InitWritesTheTypeOfTheRecipe) {
+  const auto size = [&](const char* recipe) {
+    run({"init", "--data", STRATA_TEXT, "--out", recipe, "--vocab-size", "300", "--hidden", "64",
+         "--heads", "4", "--layers", "2", "--recipe", recipe});
+    return std::filesystem::file_size(sandbox_ / (std::string(recipe) + "/model.safetensors"));
+  };
+  const auto whole = static_cast<double>(size("fp32"));
+  EXPECT_NEAR(static_cast<double>(size("bf16")) / whole, 0.5, 0.1);
+  EXPECT_NEAR(static_cast<double>(size("fp16")) / whole, 0.5, 0.1);
+}
+
+TEST_F(Answers, AnUnusedDriveIsTold) {
+  Arguments arguments = train({"--offload", "none", "--nvme", "."});
+  arguments[4] = "run";
+  run(arguments);
+  EXPECT_NE(err_.find("nvme: . is not used: --offload none"), std::string::npos) << err_;
+}
+
+TEST_F(Answers, PlanAndTrainReadOneFile) {
+  write_text(sandbox_ / "run.toml", "model = \"good\"\ndata = \"" STRATA_TEXT
+                                    "\"\nout = \"run\"\nsteps = 2\nsequence_length = 32\n"
+                                    "seed = 3\nkeep_checkpoints = 1\nhost_memory = \"512MiB\"\n"
+                                    "machine = \"" STRATA_MACHINE "\"\n");
+  const config::Json plan = json({"plan", "--config", "run.toml", "--json"});
+  EXPECT_EQ(plan.find("host")->find("bytes")->is_integer(), true);
+  run({"train", "--config", "run.toml"});
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000002"));
+}
+
+TEST_F(Answers, BashCompletesCommandsFlagsAndValues) {
+  EXPECT_EQ(completed("strata tr"), "train");
+  EXPECT_EQ(completed("strata train --host-m"), "--host-memory");
+  EXPECT_EQ(completed("strata train --schedule co"), "constant cosine");
+  EXPECT_EQ(completed("strata train --shuffle o"), "on off");
+  EXPECT_EQ(completed("strata plan --model go"), "good");
+  EXPECT_EQ(completed("strata eval --steps"), "");
+  EXPECT_EQ(completed("strata completion z"), "zsh");
+  EXPECT_EQ(completed("strata bench --block"), "--block");
+  for (const char* command : {"init", "train", "eval", "plan", "doctor", "export", "generate"}) {
+    const std::string offered = " " + completed("strata " + std::string(command) + " --") + " ";
+    const std::string help = run({command, "--help"});
+    for (size_t at = help.find("\n  --"); at != std::string::npos;
+         at = help.find("\n  --", at + 1)) {
+      const std::string flag = help.substr(at + 3, help.find_first_of(" \n", at + 3) - at - 3);
+      EXPECT_NE(offered.find(" " + flag + " "), std::string::npos) << command << " " << flag;
+    }
+  }
+}
+
+TEST_F(Answers, OtherShellsHaveScriptsToo) {
+  for (const char* flag : {"--host-memory", "--schedule", "--nvme"}) {
+    EXPECT_NE(run({"completion", "zsh"}).find(flag), std::string::npos) << flag;
+    EXPECT_NE(run({"completion", "fish"}).find(std::string("-l ") + (flag + 2)), std::string::npos)
+        << flag;
+  }
+  for (const char* shell : {"zsh", "fish"}) {
+    if (std::system((std::string("command -v ") + shell + " > /dev/null").c_str()) != 0) continue;
+    write_text(sandbox_ / "script", run({"completion", shell}));
+    EXPECT_EQ(std::system((std::string(shell) + " -n " + (sandbox_ / "script")).c_str()), 0);
+  }
+  expect_refusals({
+      {"no shell", {}, {"completion"}, kUsage, {"bash|zsh|fish"}},
+      {"another shell", {}, {"completion", "bsh"}, kUsage, {"did you mean bash?"}},
+  });
+}
+
+}  // namespace
+}  // namespace strata::cli::test

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run that goes on is the run that was: what would change it is refused with both values, what a
+// user may change is told, damage in the newest checkpoint costs its steps only, and a reader who
+// goes does not end it.
+#include "tests/cli/mistake.h"
+
+namespace strata::cli::test {
+namespace {
+
+constexpr const char* kNewest = "run/checkpoints/step-000002";
+
+// The run of make_run(), one step further.
+Arguments resumed(const Arguments& more) {
+  Arguments all = more;
+  all.emplace_back("--resume");
+  if (std::find(all.begin(), all.end(), "--steps") == all.end()) {
+    all.insert(all.end(), {"--steps", "3"});
+  }
+  all = train(all);
+  all[4] = "run";
+  return all;
+}
+
+std::string state_of(const std::string& out) {
+  const size_t at = out.find("\nstate    ");
+  return at == std::string::npos ? "no state in " + out : out.substr(at, 26);
+}
+
+TEST_F(Mistakes, ResumesThatWouldNotGoOnExactly) {
+  make_run();
+  const auto other_text = [](const Sandbox& sandbox) {
+    write_text(sandbox / "other.txt", read_text(STRATA_TEXT) + " And one line more.");
+  };
+  const auto changed_text = [](const Sandbox& sandbox) {
+    std::string text = read_text(STRATA_TEXT);
+    const size_t at = text.find("the");
+    text.replace(at, 3, "hte");
+    write_text(sandbox / "changed.txt", text);
+  };
+  const std::vector<std::string> both = {"the checkpoint: ", "would not go on exactly", "--force"};
+  const auto says = [&](const Arguments& more) {
+    std::vector<std::string> all = both;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  expect_refusals({
+      {"seed", {}, resumed({"--seed", "7"}), kUsage, says({"--seed 7 (the checkpoint: 0)"})},
+      {"order", {}, resumed({"--shuffle", "off"}), kUsage, says({"--shuffle off (the check"})},
+      {"rows", {}, resumed({"--micro-batch", "2"}), kUsage, says({"--micro-batch 2 (the check"})},
+      {"micro-batches", {}, resumed({"--accumulate", "4"}), kUsage, says({"--accumulate 4 (the"})},
+      {"length",
+       {},
+       resumed({"--sequence-length", "16"}),
+       kUsage,
+       says({"--sequence-length 16 (the checkpoint: 32)"})},
+      {"all at once",
+       {},
+       resumed({"--seed", "7", "--micro-batch", "2"}),
+       kUsage,
+       says({"--seed 7", "--micro-batch 2"})},
+      {"more data", other_text, resumed({"--data", "other.txt"}), kUsage, says({"--data has"})},
+      {"other data", changed_text, resumed({"--data", "changed.txt"}), kUsage,
+       says({"--data has"})},
+      {"samples held out",
+       {},
+       resumed({"--eval-every", "1"}),
+       kUsage,
+       says({"samples to train on"})},
+  });
+}
+
+TEST_F(Mistakes, WhatAResumeMayChangeIsTold) {
+  make_run();
+  Process allowed(resumed({"--lr", "1e-3", "--threads", "1", "--host-memory", "512MiB"}),
+                  {.directory = sandbox_.path()});
+  EXPECT_EQ(allowed.wait(), 0) << allowed.err();
+  for (const char* text : {"--lr 0.001 (the checkpoint: 5e-05)", "--steps 3 (the checkpoint: 2)",
+                           "--threads 1 (the checkpoint: not given)", "--host-memory"}) {
+    EXPECT_NE(allowed.err().find(text), std::string::npos) << text << " in\n" << allowed.err();
+  }
+  Process forced(resumed({"--seed", "7", "--steps", "4", "--force"}),
+                 {.directory = sandbox_.path()});
+  EXPECT_EQ(forced.wait(), 0) << forced.err();
+  EXPECT_NE(forced.err().find("not an exact continuation: --seed 7"), std::string::npos)
+      << forced.err();
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000004"));
+}
+
+TEST_F(Mistakes, ADamagedBlockCostsOneCheckpoint) {
+  make_run();
+  Process whole(resumed({"--checkpoint-every", "1"}), {.directory = sandbox_.path()});
+  ASSERT_EQ(whole.wait(), 0) << whole.err();
+  const std::string newest = "run/checkpoints/step-000003";
+  const std::string file = sandbox_ / (newest + "/state-rank00000.bin");
+  std::string bytes = read_text(file);
+  bytes[bytes.size() / 8] ^= 0x40;
+  write_text(file, bytes);
+  Process again(resumed({"--checkpoint-every", "1"}), {.directory = sandbox_.path()});
+  EXPECT_EQ(again.wait(), 0) << again.err();
+  for (const std::string& text :
+       {newest + "/state-rank00000.bin at byte", "going on from " + std::string(kNewest)}) {
+    EXPECT_NE(again.err().find(text), std::string::npos) << text << " in\n" << again.err();
+  }
+  EXPECT_EQ(state_of(again.out()), state_of(whole.out()));
+}
+
+TEST_F(Mistakes, AReaderWhoGoesDoesNotEndARun) {
+  Arguments arguments = train({"--steps", "5"});
+  arguments[4] = "run";
+  Process run(arguments, {.directory = sandbox_.path(),
+                          .wrap = {"bash", "-c", "set -o pipefail; \"$@\" | true", "bash"}});
+  EXPECT_EQ(run.wait(), 0) << run.err();
+  EXPECT_NE(run.err().find("standard output is gone"), std::string::npos) << run.err();
+  EXPECT_NE(run.err().find("\nstate    "), std::string::npos) << run.err();
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000005/manifest.json"));
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/model/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace strata::cli::test
