@@ -92,7 +92,7 @@ else
   headline "installing into a scratch folder"
   cmake --install build --prefix "$logs/installed" > /dev/null
   "$logs/installed/bin/strata" --help > /dev/null
-  sanitized asan base config io model plan exec train
+  sanitized asan base config io model plan exec train fuzz
   sanitized tsan io exec
 fi
 

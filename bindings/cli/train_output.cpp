@@ -21,9 +21,9 @@ bool write(std::FILE* stream, const std::string& text) {
          std::fflush(stream) == 0;
 }
 
-int terminal_columns() {
+int terminal_columns(int descriptor) {
   struct winsize size = {};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace
@@ -43,12 +43,16 @@ void TrainOutput::conclude(const std::string& text, const config::Json& json) {
   if (!told) write(stderr, text);
 }
 
+int TrainOutput::descriptor() const {
+  return json_ ? STDERR_FILENO : STDOUT_FILENO;
+}
+
 Reporter::Reporter(TrainOutput& output, int64_t first_step, int64_t steps)
     : output_(output),
       progress_({.steps = steps,
                  .first_step = first_step,
-                 .is_terminal = isatty(STDOUT_FILENO) == 1,
-                 .columns = terminal_columns()}) {}
+                 .is_terminal = isatty(output.descriptor()) == 1,
+                 .columns = terminal_columns(output.descriptor())}) {}
 
 void Reporter::open_metrics(const std::string& path, int64_t first_step) {
   metrics_.emplace(path, first_step - 1);

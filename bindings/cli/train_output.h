@@ -22,6 +22,9 @@ class TrainOutput {
   void say(const std::string& text);
   void conclude(const std::string& text, const config::Json& json);
 
+  // Where say() writes.
+  int descriptor() const;
+
  private:
   const bool json_;
   bool lost_ = false;
