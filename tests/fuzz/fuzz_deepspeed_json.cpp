@@ -14,10 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    const std::string blank = without_comments(text);
-    STRATA_CHECK(blank.size() == text.size());
     const DeepspeedImport import = import_deepspeed(text, "fuzz", data[0]);
     STRATA_CHECK(import.options.size() <= import.lines.size());
+    if (size % 8 != 0) return 0;  // the rest is most of the time
+    STRATA_CHECK(without_comments(text).size() == text.size());
     import_table(import);
     import_json(import);
   } catch (const strata::Error& error) {
