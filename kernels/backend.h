@@ -8,8 +8,10 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/glu.h"
+#include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
+#include "kernels/position.h"
 #include "kernels/rope.h"
 #include "kernels/sum_squares.h"
 
@@ -24,6 +26,8 @@ struct Backend {
   void (*matmul_weight)(const MatMulWeight&);
   void (*rms_norm_forward)(const RmsNormForward&);
   void (*rms_norm_backward)(const RmsNormBackward&);
+  void (*layer_norm_forward)(const LayerNormForward&);
+  void (*layer_norm_backward)(const LayerNormBackward&);
   void (*rope)(const Rope&);
   void (*attention_forward)(const AttentionForward&);
   void (*attention_backward)(const AttentionBackward&);
@@ -31,6 +35,8 @@ struct Backend {
   void (*glu_backward)(const GluBackward&);
   void (*embedding_forward)(const EmbeddingForward&);
   void (*embedding_backward)(const EmbeddingBackward&);
+  void (*position_forward)(const PositionForward&);
+  void (*position_backward)(const PositionBackward&);
   void (*linear_cross_entropy)(const LinearCrossEntropy&);
   void (*add_residual)(const AddResidual&);
   void (*add)(const Add&);

@@ -10,6 +10,7 @@
 //
 //   forward   h = a(g) * u
 //   backward  du = dh * a(g)      dg = dh * u * a'(g)
+//   without u and du, which are null then: the plain activation, as if u were 1
 //
 //   g, u    [N, F]  f32  in    stride elements between rows, 0 = dense (one stride for both: they
 //                              may be the halves of one buffer)

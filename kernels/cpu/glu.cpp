@@ -20,8 +20,9 @@ namespace strata::kernels::cpu::HWY_NAMESPACE {
 template <Activation kActivation>
 void forward_row_of(const float* g, const float* u, float* h, int64_t cols) {
   for_vectors(cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
-    const VF32 a = activate<kActivation>(d, load_as(d, g + i, end));
-    store_as(d, hn::Mul(a, load_as(d, u + i, end)), h + i, end);
+    VF32 a = activate<kActivation>(d, load_as(d, g + i, end));
+    if (u) a = hn::Mul(a, load_as(d, u + i, end));
+    store_as(d, a, h + i, end);
   });
 }
 
@@ -30,12 +31,12 @@ void backward_row_of(const float* g, const float* u, const float* dh, float* dg,
                      int64_t cols) {
   for_vectors(cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
     const VF32 gate = load_as(d, g + i, end);
-    const VF32 up = load_as(d, u + i, end);
     const VF32 out = load_as(d, dh + i, end);
+    const VF32 scaled = u ? hn::Mul(out, load_as(d, u + i, end)) : out;
     const ActivationParts parts = activation_parts<kActivation>(d, gate);
     const VF32 slope = activation_slope<kActivation>(d, gate, parts);
-    store_as(d, hn::Mul(hn::Mul(out, up), slope), dg + i, end);
-    store_as(d, hn::Mul(out, hn::Mul(gate, parts.s)), du + i, end);
+    store_as(d, hn::Mul(scaled, slope), dg + i, end);
+    if (du) store_as(d, hn::Mul(out, hn::Mul(gate, parts.s)), du + i, end);
   });
 }
 
@@ -62,6 +63,11 @@ HWY_EXPORT(backward_row);
 
 constexpr int64_t kBlockRows = 8;
 
+template <typename T>
+T* row_of(T* first, int64_t elements) {
+  return first ? first + elements : nullptr;
+}
+
 }  // namespace
 
 void glu_forward(const GluForward& op) {
@@ -70,20 +76,21 @@ void glu_forward(const GluForward& op) {
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       HWY_DYNAMIC_DISPATCH(forward_row)
-      (op.activation, op.g + row * stride, op.u + row * stride, op.h + row * op.cols, op.cols);
+      (op.activation, op.g + row * stride, row_of(op.u, row * stride), op.h + row * op.cols,
+       op.cols);
     }
   });
 }
 
 void glu_backward(const GluBackward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0);
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && (op.u == nullptr) == (op.du == nullptr));
   const int64_t stride = stride_or(op.stride, op.cols);
   const int64_t d_stride = stride_or(op.d_stride, op.cols);
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       HWY_DYNAMIC_DISPATCH(backward_row)
-      (op.activation, op.g + row * stride, op.u + row * stride, op.dh + row * op.cols,
-       op.dg + row * d_stride, op.du + row * d_stride, op.cols);
+      (op.activation, op.g + row * stride, row_of(op.u, row * stride), op.dh + row * op.cols,
+       op.dg + row * d_stride, row_of(op.du, row * d_stride), op.cols);
     }
   });
 }

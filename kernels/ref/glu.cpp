@@ -31,22 +31,23 @@ void glu_forward(const GluForward& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
     for (int64_t col = 0; col < op.cols; ++col) {
       const double a = activate(op.activation, op.g[row * stride + col]).value;
-      op.h[row * op.cols + col] = static_cast<float>(a * op.u[row * stride + col]);
+      const double u = op.u ? op.u[row * stride + col] : 1.0;
+      op.h[row * op.cols + col] = static_cast<float>(a * u);
     }
   }
 }
 
 void glu_backward(const GluBackward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0);
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && (op.u == nullptr) == (op.du == nullptr));
   const int64_t stride = stride_or(op.stride, op.cols);
   const int64_t d_stride = stride_or(op.d_stride, op.cols);
   for (int64_t row = 0; row < op.rows; ++row) {
     for (int64_t col = 0; col < op.cols; ++col) {
       const Activated a = activate(op.activation, op.g[row * stride + col]);
-      const double u = op.u[row * stride + col];
+      const double u = op.u ? op.u[row * stride + col] : 1.0;
       const double dh = op.dh[row * op.cols + col];
       op.dg[row * d_stride + col] = static_cast<float>(dh * u * a.slope);
-      op.du[row * d_stride + col] = static_cast<float>(dh * a.value);
+      if (op.du) op.du[row * d_stride + col] = static_cast<float>(dh * a.value);
     }
   }
 }

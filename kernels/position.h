@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "engine/base/dtype.h"
+
+// Learned positions on a batch of sequences of T = length tokens; row r has position r % T.
+//
+//   forward   y[r, :] += p[r % T, :]
+//   backward  dp[t, :] (+)= sum of dy[r, :] over the rows r with r % T == t, r ascending
+//
+//   y   [N, C]  T    in, out   T = f32 or bf16, dense
+//   p   [P, C]  T    in        P = positions >= T
+//   dy  [N, C]  T    in
+//   dp  [P, C]  f32  out       without `accumulate` rows from T on become zero
+//   N = rows, a multiple of T; C = cols
+//
+// Deterministic: parallel over columns, so a sum has one order. The roof is memory bandwidth.
+namespace strata::kernels {
+
+struct PositionForward {
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t length = 0;
+  const void* p = nullptr;
+  void* y = nullptr;
+};
+
+struct PositionBackward {
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t length = 0;
+  int64_t positions = 0;
+  const void* dy = nullptr;
+  float* dp = nullptr;
+  bool accumulate = false;
+};
+
+}  // namespace strata::kernels

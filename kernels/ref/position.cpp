@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/position.h"
+
+#include <algorithm>
+
+#include "kernels/ref/ops.h"
+#include "kernels/typed.h"
+
+namespace strata::kernels::ref {
+
+void position_forward(const PositionForward& op) {
+  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && is_float_or_bf16(op.dtype));
+  for (int64_t row = 0; row < op.rows; ++row) {
+    for (int64_t col = 0; col < op.cols; ++col) {
+      const int64_t at = row * op.cols + col;
+      const float p = load(op.dtype, op.p, row % op.length * op.cols + col);
+      store(op.dtype, op.y, at, load(op.dtype, op.y, at) + p);
+    }
+  }
+}
+
+void position_backward(const PositionBackward& op) {
+  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && op.length <= op.positions);
+  if (!op.accumulate) std::fill_n(op.dp, op.positions * op.cols, 0.0f);
+  for (int64_t row = 0; row < op.rows; ++row) {
+    float* dp = op.dp + row % op.length * op.cols;
+    for (int64_t col = 0; col < op.cols; ++col) {
+      dp[col] += load(op.dtype, op.dy, row * op.cols + col);
+    }
+  }
+}
+
+}  // namespace strata::kernels::ref
