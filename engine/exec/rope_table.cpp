@@ -54,7 +54,8 @@ float yarn_frequency(const model::Rope& rope, const YarnRamp& ramp, float power,
 }
 
 // Frequency of each pair of a head.
-std::vector<float> frequencies_of(const model::Rope& rope, int64_t head_size) {
+std::vector<float> frequencies_of(const model::Rope& rope, int64_t head_size, int64_t length) {
+  const bool beyond = length > rope.original_max_position;
   std::vector<float> frequencies(static_cast<size_t>(head_size / 2));
   const YarnRamp ramp =
       rope.scaling == model::RopeScaling::kYarn ? yarn_ramp(rope, head_size) : YarnRamp{};
@@ -75,6 +76,10 @@ std::vector<float> frequencies_of(const model::Rope& rope, int64_t head_size) {
       case model::RopeScaling::kYarn:
         frequencies[i] = yarn_frequency(rope, ramp, power, i);
         break;
+      case model::RopeScaling::kLongRope:
+        frequencies[i] =
+            1.0f / (static_cast<float>((beyond ? rope.long_factor : rope.short_factor)[i]) * power);
+        break;
     }
   }
   return frequencies;
@@ -83,7 +88,7 @@ std::vector<float> frequencies_of(const model::Rope& rope, int64_t head_size) {
 }  // namespace
 
 RopeTable::RopeTable(const model::Rope& rope, int64_t head_size, int64_t length) {
-  const auto frequencies = frequencies_of(rope, head_size);
+  const auto frequencies = frequencies_of(rope, rope.rotary > 0 ? rope.rotary : head_size, length);
   const float factor = static_cast<float>(rope.attention_factor);
   cos_.reserve(frequencies.size() * static_cast<size_t>(length));
   sin_.reserve(frequencies.size() * static_cast<size_t>(length));

@@ -8,7 +8,8 @@
 
 namespace strata::exec {
 
-// Cosine and sine of every position and pair of a head, as kernels/rope.h takes them: [T, D/2].
+// Cosine and sine of every position and turned pair of a head, as kernels/rope.h takes them:
+// [T, R/2]. longrope takes its short or long factors by T, as Transformers does for a batch of T.
 // In f32 where Transformers computes in f32: pretrained weights have seen exactly these roundings,
 // and at long positions they show.
 class RopeTable {

@@ -22,7 +22,9 @@ SegmentCompute::SegmentCompute(const model::ModelSpec& spec, model::Recipe recip
     layouts_.push_back(model::segment_layout(spec, static_cast<int>(i), shape, recipe, threads));
   }
   const model::Architecture& a = spec.architecture;
-  ropes_.emplace_back(a.rope, a.head_size, shape.length);
+  const bool turns = a.position == model::Position::kRope;
+  STRATA_CHECK(turns || shape.length <= a.max_position);
+  ropes_.emplace_back(a.rope, turns ? a.head_size : 0, shape.length);
   if (a.window_rope) ropes_.emplace_back(*a.window_rope, a.head_size, shape.length);
 }
 
@@ -103,7 +105,9 @@ void SegmentCompute::loss(const SegmentCall& call) const {
   const HeadMatrix matrix = head_matrix(c);
   if (call.grad != nullptr && call.grad_first) zero_padding(c, c.segment, call.grad);
   if (c.segment.shares >= 0 && call.shared_grad != nullptr && call.shared_grad_first) {
-    zero_padding(c, spec_.segments[static_cast<size_t>(c.segment.shares)], call.shared_grad);
+    const model::Segment& owner = spec_.segments[static_cast<size_t>(c.segment.shares)];
+    zero_padding(c, owner, call.shared_grad);
+    zero_beside_matrix(c, owner);
   }
   head_loss(c, matrix);
 }

@@ -34,10 +34,12 @@ float score_scale(const model::Architecture& a) {
 // Turns q and k, which lie side by side, in one call.
 void rotate(const SegmentContext& context, float* q, int64_t stride, bool inverse) {
   const model::Architecture& a = context.architecture;
+  if (a.position != model::Position::kRope) return;
   context.backend.rope({.rows = context.tokens(),
                         .length = context.shape.length,
                         .heads = a.heads + a.kv_heads,
                         .head_size = a.head_size,
+                        .rotary = a.rope_of(context.segment.layer).rotary,
                         .x = q,
                         .row_stride = stride,
                         .cos = context.rope.cos(),

@@ -82,26 +82,65 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
   }
 }
 
-void norm_input(const SegmentContext& context, float* y, float* rstd) {
+void norm_rows(const SegmentContext& context, const void* x, int64_t rows, float* y, float* rstd) {
+  const model::Architecture& a = context.architecture;
+  if (a.norm == model::Norm::kLayer) {
+    context.backend.layer_norm_forward({.dtype = context.dtype,
+                                        .rows = rows,
+                                        .cols = a.hidden,
+                                        .x = x,
+                                        .w = context.weight(ParameterRole::kNorm),
+                                        .b = context.weight(ParameterRole::kNormBias),
+                                        .y = y,
+                                        .mean = rstd == nullptr ? nullptr : rstd + rows,
+                                        .rstd = rstd,
+                                        .eps = static_cast<float>(a.norm_eps)});
+    return;
+  }
   context.backend.rms_norm_forward({.dtype = context.dtype,
                                     .x_dtype = context.dtype,
-                                    .rows = context.tokens(),
-                                    .cols = context.architecture.hidden,
-                                    .x = context.call.input,
+                                    .rows = rows,
+                                    .cols = a.hidden,
+                                    .x = x,
                                     .w = context.weight(ParameterRole::kNorm),
                                     .offset = context.norm_offset(),
                                     .y = y,
                                     .rstd = rstd,
-                                    .eps = static_cast<float>(context.architecture.norm_eps)});
+                                    .eps = static_cast<float>(a.norm_eps)});
+}
+
+void norm_input(const SegmentContext& context, float* y, float* rstd) {
+  norm_rows(context, context.call.input, context.tokens(), y, rstd);
 }
 
 void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy,
                      const void* residual) {
   const bool wanted = context.call.grad_input != nullptr;
+  const DType gradient_dtype = wanted ? context.dtype : DType::kF32;
+  void* dx = wanted ? context.call.grad_input : dy;
+  if (context.architecture.norm == model::Norm::kLayer) {
+    context.backend.layer_norm_backward(
+        {.dtype = context.dtype,
+         .gradient_dtype = gradient_dtype,
+         .rows = context.tokens(),
+         .cols = context.architecture.hidden,
+         .x = context.call.input,
+         .w = context.weight(ParameterRole::kNorm),
+         .mean = rstd + context.tokens(),
+         .rstd = rstd,
+         .dy = dy,
+         .dres = wanted ? residual : nullptr,
+         .dx = dx,
+         .dw = context.grad(ParameterRole::kNorm),
+         .db = context.grad(ParameterRole::kNormBias),
+         .accumulate = !context.call.grad_first,
+         .workspace = context.scratch(context.layout.backward_scratch)});
+    return;
+  }
   context.backend.rms_norm_backward(
       {.dtype = context.dtype,
        .x_dtype = context.dtype,
-       .gradient_dtype = wanted ? context.dtype : DType::kF32,
+       .gradient_dtype = gradient_dtype,
        .rows = context.tokens(),
        .cols = context.architecture.hidden,
        .x = context.call.input,
@@ -110,7 +149,7 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
        .rstd = rstd,
        .dy = dy,
        .dres = wanted ? residual : nullptr,
-       .dx = wanted ? context.call.grad_input : dy,
+       .dx = dx,
        .dw = context.grad(ParameterRole::kNorm),
        .accumulate = !context.call.grad_first,
        .workspace = context.scratch(context.layout.backward_scratch)});
@@ -202,8 +241,7 @@ const float* branch_output_grad(const SegmentContext& context, float* copy) {
 }
 
 bool needs_no_input_grad(const SegmentContext& context) {
-  const bool norms = context.grad(ParameterRole::kNorm) != nullptr ||
-                     context.grad(ParameterRole::kQueryNorm) != nullptr ||
+  const bool norms = context.trains_norm() || context.grad(ParameterRole::kQueryNorm) != nullptr ||
                      context.grad(ParameterRole::kKeyNorm) != nullptr;
   return context.call.grad_input == nullptr && !norms &&
          std::all_of(context.layout.into.begin(), context.layout.into.end(),
@@ -224,6 +262,15 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
     end = parameter.offset + parameter.numel;
   }
   zero_to(segment.trainable_numel);
+}
+
+void zero_beside_matrix(const SegmentContext& context, const model::Segment& owner) {
+  for (const model::Parameter& parameter : owner.parameters) {
+    if (parameter.frozen || parameter.role == ParameterRole::kEmbedding) continue;
+    context.backend.fill({.count = parameter.numel,
+                          .value = 0.0f,
+                          .y = context.call.shared_grad + parameter.offset});
+  }
 }
 
 }  // namespace strata::exec

@@ -34,9 +34,26 @@ void embedding_forward(const SegmentContext& context) {
                                      .tokens = context.call.tokens,
                                      .w = context.weight(ParameterRole::kEmbedding),
                                      .out = context.call.output});
+  if (context.architecture.position != model::Position::kLearned) return;
+  context.backend.position_forward({.dtype = context.dtype,
+                                    .rows = context.tokens(),
+                                    .cols = context.architecture.hidden,
+                                    .length = context.shape.length,
+                                    .p = context.weight(ParameterRole::kPosition),
+                                    .y = context.call.output});
 }
 
 void embedding_backward(const SegmentContext& context) {
+  if (float* dp = context.grad(ParameterRole::kPosition)) {
+    context.backend.position_backward({.dtype = context.dtype,
+                                       .rows = context.tokens(),
+                                       .cols = context.architecture.hidden,
+                                       .length = context.shape.length,
+                                       .positions = context.architecture.max_position,
+                                       .dy = context.call.grad_output,
+                                       .dp = dp,
+                                       .accumulate = !context.call.grad_first});
+  }
   float* dw = context.grad(ParameterRole::kEmbedding);
   if (dw == nullptr) return;
   context.backend.embedding_backward(
@@ -56,8 +73,7 @@ void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
   float* normed = context.workspace(context.layout.grad);
   float* rstd = context.workspace(context.layout.rstd);
   norm_input(context, normed, rstd);
-  const bool below =
-      context.call.grad_input != nullptr || context.grad(ParameterRole::kNorm) != nullptr;
+  const bool below = context.call.grad_input != nullptr || context.trains_norm();
   context.backend.linear_cross_entropy(
       {.dtype = context.dtype,
        .rows = context.tokens(),
@@ -104,15 +120,7 @@ void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
                 static_cast<size_t>(row_bytes));
   }
   float* normed = context.workspace(context.layout.normed);
-  context.backend.rms_norm_forward({.dtype = context.dtype,
-                                    .x_dtype = context.dtype,
-                                    .rows = context.shape.rows,
-                                    .cols = hidden,
-                                    .x = gathered,
-                                    .w = context.weight(ParameterRole::kNorm),
-                                    .offset = context.norm_offset(),
-                                    .y = normed,
-                                    .eps = static_cast<float>(context.architecture.norm_eps)});
+  norm_rows(context, gathered, context.shape.rows, normed, nullptr);
   context.backend.matmul_forward({.dtype = context.dtype,
                                   .rows = context.shape.rows,
                                   .outputs = context.architecture.vocabulary,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MLP segment: h = norm(x), out = x + norm((act(h Wg) * (h Wu)) Wd), where a block may have either
-// norm.
+// norm; without a gate act(h Wu) Wd.
 #include "engine/base/check.h"
 #include "engine/exec/segment_compute_ops.h"
 
@@ -14,13 +14,19 @@ kernels::Activation activation_of(const model::Architecture& a) {
                                                   : kernels::Activation::kGeluTanh;
 }
 
-void activate(const SegmentContext& context, const float* projected, float* activated) {
+// The second projection; null where the first is all that there is.
+float* plain_of(const SegmentContext& context, float* projected) {
+  const model::Architecture& a = context.architecture;
+  return a.block.gated ? projected + a.feed_forward : nullptr;
+}
+
+void activate(const SegmentContext& context, float* projected, float* activated) {
   const int64_t cols = context.architecture.feed_forward;
   context.backend.glu_forward({.activation = activation_of(context.architecture),
                                .rows = context.tokens(),
                                .cols = cols,
                                .g = projected,
-                               .u = projected + cols,
+                               .u = plain_of(context, projected),
                                .stride = context.layout.width,
                                .h = activated});
 }
@@ -67,11 +73,11 @@ void mlp_backward(const SegmentContext& context) {
                                 .rows = context.tokens(),
                                 .cols = a.feed_forward,
                                 .g = projected,
-                                .u = projected + a.feed_forward,
+                                .u = plain_of(context, projected),
                                 .stride = layout.width,
                                 .dh = grad_activated,
                                 .dg = grad_projected,
-                                .du = grad_projected + a.feed_forward,
+                                .du = plain_of(context, grad_projected),
                                 .d_stride = layout.width});
 
   float* rstd = context.workspace(layout.rstd);

@@ -48,6 +48,10 @@ struct SegmentContext {
     const bool wanted = call.grad != nullptr && parameter != nullptr && !parameter->frozen;
     return wanted ? call.grad + parameter->offset : nullptr;
   }
+  bool trains_norm() const {
+    return grad(model::ParameterRole::kNorm) != nullptr ||
+           grad(model::ParameterRole::kNormBias) != nullptr;
+  }
   float norm_offset() const { return architecture.block.norm_offset ? 1.0f : 0.0f; }
   float* grad(const model::Projection& projection) const {
     return call.grad == nullptr || projection.frozen ? nullptr : call.grad + projection.offset;
@@ -81,7 +85,8 @@ void project_input_grad(const SegmentContext& context, const ProjectionOperands&
 void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
                          const float* dy, const float* x);
 
-// The norm of the segment's input, in `y`.
+// The norm of rows of a boundary tensor, in `y`. Backward needs `rstd`: SegmentLayout::rstd.
+void norm_rows(const SegmentContext& context, const void* x, int64_t rows, float* y, float* rstd);
 void norm_input(const SegmentContext& context, float* y, float* rstd);
 
 // From the gradient of the norm's output: the norm's gradient, and the input's, onto which the
@@ -116,6 +121,10 @@ bool needs_no_input_grad(const SegmentContext& context);
 
 // Stores zeros between and behind the trained parameters of a gradient buffer.
 void zero_padding(const SegmentContext& context, const model::Segment& segment, float* grad);
+
+// Stores zeros where the owner of a shared matrix has other trained parameters: to these the
+// owner's backward adds later.
+void zero_beside_matrix(const SegmentContext& context, const model::Segment& owner);
 
 // `interior` is filled; output only where the call has one.
 void attention_forward(const SegmentContext& context, std::byte* interior);

@@ -46,33 +46,41 @@ struct ActivationName {
 constexpr ActivationName kActivationNames[] = {
     {"silu", Activation::kSilu},
     {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"gelu_new", Activation::kGeluTanh},
 };
 
 Activation read_activation(const Fields& fields, const Family& family) {
-  if (fields.find(family.activation_member) == nullptr) return family.activation;
-  const std::string name = fields.text(family.activation_member, "");
+  const char* member = family.members.activation;
+  if (fields.find(member) == nullptr) return family.activation;
+  const std::string name = fields.text(member, "");
   std::string known;
   for (const ActivationName& row : kActivationNames) {
     if (name == row.name) return row.activation;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  fields.refuse(fmt::format("{}: \"{}\" is not computed here (use a model with one of: {})",
-                            family.activation_member, name, known));
+  fields.refuse(fmt::format("{}: \"{}\" is not computed here (use a model with one of: {})", member,
+                            name, known));
 }
 
 // Members that would change what the model computes in a way that we do not have.
 void refuse_variants(const Fields& fields) {
-  for (const char* name : {"attention_dropout", "partial_rotary_factor"}) {
-    const double neutral = std::string_view(name) == "attention_dropout" ? 0.0 : 1.0;
-    if (fields.number(name, neutral) != neutral) {
-      fields.refuse(fmt::format("{}: only {} is computed here", name, neutral));
-    }
+  if (fields.number("attention_dropout", 0.0) != 0.0) {
+    fields.refuse("attention_dropout: only 0 is computed here");
   }
-  if (fields.boolean("use_bidirectional_attention", false)) {
-    fields.refuse("use_bidirectional_attention: only causal attention is computed here");
+  const struct {
+    const char* name;
+    bool computed;
+  } switches[] = {{"use_bidirectional_attention", false},
+                  {"scale_attn_weights", true},
+                  {"scale_attn_by_inverse_layer_idx", false},
+                  {"add_cross_attention", false}};
+  for (const auto& one : switches) {
+    if (fields.boolean(one.name, one.computed) == one.computed) continue;
+    fields.refuse(fmt::format("{}: only {} is computed here", one.name, one.computed));
   }
 }
 
+constexpr int64_t kHiddenMost = 1 << 20;
 constexpr const char* kFullLayer = "full_attention";
 constexpr const char* kWindowLayer = "sliding_attention";
 
@@ -165,10 +173,18 @@ void read_biases(const Fields& fields, const Family& family, Architecture& resul
                               family.architecture));
   };
   check("attention_bias", attention, family.attention_bias != BiasRule::kNone);
-  check("mlp_bias", mlp, family.mlp_bias);
-  result.attention_bias = attention || family.attention_bias == BiasRule::kQueryKeyValue;
-  result.output_bias = attention && family.attention_bias == BiasRule::kConfig;
-  result.mlp_bias = mlp;
+  check("mlp_bias", mlp, family.mlp_bias != BiasRule::kNone);
+  const BiasRule rule = family.attention_bias;
+  result.attention_bias = attention || rule == BiasRule::kQueryKeyValue || rule == BiasRule::kAll;
+  result.output_bias = (attention && rule == BiasRule::kConfig) || rule == BiasRule::kAll;
+  result.mlp_bias = mlp || family.mlp_bias == BiasRule::kAll;
+}
+
+int64_t read_feed_forward(const Fields& fields, const Family& family, int64_t hidden) {
+  const char* member = family.members.feed_forward;
+  if (family.feed_forward_ratio == 0) return fields.integer(member);
+  if (hidden > kHiddenMost) return 0;  // refused as what it is
+  return fields.optional_integer(member).value_or(family.feed_forward_ratio * hidden);
 }
 
 struct Range {
@@ -189,23 +205,25 @@ Architecture read_architecture(const Json& json, const std::string& source) {
 
   Architecture result;
   result.model_type = family.model_type;
-  result.hidden = fields.integer("hidden_size");
-  result.layers = fields.integer("num_hidden_layers");
-  result.heads = fields.integer("num_attention_heads");
+  const MemberNames& members = family.members;
+  result.hidden = fields.integer(members.hidden);
+  result.layers = fields.integer(members.layers);
+  result.heads = fields.integer(members.heads);
   const int64_t kv_heads = family.kv_heads > 0 ? family.kv_heads : result.heads;
   result.kv_heads = fields.optional_integer("num_key_value_heads").value_or(kv_heads);
-  result.feed_forward = fields.integer("intermediate_size");
+  result.feed_forward = read_feed_forward(fields, family, result.hidden);
   result.vocabulary = fields.integer("vocab_size");
-  result.max_position =
-      fields.optional_integer("max_position_embeddings").value_or(family.max_position);
+  result.max_position = fields.optional_integer(members.max_position).value_or(family.max_position);
   result.block = family.block;
+  result.norm = family.norm;
+  result.position = family.position;
   result.activation = read_activation(fields, family);
   result.score_scalar = read_own_number(fields, "query_pre_attn_scalar", family.score_scalar);
   result.score_cap = read_own_number(fields, "attn_logit_softcapping", family.score_cap);
   result.logit_cap = read_own_number(fields, "final_logit_softcapping", family.logit_cap);
   result.pad_token = read_pad_token(fields, family, result.vocabulary);
   read_biases(fields, family, result);
-  result.norm_eps = fields.number("rms_norm_eps", family.norm_eps);
+  result.norm_eps = fields.number(members.norm_eps, family.norm_eps);
   result.tied = fields.boolean("tie_word_embeddings", family.tied);
   if (const auto head_size = fields.optional_integer("head_dim")) {
     result.head_size = *head_size;
@@ -222,14 +240,14 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   validate(result, source);
   // After sizes are known to be bounded: what follows allocates by layer and divides by positions.
   read_window(fields, family, result);
-  read_ropes(fields, family, result);
+  if (result.position == Position::kRope) read_ropes(fields, family, result);
   validate(result, source);
   return result;
 }
 
 void validate(const Architecture& a, const std::string& source) {
   const Range ranges[] = {
-      {"hidden_size", a.hidden, 1, 1 << 20},
+      {"hidden_size", a.hidden, 1, kHiddenMost},
       {"num_hidden_layers", a.layers, 1, 1 << 14},
       {"num_attention_heads", a.heads, 1, 1 << 14},
       {"num_key_value_heads", a.kv_heads, 1, a.heads},
@@ -249,11 +267,12 @@ void validate(const Architecture& a, const std::string& source) {
                   fmt::format("num_attention_heads: {} is no multiple of num_key_value_heads: {}",
                               a.heads, a.kv_heads));
   }
-  if (a.head_size % 2 != 0) {
+  if (a.head_size % 2 != 0 && a.position == Position::kRope) {
     refuse_config(source, fmt::format("head_dim: {} is odd, RoPE turns pairs", a.head_size));
   }
   if (!(a.norm_eps > 0 && a.norm_eps < 1)) {
-    refuse_config(source, fmt::format("rms_norm_eps: {} is not between 0 and 1", a.norm_eps));
+    const char* name = a.norm == Norm::kRms ? "rms_norm_eps" : "layer_norm_epsilon";
+    refuse_config(source, fmt::format("{}: {} is not between 0 and 1", name, a.norm_eps));
   }
   const struct {
     const char* name;
@@ -270,8 +289,8 @@ void validate(const Architecture& a, const std::string& source) {
     refuse_config(source,
                   fmt::format("layer_types: {} for {} layers", a.windowed.size(), a.layers));
   }
-  validate_rope(a.rope, source);
-  if (a.window_rope) validate_rope(*a.window_rope, source);
+  validate_rope(a.rope, a.head_size, source);
+  if (a.window_rope) validate_rope(*a.window_rope, a.head_size, source);
 }
 
 }  // namespace strata::model

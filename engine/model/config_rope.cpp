@@ -2,6 +2,7 @@
 #include "engine/model/config_rope.h"
 
 #include <cmath>
+#include <iterator>
 
 namespace strata::model {
 namespace {
@@ -18,9 +19,12 @@ constexpr ScalingName kScalingNames[] = {
     {"linear", RopeScaling::kLinear},
     {"llama3", RopeScaling::kLlama3},
     {"yarn", RopeScaling::kYarn},
+    {"longrope", RopeScaling::kLongRope},
+    {"su", RopeScaling::kLongRope},  // its name in the first Phi-3 models
 };
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
+constexpr const char* kPartial = "partial_rotary_factor";
 constexpr const char* kFullLayers = "full_attention";
 constexpr const char* kWindowLayers = "sliding_attention";
 
@@ -48,6 +52,16 @@ class RopeObject {
     const Json* member = find(name);
     return member == nullptr ? otherwise : fields_.boolean_of(*member, path(name));
   }
+  std::vector<double> numbers(const char* name) const {
+    const Json* member = find(name);
+    if (member == nullptr || !member->is_array()) {
+      refuse(fmt::format(".{}: is {}, must be an array of numbers", name,
+                         member == nullptr ? "missing" : member->describe()));
+    }
+    std::vector<double> values;
+    for (const Json& item : member->items()) values.push_back(fields_.number_of(item, path(name)));
+    return values;
+  }
   std::string path(const std::string& name) const { return where_ + "." + name; }
   const Json& json() const { return object_; }
   [[noreturn]] void refuse(const std::string& cause) const { fields_.refuse(where_ + cause); }
@@ -63,6 +77,8 @@ RopeScaling scaling_of(const RopeObject& object) {
   if (type == nullptr) type = object.find("type");
   const std::string name = type != nullptr && type->is_string() ? type->string() : "default";
   std::string known;
+  // Phi-3 models with longrope have been called yarn, too.
+  if (name == "yarn" && object.find("short_factor") != nullptr) return RopeScaling::kLongRope;
   for (const ScalingName& row : kScalingNames) {
     if (name == row.name) return row.scaling;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
@@ -82,17 +98,42 @@ double yarn_attention_factor(const RopeObject& object, double factor) {
   return object.number("attention_factor", own != 0 && all != 0 ? of(own) / of(all) : of(1.0));
 }
 
+// Of longrope: sqrt(1 + ln(factor) / ln(original positions)) (Ding et al. 2024, arXiv:2402.13753).
+double long_attention_factor(const RopeObject& object, const Rope& rope) {
+  const double original = static_cast<double>(rope.original_max_position);
+  const double otherwise =
+      rope.factor <= 1 ? 1.0 : std::sqrt(1.0 + std::log(rope.factor) / std::log(original));
+  return object.number("attention_factor", otherwise);
+}
+
 // What a missing factor means, where it may be missing.
 double factor_otherwise(const Rope& rope, int64_t max_position) {
-  if (rope.scaling != RopeScaling::kYarn) return rope.factor;
+  if (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLongRope) {
+    return rope.factor;
+  }
   return static_cast<double>(max_position) / static_cast<double>(rope.original_max_position);
 }
 
-// Members beside an object that its own may refer to.
+// What is beside an object that its own members may refer to.
 struct Positions {
   int64_t max;
   std::optional<int64_t> original;  // goes before the object's own
+  int64_t head_size;
+  bool partial;  // whether the family may turn parts of heads
 };
+
+// The elements of a head that are turned; 0 for all. `where` refuses.
+template <typename Where>
+int64_t rotary_of(double part, const Positions& positions, const Where& where) {
+  if (part == 1.0) return 0;
+  const double turned = static_cast<double>(positions.head_size) * part;
+  if (!positions.partial || !(part < 1 && turned >= 2)) {
+    where.refuse(
+        fmt::format(".{}: {}: {} is computed here for this model", kPartial, part,
+                    positions.partial ? "a part of at least two elements of a head" : "only 1"));
+  }
+  return static_cast<int64_t>(turned);
+}
 
 void read_rope_object(const RopeObject& object, const Positions& positions, Rope& rope) {
   for (const config::JsonMember& member : object.json().members()) {
@@ -103,7 +144,7 @@ void read_rope_object(const RopeObject& object, const Positions& positions, Rope
   }
   rope.scaling = scaling_of(object);
   rope.theta = object.number("rope_theta", rope.theta);
-  const bool stretched = rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
+  const bool stretched = rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear;
   rope.original_max_position =
       object.integer(kOriginal, stretched ? positions.max : rope.original_max_position);
   if (stretched && positions.original) rope.original_max_position = *positions.original;
@@ -119,13 +160,19 @@ void read_rope_object(const RopeObject& object, const Positions& positions, Rope
     rope.beta_slow = object.number("beta_slow", rope.beta_slow);
     rope.truncate = object.boolean("truncate", rope.truncate);
   }
-  if (object.number("partial_rotary_factor", 1.0) != 1.0) {
-    object.refuse(".partial_rotary_factor: only 1 is computed here");
+  if (rope.scaling == RopeScaling::kLongRope) {
+    rope.short_factor = object.numbers("short_factor");
+    rope.long_factor = object.numbers("long_factor");
+    rope.attention_factor = long_attention_factor(object, rope);
+  }
+  if (object.find(kPartial) != nullptr) {
+    rope.rotary = rotary_of(object.number(kPartial, 1.0), positions, object);
   }
 }
 
 // rope_parameters with an object for each type of layer.
-void read_by_layer_type(const Fields& fields, const RopeObject& all, Architecture& result) {
+void read_by_layer_type(const Fields& fields, const Family& family, const RopeObject& all,
+                        Architecture& result) {
   const struct {
     const char* name;
     Rope* rope;
@@ -136,16 +183,26 @@ void read_by_layer_type(const Fields& fields, const RopeObject& all, Architectur
   }
   for (const auto& type : types) {
     if (const Json* json = all.find(type.name)) {
-      read_rope_object({fields, all.path(type.name), *json}, {result.max_position, {}}, *type.rope);
+      read_rope_object({fields, all.path(type.name), *json},
+                       {result.max_position, {}, result.head_size, family.partial_rotary},
+                       *type.rope);
     }
   }
+}
+
+Json array_of(const std::vector<double>& values) {
+  Json array = Json::array();
+  for (const double value : values) array.push_back(value);
+  return array;
 }
 
 Json scaling_object(const Rope& rope) {
   if (rope.scaling == RopeScaling::kNone) return Json();
   Json object = Json::object();
   for (const ScalingName& row : kScalingNames) {
-    if (row.scaling == rope.scaling) object.set("rope_type", row.name);
+    if (row.scaling != rope.scaling) continue;
+    object.set("rope_type", row.name);
+    break;
   }
   object.set("factor", rope.factor);
   if (rope.scaling == RopeScaling::kLinear) return object;
@@ -153,6 +210,10 @@ Json scaling_object(const Rope& rope) {
   if (rope.scaling == RopeScaling::kLlama3) {
     object.set("low_freq_factor", rope.low_freq_factor);
     object.set("high_freq_factor", rope.high_freq_factor);
+  } else if (rope.scaling == RopeScaling::kLongRope) {
+    object.set("attention_factor", rope.attention_factor);
+    object.set("short_factor", array_of(rope.short_factor));
+    object.set("long_factor", array_of(rope.long_factor));
   } else {
     object.set("attention_factor", rope.attention_factor);
     object.set("beta_fast", rope.beta_fast);
@@ -173,7 +234,12 @@ Json parameters_object(const Rope& rope) {
 
 void read_ropes(const Fields& fields, const Family& family, Architecture& result) {
   Rope& rope = result.rope;
-  const Positions positions = {result.max_position, fields.optional_integer(kOriginal)};
+  Positions positions = {result.max_position, fields.optional_integer(kOriginal), result.head_size,
+                         family.partial_rotary};
+  if (!positions.original && family.original_position > 0) {
+    positions.original = family.original_position;
+  }
+  rope.rotary = rotary_of(fields.number(kPartial, 1.0), positions, fields);
   if (family.window_theta) {
     result.window_rope = rope;
     result.window_rope->theta = fields.number("rope_local_base_freq", *family.window_theta);
@@ -185,14 +251,46 @@ void read_ropes(const Fields& fields, const Family& family, Architecture& result
   if (const Json* json = fields.find("rope_parameters")) {
     const RopeObject object(fields, "rope_parameters", *json);
     if (family.window_theta) {
-      read_by_layer_type(fields, object, result);
+      read_by_layer_type(fields, family, object, result);
     } else {
       read_rope_object(object, positions, rope);
     }
   }
 }
 
-void validate_rope(const Rope& rope, const std::string& source) {
+namespace {
+
+void validate_long_rope(const Rope& rope, int64_t head_size, const std::string& source) {
+  const auto pairs = static_cast<size_t>((rope.rotary > 0 ? rope.rotary : head_size) / 2);
+  for (const auto* factors : {&rope.short_factor, &rope.long_factor}) {
+    const char* name = factors == &rope.short_factor ? "short_factor" : "long_factor";
+    if (factors->size() != pairs) {
+      refuse_config(source, fmt::format("{}: has {} numbers, the heads have {} pairs", name,
+                                        factors->size(), pairs));
+    }
+    for (const double factor : *factors) {
+      if (factor > 0 && std::isfinite(factor)) continue;
+      refuse_config(source, fmt::format("{}: has {}, must be positive", name, factor));
+    }
+  }
+  if (rope.original_max_position >= 2 && rope.attention_factor > 0 &&
+      std::isfinite(rope.attention_factor)) {
+    return;
+  }
+  refuse_config(source, fmt::format("longrope: {} {} and attention_factor {}: needs at least 2 "
+                                    "positions and a positive factor",
+                                    kOriginal, rope.original_max_position, rope.attention_factor));
+}
+
+}  // namespace
+
+void validate_rope(const Rope& rope, int64_t head_size, const std::string& source) {
+  if (rope.rotary < 0 || rope.rotary > head_size || rope.rotary % 2 != 0) {
+    refuse_config(source, fmt::format("{}: turns {} of the {} elements of a head, must be an even "
+                                      "number",
+                                      kPartial, rope.rotary, head_size));
+  }
+  if (rope.scaling == RopeScaling::kLongRope) validate_long_rope(rope, head_size, source);
   const auto finite = [](double value) { return std::isfinite(value); };
   if (!(rope.theta >= 1 && finite(rope.theta))) {
     refuse_config(source,
@@ -222,6 +320,15 @@ void validate_rope(const Rope& rope, const std::string& source) {
   }
 }
 
+std::string rope_scaling_names() {
+  std::string names;
+  for (size_t i = 0; i < std::size(kScalingNames); ++i) {
+    if (i > 0 && kScalingNames[i].scaling == kScalingNames[i - 1].scaling) continue;
+    names += (i > 0 ? ", " : "") + std::string(kScalingNames[i].name);
+  }
+  return names;
+}
+
 void write_ropes(const Architecture& a, Json& json) {
   if (a.window_rope && a.window_rope->scaling != RopeScaling::kNone) {
     Json parameters = Json::object();
@@ -231,6 +338,12 @@ void write_ropes(const Architecture& a, Json& json) {
     return;
   }
   json.set("rope_theta", a.rope.theta);
+  // Phi-3 has a default for this member, which goes before the object's own.
+  if (a.rope.scaling == RopeScaling::kLongRope) json.set(kOriginal, a.rope.original_max_position);
+  if (a.rope.rotary > 0) {  // in the middle between two numbers of elements, since readers round
+    json.set(kPartial,
+             (static_cast<double>(a.rope.rotary) + 0.5) / static_cast<double>(a.head_size));
+  }
   if (a.window_rope) json.set("rope_local_base_freq", a.window_rope->theta);
   json.set("rope_scaling", scaling_object(a.rope));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include "engine/config/json.h"
 #include "engine/model/config_fields.h"
 #include "engine/model/family.h"
@@ -14,7 +16,10 @@ namespace strata::model {
 void read_ropes(const Fields& fields, const Family& family, Architecture& result);
 
 // Throws Error (kConfig) naming the first number that cannot be.
-void validate_rope(const Rope& rope, const std::string& source);
+void validate_rope(const Rope& rope, int64_t head_size, const std::string& source);
+
+// "default, linear, llama3": for messages.
+std::string rope_scaling_names();
 
 // In the spelling of version 4, unless it cannot say this.
 void write_ropes(const Architecture& architecture, config::Json& json);

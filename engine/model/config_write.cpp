@@ -44,19 +44,22 @@ Json write_config(const Architecture& a, DType dtype) {
   Json json = Json::object();
   json.set("architectures", Json::Array{Json(family->architecture)});
   json.set("model_type", a.model_type);
-  json.set("hidden_size", a.hidden);
-  json.set("intermediate_size", a.feed_forward);
-  json.set("num_hidden_layers", a.layers);
-  json.set("num_attention_heads", a.heads);
-  json.set("num_key_value_heads", a.kv_heads);
-  json.set("head_dim", a.head_size);
+  const MemberNames& members = family->members;
+  json.set(members.hidden, a.hidden);
+  json.set(members.feed_forward, a.feed_forward);
+  json.set(members.layers, a.layers);
+  json.set(members.heads, a.heads);
+  const bool plain = a.kv_heads == a.heads && a.heads * a.head_size == a.hidden;
+  if (!plain || family->position == Position::kRope) {
+    json.set("num_key_value_heads", a.kv_heads);
+    json.set("head_dim", a.head_size);
+  }
   json.set("vocab_size", a.vocabulary);
-  json.set("max_position_embeddings", a.max_position);
+  json.set(members.max_position, a.max_position);
   write_windows(a, *family, json);
-  json.set(family->activation_member,
-           a.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh");
-  json.set("rms_norm_eps", a.norm_eps);
-  write_ropes(a, json);
+  json.set(members.activation, a.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh");
+  json.set(members.norm_eps, a.norm_eps);
+  if (a.position == Position::kRope) write_ropes(a, json);
   if (family->score_scalar) {
     const double head_size = static_cast<double>(a.head_size);
     json.set("query_pre_attn_scalar", scalar_json(a.score_scalar > 0 ? a.score_scalar : head_size));
@@ -64,7 +67,7 @@ Json write_config(const Architecture& a, DType dtype) {
   if (family->score_cap) json.set("attn_logit_softcapping", cap_json(a.score_cap));
   if (family->logit_cap) json.set("final_logit_softcapping", cap_json(a.logit_cap));
   if (family->attention_bias == BiasRule::kConfig) json.set("attention_bias", a.attention_bias);
-  if (family->mlp_bias) json.set("mlp_bias", a.mlp_bias);
+  if (family->mlp_bias == BiasRule::kConfig) json.set("mlp_bias", a.mlp_bias);
   if (a.pad_token >= 0 || family->pad_token.value_or(-1) >= 0) {
     json.set("pad_token_id", a.pad_token >= 0 ? Json(a.pad_token) : Json());
   }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr TensorNames kLlamaNames = {
     .embedding = "model.embed_tokens",
+    .position = nullptr,
     .attention_norm = "model.layers.{}.input_layernorm",
     .query = "model.layers.{}.self_attn.q_proj",
     .key = "model.layers.{}.self_attn.k_proj",
@@ -26,6 +27,38 @@ constexpr TensorNames kLlamaNames = {
     .mlp_post_norm = nullptr,
     .final_norm = "model.norm",
     .head = "lm_head",
+    .transposed = false,
+    .prefix = nullptr,
+};
+
+constexpr TensorNames with_fused_rows(TensorNames names) {
+  names.query = names.key = names.value = "model.layers.{}.self_attn.qkv_proj";
+  names.gate = names.up = "model.layers.{}.mlp.gate_up_proj";
+  return names;
+}
+
+constexpr TensorNames kPhi3Names = with_fused_rows(kLlamaNames);
+
+constexpr TensorNames kGpt2Names = {
+    .embedding = "transformer.wte",
+    .position = "transformer.wpe",
+    .attention_norm = "transformer.h.{}.ln_1",
+    .query = "transformer.h.{}.attn.c_attn",
+    .key = "transformer.h.{}.attn.c_attn",
+    .value = "transformer.h.{}.attn.c_attn",
+    .query_norm = nullptr,
+    .key_norm = nullptr,
+    .output = "transformer.h.{}.attn.c_proj",
+    .attention_post_norm = nullptr,
+    .mlp_norm = "transformer.h.{}.ln_2",
+    .gate = nullptr,
+    .up = "transformer.h.{}.mlp.c_fc",
+    .down = "transformer.h.{}.mlp.c_proj",
+    .mlp_post_norm = nullptr,
+    .final_norm = "transformer.ln_f",
+    .head = "lm_head",
+    .transposed = true,
+    .prefix = "transformer.",
 };
 
 constexpr TensorNames kOlmo2Names = [] {
@@ -60,7 +93,7 @@ constexpr Family kFamilies[] = {
      .model_type = "llama",
      .max_position = 2048,
      .attention_bias = BiasRule::kConfig,
-     .mlp_bias = true,
+     .mlp_bias = BiasRule::kConfig,
      .names = &kLlamaNames},
     {.architecture = "MistralForCausalLM",
      .model_type = "mistral",
@@ -105,7 +138,7 @@ constexpr Family kFamilies[] = {
      .window_pattern = 2,
      .tied = true,
      .activation = Activation::kGeluTanh,
-     .activation_member = "hidden_activation",
+     .members = {.activation = "hidden_activation"},
      .window_rule = WindowRule::kPattern,
      .score_scalar = 256,
      .score_cap = 50,
@@ -127,7 +160,7 @@ constexpr Family kFamilies[] = {
      .rope_theta = 1e6,
      .tied = true,
      .activation = Activation::kGeluTanh,
-     .activation_member = "hidden_activation",
+     .members = {.activation = "hidden_activation"},
      .window_rule = WindowRule::kPattern,
      .window_theta = 1e4,
      .score_scalar = 256,
@@ -135,16 +168,71 @@ constexpr Family kFamilies[] = {
      .attention_bias = BiasRule::kConfig,
      .pad_token = 0,
      .names = &kGemmaNames},
+    {.architecture = "Phi3ForCausalLM",
+     .model_type = "phi3",
+     .norm_eps = 1e-5,
+     .max_position = 4096,
+     .window_rule = WindowRule::kAll,
+     .partial_rotary = true,
+     .original_position = 4096,
+     .pad_token = 32000,
+     .names = &kPhi3Names},
+    {.architecture = "GPT2LMHeadModel",
+     .model_type = "gpt2",
+     .block = {.gated = false},
+     .norm = Norm::kLayer,
+     .position = Position::kLearned,
+     .norm_eps = 1e-5,
+     .max_position = 1024,
+     .tied = true,
+     .activation = Activation::kGeluTanh,
+     .feed_forward_ratio = 4,
+     .members = {.hidden = "n_embd",
+                 .layers = "n_layer",
+                 .heads = "n_head",
+                 .feed_forward = "n_inner",
+                 .max_position = "n_positions",
+                 .norm_eps = "layer_norm_epsilon",
+                 .activation = "activation_function"},
+     .attention_bias = BiasRule::kAll,
+     .pad_token = std::nullopt,
+     .mlp_bias = BiasRule::kAll,
+     .names = &kGpt2Names},
 };
 
 // Groups of build_spec: by decay, in this order.
 constexpr int kMatrices = 0;
 constexpr int kVectors = 1;
 
-// The parameters of one segment, in order.
+// What parts of fused tensors are called.
+const char* part_name(ParameterRole role) {
+  using enum ParameterRole;
+  switch (role) {
+    case kQuery:
+    case kQueryBias:
+      return "q";
+    case kKey:
+    case kKeyBias:
+      return "k";
+    case kValue:
+    case kValueBias:
+      return "v";
+    case kGate:
+    case kGateBias:
+      return "gate";
+    case kUp:
+    case kUpBias:
+      return "up";
+    default:
+      STRATA_CHECK(false);
+      return "";
+  }
+}
+
+// The parameters of one segment, in order. Those of one name become parts of one tensor.
 class ParameterList {
  public:
-  explicit ParameterList(int layer) : layer_(layer) {}
+  ParameterList(int layer, bool transposed) : layer_(layer), transposed_(transposed) {}
 
   void weight(ParameterRole role, const char* pattern, std::vector<int64_t> shape) {
     add(role, pattern, ".weight", std::move(shape));
@@ -152,9 +240,34 @@ class ParameterList {
   void bias(ParameterRole role, const char* pattern, int64_t outputs) {
     add(role, pattern, ".bias", {outputs});
   }
-  std::vector<Parameter> take() { return std::move(parameters_); }
+  // LayerNorm has a bias.
+  void norm(const Architecture& a, const char* pattern) {
+    weight(ParameterRole::kNorm, pattern, {a.hidden});
+    if (a.norm == Norm::kLayer) bias(ParameterRole::kNormBias, pattern, a.hidden);
+  }
+  std::vector<Parameter> take() {
+    for (size_t i = 0; i < parameters_.size(); ++i) place(i);
+    return std::move(parameters_);
+  }
 
  private:
+  void place(size_t index) {
+    Parameter& one = parameters_[index];
+    int64_t rows = 0;
+    int parts = 0;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const Parameter& other = parameters_[i];
+      if (other.stored.tensor != one.stored.tensor) continue;
+      if (i < index) one.stored.first += other.shape[0];
+      rows += other.shape[0];
+      ++parts;
+    }
+    one.stored.shape[0] = rows;
+    one.stored.transposed = transposed_ && one.shape.size() == 2;
+    if (one.stored.transposed) std::swap(one.stored.shape[0], one.stored.shape[1]);
+    if (parts > 1) one.name += std::string("[") + part_name(one.role) + "]";
+  }
+
   void add(ParameterRole role, const char* pattern, const char* suffix,
            std::vector<int64_t> shape) {
     STRATA_CHECK(pattern != nullptr);  // the family has a name for what its blocks have
@@ -170,6 +283,7 @@ class ParameterList {
   }
 
   int layer_;
+  bool transposed_;
   std::vector<Parameter> parameters_;
 };
 
@@ -198,8 +312,8 @@ Segment attention_segment(const Architecture& a, const TensorNames& names, int l
   const int64_t q = a.heads * a.head_size;
   const int64_t kv = a.kv_heads * a.head_size;
   const bool of_heads = a.block.qk_norm == QkNorm::kHead;
-  ParameterList list(layer);
-  if (a.block.pre_norm) list.weight(kNorm, names.attention_norm, {a.hidden});
+  ParameterList list(layer, names.transposed);
+  if (a.block.pre_norm) list.norm(a, names.attention_norm);
   list.weight(kQuery, names.query, {q, a.hidden});
   list.weight(kKey, names.key, {kv, a.hidden});
   list.weight(kValue, names.value, {kv, a.hidden});
@@ -220,14 +334,12 @@ Segment attention_segment(const Architecture& a, const TensorNames& names, int l
 
 Segment mlp_segment(const Architecture& a, const TensorNames& names, int layer) {
   using enum ParameterRole;
-  ParameterList list(layer);
-  if (a.block.pre_norm) list.weight(kNorm, names.mlp_norm, {a.hidden});
-  list.weight(kGate, names.gate, {a.feed_forward, a.hidden});
+  ParameterList list(layer, names.transposed);
+  if (a.block.pre_norm) list.norm(a, names.mlp_norm);
+  if (a.block.gated) list.weight(kGate, names.gate, {a.feed_forward, a.hidden});
   list.weight(kUp, names.up, {a.feed_forward, a.hidden});
-  if (a.mlp_bias) {
-    list.bias(kGateBias, names.gate, a.feed_forward);
-    list.bias(kUpBias, names.up, a.feed_forward);
-  }
+  if (a.mlp_bias && a.block.gated) list.bias(kGateBias, names.gate, a.feed_forward);
+  if (a.mlp_bias) list.bias(kUpBias, names.up, a.feed_forward);
   list.weight(kDown, names.down, {a.hidden, a.feed_forward});
   if (a.mlp_bias) list.bias(kDownBias, names.down, a.hidden);
   if (a.block.post_norm) list.weight(kPostNorm, names.mlp_post_norm, {a.hidden});
@@ -250,6 +362,10 @@ const Family* find_family_by_type(std::string_view model_type) {
   return nullptr;
 }
 
+std::span<const Family> families() {
+  return kFamilies;
+}
+
 std::string family_names() {
   std::string names;
   for (const Family& family : kFamilies) {
@@ -268,15 +384,18 @@ ModelSpec build_spec(const Architecture& a) {
   spec.groups = {{"matrices", 1.0, true}, {"vectors", 1.0, false}};
 
   const std::vector<int64_t> table = {a.vocabulary, a.hidden};
-  ParameterList embedding(0);
+  ParameterList embedding(0, false);
   embedding.weight(ParameterRole::kEmbedding, names.embedding, table);
+  if (a.position == Position::kLearned) {
+    embedding.weight(ParameterRole::kPosition, names.position, {a.max_position, a.hidden});
+  }
   add_unit(spec, "embed", {segment(SegmentKind::kEmbedding, -1, "embed", embedding.take())});
   for (int layer = 0; layer < a.layers; ++layer) {
     add_unit(spec, fmt::format("b{}", layer),
              {attention_segment(a, names, layer), mlp_segment(a, names, layer)});
   }
-  ParameterList last(0);
-  last.weight(ParameterRole::kNorm, names.final_norm, {a.hidden});
+  ParameterList last(0, false);
+  last.norm(a, names.final_norm);
   if (!a.tied) last.weight(ParameterRole::kHead, names.head, table);
   Segment head = segment(SegmentKind::kHead, -1, "head", last.take());
   if (a.tied) head.shares = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,9 +14,11 @@
 namespace strata::model {
 
 // Names of the tensors; "{}" stands for the block's index. A matrix is called NAME.weight, its bias
-// NAME.bias. Null where the family has no such tensor.
+// NAME.bias. Null where the family has no such tensor. Parameters of one name are parts of one
+// tensor, in the order of their rows.
 struct TensorNames {
   const char* embedding;
+  const char* position;
   const char* attention_norm;
   const char* query;
   const char* key;
@@ -31,13 +34,27 @@ struct TensorNames {
   const char* mlp_post_norm;
   const char* final_norm;
   const char* head;
+  bool transposed;     // matrices of blocks are stored as their transposes
+  const char* prefix;  // that some files leave out; null: none
 };
 
-// Which products of attention have a bias.
+// Members of config.json whose names differ.
+struct MemberNames {
+  const char* hidden = "hidden_size";
+  const char* layers = "num_hidden_layers";
+  const char* heads = "num_attention_heads";
+  const char* feed_forward = "intermediate_size";
+  const char* max_position = "max_position_embeddings";
+  const char* norm_eps = "rms_norm_eps";
+  const char* activation = "hidden_act";
+};
+
+// Which products of attention, or of the MLP, have a bias.
 enum class BiasRule : uint8_t {
   kNone,
-  kConfig,         // all four where "attention_bias" says so
+  kConfig,         // all where "attention_bias" or "mlp_bias" says so
   kQueryKeyValue,  // always, and none of the output
+  kAll,            // always
 };
 
 // What "sliding_window" means.
@@ -52,6 +69,8 @@ struct Family {
   const char* architecture;  // as in config.json's "architectures"
   const char* model_type;
   Block block = {};
+  Norm norm = Norm::kRms;
+  Position position = Position::kRope;
 
   // What a missing member of config.json means.
   double norm_eps = 1e-6;
@@ -64,23 +83,28 @@ struct Family {
   double rope_theta = 10000.0;
   bool tied = false;
   Activation activation = Activation::kSilu;
+  int64_t feed_forward_ratio = 0;  // of feed_forward to hidden; 0: it must be there
 
   // Members that not every family has. Numbers: what a missing one means; nothing: it has none.
-  const char* activation_member = "hidden_act";
+  MemberNames members = {};
   WindowRule window_rule = WindowRule::kNone;
+  bool partial_rotary = false;
+  int64_t original_position = 0;  // "original_max_position_embeddings"; 0: those of the model
   std::optional<double> window_theta = {};  // windowed layers have a RoPE of their own
   std::optional<double> score_scalar = {};
   std::optional<double> score_cap = {};
   std::optional<double> logit_cap = {};
   BiasRule attention_bias = BiasRule::kNone;
   std::optional<int64_t> pad_token = -1;
-  bool mlp_bias = false;  // where "mlp_bias" says so
+  BiasRule mlp_bias = BiasRule::kNone;
   const TensorNames* names = nullptr;
 };
 
 // Null when there is none.
 const Family* find_family_by_architecture(std::string_view architecture);
 const Family* find_family_by_type(std::string_view model_type);
+
+std::span<const Family> families();
 
 // "LlamaForCausalLM, MistralForCausalLM": for messages.
 std::string family_names();

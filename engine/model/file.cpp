@@ -119,6 +119,21 @@ void File::sync() const {
     throw system_error(write_error_code(errno), "cannot sync: " + path_, errno);
 }
 
+void File::will_read(int64_t offset, int64_t bytes) const {
+  ::posix_fadvise(fd_, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
+void File::start_writing(int64_t offset, int64_t bytes) const {
+  ::sync_file_range(fd_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+void File::finish_writing(int64_t offset, int64_t bytes) const {
+  ::sync_file_range(
+      fd_, offset, bytes,
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  ::posix_fadvise(fd_, offset, bytes, POSIX_FADV_DONTNEED);
+}
+
 void sync_directory(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw system_error(ErrorCode::kIo, "cannot open: " + path, errno);

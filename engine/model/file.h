@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-// Small synchronous files of model directories: weights are read and written here once a run, so a
-// blocking call at an offset is enough.
+// Files of model directories: weights are read and written here once a run, so a blocking call at
+// an offset is enough, with hints that keep the drive busy meanwhile.
 namespace strata::model {
 
 // An open file; closed with it.
@@ -31,6 +31,11 @@ class File {
   // Reserves all blocks now, so that later writes cannot run out of space.
   void allocate(int64_t bytes) const;
   void sync() const;
+  // Hints, whose failure changes nothing: the kernel starts to read, or to write what is dirty.
+  void will_read(int64_t offset, int64_t bytes) const;
+  void start_writing(int64_t offset, int64_t bytes) const;
+  // Waits until the range is written, and drops it from the page cache.
+  void finish_writing(int64_t offset, int64_t bytes) const;
   const std::string& path() const { return path_; }
 
  private:

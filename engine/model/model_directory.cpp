@@ -27,7 +27,14 @@ constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr size_t kMismatchesShown = 8;
 constexpr int64_t kIndexBytesMax = kHeaderBytesMax;
 // Tables that some old exports stored beside the weights; they follow from config.json.
-constexpr std::string_view kDerivedSuffix = "rotary_emb.inv_freq";
+constexpr std::string_view kDerivedSuffixes[] = {"rotary_emb.inv_freq", ".attn.bias",
+                                                 ".attn.masked_bias"};
+constexpr const char* kDropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+
+bool is_derived(const std::string& name) {
+  return std::any_of(std::begin(kDerivedSuffixes), std::end(kDerivedSuffixes),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
 
 [[noreturn]] void refuse(const std::string& object, const std::string& cause) {
   throw Error(ErrorCode::kConfig, "cannot open model: " + object + ": " + cause);
@@ -115,6 +122,7 @@ ModelDirectory ModelDirectory::open(const std::string& path) {
   result.spec_ = build_spec(read_architecture(result.config_, source));
   result.fp8_ = read_quantization(result.config_, source);
   result.read_tensor_table();
+  result.drop_prefix();
   result.check_against_spec();
   return result;
 }
@@ -143,6 +151,24 @@ void ModelDirectory::read_tensor_table() {
         files_[found->second.file].path() != resolve_inside(path_, wanted)) {
       refuse(index_path,
              fmt::format("it says that \"{}\" is in {}, where it is not", tensor, wanted));
+    }
+  }
+}
+
+// Some files have the tensors of the inner model alone, without the outer one's prefix.
+void ModelDirectory::drop_prefix() {
+  const char* prefix = find_family_by_type(spec_.architecture.model_type)->names->prefix;
+  if (prefix == nullptr) return;
+  for (const auto& [name, place] : tensors_) {
+    if (name.starts_with(prefix)) return;
+  }
+  const auto drop = [&](std::string& name) {
+    if (name.starts_with(prefix)) name.erase(0, std::string_view(prefix).size());
+  };
+  for (Segment& segment : spec_.segments) {
+    for (Parameter& parameter : segment.parameters) {
+      drop(parameter.name);
+      drop(parameter.stored.tensor);
     }
   }
 }
@@ -208,7 +234,7 @@ void ModelDirectory::check_against_spec() const {
   if (spec_.architecture.tied) wanted.insert(std::string(family->names->head) + ".weight");
   std::set<std::string> unexpected;
   for (const auto& [name, place] : tensors_) {
-    if (wanted.count(name) == 0 && !name.ends_with(kDerivedSuffix)) unexpected.insert(name);
+    if (wanted.count(name) == 0 && !is_derived(name)) unexpected.insert(name);
   }
   for (const std::string& name : unexpected) {
     mismatches.add(fmt::format("\"{}\" is in the files but not in the architecture", name));
@@ -239,6 +265,19 @@ void ModelDirectory::read_parameter(const Parameter& parameter, int64_t first, i
   read_elements(stored(parameter.stored.tensor), parameter, first, count, planes);
 }
 
+int64_t ModelDirectory::stored_bytes(const Parameter& parameter) const {
+  const TensorEntry& entry = location(parameter.stored.tensor).entry;
+  return parameter.stored.transposed ? entry.bytes : parameter.numel * bytes_of(entry.dtype);
+}
+
+void ModelDirectory::will_read(const Parameter& parameter, int64_t first_byte,
+                               int64_t bytes) const {
+  const Location& place = location(parameter.stored.tensor);
+  const int64_t skip =
+      parameter.stored.transposed ? 0 : stored_index(parameter, 0) * bytes_of(place.entry.dtype);
+  files_[place.file].will_read(place.entry.offset + skip + first_byte, bytes);
+}
+
 std::vector<std::string> ModelDirectory::notes() const {
   std::vector<std::string> notes;
   if (fp8_) {
@@ -247,6 +286,16 @@ std::vector<std::string> ModelDirectory::notes() const {
                     "with their scales, and an exported model has bf16 weights (f32 with --recipe "
                     "fp32) and no quantization_config",
                     fp8_->rows, fp8_->cols));
+  }
+  std::string dropouts;
+  for (const char* name : kDropouts) {
+    const Json* value = config_.find(name);
+    if (value == nullptr || value->number().value_or(0) == 0) continue;
+    dropouts += fmt::format("{}{} {}", dropouts.empty() ? "" : ", ", name, *value->number());
+  }
+  if (!dropouts.empty()) {
+    notes.push_back("config.json has dropout for training (" + dropouts +
+                    "): none is applied here, which is as training with 0");
   }
   return notes;
 }

@@ -40,6 +40,11 @@ class ModelDirectory {
     read_parameter(parameter, first, count, Planes{.master = out});
   }
 
+  // The bytes that a parameter is read from: its rows, or the whole tensor where the file has the
+  // transpose. Parts of them may be announced, so that the kernel reads them meanwhile.
+  int64_t stored_bytes(const Parameter& parameter) const;
+  void will_read(const Parameter& parameter, int64_t first_byte, int64_t bytes) const;
+
   // A tensor that the spec names: its type, and the name of its file in the directory.
   const TensorEntry& tensor(const std::string& name) const { return location(name).entry; }
   const std::string& file_of(const std::string& name) const {
@@ -56,6 +61,7 @@ class ModelDirectory {
   };
 
   void read_tensor_table();
+  void drop_prefix();
   void add_file(const std::string& name);
   std::string mismatch_of(const std::string& name, const std::vector<int64_t>& shape) const;
   void check_against_spec() const;

@@ -8,6 +8,7 @@
 #include "engine/base/units.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
 
@@ -73,7 +74,13 @@ struct Shapes {
         .dtype = dtype, .rows = tokens(), .groups = groups, .cols = cols};
     return kernels::workspace_bytes(op, threads);
   }
-  int64_t norm_scratch() const { return norm_scratch(1, a.hidden); }
+  int64_t norm_scratch() const {
+    if (a.norm == Norm::kRms) return norm_scratch(1, a.hidden);
+    const kernels::LayerNormBackward op{.dtype = dtype, .rows = tokens(), .cols = a.hidden};
+    return kernels::workspace_bytes(op, threads);
+  }
+  // What a norm's backward reads of its forward, a row.
+  int64_t norm_numbers() const { return tokens() * (a.norm == Norm::kLayer ? 2 : 1); }
   int64_t qk_norm_scratch() const {
     if (a.block.qk_norm == QkNorm::kNone) return 0;
     return std::max(norm_scratch(query_norms(a), heads_width() / query_norms(a)),
@@ -183,7 +190,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   layout.grad = backward.add_floats(s.tokens() * a.hidden);
   layout.branch = backward.add_floats(s.tokens() * std::max(s.heads_width(), a.hidden));
   layout.inner = backward.add_floats(s.tokens() * layout.width);
-  layout.rstd = backward.add_floats(s.tokens());
+  layout.rstd = backward.add_floats(s.norm_numbers());
   if (qk_norm) {
     layout.turned_again = backward.add_floats(turned);
     layout.head_rstd = backward.add_floats(s.tokens() * (query_norms(a) + key_norms(a)));
@@ -199,9 +206,10 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
 void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   using enum ParameterRole;
   const Architecture& a = s.a;
-  layout.into = projections_of(segment, {{kGate, kGateBias}, {kUp, kUpBias}});
+  layout.into = a.block.gated ? projections_of(segment, {{kGate, kGateBias}, {kUp, kUpBias}})
+                              : projections_of(segment, {{kUp, kUpBias}});
   layout.out_of = projections_of(segment, {{kDown, kDownBias}});
-  layout.width = 2 * a.feed_forward;
+  layout.width = (a.block.gated ? 2 : 1) * a.feed_forward;
   Packer interior;
   layout.projected = interior.add_floats(s.tokens() * layout.width);
   lay_post_norm(layout, s, interior);
@@ -219,7 +227,7 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   layout.grad = backward.add_floats(s.tokens() * a.hidden);
   layout.branch = backward.add_floats(s.tokens() * std::max(a.feed_forward, a.hidden));
   layout.inner = backward.add_floats(s.tokens() * a.feed_forward);
-  layout.rstd = backward.add_floats(s.tokens());
+  layout.rstd = backward.add_floats(s.norm_numbers());
   lay_ones(layout, s, backward);
   layout.backward_scratch = backward.add(
       std::max({s.product_scratch(layout.into, a.hidden, true),
@@ -246,7 +254,7 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
 
   Packer backward;
   layout.grad = backward.add_floats(s.tokens() * a.hidden);
-  layout.rstd = backward.add_floats(s.tokens());
+  layout.rstd = backward.add_floats(s.norm_numbers());
   layout.backward_scratch = backward.add(std::max(loss_scratch, s.norm_scratch()));
   layout.backward_bytes = backward.pages();
 }

@@ -55,7 +55,7 @@ struct SegmentLayout {
                       //           then [N, C] the norm's output
   Span inner;         // backward  [N, (H+2K)D] gradient of projected, or [N, F] of activated
   Span ones;          // backward  [N], where a bias is trained and its matrix is not
-  Span rstd;          // backward  [N]
+  Span rstd;          // backward  [N], and of LayerNorm [N] means behind it
   Span turned_again;  // backward  [N, (H+K)D] normed q and k after RoPE
   Span head_rstd;     // backward  [N, H], [N, K] of the norms of q and k; [N], [N] over all heads
   Span backward_scratch;  // backward  of the kernels

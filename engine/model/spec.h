@@ -27,7 +27,7 @@ inline DType weight_dtype(Recipe recipe) {
 enum class Norm : uint8_t { kRms, kLayer };
 enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };
 enum class Position : uint8_t { kRope, kLearned };
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
 // What the norms of q and k run over: each head, or all heads of a token.
 enum class QkNorm : uint8_t { kNone, kHead, kProjection };
 
@@ -38,10 +38,14 @@ struct Rope {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   int64_t original_max_position = 8192;
-  double attention_factor = 1.0;  // of sine and cosine; yarn
+  double attention_factor = 1.0;  // of sine and cosine; yarn, longrope
   double beta_fast = 32.0;        // turns within the original positions, between which yarn blends
   double beta_slow = 1.0;
   bool truncate = true;  // the blend's ends are whole pairs
+  int64_t rotary = 0;    // elements of a head that are turned, its first ones; 0: all
+  // longrope: what each pair's frequency is divided by, for sequences up to the original positions
+  // and for longer ones.
+  std::vector<double> short_factor = {}, long_factor = {};
 
   bool operator==(const Rope&) const = default;
 };
@@ -53,6 +57,7 @@ struct Block {
   QkNorm qk_norm = QkNorm::kNone;
   bool norm_offset = false;       // norms multiply with 1 + weight
   bool scaled_embedding = false;  // by sqrt(hidden), rounded to the weights' type
+  bool gated = true;              // the MLP multiplies an activated and a plain projection
 
   bool operator==(const Block&) const = default;
 };
@@ -120,6 +125,8 @@ enum class ParameterRole : uint8_t {
   kPostNorm,
   kQueryNorm,
   kKeyNorm,
+  kNormBias,  // of LayerNorm
+  kPosition,  // learned positions, a row each
 };
 
 // Whether a parameter is the weight of a norm.

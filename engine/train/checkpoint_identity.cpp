@@ -15,7 +15,7 @@ constexpr const char* kNorms[] = {"rms", "layer"};
 constexpr const char* kActivations[] = {"silu", "gelu_tanh", "gelu"};
 constexpr const char* kPositions[] = {"rope", "learned"};
 constexpr const char* kQkNorms[] = {"none", "head", "projection"};
-constexpr const char* kRopeScalings[] = {"none", "linear", "llama3", "yarn"};
+constexpr const char* kRopeScalings[] = {"none", "linear", "llama3", "yarn", "longrope"};
 
 template <typename Enum, size_t N>
 Json name_in(const char* const (&names)[N], Enum value) {
@@ -37,18 +37,33 @@ void add_yarn(const std::string& prefix, const model::Rope& rope, Json& json) {
   json.set(prefix + "truncate", rope.truncate);
 }
 
+std::string hash_of(const model::Rope& rope) {
+  std::string factors;
+  for (const auto* list : {&rope.short_factor, &rope.long_factor}) {
+    for (const double factor : *list) factors += fmt::format("{} ", factor);
+    factors += "\n";
+  }
+  return fmt::format("{:016x}", io::checksum_block(factors.data(), factors.size(), 0, 0));
+}
+
 void add_variants(const model::Architecture& at, Json& json) {
   const model::Block usual;
   add_unless(usual.pre_norm, "pre_norm", at.block.pre_norm, json);
   add_unless(usual.post_norm, "post_norm", at.block.post_norm, json);
   if (at.block.qk_norm != usual.qk_norm) json.set("qk_norm", name_in(kQkNorms, at.block.qk_norm));
   add_unless(usual.norm_offset, "norm_offset", at.block.norm_offset, json);
+  add_unless(usual.gated, "gated", at.block.gated, json);
   add_unless(usual.scaled_embedding, "scaled_embedding", at.block.scaled_embedding, json);
   add_unless(0.0, "score_scalar", at.score_scalar, json);
   add_unless(0.0, "score_cap", at.score_cap, json);
   add_unless(0.0, "logit_cap", at.logit_cap, json);
   add_unless(int64_t{-1}, "pad_token", at.pad_token, json);
   add_yarn("rope_", at.rope, json);
+  add_unless(int64_t{0}, "rope_rotary", at.rope.rotary, json);
+  if (at.rope.scaling == model::RopeScaling::kLongRope) {
+    json.set("rope_attention_factor", at.rope.attention_factor);
+    json.set("rope_factors_hash", hash_of(at.rope));
+  }
   if (!at.windowed.empty()) {
     std::string layers;
     for (const char windowed : at.windowed) layers += windowed ? 'w' : 'f';

@@ -17,10 +17,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-void rotate_row(float* x, int64_t heads, int64_t half, const float* cos, const float* sin,
-                float direction) {
+void rotate_row(float* x, int64_t heads, int64_t head_size, int64_t half, const float* cos,
+                const float* sin, float direction) {
   for (int64_t head = 0; head < heads; ++head) {
-    float* low = x + head * 2 * half;
+    float* low = x + head * head_size;
     float* high = low + half;
     for_vectors(half, [&](auto d, int64_t i, auto end) HWY_ATTR {
       const VF32 c = load_as(d, cos + i, end);
@@ -47,15 +47,16 @@ constexpr int64_t kBlockRows = 16;
 }  // namespace
 
 void rope(const Rope& op) {
-  STRATA_CHECK(op.rows > 0 && op.length > 0 && op.rows % op.length == 0 && op.head_size % 2 == 0);
-  const int64_t half = op.head_size / 2;
+  STRATA_CHECK(op.rows > 0 && op.length > 0 && op.rows % op.length == 0);
+  const int64_t half = stride_or(op.rotary, op.head_size) / 2;
+  STRATA_CHECK(stride_or(op.rotary, op.head_size) % 2 == 0 && 2 * half <= op.head_size);
   const int64_t row_stride = stride_or(op.row_stride, op.heads * op.head_size);
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t position = row % op.length;
       HWY_DYNAMIC_DISPATCH(rotate_row)
-      (op.x + row * row_stride, op.heads, half, op.cos + position * half, op.sin + position * half,
-       op.inverse ? -1.0f : 1.0f);
+      (op.x + row * row_stride, op.heads, op.head_size, half, op.cos + position * half,
+       op.sin + position * half, op.inverse ? -1.0f : 1.0f);
     }
   });
 }

@@ -68,13 +68,12 @@ TEST_F(Exactness, AnyPlacementHasTheBitsOfEverythingInMemory) {
 }
 
 TEST_F(Exactness, SoItIsForEveryFamily) {
-  for (const char* type :
-       {"llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma2", "gemma3_text"}) {
+  for (const model::Family& family : model::families()) {
     for (uint64_t seed = 1; seed <= 2; ++seed) {
-      SCOPED_TRACE(type + (" seed " + std::to_string(seed)));
+      SCOPED_TRACE(family.model_type + (" seed " + std::to_string(seed)));
       test::Draw draw(100 + seed);
       model::Architecture architecture = test::random_architecture(draw);
-      test::become_family(draw, *model::find_family_by_type(type), architecture);
+      test::become_family(draw, family, architecture);
       const model::ModelSpec spec = test::random_spec_of(draw, architecture, 1, seed == 2);
       expect_same_bits(draw, spec, 2);
     }

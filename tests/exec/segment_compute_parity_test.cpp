@@ -48,6 +48,17 @@ class Parity : public testing::TestWithParam<Case> {
     }
   }
 
+  double scale_of(const model::Parameter& parameter) const {
+    return largest(reference_.array("grad." + parameter.stored.tensor));
+  }
+
+  // Without RoPE a bias of k adds the same to all scores of a query: its gradient is rounding, and
+  // AdamW makes steps of the learning rate's size out of that.
+  bool has_no_effect(const model::Parameter& parameter) const {
+    return parameter.role == model::ParameterRole::kKeyBias &&
+           largest(reference_.part("grad.", parameter)) < 1e-7 * scale_of(parameter);
+  }
+
   Reference reference_;
   model::ModelDirectory directory_;
 };
@@ -73,8 +84,8 @@ TEST_P(Parity, GradientsOfTheFirstStepEqualTheReference) {
       model->gradients(reference_.batch("tokens", 0), reference_.batch("targets", 0));
   EXPECT_NEAR(loss, reference_.numbers("loss")[0], kLossTolerance * loss);
   for_each_parameter([&](int segment, const model::Parameter& parameter) {
-    const auto& wanted = reference_.array("grad." + parameter.name);
-    EXPECT_LT(largest_difference(model->grad(segment, parameter), wanted, largest(wanted)),
+    const auto wanted = reference_.part("grad.", parameter);
+    EXPECT_LT(largest_difference(model->grad(segment, parameter), wanted, scale_of(parameter)),
               kArrayTolerance)
         << parameter.name;
   });
@@ -93,7 +104,8 @@ TEST_P(Parity, TwentyStepsEqualTheReference) {
     EXPECT_NEAR(result.grad_norm, norms[i], kNormTolerance * norms[i]) << "step " << step;
   }
   for_each_parameter([&](int segment, const model::Parameter& parameter) {
-    const auto& wanted = reference_.array("final." + parameter.name);
+    if (has_no_effect(parameter)) return;
+    const auto wanted = reference_.part("final.", parameter);
     const double change = largest_difference(initial->master(segment, parameter), wanted, 1.0);
     EXPECT_LT(largest_difference(model->master(segment, parameter), wanted, change),
               kFinalTolerance)
@@ -121,7 +133,8 @@ constexpr const char* kNames[] = {
     "fp8",        "qwen2_windows",   "mistral_bf16", "yarn_multi_query",
     "smollm",     "tinyllama",       "olmo2",        "olmo2_wide",
     "qwen3",      "qwen3_windows",   "gemma2",       "gemma2_untied",
-    "gemma3",     "gemma3_pattern"};
+    "gemma3",     "gemma3_pattern",  "gpt2",         "gpt2_bare",
+    "phi3",       "phi3_long"};
 
 std::vector<Case> cases(bool with_ref) {
   std::vector<Case> all;

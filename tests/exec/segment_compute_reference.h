@@ -38,6 +38,15 @@ class Reference {
     return values;
   }
   const std::vector<float>& array(const std::string& name) const { return arrays_.at(name); }
+  // A parameter's part of "grad." or "final." of the tensor that it is stored in.
+  std::vector<float> part(const std::string& kind, const model::Parameter& parameter) const {
+    const std::vector<float>& whole = array(kind + parameter.stored.tensor);
+    std::vector<float> values;
+    for (int64_t i = 0; i < parameter.numel; ++i) {
+      values.push_back(whole.at(static_cast<size_t>(model::stored_index(parameter, i))));
+    }
+    return values;
+  }
 
   model::BatchShape shape() const { return {integer("rows"), integer("length")}; }
 

@@ -94,7 +94,8 @@ TEST(RmsNorm, AgreesWithRefAndRepeats) {
   expect_agrees_and_repeats(cases);
 }
 
-KernelCase rope_case(int64_t rows, int64_t length, int64_t heads, int64_t head_size, bool inverse) {
+KernelCase rope_case(int64_t rows, int64_t length, int64_t heads, int64_t head_size, bool inverse,
+                     int64_t rotary = 0) {
   const auto run = [=](const Backend& backend, int) {
     const int64_t stride = heads * head_size + 3;
     Floats x = random_floats(rows * stride, 1);
@@ -104,6 +105,7 @@ KernelCase rope_case(int64_t rows, int64_t length, int64_t heads, int64_t head_s
                   .length = length,
                   .heads = heads,
                   .head_size = head_size,
+                  .rotary = rotary,
                   .x = x.data(),
                   .row_stride = stride,
                   .cos = cos.data(),
@@ -116,7 +118,7 @@ KernelCase rope_case(int64_t rows, int64_t length, int64_t heads, int64_t head_s
 
 TEST(Rope, GivesTheBitsOfRefAndRepeats) {
   expect_agrees_and_repeats({rope_case(2, 1, 1, 2, false), rope_case(40, 20, 3, 64, false),
-                             rope_case(33, 11, 5, 22, true)});
+                             rope_case(33, 11, 5, 22, true), rope_case(12, 6, 3, 20, true, 14)});
 }
 
 KernelCase glu_case(Activation activation, int64_t rows, int64_t cols, bool fused) {

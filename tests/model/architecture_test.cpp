@@ -187,9 +187,9 @@ TEST(Architecture, BiasesFollowTheFamily) {
 }
 
 TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
-  EXPECT_NE(error_of(R"({"architectures": ["GPT2LMHeadModel"]})").find("GPT2LMHeadModel"),
+  EXPECT_NE(error_of(R"({"architectures": ["Mamba2ForCausalLM"]})").find("Mamba2ForCausalLM"),
             std::string::npos);
-  EXPECT_NE(error_of(R"({"architectures": ["GPT2LMHeadModel"]})").find("LlamaForCausalLM"),
+  EXPECT_NE(error_of(R"({"architectures": ["Mamba2ForCausalLM"]})").find("LlamaForCausalLM"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"quantization_config": {"bits": 4}})").find("bf16"), std::string::npos);
   EXPECT_NE(error_of(R"({"hidden_act": "gelu"})").find("gelu"), std::string::npos);

@@ -80,8 +80,9 @@ void write_whole(ModelWriter& writer, const ModelDirectory& directory) {
 }
 
 TEST(ModelDirectory, OpensWhatTransformersWrote) {
-  for (const char* name : {"gqa_untied", "mha_tied_llama3", "five_heads", "sharded_bf16", "window",
-                           "llama_biases", "qwen2", "float16", "fp8"}) {
+  for (const char* name :
+       {"gqa_untied", "mha_tied_llama3", "five_heads", "sharded_bf16", "window", "llama_biases",
+        "qwen2", "float16", "fp8", "gpt2", "gpt2_bare", "phi3", "phi3_long"}) {
     const ModelDirectory directory = ModelDirectory::open(data_path(name));
     EXPECT_GT(directory.spec().parameter_count(), 4000) << name;
   }

@@ -19,9 +19,10 @@ import shutil
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig,
-                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config,
+                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+                          Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 STEPS, ACCUMULATE, ROWS = 20, 2, 2
 
@@ -68,6 +69,34 @@ CASES = {
             hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
             num_key_value_heads=4, head_dim=16, vocab_size=59, max_position_embeddings=64,
             rms_norm_eps=1e-5, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    "gpt2": dict(
+        model=GPT2LMHeadModel, length=21, clip=1.2, scale=0.12, seed=20, shard_size="60KB",
+        config=GPT2Config(
+            n_embd=36, n_layer=2, n_head=3, n_positions=40, vocab_size=61, resid_pdrop=0.0, embd_pdrop=0.0,
+            attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
+    "gpt2_bare": dict(
+        model=GPT2LMHeadModel, length=17, clip=0.95, scale=0.15, seed=21, bare="transformer.",
+        config=GPT2Config(
+            n_embd=20, n_layer=1, n_head=4, n_positions=24, n_inner=52, vocab_size=53, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0, tie_word_embeddings=False,
+            activation_function="gelu_pytorch_tanh")),
+    "phi3": dict(
+        model=Phi3ForCausalLM, length=20, clip=2.0, scale=0.13, seed=23, dtype=torch.bfloat16,
+        config=Phi3Config(
+            hidden_size=32, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=61, max_position_embeddings=128, sliding_window=7,
+            original_max_position_embeddings=64, pad_token_id=0, bos_token_id=0, eos_token_id=0,
+            rope_parameters=dict(rope_type="longrope", rope_theta=1000.0, original_max_position_embeddings=64,
+                                 short_factor=[1.0, 1.1, 1.25, 1.5], long_factor=[1.0, 2.0, 3.5, 6.0]))),
+    "phi3_long": dict(
+        model=Phi3ForCausalLM, length=19, clip=2.4, scale=0.13, seed=24,
+        config=Phi3Config(
+            hidden_size=40, intermediate_size=36, num_hidden_layers=2, num_attention_heads=5,
+            num_key_value_heads=5, vocab_size=67, max_position_embeddings=48, tie_word_embeddings=True,
+            original_max_position_embeddings=12, pad_token_id=0, bos_token_id=0, eos_token_id=0,
+            rope_parameters=dict(rope_type="longrope", rope_theta=100.0, original_max_position_embeddings=12,
+                                 partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.3],
+                                 long_factor=[1.2, 2.0, 3.5]))),
     "float16": dict(
         model=LlamaForCausalLM, length=22, clip=1.9, scale=0.13, seed=18, dtype=torch.float16,
         config=LlamaConfig(
@@ -193,6 +222,13 @@ def make_model(case):
     return model.to(case.get("dtype", torch.float32))
 
 
+def drop_prefix(directory, prefix):
+    """The tensors of the inner model under its own names, as some published files have them."""
+    tensors = load_file(directory / "model.safetensors")
+    save_file({name.removeprefix(prefix): tensor for name, tensor in tensors.items()},
+              directory / "model.safetensors", metadata={"format": "pt"})
+
+
 def quantize(directory, blocks):
     """The matrices of the blocks of layers as F8_E4M3 with a scale for each block of rows and columns."""
     tensors = load_file(directory / "model.safetensors")
@@ -285,6 +321,7 @@ def train(directory, case, dtype, settings):
     with torch.no_grad():
         arrays = {"logits": model(input_ids=tokens[0, 0]).logits[:, positions, :].transpose(0, 1)}
     losses, norms = [], []
+    named = [(name.removeprefix(case.get("bare", "")), parameter) for name, parameter in model.named_parameters()]
     for step in range(STEPS):
         optimizer.zero_grad()
         count = int((targets[step] >= 0).sum())
@@ -296,13 +333,13 @@ def train(directory, case, dtype, settings):
             loss.backward()
             total += float(loss.detach())
         if step == 0:
-            for name, parameter in model.named_parameters():
+            for name, parameter in named:
                 arrays["grad." + name] = parameter.grad.clone()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"], foreach=False)
         optimizer.step()
         losses.append(total)
         norms.append(float(norm))
-    for name, parameter in model.named_parameters():
+    for name, parameter in named:
         arrays["final." + name] = parameter.detach()
     return losses, norms, {name: array.to(torch.float32).contiguous() for name, array in arrays.items()}
 
@@ -324,6 +361,8 @@ def write_case(name, case, out):
         layer_types = spell_as_version_4(directory / "config.json")
         again = case["model"].from_pretrained(directory).config
         assert getattr(again, "layer_types", None) == layer_types, f"{name}: {again}"
+    if "bare" in case:
+        drop_prefix(directory, case["bare"])
     settings = settings_of(case)
     losses, norms, arrays = train(directory, case, torch.float64, settings)
     bites = sum(norm > settings["clip"] for norm in norms)
@@ -351,7 +390,9 @@ def compare_float32(name, case, out):
     def array_error(key):
         scale = reference[key].abs().max()
         if key.startswith("final."):
-            scale = (reference[key] - initial[key[len("final."):]].float()).abs().max()
+            name = key[len("final."):]
+            name = name if name in initial else case["bare"] + name
+            scale = (reference[key] - initial[name].float()).abs().max()
         return float((arrays[key] - reference[key]).abs().max() / scale)
 
     errors = {kind: max(array_error(key) for key in reference if key.startswith(kind))

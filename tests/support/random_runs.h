@@ -43,6 +43,19 @@ inline model::Architecture random_architecture(Draw& draw) {
   return at;
 }
 
+// longrope on a part of each head, whose long factors serve the longer of the drawn lengths.
+inline void become_long(Draw& draw, model::Architecture& at) {
+  at.rope.scaling = model::RopeScaling::kLongRope;
+  at.rope.original_max_position = 8;
+  at.rope.attention_factor = 1.2;
+  at.rope.rotary = draw.coin() ? at.head_size - 2 : 0;
+  const int64_t pairs = (at.rope.rotary > 0 ? at.rope.rotary : at.head_size) / 2;
+  for (int64_t i = 0; i < pairs; ++i) {
+    at.rope.short_factor.push_back(1.0 + draw.uniform());
+    at.rope.long_factor.push_back(2.0 + draw.uniform());
+  }
+}
+
 // Makes a model one of a family, with what its config.json may say drawn as well.
 inline void become_family(Draw& draw, const model::Family& family, model::Architecture& at) {
   at.model_type = family.model_type;
@@ -54,7 +67,11 @@ inline void become_family(Draw& draw, const model::Family& family, model::Archit
   for (int64_t layer = 0; by_layer && layer < at.layers; ++layer) {
     at.windowed.push_back(draw.coin());
   }
-  if (draw.coin()) {
+  at.norm = family.norm;
+  at.position = family.position;
+  if (family.partial_rotary) {
+    become_long(draw, at);
+  } else if (draw.coin()) {
     at.rope.scaling = model::RopeScaling::kYarn;
     at.rope.factor = 4;
     at.rope.original_max_position = 8;
@@ -64,10 +81,13 @@ inline void become_family(Draw& draw, const model::Family& family, model::Archit
   if (family.score_scalar) at.score_scalar = draw.uniform() + 4;
   if (family.score_cap) at.score_cap = draw.uniform() + 1;
   if (family.logit_cap && draw.coin()) at.logit_cap = draw.uniform() + 2;
-  at.attention_bias = family.attention_bias == model::BiasRule::kQueryKeyValue ||
-                      (family.attention_bias == model::BiasRule::kConfig && draw.coin());
-  at.output_bias = at.attention_bias && family.attention_bias == model::BiasRule::kConfig;
-  at.mlp_bias = family.mlp_bias && draw.coin();
+  const auto may_have = [&](model::BiasRule rule) {
+    return rule == model::BiasRule::kAll || (rule == model::BiasRule::kConfig && draw.coin());
+  };
+  at.attention_bias =
+      family.attention_bias == model::BiasRule::kQueryKeyValue || may_have(family.attention_bias);
+  at.output_bias = at.attention_bias && family.attention_bias != model::BiasRule::kQueryKeyValue;
+  at.mlp_bias = may_have(family.mlp_bias);
   at.pad_token = draw.between(-1, 3);
 }
 
