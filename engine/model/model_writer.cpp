@@ -26,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 using config::Json;
 
-constexpr int64_t kTileElements = 16384;
+constexpr int64_t kTileElements = int64_t{64} << 10;
+constexpr int64_t kStepElements = int64_t{1} << 20;
 constexpr int64_t kTransposeElements = int64_t{256} << 10;
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kMarker = ".strata-export";  // says that a partial directory is ours
@@ -251,21 +252,27 @@ void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count
   if (parameter.stored.transposed) {
     write_transposed(found->second, parameter, first, count, planes);
   } else {
-    write_range(found->second, stored_index(parameter, first), count, planes);
+    write_range(found->second, stored_index(parameter, first), count, planes, Flush::kBehind);
   }
   written_ += count;
 }
 
 // Elements that follow each other in the file too.
 void ModelWriter::write_range(const Location& place, int64_t first, int64_t count,
-                              const ConstPlanes& planes) {
+                              const ConstPlanes& planes, Flush flush) {
   const TensorEntry& entry = place.entry;
   STRATA_CHECK(first <= entry.numel - count);
   const File& file = files_[place.file];
   const int64_t element_bytes = bytes_of(entry.dtype);
   const int64_t start = entry.offset + first * element_bytes;
   if (entry.dtype == DType::kF32 && planes.master != nullptr) {
-    file.write_at(start, planes.master, count * element_bytes);
+    for (int64_t done = 0; done < count; done += kStepElements) {
+      const int64_t now = std::min(count - done, kStepElements);
+      file.write_at(start + done * element_bytes, planes.master + done, now * element_bytes);
+      if (flush == Flush::kBehind) {
+        behind_.written(file, start + done * element_bytes, now * element_bytes);
+      }
+    }
     return;
   }
   alignas(64) char tile[kTileElements * 4];
@@ -280,6 +287,9 @@ void ModelWriter::write_range(const Location& place, int64_t first, int64_t coun
                                         .dst = tile});
     if (entry.dtype == DType::kF16) require_finite(tile, now, entry.name);
     file.write_at(start + done * element_bytes, tile, now * element_bytes);
+    if (flush == Flush::kBehind) {
+      behind_.written(file, start + done * element_bytes, now * element_bytes);
+    }
   }
 }
 
@@ -306,7 +316,9 @@ void ModelWriter::write_transposed(const Location& place, const Parameter& param
       }
       for (int64_t input = 0; input < part.inputs(); ++input) {
         const int64_t at = (part.input + input) * stored.shape[1] + stored.first + part.row;
-        write_range(place, at, part.rows(), {.master = turned.data() + input * part.rows()});
+        // Between these pieces others will come: the kernel joins them.
+        write_range(place, at, part.rows(), {.master = turned.data() + input * part.rows()},
+                    Flush::kByKernel);
       }
     }
   }
@@ -314,6 +326,7 @@ void ModelWriter::write_transposed(const Location& place, const Parameter& param
 
 void ModelWriter::finish() {
   STRATA_CHECK(!finished_ && written_ == elements_);
+  behind_.drain();
   for (const File& file : files_) file.sync();
   files_.clear();
   fs::remove(partial_ + "/" + kMarker);

@@ -13,6 +13,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/shard_plan.h"
 #include "engine/model/spec.h"
+#include "engine/model/write_behind.h"
 
 namespace strata::model {
 
@@ -48,7 +49,7 @@ DType export_dtype(Recipe recipe);
 // rename. Until then PATH is as it was; a writer that is destroyed unfinished removes PATH.partial.
 // Threads: write() from any thread, each element once; the rest from one thread.
 // Failure: the constructor throws Error (kConfig where PATH holds something else, kDoesNotFit,
-// kIo), later calls kIo, and kNumeric where a weight is beyond the range of F16. Memory: 64 KiB on
+// kIo), later calls kIo, and kNumeric where a weight is beyond the range of F16. Memory: 256 KiB on
 // the stack of a writing thread, 2 MiB more where the file has the transpose.
 class ModelWriter {
  public:
@@ -84,7 +85,9 @@ class ModelWriter {
   void create_files(const std::vector<ShardPlan>& shards);
   void create_shard(const ShardPlan& shard);
   void write_index(int64_t total_bytes) const;
-  void write_range(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes);
+  enum class Flush : uint8_t { kBehind, kByKernel };
+  void write_range(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes,
+                   Flush flush);
   void write_transposed(const Location& place, const Parameter& parameter, int64_t first,
                         int64_t count, const ConstPlanes& planes);
 
@@ -95,6 +98,7 @@ class ModelWriter {
   std::unordered_map<std::string, Location> tensors_;
   int64_t elements_ = 0;
 
+  WriteBehind behind_;
   std::atomic<int64_t> written_ = 0;
   bool finished_ = false;
 };

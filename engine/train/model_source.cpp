@@ -6,7 +6,7 @@
 
 namespace strata::train {
 ModelSource::ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec)
-    : directory_(directory), spec_(spec) {}
+    : directory_(directory), spec_(spec), ahead_(directory, spec) {}
 
 void ModelSource::read(const exec::ChunkState& chunk) {
   const size_t state_count = static_cast<size_t>(chunk.state_count);
@@ -50,7 +50,13 @@ void ModelSource::read_part(const exec::ChunkState& chunk, const model::Paramete
     planes.hi = static_cast<uint16_t*>(chunk.hi) + (first - chunk.hi_first);
     if (own && chunk.lo) planes.lo = chunk.lo + (first - chunk.state_first);
   }
-  directory_.read_parameter(parameter, first - parameter.offset, last - first, planes);
+  constexpr int64_t kStepElements = int64_t{1} << 20;  // between announcements
+  const int64_t step = parameter.stored.transposed ? last - first : kStepElements;
+  for (int64_t at = first; at < last; at += step) {
+    const int64_t count = std::min(step, last - at);
+    ahead_.reach(parameter, at - parameter.offset);
+    directory_.read_parameter(parameter, at - parameter.offset, count, planes.from(at - first));
+  }
 }
 
 }  // namespace strata::train

@@ -3,6 +3,7 @@
 
 #include "engine/exec/state_io.h"
 #include "engine/model/model_directory.h"
+#include "engine/model/read_ahead.h"
 #include "engine/model/spec.h"
 
 namespace strata::train {
@@ -25,6 +26,8 @@ class ModelSource : public exec::StateSource {
   // Constant after construction
   const model::ModelDirectory& directory_;
   const model::ModelSpec& spec_;
+
+  model::ReadAhead ahead_;
 };
 
 }  // namespace strata::train

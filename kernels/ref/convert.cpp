@@ -43,58 +43,97 @@ uint16_t to_f16(float value) {
   return static_cast<uint16_t>(sign | rounded >> 13);
 }
 
-uint16_t read_u16(const void* src, int64_t index) {
-  uint16_t value;
-  std::memcpy(&value, static_cast<const char*>(src) + 2 * index, 2);
+template <typename T>
+T read_bits(const void* src, int64_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(src) + index * static_cast<int64_t>(sizeof(T)),
+              sizeof(T));
   return value;
 }
 
-float read(DType type, const void* src, int64_t index) {
-  if (type == DType::kF8E4M3) return from_f8_e4m3(static_cast<const uint8_t*>(src)[index]);
-  if (type != DType::kF32) {
-    const uint16_t bits = read_u16(src, index);
-    return type == DType::kBF16 ? from_bf16(bits) : from_f16(bits);
+// Element readers by type, so that the loops below are over one type each.
+struct ReadF32 {
+  float operator()(const void* src, int64_t i) const { return read_bits<float>(src, i); }
+};
+struct ReadBf16 {
+  float operator()(const void* src, int64_t i) const {
+    return from_bf16(read_bits<uint16_t>(src, i));
   }
-  float value;
-  std::memcpy(&value, static_cast<const char*>(src) + 4 * index, 4);
-  return value;
+};
+struct ReadF16 {
+  float operator()(const void* src, int64_t i) const {
+    return from_f16(read_bits<uint16_t>(src, i));
+  }
+};
+struct ReadF8 {
+  float operator()(const void* src, int64_t i) const {
+    return from_f8_e4m3(read_bits<uint8_t>(src, i));
+  }
+};
+
+template <typename Read>
+void read_all(const ConvertIn& op, const Read& read) {
+  if (op.master) {
+    for (int64_t i = 0; i < op.count; ++i) op.master[i] = read(op.src, i);
+  } else if (op.lo) {
+    for (int64_t i = 0; i < op.count; ++i) {
+      const SplitMaster split = split_master(read(op.src, i));
+      op.hi[i] = split.hi;
+      op.lo[i] = split.lo;
+    }
+  } else {
+    for (int64_t i = 0; i < op.count; ++i) op.hi[i] = to_bf16(read(op.src, i));
+  }
+}
+
+template <typename Write>
+void write_all(const ConvertOut& op, const Write& write) {
+  if (op.master) {
+    for (int64_t i = 0; i < op.count; ++i) write(i, op.master[i]);
+  } else if (op.lo) {
+    for (int64_t i = 0; i < op.count; ++i) write(i, join_master(op.hi[i], op.lo[i]));
+  } else {
+    for (int64_t i = 0; i < op.count; ++i) write(i, from_bf16(op.hi[i]));
+  }
 }
 
 }  // namespace
 
 void convert_in(const ConvertIn& op) {
   STRATA_CHECK((op.master != nullptr) != (op.hi != nullptr) && (op.hi || !op.lo));
-  for (int64_t i = 0; i < op.count; ++i) {
-    const float value = read(op.dtype, op.src, i);
-    if (op.master) {
-      op.master[i] = value;
-    } else if (op.lo) {
-      const SplitMaster split = split_master(value);
-      op.hi[i] = split.hi;
-      op.lo[i] = split.lo;
-    } else {
-      op.hi[i] = op.dtype == DType::kBF16 ? read_u16(op.src, i) : to_bf16(value);
-    }
+  switch (op.dtype) {
+    case DType::kF32:
+      return read_all(op, ReadF32());
+    case DType::kBF16:
+      if (op.hi && !op.lo) {
+        std::memcpy(op.hi, op.src, static_cast<size_t>(op.count) * 2);
+        return;
+      }
+      return read_all(op, ReadBf16());
+    case DType::kF16:
+      return read_all(op, ReadF16());
+    case DType::kF8E4M3:
+      return read_all(op, ReadF8());
   }
 }
 
 void convert_out(const ConvertOut& op) {
   STRATA_CHECK((op.master != nullptr) != (op.hi != nullptr) && (op.hi || !op.lo));
   STRATA_CHECK(op.dtype != DType::kF8E4M3);
-  for (int64_t i = 0; i < op.count; ++i) {
-    if (op.dtype != DType::kBF16) {
-      const float value = op.master ? op.master[i]
-                          : op.lo   ? join_master(op.hi[i], op.lo[i])
-                                    : from_bf16(op.hi[i]);
+  char* dst = static_cast<char*>(op.dst);
+  if (op.dtype == DType::kF32) {
+    write_all(op, [&](int64_t i, float value) { std::memcpy(dst + 4 * i, &value, 4); });
+  } else if (op.dtype == DType::kF16) {
+    write_all(op, [&](int64_t i, float value) {
       const uint16_t half = to_f16(value);
-      if (op.dtype == DType::kF32) {
-        std::memcpy(static_cast<char*>(op.dst) + 4 * i, &value, 4);
-      } else {
-        std::memcpy(static_cast<char*>(op.dst) + 2 * i, &half, 2);
-      }
-    } else {
-      const uint16_t bits = op.master ? to_bf16(op.master[i]) : op.hi[i];
-      std::memcpy(static_cast<char*>(op.dst) + 2 * i, &bits, 2);
+      std::memcpy(dst + 2 * i, &half, 2);
+    });
+  } else if (op.hi) {  // the master's upper half is the weight
+    std::memcpy(dst, op.hi, static_cast<size_t>(op.count) * 2);
+  } else {
+    for (int64_t i = 0; i < op.count; ++i) {
+      const uint16_t bits = to_bf16(op.master[i]);
+      std::memcpy(dst + 2 * i, &bits, 2);
     }
   }
 }

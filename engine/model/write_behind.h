@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+
+#include "engine/model/file.h"
+
+namespace strata::model {
+
+// Has the drive write what callers wrote, as they go on: writing starts at once, and the oldest
+// range is waited for when more than a window is under way. So a large export neither fills memory
+// with dirty pages nor leaves the drive idle until the last fsync.
+//
+// Threads: any. Failure: none here; what the drive refuses is an error of File::sync. `file` must
+// live until drain().
+class WriteBehind {
+ public:
+  void written(const File& file, int64_t offset, int64_t bytes);
+  void drain();
+
+ private:
+  struct Range {
+    const File* file;
+    int64_t offset;
+    int64_t bytes;
+  };
+  bool take_oldest(int64_t window, Range& range);
+
+  std::mutex mu_;
+  // Guarded by mu_
+  std::deque<Range> ranges_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace strata::model
