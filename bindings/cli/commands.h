@@ -12,6 +12,7 @@ int run_train(const config::Options& options);
 int run_eval(const config::Options& options);
 int run_plan(const config::Options& options);
 int run_export(const config::Options& options);
+int run_models(const config::Options& options);
 int run_generate(const config::Options& options);
 
 }  // namespace strata::cli

@@ -35,6 +35,8 @@ int dispatch(config::Command command, const config::Options& options) {
       return run_export(options);
     case config::Command::kGenerate:
       return run_generate(options);
+    case config::Command::kModels:
+      return run_models(options);
   }
   return kOtherFailure;
 }

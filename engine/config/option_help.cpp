@@ -29,6 +29,7 @@ constexpr std::array<CommandRow, kCommandCount> kCommands = {{
     {"doctor", "", "Check this machine and the drives given, and say how to fix what is wrong."},
     {"export", "--model DIR --out DIR", "Write a checkpoint as a Hugging Face model directory."},
     {"generate", "--model DIR --prompt TEXT", "Continue a text."},
+    {"models", "", "List the families of models that are trained here."},
 }};
 
 constexpr size_t kFlagWidth = 30;

@@ -21,6 +21,7 @@ constexpr uint32_t kEval = bit(Command::kEval);
 constexpr uint32_t kDoctor = bit(Command::kDoctor);
 constexpr uint32_t kExport = bit(Command::kExport);
 constexpr uint32_t kGenerate = bit(Command::kGenerate);
+constexpr uint32_t kModels = bit(Command::kModels);
 constexpr uint32_t kStep = kTrain | kPlan;             // what decides a step
 constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // what runs a model
 constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport;
@@ -317,9 +318,9 @@ constexpr OptionRow kTable[] = {
      "Print every op of the step program too."},
     {"force", kSwitch, &O::force, kInit | kTrain | kExport, kAnswer, "", "", kAny, "",
      "Replace what --out holds; with --resume, go on although data, batch or seed changed."},
-    {"json", kSwitch, &O::json, kAll, kAnswer, "", "", kAny, "",
+    {"json", kSwitch, &O::json, kAll | kModels, kAnswer, "", "", kAny, "",
      "Print tables as JSON on standard output."},
-    {"help", kSwitch, &O::help, kAll, kAnswer, "", "", kAny, "", "Print this text."},
+    {"help", kSwitch, &O::help, kAll | kModels, kAnswer, "", "", kAny, "", "Print this text."},
 };
 
 // What other programs call these options, where the letters are not near.

@@ -13,8 +13,8 @@
 // unit, range and help; the initial values below are the defaults.
 namespace strata::config {
 
-enum class Command : uint8_t { kInit, kTrain, kEval, kPlan, kDoctor, kExport, kGenerate };
-inline constexpr int kCommandCount = 7;
+enum class Command : uint8_t { kInit, kTrain, kEval, kPlan, kDoctor, kExport, kGenerate, kModels };
+inline constexpr int kCommandCount = 8;
 
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Recipe : uint8_t { kFp32, kBf16, kFp16 };

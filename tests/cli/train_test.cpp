@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole program on a small model: what each command leaves and prints.
 #include "engine/config/json.h"
+#include "engine/model/family.h"
 #include "tests/cli/program.h"
 
 namespace strata::cli::test {
@@ -121,9 +122,21 @@ TEST_F(Program, DoctorLooksAtTheScratchDirectory) {
   EXPECT_GE(about_scratch, 3);
 }
 
+TEST_F(Program, ModelsListsEveryFamily) {
+  const config::Json all = json(run({"models", "--json"}));
+  const std::string text = run({"models"});
+  ASSERT_EQ(all.find("families")->items().size(), model::families().size());
+  for (size_t i = 0; i < model::families().size(); ++i) {
+    const config::Json& one = all.find("families")->items()[i];
+    EXPECT_EQ(one.find("architecture")->string(), model::families()[i].architecture);
+    EXPECT_GE(one.find("features")->items().size(), 4u);
+    EXPECT_NE(text.find(model::families()[i].architecture), std::string::npos);
+  }
+}
+
 TEST_F(Program, EveryCommandHasHelp) {
   for (const char* command :
-       {"init", "train", "eval", "plan", "doctor", "export", "generate", "bench"}) {
+       {"init", "train", "eval", "plan", "doctor", "export", "generate", "models", "bench"}) {
     EXPECT_NE(run({command, "--help"}).find("sage"), std::string::npos) << command;
   }
 }
