@@ -218,11 +218,13 @@ void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64
   // An even number of blocks: a mixed load reads one half and writes the other.
   volume_ = std::make_unique<Volume>(
       VolumeOptions{.directories = options_.directories,
+                    .weights = options_.weights,
                     .files_per_directory = shape.files,
                     .bytes = options_.bytes / (2 * stripe_bytes) * 2 * stripe_bytes,
                     .stripe_bytes = stripe_bytes,
                     .block_bytes = checksum_bytes,
-                    .owner = "strata bench io",
+                    .owner = options_.owner,
+                    .lock_name = options_.lock_name,
                     .allow_memory_filesystem = options_.allow_memory_filesystem});
   files_ = shape.files;
 }

@@ -36,6 +36,9 @@ struct BenchOptions {
   uint64_t write_limit_bytes = uint64_t{64} << 30;  // of all measurements and fillings together
   double sample_s = 1;                              // spacing of the rates over time
   RateLimits limits = {};
+  std::vector<double> weights = {};  // of the directories, as VolumeOptions has them
+  std::string lock_name = "strata.lock";
+  std::string owner = "strata bench io";
   bool allow_memory_filesystem = false;
   const std::atomic<bool>* stop = nullptr;  // set by others: what is going on ends early
 };

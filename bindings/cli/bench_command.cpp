@@ -19,6 +19,7 @@
 #include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
+#include "io/drive_weights.h"
 
 namespace strata::cli {
 namespace {
@@ -79,8 +80,9 @@ void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
   if (!measures_drives(a)) return;
   const double latency_s =
       bench.measure(latency_shape(report.results.back().shape), kLatencyS, true).read.p50_s;
-  const std::optional<exec::DriveFigures> drive = drive_figures(report.results, latency_s);
+  std::optional<exec::DriveFigures> drive = drive_figures(report.results, latency_s);
   if (!drive) return;
+  drive->weights = report.options.weights;
   const bool keep = a.rates.empty() && a.seconds >= kCarefulS;
   if (!keep && a.profile.empty() && a.model.empty()) return;
   if (!a.profile.empty() || keep || a.machine.empty()) {
@@ -116,11 +118,22 @@ void print(const IoArguments& a, const IoReport& report) {
   if (report.advice) std::fputs(advice_text(*report.advice).c_str(), stderr);
 }
 
+// With stripes by the speed of each directory, as a run has them.
+io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
+  const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
+  if (options.directories.size() > 1 && writes + options.bytes < options.write_limit_bytes) {
+    options.weights = io::measure_weights({.directories = options.directories});
+    options.write_limit_bytes -= writes;
+  }
+  report.options.weights = options.weights;
+  return options;
+}
+
 int measure(const IoArguments& a, const io::BenchOptions& options, IoReport& report) {
   const std::string baseline = a.baseline.empty() ? "" : read_text(a.baseline);
   if (!baseline.empty()) (void)compare_with_baseline(baseline, {}, a.tolerance);  // refuse early
   if (!a.machine.empty()) (void)config::read_machine(a.machine);
-  io::IoBench bench(options);
+  io::IoBench bench(weighted(options, report));
   for (const io::BenchShape& shape : shapes_of(a)) {
     if (stop) break;
     progress(shape);

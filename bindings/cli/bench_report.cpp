@@ -209,6 +209,7 @@ std::string io_json(const IoReport& report) {
   ordered_json json;
   json["kind"] = "strata bench io";
   json["directories"] = report.options.directories;
+  if (!report.options.weights.empty()) json["weights"] = report.options.weights;
   json["scratch_bytes"] = report.options.bytes;
   json["bytes_written"] = report.bytes_written;
   json["rate_limit"] = io::RateLimiter(report.options.limits).describe();

@@ -136,6 +136,16 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
   return probe;
 }
 
+namespace {
+
+// Drives of different speeds get different shares, and the first that is full ends it for all.
+void set_room(const config::Options& options, train::RunFacts& facts) {
+  if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
+  facts.nvme_free_bytes = train::free_bytes_of(options.nvme, facts.machine.nvme_weights);
+}
+
+}  // namespace
+
 void measure_machine(const config::Options& options, train::RunFacts& facts) {
   if (!options.machine.empty()) {
     facts.machine = config::read_machine(options.machine);
@@ -144,6 +154,7 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
                                           ": says nothing of drives, and --nvme is given (add "
                                           "nvme_read, nvme_write and nvme_mixed_bytes_per_s)");
     }
+    set_room(options, facts);
     return;
   }
   const exec::ProbeOptions probe = probe_options(options, facts);
@@ -157,6 +168,7 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
                                 error.what());
     facts.machine = nominal_machine(facts.limits.cores);
   }
+  set_room(options, facts);
   if (measured)
     log(LogLevel::kInfo, "machine: measured in a few seconds and kept for the next run");
 }
@@ -173,9 +185,27 @@ config::Machine nominal_machine(int64_t cores) {
   return machine;
 }
 
+namespace {
+
+// Shares by speed waste room on the slow drives: where that is too little, shares are even.
+train::RunPlan plan_with_room(const model::ModelSpec& spec, const config::Options& options,
+                              const train::RunFacts& facts) {
+  try {
+    return train::plan_run(spec, options, facts);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDoesNotFit || facts.machine.nvme_weights.empty()) throw;
+  }
+  train::RunFacts even = facts;
+  even.machine.nvme_weights.clear();
+  even.nvme_free_bytes = train::free_bytes_of(options.nvme);
+  return train::plan_run(spec, options, even);
+}
+
+}  // namespace
+
 train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,
                              const train::RunFacts& facts) {
-  train::RunPlan run = train::plan_run(spec, options, facts);
+  train::RunPlan run = plan_with_room(spec, options, facts);
   for (const plan::Plan& rank : run.ranks) verify_or_abort(rank, *run.spec);
   if (run.ranks.size() > 1) {
     const plan::VerifyReport report = plan::verify_ranks(run.ranks, *run.spec);

@@ -2,6 +2,7 @@
 #include "engine/config/machine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +63,8 @@ constexpr FigureRow kFigures[] = {
     {"op_overhead_s", &M::op_overhead_s, false, Worse::kHigher},
 };
 
+constexpr std::string_view kWeightsKey = "nvme_weights";
+
 constexpr std::array<std::string_view, 3> kDeviceKinds = {"cpu", "emulated", "cuda"};
 
 std::string_view name_of(DeviceKind kind) {
@@ -100,14 +103,25 @@ double figure_of(const FigureRow& row, const Machine& machine) {
 }
 
 std::string unknown_key(std::string_view key) {
-  std::vector<std::string_view> names = {"name", "device"};
+  std::vector<std::string_view> names = {"name", "device", kWeightsKey};
   for (const FigureRow& row : kFigures) names.push_back(row.key);
   const std::string_view nearest = nearest_name(key, names);
   std::string text = fmt::format("{} is not a figure of a machine", key);
   return nearest.empty() ? text : text + fmt::format(" (did you mean {}?)", nearest);
 }
 
+std::string set_weights(const TomlEntry& entry, Machine& machine) {
+  machine.nvme_weights.clear();
+  for (const std::string& text : entry.values) {
+    const auto weight = parse_figure(text);
+    if (!weight || *weight <= 0) return fmt::format("{} \"{}\" is not above 0", entry.key, text);
+    machine.nvme_weights.push_back(*weight);
+  }
+  return "";
+}
+
 std::string set_entry(const TomlEntry& entry, Machine& machine) {
+  if (entry.table.empty() && entry.key == kWeightsKey) return set_weights(entry, machine);
   if (!entry.table.empty() || entry.values.size() != 1) return entry.key + " is not a single value";
   const std::string& text = entry.values[0];
   if (entry.key == "name") {
@@ -198,6 +212,9 @@ std::string to_toml(const Machine& machine) {
     fmt::format_to(std::back_inserter(text), "{} = {}\n", row.key,
                    whole ? fmt::format("{}", number) : fmt::format("{}", figure));
   }
+  if (!machine.nvme_weights.empty()) {
+    text += fmt::format("{} = [{}]\n", kWeightsKey, fmt::join(machine.nvme_weights, ", "));
+  }
   return text;
 }
 
@@ -212,6 +229,9 @@ std::string to_json(const Machine& machine) {
       object.set(row.key, machine.*std::get<int64_t Machine::*>(row.field));
     }
   }
+  Json weights = Json::array();
+  for (const double weight : machine.nvme_weights) weights.push_back(weight);
+  object.set(kWeightsKey, std::move(weights));
   return object.dump(2);
 }
 
@@ -224,6 +244,7 @@ Machine worst_of(const Machine& a, const Machine& b) {
   for (const FigureRow& row : kFigures) {
     std::visit([&](const auto& field) { take(row, field); }, row.field);
   }
+  if (a.nvme_weights != b.nvme_weights) worst.nvme_weights.clear();
   if (a.name != b.name) worst.name = a.name + " and " + b.name;
   return worst;
 }

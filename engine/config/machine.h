@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace strata::config {
 
@@ -31,7 +32,9 @@ struct Machine {
   double nvme_write_bytes_per_s = 0;  // writes alone
   double nvme_mixed_bytes_per_s = 0;  // both together, half of the bytes each
   double nvme_latency_s = 0;          // of one large request on an idle drive
-  double cpu_s_per_io_gb = 0;         // core seconds for 1e9 bytes moved, without checksums
+  // Stripes that each scratch directory gets, where their speeds differ; empty: even.
+  std::vector<double> nvme_weights;
+  double cpu_s_per_io_gb = 0;  // core seconds for 1e9 bytes moved, without checksums
 
   double checksum_bytes_per_s = 0;   // one core
   double optimizer_bytes_per_s = 0;  // the fused update with all cores: bytes read and written

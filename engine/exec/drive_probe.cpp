@@ -19,10 +19,12 @@
 #include "engine/base/units.h"
 #include "engine/memory/arena.h"
 #include "io/checksum.h"
+#include "io/drive_weights.h"
 
 namespace strata::exec {
 namespace {
 
+constexpr const char* kLockName = "strata-probe.lock";  // a run beside it keeps its own
 constexpr uint64_t kTransferBytes = 4 * kMiB;
 constexpr int64_t kLeastFileBytes = 2 * kTransferBytes;  // one each for a reader and a writer
 constexpr int64_t kSmallFileBytes = 32 * kMiB;           // of which half of the room is taken
@@ -56,12 +58,14 @@ int64_t file_bytes(const DriveProbeOptions& options) {
   return std::max(bytes, kLeastFileBytes) / kLeastFileBytes * kLeastFileBytes;
 }
 
-io::VolumeOptions volume_options(const DriveProbeOptions& options, int64_t bytes) {
+io::VolumeOptions volume_options(const DriveProbeOptions& options,
+                                 const std::vector<double>& weights, int64_t bytes) {
   io::VolumeOptions volume;
+  volume.weights = weights;
   volume.directories = options.directories;
   volume.bytes = static_cast<uint64_t>(bytes);
   volume.owner = "measuring the drive";
-  volume.lock_name = "strata-probe.lock";
+  volume.lock_name = kLockName;
   volume.allow_memory_filesystem = options.allow_memory_filesystem;
   volume.direct = options.direct;
   return volume;
@@ -207,10 +211,11 @@ double mixed_rate(LaneProbe& reader, LaneProbe& writer, Range written, double un
 
 DriveFigures probe_drive(const DriveProbeOptions& options, double seconds) {
   const auto bytes = static_cast<uint64_t>(file_bytes(options));
-  io::Volume volume(volume_options(options, static_cast<int64_t>(bytes)));
+  DriveFigures figures;
+  figures.weights = probe_weights(options, seconds / 8);
+  io::Volume volume(volume_options(options, figures.weights, static_cast<int64_t>(bytes)));
   LaneProbe reader(volume, options);
   LaneProbe writer(volume, options);
-  DriveFigures figures;
   const double cpu_begin_s = process_cpu_s();
   uint64_t moved = 0;
 
@@ -234,6 +239,13 @@ DriveFigures probe_drive(const DriveProbeOptions& options, double seconds) {
   figures.cpu_s_per_byte = (process_cpu_s() - cpu_begin_s) / static_cast<double>(moved);
   figures.latency_s = reader.latency_s(written);
   return figures;
+}
+
+std::vector<double> probe_weights(const DriveProbeOptions& options, double seconds) {
+  return io::measure_weights({.directories = options.directories,
+                              .seconds = seconds,
+                              .lock_name = kLockName,
+                              .allow_memory_filesystem = options.allow_memory_filesystem});
 }
 
 double process_cpu_s() {

@@ -26,12 +26,17 @@ struct DriveFigures {
   double mixed_bytes_per_s = 0;  // both directions together, half of the bytes each
   double latency_s = 0;          // of one 1 MiB read on an idle drive
   double cpu_s_per_byte = 0;     // of all threads of this process, checksums included
+  std::vector<double> weights;   // stripes of each directory; empty: even
 };
 
 // Takes about `seconds`: a quarter each for first writes, writes, reads and both, through an
-// io::Volume and one io::Channel a lane. Throws Error (kDoesNotFit) where there is no room for a
-// file worth reading, and what a volume throws.
+// io::Volume and one io::Channel a lane; before that, a moment for each of several directories on
+// drives of their own, to stripe by their speed. Throws Error (kDoesNotFit) where there is no room
+// for a file worth reading, and what a volume throws.
 DriveFigures probe_drive(const DriveProbeOptions& options, double seconds);
+
+// Stripes of each directory by its speed, as io::measure_weights says.
+std::vector<double> probe_weights(const DriveProbeOptions& options, double seconds);
 
 // Processor time of all threads of this process so far.
 double process_cpu_s();

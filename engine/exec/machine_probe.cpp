@@ -396,6 +396,7 @@ void set_drive(const DriveFigures& drive, config::Machine& machine) {
   machine.nvme_write_bytes_per_s = drive.write_bytes_per_s;
   machine.nvme_mixed_bytes_per_s = drive.mixed_bytes_per_s;
   machine.nvme_latency_s = drive.latency_s;
+  machine.nvme_weights = drive.weights;
   const double checksum_s = machine.checksum_bytes_per_s > 0 ? 1 / machine.checksum_bytes_per_s : 0;
   machine.cpu_s_per_io_gb = std::max(0.0, 1e9 * (drive.cpu_s_per_byte - checksum_s));
 }

@@ -13,6 +13,7 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   executor.backend = &kernels::cpu_backend();
   executor.threads = static_cast<int>(plan.threads);
   executor.volume.directories = options.nvme;
+  executor.volume.weights = plan.nvme_weights;
   executor.volume.owner = "strata";
   if (options.ranks > 1) executor.volume.lock_name = fmt::format("strata.rank{}.lock", rank);
   executor.io_backend = options.io == config::IoBackend::kUring     ? io::Backend::kUring

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <numeric>
 #include <regex>
 
 #include "engine/base/error.h"
@@ -202,18 +203,23 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options) {
   if (!options.freeze.empty()) model::freeze_parameters(spec, options.freeze, shards);
 }
 
-int64_t free_bytes_of(const std::vector<std::string>& directories) {
-  int64_t least = plan::kNoLimit;
-  for (const std::string& directory : directories) {
+int64_t free_bytes_of(const std::vector<std::string>& directories,
+                      const std::vector<double>& weights) {
+  if (directories.empty()) return 0;
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double least = static_cast<double>(plan::kNoLimit);
+  for (size_t i = 0; i < directories.size(); ++i) {
     struct statvfs info = {};
-    if (statvfs(directory.c_str(), &info) != 0) {
-      throw system_error(ErrorCode::kConfig, "nvme: " + directory, errno,
+    if (statvfs(directories[i].c_str(), &info) != 0) {
+      throw system_error(ErrorCode::kConfig, "nvme: " + directories[i], errno,
                          "give an existing directory on a drive");
     }
-    least =
-        std::min(least, static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize));
+    const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+    const double share =
+        weights.empty() ? 1 / static_cast<double>(directories.size()) : weights[i] / sum;
+    least = std::min(least, free / share);
   }
-  return directories.empty() ? 0 : least * static_cast<int64_t>(directories.size());
+  return static_cast<int64_t>(least);
 }
 
 namespace {
@@ -302,6 +308,9 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
     explain_refusal(run, options, facts, error);
   }
   run.placement_name = best.name;
+  if (facts.machine.nvme_weights.size() == options.nvme.size()) {
+    run.nvme_weights = facts.machine.nvme_weights;
+  }
   run.predicted_step_s = best.predicted_s;
   run.candidates = best.candidates;
   run.ranks.push_back(std::move(best.plan));

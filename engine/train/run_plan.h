@@ -36,6 +36,7 @@ struct RunPlan {
   int64_t outside_bytes =
       0;                // of it, for what is not in arenas: program, libraries, tokens, tables
   int64_t threads = 1;  // of each rank
+  std::vector<double> nvme_weights;  // stripes of each scratch directory; empty: even
 };
 
 // Bytes that program, libraries, plan and checksum tables take outside arenas.
@@ -56,7 +57,9 @@ void require_fit(model::ModelSpec spec, const config::Options& options, const Ru
 // fits.
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
-// Free bytes under the scratch directories: count times the smallest, since stripes are even.
-int64_t free_bytes_of(const std::vector<std::string>& directories);
+// What the scratch directories hold together before the first of them is full: stripes go to them
+// evenly, or by weights.
+int64_t free_bytes_of(const std::vector<std::string>& directories,
+                      const std::vector<double>& weights = {});
 
 }  // namespace strata::train

@@ -47,10 +47,12 @@ TEST(Machine, WhatIsWrittenReadsBack) {
   machine.upload_bytes_per_s = 1.0 / 3.0;
   machine.download_bytes_per_s = 1e9 / 7;
   machine.cpu_s_per_io_gb = 0.1;
+  machine.nvme_weights = {0.75, 1.0 / 3.0};
   const Machine back = parse_machine(to_toml(machine), "back.toml");
   EXPECT_EQ(to_json(back), to_json(machine));
   EXPECT_EQ(back.name, machine.name);
   EXPECT_EQ(back.device_bytes, 12345678901);
+  EXPECT_EQ(back.nvme_weights, machine.nvme_weights);
   EXPECT_EQ(back.upload_bytes_per_s, 1.0 / 3.0);
   EXPECT_EQ(Json::parse(to_json(machine), "json").find("device")->string(), "emulated");
 }
@@ -58,6 +60,8 @@ TEST(Machine, WhatIsWrittenReadsBack) {
 TEST(Machine, WhatCannotBePlannedWithIsRefused) {
   const std::string base = kSmall;
   EXPECT_HAS(error_of("cores = 2"), "matmul_flops_per_s must be given");
+  EXPECT_HAS(error_of(base + "nvme_weights = [1, 0]\n"), "nvme_weights \"0\" is not above 0");
+  EXPECT_HAS(error_of(base + "nvme_weights = [1, \"x\"]\n"), "is not above 0");
   EXPECT_HAS(error_of("cores = 2"), "host_bytes must be given");
   EXPECT_HAS(error_of(base + "nvme_raed_bytes_per_s = 1"), "(did you mean nvme_read_bytes_per_s?)");
   EXPECT_HAS(error_of(base + "nvme_read_bytes_per_s = 1"), "must be given together");

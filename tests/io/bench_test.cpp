@@ -12,6 +12,7 @@
 #include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
+#include "io/drive_weights.h"
 #include "scratch_dir.h"
 
 namespace strata::io {
@@ -189,6 +190,33 @@ TEST(IoBench, ChecksumsAreComparedInPairs) {
   options.write_limit_bytes = 64 * kMi;
   IoBench poor(options);
   EXPECT_THROW(compare_checksums(poor, {.mode = BenchMode::kWrite, .depth = 4}, 0.05, 5), Error);
+}
+
+TEST(DriveWeights, DrivesThatDifferGetStripesByTheirSpeed) {
+  EXPECT_EQ(weights_of({}), std::vector<double>{});
+  EXPECT_EQ(weights_of({3e9}), std::vector<double>{});
+  EXPECT_EQ(weights_of({3e9, 2.9e9, 2.5e9}), std::vector<double>{});
+  EXPECT_EQ(weights_of({3e9, 0}), std::vector<double>{});
+  const std::vector<double> weights = weights_of({6e9, 2e9});
+  ASSERT_EQ(weights.size(), 2u);
+  EXPECT_DOUBLE_EQ(weights[0], 0.75);
+  EXPECT_DOUBLE_EQ(weights[1], 0.25);
+}
+
+TEST(DriveWeights, DirectoriesOfOneDriveAreAlikeAndOthersAreMeasured) {
+  const ScratchDir a, b, memory(ScratchDir::kMemory);
+  EXPECT_TRUE(measure_weights({.directories = {a.path(), b.path()}}).empty());
+  EXPECT_TRUE(measure_weights({.directories = {a.path()}}).empty());
+  const std::vector<double> weights = measure_weights(
+      {.directories = {a.path(), memory.path()}, .seconds = 0.1, .allow_memory_filesystem = true});
+  if (!weights.empty()) {  // memory may be as slow as a drive here
+    ASSERT_EQ(weights.size(), 2u);
+    EXPECT_NEAR(weights[0] + weights[1], 1, 1e-9);
+  }
+  for (const ScratchDir* directory : {&a, &b, &memory}) {
+    EXPECT_TRUE(std::filesystem::is_empty(directory->path()));
+  }
+  EXPECT_THROW(measure_weights({.directories = {a.path(), "/proc"}}), Error);
 }
 
 TEST(IoBench, ALimitedDriveIsMeasuredAtItsRate) {

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/drive_weights.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "io/bench_io.h"
+
+namespace strata::io {
+namespace {
+
+constexpr double kAlike = 0.8;  // slowest / fastest
+
+size_t count_devices(const std::vector<std::string>& directories) {
+  std::set<dev_t> devices;
+  for (const std::string& directory : directories) {
+    struct stat info {};
+    if (stat(directory.c_str(), &info) == 0) devices.insert(info.st_dev);
+  }
+  return devices.size();
+}
+
+}  // namespace
+
+std::vector<double> weights_of(const std::vector<double>& bytes_per_s) {
+  if (bytes_per_s.size() < 2) return {};
+  const auto [slowest, fastest] = std::minmax_element(bytes_per_s.begin(), bytes_per_s.end());
+  if (!(*slowest > 0) || *slowest >= kAlike * *fastest) return {};
+  const double sum = std::accumulate(bytes_per_s.begin(), bytes_per_s.end(), 0.0);
+  std::vector<double> weights;
+  for (const double rate : bytes_per_s) weights.push_back(rate / sum);
+  return weights;
+}
+
+std::vector<double> measure_weights(const DriveWeightOptions& options) {
+  if (count_devices(options.directories) < options.directories.size()) return {};
+  if (options.directories.size() < 2) return {};
+  std::vector<double> rates;
+  try {
+    for (const std::string& directory : options.directories) {
+      IoBench bench({.directories = {directory},
+                     .bytes = uint64_t{64} << 20,
+                     .seconds = options.seconds,
+                     .write_limit_bytes = kWeightWriteBytes,
+                     .lock_name = options.lock_name,
+                     .owner = "measuring the drive",
+                     .allow_memory_filesystem = options.allow_memory_filesystem});
+      rates.push_back(bench.measure({.mode = BenchMode::kMixed, .depth = 8}).bytes_per_s());
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kDoesNotFit) return {};
+    throw;
+  }
+  return weights_of(rates);
+}
+
+}  // namespace strata::io
