@@ -11,6 +11,7 @@
 #include "engine/memory/process_memory.h"
 #include "engine/plan/timeline.h"
 #include "engine/train/metrics_progress.h"
+#include "io/rate_limiter.h"
 
 namespace strata::cli {
 namespace {
@@ -117,6 +118,16 @@ std::string ending(const config::Options& options, const train::TrainResult& res
                      options.out);
 }
 
+// Results of a drive that was slowed down on purpose say so.
+std::string rate_limit(const config::Options& options) {
+  const std::string limit =
+      io::RateLimiter(
+          {.read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
+           .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s)})
+          .describe();
+  return limit.empty() ? "" : ", limited to " + limit;
+}
+
 }  // namespace
 
 std::string train_summary(const config::Options& options, const train::RunPlan& plan,
@@ -149,12 +160,11 @@ std::string train_summary(const config::Options& options, const train::RunPlan& 
   if (result.io.bytes_read + result.io.bytes_written > 0) {
     text += fmt::format(
         "NVMe     {} read (all verified), {} written; a step reads {:.1f} and writes {:.1f} bytes "
-        "a "
-        "parameter; by {}\n",
+        "a parameter; by {}{}\n",
         format_bytes(result.io.bytes_read), format_bytes(result.io.bytes_written),
         static_cast<double>(result.step_read_bytes * options.ranks) / parameters,
         static_cast<double>(result.step_write_bytes * options.ranks) / parameters,
-        result.io_backend);
+        result.io_backend, rate_limit(options));
   }
   text += memory_line(plan);
   return text + ending(options, result);
