@@ -97,6 +97,21 @@ TEST_P(FuseDisk, AGoodDiskWorksAndIsReadAgainAfterASlip) {
   }
 }
 
+// This file system has no O_TMPFILE: scratch has a name for a moment, and a run that died then left
+// it.
+TEST_P(FuseDisk, AScratchFileThatADeadRunLeftIsRemoved) {
+  const std::string left = directory_.path() + "/strata.lock.scratch";
+  close(open(left.c_str(), O_CREAT | O_WRONLY, 0600));
+  ASSERT_EQ(access(left.c_str(), F_OK), 0);
+  testing::internal::CaptureStderr();
+  open_volume();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("removed scratch of a dead run: " + left), std::string::npos) << said;
+  EXPECT_NE(access(left.c_str(), F_OK), 0);
+  EXPECT_EQ(write_all(), "");
+  EXPECT_EQ(read_all(), "right");
+}
+
 TEST_P(FuseDisk, ReadsThatKeepFailingAreErrors) {
   open_volume();
   EXPECT_EQ(write_all(), "");
