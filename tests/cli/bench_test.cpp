@@ -5,6 +5,7 @@
 
 #include "bindings/cli/bench_advice.h"
 #include "bindings/cli/bench_machine.h"
+#include "bindings/cli/bench_report.h"
 #include "engine/config/machine.h"
 #include "tests/cli/mistake.h"
 
@@ -264,6 +265,20 @@ TEST(DriveFigures, TheShapeNearestToARunCountsAndACliffIsBelieved) {
   results.pop_back();
   for (io::BenchResult& result : results) result.verified = false;
   EXPECT_FALSE(drive_figures(results, 1e-3).has_value());
+}
+
+TEST(IoReport, AMinutesLongWriteShowsWhereTheCacheEnds) {
+  io::BenchResult result = result_of(io::BenchMode::kWrite, 1 << 20, 2);
+  for (int i = 0; i < 300; ++i) result.samples.push_back({1.0 + i, 0, i < 90 ? 6e9 : 1.5e9});
+  const std::string text = io_rates_over_time(result);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 20 + 1) << text;
+  EXPECT_NE(text.find("   15.0 s    6.000 GB/s ########################################\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  300.0 s    1.500 GB/s ##########\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("0.25 of the best rate: a full write cache or heat; plan with 1.500 GB/s"),
+            std::string::npos)
+      << text;
 }
 
 // --- whether drives are enough ---
