@@ -62,20 +62,24 @@ suite() {
   tests_skipped=$((tests_skipped + $(grep -cE '\*\*\*Skipped' "$log" || true)))
 }
 
-# sanitized PRESET FOLDERS...: the fast tests of some folders under a sanitizer.
+# sanitized PRESET FOLDERS...: the fast tests of some folders under a sanitizer; FOLDER:LABEL for others.
 sanitized() {
-  local preset=$1 folder targets=()
+  local preset=$1 folder label targets=()
   shift
   headline "building for $preset"
   cmake --preset "$preset" > "$logs/configure" || { cat "$logs/configure"; exit 1; }
   for folder in "$@"; do
+    label=${folder#*:}
+    if [[ $label == "$folder" ]]; then label=fast; else folder=${folder%:*}_$label; fi
     if grep -q "^build ${folder}_tests:" "build-$preset/build.ninja"; then
-      targets+=("${folder}_tests")
+      targets+=("${folder}_tests:$label")
     fi
   done
-  steady cmake --build "build-$preset" -j "$jobs" --target "${targets[@]}"
+  steady cmake --build "build-$preset" -j "$jobs" --target "${targets[@]%:*}"
   for folder in "${targets[@]}"; do
-    suite "${folder%_tests} under $preset" --test-dir "build-$preset/tests/${folder%_tests}" -L fast
+    label=${folder#*:}
+    folder=${folder%_tests:*}
+    suite "$folder under $preset" --test-dir "build-$preset/tests/${folder%_"$label"}" -L "$label"
   done
 }
 
@@ -92,8 +96,8 @@ else
   headline "installing into a scratch folder"
   cmake --install build --prefix "$logs/installed" > /dev/null
   "$logs/installed/bin/strata" --help > /dev/null
-  sanitized asan base config io model plan exec train fuzz
-  sanitized tsan io exec
+  sanitized asan base config io io:fault model plan exec train fuzz
+  sanitized tsan io io:fault exec
 fi
 
 headline "done"
