@@ -4,9 +4,9 @@
 //
 //   model_io_bench --dir DIR [--gb 3] [--rounds 3] [--budget-mib 256]
 //
-// DIR gets a bf16 directory in shards of 512 MB, then exports of it; all is removed at the end.
-// Loading is train::ModelSource filling chunk after chunk (masters split, moments zeroed),
-// exporting is train::ModelSink taking them, with its fsyncs and rename.
+// A new folder in DIR gets a bf16 directory in shards of 512 MB, then exports of it, and is removed
+// at the end. Loading is train::ModelSource filling chunk after chunk (masters split, moments
+// zeroed), exporting is train::ModelSink taking them, with its fsyncs and rename.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -116,6 +117,7 @@ int64_t direct_pass(const std::string& path, int64_t bytes, bool write) {
   if (fd < 0) throw system_error(ErrorCode::kIo, "cannot open: " + path, errno);
   std::atomic<int64_t> next = 0;
   std::atomic<int64_t> moved = 0;
+  std::atomic<int> failed = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < kInFlight; ++i) {
     threads.emplace_back([&] {
@@ -128,13 +130,16 @@ int64_t direct_pass(const std::string& path, int64_t bytes, bool write) {
             write ? kRequestBytes : std::min(kRequestBytes, round_up(bytes - at, 4096)));
         const ssize_t got =
             write ? ::pwrite(fd, buffer.get(), count, at) : ::pread(fd, buffer.get(), count, at);
-        if (got > 0) moved += got;
+        if (got < 0) failed = errno;
+        if (got < 0) return;
+        moved += got;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   if (write) ::fdatasync(fd);
   ::close(fd);
+  if (failed != 0) throw system_error(ErrorCode::kIo, "cannot read or write: " + path, failed);
   return moved;
 }
 
@@ -223,9 +228,14 @@ double median(const std::vector<Round>& rounds, double Round::*value) {
   return values[values.size() / 2];
 }
 
-void run(const Settings& settings) {
-  const std::string source = settings.directory + "/model";
+// Nothing outside a folder of the bench's own is touched.
+void run(Settings settings) {
   fs::create_directories(settings.directory);
+  settings.directory += "/model_io_bench.XXXXXX";
+  if (::mkdtemp(settings.directory.data()) == nullptr) {
+    throw system_error(ErrorCode::kIo, "cannot create: " + settings.directory, errno);
+  }
+  const std::string source = settings.directory + "/model";
   write_model(source, architecture_of(settings.gigabytes * 1e9));
   fmt::print("{} files, {:.2f} GB bf16\n", shards_of(source).size(),
              static_cast<double>(bytes_of_files(shards_of(source))) / 1e9);
@@ -247,7 +257,7 @@ void run(const Settings& settings) {
   fmt::print("peak   {} of memory, {} the budget of {}\n", format_bytes(peak),
              peak <= settings.budget_bytes ? "within" : "BEYOND",
              format_bytes(settings.budget_bytes));
-  fs::remove_all(source);
+  fs::remove_all(settings.directory);
 }
 
 Settings settings_of(int argc, char** argv) {

@@ -186,7 +186,8 @@ constexpr OptionRow kTable[] = {
      "segments",
      {1, 1024},
      "the planner chooses",
-     "How far ahead weights and state are fetched."},
+     "How far ahead weights and state are fetched, to begin with: the planner may still move "
+     "that memory where it shortens the step."},
     {"io", kEnum, enum_field<&O::io>(), kRuns, kMemory, "", "", kAny, "",
      "How drives are driven; auto: io_uring, or threads where it is blocked.", kIoBackends},
     {"threads",

@@ -123,14 +123,22 @@ void File::will_read(int64_t offset, int64_t bytes) const {
   ::posix_fadvise(fd_, offset, bytes, POSIX_FADV_WILLNEED);
 }
 
+// A failed write-back is told once only, here or by fsync. Where there is no such call, fsync is
+// what remains.
+void File::write_back(int64_t offset, int64_t bytes, unsigned flags) const {
+  if (::sync_file_range(fd_, offset, bytes, flags) == 0) return;
+  if (errno == ENOSYS || errno == EINVAL || errno == ESPIPE) return;
+  throw system_error(write_error_code(errno),
+                     fmt::format("cannot write: {} at byte {}", path_, offset), errno);
+}
+
 void File::start_writing(int64_t offset, int64_t bytes) const {
-  ::sync_file_range(fd_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+  write_back(offset, bytes, SYNC_FILE_RANGE_WRITE);
 }
 
 void File::finish_writing(int64_t offset, int64_t bytes) const {
-  ::sync_file_range(
-      fd_, offset, bytes,
-      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  write_back(offset, bytes,
+             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
   ::posix_fadvise(fd_, offset, bytes, POSIX_FADV_DONTNEED);
 }
 

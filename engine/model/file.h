@@ -39,6 +39,7 @@ class File {
   const std::string& path() const { return path_; }
 
  private:
+  void write_back(int64_t offset, int64_t bytes, unsigned flags) const;
   File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
 
   int fd_ = -1;

@@ -287,6 +287,17 @@ std::vector<std::string> ModelDirectory::notes() const {
                     "fp32) and no quantization_config",
                     fp8_->rows, fp8_->cols));
   }
+  const auto is_f16 = [&](const Parameter& parameter) {
+    return tensor(parameter.stored.tensor).dtype == DType::kF16;
+  };
+  const bool has_f16 = std::any_of(
+      spec_.segments.begin(), spec_.segments.end(),
+      [&](const auto& s) { return std::any_of(s.parameters.begin(), s.parameters.end(), is_f16); });
+  if (has_f16) {
+    notes.push_back(
+        "weights that are F16 here are F16 in an exported model: masters are rounded to it, "
+        "and one beyond 65504 ends the export");
+  }
   std::string dropouts;
   for (const char* name : kDropouts) {
     const Json* value = config_.find(name);

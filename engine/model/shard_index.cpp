@@ -33,6 +33,10 @@ ShardIndex read_shard_index(const Json& json, const std::string& source) {
     if (!is_plain_file_name(file)) {
       refuse(source, "it names the file " + Json(file).dump() + ", which is no plain file name");
     }
+    if (!file.ends_with(".safetensors")) {
+      refuse(source, "it names the file " + Json(file).dump() +
+                         ", which is no .safetensors file (rename it, here and in the index)");
+    }
     index.tensors.emplace_back(member.name, file);
     files.insert(file);
   }

@@ -179,12 +179,17 @@ Spending PlacementSearch::spending_of(const Placement& placement) const {
   const Placement least = with_least_rings(placement);
   spending.state_ring = placement.state_ring - least.state_ring;
   spending.weights_ring = placement.weights_ring - least.weights_ring;
+  spending.gradient_ring = placement.gradient_ring - least.gradient_ring;
+  spending.device_weights_ring = placement.device_weights_ring - least.device_weights_ring;
+  spending.device_gradient_ring = placement.device_gradient_ring - least.device_gradient_ring;
+  spending.activations_on_device = placement.activations_on_device;
   return spending;
 }
 
 std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spending& spending,
                                                 bool may_keep) const {
   Placement placement = base;
+  placement.activations_on_device = spending.activations_on_device;
   for (int k = 0; k < kBuyCount; ++k) {
     int64_t left = spending.resident[static_cast<size_t>(k)];
     for (const Item& item : items(placement, static_cast<Buy>(k))) {
@@ -197,8 +202,11 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
   placement = with_least_rings(placement);
   placement.weights_ring += spending.weights_ring;
   placement.state_ring += spending.state_ring;
-  if (may_keep) keep_for_free(placement);
+  placement.gradient_ring += spending.gradient_ring;
+  placement.device_weights_ring += spending.device_weights_ring;
+  placement.device_gradient_ring += spending.device_gradient_ring;
   if (!fits(placement)) return {};
+  if (may_keep) keep_for_free(placement);
   return placement;
 }
 

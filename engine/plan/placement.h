@@ -25,6 +25,10 @@ struct Spending {
   std::array<int64_t, kBuyCount> resident = {};
   int64_t state_ring = 0;
   int64_t weights_ring = 0;
+  int64_t gradient_ring = 0;
+  int64_t device_weights_ring = 0;
+  int64_t device_gradient_ring = 0;
+  bool activations_on_device = true;
 };
 
 // Grows a placement within the budgets, bottom layers first: they are needed first in the next

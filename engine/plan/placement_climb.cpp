@@ -91,9 +91,9 @@ class Climber {
     }
     if (bytes < kPageBytes) return false;
     to.bytes(spending) += bytes;
+    ++best_.tried;
     const std::optional<Placement> placement = search_.spend(base_, spending, may_keep_);
     if (!placement) return false;
-    ++best_.tried;
     const double predicted_s = predict_(*placement);
     if (predicted_s > best_.predicted_s * (1 - kLeastGain)) return false;
     best_.placement = spent_ = *placement;

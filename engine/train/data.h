@@ -79,7 +79,11 @@ class Dataset {
   const TokenSource& train() const { return train_; }
   const TokenSource& held_out() const { return held_out_; }
   int64_t token_count() const { return tokens_->count(); }
-  uint64_t fingerprint() const { return tokens_->fingerprint(); }
+  // Of training and held-out data (see TokenSequence::fingerprint).
+  uint64_t fingerprint() const {
+    const uint64_t train = tokens_->fingerprint();
+    return held_out_tokens_ ? train * 31 + held_out_tokens_->fingerprint() : train;
+  }
   int64_t bytes() const {
     return tokens_->bytes() + (held_out_tokens_ ? held_out_tokens_->bytes() : 0);
   }

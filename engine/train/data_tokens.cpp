@@ -221,7 +221,8 @@ uint64_t TokenSequence::fingerprint() const {
     hash = io::checksum_block(ids.data(), static_cast<uint64_t>(now) * sizeof(int32_t), hash,
                               static_cast<uint64_t>(first));
   }
-  return hash;
+  return io::checksum_block(masked_.data(), masked_.size() * sizeof(uint64_t), hash,
+                            static_cast<uint64_t>(masked_count_));
 }
 
 int64_t TokenSequence::width_of(int64_t vocabulary) {

@@ -35,7 +35,8 @@ class TokenSequence {
   int64_t target_count(int64_t first, int64_t count) const;
 
   int64_t count() const { return count_; }
-  // Of the ids; of a file of more than 1 GiB, of its size and the ids in its first 1 GiB.
+  // Of the ids and of which are targets; of a file of more than 1 GiB, of its size and the ids in
+  // its first 1 GiB.
   uint64_t fingerprint() const;
   int64_t bytes() const;
   // The memory of a short sequence, which is held in whole blocks.

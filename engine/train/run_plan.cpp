@@ -2,10 +2,12 @@
 #include "engine/train/run_plan.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <numeric>
 #include <regex>
 
@@ -207,17 +209,25 @@ int64_t free_bytes_of(const std::vector<std::string>& directories,
                       const std::vector<double>& weights) {
   if (directories.empty()) return 0;
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  double least = static_cast<double>(plan::kNoLimit);
+  struct FileSystem {
+    double free_bytes = 0;
+    double share = 0;  // of the scratch; directories on one file system share its space
+  };
+  std::map<dev_t, FileSystem> file_systems;
   for (size_t i = 0; i < directories.size(); ++i) {
-    struct statvfs info = {};
-    if (statvfs(directories[i].c_str(), &info) != 0) {
+    struct statvfs space = {};
+    struct stat info = {};
+    if (statvfs(directories[i].c_str(), &space) != 0 || stat(directories[i].c_str(), &info) != 0) {
       throw system_error(ErrorCode::kConfig, "nvme: " + directories[i], errno,
                          "give an existing directory on a drive");
     }
-    const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
-    const double share =
-        weights.empty() ? 1 / static_cast<double>(directories.size()) : weights[i] / sum;
-    least = std::min(least, free / share);
+    FileSystem& one = file_systems[info.st_dev];
+    one.free_bytes = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
+    one.share += weights.empty() ? 1 / static_cast<double>(directories.size()) : weights[i] / sum;
+  }
+  double least = static_cast<double>(plan::kNoLimit);
+  for (const auto& [device, one] : file_systems) {
+    least = std::min(least, one.free_bytes / one.share);
   }
   return static_cast<int64_t>(least);
 }

@@ -48,6 +48,7 @@ TEST_F(Mistakes, ResumesThatWouldNotGoOnExactly) {
       {"order", {}, resumed({"--shuffle", "off"}), kUsage, says({"--shuffle off (the check"})},
       {"rows", {}, resumed({"--micro-batch", "2"}), kUsage, says({"--micro-batch 2 (the check"})},
       {"micro-batches", {}, resumed({"--accumulate", "4"}), kUsage, says({"--accumulate 4 (the"})},
+      {"ranks", {}, resumed({"--ranks", "2"}), kUsage, says({"--ranks 2 (the checkpoint: 1)"})},
       {"length",
        {},
        resumed({"--sequence-length", "16"}),

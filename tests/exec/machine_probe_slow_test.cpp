@@ -101,7 +101,8 @@ TEST_F(MachineProbe, FiguresMeasuredElsewhereAreKept) {
                               .write_bytes_per_s = 2e9,
                               .mixed_bytes_per_s = 2.5e9,
                               .latency_s = 1e-3,
-                              .cpu_s_per_byte = 1e-6};
+                              .cpu_s_per_byte = 1e-6,
+                              .weights = {}};
   std::string path;
   const config::Machine first = machine_with(cache, "1", options_, drive, &path);
   EXPECT_TRUE(fs::exists(path));

@@ -199,7 +199,7 @@ TEST(Channel, AnUrgentReadIsNotBehindTheWrites) {
   const ScratchDir directory(ScratchDir::kMemory);
   Volume volume(
       {.directories = {directory.path()}, .bytes = 32 * kMi, .allow_memory_filesystem = true});
-  RateLimiter limiter({.read_bytes_per_s = 40e6, .write_bytes_per_s = 40e6, .half_duplex = true});
+  RateLimiter limiter({.read_bytes_per_s = 10e6, .write_bytes_per_s = 10e6, .half_duplex = true});
   const ChannelOptions unlimited = {.request_bytes = 256 << 10};
   const ChannelOptions limited = {.request_bytes = 256 << 10, .limiter = &limiter};
   const AlignedBuffer weight(256 << 10, 1);

@@ -42,6 +42,13 @@ TEST(ShardIndex, PathsAreNoFileNames) {
   EXPECT_TRUE(is_plain_file_name("a\\b"));
 }
 
+// An export carries other files over under their names.
+TEST(ShardIndex, ShardsAreSafetensorsFiles) {
+  const std::string text = R"({"weight_map": {"w": "weights.st"}})";
+  EXPECT_NE(error_of(text).find("no .safetensors file (rename it"), std::string::npos)
+      << error_of(text);
+}
+
 TEST(ShardIndex, OtherShapesAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {"[]", "no weight_map object"},
