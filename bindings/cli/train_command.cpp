@@ -288,8 +288,8 @@ int run_train(const config::Options& options) {
     train::drop_after(directory->checkpoints(), first_step - 1);
     train::collect_leftovers(directory->checkpoints());
     remove_older_model(options, *directory);
-    reporter.open_metrics(directory->metrics(), first_step);
     directory->write_run(run_json(options, facts));
+    reporter.open_metrics(directory->metrics(), first_step);
     directory->write_plan(table);
   };
   job.events.step = [&](const train::StepMetrics& step) { reporter.step(step); };

@@ -18,7 +18,7 @@ Arguments long_run(const std::string& out, const Arguments& more = {}) {
 TEST_F(Mistakes, ADirectoryThatARunHolds) {
   const Sandbox place;
   Process holder(long_run(place / "held"), {.directory = sandbox_.path()});
-  ASSERT_TRUE(holder.prints("step ")) << holder.err();
+  ASSERT_TRUE(holder.prints("step 1/")) << holder.err();
   for (const char* flag : {"--resume", "--force"}) {
     Arguments second = train_into(place / "held");
     second.emplace_back(flag);
@@ -44,7 +44,7 @@ TEST_F(Mistakes, AScratchDirectoryThatARunHolds) {
   ASSERT_NE(at, std::string::npos) << refused.err();
   least.back() = std::to_string(std::stoi(refused.err().substr(at + marker.size()))) + "MiB";
   Process holder(least, {.directory = sandbox_.path()});
-  ASSERT_TRUE(holder.prints("step ")) << holder.err();
+  ASSERT_TRUE(holder.prints("step 1/")) << holder.err();
   expect_refusal({"scratch in use",
                   {},
                   train({"--nvme", place / "scratch", "--offload", "nvme"}),

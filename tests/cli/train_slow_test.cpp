@@ -129,7 +129,7 @@ TEST_F(SameState, WheneverChunksAreUpdated) {
 TEST_F(SameState, StoppedAndResumed) {
   const std::string whole = state_after("whole", {"--steps", "400"});
   Process stopped(train("stopped", {"--steps", "400"}), here());
-  ASSERT_TRUE(stopped.prints("step ")) << stopped.err();
+  ASSERT_TRUE(stopped.prints("step 1/")) << stopped.err();
   stopped.kill(SIGTERM);
   ASSERT_EQ(stopped.wait(), 0) << stopped.err();
   EXPECT_NE(stopped.out().find("stopped on request"), std::string::npos) << stopped.out();

@@ -66,7 +66,11 @@ class FuseDisk : public testing::TestWithParam<Backend> {
     close(fd);
   }
 
-  std::string write_all() { return run_one(*channel_, Direction::kWrite, 0, written_, 1); }
+  // New bytes each time: what an earlier write left behind is wrong.
+  std::string write_all() {
+    written_ = AlignedBuffer(kBytes, ++writes_);
+    return run_one(*channel_, Direction::kWrite, 0, written_, 1);
+  }
   // "right", the error, or "silently wrong".
   std::string read_all() {
     const std::string error = run_one(*channel_, Direction::kRead, 0, read_, 1);
@@ -80,7 +84,8 @@ class FuseDisk : public testing::TestWithParam<Backend> {
   }
 
   const ScratchDir directory_;
-  const AlignedBuffer written_{kBytes, 1};
+  uint64_t writes_ = 0;
+  AlignedBuffer written_{kBytes};
   const AlignedBuffer read_{kBytes};
   std::optional<Volume> volume_;
   std::optional<Channel> channel_;
