@@ -5,7 +5,6 @@
 
 #include "benchmarks/step_bench_sections.h"
 #include "engine/base/units.h"
-#include "engine/plan/lower_bound.h"
 
 namespace strata::bench {
 namespace {
@@ -22,24 +21,6 @@ plan::Rates rates_with(double drive_bytes_per_s) {
   return rates;
 }
 
-double bound_s(const Bench& bench, const Way& way, const plan::Plan& plan,
-               const plan::Rates& rates) {
-  std::vector<model::Footprint> footprints;
-  for (size_t i = 0; i < bench.spec.segments.size(); ++i) {
-    footprints.push_back(
-        model::footprint(bench.spec, static_cast<int>(i), way.shape, way.recipe, bench.threads));
-  }
-  return plan::lower_bound({.spec = bench.spec,
-                            .layout = plan.layout,
-                            .footprints = footprints,
-                            .micro_batches = way.micro_batches,
-                            .recipe = way.recipe,
-                            .holds_gradients = way.mode == plan::OptimizerMode::kDeferred,
-                            .host_bytes = way.host_bytes},
-                           rates)
-      .step_s;
-}
-
 void plans_at(const Context& context, Way way, double rho) {
   const Bench& bench = context.bench;
   Way resident = way;
@@ -48,7 +29,7 @@ void plans_at(const Context& context, Way way, double rho) {
   const double compute_s = flops_of(plan_way(bench, resident, rates_with(1e9)).plan) / kProducts;
   const plan::Rates rates = rates_with(rho * traffic_of_planes(bench, way) / compute_s);
   const plan::PlannedRun planned = plan_way(bench, way, rates);
-  const double bound = bound_s(bench, way, planned.plan, rates);
+  const double bound = lower_bound_of(bench, way, planned.plan, rates).step_s;
   const double parameters = static_cast<double>(bench.spec.parameter_count());
   const NvmeBytes moved = nvme_bytes_of(planned.plan);
   context.report.note(fmt::format(

@@ -167,6 +167,23 @@ Run::Seconds Run::forward_backward() {
   return {clock_s, processor_s};
 }
 
+plan::LowerBound lower_bound_of(const Bench& bench, const Way& way, const plan::Plan& plan,
+                                const plan::Rates& rates) {
+  std::vector<model::Footprint> footprints;
+  for (size_t i = 0; i < bench.spec.segments.size(); ++i) {
+    footprints.push_back(
+        model::footprint(bench.spec, static_cast<int>(i), way.shape, way.recipe, bench.threads));
+  }
+  return plan::lower_bound({.spec = bench.spec,
+                            .layout = plan.layout,
+                            .footprints = footprints,
+                            .micro_batches = way.micro_batches,
+                            .recipe = way.recipe,
+                            .holds_gradients = way.mode == plan::OptimizerMode::kDeferred,
+                            .host_bytes = way.host_bytes},
+                           rates);
+}
+
 double flops_of(const plan::Plan& plan) {
   double flops = 0;
   for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) flops += op.flops;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/exec/executor.h"
+#include "engine/plan/lower_bound.h"
 #include "engine/plan/planner.h"
 #include "engine/plan/rates.h"
 #include "engine/plan/simulator.h"
@@ -81,6 +82,10 @@ class Run {
   std::unique_ptr<exec::Instance> steady_;
   int64_t steps_ = 0;
 };
+
+// The step time that no plan of this way beats at these rates.
+plan::LowerBound lower_bound_of(const Bench& bench, const Way& way, const plan::Plan& plan,
+                                const plan::Rates& rates);
 
 // Operations of the compute lane in one step, and bytes to and from NVMe while an update is
 // pending.

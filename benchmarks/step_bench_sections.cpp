@@ -9,7 +9,6 @@
 #include "engine/base/units.h"
 #include "engine/exec/compute_probe.h"
 #include "engine/exec/rates_of.h"
-#include "engine/plan/lower_bound.h"
 
 namespace strata::bench {
 namespace {
@@ -60,19 +59,7 @@ plan::LowerBound bound_of(const Context& context, const Way& way, const plan::Pl
   rate_context.threads = context.bench.threads;
   plan::Rates rates = exec::best_rates_of(context.machine, rate_context);
   rates.matmul_flops_per_s = products;
-  std::vector<model::Footprint> footprints;
-  for (size_t i = 0; i < context.bench.spec.segments.size(); ++i) {
-    footprints.push_back(model::footprint(context.bench.spec, static_cast<int>(i), way.shape,
-                                          way.recipe, context.bench.threads));
-  }
-  return plan::lower_bound({.spec = context.bench.spec,
-                            .layout = plan.layout,
-                            .footprints = footprints,
-                            .micro_batches = way.micro_batches,
-                            .recipe = way.recipe,
-                            .holds_gradients = way.mode == plan::OptimizerMode::kDeferred,
-                            .host_bytes = way.host_bytes},
-                           rates);
+  return lower_bound_of(context.bench, way, plan, rates);
 }
 
 double products_rate(const Context& context, model::Recipe recipe, bool processor_time = false) {

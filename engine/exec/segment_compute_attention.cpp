@@ -120,36 +120,45 @@ void turn_back(const SegmentContext& context, const float* projected, const floa
   }
 }
 
+// Forward or backward of attention, with q, k and v.
+template <typename Op>
+Op attention_of(const SegmentContext& context, const Columns& in) {
+  const model::Architecture& a = context.architecture;
+  Op op = model::attention_shape<Op>(a, context.shape, context.segment.layer);
+  op.scale = score_scale(a);
+  op.q = in.q;
+  op.q_stride = in.stride;
+  op.k = in.k;
+  op.k_stride = in.stride;
+  op.v = in.v;
+  op.v_stride = context.layout.width;
+  return op;
+}
+
+void attend(const SegmentContext& context, std::byte* interior, const Columns& in) {
+  const model::SegmentLayout& layout = context.layout;
+  auto op = attention_of<kernels::AttentionForward>(context, in);
+  op.o = interior_part(interior, layout.attended);
+  op.lse = interior_part(interior, layout.log_sum_exp);
+  op.workspace = context.scratch(layout.forward_scratch);
+  context.backend.attention_forward(op);
+}
+
 // Gradients of q, k and v into the columns of `grad_projected`.
 void attend_backward(const SegmentContext& context, std::byte* interior, const Columns& in,
                      const float* grad_attended, float* grad_projected) {
-  const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
   const Columns grads = columns_of(context, grad_projected);
-  context.backend.attention_backward({.batch = context.shape.rows,
-                                      .length = context.shape.length,
-                                      .heads = a.heads,
-                                      .kv_heads = a.kv_heads,
-                                      .head_size = a.head_size,
-                                      .scale = score_scale(a),
-                                      .cap = static_cast<float>(a.score_cap),
-                                      .window = a.window_of(context.segment.layer),
-                                      .q = in.q,
-                                      .q_stride = in.stride,
-                                      .k = in.k,
-                                      .k_stride = in.stride,
-                                      .v = in.v,
-                                      .v_stride = layout.width,
-                                      .o = interior_part(interior, layout.attended),
-                                      .lse = interior_part(interior, layout.log_sum_exp),
-                                      .d_o = grad_attended,
-                                      .dq = grads.q,
-                                      .dq_stride = layout.width,
-                                      .dk = grads.k,
-                                      .dk_stride = layout.width,
-                                      .dv = grads.v,
-                                      .dv_stride = layout.width,
-                                      .workspace = context.scratch(layout.backward_scratch)});
+  auto op = attention_of<kernels::AttentionBackward>(context, in);
+  op.o = interior_part(interior, layout.attended);
+  op.lse = interior_part(interior, layout.log_sum_exp);
+  op.d_o = grad_attended;
+  op.dq = grads.q;
+  op.dk = grads.k;
+  op.dv = grads.v;
+  op.dq_stride = op.dk_stride = op.dv_stride = layout.width;
+  op.workspace = context.scratch(layout.backward_scratch);
+  context.backend.attention_backward(op);
 }
 
 }  // namespace
@@ -158,32 +167,15 @@ void attention_forward(const SegmentContext& context, std::byte* interior) {
   const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
   float* projected = interior_part(interior, layout.projected);
-  float* attended = interior_part(interior, layout.attended);
   float* branch = context.workspace(layout.normed);
 
   project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
           branch_input(context, branch, nullptr), projected);
   const Columns in = turn(context, projected, context.workspace(layout.turned), nullptr);
-  context.backend.attention_forward({.batch = context.shape.rows,
-                                     .length = context.shape.length,
-                                     .heads = a.heads,
-                                     .kv_heads = a.kv_heads,
-                                     .head_size = a.head_size,
-                                     .scale = score_scale(a),
-                                     .cap = static_cast<float>(a.score_cap),
-                                     .window = a.window_of(context.segment.layer),
-                                     .q = in.q,
-                                     .q_stride = in.stride,
-                                     .k = in.k,
-                                     .k_stride = in.stride,
-                                     .v = in.v,
-                                     .v_stride = layout.width,
-                                     .o = attended,
-                                     .lse = interior_part(interior, layout.log_sum_exp),
-                                     .workspace = context.scratch(layout.forward_scratch)});
+  attend(context, interior, in);
   if (ends_before_output(context)) return;
   project(context, {layout.out_of, a.heads * a.head_size, a.hidden, layout.forward_scratch},
-          attended, branch_output(context, interior, branch));
+          interior_part(interior, layout.attended), branch_output(context, interior, branch));
   finish_branch(context, interior, branch);
 }
 
@@ -212,13 +204,8 @@ void attention_backward(const SegmentContext& context) {
   attend_backward(context, interior, in, grad_attended, grad_projected);
   turn_back(context, projected, head_rstd, grad_projected);
 
-  // The gradients of branch and attended are used up: their spans take what the branch read and its
-  // gradient.
-  float* rstd = context.workspace(layout.rstd);
-  const float* input = branch_input(context, context.workspace(layout.branch), rstd);
-  project_weight_grad(context, into, grad_projected, input);
-  project_input_grad(context, into, grad_projected, grad);
-  branch_input_grad(context, rstd, grad);
+  // The gradients of branch and attended are used up: their spans serve again.
+  finish_branch_grad(context, into, grad_projected);
 }
 
 }  // namespace strata::exec

@@ -194,6 +194,17 @@ void branch_input_grad(const SegmentContext& context, const float* rstd, float* 
   }
 }
 
+void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
+                        const float* grad_projected) {
+  const model::SegmentLayout& layout = context.layout;
+  float* grad = context.workspace(layout.grad);
+  float* rstd = context.workspace(layout.rstd);
+  const float* input = branch_input(context, context.workspace(layout.branch), rstd);
+  project_weight_grad(context, into, grad_projected, input);
+  project_input_grad(context, into, grad_projected, grad);
+  branch_input_grad(context, rstd, grad);
+}
+
 float* branch_output(const SegmentContext& context, std::byte* interior, float* branch) {
   if (!context.architecture.block.post_norm) return branch;
   return interior_part(interior, context.layout.unnormed);

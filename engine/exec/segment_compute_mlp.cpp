@@ -80,11 +80,7 @@ void mlp_backward(const SegmentContext& context) {
                                 .du = plain_of(context, grad_projected),
                                 .d_stride = layout.width});
 
-  float* rstd = context.workspace(layout.rstd);
-  const float* input = branch_input(context, context.workspace(layout.branch), rstd);
-  project_weight_grad(context, into, grad_projected, input);
-  project_input_grad(context, into, grad_projected, grad);
-  branch_input_grad(context, rstd, grad);
+  finish_branch_grad(context, into, grad_projected);
 }
 
 }  // namespace strata::exec

@@ -102,6 +102,11 @@ const float* branch_input(const SegmentContext& context, float* copy, float* rst
 // norm's too; overwrites dy.
 void branch_input_grad(const SegmentContext& context, const float* rstd, float* dy);
 
+// From the gradient of the products `into`, all below: of their matrices, of the norm and of the
+// segment's input. Uses the layout's spans `branch`, `grad` and `rstd`.
+void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
+                        const float* grad_projected);
+
 // Where the branch's last product goes: `branch`, or the interior where a norm follows.
 float* branch_output(const SegmentContext& context, std::byte* interior, float* branch);
 

@@ -154,20 +154,8 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
       projections_of(segment, {{kQuery, kQueryBias}, {kKey, kKeyBias}, {kValue, kValueBias}});
   layout.out_of = projections_of(segment, {{kOutput, kOutputBias}});
   layout.width = (a.heads + 2 * a.kv_heads) * a.head_size;
-  const kernels::AttentionForward forward_op{.batch = s.batch.rows,
-                                             .length = s.batch.length,
-                                             .heads = a.heads,
-                                             .kv_heads = a.kv_heads,
-                                             .head_size = a.head_size,
-                                             .cap = static_cast<float>(a.score_cap),
-                                             .window = a.window_of(segment.layer)};
-  const kernels::AttentionBackward backward_op{.batch = s.batch.rows,
-                                               .length = s.batch.length,
-                                               .heads = a.heads,
-                                               .kv_heads = a.kv_heads,
-                                               .head_size = a.head_size,
-                                               .cap = static_cast<float>(a.score_cap),
-                                               .window = a.window_of(segment.layer)};
+  const auto forward_op = attention_shape<kernels::AttentionForward>(a, s.batch, segment.layer);
+  const auto backward_op = attention_shape<kernels::AttentionBackward>(a, s.batch, segment.layer);
   const bool qk_norm = a.block.qk_norm != QkNorm::kNone;
   const int64_t turned = s.tokens() * (a.heads + a.kv_heads) * a.head_size;
   Packer interior;

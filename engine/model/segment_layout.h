@@ -75,4 +75,19 @@ const Parameter* find_parameter(const Segment& segment, ParameterRole role);
 // The same; a check fails when the segment has none.
 const Parameter& parameter_of(const Segment& segment, ParameterRole role);
 
+// What forward and backward of a layer's attention have in common and their workspaces depend on;
+// Op is kernels::AttentionForward or AttentionBackward.
+template <typename Op>
+Op attention_shape(const Architecture& a, const BatchShape& batch, int layer) {
+  Op op;
+  op.batch = batch.rows;
+  op.length = batch.length;
+  op.heads = a.heads;
+  op.kv_heads = a.kv_heads;
+  op.head_size = a.head_size;
+  op.cap = static_cast<float>(a.score_cap);
+  op.window = a.window_of(layer);
+  return op;
+}
+
 }  // namespace strata::model

@@ -174,11 +174,7 @@ void Builder::emit_drain() {
     for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
       if (!is_trainable(s)) continue;
       const Place weights = fetch_weights(s, Generation::kOld);
-      apply_update(s, weights,
-                   {.from = Generation::kOld,
-                    .to = Generation::kUpdated,
-                    .predicate = Predicate::kPending,
-                    .gradient_on_nvme = true});
+      apply_update(s, weights, pending_update());
       const Place device = map_.segments[s].device_hi;
       if (device.exists()) {
         upload_weights(s, weights, device, Generation::kUpdated);

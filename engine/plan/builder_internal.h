@@ -27,6 +27,10 @@ class Builder {
     bool gradient_on_nvme = false;  // where the placement spills it
     bool with_frozen = false;       // the weights' spill covers frozen elements too
   };
+  // The update that the step before left pending.
+  static constexpr Update pending_update() {
+    return {Generation::kOld, Generation::kUpdated, Predicate::kPending, true, false};
+  }
 
   // builder.cpp
   void begin(ProgramName name);

@@ -136,12 +136,7 @@ void Builder::acquire_shared(int segment, Generation generation) {
 void Builder::acquire_whole(int segment, Generation generation, bool update) {
   const Place place = fetch_weights(segment, update ? Generation::kOld : generation);
   part_weights_[segment] = compute_weights_[segment] = place;
-  if (update)
-    apply_update(segment, place,
-                 {.from = Generation::kOld,
-                  .to = Generation::kUpdated,
-                  .predicate = Predicate::kPending,
-                  .gradient_on_nvme = true});
+  if (update) apply_update(segment, place, pending_update());
 }
 
 // One tier, weights sharded: own parts are fetched into their places in the whole slot, or copied
@@ -157,12 +152,7 @@ void Builder::acquire_sharded(int segment, Generation generation, bool update) {
   compute_weights_[segment] = whole;
   if (cached && !update) return;
   if (!resident && !cached) fetch_into(segment, part, update ? Generation::kOld : generation);
-  if (update)
-    apply_update(segment, part,
-                 {.from = Generation::kOld,
-                  .to = Generation::kUpdated,
-                  .predicate = Predicate::kPending,
-                  .gradient_on_nvme = true});
+  if (update) apply_update(segment, part, pending_update());
   gather_weights(segment, part, whole, generation);
 }
 
@@ -181,12 +171,7 @@ void Builder::acquire_discrete(int segment, Generation generation, bool update) 
   if (cached && !update) return;
   const Place part = fetch_weights(segment, update ? Generation::kOld : generation);
   part_weights_[segment] = part;
-  if (update)
-    apply_update(segment, part,
-                 {.from = Generation::kOld,
-                  .to = Generation::kUpdated,
-                  .predicate = Predicate::kPending,
-                  .gradient_on_nvme = true});
+  if (update) apply_update(segment, part, pending_update());
   upload_weights(segment, part, whole, generation);
   if (plan_.mesh.weight_shards() > 1) gather_weights(segment, whole, whole, generation);
   weights_ring_.release(segment);

@@ -182,8 +182,9 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
 // more than the policies' own.
 int tries_for(const Plan& plan) {
   constexpr size_t kOps = 60000;
-  return static_cast<int>(
-      std::min<size_t>(kOps / (plan.program(ProgramName::kStep).ops.size() + 1), 100));
+  size_t most = 1;
+  for (const Program& program : plan.programs) most = std::max(most, program.ops.size());
+  return static_cast<int>(std::min<size_t>(kOps / most, 100));
 }
 
 struct Tried {
@@ -191,19 +192,27 @@ struct Tried {
   double predicted_s = 0;
 };
 
-// Goes on from the best policies by small moves of memory: which of them leads furthest is not the
-// one that starts best.
-Tried refine(const PlanInput& input, const PlannerOptions& options, std::vector<Tried> tried,
-             int tries, int& count) {
+// The candidate that `predict` says is fastest, and where small moves of memory lead from the best
+// few: which of them leads furthest is not the one that starts best.
+Tried fastest(const PlanInput& input, const PlannerOptions& options,
+              std::vector<Candidate> candidates, int& count) {
   constexpr size_t kStarts = 4;
+  std::vector<Tried> tried;
+  int tries = 0;
+  for (Candidate& candidate : candidates) {
+    const Plan plan = build_plan(input, candidate.placement);
+    tries = tries_for(plan);
+    tried.push_back({std::move(candidate), options.predict(plan)});
+  }
+  count = static_cast<int>(tried.size());
+  std::stable_sort(tried.begin(), tried.end(),
+                   [](const Tried& a, const Tried& b) { return a.predicted_s < b.predicted_s; });
+  if (tried.size() > kStarts) tried.resize(kStarts);
   const PlacementSearch search(input);
   const Placement base = base_placement(input, options, search);
   const auto predict = [&](const Placement& placement) {
     return options.predict(build_plan(input, placement));
   };
-  std::stable_sort(tried.begin(), tried.end(),
-                   [](const Tried& a, const Tried& b) { return a.predicted_s < b.predicted_s; });
-  if (tried.size() > kStarts) tried.resize(kStarts);
   Tried best = tried.front();
   for (const Tried& start : tried) {
     const Climb climbed = climb(search, base, start.candidate.placement, start.predicted_s,
@@ -245,25 +254,16 @@ std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& 
 }
 
 PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options) {
-  std::vector<Tried> tried;
-  int tries = 0;
-  for (Candidate& candidate : candidates(input, options)) {
-    const Plan plan = build_plan(input, candidate.placement);
-    const double predicted_s = options.predict ? options.predict(plan) : 0;
-    tries = tries_for(plan);
-    tried.push_back({std::move(candidate), predicted_s});
-    if (!options.predict) break;
-  }
-  STRATA_CHECK(!tried.empty());
-  int count = static_cast<int>(tried.size());
-  Tried best = tried.front();
-  if (options.predict) best = refine(input, options, std::move(tried), tries, count);
+  std::vector<Candidate> list = candidates(input, options);
+  STRATA_CHECK(!list.empty());
   PlannedRun run;
+  run.candidates = 1;
+  Tried best = {list.front(), 0};
+  if (options.predict) best = fastest(input, options, std::move(list), run.candidates);
   run.plan = build_plan(input, best.candidate.placement);
   run.placement = std::move(best.candidate.placement);
   run.name = std::move(best.candidate.name);
   run.predicted_s = best.predicted_s;
-  run.candidates = count;
   return run;
 }
 

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel_for.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/row_shares.h"
 #include "kernels/typed.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -141,25 +141,11 @@ namespace {
 HWY_EXPORT(forward_rows);
 HWY_EXPORT(backward_rows);
 
-// Rows whose shares of dw and db are summed by one task; the shares are then added in ascending
-// order.
-constexpr int64_t kBlockRows = 32;
-constexpr int64_t kBlockCols = 512;
-
-void add_shares(const float* shares, int64_t blocks, const LayerNormBackward& op, float* sum) {
-  parallel_blocks(op.cols, kBlockCols, [&](int64_t begin, int64_t end) {
-    if (!op.accumulate) std::fill(sum + begin, sum + end, 0.0f);
-    for (int64_t index = 0; index < blocks; ++index) {
-      add_to(shares + index * op.cols + begin, sum + begin, end - begin);
-    }
-  });
-}
-
 }  // namespace
 
 void layer_norm_forward(const LayerNormForward& op) {
   STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
-  parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
+  parallel_blocks(op.rows, kShareRows, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(forward_rows)(op, begin, end);
   });
 }
@@ -169,23 +155,23 @@ void layer_norm_backward(const LayerNormBackward& op) {
   STRATA_CHECK(is_float_or_bf16(op.gradient_dtype));
   STRATA_CHECK((!op.dw && !op.db) || op.workspace.bytes >= workspace_bytes(op, 1));
   float* shares = reinterpret_cast<float*>(op.workspace.data);
-  const int64_t blocks = ceil_div(op.rows, kBlockRows);
+  const int64_t blocks = ceil_div(op.rows, kShareRows);
   parallel_for(blocks, [&](int64_t index, int) {
     float* dw = op.dw ? shares + index * op.cols : nullptr;
     float* db = op.db ? shares + (blocks + index) * op.cols : nullptr;
     if (dw) std::fill_n(dw, op.cols, 0.0f);
     if (db) std::fill_n(db, op.cols, 0.0f);
     HWY_DYNAMIC_DISPATCH(backward_rows)
-    (op, index * kBlockRows, std::min(op.rows, (index + 1) * kBlockRows), dw, db);
+    (op, index * kShareRows, std::min(op.rows, (index + 1) * kShareRows), dw, db);
   });
-  if (op.dw) add_shares(shares, blocks, op, op.dw);
-  if (op.db) add_shares(shares + blocks * op.cols, blocks, op, op.db);
+  if (op.dw) add_shares(shares, blocks, op.cols, op.accumulate, op.dw);
+  if (op.db) add_shares(shares + blocks * op.cols, blocks, op.cols, op.accumulate, op.db);
 }
 
 }  // namespace cpu
 
 int64_t workspace_bytes(const LayerNormBackward& op, int) {
-  return 2 * ceil_div(op.rows, cpu::kBlockRows) * op.cols * 4;
+  return 2 * ceil_div(op.rows, cpu::kShareRows) * op.cols * 4;
 }
 
 }  // namespace strata::kernels

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel_for.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/row_shares.h"
 #include "kernels/typed.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -159,14 +159,11 @@ namespace {
 HWY_EXPORT(forward_rows);
 HWY_EXPORT(backward_rows);
 
-// Rows whose share of dw is summed by one task; the shares are then added in ascending order.
-constexpr int64_t kBlockRows = 32;
-
 }  // namespace
 
 void rms_norm_forward(const RmsNormForward& op) {
   STRATA_CHECK(is_rms_norm(op));
-  parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
+  parallel_blocks(op.rows, kShareRows, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(forward_rows)(op, begin, end);
   });
 }
@@ -175,26 +172,20 @@ void rms_norm_backward(const RmsNormBackward& op) {
   STRATA_CHECK(is_rms_norm(op) && is_float_or_bf16(op.gradient_dtype));
   STRATA_CHECK(!op.dw || op.workspace.bytes >= workspace_bytes(op, 1));
   float* shares = reinterpret_cast<float*>(op.workspace.data);
-  const int64_t blocks = ceil_div(op.rows, kBlockRows);
+  const int64_t blocks = ceil_div(op.rows, kShareRows);
   parallel_for(blocks, [&](int64_t index, int) {
     float* share = op.dw ? shares + index * op.cols : nullptr;
     if (share) std::fill_n(share, op.cols, 0.0f);
     HWY_DYNAMIC_DISPATCH(backward_rows)
-    (op, index * kBlockRows, std::min(op.rows, (index + 1) * kBlockRows), share);
+    (op, index * kShareRows, std::min(op.rows, (index + 1) * kShareRows), share);
   });
-  if (!op.dw) return;
-  parallel_blocks(op.cols, 512, [&](int64_t begin, int64_t end) {
-    if (!op.accumulate) std::fill(op.dw + begin, op.dw + end, 0.0f);
-    for (int64_t index = 0; index < blocks; ++index) {
-      add_to(shares + index * op.cols + begin, op.dw + begin, end - begin);
-    }
-  });
+  if (op.dw) add_shares(shares, blocks, op.cols, op.accumulate, op.dw);
 }
 
 }  // namespace cpu
 
 int64_t workspace_bytes(const RmsNormBackward& op, int) {
-  return ceil_div(op.rows, cpu::kBlockRows) * op.cols * 4;
+  return ceil_div(op.rows, cpu::kShareRows) * op.cols * 4;
 }
 
 }  // namespace strata::kernels

@@ -7,39 +7,12 @@
 #include "engine/base/error.h"
 #include "engine/model/architecture.h"
 #include "engine/model/freeze.h"
+#include "tests/model/base_config.h"
 
 namespace strata::model {
 namespace {
 
 using config::Json;
-
-constexpr const char* kBase = R"({
-  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 48,
-  "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,
-  "num_key_value_heads": 2, "vocab_size": 97, "rms_norm_eps": 1e-05, "hidden_act": "silu",
-  "max_position_embeddings": 64})";
-
-Json with(const char* members) {
-  Json json = Json::parse(kBase, "base");
-  for (const config::JsonMember& member : Json::parse(members, "members").members()) {
-    json.set(member.name, member.value);
-  }
-  return json;
-}
-
-Architecture read(const char* members) {
-  return read_architecture(with(members), "config.json");
-}
-
-std::string error_of(const char* members) {
-  try {
-    read(members);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kConfig);
-    return error.what();
-  }
-  return "";
-}
 
 constexpr const char* kGpt2 = R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2",
     "n_embd": 48, "n_layer": 2, "n_head": 3, "vocab_size": 97%s})";
