@@ -145,7 +145,8 @@ constexpr OptionRow kTable[] = {
      "",
      "Largest global gradient norm; 0 turns clipping off and lets updates start in the backward."},
     {"freeze", kString, &O::freeze, kStep, kOptimizer, "REGEX", "", kAny, "nothing",
-     "Parameters whose name matches stay as they are and cost no state."},
+     "Parameters whose name matches stay as they are: no state, no writes; what does not fit in "
+     "memory is read from the model's own files."},
     {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kOptimizer, "", "", kAny, "",
      "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
     {"seed", kInt, &O::seed, kInit | kTrain | kGenerate, kOptimizer, "N", "", kAny, "",

@@ -67,10 +67,10 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       channel.limiter = limiter_.get();
       channels_[index_of(lane)] = std::make_unique<io::Channel>(*volume_, channel);
       progress_.set_wake(lane, [this, lane] { channels_[index_of(lane)]->wake(); });
-      moving_[index_of(lane)].resize(static_cast<size_t>(plan.io_depth) + kOutstanding);
     }
-  } else {
-    for (Lane lane : kIoLanes) moving_[index_of(lane)].resize(kOutstanding);
+  }
+  for (Lane lane : kIoLanes) {
+    moving_[index_of(lane)].resize(static_cast<size_t>(plan.io_depth) + kOutstanding);
   }
   norm_workspace_.resize(norm_workspace_bytes(plan, options.threads));
   norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.mesh.world) * 2);

@@ -22,6 +22,8 @@ struct ExecutorOptions {
   io::RateLimits rates;
   comm::Group* data_group = nullptr;     // gather and reduce; null with one rank
   comm::Group* control_group = nullptr;  // the norm
+  StateSource* frozen = nullptr;  // where a plan with frozen_in_source reads frozen weights, on the
+                                  // read lane; must outlive the executor
   bool external = false;  // the caller computes: no compute lane of ours, but ready() and done()
   double deadline_s = 600;
   bool lock_memory = false;

@@ -26,6 +26,11 @@ uint64_t tag_of(const plan::Value& value) {
   return static_cast<uint64_t>(value.segment) * 4 + object + 1;
 }
 
+// Whether an op was not moved by the channel, but done when it was issued.
+bool is_convert(const plan::Op* op) {
+  return op != nullptr && op->kind == plan::OpKind::kConvert;
+}
+
 }  // namespace
 
 // Moves that continue each other on both sides are one transfer.
@@ -99,6 +104,10 @@ bool Executor::Impl::issue_next(Lane lane, Cursor& cursor, std::deque<Moving*>& 
   free->index = ops[cursor.position++];
   free->op = &program.ops[free->index];
   if (!runs(*free->op)) return true;
+  if (is_convert(free->op)) {
+    run_convert(*free->op, instance);
+    return true;
+  }
   prepare(*free->op, program, *free);
   for (size_t i = 0; i < free->transfer_count; ++i) {
     channels_[index_of(lane)]->submit(&free->transfers[i]);
@@ -119,12 +128,14 @@ bool Executor::Impl::retire(Lane lane, std::deque<Moving*>& moving) {
     if (front.op == nullptr) {
       finish_lane(instance);
     } else {
-      int64_t bytes = 0;
+      const bool converts = is_convert(front.op);
+      int64_t bytes = converts ? front.op->bytes : 0;
       for (size_t i = 0; i < front.transfer_count; ++i) {
         bytes += static_cast<int64_t>(front.transfers[i].bytes);
       }
       instance.nvme_bytes[index_of(lane)] += bytes;
-      if (front.transfer_count > 0) record(instance, lane, {front.index, front.begin_s, now_s()});
+      if (front.transfer_count > 0 || converts)
+        record(instance, lane, {front.index, front.begin_s, now_s()});
       progress_.publish(lane);
     }
     front.instance = nullptr;
@@ -155,7 +166,10 @@ void Executor::Impl::run_io(Lane lane) {
   std::deque<Moving*> moving;
   while (true) {
     bool moved = false;
-    while (issue_next(lane, cursor, moving)) moved = true;
+    while (issue_next(lane, cursor, moving)) {
+      moved = true;
+      if (is_convert(moving.back()->op)) break;  // it took its time: others may be complete
+    }
     if (channel && channel->in_flight() > 0) channel->poll();
     moved = retire(lane, moving) || moved;
     if (!moved) sleep_io(lane, cursor, moving);

@@ -151,9 +151,11 @@ ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& insta
   return state;
 }
 
+// What is loaded comes from the instance's source; later the read lane brings frozen weights.
 void Executor::Impl::run_convert(const plan::Op& op, const Instance& instance) {
-  STRATA_CHECK(instance.source != nullptr);
-  instance.source->read(chunk_state(op, instance, Mode::kWrite));
+  StateSource* source = op.lane == plan::Lane::kReadWeights ? options_.frozen : instance.source;
+  STRATA_CHECK(source != nullptr);
+  source->read(chunk_state(op, instance, Mode::kWrite));
 }
 
 void Executor::Impl::run_save(const plan::Op& op, const Instance& instance) {

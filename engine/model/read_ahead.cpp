@@ -32,14 +32,25 @@ int64_t ReadAhead::bytes_of_item(size_t index) const {
   return items_[index].end_bytes - (index == 0 ? 0 : items_[index - 1].end_bytes);
 }
 
-void ReadAhead::reach(const Parameter& parameter, int64_t last) {
+// The range, and as much again behind it.
+void ReadAhead::reach_within(const Parameter& parameter, int64_t first, int64_t count) {
+  const int64_t stored = directory_.stored_bytes(parameter);
+  const auto byte_of = [&](int64_t element) {
+    const double part = static_cast<double>(element) / static_cast<double>(parameter.numel);
+    return std::min(stored, static_cast<int64_t>(static_cast<double>(stored) * part));
+  };
+  const int64_t begin = byte_of(first);
+  directory_.will_read(parameter, begin, byte_of(first + 2 * count) - begin);
+}
+
+void ReadAhead::reach(const Parameter& parameter, int64_t first, int64_t count) {
   size_t found = at_;
   while (found < items_.size() && items_[found].parameter != &parameter) ++found;
-  if (found == items_.size()) return;  // read again, or in another order: nothing to say
+  if (found == items_.size()) return reach_within(parameter, first, count);
   at_ = found;
   reads_trained_ = reads_trained_ || !parameter.frozen;
   const int64_t begin = items_[at_].end_bytes - bytes_of_item(at_);
-  const double part = static_cast<double>(last) / static_cast<double>(parameter.numel);
+  const double part = static_cast<double>(first) / static_cast<double>(parameter.numel);
   const auto read = begin + static_cast<int64_t>(static_cast<double>(bytes_of_item(at_)) * part);
   const int64_t wanted = read + kWindowBytes;
   if (advised_item_ < at_) {

@@ -10,7 +10,8 @@
 namespace strata::model {
 
 // Has the kernel read the weights that come next while earlier ones are converted. The order is
-// that of loading: segments ascending, in each its parameters by offset.
+// that of loading: segments ascending, in each its parameters by offset. In any other order (frozen
+// weights that every step reads again) it looks ahead within the parameter alone.
 //
 // Threads: one at a time. Memory: 16 bytes a parameter; the pages are the kernel's. `directory` and
 // `spec` must outlive it.
@@ -18,8 +19,8 @@ class ReadAhead {
  public:
   ReadAhead(const ModelDirectory& directory, const ModelSpec& spec);
 
-  // Elements up to `last` of a parameter are read next.
-  void reach(const Parameter& parameter, int64_t last);
+  // Elements [first, first + count) of a parameter are read next.
+  void reach(const Parameter& parameter, int64_t first, int64_t count);
 
  private:
   struct Item {
@@ -27,6 +28,7 @@ class ReadAhead {
     int64_t end_bytes;  // of all items up to it
   };
   int64_t bytes_of_item(size_t index) const;
+  void reach_within(const Parameter& parameter, int64_t first, int64_t count);
 
   // Constant after construction
   const ModelDirectory& directory_;

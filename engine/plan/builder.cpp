@@ -53,15 +53,18 @@ void Builder::put(Generation final_generation, bool accepts_pending, bool leaves
 // Initial or saved state is converted a chunk at a time into the slots that an update would use.
 void Builder::emit_load() {
   begin(ProgramName::kLoad);
-  const Update stored = {.from = Generation::kOld, .to = Generation::kOld, .with_frozen = true};
+  const Update stored = {
+      .from = Generation::kOld, .to = Generation::kOld, .with_frozen = !input_.frozen_in_source};
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
-    if (segment_of(s).numel() == 0) continue;
+    const Place device = map_.segments[s].device_hi;
+    const bool lasts = !input_.frozen_in_source || map_.segments[s].host_hi.exists();
+    if (segment_of(s).numel() == 0 || !(is_trainable(s) || lasts || device.exists())) continue;
     const Place weights = take_weights(s);
     for (int c = plan_.layout.first_chunk[s]; c < plan_.layout.first_chunk[s + 1]; ++c) {
+      if (plan_.layout.chunks[c].frozen && !lasts && !device.exists()) continue;
       convert(c, weights, stored);
     }
     spill_weights(s, weights, stored);
-    const Place device = map_.segments[s].device_hi;
     if (device.exists()) {
       upload_weights(s, weights, device, Generation::kOld);
       if (plan_.mesh.weight_shards() > 1) gather_weights(s, device, device, Generation::kOld);
@@ -257,6 +260,7 @@ void Builder::fill_boundary() {
     const Value hi = hi_value(s, Generation::kOld);
     for (const Piece& piece :
          pieces_of(plan_.layout, s, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
+      if (piece.frozen && input_.frozen_in_source && !places.host_hi.exists()) continue;
       hold(places.host_hi.exists() ? places.host_hi : places.nvme_hi, piece, hi_width, hi, false);
     }
     for (const Piece& piece : pieces_of(plan_.layout, s, 1, 0, true)) {

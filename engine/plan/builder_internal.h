@@ -57,6 +57,8 @@ class Builder {
   Place take_weights(int segment);  // host slot of the own part: resident or in the ring
   Place fetch_weights(int segment, Generation generation);
   void fetch_into(int segment, const Place& place, Generation generation);
+  void fetch_stored(int segment, const Place& place, Generation generation);
+  void convert_frozen(int chunk, const Place& place);
   void spill_weights(int segment, const Place& place, const Update& update);
   void gather_weights(int segment, const Place& from, const Place& to, Generation generation);
   void upload_weights(int segment, const Place& from, const Place& to, Generation generation);

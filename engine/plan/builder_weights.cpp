@@ -33,11 +33,32 @@ Place Builder::take_weights(int segment) {
 }
 
 void Builder::fetch_into(int segment, const Place& place, Generation generation) {
+  if (map_.segments[segment].nvme_hi.exists()) fetch_stored(segment, place, generation);
+  if (!input_.frozen_in_source) return;
+  for (int c = plan_.layout.first_chunk[segment]; c < plan_.layout.first_chunk[segment + 1]; ++c) {
+    if (plan_.layout.chunks[c].frozen) convert_frozen(c, place);
+  }
+}
+
+void Builder::convert_frozen(int chunk, const Place& place) {
+  const int segment = plan_.layout.chunks[chunk].segment;
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  const Piece piece = weights_piece(chunk);
+  Op& op = emit_.open(OpKind::kConvert, Lane::kReadWeights, segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = piece.count * width;
+  emit_.write(place.arena, place.address(piece, width), op.bytes, piece.first * width,
+              hi_value(segment, Generation::kOld));
+  emit_.close();
+}
+
+void Builder::fetch_stored(int segment, const Place& place, Generation generation) {
   const Place& from = map_.segments[segment].nvme_hi;
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
-  for (const Piece& piece :
-       pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
+  for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(),
+                                      plan_.mesh.rank, !input_.frozen_in_source)) {
     const Value value = hi_value(segment, piece_generation(piece, generation));
     const int64_t bytes = piece.count * width;
     emit_.read(Arena::kNvme, from.address(piece, width), bytes, piece.first * width, value);

@@ -22,6 +22,9 @@ struct PlanInput {
   Mesh mesh;
   int threads = 1;  // of the compute lane: sizes its workspaces
   int io_depth = 8;
+  // Frozen weights that stay in no memory are converted from their source at each use; else they
+  // are spilled to NVMe once, at load.
+  bool frozen_in_source = false;
   bool inference = false;  // eval and generate alone: every parameter is frozen, no step is planned
   int64_t device_budget = kNoLimit;
   int64_t host_budget = kNoLimit;

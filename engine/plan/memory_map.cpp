@@ -44,6 +44,13 @@ bool is_shared(const PlanInput& input, int segment) {
                      [&](const model::Segment& other) { return other.shares == segment; });
 }
 
+// Of a segment's own part, what NVMe has: trainable elements come first.
+int64_t nvme_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
+  if (!input.frozen_in_source) return hi_part_bytes(plan, input, segment);
+  return input.spec->segments[segment].trainable_numel * width_of(Plane::kHi, input.recipe) /
+         plan.mesh.weight_shards();
+}
+
 Arena compute_arena(const PlanInput& input) {
   return input.discrete ? Arena::kDevice : Arena::kHost;
 }
@@ -58,8 +65,8 @@ void lay_out_weights(const PlanInput& input, const Placement& placement, const P
     if (placement.hi_in_host[s]) {
       map.segments[s].host_hi = {Arena::kHost, pack.take(Arena::kHost, part, "weights, resident"),
                                  compact};
-    } else {
-      map.segments[s].nvme_hi = {Arena::kNvme, pack.take(Arena::kNvme, part, "weights"), compact};
+    } else if (const int64_t stored = nvme_part_bytes(plan, input, s); stored > 0) {
+      map.segments[s].nvme_hi = {Arena::kNvme, pack.take(Arena::kNvme, stored, "weights"), compact};
     }
   }
   for (int s = 0; s < count && input.discrete; ++s) {

@@ -55,7 +55,7 @@ struct StateSlot {
 struct SegmentPlaces {
   Place host_hi;    // resident weights (own part)
   Place device_hi;  // resident copy on the device
-  Place nvme_hi;
+  Place nvme_hi;    // without the frozen elements where those come from their source
   Place nvme_gradient;
   Place held_gradient;  // final gradient in host memory until its update
   Place accumulator;    // static place of the running sum, where it is not in a ring

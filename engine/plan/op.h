@@ -26,7 +26,7 @@ constexpr bool is_serial(Lane lane) {
 
 enum class OpKind : uint8_t {
   kFetch,        // NVMe -> host
-  kConvert,      // a source of initial or saved state -> host, cast and laid out
+  kConvert,      // a source of state or frozen weights -> host, cast and laid out
   kSave,         // host -> a checkpoint or export
   kSpill,        // host -> NVMe
   kUpload,       // host -> device

@@ -56,7 +56,7 @@ constexpr std::array kOptimize = {ValueNeed{ValueKind::kPlane, kSome, kSome},
 
 constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kFetch, "fetch", kReads, true, kMove},
-    {OpKind::kConvert, "convert", on(Lane::kOptimizer), false, kConvert},
+    {OpKind::kConvert, "convert", on(Lane::kOptimizer) | on(Lane::kReadWeights), false, kConvert},
     {OpKind::kSave, "save", on(Lane::kOptimizer), false, kSave},
     {OpKind::kSpill, "spill", on(Lane::kWrite), true, kMove},
     {OpKind::kUpload, "upload", on(Lane::kUpload), true, kMove},

@@ -171,6 +171,9 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
     for (std::vector<char>* flags : {&base.hi_in_host, &base.state_in_host, &base.grad_in_host}) {
       std::fill(flags->begin(), flags->end(), 1);
     }
+    for (size_t s = 0; s < base.hi_in_host.size() && input.frozen_in_source; ++s) {
+      base.hi_in_host[s] = input.spec->segments[s].trainable_numel > 0;
+    }
     search.size_rings(base, 0);
   }
   if (options.must_keep) std::fill(base.keep.begin(), base.keep.end(), 1);

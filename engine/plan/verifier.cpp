@@ -17,7 +17,9 @@ void verify_ops(const Facts& facts, const Program& program, Reporter& reporter) 
       check_transfer(facts, program, i, reporter);
     } else if (is_compute(kind)) {
       check_compute(facts, program, i, reporter);
-    } else if (kind != OpKind::kConvert && kind != OpKind::kSave) {
+    } else if (kind == OpKind::kConvert) {
+      check_convert(facts, program, i, reporter);
+    } else if (kind != OpKind::kSave) {
       check_update(facts, program, i, reporter);
     }
   }

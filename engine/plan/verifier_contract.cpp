@@ -133,6 +133,31 @@ void check_contract(const Facts& facts, const Program& program, int64_t index, R
   if (!is_transfer(op.kind)) check_places(facts, program, index, reporter);
 }
 
+// Everything has a source while it is loaded. Afterwards only what never changes still has one, and
+// comes on the lane of the weights that it stands for.
+void check_convert(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  const bool loads = program.name == ProgramName::kLoad;
+  if (op.lane != (loads ? Lane::kOptimizer : Lane::kReadWeights)) {
+    reporter.add("contract", program.name, index,
+                 fmt::format("convert on lane {}", static_cast<int>(op.lane)));
+  }
+  for (const Access& access : program.accesses_of(op)) {
+    const Value& value = access.value;
+    if (value.kind != ValueKind::kPlane) continue;
+    if ((op.chunk >= 0 || !loads) && !inside_chunks(facts, op, access)) {
+      reporter.add("index", program.name, index,
+                   fmt::format("convert: {} is not of its chunk", describe(facts, value)));
+    }
+    const int64_t trainable = facts.segment(value.segment).trainable_numel;
+    if (loads || (value.plane == Plane::kHi && access.first >= trainable * facts.width(Plane::kHi)))
+      continue;
+    reporter.add(
+        "frozen", program.name, index,
+        fmt::format("convert: {} is trained: its source is out of date", describe(facts, value)));
+  }
+}
+
 void check_transfer(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
   const Op& op = program.ops[index];
   const bool from_host = op.kind == OpKind::kSpill || op.kind == OpKind::kUpload;

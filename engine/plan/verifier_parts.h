@@ -82,6 +82,7 @@ void check_ledger(const Facts& facts, const Program& program, Reporter& reporter
 void check_contract(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_transfer(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
+void check_convert(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_values(const Facts& facts, const Program& program, bool pending, Reporter& reporter);
 void check_races(const Facts& facts, const Program& program, int copies, Reporter& reporter);

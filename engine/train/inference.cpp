@@ -8,6 +8,7 @@
 #include "engine/train/batch.h"
 #include "engine/train/checkpoint_reader.h"
 #include "engine/train/executor_options.h"
+#include "engine/train/frozen_source.h"
 #include "engine/train/model_source.h"
 
 namespace strata::train {
@@ -65,17 +66,19 @@ model::ModelSpec frozen_spec(const model::ModelSpec& spec) {
 Inference::Inference(const RunPlan& plan, const config::Options& options,
                      const model::ModelDirectory& model, const std::string& checkpoint)
     : plan_(plan), options_(options) {
-  executor_ = std::make_unique<exec::Executor>(plan.ranks.front(), *plan.spec,
-                                               executor_options(options, plan, 0, {}));
+  if (checkpoint.empty()) {
+    source_ = std::make_unique<ModelSource>(model, *plan.spec);
+  } else {
+    source_ = std::make_unique<CheckpointWeights>(checkpoint, model, options, *plan.spec);
+  }
+  const std::string& files = checkpoint.empty() ? model.path() : checkpoint;
+  frozen_ = std::make_unique<FrozenSource>(*source_, *plan.spec, files);
+  exec::ExecutorOptions executor = executor_options(options, plan, 0, {});
+  executor.frozen = frozen_.get();
+  executor_ = std::make_unique<exec::Executor>(plan.ranks.front(), *plan.spec, executor);
   exec::Instance load;
   load.program = plan::ProgramName::kLoad;
-  std::unique_ptr<exec::StateSource> source;
-  if (checkpoint.empty()) {
-    source = std::make_unique<ModelSource>(model, *plan.spec);
-  } else {
-    source = std::make_unique<CheckpointWeights>(checkpoint, model, options, *plan.spec);
-  }
-  load.source = source.get();
+  load.source = source_.get();
   executor_->run(load);
 }
 

@@ -38,6 +38,8 @@ class Inference {
  private:
   const RunPlan& plan_;
   const config::Options& options_;
+  std::unique_ptr<exec::StateSource> source_;
+  std::unique_ptr<exec::StateSource> frozen_;
   std::unique_ptr<exec::Executor> executor_;
   exec::Instance generate_;
 };

@@ -54,7 +54,7 @@ void ModelSource::read_part(const exec::ChunkState& chunk, const model::Paramete
   const int64_t step = parameter.stored.transposed ? last - first : kStepElements;
   for (int64_t at = first; at < last; at += step) {
     const int64_t count = std::min(step, last - at);
-    ahead_.reach(parameter, at - parameter.offset);
+    ahead_.reach(parameter, at - parameter.offset, count);
     directory_.read_parameter(parameter, at - parameter.offset, count, planes.from(at - first));
   }
 }

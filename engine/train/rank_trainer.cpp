@@ -52,11 +52,14 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       checkpoints_(checkpoints),
       batches_(job.data->train(), batch_options(*job.options)),
       steps_(planned_steps(*job.options, *job.data)),
-      schedule_(schedule_options(*job.options, steps_)) {}
+      schedule_(schedule_options(*job.options, steps_)),
+      from_model_(*job.model, *job.plan->spec),
+      frozen_(from_model_, *job.plan->spec, job.model->path()) {}
 
 void RankTrainer::run(TrainResult& result) {
-  executor_ = std::make_unique<exec::Executor>(
-      plan_, *job_.plan->spec, executor_options(options_, *job_.plan, rank_, groups_));
+  exec::ExecutorOptions executor = executor_options(options_, *job_.plan, rank_, groups_);
+  executor.frozen = &frozen_;
+  executor_ = std::make_unique<exec::Executor>(plan_, *job_.plan->spec, executor);
   load();
   result.first_step = done_step_ + 1;
   result.planned_steps = steps_;
@@ -70,11 +73,10 @@ void RankTrainer::run(TrainResult& result) {
 void RankTrainer::load() {
   exec::Instance instance;
   instance.program = plan::ProgramName::kLoad;
-  ModelSource from_model(*job_.model, *job_.plan->spec);
   std::unique_ptr<exec::StateSource> from_checkpoint;
-  instance.source = &from_model;
+  instance.source = &from_model_;
   if (!job_.resume_from.empty()) {
-    from_checkpoint = checkpoints_.open(job_.resume_from, from_model, &done_step_);
+    from_checkpoint = checkpoints_.open(job_.resume_from, from_model_, &done_step_);
     instance.source = from_checkpoint.get();
   }
   executor_->run(instance);

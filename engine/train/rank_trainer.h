@@ -8,6 +8,8 @@
 #include "engine/train/batch.h"
 #include "engine/train/checkpoint_session.h"
 #include "engine/train/executor_options.h"
+#include "engine/train/frozen_source.h"
+#include "engine/train/model_source.h"
 #include "engine/train/schedule.h"
 #include "engine/train/trainer.h"
 
@@ -44,6 +46,8 @@ class RankTrainer {
   const Batches batches_;
   const int64_t steps_;
   const Schedule schedule_;
+  ModelSource from_model_;
+  FrozenSource frozen_;  // reads from_model_ once it is loaded, on the executor's read lane
   std::unique_ptr<exec::Executor> executor_;
   std::deque<std::unique_ptr<exec::Instance>> flying_;
   std::vector<double> step_times_;

@@ -67,9 +67,10 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .zero_stage = static_cast<int>(options.zero_stage)};
   input.threads = static_cast<int>(threads);
   input.inference = facts.inference;
-  const bool may_spill = !options.nvme.empty() && options.offload != config::Offload::kNone &&
-                         options.offload != config::Offload::kHost;
-  if (may_spill) {
+  const bool may_leave_memory =
+      options.offload != config::Offload::kNone && options.offload != config::Offload::kHost;
+  input.frozen_in_source = may_leave_memory;
+  if (may_leave_memory && !options.nvme.empty()) {
     input.nvme_budget =
         static_cast<int64_t>(kShareOfFreeSpace * static_cast<double>(facts.nvme_free_bytes)) /
         options.ranks;
@@ -279,10 +280,11 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
   const auto flag = [](int64_t bytes) { return fmt::format("--host-memory {}MiB", bytes / kMiB); };
   const std::string with_nvme =
       flag(least_host_memory(run, options, facts, plan::kNoLimit)) + " with NVMe";
-  const std::string least =
-      run.input.nvme_budget > 0
-          ? with_nvme
-          : flag(least_host_memory(run, options, facts, 0)) + ", or " + with_nvme;
+  const std::string without = flag(least_host_memory(run, options, facts, 0));
+  const bool helps = without + " with NVMe" != with_nvme;
+  const std::string least = run.input.nvme_budget > 0 ? with_nvme
+                            : helps                   ? without + ", or " + with_nvme
+                                                      : without;
   throw Error(error.code(),
               fmt::format("{}; of --host-memory {}, {} are for program, libraries, tokens and "
                           "checksums, so the least that fits is {}",

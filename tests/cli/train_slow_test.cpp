@@ -94,6 +94,47 @@ TEST_F(SameState, WhereverItLivesAndWhateverMovesIt) {
   EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / "scratch"));
 }
 
+// Frozen weights have no copy on the drive: every step reads them from the model's own files.
+TEST_F(SameState, WhereverFrozenWeightsAreRead) {
+  const Arguments freeze = {"--freeze", "model\\.layers\\.[0-2]\\..*"};
+  const auto frozen = [&](Arguments more) {
+    more.insert(more.end(), freeze.begin(), freeze.end());
+    return more;
+  };
+  const std::string resident = state_after("resident", freeze);
+  Arguments offloaded = frozen({"--nvme", "scratch", "--offload", "nvme"});
+  offloaded.insert(offloaded.end(), {"--host-memory", least_budget(offloaded)});
+  EXPECT_EQ(state_after("offloaded", offloaded), resident);
+  EXPECT_NE(last_out_.find("\nNVMe     "), std::string::npos) << "moved nothing";
+
+  const std::string of_two = state_after("two", frozen({"--ranks", "2", "--zero-stage", "3"}));
+  offloaded = frozen({"--nvme", "scratch", "--offload", "nvme", "--ranks", "2"});
+  offloaded.insert(offloaded.end(), {"--host-memory", least_budget(offloaded)});
+  EXPECT_EQ(state_after("two-offloaded", offloaded), of_two);
+}
+
+// Forward alone reads what does not fit where it is: no --nvme, and nothing is written.
+TEST_F(SameState, EvaluationNeedsNoScratch) {
+  make_model(sandbox_, "large", {.layers = 6, .hidden = 256, .vocabulary = 400});
+  const auto eval = [&](const Arguments& more) {
+    Arguments all = {"eval", "--model",           "large", "--data",   STRATA_TEXT, "--threads",
+                     "2",    "--sequence-length", "32",    "--recipe", "fp32"};
+    all.insert(all.end(), more.begin(), more.end());
+    return Process(all, here());
+  };
+  Process refused = eval({"--offload", "none", "--host-memory", "1MiB"});
+  EXPECT_EQ(refused.wait(), 3);
+  const std::string marker = "the least that fits is --host-memory ";
+  const size_t at = refused.err().find(marker);
+  ASSERT_NE(at, std::string::npos) << refused.err();
+  const int resident_mib = std::stoi(refused.err().substr(at + marker.size()));
+  Process resident = eval({"--offload", "none"});
+  EXPECT_EQ(resident.wait(), 0) << resident.err();
+  Process streamed = eval({"--host-memory", std::to_string(resident_mib - 8) + "MiB"});
+  EXPECT_EQ(streamed.wait(), 0) << streamed.err();
+  EXPECT_EQ(streamed.out(), resident.out());
+}
+
 TEST_F(SameState, OnADeviceOfItsOwn) {
   const std::string resident = state_after("resident", {});
   const Arguments emulated = {"--device", "emulated"};

@@ -15,10 +15,11 @@
 namespace strata::plan::tiny {
 
 struct Shape {
-  bool resident = false;  // hi of all segments, and all of the head's state, stay in host memory
-  bool discrete = false;  // computes in a device arena
-  bool tied = false;      // the head reads the embedding's matrix
-  bool frozen = false;    // the second half of b0.mlp has no state but hi
+  bool resident = false;   // hi of all segments, and all of the head's state, stay in host memory
+  bool discrete = false;   // computes in a device arena
+  bool tied = false;       // the head reads the embedding's matrix
+  bool frozen = false;     // the second half of b0.mlp has no state but hi
+  bool in_source = false;  // and that is converted whenever it is needed
   bool spills_gradients = false;  // the gradient of b0.mlp is held on NVMe
   OptimizerMode mode = OptimizerMode::kDeferred;
   int world = 1;
@@ -188,6 +189,7 @@ class Ground {
   }
 
   bool resident(int s, Plane p) const { return shape_.resident && (p == Plane::kHi || s == kHead); }
+  bool from_source(int s) const { return shape_.in_source && !resident(s, Plane::kHi); }
   bool spilled_gradient(int s) const { return shape_.spills_gradients && s == kMlp; }
 
   void hold() {
@@ -195,7 +197,7 @@ class Ground {
     for (int s = 0; s < 3; ++s) {
       each_chunk(s, [&](int c, bool frozen) {
         for (const Plane p : kPlanes) {
-          if (frozen && p != Plane::kHi) continue;
+          if (frozen && (p != Plane::kHi || from_source(s))) continue;
           const Slot where =
               resident(s, p) ? state_[s][static_cast<int>(p)] : nvme_[s][static_cast<int>(p)];
           const Access a = part(Mode::kRead, where, c, plane(s, p, Generation::kOld), width(p));

@@ -73,20 +73,32 @@ class Builder : Ground {
     std::vector<std::pair<Access, Access>> moves;
     each_chunk(s, [&](int c, bool frozen) {
       for (const Plane p : planes) {
-        if (resident(s, p) || (frozen && p != Plane::kHi)) continue;
+        if (resident(s, p) || (frozen && (p != Plane::kHi || from_source(s)))) continue;
         const Value value = plane(s, p, generation);
         moves.push_back({part(Mode::kRead, nvme_[s][static_cast<int>(p)], c, value, width(p)),
                          part(Mode::kWrite, state_[s][static_cast<int>(p)], c, value, width(p))});
       }
     });
     move(OpKind::kFetch, lane, s, moves, false);
+    if (lane == Lane::kReadWeights) convert_frozen(s);
+  }
+
+  void convert_frozen(int s) {
+    each_chunk(s, [&](int c, bool frozen) {
+      if (!frozen || !from_source(s)) return;
+      Op& op = add(OpKind::kConvert, Lane::kReadWeights, s,
+                   {part(Mode::kWrite, own_[s], c, plane(s, Plane::kHi, Generation::kOld), 2)});
+      op.chunk = c;
+      op.chunk_count = 1;
+    });
   }
 
   void spill(int s, Generation generation, bool pending, bool with_frozen) {
     std::vector<std::pair<Access, Access>> moves;
     each_chunk(s, [&](int c, bool frozen) {
       for (const Plane p : kPlanes) {
-        if (resident(s, p) || (frozen && (p != Plane::kHi || !with_frozen))) continue;
+        const bool stored = p == Plane::kHi && with_frozen && !from_source(s);
+        if (resident(s, p) || (frozen && !stored)) continue;
         const Value value = plane(s, p, generation);
         moves.push_back({part(Mode::kRead, state_[s][static_cast<int>(p)], c, value, width(p)),
                          part(Mode::kWrite, nvme_[s][static_cast<int>(p)], c, value, width(p))});
@@ -245,7 +257,7 @@ class Builder : Ground {
       std::vector<Access> accesses;
       each_chunk(s, [&](int c, bool frozen) {
         for (const Plane p : kPlanes) {
-          if (frozen && p != Plane::kHi) continue;
+          if (frozen && (p != Plane::kHi || from_source(s))) continue;
           accesses.push_back(part(Mode::kWrite, state_[s][static_cast<int>(p)], c,
                                   plane(s, p, Generation::kOld), width(p)));
         }

@@ -17,6 +17,7 @@ const tiny::Shape kShapes[] = {
     {.discrete = true, .tied = true},
     {.frozen = true, .spills_gradients = true},
     {.tied = true, .mode = OptimizerMode::kInBackward, .micro_batches = 3},
+    {.frozen = true, .in_source = true},
     {.discrete = true, .frozen = true, .mode = OptimizerMode::kInBackward},
     {.world = 2, .rank = 1},
 };

@@ -147,6 +147,32 @@ const Bug kUpdates[] = {
      "frozen",
      {.frozen = true},
      [](Editor& e) { ++e.op(OpKind::kOptimize, kMlp).chunk; }},
+    {"TrainedWeightsFromTheirSource",
+     "frozen",
+     {.frozen = true, .in_source = true},
+     [](Editor& e) {
+       const Op& op = e.op(OpKind::kConvert, kMlp);
+       Access& access = e.access(op, Mode::kWrite, kPlaneValue);
+       access.offset -= access.bytes;
+       access.first -= access.bytes;
+     }},
+    {"AnotherChunkFromItsSource",
+     "index",
+     {.frozen = true, .in_source = true},
+     [](Editor& e) { --e.op(OpKind::kConvert, kMlp).chunk; }},
+    {"FrozenWeightsNotConverted",
+     "unwritten",
+     {.frozen = true, .in_source = true},
+     [](Editor& e) { e.remove(e.step(), e.op(OpKind::kConvert, kMlp)); }},
+    {"FrozenWeightsConvertedWithoutAWait",
+     "race",
+     {.frozen = true, .in_source = true},
+     [](Editor& e) {
+       Op& op = e.op(OpKind::kConvert, kMlp, 1);
+       op.wait_end = op.wait_begin;
+       Op& before = e.op(OpKind::kFetch, kMlp, 2);
+       before.wait_end = before.wait_begin;
+     }},
     {"UpdateWithoutPredicate",
      "predicate",
      {},

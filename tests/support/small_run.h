@@ -12,6 +12,8 @@
 // A short training run on random tokens, as bits that can be compared.
 namespace strata::test {
 
+inline constexpr uint64_t kSeed = 5;  // of the initial state
+
 struct RunOptions {
   int steps = 3;
   int threads = 1;
@@ -64,7 +66,10 @@ inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_
 class RankRun {
  public:
   RankRun(const plan::PlanInput& input, const plan::Placement& placement, const RunOptions& options)
-      : input_(input), options_(options), plan_(plan::build_plan(input, placement)) {}
+      : input_(input),
+        options_(options),
+        plan_(plan::build_plan(input, placement)),
+        frozen_(*input.spec, kSeed) {}
 
   void use_groups(comm::Group* data, comm::Group* control) {
     data_ = data;
@@ -74,7 +79,7 @@ class RankRun {
   RunResult run(StateStore& store) {
     RunResult result;
     open();
-    RandomSource source(*input_.spec, 5);
+    RandomSource source(*input_.spec, kSeed);
     load(&source);
     for (int step = 1; step <= options_.steps; ++step) {
       train(step, result);
@@ -107,6 +112,7 @@ class RankRun {
     options.data_group = data_;
     options.control_group = control_;
     options.deadline_s = 60;
+    options.frozen = &frozen_;
     executor_ = std::make_unique<exec::Executor>(plan_, *input_.spec, options);
   }
 
@@ -153,6 +159,7 @@ class RankRun {
   const plan::PlanInput& input_;
   const RunOptions& options_;
   const plan::Plan plan_;
+  RandomSource frozen_;
   comm::Group* data_ = nullptr;
   comm::Group* control_ = nullptr;
   std::unique_ptr<exec::Executor> executor_;
@@ -160,7 +167,7 @@ class RankRun {
 
 inline RunResult small_run(const plan::PlanInput& input, const plan::Placement& placement,
                            const RunOptions& options) {
-  RandomSource source(*input.spec, 5);
+  RandomSource source(*input.spec, kSeed);
   StateStore store(*input.spec, source);
   RunResult result = RankRun(input, placement, options).run(store);
   result.hash = store.hash();
@@ -177,7 +184,7 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   std::vector<plan::PlanInput> inputs(static_cast<size_t>(world), input);
   std::vector<RunResult> results(static_cast<size_t>(world));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
-  RandomSource source(*input.spec, 5);
+  RandomSource source(*input.spec, kSeed);
   StateStore store(*input.spec, source);
   std::vector<std::thread> ranks;
   for (int r = 0; r < world; ++r) {
