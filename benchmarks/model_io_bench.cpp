@@ -18,7 +18,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +25,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/memory/arena.h"
 #include "engine/model/architecture.h"
 #include "engine/model/model_writer.h"
 #include "engine/shard/layout.h"
@@ -121,15 +121,14 @@ int64_t direct_pass(const std::string& path, int64_t bytes, bool write) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kInFlight; ++i) {
     threads.emplace_back([&] {
-      std::unique_ptr<void, void (*)(void*)> buffer(std::aligned_alloc(4096, kRequestBytes),
-                                                    std::free);
-      std::memset(buffer.get(), 0x5a, kRequestBytes);
+      memory::Arena buffer(kRequestBytes, {});  // huge pages: small ones would slow the drive
+      std::memset(buffer.data(), 0x5a, kRequestBytes);
       for (int64_t at = next.fetch_add(kRequestBytes); at < bytes;
            at = next.fetch_add(kRequestBytes)) {
         const auto count = static_cast<size_t>(
             write ? kRequestBytes : std::min(kRequestBytes, round_up(bytes - at, 4096)));
         const ssize_t got =
-            write ? ::pwrite(fd, buffer.get(), count, at) : ::pread(fd, buffer.get(), count, at);
+            write ? ::pwrite(fd, buffer.data(), count, at) : ::pread(fd, buffer.data(), count, at);
         if (got < 0) failed = errno;
         if (got < 0) return;
         moved += got;

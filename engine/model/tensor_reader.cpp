@@ -11,14 +11,14 @@
 namespace strata::model {
 namespace {
 
-// Elements that are converted at a time, on the stack.
-constexpr int64_t kTileElements = int64_t{64} << 10;
+// Elements that are converted at a time, on the stack: few enough for one thread.
+constexpr int64_t kTileElements = int64_t{32} << 10;
 constexpr int64_t kTransposeElements = int64_t{256} << 10;
 // Columns are taken out of whole rows where they are at least this part of them.
 constexpr int64_t kWholeRowsPart = 8;
 
 void convert(DType dtype, const void* raw, int64_t count, const Planes& planes) {
-  kernels::ref_backend().convert_in({.dtype = dtype,
+  kernels::cpu_backend().convert_in({.dtype = dtype,
                                      .count = count,
                                      .src = raw,
                                      .master = planes.master,

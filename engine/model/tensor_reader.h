@@ -32,7 +32,7 @@ struct StoredTensor {
   Fp8Blocks blocks = {};
 };
 
-// Elements [first, first + count) of a parameter. Memory: 640 KiB on the stack, 2 MiB more where
+// Elements [first, first + count) of a parameter. Memory: 320 KiB on the stack, 2 MiB more where
 // the file has the transpose. A range of whole rows of it is read much faster then.
 void read_elements(const StoredTensor& tensor, const Parameter& parameter, int64_t first,
                    int64_t count, const Planes& planes);

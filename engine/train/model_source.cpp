@@ -10,16 +10,33 @@ ModelSource::ModelSource(const model::ModelDirectory& directory, const model::Mo
 
 void ModelSource::read(const exec::ChunkState& chunk) {
   const size_t state_count = static_cast<size_t>(chunk.state_count);
-  const size_t width = chunk.fp32 ? sizeof(float) : sizeof(uint16_t);
-  std::memset(chunk.hi, 0, static_cast<size_t>(chunk.hi_count) * width);  // padding
-  if (chunk.lo) std::memset(chunk.lo, 0, state_count * sizeof(uint16_t));
   if (!chunk.frozen) {
     std::memset(chunk.exp_avg, 0, state_count * sizeof(float));
     std::memset(chunk.exp_avg_sq, 0, state_count * sizeof(float));
   }
+  int64_t next = chunk.hi_first;
   for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
-    if (parameter.frozen == chunk.frozen) read_parameter(chunk, parameter);
+    if (parameter.frozen != chunk.frozen) continue;
+    clear(chunk, next, parameter.offset);
+    read_parameter(chunk, parameter);
+    next = std::max(next, parameter.offset + parameter.numel);
   }
+  clear(chunk, next, chunk.hi_first + chunk.hi_count);
+}
+
+// Padding between parameters and behind the last.
+void ModelSource::clear(const exec::ChunkState& chunk, int64_t first, int64_t last) {
+  last = std::min(last, chunk.hi_first + chunk.hi_count);
+  if (first >= last) return;
+  const size_t width = chunk.fp32 ? sizeof(float) : sizeof(uint16_t);
+  std::memset(static_cast<char*>(chunk.hi) + static_cast<size_t>(first - chunk.hi_first) * width, 0,
+              static_cast<size_t>(last - first) * width);
+  if (!chunk.lo) return;
+  first = std::max(first, chunk.state_first);
+  last = std::min(last, chunk.state_first + chunk.state_count);
+  if (first >= last) return;
+  std::memset(chunk.lo + (first - chunk.state_first), 0,
+              static_cast<size_t>(last - first) * sizeof(uint16_t));
 }
 
 void ModelSource::read_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter) {

@@ -19,6 +19,7 @@ class ModelSource : public exec::StateSource {
   void read(const exec::ChunkState& chunk) override;
 
  private:
+  static void clear(const exec::ChunkState& chunk, int64_t first, int64_t last);
   void read_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter);
   void read_part(const exec::ChunkState& chunk, const model::Parameter& parameter, int64_t first,
                  int64_t last, bool own);
