@@ -31,10 +31,12 @@ class File {
   // Reserves all blocks now, so that later writes cannot run out of space.
   void allocate(int64_t bytes) const;
   void sync() const;
-  // Hints, whose failure changes nothing: the kernel starts to read, or to write what is dirty.
+  // A hint, whose failure changes nothing: the kernel starts to read.
   void will_read(int64_t offset, int64_t bytes) const;
+  // The kernel starts to write what is dirty.
   void start_writing(int64_t offset, int64_t bytes) const;
-  // Waits until the range is written, and drops it from the page cache.
+  // Waits until the range is written, and drops it from the page cache. An error that this reports
+  // is not reported by sync() again.
   void finish_writing(int64_t offset, int64_t bytes) const;
   const std::string& path() const { return path_; }
 

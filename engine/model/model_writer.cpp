@@ -30,7 +30,9 @@ constexpr int64_t kTileElements = int64_t{64} << 10;
 constexpr int64_t kStepElements = int64_t{1} << 20;
 constexpr int64_t kTransposeElements = int64_t{256} << 10;
 constexpr const char* kSingleName = "model.safetensors";
-constexpr const char* kMarker = ".strata-export";  // says that a partial directory is ours
+// config.json until all else is there: says that a partial directory is ours, and keeps it from
+// passing for a model.
+constexpr const char* kMarker = ".strata-export";
 constexpr int64_t kOtherFileBytesMax = int64_t{1} << 30;
 
 // Weights in any format, and what is written anew.
@@ -83,6 +85,15 @@ void copy_files(const std::string& from, const std::string& to) {
   }
 }
 
+// What copy_files() will copy.
+int64_t bytes_of_other_files(const std::string& directory) {
+  int64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (is_copied(entry)) bytes += static_cast<int64_t>(entry.file_size());
+  }
+  return bytes;
+}
+
 int64_t bytes_of_shards(const std::vector<ShardPlan>& shards) {
   int64_t bytes = 0;
   for (const ShardPlan& shard : shards) bytes += make_safetensors_prefix(shard.tensors).file_bytes;
@@ -111,17 +122,39 @@ fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+Error rename_error(const std::string& from, const std::string& to, int error) {
+  return system_error(ErrorCode::kIo, "cannot rename: " + from + " to " + to, error);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) throw rename_error(from, to, errno);
+}
+
+// Where the file system has no exchange: what was there comes back when the new one cannot take its
+// place.
+void replace_by_two_renames(const std::string& partial, const std::string& path) {
+  const std::string aside = partial + ".replaced";
+  fs::remove_all(aside);
+  rename_path(path, aside);
+  try {
+    rename_path(partial, path);
+  } catch (...) {
+    (void)::rename(aside.c_str(), path.c_str());
+    throw;
+  }
+  fs::remove_all(aside);
+}
+
 // Puts `partial` in the place of `path` in one step, also where a directory is there already.
 void replace_directory(const std::string& partial, const std::string& path) {
   if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
     fs::remove_all(partial);
     return;
   }
-  // The exchange failed: nothing is there, or the file system has no exchange.
-  if (errno == EINVAL || errno == ENOSYS) fs::remove_all(path);
-  if (::rename(partial.c_str(), path.c_str()) != 0) {
-    throw system_error(ErrorCode::kIo, "cannot rename: " + partial + " to " + path, errno);
-  }
+  const int error = errno;
+  if (!fs::exists(path)) return rename_path(partial, path);
+  if (error != EINVAL && error != ENOSYS) throw rename_error(partial, path, error);
+  replace_by_two_renames(partial, path);
 }
 
 }  // namespace
@@ -164,17 +197,18 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
                   "cannot write model: " + options_.path +
                       ": it is there and is no model directory (give another path)");
     }
-    const fs::path parent = parent_of(path);
+    const std::string parent = parent_of(path).string();
+    const int64_t others =
+        options_.like != nullptr ? bytes_of_other_files(options_.like->path()) : 0;
+    require_free_space(nearest_directory(parent), bytes_of_shards(shards) + others + kMiB, "model");
     fs::create_directories(parent);
-    require_free_space(parent.string(), bytes_of_shards(shards) + kMiB, "model");
     remove_own_partial(partial_);
     fs::create_directory(partial_);
-    write_file(partial_ + "/" + kMarker, "an export that is under way\n");
   });
   try {
-    create_files(shards);
     const Json written = with_dtype(without_quantization(config), main_dtype(shards));
-    write_file(partial_ + "/config.json", written.dump(2) + "\n");
+    write_file(partial_ + "/" + kMarker, written.dump(2) + "\n");
+    create_files(shards);
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(partial_, ignored);
@@ -329,9 +363,11 @@ void ModelWriter::finish() {
   behind_.drain();
   for (const File& file : files_) file.sync();
   files_.clear();
-  fs::remove(partial_ + "/" + kMarker);
-  sync_directory(partial_);
-  guarded("cannot rename: " + partial_, [&] { replace_directory(partial_, options_.path); });
+  guarded("cannot rename: " + partial_, [&] {
+    fs::rename(partial_ + "/" + kMarker, partial_ + "/config.json");
+    sync_directory(partial_);
+    replace_directory(partial_, options_.path);
+  });
   finished_ = true;
   sync_directory(parent_of(options_.path).string());
 }

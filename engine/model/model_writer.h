@@ -45,8 +45,9 @@ DType export_dtype(Recipe recipe);
 // spec lie in, fused and transposed as the spec says.
 //
 // Guarantees: everything is written to PATH.partial, whose blocks are reserved by the constructor;
-// finish() makes it durable and renames it to PATH, replacing a model directory there in one
-// rename. Until then PATH is as it was; a writer that is destroyed unfinished removes PATH.partial.
+// finish() makes it durable, gives it its config.json and renames it to PATH, replacing a model
+// directory there in one rename where the file system can. Until then PATH is as it was; a writer
+// that is destroyed unfinished removes PATH.partial.
 // Threads: write() from any thread, each element once; the rest from one thread.
 // Failure: the constructor throws Error (kConfig where PATH holds something else, kDoesNotFit,
 // kIo), later calls kIo, and kNumeric where a weight is beyond the range of F16. Memory: 256 KiB on

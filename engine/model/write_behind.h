@@ -13,8 +13,8 @@ namespace strata::model {
 // range is waited for when more than a window is under way. So a large export neither fills memory
 // with dirty pages nor leaves the drive idle until the last fsync.
 //
-// Threads: any. Failure: none here; what the drive refuses is an error of File::sync. `file` must
-// live until drain().
+// Threads: any. Failure: Error of File, once, for what the drive refused. `file` must live until
+// drain().
 class WriteBehind {
  public:
   void written(const File& file, int64_t offset, int64_t bytes);

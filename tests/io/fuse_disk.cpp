@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file system in memory whose reads and writes fail on demand: `fuse_disk MOUNTPOINT`.
+// A file system in memory that fails on demand: `fuse_disk MOUNTPOINT [cached]`.
 //
-// Writing "<direction> <kind> <index> <count>" to the file `faults` makes the next I/Os of that
-// direction, from `index` on, fail `count` times. Kinds: eio, enospc, short, flip, stale,
-// misdirect, hang.
+// Writing "<direction> <kind> <index> <count>" to the file `faults` makes the next operations of
+// that direction, from `index` on, fail `count` times. Directions: read, write, fsync (of files and
+// directories), rename, reserve (fallocate). Kinds: eio, enospc; of reads and writes also short,
+// flip, stale, misdirect, hang. Every I/O comes here at once, and there is no fallocate; `cached`,
+// the kernel holds what is written and sends it later, as it does with a disk.
 #define FUSE_USE_VERSION 31
 #include <fuse.h>
 #include <unistd.h>
@@ -17,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,9 +38,12 @@ struct Fault {
 };
 
 struct Disk {
+  bool cached = false;  // constant
   std::mutex mu;
-  std::map<std::string, std::shared_ptr<File>> files;  // all guarded by mu
+  std::map<std::string, std::shared_ptr<File>> files;  // by path; all guarded by mu
+  std::set<std::string> directories = {"/"};
   std::map<uint64_t, std::shared_ptr<File>> open;
+  std::map<uint64_t, std::string> open_directories;
   uint64_t next_handle = kFaultsHandle + 1;
   std::map<std::string, Fault> faults;  // by direction
 };
@@ -62,18 +68,43 @@ std::shared_ptr<File> file_of(const char* path, const fuse_file_info* info) {
     const auto at = d.open.find(info->fh);
     return at == d.open.end() ? nullptr : at->second;
   }
-  const auto at = path == nullptr ? d.files.end() : d.files.find(path + 1);
+  const auto at = path == nullptr ? d.files.end() : d.files.find(path);
   return at == d.files.end() ? nullptr : at->second;
+}
+
+// The error of an operation without data.
+int error_of(const std::string& fault) {
+  return fault == "eio" ? -EIO : fault == "enospc" ? -ENOSPC : 0;
+}
+
+// What lies in the directory, by name.
+std::set<std::string> names_in(const Disk& d, const std::string& directory) {
+  const std::string prefix = directory == "/" ? directory : directory + "/";
+  std::set<std::string> names;
+  const auto add = [&](const std::string& path) {
+    if (path.size() <= prefix.size() || path.compare(0, prefix.size(), prefix) != 0) return;
+    const std::string name = path.substr(prefix.size());
+    if (name.find('/') == std::string::npos) names.insert(name);
+  };
+  for (const auto& [path, file] : d.files) add(path);
+  for (const std::string& path : d.directories) add(path);
+  return names;
+}
+
+// `path` where `from` is, or is above it, has become `to`.
+std::string moved(const std::string& path, const std::string& from, const std::string& to) {
+  if (path == from) return to;
+  return path.compare(0, from.size() + 1, from + "/") == 0 ? to + path.substr(from.size()) : path;
 }
 
 int disk_getattr(const char* path, struct stat* info, fuse_file_info* fi) {
   std::memset(info, 0, sizeof *info);
-  if (path != nullptr && std::string(path) == "/") {
+  const std::lock_guard lock(disk().mu);
+  if (path != nullptr && disk().directories.contains(path)) {
     info->st_mode = S_IFDIR | 0755;
     info->st_nlink = 2;
     return 0;
   }
-  const std::lock_guard lock(disk().mu);
   const auto file = file_of(path, fi);
   if (file == nullptr) return -ENOENT;
   info->st_mode = S_IFREG | 0600;
@@ -85,10 +116,10 @@ int disk_getattr(const char* path, struct stat* info, fuse_file_info* fi) {
 int disk_open(const char* path, fuse_file_info* info) {
   Disk& d = disk();
   const std::lock_guard lock(d.mu);
-  const auto at = d.files.find(path + 1);
+  const auto at = d.files.find(path);
   if (at == d.files.end()) return -ENOENT;
   info->fh = std::strcmp(path, "/faults") == 0 ? kFaultsHandle : d.next_handle++;
-  info->direct_io = 1;
+  info->direct_io = !d.cached || info->fh == kFaultsHandle;
   d.open[info->fh] = at->second;
   return 0;
 }
@@ -96,7 +127,7 @@ int disk_open(const char* path, fuse_file_info* info) {
 int disk_create(const char* path, mode_t, fuse_file_info* info) {
   {
     const std::lock_guard lock(disk().mu);
-    disk().files[path + 1] = std::make_shared<File>();
+    disk().files[path] = std::make_shared<File>();
   }
   return disk_open(path, info);
 }
@@ -109,7 +140,56 @@ int disk_release(const char*, fuse_file_info* info) {
 
 int disk_unlink(const char* path) {
   const std::lock_guard lock(disk().mu);
-  return disk().files.erase(path + 1) == 1 ? 0 : -ENOENT;
+  return disk().files.erase(path) == 1 ? 0 : -ENOENT;
+}
+
+int disk_mkdir(const char* path, mode_t) {
+  const std::lock_guard lock(disk().mu);
+  return disk().directories.insert(path).second ? 0 : -EEXIST;
+}
+
+int disk_rmdir(const char* path) {
+  const std::lock_guard lock(disk().mu);
+  if (!names_in(disk(), path).empty()) return -ENOTEMPTY;
+  return disk().directories.erase(path) == 1 ? 0 : -ENOENT;
+}
+
+int disk_rename(const char* from, const char* to, unsigned flags) {
+  if (const int error = error_of(next_fault("rename")); error != 0) return error;
+  Disk& d = disk();
+  const std::lock_guard lock(d.mu);
+  if (flags != 0) return -EINVAL;  // no exchange here
+  if (d.directories.contains(to) && !names_in(d, to).empty()) return -ENOTEMPTY;
+  d.files.erase(to);
+  std::map<std::string, std::shared_ptr<File>> files;
+  for (const auto& [path, file] : d.files) files[moved(path, from, to)] = file;
+  std::set<std::string> directories;
+  for (const std::string& path : d.directories) directories.insert(moved(path, from, to));
+  d.files = std::move(files);
+  d.directories = std::move(directories);
+  return 0;
+}
+
+int disk_opendir(const char* path, fuse_file_info* info) {
+  const std::lock_guard lock(disk().mu);
+  info->fh = disk().next_handle++;
+  disk().open_directories[info->fh] = path;
+  return 0;
+}
+
+int disk_readdir(const char*, void* buffer, fuse_fill_dir_t fill, off_t, fuse_file_info* info,
+                 fuse_readdir_flags) {
+  const std::lock_guard lock(disk().mu);
+  for (const std::string& name : names_in(disk(), disk().open_directories[info->fh])) {
+    fill(buffer, name.c_str(), nullptr, 0, fuse_fill_dir_flags{});
+  }
+  return 0;
+}
+
+int disk_releasedir(const char*, fuse_file_info* info) {
+  const std::lock_guard lock(disk().mu);
+  disk().open_directories.erase(info->fh);
+  return 0;
 }
 
 int disk_truncate(const char* path, off_t bytes, fuse_file_info* info) {
@@ -117,6 +197,16 @@ int disk_truncate(const char* path, off_t bytes, fuse_file_info* info) {
   const auto file = file_of(path, info);
   if (file == nullptr) return -ENOENT;
   file->bytes.resize(static_cast<size_t>(bytes));
+  return 0;
+}
+
+int disk_fallocate(const char* path, int mode, off_t offset, off_t bytes, fuse_file_info* info) {
+  if (mode != 0 || !disk().cached) return -EOPNOTSUPP;
+  if (const int error = error_of(next_fault("reserve")); error != 0) return error;
+  const std::lock_guard lock(disk().mu);
+  const auto file = file_of(path, info);
+  if (file == nullptr) return -ENOENT;
+  file->bytes.resize(std::max(file->bytes.size(), static_cast<size_t>(offset + bytes)));
   return 0;
 }
 
@@ -177,13 +267,19 @@ int disk_statfs(const char*, struct statvfs* space) {
   return 0;
 }
 
-void* disk_init(fuse_conn_info*, fuse_config* config) {
+void* disk_init(fuse_conn_info* connection, fuse_config* config) {
+  if (disk().cached) connection->want |= FUSE_CAP_WRITEBACK_CACHE;
   config->hard_remove = 1;  // an unlinked open file keeps no name
   config->nullpath_ok = 1;
   return &disk();
 }
 
 int disk_fsync(const char*, int, fuse_file_info*) {
+  return error_of(next_fault("fsync"));
+}
+
+// A kernel that holds what is written tells the time of it; nobody asks for it.
+int disk_utimens(const char*, const timespec*, fuse_file_info*) {
   return 0;
 }
 
@@ -197,15 +293,25 @@ int main(int argc, char** argv) {
   operations.create = disk_create;
   operations.release = disk_release;
   operations.unlink = disk_unlink;
+  operations.mkdir = disk_mkdir;
+  operations.rmdir = disk_rmdir;
+  operations.rename = disk_rename;
+  operations.opendir = disk_opendir;
+  operations.readdir = disk_readdir;
+  operations.releasedir = disk_releasedir;
+  operations.fallocate = disk_fallocate;
   operations.truncate = disk_truncate;
   operations.read = disk_read;
   operations.write = disk_write;
   operations.statfs = disk_statfs;
   operations.fsync = disk_fsync;
-  if (argc != 2) return 2;
+  operations.utimens = disk_utimens;
+  operations.fsyncdir = disk_fsync;
+  if (argc != 2 && argc != 3) return 2;
   std::string program = argv[0];
   std::string foreground = "-f";
   char* arguments[] = {program.data(), foreground.data(), argv[1]};
   Disk state;
+  state.cached = argc == 3 && std::strcmp(argv[2], "cached") == 0;
   return fuse_main(3, arguments, &operations, &state);
 }

@@ -4,15 +4,12 @@
 // within the deadline.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/mount.h>
-#include <sys/statfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <optional>
 
 #include "scratch_dir.h"
+#include "tests/support/fuse_mount.h"
 
 namespace strata::io {
 namespace {
@@ -22,33 +19,13 @@ constexpr uint64_t kBytes = 256 << 10;
 class FuseDisk : public testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
-    const std::string program = std::string(STRATA_BINARY_DIR) + "/tests/io/fuse_disk";
-    if (access(program.c_str(), X_OK) != 0) GTEST_SKIP() << "libfuse 3 was not there at build time";
-    if (access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "/dev/fuse may not be opened";
-    child_ = fork();
-    if (child_ == 0) {
-      execl(program.c_str(), program.c_str(), directory_.path().c_str(), nullptr);
-      _exit(127);
-    }
-    struct statfs info {};
-    for (int i = 0; i < 200; ++i) {
-      if (statfs(directory_.path().c_str(), &info) == 0 && info.f_type == 0x65735546) break;
-      if (waitpid(child_, nullptr, WNOHANG) == child_) {
-        child_ = -1;
-        GTEST_SKIP() << "mounting a FUSE file system is not permitted";
-      }
-      usleep(10000);
-    }
-    ASSERT_EQ(info.f_type, 0x65735546) << "the disk did not appear";
+    disk_.emplace(directory_.path());
+    if (!disk_->refusal().empty()) GTEST_SKIP() << disk_->refusal();
   }
 
   void TearDown() override {
     channel_.reset();
     volume_.reset();
-    umount2(directory_.path().c_str(), MNT_DETACH);
-    if (child_ < 0) return;
-    kill(child_, SIGKILL);
-    waitpid(child_, nullptr, 0);
   }
 
   void open_volume() {
@@ -60,11 +37,7 @@ class FuseDisk : public testing::TestWithParam<Backend> {
                                               .deadline_s = 1.5});
   }
 
-  void fault(const std::string& line) const {
-    const int fd = open((directory_.path() + "/faults").c_str(), O_CREAT | O_WRONLY, 0600);
-    ASSERT_EQ(write(fd, line.data(), line.size()), static_cast<ssize_t>(line.size()));
-    close(fd);
-  }
+  void fault(const std::string& line) const { ASSERT_TRUE(disk_->fault(line)) << line; }
 
   // New bytes each time: what an earlier write left behind is wrong.
   std::string write_all() {
@@ -84,12 +57,12 @@ class FuseDisk : public testing::TestWithParam<Backend> {
   }
 
   const ScratchDir directory_;
+  std::optional<test::FuseMount> disk_;
   uint64_t writes_ = 0;
   AlignedBuffer written_{kBytes};
   const AlignedBuffer read_{kBytes};
   std::optional<Volume> volume_;
   std::optional<Channel> channel_;
-  pid_t child_ = -1;
 };
 
 TEST_P(FuseDisk, AGoodDiskWorksAndIsReadAgainAfterASlip) {
@@ -167,9 +140,7 @@ TEST_P(FuseDisk, AHangIsAnErrorAtTheDeadline) {
   expect_named(read_all(), "no answer for ");
   EXPECT_LT(channel_->now_s() - start_s, 6);
   // The kernel holds the request until the disk's process ends; only then can the channel go.
-  kill(child_, SIGKILL);
-  waitpid(child_, nullptr, 0);
-  child_ = -1;
+  disk_->kill();
 }
 
 TEST_P(FuseDisk, WhenEverythingHangsWhatWaitsFailsToo) {
@@ -187,17 +158,13 @@ TEST_P(FuseDisk, WhenEverythingHangsWhatWaitsFailsToo) {
   EXPECT_EQ(second.error->code(), ErrorCode::kDeadline);
   EXPECT_EQ(channel_->lost_requests(), 4u);
   expect_named(second.error->what(), "every request of this channel hangs");
-  kill(child_, SIGKILL);
-  waitpid(child_, nullptr, 0);
-  child_ = -1;
+  disk_->kill();
 }
 
 TEST_P(FuseDisk, ADiskThatDiesIsAnError) {
   open_volume();
   EXPECT_EQ(write_all(), "");
-  kill(child_, SIGKILL);
-  waitpid(child_, nullptr, 0);
-  child_ = -1;
+  disk_->kill();
   expect_named(read_all(), "");
 }
 
