@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -76,27 +77,6 @@ class Planner {
   train::RunFacts facts_;
 };
 
-// The fewest drives with which a step takes at most `limit_s`; more of them never make it longer.
-int fewest_drives(Planner& planner, int drives, double limit_s) {
-  const auto enough = [&](int count) {
-    return planner.plan(static_cast<double>(count) / drives).predicted_step_s <= limit_s;
-  };
-  int many = drives;
-  int few = 0;
-  if (!enough(many)) {
-    do {
-      few = many;
-      many = std::min(kMostDrives, 2 * many);
-      if (few == many) return 0;
-    } while (!enough(many));
-  }
-  while (many - few > 1) {
-    const int middle = (few + many) / 2;
-    (enough(middle) ? many : few) = middle;
-  }
-  return many;
-}
-
 int64_t nvme_bytes(const train::RunPlan& run) {
   int64_t bytes = 0;
   for (const plan::Plan& rank : run.ranks) {
@@ -104,6 +84,31 @@ int64_t nvme_bytes(const train::RunPlan& run) {
   }
   return bytes;
 }
+
+// What is known of a count of drives between two others: `few` are not enough (0 is not asked
+// about), `many` are (0: not known). Excess is what a step takes beyond the time with infinitely
+// fast drives, and falls as some power of the count.
+struct Bracket {
+  int few = 0;
+  int many = 0;
+  double few_excess_s = 0;
+  double many_excess_s = 0;
+
+  int width() const { return many > 0 ? many - few : kMostDrives; }
+  // Where the excess is `wanted_s`, were the power that of the two ends, or 1.
+  int guess(double wanted_s) const {
+    if (many == 0) return inside(few * few_excess_s / wanted_s);
+    const double least_s = 1e-3 * wanted_s;  // noise
+    const double many_s = std::max(many_excess_s, least_s);
+    if (few == 0) return inside(many * many_s / wanted_s);
+    const double power = std::log(few_excess_s / many_s) / std::log(double(many) / few);
+    return inside(few * std::pow(few_excess_s / wanted_s, 1 / power));
+  }
+  int inside(double count) const {
+    const int most = many > 0 ? many - 1 : kMostDrives;
+    return static_cast<int>(std::clamp(std::ceil(count), few + 1.0, double(most)));
+  }
+};
 
 std::string verdict(const Advice& advice) {
   if (advice.scratch_bytes == 0) return "no drive is needed: all of the state fits in memory";
@@ -127,6 +132,25 @@ std::string verdict(const Advice& advice) {
 
 }  // namespace
 
+int fewest_drives(const std::function<double(int drives)>& step_s, const DriveSearch& search) {
+  const double wanted_s = search.limit_s - search.hidden_s;
+  Bracket known;
+  int next = search.first;
+  for (int asked = 1;; ++asked) {
+    const int width = known.width();
+    const double excess_s = step_s(next) - search.hidden_s;
+    const bool enough = excess_s <= wanted_s;
+    (enough ? known.many : known.few) = next;
+    (enough ? known.many_excess_s : known.few_excess_s) = excess_s;
+    if (known.few == kMostDrives) return 0;
+    if (known.many - known.few == 1) return known.many;
+    // A guess that did not halve what is open was a bad one.
+    const bool bad = asked > 2 && known.width() > width / 2;
+    const int most = known.many > 0 ? known.many : kMostDrives + 1;
+    next = bad ? (known.few + most) / 2 : known.guess(wanted_s);
+  }
+}
+
 Advice advise(const AdviceQuestion& question) {
   Planner planner(question);
   const train::RunPlan run = planner.plan(1);
@@ -148,8 +172,14 @@ Advice advise(const AdviceQuestion& question) {
   advice.hidden_s = run.predicted_step_s;
   if (advice.scratch_bytes == 0) return advice;
   advice.hidden_s = planner.plan_without_drives_to_wait_for().predicted_step_s;
+  const auto step_s = [&](int drives) {
+    if (drives == advice.drives) return advice.step_s;
+    return planner.plan(static_cast<double>(drives) / advice.drives).predicted_step_s;
+  };
   advice.drives_enough =
-      fewest_drives(planner, question.drives, (1 + kHiddenTolerance) * advice.hidden_s);
+      fewest_drives(step_s, {.first = std::min(advice.drives, kMostDrives),
+                             .hidden_s = advice.hidden_s,
+                             .limit_s = (1 + kHiddenTolerance) * advice.hidden_s});
   return advice;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,17 @@ struct Advice {
 // last percent would take many times the drives.
 inline constexpr double kHiddenTolerance = 0.1;
 inline constexpr int kMostDrives = 1024;
+
+struct DriveSearch {
+  int first = 1;        // the count that is asked about first
+  double hidden_s = 0;  // a step with infinitely fast drives
+  double limit_s = 0;
+};
+
+// The fewest drives with which a step takes at most `limit_s`, where more never make it longer; 0
+// where kMostDrives are not enough. Asks little: every question to `step_s` is a plan, which takes
+// seconds.
+int fewest_drives(const std::function<double(int drives)>& step_s, const DriveSearch& search);
 
 // Plans the run and times it on the simulator's clock, with these drives, infinitely fast ones and
 // more of them. Throws Error: kConfig for a model that cannot be read, kDoesNotFit where the run
