@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/bench_command.h"
 
+#include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -15,7 +16,9 @@
 #include "bindings/cli/bench_machine.h"
 #include "bindings/cli/bench_report.h"
 #include "bindings/cli/setup.h"
+#include "bindings/cli/stop_signals.h"
 #include "engine/base/units.h"
+#include "engine/config/nearest_name.h"
 #include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
@@ -155,8 +158,7 @@ int bench_io(const IoArguments& a) {
   check(a);
   io::BenchOptions options = options_of(a);
   options.stop = &stop;
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  on_stop_signals(on_signal);
   IoReport report;
   report.options = options;
   int code = 0;

@@ -12,6 +12,7 @@
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/setup.h"
+#include "bindings/cli/stop_signals.h"
 #include "bindings/cli/train_output.h"
 #include "bindings/cli/train_summary.h"
 #include "engine/base/clock.h"
@@ -33,17 +34,10 @@ namespace {
 // The one thing that a signal handler may touch.
 std::atomic<bool> stop_requested = false;
 
-void on_stop_signal(int) {
-  if (stop_requested.exchange(true)) _exit(130);
-}
-
-// The first SIGINT or SIGTERM asks for a checkpoint after the current step, the second ends at
-// once.
-void catch_stop_signals() {
-  struct sigaction action = {};
-  action.sa_handler = on_stop_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+// The first one asks for a checkpoint after the current step, the second ends at once; but a
+// terminal that closes sends several.
+void on_stop_signal(int signal) {
+  if (stop_requested.exchange(true) && signal != SIGHUP) _exit(130);
 }
 
 // Opens a scratch volume of the least size: what is wrong with a directory is said before anything
@@ -272,7 +266,7 @@ int run_train(const config::Options& options) {
     return 0;
   }
 
-  catch_stop_signals();
+  on_stop_signals(on_stop_signal);
   Reporter reporter(output, done_step + 1, train::planned_steps(options, *data));
   train::TrainJob job;
   job.options = &options;

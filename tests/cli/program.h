@@ -63,11 +63,15 @@ class Process {
   int wait() {
     if (!status_) {
       int status = 0;
-      waitpid(child_, &status, 0);
+      rusage usage = {};
+      wait4(child_, &status, 0, &usage);
+      cpu_s_ = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
       status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
     return *status_;
   }
+  // Processor time that it took; known when it has ended.
+  double cpu_s() const { return cpu_s_; }
   bool is_over() {
     if (status_) return true;
     siginfo_t info = {};
@@ -79,22 +83,30 @@ class Process {
   std::string out() const { return text_of(out_); }
   std::string err() const { return text_of(err_); }
 
-  // Waits for `text` on standard output; false when it ended, or too long passed, without it.
-  bool prints(const std::string& text, double limit_s = 60) {
+  // Waits for `text` on standard output or error; false when it ended, or too long passed, without
+  // it.
+  bool prints(const std::string& text, double limit_s = 60) { return shows(out_, text, limit_s); }
+  bool complains(const std::string& text, double limit_s = 60) {
+    return shows(err_, text, limit_s);
+  }
+
+ private:
+  bool shows(int file, const std::string& text, double limit_s) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
     while (std::chrono::steady_clock::now() < end) {
       const bool over = is_over();
-      if (out().find(text) != std::string::npos) return true;
+      if (text_of(file).find(text) != std::string::npos) return true;
       if (over) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     return false;
   }
 
- private:
   [[noreturn]] void become(const std::vector<char*>& argv, const ProcessOptions& options) const {
     dup2(out_, STDOUT_FILENO);
     dup2(err_, STDERR_FILENO);
+    // As in a terminal, also where the tests run under nohup or in the background.
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
     bool ready = options.directory.empty() || chdir(options.directory.c_str()) == 0;
     if (options.file_size_limit > 0) {
       const rlimit limit = {options.file_size_limit, options.file_size_limit};
@@ -117,8 +129,13 @@ class Process {
     return text;
   }
 
+  static double seconds_of(const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  }
+
   int out_;
   int err_;
+  double cpu_s_ = 0;
   pid_t child_ = -1;
   std::optional<int> status_;
 };

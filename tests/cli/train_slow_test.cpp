@@ -169,13 +169,32 @@ TEST_F(SameState, WheneverChunksAreUpdated) {
 
 TEST_F(SameState, StoppedAndResumed) {
   const std::string whole = state_after("whole", {"--steps", "400"});
-  Process stopped(train("stopped", {"--steps", "400"}), here());
-  ASSERT_TRUE(stopped.prints("step 1/")) << stopped.err();
-  stopped.kill(SIGTERM);
-  ASSERT_EQ(stopped.wait(), 0) << stopped.err();
-  EXPECT_NE(stopped.out().find("stopped on request"), std::string::npos) << stopped.out();
-  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "stopped/model"));
-  EXPECT_EQ(state_after("stopped", {"--steps", "400", "--resume"}), whole);
+  // A shell and the kernel both send SIGHUP when a terminal closes.
+  const std::vector<std::vector<int>> stops = {{SIGTERM}, {SIGINT}, {SIGHUP, SIGHUP}};
+  for (const std::vector<int>& signals : stops) {
+    const std::string out = "stopped-" + std::to_string(signals[0]);
+    Process stopped(train(out, {"--steps", "400"}), here());
+    ASSERT_TRUE(stopped.prints("step 1/")) << stopped.err();
+    for (const int signal : signals) {
+      stopped.kill(signal);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // not merged into one
+    }
+    ASSERT_EQ(stopped.wait(), 0) << out << stopped.err();
+    EXPECT_NE(stopped.out().find("stopped on request"), std::string::npos) << stopped.out();
+    EXPECT_FALSE(std::filesystem::exists(sandbox_ / (out + "/model")));
+    EXPECT_EQ(state_after(out, {"--steps", "400", "--resume"}), whole) << out;
+  }
+}
+
+TEST_F(SameState, ARunUnderNohupOutlivesItsTerminal) {
+  ProcessOptions under_nohup = here();
+  under_nohup.wrap = {"nohup"};
+  Process run(train("run", {"--steps", "60"}), under_nohup);
+  ASSERT_TRUE(run.prints("step 1/")) << run.err();
+  run.kill(SIGHUP);
+  ASSERT_EQ(run.wait(), 0) << run.err();
+  EXPECT_EQ(run.out().find("stopped on request"), std::string::npos) << run.out();
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000060"));
 }
 
 TEST_F(SameState, KilledAtAnyTimeAndResumed) {
