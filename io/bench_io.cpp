@@ -216,16 +216,21 @@ void IoBench::prepare(const BenchShape& shape, bool verify) {
 void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes) {
   volume_.reset();  // frees its space and its lock first
   // An even number of blocks: a mixed load reads one half and writes the other.
-  volume_ = std::make_unique<Volume>(
-      VolumeOptions{.directories = options_.directories,
-                    .weights = options_.weights,
-                    .files_per_directory = shape.files,
-                    .bytes = options_.bytes / (2 * stripe_bytes) * 2 * stripe_bytes,
-                    .stripe_bytes = stripe_bytes,
-                    .block_bytes = checksum_bytes,
-                    .owner = options_.owner,
-                    .lock_name = options_.lock_name,
-                    .allow_memory_filesystem = options_.allow_memory_filesystem});
+  try {
+    volume_ = std::make_unique<Volume>(
+        VolumeOptions{.directories = options_.directories,
+                      .weights = options_.weights,
+                      .files_per_directory = shape.files,
+                      .bytes = options_.bytes / (2 * stripe_bytes) * 2 * stripe_bytes,
+                      .stripe_bytes = stripe_bytes,
+                      .block_bytes = checksum_bytes,
+                      .owner = options_.owner,
+                      .lock_name = options_.lock_name,
+                      .allow_memory_filesystem = options_.allow_memory_filesystem});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDoesNotFit) throw;
+    throw Error(error.code(), error.what() + std::string("; or lower the size"));
+  }
   files_ = shape.files;
 }
 

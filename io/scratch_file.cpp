@@ -40,6 +40,10 @@ std::string read_holder(int fd) {
   return holder.empty() ? "another process" : holder;
 }
 
+bool is_full(int error) {
+  return error == ENOSPC || error == EDQUOT;
+}
+
 Error no_space(const std::string& directory, uint64_t need, uint64_t free) {
   const auto text = [](uint64_t bytes) { return format_bytes(static_cast<int64_t>(bytes)); };
   return Error(ErrorCode::kDoesNotFit, "reserve scratch: " + directory + ": needs " + text(need) +
@@ -127,6 +131,10 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
     : directory_(directory), lock_name_(lock_name) {
   const auto unusable = [&](const char* what, int error, const char* advice) {
     close_all();
+    if (is_full(error)) {
+      return system_error(ErrorCode::kDoesNotFit, std::string(what) + ": " + directory, error,
+                          "free space there, or name another directory");
+    }
     return system_error(ErrorCode::kConfig, std::string(what) + ": " + directory, error, advice);
   };
   directory_fd_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -162,7 +170,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
       pwrite(lock_fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     const int error = errno;
     unlinkat(directory_fd_, lock_name.c_str(), 0);
-    throw unusable("write the lock of scratch directory", error, "free space there");
+    throw unusable("write the lock of scratch directory", error, "name another directory");
   }
 }
 
@@ -198,14 +206,16 @@ ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& requ
   file.bytes = request.bytes;
   file.fd = open_nameless(lock, request.leftover_name, 0);
   if (file.fd < 0) {
-    throw system_error(ErrorCode::kConfig, "create scratch file: " + lock.directory(), errno,
-                       "make the directory writable, or name another");
+    const bool full = is_full(errno);
+    throw system_error(full ? ErrorCode::kDoesNotFit : ErrorCode::kConfig,
+                       "create scratch file: " + lock.directory(), errno,
+                       full ? "free space there, or name another directory"
+                            : "make the directory writable, or name another");
   }
   const int error = reserve(file.fd, request.bytes);
   if (error != 0) {
     close(file.fd);
-    if (error == ENOSPC || error == EDQUOT)
-      throw no_space(lock.directory(), request.bytes, free_space(lock).bytes);
+    if (is_full(error)) throw no_space(lock.directory(), request.bytes, free_space(lock).bytes);
     if (error == EFBIG) {
       throw system_error(ErrorCode::kDoesNotFit,
                          "reserve scratch: " + lock.directory() + ": " +

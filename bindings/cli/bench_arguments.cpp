@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/config/nearest_name.h"
 
 namespace strata::cli {
 namespace {
@@ -18,7 +19,11 @@ io::BenchMode mode_of(const std::string& name) {
   for (const io::BenchMode mode : kModes) {
     if (name == io::name_of(mode)) return mode;
   }
-  throw Error(ErrorCode::kUsage, "--mode: " + name + ": none of read, write, mixed, training");
+  std::vector<std::string_view> names;
+  for (const io::BenchMode mode : kModes) names.emplace_back(io::name_of(mode));
+  const std::string nearest(config::nearest_name(name, names));
+  throw Error(ErrorCode::kUsage, "--mode: " + name + ": none of read, write, mixed, training" +
+                                     (nearest.empty() ? "" : " (did you mean " + nearest + "?)"));
 }
 
 void declare_load(CLI::App& io, IoArguments& a) {

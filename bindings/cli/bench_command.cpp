@@ -175,9 +175,46 @@ int bench_io(const IoArguments& a) {
   return stop ? 128 + stop_signal : code;
 }
 
+std::vector<std::string> flags_of(const CLI::App& io) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : io.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& words,
+                         const std::string& otherwise) {
+  const std::vector<std::string_view> names(words.begin(), words.end());
+  const std::string_view nearest = config::nearest_name(word, names);
+  return nearest.empty() ? " (" + otherwise + ")" : " (did you mean " + std::string(nearest) + "?)";
+}
+
+// Says what is misspelt before the parser says what is missing then.
+void refuse_unknown(const CLI::App& io, const std::vector<std::string>& words) {
+  if (words.empty()) return;
+  if (!words[0].starts_with("-") && words[0] != "io") {
+    throw Error(ErrorCode::kUsage,
+                "bench: " + words[0] + ": no such benchmark" +
+                    did_you_mean(words[0], {"io"}, "strata bench --help lists them"));
+  }
+  const std::vector<std::string> flags = flags_of(io);
+  for (const std::string& word : words) {
+    if (word == "--") return;
+    const std::string flag = word.substr(0, word.find('='));
+    if (!word.starts_with("--") || std::find(flags.begin(), flags.end(), flag) != flags.end()) {
+      continue;
+    }
+    throw Error(ErrorCode::kUsage,
+                "bench: " + flag + " is not an option" +
+                    did_you_mean(flag, flags, "strata bench io --help lists the options"));
+  }
+}
+
 }  // namespace
 
-std::vector<std::string> bench_words() {
+config::CompletedCommand bench_completion() {
+  using enum config::FlagValue;
   CLI::App io;
   IoArguments arguments;
   declare(io, arguments);
@@ -195,6 +232,7 @@ int bench_command(int argc, char** argv) {
       app.add_subcommand("io", "Drives: rates, latencies and processor time of the I/O engine");
   IoArguments arguments;
   declare(*io, arguments);
+  refuse_unknown(*io, std::vector<std::string>(argv + 1, argv + argc));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -191,6 +191,29 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
   EXPECT_NE(err_.find("missing"), std::string::npos) << err_;
 }
 
+TEST_F(BenchTest, WhatIsMisspeltIsNamedWithTheNearest) {
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {{"bench", "io", "--nvme", "drive", "--dpeth", "4"},
+       "--dpeth is not an option (did you mean --depth?)"},
+      {{"bench", "io", "--nvm", "drive"}, "--nvm is not an option (did you mean --nvme?)"},
+      {{"bench", "io", "--nvme", "drive", "--sise=1GiB"},
+       "--sise is not an option (did you mean --size?)"},
+      {{"bench", "io", "--nvme", "drive", "--xylophone"},
+       "--xylophone is not an option (strata bench io --help lists the options)"},
+      {{"bench", "oi", "--nvme", "drive"}, "oi: no such benchmark (did you mean io?)"},
+      {{"bench", "io", "--nvme", "drive", "--mode", "raed"}, "(did you mean read?)"},
+  };
+  for (const auto& [arguments, text] : cases) {
+    EXPECT_EQ(run(arguments), kUsage) << text;
+    EXPECT_NE(err_.find(text), std::string::npos) << text << " is not in\n" << err_;
+    expect_empty_drive();
+  }
+  EXPECT_EQ(run({"bench", "io", "--nvme=drive", "--size=64MiB", "--block=64KiB", "--depth=4",
+                 "--seconds=0.05", "--mode=read"}),
+            0)
+      << err_;
+}
+
 TEST_F(BenchTest, AReadOnlyDirectoryIsRefused) {
   std::filesystem::permissions(sandbox_ / "drive", std::filesystem::perms(0555));
   Process process(bench({}), {.directory = sandbox_.path(), .drops_root = true});

@@ -3,17 +3,17 @@
 // operation, at once or when the kernel writes back, the export ends with an error that names the
 // file and with its exit code. Nothing is left that passes for a model, a model that was there
 // stays, and so does the checkpoint.
-#include <sys/mount.h>
-
 #include "engine/model/model_directory.h"
 #include "engine/model/model_writer.h"
 #include "tests/cli/mistake.h"
 #include "tests/support/fuse_mount.h"
+#include "tests/support/small_file_system.h"
 
 namespace strata::cli::test {
 namespace {
 
 using strata::test::FuseMount;
+using strata::test::SmallFileSystem;
 
 constexpr int kOperationsMax = 2000;
 
@@ -178,27 +178,8 @@ TEST_F(ExportFaults, AShardThatCannotBeReservedEndsIt) {
   expect_every_fault_is_told("reserve enospc", 3, kDoesNotFit, "cannot reserve ");
 }
 
-// A file system of so many bytes on a directory until the object goes.
-class SmallFileSystem {
- public:
-  SmallFileSystem(const std::string& path, const std::string& bytes) : path_(path) {
-    if (mount("tmpfs", path.c_str(), "tmpfs", 0, ("size=" + bytes).c_str()) != 0) error_ = errno;
-  }
-  ~SmallFileSystem() {
-    if (error_ == 0) umount2(path_.c_str(), MNT_DETACH);
-  }
-  // Why there is none; empty where there is one.
-  std::string refusal() const {
-    return error_ == 0 ? "" : std::string("mounting is not permitted: ") + strerror(error_);
-  }
-
- private:
-  std::string path_;
-  int error_ = 0;
-};
-
 TEST_F(ExportFaults, AFullFileSystemIsRefusedBeforeAnythingIsWritten) {
-  const SmallFileSystem small(disk_path_, "1m");
+  const auto small = SmallFileSystem::in_memory(disk_path_, "1m");
   if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
   for (const std::string out : {"out", "a/b/out"}) {
     EXPECT_EQ(export_step(2, disk_path_ + "/" + out), kDoesNotFit);
@@ -207,7 +188,7 @@ TEST_F(ExportFaults, AFullFileSystemIsRefusedBeforeAnythingIsWritten) {
     EXPECT_TRUE(std::filesystem::is_empty(disk_path_));
   }
   // So are files beside the weights that would not fit.
-  const SmallFileSystem larger(disk_path_, "4m");
+  const auto larger = SmallFileSystem::in_memory(disk_path_, "4m");
   write_text(sandbox_ / "phi3/tokenizer.json", std::string(8 << 20, ' '));
   EXPECT_EQ(export_step(2, disk_path_ + "/out"), kDoesNotFit);
   EXPECT_NE(err_.find(": it needs 9."), std::string::npos) << err_;
@@ -215,7 +196,7 @@ TEST_F(ExportFaults, AFullFileSystemIsRefusedBeforeAnythingIsWritten) {
 }
 
 TEST_F(ExportFaults, WhatOthersFillUpLaterDoesNotHarmIt) {
-  const SmallFileSystem small(disk_path_, "4m");
+  const auto small = SmallFileSystem::in_memory(disk_path_, "4m");
   if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
   const auto source = model::ModelDirectory::open(sandbox_ / "phi3");
   model::ModelWriter writer(source.spec(), source.config(), {.path = out_, .like = &source});

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// `strata bench io` on drives that are too small or full, and ended by a signal at any time: it
+// says what is missing before it writes, and leaves nothing.
+#include "tests/cli/mistake.h"
+#include "tests/support/small_file_system.h"
+
+namespace strata::cli::test {
+namespace {
+
+using strata::test::SmallFileSystem;
+
+class BenchFaults : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(sandbox_ / "drive");
+    setenv("XDG_CACHE_HOME", (sandbox_ / "cache").c_str(), 1);
+  }
+
+  int bench(const Arguments& more) {
+    Arguments all = {"bench", "io", "--nvme", "drive", "--seconds", "0.05", "--depth", "2"};
+    all.insert(all.end(), more.begin(), more.end());
+    Process process(all, {.directory = sandbox_.path()});
+    const int code = process.wait();
+    out_ = process.out();
+    err_ = process.err();
+    return code;
+  }
+
+  // Takes all that is left of the drive.
+  void fill_drive() const {
+    std::ofstream filler(sandbox_ / "drive/filler");
+    const std::string block(4096, 'x');
+    while (filler << block << std::flush) {
+    }
+  }
+
+  std::vector<std::string> names_on_drive() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(sandbox_ / "drive")) {
+      const std::string name = entry.path().filename().string();
+      if (name != "lost+found") names.push_back(name);
+    }
+    return names;
+  }
+
+  const Sandbox sandbox_;
+  std::string out_;
+  std::string err_;
+};
+
+TEST_F(BenchFaults, ADriveThatIsTooSmallIsRefusedBeforeAnythingIsWritten) {
+  const auto small = SmallFileSystem::on_drive(sandbox_ / "drive", sandbox_ / "image", "24M");
+  if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
+  const Arguments fitting = {"--size", "8MiB", "--block", "64KiB", "--mode", "read,write,mixed"};
+  ASSERT_EQ(bench(fitting), 0) << err_;
+  EXPECT_TRUE(names_on_drive().empty());
+  for (const char* size : {"32MiB", "2GiB"}) {
+    EXPECT_EQ(bench({"--size", size, "--block", "64KiB"}), kDoesNotFit) << err_;
+    for (const char* text : {"reserve scratch: drive: needs ", "missing ", "lower the size"}) {
+      EXPECT_NE(err_.find(text), std::string::npos) << text << " is not in\n" << err_;
+    }
+    EXPECT_EQ(out_, "");
+    EXPECT_TRUE(names_on_drive().empty()) << names_on_drive()[0];
+  }
+  if (std::system("fio --version > /dev/null 2>&1") != 0) return;
+  Arguments compared = {"--size", "12MiB", "--block", "64KiB", "--compare-fio"};
+  compared.insert(compared.end(), {"--mode", "read", "--rounds", "1"});
+  EXPECT_EQ(bench(compared), kDoesNotFit) << err_;
+  EXPECT_NE(err_.find("beside our own scratch"), std::string::npos) << err_;
+  EXPECT_TRUE(names_on_drive().empty()) << names_on_drive()[0];
+}
+
+TEST_F(BenchFaults, AFullDriveIsRefusedAndKeepsWhatIsThere) {
+  const auto small = SmallFileSystem::on_drive(sandbox_ / "drive", sandbox_ / "image", "16M");
+  if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
+  fill_drive();
+  const std::string before = read_text(sandbox_ / "drive/filler");
+  EXPECT_EQ(bench({"--size", "8MiB", "--block", "64KiB"}), kDoesNotFit) << err_;
+  EXPECT_NE(err_.find("(free space there, or name another directory)"), std::string::npos) << err_;
+  EXPECT_EQ(names_on_drive(), std::vector<std::string>{"filler"});
+  EXPECT_TRUE(read_text(sandbox_ / "drive/filler") == before);
+}
+
+// While the scratch is filled, before anything is measured.
+TEST_F(BenchFaults, ASignalWhileItFillsTheScratchLeavesNothing) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Process process({"bench", "io", "--nvme", "drive", "--size", "64MiB", "--block", "64KiB",
+                     "--depth", "2", "--mode", "read", "--nvme-rate", "1GB,1MB"},
+                    {.directory = sandbox_.path()});
+    ASSERT_TRUE(process.complains("read 64.00 KiB depth 2")) << process.err();
+    process.kill(signal);
+    EXPECT_EQ(process.wait(), 128 + signal) << process.err();
+    EXPECT_TRUE(names_on_drive().empty()) << names_on_drive()[0];
+  }
+}
+
+}  // namespace
+}  // namespace strata::cli::test
