@@ -218,11 +218,30 @@ config::CompletedCommand bench_completion() {
   CLI::App io;
   IoArguments arguments;
   declare(io, arguments);
-  std::vector<std::string> words = {"io"};
+  const std::map<std::string, config::FlagValue> paths = {{"nvme", kDirectory},
+                                                          {"profile", kFile},
+                                                          {"baseline", kFile},
+                                                          {"machine", kFile},
+                                                          {"for", kFile}};
+  const std::map<std::string, std::vector<std::string>> choices = {
+      {"mode", {"read", "write", "mixed", "training"}},
+      {"backend", {"auto", "io_uring", "threads"}}};
+  config::CompletedCommand command = {
+      "bench", "Measure this machine's drives as the I/O engine uses them.", {"io"}};
   for (const CLI::Option* option : io.get_options()) {
-    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+    for (const std::string& name : option->get_lnames()) {
+      config::CompletedFlag flag = {name, option->get_description()};
+      if (option->get_expected_max() > 0) flag.value = kOther;
+      if (paths.contains(name)) flag.value = paths.at(name);
+      if (choices.contains(name)) {
+        flag.value = kChoice;
+        flag.choices = choices.at(name);
+      }
+      flag.metavar = name;
+      command.flags.push_back(flag);
+    }
   }
-  return words;
+  return command;
 }
 
 int bench_command(int argc, char** argv) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
-#include <vector>
+#include "engine/config/completion.h"
 
 namespace strata::cli {
 
@@ -10,7 +9,7 @@ namespace strata::cli {
 // shape slower. Errors of the world are thrown as Error; usage errors are printed and return 2.
 int bench_command(int argc, char** argv);
 
-// What may follow `strata bench`, for completion.
-std::vector<std::string> bench_words();
+// `bench`, for completion.
+config::CompletedCommand bench_completion();
 
 }  // namespace strata::cli

@@ -50,8 +50,8 @@ int run_bench(std::vector<std::string> args) {
 }
 
 int run_completion(const std::vector<std::string>& args) {
-  const config::ExtraCommand extra[] = {
-      {"bench", "Measure this machine's drives as the I/O engine uses them.", bench_words()},
+  const config::CompletedCommand extra[] = {
+      bench_completion(),
       {"completion", "Print a script that completes command lines.", {"bash", "zsh", "fish"}},
   };
   if (args.size() != 2) {

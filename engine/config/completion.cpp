@@ -5,6 +5,7 @@
 
 #include <array>
 #include <iterator>
+#include <map>
 
 #include "engine/base/error.h"
 #include "engine/config/nearest_name.h"
@@ -13,32 +14,38 @@
 namespace strata::config {
 namespace {
 
-// What stands behind a flag.
-enum class Value : uint8_t { kNothing, kChoice, kDirectory, kFile, kOther };
+using Commands = std::vector<CompletedCommand>;
 
-Value value_of(const OptionRow& row) {
-  if (row.type == OptionType::kSwitch) return Value::kNothing;
-  if (row.type == OptionType::kOnOff || !row.choices.empty()) return Value::kChoice;
-  if (row.metavar.starts_with("DIR") || row.type == OptionType::kOptional) return Value::kDirectory;
-  return row.metavar == "FILE" || row.metavar == "PATH" ? Value::kFile : Value::kOther;
-}
-
-std::string choices_of(const OptionRow& row) {
-  if (row.type == OptionType::kOnOff) return "on off";
-  return fmt::format("{}", fmt::join(row.choices, " "));
-}
-
-std::vector<const OptionRow*> rows_of(Command command) {
-  std::vector<const OptionRow*> rows;
-  for (const OptionRow& row : option_table()) {
-    if (takes(row, command)) rows.push_back(&row);
+FlagValue value_of(const OptionRow& row) {
+  if (row.type == OptionType::kSwitch) return FlagValue::kNothing;
+  if (row.type == OptionType::kOnOff || !row.choices.empty()) return FlagValue::kChoice;
+  if (row.metavar.starts_with("DIR") || row.type == OptionType::kOptional) {
+    return FlagValue::kDirectory;
   }
-  return rows;
+  return row.metavar == "FILE" || row.metavar == "PATH" ? FlagValue::kFile : FlagValue::kOther;
 }
 
-template <typename Function>
-void for_each_command(const Function& function) {
-  for (int index = 0; index < kCommandCount; ++index) function(static_cast<Command>(index));
+CompletedFlag flag_of(const OptionRow& row) {
+  CompletedFlag flag = {std::string(row.name), std::string(row.help), value_of(row)};
+  if (row.type == OptionType::kOnOff) flag.choices = {"on", "off"};
+  for (const std::string_view choice : row.choices) flag.choices.emplace_back(choice);
+  flag.metavar = row.metavar.empty() ? row.name : row.metavar;
+  flag.value_may_lack = row.type == OptionType::kOptional;
+  return flag;
+}
+
+Commands all_commands(std::span<const CompletedCommand> extra) {
+  Commands commands;
+  for (int index = 0; index < kCommandCount; ++index) {
+    const auto command = static_cast<Command>(index);
+    CompletedCommand one = {std::string(name_of(command)), std::string(help_of(command))};
+    for (const OptionRow& row : option_table()) {
+      if (takes(row, command)) one.flags.push_back(flag_of(row));
+    }
+    commands.push_back(one);
+  }
+  commands.insert(commands.end(), extra.begin(), extra.end());
+  return commands;
 }
 
 // In single quotes, as all three shells read them.
@@ -54,34 +61,43 @@ std::string quoted(std::string_view text) {
   return out + "'";
 }
 
-std::string flags_with(Value value) {
-  std::string flags;
-  for (const OptionRow& row : option_table()) {
-    if (value_of(row) != value) continue;
-    flags += (flags.empty() ? "--" : "|--") + std::string(row.name);
-  }
-  return flags;
+std::string joined(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
-std::string bash(std::span<const ExtraCommand> extra) {
-  std::string commands;
-  std::string words;
-  for_each_command([&](Command command) {
-    commands += std::string(name_of(command)) + " ";
-    words += fmt::format("    {}) words='", name_of(command));
-    for (const OptionRow* row : rows_of(command)) words += fmt::format("--{} ", row->name);
-    words += "' ;;\n";
-  });
-  for (const ExtraCommand& command : extra) {
-    commands += command.name + " ";
-    words += fmt::format("    {}) words='{}' ;;\n", command.name, fmt::join(command.words, " "));
+// What bash does behind the flags of a command.
+std::string bash_values(const CompletedCommand& command) {
+  std::map<std::string, std::vector<std::string>> flags_by_action;
+  for (const CompletedFlag& flag : command.flags) {
+    std::string action;
+    if (flag.value == FlagValue::kChoice) action = "words=" + quoted(joined(flag.choices));
+    if (flag.value == FlagValue::kDirectory) action = "_strata_paths -d; return";
+    if (flag.value == FlagValue::kFile) action = "_strata_paths -f; return";
+    if (flag.value == FlagValue::kOther) action = "return";
+    if (!action.empty()) flags_by_action[action].push_back("--" + flag.name);
   }
-  std::string choices;
-  for (const OptionRow& row : option_table()) {
-    if (value_of(row) != Value::kChoice) continue;
-    choices += fmt::format("    --{}) words='{}' ;;\n", row.name, choices_of(row));
+  std::string cases;
+  for (const auto& [action, flags] : flags_by_action) {
+    cases += fmt::format("        {}) {} ;;\n", fmt::join(flags, "|"), action);
+  }
+  return cases.empty() ? "" : "      case $before in\n" + cases + "      esac\n";
+}
+
+std::string bash(const Commands& commands) {
+  std::string names;
+  std::string cases;
+  for (const CompletedCommand& command : commands) {
+    names += command.name + " ";
+    std::string words = joined(command.words);
+    for (const CompletedFlag& flag : command.flags) words += " --" + flag.name;
+    cases += fmt::format("    {})\n      words={}\n{}      ;;\n", command.name, quoted(words),
+                         bash_values(command));
   }
   return fmt::format(R"(# bash completion for strata: source <(strata completion bash)
+_strata_paths() {{
+  compopt -o filenames 2> /dev/null
+  mapfile -t COMPREPLY < <(compgen "$1" -- "$current")
+}}
 _strata() {{
   local words='' current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
   COMPREPLY=()
@@ -89,19 +105,17 @@ _strata() {{
     COMPREPLY=($(compgen -W '{}' -- "$current"))
     return
   fi
-  case $before in
-    {}) compopt -o filenames 2> /dev/null; COMPREPLY=($(compgen -d -- "$current")); return ;;
-    {}) compopt -o filenames 2> /dev/null; COMPREPLY=($(compgen -f -- "$current")); return ;;
-    {}) return ;;
+  # --flag=value comes as three words.
+  if [[ $current == = ]]; then current=''
+  elif [[ $before == = ]]; then before=${{COMP_WORDS[COMP_CWORD-2]}}
+  elif [[ $current == -* ]]; then before=''; fi
+  case ${{COMP_WORDS[1]}} in
 {}  esac
-  if [[ -z $words ]]; then case ${{COMP_WORDS[1]}} in
-{}  esac; fi
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
 complete -F _strata strata
 )",
-                     commands, flags_with(Value::kDirectory), flags_with(Value::kFile),
-                     flags_with(Value::kOther), choices, words);
+                     names, cases);
 }
 
 // Text of a zsh specification: brackets and colons end its parts.
@@ -114,39 +128,31 @@ std::string zsh_escaped(std::string_view text) {
   return out;
 }
 
-std::string zsh_action(const OptionRow& row) {
-  switch (value_of(row)) {
-    case Value::kNothing:
-      return "";
-    case Value::kChoice:
-      return fmt::format(":{}:({})", row.name, choices_of(row));
-    case Value::kDirectory:
-      return fmt::format(":{}:_files -/", zsh_escaped(row.metavar));
-    case Value::kFile:
-      return fmt::format(":{}:_files", zsh_escaped(row.metavar));
-    case Value::kOther:
-      break;
-  }
-  return fmt::format(":{}: ", zsh_escaped(row.metavar));
+// A flag as _arguments reads it: "=" allows --flag value and --flag=value, "::" no value at all.
+std::string zsh_specification(const CompletedFlag& flag) {
+  const std::string help = fmt::format("[{}]", zsh_escaped(flag.help));
+  if (flag.value == FlagValue::kNothing) return "--" + flag.name + help;
+  const char* action = flag.value == FlagValue::kDirectory ? "_files -/"
+                       : flag.value == FlagValue::kFile    ? "_files"
+                                                           : " ";
+  return fmt::format("--{}={}{}{}:{}", flag.name, help, flag.value_may_lack ? "::" : ":",
+                     zsh_escaped(flag.metavar),
+                     flag.value == FlagValue::kChoice ? "(" + joined(flag.choices) + ")" : action);
 }
 
-std::string zsh(std::span<const ExtraCommand> extra) {
-  std::string commands;
+std::string zsh(const Commands& commands) {
+  std::string names;
   std::string cases;
-  for_each_command([&](Command command) {
-    commands += fmt::format(
-        "    {}\n", quoted(fmt::format("{}:{}", name_of(command), zsh_escaped(help_of(command)))));
-    cases += fmt::format("    {}) _arguments", name_of(command));
-    for (const OptionRow* row : rows_of(command)) {
-      const std::string specification =
-          fmt::format("--{}[{}]{}", row->name, zsh_escaped(row->help), zsh_action(*row));
-      cases += " \\\n      " + quoted(specification);
+  for (const CompletedCommand& command : commands) {
+    names += "    " + quoted(command.name + ":" + zsh_escaped(command.help)) + "\n";
+    cases += fmt::format("    {}) _arguments", command.name);
+    if (!command.words.empty()) {
+      cases += " " + quoted(fmt::format("1:{}:({})", command.name, joined(command.words)));
+    }
+    for (const CompletedFlag& flag : command.flags) {
+      cases += " \\\n      " + quoted(zsh_specification(flag));
     }
     cases += " ;;\n";
-  });
-  for (const ExtraCommand& command : extra) {
-    commands += fmt::format("    {}\n", quoted(command.name + ":" + zsh_escaped(command.help)));
-    cases += fmt::format("    {}) compadd -- {} ;;\n", command.name, fmt::join(command.words, " "));
   }
   return fmt::format(R"(#compdef strata
 # zsh completion for strata: source <(strata completion zsh)
@@ -165,57 +171,61 @@ _strata() {{
 }}
 compdef _strata strata
 )",
-                     commands, cases);
+                     names, cases);
 }
 
-std::string fish_value(const OptionRow& row) {
-  switch (value_of(row)) {
-    case Value::kNothing:
+std::string fish_value(const CompletedFlag& flag) {
+  switch (flag.value) {
+    case FlagValue::kNothing:
       return "";
-    case Value::kChoice:
-      return fmt::format(" -x -a {}", quoted(choices_of(row)));
-    case Value::kDirectory:
+    case FlagValue::kChoice:
+      return " -x -a " + quoted(joined(flag.choices));
+    case FlagValue::kDirectory:
       return " -x -a '(__fish_complete_directories)'";
-    case Value::kFile:
+    case FlagValue::kFile:
       return " -r -F";
-    case Value::kOther:
+    case FlagValue::kOther:
       break;
   }
   return " -x";
 }
 
-std::string fish(std::span<const ExtraCommand> extra) {
-  std::string out =
-      "# fish completion for strata: strata completion fish | source\n"
-      "complete -c strata -f\n";
-  const auto add_command = [&](std::string_view name, std::string_view help) {
-    fmt::format_to(std::back_inserter(out),
-                   "complete -c strata -n __fish_use_subcommand -a {} -d {}\n", name, quoted(help));
+std::string fish(const Commands& commands) {
+  std::string out = R"(# fish completion for strata: strata completion fish | source
+function __strata_at
+  set -l words (commandline -opc)
+  test (count $words) -ge 2; and test "$words[2]" = $argv[1]
+end
+function __strata_behind
+  set -l words (commandline -opc)
+  test (count $words) -eq (count strata $argv); and test "$words[-1]" = "$argv[-1]"
+end
+complete -c strata -f
+)";
+  const auto line = [&out](const std::string& condition, const std::string& rest) {
+    out += fmt::format("complete -c strata -n {} {}\n", quoted(condition), rest);
   };
-  const auto after = [](std::string_view name) {
-    return fmt::format("complete -c strata -n '__fish_seen_subcommand_from {}'", name);
-  };
-  for_each_command([&](Command command) {
-    add_command(name_of(command), help_of(command));
-    for (const OptionRow* row : rows_of(command)) {
-      fmt::format_to(std::back_inserter(out), "{} -l {}{} -d {}\n", after(name_of(command)),
-                     row->name, fish_value(*row), quoted(row->help));
+  for (const CompletedCommand& command : commands) {
+    line("test (count (commandline -opc)) -eq 1",
+         fmt::format("-a {} -d {}", command.name, quoted(command.help)));
+    if (!command.words.empty()) {
+      line("__strata_behind " + command.name, "-a " + quoted(joined(command.words)));
     }
-  });
-  for (const ExtraCommand& command : extra) {
-    add_command(command.name, command.help);
-    fmt::format_to(std::back_inserter(out), "{} -a {}\n", after(command.name),
-                   quoted(fmt::format("{}", fmt::join(command.words, " "))));
+    for (const CompletedFlag& flag : command.flags) {
+      line("__strata_at " + command.name,
+           fmt::format("-l {}{} -d {}", flag.name, fish_value(flag), quoted(flag.help)));
+    }
   }
   return out;
 }
 
 }  // namespace
 
-std::string completion_text(std::string_view shell, std::span<const ExtraCommand> extra) {
-  if (shell == "bash") return bash(extra);
-  if (shell == "zsh") return zsh(extra);
-  if (shell == "fish") return fish(extra);
+std::string completion_text(std::string_view shell, std::span<const CompletedCommand> extra) {
+  const Commands commands = all_commands(extra);
+  if (shell == "bash") return bash(commands);
+  if (shell == "zsh") return zsh(commands);
+  if (shell == "fish") return fish(commands);
   constexpr std::array<std::string_view, 3> kShells = {"bash", "zsh", "fish"};
   const std::string_view nearest = nearest_name(shell, kShells);
   throw Error(ErrorCode::kUsage,

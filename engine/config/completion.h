@@ -9,14 +9,28 @@
 // Scripts with which a shell completes command lines, made from the option table.
 namespace strata::config {
 
-// A command that is not one of the table's, and what may follow it.
-struct ExtraCommand {
-  std::string name;
+// What stands behind a flag.
+enum class FlagValue : uint8_t { kNothing, kChoice, kDirectory, kFile, kOther };
+
+struct CompletedFlag {
+  std::string name;  // without dashes
   std::string help;
-  std::vector<std::string> words;
+  FlagValue value = FlagValue::kNothing;
+  std::vector<std::string> choices = {};
+  std::string metavar = {};
+  bool value_may_lack = false;
 };
 
-// For "bash", "zsh" or "fish", to be sourced. Throws Error (kUsage) for any other shell.
-std::string completion_text(std::string_view shell, std::span<const ExtraCommand> extra);
+// A command: what may follow it at once, and its flags.
+struct CompletedCommand {
+  std::string name;
+  std::string help;
+  std::vector<std::string> words = {};
+  std::vector<CompletedFlag> flags = {};
+};
+
+// For "bash", "zsh" or "fish", to be sourced; with commands that are not of the option table.
+// Throws Error (kUsage) for any other shell.
+std::string completion_text(std::string_view shell, std::span<const CompletedCommand> extra);
 
 }  // namespace strata::config

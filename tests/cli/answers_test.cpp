@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program answers in forms that others read: JSON with fixed names on a standard output
-// that holds nothing else, completion scripts, and one configuration file for plan and train.
+// that holds nothing else, and one configuration file for plan and train.
 #include "engine/config/json.h"
 #include "tests/cli/mistake.h"
 
@@ -21,19 +21,6 @@ class Answers : public Mistakes {
   void expect_members(const config::Json& json, const std::vector<const char*>& names) {
     for (const char* name : names) EXPECT_NE(json.find(name), nullptr) << name;
   }
-  // What bash offers for a command line, with the script sourced.
-  std::string completed(const std::string& words) {
-    const std::string script =
-        "source <(" STRATA_PROGRAM " completion bash); COMP_WORDS=(" + words +
-        "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _strata; echo \"${COMPREPLY[*]}\" > offered";
-    const std::string command =
-        "cd " + sandbox_.path() + " && bash -c '" + script + "' 2> complaints";
-    EXPECT_EQ(std::system(command.c_str()), 0) << read_text(sandbox_ / "complaints");
-    EXPECT_EQ(read_text(sandbox_ / "complaints"), "");
-    const std::string offered = read_text(sandbox_ / "offered");
-    return offered.substr(0, offered.find('\n'));
-  }
-
   std::string err_;
 };
 
@@ -125,43 +112,6 @@ TEST_F(Answers, PlanAndTrainReadOneFile) {
   EXPECT_EQ(plan.find("host")->find("bytes")->is_integer(), true);
   run({"train", "--config", "run.toml"});
   EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000002"));
-}
-
-TEST_F(Answers, BashCompletesCommandsFlagsAndValues) {
-  EXPECT_EQ(completed("strata tr"), "train");
-  EXPECT_EQ(completed("strata train --host-m"), "--host-memory");
-  EXPECT_EQ(completed("strata train --schedule co"), "constant cosine");
-  EXPECT_EQ(completed("strata train --shuffle o"), "on off");
-  EXPECT_EQ(completed("strata plan --model go"), "good");
-  EXPECT_EQ(completed("strata eval --steps"), "");
-  EXPECT_EQ(completed("strata completion z"), "zsh");
-  EXPECT_EQ(completed("strata bench --block"), "--block");
-  for (const char* command : {"init", "train", "eval", "plan", "doctor", "export", "generate"}) {
-    const std::string offered = " " + completed("strata " + std::string(command) + " --") + " ";
-    const std::string help = run({command, "--help"});
-    for (size_t at = help.find("\n  --"); at != std::string::npos;
-         at = help.find("\n  --", at + 1)) {
-      const std::string flag = help.substr(at + 3, help.find_first_of(" \n", at + 3) - at - 3);
-      EXPECT_NE(offered.find(" " + flag + " "), std::string::npos) << command << " " << flag;
-    }
-  }
-}
-
-TEST_F(Answers, OtherShellsHaveScriptsToo) {
-  for (const char* flag : {"--host-memory", "--schedule", "--nvme"}) {
-    EXPECT_NE(run({"completion", "zsh"}).find(flag), std::string::npos) << flag;
-    EXPECT_NE(run({"completion", "fish"}).find(std::string("-l ") + (flag + 2)), std::string::npos)
-        << flag;
-  }
-  for (const char* shell : {"zsh", "fish"}) {
-    if (std::system((std::string("command -v ") + shell + " > /dev/null").c_str()) != 0) continue;
-    write_text(sandbox_ / "script", run({"completion", shell}));
-    EXPECT_EQ(std::system((std::string(shell) + " -n " + (sandbox_ / "script")).c_str()), 0);
-  }
-  expect_refusals({
-      {"no shell", {}, {"completion"}, kUsage, {"bash|zsh|fish"}},
-      {"another shell", {}, {"completion", "bsh"}, kUsage, {"did you mean bash?"}},
-  });
 }
 
 }  // namespace
