@@ -236,8 +236,9 @@ TEST_F(BenchTest, AnInterruptionPrintsWhatThereIsAndLeavesNothing) {
 
 TEST_F(BenchTest, AKilledOneLeavesNoSpaceTakenAndTheNextOneRuns) {
   Process process(bench({"--seconds", "60", "--mode", "read"}), {.directory = sandbox_.path()});
+  // Its text is written when the lock is held.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!std::filesystem::exists(sandbox_ / "drive/strata.lock") &&
+  while (read_text(sandbox_ / "drive/strata.lock").find("bench io") == std::string::npos &&
          std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

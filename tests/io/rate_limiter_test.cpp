@@ -68,27 +68,36 @@ TEST(RateLimiter, WhatIsNoRateIsRefused) {
   EXPECT_THROW(RateLimiter({.write_bytes_per_s = std::nan("")}), Error);
 }
 
-// Two lanes of real channels on a real clock, in memory: together they move what the limit says.
+// Two lanes of real channels on a real clock, in memory: together they move what the limit says. A
+// busy machine may be late, but not each time.
 TEST(RateLimiter, ChannelsShareIt) {
+  constexpr int kTries = 20;
+  constexpr double kRate = 40e6;
   const ScratchDir directory(ScratchDir::kMemory);
   Volume volume(
       {.directories = {directory.path()}, .bytes = 16 * kMi, .allow_memory_filesystem = true});
-  RateLimiter limiter(
-      {.read_bytes_per_s = 40e6, .write_bytes_per_s = 40e6, .half_duplex = true, .burst_s = 0.02});
   const AlignedBuffer read(8 * kMi);
   const AlignedBuffer written(8 * kMi);
-  const auto lane = [&](uint64_t address, Direction direction, const AlignedBuffer& buffer) {
-    Channel channel(volume,
-                    {.depth = 4, .request_bytes = 512 << 10, .limiter = &limiter, .verify = false});
-    EXPECT_EQ(run_one(channel, direction, address, buffer, 1), "");
-  };
-  const double start_s = now_s();
-  std::thread other(lane, 0, Direction::kWrite, std::cref(written));
-  lane(8 * kMi, Direction::kRead, read);
-  other.join();
-  const double rate = 16.0 * kMi / (now_s() - start_s);
-  EXPECT_LE(rate, 40e6 * 1.10);  // the burst, and the last request, which ends before its time does
-  EXPECT_GE(rate, 40e6 * 0.80);  // a busy machine may be late
+  double best = 0;
+  for (int i = 0; i < kTries && best < 0.8 * kRate; ++i) {
+    RateLimiter limiter({.read_bytes_per_s = kRate,
+                         .write_bytes_per_s = kRate,
+                         .half_duplex = true,
+                         .burst_s = 0.02});
+    const auto lane = [&](uint64_t address, Direction direction, const AlignedBuffer& buffer) {
+      Channel channel(
+          volume, {.depth = 4, .request_bytes = 512 << 10, .limiter = &limiter, .verify = false});
+      EXPECT_EQ(run_one(channel, direction, address, buffer, 1), "");
+    };
+    const double start_s = now_s();
+    std::thread other(lane, 0, Direction::kWrite, std::cref(written));
+    lane(8 * kMi, Direction::kRead, read);
+    other.join();
+    const double rate = 16.0 * kMi / (now_s() - start_s);
+    EXPECT_LE(rate, kRate * 1.10);  // the burst, and the last request, which ends before its time
+    best = std::max(best, rate);
+  }
+  EXPECT_GE(best, 0.8 * kRate);
 }
 
 TEST(LatencyHistogram, PercentilesAreWithinABucket) {
