@@ -69,6 +69,9 @@ PlanReport report_of(const RunPlan& run) {
   const auto world = static_cast<int64_t>(run.ranks.size());
   report.read_bytes = world * (bytes(Lane::kReadWeights) + bytes(Lane::kReadState));
   report.write_bytes = world * bytes(Lane::kWrite);
+  for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
+    if (op.kind == plan::OpKind::kConvert) report.file_bytes += world * op.bytes;
+  }
   report.parameters = static_cast<double>(run.spec->parameter_count());
   report.tokens = static_cast<double>(plan.shape.tokens() * plan.micro_batches * world);
   report.bottleneck = bottleneck_of(report.simulated);
@@ -96,6 +99,11 @@ std::string plan_table(const RunPlan& run, const PlanReport& report) {
   }
   text += fmt::format("outside  {:>11}  program, libraries, tokens, checksums (an estimate)\n",
                       format_bytes(run.outside_bytes));
+  if (report.file_bytes > 0) {
+    text += fmt::format(
+        "files    {:>11}  of frozen weights are read from the model's files each step\n",
+        format_bytes(report.file_bytes));
+  }
   const double step = simulated.step_s;
   const auto busy = [&](Lane lane) { return simulated.busy_s[static_cast<size_t>(lane)]; };
   text += fmt::format(
@@ -111,7 +119,7 @@ std::string plan_table(const RunPlan& run, const PlanReport& report) {
         "wear     {:.2f} TB a day at full speed; a 1 TB drive of 1 DWPD over 5 years is rated for "
         "{:.0f} "
         "steps\n",
-        static_cast<double>(report.read_bytes) / report.parameters,
+        static_cast<double>(report.read_bytes - report.file_bytes) / report.parameters,
         static_cast<double>(report.write_bytes) / report.parameters,
         format_bytes(report.write_bytes), per_day / 1e12,
         kRatedDriveWrites * 1e12 / static_cast<double>(report.write_bytes));
@@ -139,7 +147,8 @@ std::string plan_json(const RunPlan& run, const PlanReport& report) {
   }
   root.set("busy_s", std::move(busy));
   root.set("compute_stall_s", report.simulated.stall.total_s());
-  root.set("nvme_read_bytes", report.read_bytes);
+  root.set("nvme_read_bytes", report.read_bytes - report.file_bytes);
+  root.set("file_read_bytes", report.file_bytes);
   root.set("nvme_write_bytes", report.write_bytes);
   return root.dump();
 }

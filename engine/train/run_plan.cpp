@@ -125,6 +125,14 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
   return best;
 }
 
+// Frozen weights are read from the model's files, on a drive that nobody measured where there is no
+// --nvme: a plain one then.
+void assume_drive_of_files(plan::Rates& rates) {
+  constexpr double kBytesPerS = 1e9;
+  if (rates.read_bytes_per_s > 0) return;
+  rates.read_bytes_per_s = rates.write_bytes_per_s = rates.mixed_bytes_per_s = kBytesPerS;
+}
+
 // A pattern may name a part of a stored tensor, or the tensor and with it all parts.
 bool matches(const model::Parameter& parameter, const std::regex& pattern) {
   return std::regex_match(parameter.name, pattern) ||
@@ -313,6 +321,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
                                              .limits = limits,
                                              .threads = static_cast<int>(run.threads),
                                              .discrete = run.input.discrete});
+  if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   plan::PlannedRun best;
   try {
     best = best_of_modes(run.input, options, run.rates);

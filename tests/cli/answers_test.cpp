@@ -47,7 +47,7 @@ TEST_F(Answers, OfTheOtherCommands) {
   expect_members(
       json({"plan", "--model", "good", "--machine", STRATA_MACHINE, "--json", "--explain"}),
       {"parameters", "placement", "host", "outside_bytes", "predicted_step_s", "bottleneck",
-       "busy_s", "nvme_read_bytes", "nvme_write_bytes"});
+       "busy_s", "nvme_read_bytes", "nvme_write_bytes", "file_read_bytes"});
   EXPECT_NE(err_.find("forward"), std::string::npos) << "ops are on standard error";
   expect_members(json({"eval", "--model", "good", "--data", STRATA_TEXT, "--json"}),
                  {"loss", "perplexity", "tokens"});

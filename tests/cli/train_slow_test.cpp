@@ -53,11 +53,10 @@ class SameState : public testing::Test {
     more.insert(more.end(), {"--host-memory", "1MiB"});
     Process refused(train("refused", more), here());
     EXPECT_EQ(refused.wait(), 3) << refused.out();
-    const std::string marker = "--host-memory ";
+    const std::string marker = "the least that fits is --host-memory ";
     const std::string text = refused.err();
-    return text.substr(
-        text.rfind(marker) + marker.size(),
-        text.find("MiB", text.rfind(marker)) + 3 - text.rfind(marker) - marker.size());
+    const size_t at = text.find(marker) + marker.size();
+    return text.substr(at, text.find("MiB", at) + 3 - at);
   }
 
   const Sandbox sandbox_;
@@ -107,10 +106,24 @@ TEST_F(SameState, WhereverFrozenWeightsAreRead) {
   EXPECT_EQ(state_after("offloaded", offloaded), resident);
   EXPECT_NE(last_out_.find("\nNVMe     "), std::string::npos) << "moved nothing";
 
+  EXPECT_NE(last_out_.find("frozen weights are read from the model's files"), std::string::npos);
+
   const std::string of_two = state_after("two", frozen({"--ranks", "2", "--zero-stage", "3"}));
   offloaded = frozen({"--nvme", "scratch", "--offload", "nvme", "--ranks", "2"});
   offloaded.insert(offloaded.end(), {"--host-memory", least_budget(offloaded)});
   EXPECT_EQ(state_after("two-offloaded", offloaded), of_two);
+}
+
+// All that is trained fits in memory, so no drive is needed.
+TEST_F(SameState, FrozenWeightsThatDoNotFitNeedNoScratch) {
+  make_model(sandbox_, "large", {.layers = 6, .hidden = 256, .vocabulary = 400});
+  const Arguments last_block = {"--model", "large", "--freeze",
+                                "model\\.(embed_tokens|layers\\.[0-4]\\.).*"};
+  const std::string resident = state_after("resident", last_block);
+  Arguments streamed = last_block;
+  streamed.insert(streamed.end(), {"--host-memory", least_budget(last_block)});
+  EXPECT_EQ(state_after("streamed", streamed), resident);
+  EXPECT_NE(last_out_.find("frozen weights are read from the model's files"), std::string::npos);
 }
 
 // Forward alone reads what does not fit where it is: no --nvme, and nothing is written.
