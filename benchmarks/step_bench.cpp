@@ -40,7 +40,7 @@ constexpr const char* kHelp =
                         (default 768,12,12,4,2048,32000; tied)
   --threads N           (default: cores)
   --recompute           keep no activations, resident or offloaded
-  --profile             where the time goes, by lane and kind of op
+  --profile             where the time goes, by lane and kind of op; resident also by kernel
   --torch PYTHON --torch-script FILE          PyTorch, in turns with resident
   --deepspeed PYTHON --deepspeed-script FILE  DeepSpeed, for its section
   --allow-tmpfs         let DIR be memory
@@ -160,7 +160,7 @@ const std::map<std::string, Setter>& setters() {
 const std::map<std::string, void (*)(Arguments&)>& switches() {
   static const std::map<std::string, void (*)(Arguments&)> kSwitches = {
       {"--recompute", [](Arguments& a) { a.settings.may_keep = false; }},
-      {"--profile", [](Arguments& a) { a.settings.profile = true; }},
+      {"--profile", [](Arguments& a) { a.settings.profile = a.bench.time_kernels = true; }},
       {"--allow-tmpfs", [](Arguments& a) { a.bench.allow_memory_filesystem = true; }},
       {"--help", [](Arguments& a) { a.help = true; }},
   };

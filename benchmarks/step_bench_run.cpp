@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 
+#include "benchmarks/step_bench_kernels.h"
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/exec/drive_probe.h"
@@ -102,7 +103,7 @@ Run::Run(const Bench& bench, const Way& way, const plan::Rates& rates)
 Run::Run(const Bench& bench, const Way& way, plan::PlannedRun planned)
     : bench_(bench), way_(way), planned_(std::move(planned)) {
   exec::ExecutorOptions options;
-  options.backend = &kernels::cpu_backend();
+  options.backend = bench.time_kernels ? &timed_backend() : &kernels::cpu_backend();
   options.threads = bench.threads;
   options.volume.directories = {bench.directory};
   options.volume.allow_memory_filesystem = bench.allow_memory_filesystem;
@@ -283,6 +284,9 @@ void print_profile(const Run& run) {
                  step.stall_s[static_cast<size_t>(lane)]);
     }
   }
+  const auto& computed = step.times[at(Lane::kCompute)];
+  const double span_s = computed.back().end_s - computed.front().begin_s;
+  fmt::print("    compute busy {:.4f} of {:.4f} s\n", step.busy_s[at(Lane::kCompute)], span_s);
   std::fflush(stdout);
 }
 

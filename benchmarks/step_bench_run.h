@@ -20,6 +20,7 @@ struct Bench {
   int io_depth = 8;
   std::string directory;  // scratch
   bool allow_memory_filesystem = false;
+  bool time_kernels = false;  // with timed_backend()
 };
 
 // One way to train the model.

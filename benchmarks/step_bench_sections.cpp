@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "benchmarks/step_bench_kernels.h"
 #include "engine/base/units.h"
 #include "engine/exec/compute_probe.h"
 #include "engine/exec/rates_of.h"
@@ -83,6 +84,7 @@ void resident_shape(const Context& context, const model::BatchShape& shape, doub
   const double tokens = static_cast<double>(shape.tokens());
   std::vector<double> seconds, fractions, processor_fractions, ratios, torch_seconds;
   run.forward_backward();
+  clear_kernel_times();
   for (int round = 0; round < context.settings.rounds; ++round) {
     const double before = products_rate(context, way.recipe);
     const double processor_rate = products_rate(context, way.recipe, true);
@@ -114,7 +116,9 @@ void resident_shape(const Context& context, const model::BatchShape& shape, doub
     report.add({"resident", name + " PyTorch eager with the same recompute", "s", torch_seconds});
     report.add({"resident", name + " PyTorch / ours", "", ratios, torch_goal});
   }
-  if (context.settings.profile) print_profile(run);
+  if (!context.settings.profile) return;
+  print_profile(run);
+  print_kernel_times(context.settings.rounds);
 }
 
 }  // namespace
