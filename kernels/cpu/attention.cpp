@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/typed.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,6 +21,7 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/tile_product-inl.h"
+#include "kernels/cpu/transpose-inl.h"
 
 // Scores are held transposed, keys down and queries across: the running maximum and sum of 16
 // queries are then vectors, without a horizontal step, and only the query tile needs a transposed
@@ -51,28 +53,32 @@ HWY_INLINE bool all_visible(int64_t query, int64_t count, int64_t key, int64_t k
 
 // [count, size] rows -> [size, kTile], zero beyond `count`.
 void transpose(const float* from, int64_t stride, int64_t count, int64_t size, float* to) {
-  for (int64_t c = 0; c < size; ++c) {
-    float* row = to + c * kTile;
-    for (int64_t r = 0; r < count; ++r) row[r] = from[r * stride + c];
-    for (int64_t r = count; r < kTile; ++r) row[r] = 0.0f;
-  }
+  transpose_block(from, stride, count, size, to, kTile);
+  if (count == kTile) return;
+  for (int64_t c = 0; c < size; ++c) std::fill(to + c * kTile + count, to + (c + 1) * kTile, 0.0f);
 }
 
-// s[keys, kTile] = k[keys, size] * qt[size, kTile], from the first query vector that the tile's
-// keys can be seen by.
+// s[keys, kTile] = k[keys, size] * qt[size, kTile], for every 16 keys from the first 16 queries on
+// that see one of them.
 HWY_INLINE void scores(const KeyTile& tile, const float* k, int64_t k_stride, int64_t size,
                        const float* qt, float* s) {
-  const int64_t first = std::max<int64_t>(0, tile.key - tile.query) / 16 * 16;
-  tile_product({.m = tile.keys,
-                .n = kTile - first,
-                .k = size,
-                .a = k,
-                .a_row = k_stride,
-                .a_col = 1,
-                .b = qt + first,
-                .b_row = kTile,
-                .c = s + first,
-                .c_row = kTile});
+  constexpr int64_t kStep = 16;
+  const int64_t distance = tile.query - tile.key;
+  int64_t rows = kStep;
+  for (int64_t key = 0; key < tile.keys; key += rows) {
+    const int64_t first = std::max<int64_t>(0, key - distance) / kStep * kStep;
+    rows = std::min(tile.keys - key, first == 0 ? distance + kStep : kStep);
+    tile_product({.m = rows,
+                  .n = kTile - first,
+                  .k = size,
+                  .a = k + key * k_stride,
+                  .a_row = k_stride,
+                  .a_col = 1,
+                  .b = qt + first,
+                  .b_row = kTile,
+                  .c = s + key * kTile + first,
+                  .c_row = kTile});
+  }
 }
 
 // Scores are scaled, and capped where there is a cap.
@@ -92,9 +98,10 @@ HWY_INLINE void softmax_tile(const KeyTile& tile, const ScoreRule& rule, float* 
   const VF32 factor = hn::Set(d, rule.scale);
   const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, rule.window);
   for (int64_t q = 0; q < kTile; q += lanes) {
+    const int64_t keys = std::min(tile.keys, tile.query - tile.key + q + lanes);  // seen by any
     const VF32 before = hn::Load(d, largest + q);
     VF32 now = before;
-    for (int64_t j = 0; j < tile.keys; ++j) {
+    for (int64_t j = 0; j < keys; ++j) {
       VF32 value = hn::Mul(hn::Load(d, s + j * kTile + q), factor);
       if constexpr (kCapped) value = hn::Mul(capped_part(d, value, rule.cap), hn::Set(d, rule.cap));
       if (!whole) {
@@ -105,13 +112,14 @@ HWY_INLINE void softmax_tile(const KeyTile& tile, const ScoreRule& rule, float* 
       now = hn::Max(now, value);
     }
     VF32 sum = hn::Zero(d);
-    for (int64_t j = 0; j < tile.keys; ++j) {
+    for (int64_t j = 0; j < keys; ++j) {
       const VF32 value = hn::Load(d, s + j * kTile + q);
       VF32 p = hn::Exp(d, hn::Sub(value, now));
       if (!whole) p = hn::IfThenElseZero(hn::Gt(value, hn::Set(d, kMasked)), p);
       hn::Store(p, d, s + j * kTile + q);
       sum = hn::Add(sum, p);
     }
+    for (int64_t j = keys; j < tile.keys; ++j) hn::Store(hn::Zero(d), d, s + j * kTile + q);
     const VF32 faded = hn::Exp(d, hn::Sub(before, now));
     hn::Store(hn::MulAdd(hn::Load(d, total + q), faded, sum), d, total + q);
     hn::Store(now, d, largest + q);
@@ -169,12 +177,16 @@ void forward_tile(const AttentionForward& op, int64_t b, int64_t h, int64_t tile
                   .b_row = v.stride,
                   .c = w.o,
                   .c_row = w.padded,
-                  .accumulate = true});
+                  .accumulate = true,
+                  .after = query - key});
   }
   for (int64_t r = 0; r < queries; ++r) {
     const float inverse = 1.0f / w.total[r];
     float* o = op.o + (b * op.length + query + r) * o_stride + h * op.head_size;
-    for (int64_t c = 0; c < op.head_size; ++c) o[c] = w.o[r * w.padded + c] * inverse;
+    const float* sum = w.o + r * w.padded;
+    for_vectors(op.head_size, [&](auto d, int64_t c, auto end) HWY_ATTR {
+      store_as(d, hn::Mul(load_as(d, sum + c, end), hn::Set(d, inverse)), o + c, end);
+    });
     op.lse[(b * op.heads + h) * op.length + query + r] = w.largest[r] + std::log(w.total[r]);
   }
 }
@@ -188,7 +200,10 @@ HWY_INLINE void gradient_of_scores(const KeyTile& tile, const ScoreRule& rule, c
   const VF32 factor = hn::Set(d, rule.scale);
   const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, rule.window);
   for (int64_t j = 0; j < tile.keys; ++j) {
-    for (int64_t q = 0; q < kTile; q += lanes) {
+    const int64_t first = std::max<int64_t>(0, tile.key + j - tile.query) / lanes * lanes;
+    std::fill_n(s + j * kTile, first, 0.0f);
+    std::fill_n(dp + j * kTile, first, 0.0f);
+    for (int64_t q = first; q < kTile; q += lanes) {
       float* at = s + j * kTile + q;
       float* d_at = dp + j * kTile + q;
       VF32 exponent = hn::MulSub(hn::Load(d, at), factor, hn::Load(d, lse + q));
@@ -217,6 +232,15 @@ void gradient_of_scores(const KeyTile& tile, const ScoreRule& rule, const float*
                   : gradient_of_scores<false>(tile, rule, lse, delta, s, dp);
 }
 
+HWY_INLINE float dot(const float* x, const float* y, int64_t count) {
+  const F32 f32;
+  VF32 sum = hn::Zero(f32);
+  for_vectors(count, [&](auto d, int64_t i, auto end) HWY_ATTR {
+    sum = hn::MulAdd(load_as(d, x + i, end), load_as(d, y + i, end), sum);
+  });
+  return hn::GetLane(hn::SumOfLanes(f32, sum));
+}
+
 // dk, dv [length, padded] += and dq of one query tile of one head.
 void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t tile_index, Rows dk,
                    Rows dv, float* memory) {
@@ -234,11 +258,8 @@ void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t ti
   const Rows d_o = padded_rows(rows.d_o, rows.d_o_stride, queries, size, w.d_o);
   for (int64_t r = 0; r < kTile; ++r) {
     w.lse[r] = r < queries ? rows.lse[r] : std::numeric_limits<float>::infinity();
-    float sum = 0.0f;
-    for (int64_t c = 0; r < queries && c < size; ++c) {
-      sum += rows.d_o[r * rows.d_o_stride + c] * rows.o[r * rows.o_stride + c];
-    }
-    w.delta[r] = sum;
+    w.delta[r] =
+        r < queries ? dot(rows.d_o + r * rows.d_o_stride, rows.o + r * rows.o_stride, size) : 0.0f;
   }
   std::fill_n(w.dq, kTile * w.padded, 0.0f);
   for (int64_t key = first_key_tile(query, op.window); key < query + queries; key += kTile) {
@@ -259,7 +280,8 @@ void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t ti
                            .b_row = d_o.stride,
                            .c = dv.out + key * dv.stride,
                            .c_row = dv.stride,
-                           .accumulate = true};
+                           .accumulate = true,
+                           .before = query - key};
     tile_product(product);
     product.a = w.dp;
     product.b = q.data;
@@ -277,7 +299,8 @@ void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t ti
                   .b_row = k_rows.stride,
                   .c = w.dq,
                   .c_row = w.padded,
-                  .accumulate = true});
+                  .accumulate = true,
+                  .after = query - key});
   }
   for (int64_t r = 0; r < queries; ++r) {
     std::copy_n(w.dq + r * w.padded, size, rows.dq + r * rows.dq_stride);
@@ -345,12 +368,11 @@ void add_parts(const AttentionBackward& op, const Sums& sums) {
     float* out = (which == 0 ? op.dk : op.dv) + head / op.kv_heads * op.length * stride +
                  head % op.kv_heads * size;
     for (int64_t r = first; r < std::min(op.length, first + kTile); ++r) {
-      for (int64_t c = 0; c < size; ++c) {
-        float sum = 0.0f;
-        for (int64_t s = 0; s < sums.splits; ++s) {
-          sum += sums.base[((s * heads + head) * 2 + which) * sums.part + r * sums.padded + c];
-        }
-        out[r * stride + c] = sum;
+      const float* part = sums.base + (head * 2 + which) * sums.part + r * sums.padded;
+      std::copy_n(part, size, out + r * stride);
+      for (int64_t s = 1; s < sums.splits; ++s) {
+        part += heads * 2 * sums.part;
+        add_to(part, out + r * stride, size);
       }
     }
   });

@@ -9,6 +9,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/simd_typed-inl.h"
@@ -18,7 +19,8 @@ namespace strata::kernels::cpu::HWY_NAMESPACE {
 
 // c[m, n] (+)= a[m, k] * b[k, n] for operands that lie in cache. n is a multiple of 16; a's element
 // (i, p) is at a[i*a_row + p*a_col], so that either orientation of a serves. Each c is one chain of
-// fused multiply-adds over ascending k.
+// fused multiply-adds over ascending k. Where a is a triangle, row r has elements other than zero
+// only in [r - before, r + after], and about these alone are summed.
 struct TileProduct {
   int64_t m = 0;
   int64_t n = 0;
@@ -31,6 +33,8 @@ struct TileProduct {
   float* c = nullptr;
   int64_t c_row = 0;
   bool accumulate = false;
+  int64_t before = int64_t{1} << 40;
+  int64_t after = int64_t{1} << 40;
 };
 
 // A block of kRows x kVectors accumulators fills the register file: 24 of 32 with AVX-512, 12 of 16
@@ -53,7 +57,8 @@ HWY_INLINE void block_product(const TileProduct& t, int64_t row, int64_t col) {
       sum[r][v] = t.accumulate ? hn::LoadU(d, c + r * t.c_row + v * lanes) : hn::Zero(d);
     }
   }
-  for (int64_t p = 0; p < t.k; ++p) {
+  const int64_t last = std::min(t.k, row + kRows + t.after);
+  for (int64_t p = std::max<int64_t>(0, row - t.before); p < last; ++p) {
     VF32 right[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) right[v] = hn::LoadU(d, b + p * t.b_row + v * lanes);
@@ -98,7 +103,10 @@ HWY_INLINE void tile_product(const TileProduct& t) {
   for (; col + kBlockVectors * lanes <= t.n; col += kBlockVectors * lanes) {
     rows_product<kBlockVectors>(t, col);
   }
-  for (; col < t.n; col += lanes) rows_product<1>(t, col);
+  const int64_t rest = (t.n - col) / lanes;
+  if (rest == 3) rows_product<3>(t, col);
+  if (rest == 2) rows_product<2>(t, col);
+  if (rest == 1) rows_product<1>(t, col);
 }
 
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE
