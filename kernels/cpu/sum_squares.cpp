@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/sum_squares.cpp"
 #include "kernels/cpu/simd.h"
 
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -27,11 +28,14 @@ double block_sum(const float* x, int64_t count) {
   const hn::Rebind<float, decltype(d)> half;
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<double>()));
   constexpr int64_t kVectors = 16 / kLanes;
+  constexpr int64_t kAhead = 1024;
   hn::Vec<decltype(d)> sum[kVectors];
 #pragma GCC unroll 8
   for (int64_t v = 0; v < kVectors; ++v) sum[v] = hn::Zero(d);
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
+    // The processor itself looks ahead only within a page.
+    hwy::Prefetch(x + i + kAhead);
 #pragma GCC unroll 8
     for (int64_t v = 0; v < kVectors; ++v) {
       const auto value = hn::PromoteTo(d, hn::LoadU(half, x + i + v * kLanes));
