@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/panels.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/weight_product.h"
 #include "kernels/typed.h"
 
@@ -71,11 +73,44 @@ void check(const Op& op) {
   STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()));
 }
 
+void weight_by_library(const MatMulWeight& op) {
+  const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
+  const int64_t x_stride = stride_or(op.x_stride, op.inputs);
+  const Tiling t = tile_rows(op.outputs, op.inputs, op.rows);
+  parallel_for(t.row_tiles * t.col_tiles, [&](int64_t index, int slot) {
+    const int64_t out = index / t.col_tiles * t.rows;
+    const int64_t in = index % t.col_tiles * t.cols;
+    run_product({.m = std::min(t.rows, op.outputs - out),
+                 .n = std::min(t.cols, op.inputs - in),
+                 .k = op.rows,
+                 .a = op.dy + out,
+                 .lda = dy_stride,
+                 .a_transposed = true,
+                 .b = op.x + in,
+                 .ldb = x_stride,
+                 .c = op.dw + out * op.inputs + in,
+                 .ldc = op.inputs,
+                 .accumulate = op.accumulate},
+                op.workspace.data + slot * kProductScratchBytes);
+  });
+}
+
+void add_bias(const MatMulWeight& op) {
+  const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
+  parallel_blocks(op.outputs, 256, [&](int64_t begin, int64_t end) {
+    if (!op.accumulate) std::fill(op.dbias + begin, op.dbias + end, 0.0f);
+    for (int64_t row = 0; row < op.rows; ++row) {
+      add_to(op.dy + row * dy_stride + begin, op.dbias + begin, end - begin);
+    }
+  });
+}
+
 }  // namespace
 
 void matmul_forward(const MatMulForward& op) {
   check(op);
   STRATA_CHECK(is_float_or_bf16(op.dtype));
+  if (panels_serve(op)) return forward_by_panels(op);
   const int64_t x_stride = stride_or(op.x_stride, op.inputs);
   const int64_t y_stride = stride_or(op.y_stride, op.outputs);
   const Tiling t = tile_columns(op.rows, op.outputs, op.inputs);
@@ -105,6 +140,7 @@ void matmul_forward(const MatMulForward& op) {
 void matmul_input(const MatMulInput& op) {
   check(op);
   STRATA_CHECK(is_float_or_bf16(op.dtype));
+  if (panels_serve(op)) return input_by_panels(op);
   const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
   const int64_t dx_stride = stride_or(op.dx_stride, op.inputs);
   const Tiling t = tile_columns(op.rows, op.inputs, op.outputs);
@@ -127,44 +163,20 @@ void matmul_input(const MatMulInput& op) {
 
 void matmul_weight(const MatMulWeight& op) {
   check(op);
-  const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
-  const int64_t x_stride = stride_or(op.x_stride, op.inputs);
-  const Tiling t = tile_rows(op.outputs, op.inputs, op.rows);
-  parallel_for(t.row_tiles * t.col_tiles, [&](int64_t index, int slot) {
-    const int64_t out = index / t.col_tiles * t.rows;
-    const int64_t in = index % t.col_tiles * t.cols;
-    run_product({.m = std::min(t.rows, op.outputs - out),
-                 .n = std::min(t.cols, op.inputs - in),
-                 .k = op.rows,
-                 .a = op.dy + out,
-                 .lda = dy_stride,
-                 .a_transposed = true,
-                 .b = op.x + in,
-                 .ldb = x_stride,
-                 .c = op.dw + out * op.inputs + in,
-                 .ldc = op.inputs,
-                 .accumulate = op.accumulate},
-                op.workspace.data + slot * kProductScratchBytes);
-  });
-  if (!op.dbias) return;
-  parallel_blocks(op.outputs, 256, [&](int64_t begin, int64_t end) {
-    if (!op.accumulate) std::fill(op.dbias + begin, op.dbias + end, 0.0f);
-    for (int64_t row = 0; row < op.rows; ++row) {
-      for (int64_t out = begin; out < end; ++out) op.dbias[out] += op.dy[row * dy_stride + out];
-    }
-  });
+  panels_serve(op) ? weight_by_panels(op) : weight_by_library(op);
+  if (op.dbias) add_bias(op);
 }
 
 }  // namespace cpu
 
 int64_t workspace_bytes(const MatMulForward&, int threads) {
-  return threads * cpu::weight_product_bytes();
+  return std::max(threads * cpu::weight_product_bytes(), cpu::panels_bytes(threads));
 }
 int64_t workspace_bytes(const MatMulInput&, int threads) {
-  return threads * cpu::weight_product_bytes();
+  return std::max(threads * cpu::weight_product_bytes(), cpu::panels_bytes(threads));
 }
 int64_t workspace_bytes(const MatMulWeight&, int threads) {
-  return threads * cpu::kProductScratchBytes;
+  return std::max(threads * cpu::kProductScratchBytes, cpu::panels_bytes(threads));
 }
 
 }  // namespace strata::kernels

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/panels.h"
+#include "kernels/typed.h"
+
+// How products by panels are cut so that what is used again and again stays in cache.
+namespace strata::kernels::cpu {
+
+// Sizes that are in cache at once: of x transposed, of a panel of weights; and rows that one chain
+// of a weight gradient sums.
+constexpr int64_t kForwardRows = 256;
+constexpr int64_t kForwardElements = int64_t{256} << 10;
+constexpr int64_t kInputDepth = 512;
+constexpr int64_t kWeightDepth = 256;
+
+// Part of a forward product: rows [row, row + rows) of x, and [first, first + depth) of inputs.
+struct ForwardPass {
+  const MatMulForward* op;
+  int64_t row, rows, first, depth;
+  float* panels;  // [ceil(rows / kPanelCols)][depth][kPanelCols] x transposed
+};
+
+// Elements of a band's packed dy; the gap lets a whole vector be stored at its end.
+inline int64_t packed_block(int64_t depth) {
+  return depth * kRegisterRows + 16;
+}
+
+// Equal parts of `total`, of at most `most` elements and of whole steps.
+inline int64_t part_of(int64_t total, int64_t most, int64_t step) {
+  return round_up(ceil_div(total, ceil_div(total, most / step * step)), step);
+}
+
+}  // namespace strata::kernels::cpu
