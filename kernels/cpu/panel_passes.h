@@ -14,7 +14,7 @@ namespace strata::kernels::cpu {
 constexpr int64_t kForwardRows = 256;
 constexpr int64_t kForwardElements = int64_t{256} << 10;
 constexpr int64_t kInputDepth = 512;
-constexpr int64_t kWeightDepth = 256;
+constexpr int64_t kWeightDepth = 128;
 
 // Part of a forward product: rows [row, row + rows) of x, and [first, first + depth) of inputs.
 struct ForwardPass {

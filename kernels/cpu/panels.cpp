@@ -262,6 +262,12 @@ constexpr int64_t kThreadElements = std::max(
     {kForwardRows * kBandRows + kRegisterRows * kForwardElements / kPanelCols,
      kInputDepth* kPanelCols, kBandRows / kRegisterRows*(kWeightDepth* kRegisterRows + 16)});
 
+// Fewer rows leave vectors empty; with more the library's packing pays, and it is as fast or
+// faster.
+bool is_skinny(int64_t rows) {
+  return rows >= 32 && rows <= kForwardRows;
+}
+
 bool has_wide_vectors() {
   return HWY_DYNAMIC_DISPATCH(has_vectors_of_16)();
 }
@@ -290,13 +296,13 @@ void for_bands(int64_t total, const Band& band) {
 }  // namespace
 
 bool panels_serve(const MatMulForward& op) {
-  return op.rows >= 32 && has_wide_vectors();
+  return is_skinny(op.rows) && has_wide_vectors();
 }
 bool panels_serve(const MatMulInput& op) {
-  return op.rows >= 32 && op.inputs % 16 == 0 && has_wide_vectors();
+  return is_skinny(op.rows) && op.inputs % 16 == 0 && has_wide_vectors();
 }
 bool panels_serve(const MatMulWeight& op) {
-  return op.inputs % 16 == 0 && has_wide_vectors();
+  return is_skinny(op.rows) && op.inputs % 16 == 0 && has_wide_vectors();
 }
 
 int64_t panels_bytes(int threads) {

@@ -6,9 +6,10 @@
 #include "kernels/matmul.h"
 
 // The three products with a weight matrix on our own register blocks, for machines whose vectors
-// hold 16 elements. Weights are read once, in the order in which they lie in memory, and what is
-// written is asked for before it is needed: with few rows, a product is as much a walk through
-// memory as arithmetic, and there these are faster than the library's (see kernels/README.md).
+// hold 16 elements and for 32 to 256 rows. Weights are read once, in the order in which they lie in
+// memory, and what is written is asked for before it is needed: with few rows, a product is as much
+// a walk through memory as arithmetic, and there these are faster than the library's (see
+// kernels/README.md).
 //
 // Each output is a sum of chains of fused multiply-adds over ascending parts of the summed
 // dimension; the parts depend on shapes alone.

@@ -17,11 +17,11 @@ struct Shape {
 };
 
 // One and few rows, odd sizes, sizes beyond one tile in each dimension, the widening depth of 1024;
-// and what panels cut: inputs in two parts, outputs in three, rows in three.
+// and what panels cut: inputs in two parts, outputs in three, rows in two.
 constexpr Shape kShapes[] = {{1, 1, 1},      {1, 997, 40},    {7, 40, 997},    {7, 96, 64},
                              {128, 256, 96}, {130, 70, 33},   {300, 530, 17},  {33, 100, 1100},
                              {5, 1100, 48},  {64, 320, 2048}, {255, 52, 1104}, {41, 1100, 48},
-                             {521, 70, 1040}};
+                             {201, 70, 1040}};
 
 // Sums of up to 2048 products of values below 1 in f32, against f64.
 constexpr float kTolerance = 3e-6f;
