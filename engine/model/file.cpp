@@ -3,10 +3,13 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/stat.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
@@ -47,6 +50,18 @@ File File::create(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) throw system_error(ErrorCode::kIo, "cannot create: " + path, errno);
   return File(fd, path);
+}
+
+// By its descriptor: another file may have the name by now.
+File File::open_direct() const {
+  struct statx info {};
+  const bool known = ::syscall(SYS_statx, fd_, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
+                     (info.stx_mask & STATX_DIOALIGN) != 0;
+  const uint32_t multiple = std::max(info.stx_dio_offset_align, info.stx_dio_mem_align);
+  if (known && (info.stx_dio_offset_align == 0 || multiple > kPageBytes)) return {};
+  const int access = ::fcntl(fd_, F_GETFL) & O_ACCMODE;
+  const std::string name = fmt::format("/proc/self/fd/{}", fd_);
+  return File(::open(name.c_str(), access | O_DIRECT | O_CLOEXEC), path_);
 }
 
 File::~File() {

@@ -20,6 +20,8 @@ class File {
   static File open_to_read(const std::string& path);
   // A new file, or one that replaces a leftover; 0644.
   static File create(const std::string& path);
+  // The same file again, for O_DIRECT in whole pages; not open where that cannot be had.
+  File open_direct() const;
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -39,6 +41,7 @@ class File {
   // is not reported by sync() again.
   void finish_writing(int64_t offset, int64_t bytes) const;
   const std::string& path() const { return path_; }
+  int descriptor() const { return fd_; }
 
  private:
   void write_back(int64_t offset, int64_t bytes, unsigned flags) const;

@@ -261,21 +261,18 @@ StoredTensor ModelDirectory::stored(const std::string& name) const {
 }
 
 void ModelDirectory::read_parameter(const Parameter& parameter, int64_t first, int64_t count,
-                                    const Planes& planes) const {
-  read_elements(stored(parameter.stored.tensor), parameter, first, count, planes);
+                                    const Planes& planes, StoredBytes* ahead) const {
+  StoredTensor tensor = stored(parameter.stored.tensor);
+  tensor.ahead = ahead;
+  read_elements(tensor, parameter, first, count, planes);
 }
 
-int64_t ModelDirectory::stored_bytes(const Parameter& parameter) const {
-  const TensorEntry& entry = location(parameter.stored.tensor).entry;
-  return parameter.stored.transposed ? entry.bytes : parameter.numel * bytes_of(entry.dtype);
-}
-
-void ModelDirectory::will_read(const Parameter& parameter, int64_t first_byte,
-                               int64_t bytes) const {
+ModelDirectory::StoredRange ModelDirectory::stored_range(const Parameter& parameter) const {
   const Location& place = location(parameter.stored.tensor);
-  const int64_t skip =
-      parameter.stored.transposed ? 0 : stored_index(parameter, 0) * bytes_of(place.entry.dtype);
-  files_[place.file].will_read(place.entry.offset + skip + first_byte, bytes);
+  const File& file = files_[place.file];
+  if (parameter.stored.transposed) return {&file, place.entry.offset, place.entry.bytes};
+  const int64_t width = bytes_of(place.entry.dtype);
+  return {&file, place.entry.offset + stored_index(parameter, 0) * width, parameter.numel * width};
 }
 
 std::vector<std::string> ModelDirectory::notes() const {

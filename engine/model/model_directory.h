@@ -34,16 +34,21 @@ class ModelDirectory {
   const ModelSpec& spec() const { return spec_; }
 
   // Elements [first, first + count) of a parameter, widened exactly; FP8 times its scale in f32.
+  // With `ahead` their bytes come from there.
   void read_parameter(const Parameter& parameter, int64_t first, int64_t count,
-                      const Planes& planes) const;
+                      const Planes& planes, StoredBytes* ahead = nullptr) const;
   void read_parameter(const Parameter& parameter, int64_t first, int64_t count, float* out) const {
     read_parameter(parameter, first, count, Planes{.master = out});
   }
 
   // The bytes that a parameter is read from: its rows, or the whole tensor where the file has the
-  // transpose. Parts of them may be announced, so that the kernel reads them meanwhile.
-  int64_t stored_bytes(const Parameter& parameter) const;
-  void will_read(const Parameter& parameter, int64_t first_byte, int64_t bytes) const;
+  // transpose.
+  struct StoredRange {
+    const File* file = nullptr;
+    int64_t offset = 0;
+    int64_t bytes = 0;
+  };
+  StoredRange stored_range(const Parameter& parameter) const;
 
   // A tensor that the spec names: its type, and the name of its file in the directory.
   const TensorEntry& tensor(const std::string& name) const { return location(name).entry; }

@@ -2,42 +2,65 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "engine/model/direct_reader.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/spec.h"
 
 namespace strata::model {
 
-// Has the kernel read the weights that come next while earlier ones are converted. The order is
-// that of loading: segments ascending, in each its parameters by offset. In any other order (frozen
-// weights that every step reads again) it looks ahead within the parameter alone.
+struct ReadAheadOptions {
+  int64_t buffer_bytes = 0;  // of the reader's own; 0: the kernel reads ahead into the page cache
+};
+
+// Has the weights that come next read while earlier ones are converted. The order is that of
+// loading: segments ascending, in each its parameters by offset; trained or frozen ones are left
+// out as long as the caller leaves them out. Once through, past the page cache into a buffer where
+// the files allow it. In any other order (frozen weights that every step reads again), and where a
+// file has the transpose, the kernel is told what comes next within the parameter.
 //
-// Threads: one at a time. Memory: 16 bytes a parameter; the pages are the kernel's. `directory` and
-// `spec` must outlive it.
-class ReadAhead {
+// Guarantees: the bytes are those of the files, whatever was guessed. Threads: one at a time.
+// Failure: get() throws as File::read_at does, reach() Error (kDoesNotFit). Memory: the buffer,
+// from the first reach() until the last parameter was got or the order is left; 48 bytes a
+// parameter. `directory` and `spec` must outlive it.
+class ReadAhead : public StoredBytes {
  public:
-  ReadAhead(const ModelDirectory& directory, const ModelSpec& spec);
+  ReadAhead(const ModelDirectory& directory, const ModelSpec& spec,
+            const ReadAheadOptions& options = {});
 
   // Elements [first, first + count) of a parameter are read next.
   void reach(const Parameter& parameter, int64_t first, int64_t count);
+  const void* get(const File& file, int64_t offset, int64_t bytes, void* room) override;
+
+  bool has_buffer() const { return direct_ != nullptr; }
 
  private:
   struct Item {
     const Parameter* parameter;
+    ModelDirectory::StoredRange range;
     int64_t end_bytes;  // of all items up to it
+    int64_t begin_bytes() const { return end_bytes - range.bytes; }
   };
-  int64_t bytes_of_item(size_t index) const;
-  void reach_within(const Parameter& parameter, int64_t first, int64_t count);
+  bool find(const Parameter& parameter);
+  void open_direct();
+  void start_more();
+  void advise_within(const Parameter& parameter, int64_t first, int64_t count) const;
+  void advise_window(int64_t read_bytes);
 
   // Constant after construction
   const ModelDirectory& directory_;
+  const ReadAheadOptions options_;
   std::vector<Item> items_;
 
-  bool reads_trained_ = false;  // a run that resumes reads frozen parameters alone
-  size_t at_ = 0;               // the item that is being read
-  size_t advised_item_ = 0;     // up to where the kernel was told
-  int64_t advised_bytes_ = 0;   // within that item
+  size_t at_ = 0;                   // the item that is being read
+  bool skips_[2] = {false, false};  // trained, frozen: what the caller left out last
+  // Up to where the order was asked of the kernel or of the buffer.
+  size_t next_item_ = 0;
+  int64_t next_bytes_ = 0;  // within that item
+  bool opened_ = false;
+  std::unique_ptr<DirectReader> direct_;
 };
 
 }  // namespace strata::model

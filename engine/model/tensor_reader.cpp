@@ -2,6 +2,7 @@
 #include "engine/model/tensor_reader.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -69,21 +70,29 @@ class Scaler {
   int64_t loaded_ = -1;
 };
 
-void read_raw(const StoredTensor& tensor, int64_t first, int64_t count, void* raw) {
+// Elements as they are stored: in `room`, or elsewhere until the next call.
+const void* raw_elements(const StoredTensor& tensor, int64_t first, int64_t count, void* room) {
   const int64_t width = bytes_of(tensor.entry->dtype);
-  tensor.file->read_at(tensor.entry->offset + first * width, raw, count * width);
+  const int64_t offset = tensor.entry->offset + first * width;
+  if (tensor.ahead != nullptr) return tensor.ahead->get(*tensor.file, offset, count * width, room);
+  tensor.file->read_at(offset, room, count * width);
+  return room;
 }
 
 // Elements that follow each other in the file too.
 void read_contiguous(const StoredTensor& tensor, int64_t first, int64_t count,
                      const Planes& planes) {
   const DType dtype = tensor.entry->dtype;
-  if (dtype == DType::kF32 && planes.master) return read_raw(tensor, first, count, planes.master);
-  alignas(64) char raw[kTileElements * 4];
+  if (dtype == DType::kF32 && planes.master) {
+    const void* raw = raw_elements(tensor, first, count, planes.master);
+    if (raw != planes.master) std::memcpy(planes.master, raw, static_cast<size_t>(count) * 4);
+    return;
+  }
+  alignas(64) char room[kTileElements * 4];
   if (dtype != DType::kF8E4M3) {
     for (int64_t done = 0; done < count; done += kTileElements) {
       const int64_t now = std::min(count - done, kTileElements);
-      read_raw(tensor, first + done, now, raw);
+      const void* raw = raw_elements(tensor, first + done, now, room);
       convert(dtype, raw, now, planes.from(done));
     }
     return;
@@ -92,7 +101,7 @@ void read_contiguous(const StoredTensor& tensor, int64_t first, int64_t count,
   Scaler scaler(tensor);
   for (int64_t done = 0; done < count; done += kTileElements) {
     const int64_t now = std::min(count - done, kTileElements);
-    read_raw(tensor, first + done, now, raw);
+    const void* raw = raw_elements(tensor, first + done, now, room);
     convert(dtype, raw, now, {.master = wide});
     scaler.apply(first + done, now, wide);
     convert(DType::kF32, wide, now, planes.from(done));

@@ -23,6 +23,15 @@ struct Planes {
   }
 };
 
+// Bytes of files that may have been read ahead.
+class StoredBytes {
+ public:
+  virtual ~StoredBytes() = default;
+  // The bytes [offset, offset + bytes) of the file: in `room`, or elsewhere until the next call.
+  // Throws as File::read_at does.
+  virtual const void* get(const File& file, int64_t offset, int64_t bytes, void* room) = 0;
+};
+
 // A tensor of an open file; FP8 ones with their scales.
 struct StoredTensor {
   const File* file = nullptr;
@@ -30,6 +39,7 @@ struct StoredTensor {
   const File* scale_file = nullptr;
   const TensorEntry* scales = nullptr;
   Fp8Blocks blocks = {};
+  StoredBytes* ahead = nullptr;  // null: from the file
 };
 
 // Elements [first, first + count) of a parameter. Memory: 320 KiB on the stack, 2 MiB more where

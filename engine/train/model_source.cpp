@@ -3,16 +3,34 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 namespace strata::train {
-ModelSource::ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec)
-    : directory_(directory), spec_(spec), ahead_(directory, spec) {}
+namespace {
+
+constexpr int64_t kElementsForThread = int64_t{1} << 19;
+
+void clear_moments(const exec::ChunkState& chunk) {
+  const size_t bytes = static_cast<size_t>(chunk.state_count) * sizeof(float);
+  std::memset(chunk.exp_avg, 0, bytes);
+  std::memset(chunk.exp_avg_sq, 0, bytes);
+}
+
+}  // namespace
+
+ModelSource::ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec,
+                         bool alone)
+    : directory_(directory),
+      spec_(spec),
+      ahead_(directory, spec, {.buffer_bytes = alone ? model::transfer_buffer_bytes(spec) : 0}) {}
 
 void ModelSource::read(const exec::ChunkState& chunk) {
-  const size_t state_count = static_cast<size_t>(chunk.state_count);
-  if (!chunk.frozen) {
-    std::memset(chunk.exp_avg, 0, state_count * sizeof(float));
-    std::memset(chunk.exp_avg_sq, 0, state_count * sizeof(float));
+  // Two thirds of the bytes of bf16 state are moments: one thread for all would hold up the drive.
+  std::jthread moments;
+  if (!chunk.frozen && chunk.state_count >= kElementsForThread) {
+    moments = std::jthread([&chunk] { clear_moments(chunk); });
+  } else if (!chunk.frozen) {
+    clear_moments(chunk);
   }
   int64_t next = chunk.hi_first;
   for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
@@ -72,7 +90,8 @@ void ModelSource::read_part(const exec::ChunkState& chunk, const model::Paramete
   for (int64_t at = first; at < last; at += step) {
     const int64_t count = std::min(step, last - at);
     ahead_.reach(parameter, at - parameter.offset, count);
-    directory_.read_parameter(parameter, at - parameter.offset, count, planes.from(at - first));
+    directory_.read_parameter(parameter, at - parameter.offset, count, planes.from(at - first),
+                              &ahead_);
   }
 }
 

@@ -10,11 +10,15 @@ namespace strata::train {
 
 // Initial state from a model directory: masters from its weights, moments zero, padding zero.
 //
-// Threads: one at a time; each rank has its own, over one directory. Failure: Error (kIo,
-// kCorrupt). Memory: that of model::read_elements. `directory` and `spec` must outlive it.
+// Threads: one at a time, beside one that clears moments; each rank has its own, over one
+// directory. Failure: Error (kIo, kCorrupt). Memory: that of model::read_elements, and
+// model::transfer_buffer_bytes(spec) until all is loaded. `directory` and `spec` must outlive it.
 class ModelSource : public exec::StateSource {
  public:
-  ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec);
+  // Ranks that read the same files at the same time are not alone: the page cache then saves each
+  // but the first the drive.
+  ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec,
+              bool alone = true);
 
   void read(const exec::ChunkState& chunk) override;
 

@@ -53,7 +53,7 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       batches_(job.data->train(), batch_options(*job.options)),
       steps_(planned_steps(*job.options, *job.data)),
       schedule_(schedule_options(*job.options, steps_)),
-      from_model_(*job.model, *job.plan->spec),
+      from_model_(*job.model, *job.plan->spec, job.options->ranks == 1),
       frozen_(from_model_, *job.plan->spec, job.model->path()) {}
 
 void RankTrainer::run(TrainResult& result) {

@@ -15,6 +15,7 @@
 #include "engine/base/units.h"
 #include "engine/exec/rates_of.h"
 #include "engine/model/freeze.h"
+#include "engine/model/transfer_buffer.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/simulator.h"
 
@@ -194,6 +195,11 @@ int64_t plan_bytes(const plan::PlanInput& input) {
   return ops * kOpBytes * input.mesh.world;
 }
 
+// Of weights that are being loaded or exported; several ranks go through the page cache.
+int64_t transfer_bytes(const plan::PlanInput& input) {
+  return input.mesh.world == 1 ? model::transfer_buffer_bytes(*input.spec) : 0;
+}
+
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes) {
   const int64_t threads = options.threads > 0 ? options.threads : facts.limits.cores;
   const int64_t per_rank = kRankBytes + (threads + plan::kLaneCount) * kThreadBytes;
@@ -262,8 +268,8 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
       options.host_memory > 0
           ? options.host_memory
           : static_cast<int64_t>(kShareOfUsable * static_cast<double>(facts.limits.usable_bytes()));
-  run.outside_bytes =
-      outside_bytes(options, facts, most_nvme_bytes(run.input)) + plan_bytes(run.input);
+  run.outside_bytes = outside_bytes(options, facts, most_nvme_bytes(run.input)) +
+                      plan_bytes(run.input) + transfer_bytes(run.input);
   run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / options.ranks;
   return run;
 }
@@ -276,7 +282,8 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
   input.host_budget = input.device_budget = plan::kNoLimit;
   const plan::Placement least = plan::least_placement(input, planner_options(options));
   const int64_t arenas = plan::bytes_of(input, least)[static_cast<size_t>(plan::Arena::kHost)];
-  const int64_t outside = outside_bytes(options, facts, most_nvme_bytes(input)) + plan_bytes(input);
+  const int64_t outside = outside_bytes(options, facts, most_nvme_bytes(input)) +
+                          plan_bytes(input) + transfer_bytes(input);
   return round_up(arenas * input.mesh.world + outside, kMiB);
 }
 

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/direct_reader.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/units.h"
+
+namespace strata::model {
+namespace {
+
+constexpr uint32_t kRequestsMax = 16;  // small ranges are many
+constexpr double kLongestWaitS = 1.0;
+
+int64_t page_of(int64_t offset) {
+  return offset / kPageBytes * kPageBytes;
+}
+
+template <typename Sources>
+io::RingOptions ring_options(const Sources& sources) {
+  io::RingOptions options;
+  options.depth = kRequestsMax;
+  options.alignment = kPageBytes;
+  for (const auto& source : sources) {
+    options.files.push_back({.fd = source.direct.descriptor(), .name = source.file->path()});
+  }
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<DirectReader> DirectReader::open(const std::vector<const File*>& files,
+                                                 int64_t bytes) {
+  std::vector<Source> sources;
+  for (const File* file : files) {
+    File direct = file->open_direct();
+    if (!direct.is_open()) continue;
+    const int64_t whole_bytes = page_of(direct.size());
+    sources.push_back({file, std::move(direct), whole_bytes});
+  }
+  if (sources.empty()) return nullptr;
+  return std::unique_ptr<DirectReader>(new DirectReader(std::move(sources), bytes));
+}
+
+DirectReader::DirectReader(std::vector<Source> sources, int64_t bytes)
+    : sources_(std::move(sources)), buffer_(bytes), ring_(ring_options(sources_)) {}
+
+const DirectReader::Source* DirectReader::source_of(const File& file) const {
+  for (const Source& source : sources_) {
+    if (source.file == &file) return &source;
+  }
+  return nullptr;
+}
+
+int64_t DirectReader::reach_of(const File& file, int64_t offset, int64_t bytes) const {
+  const Source* source = source_of(file);
+  if (source == nullptr) return 0;
+  const int64_t block_bytes = std::min(kTransferBlockBytes, buffer_.bytes());
+  const int64_t end =
+      std::min({offset + bytes, page_of(offset) + block_bytes, source->whole_bytes});
+  return std::max<int64_t>(0, end - offset);
+}
+
+// Blocks lie in the buffer one after the other, and go in the order in which they came.
+int64_t DirectReader::take_room(int64_t bytes) const {
+  constexpr int64_t kNone = -1;
+  if (blocks_.empty()) return bytes <= buffer_.bytes() ? 0 : kNone;
+  const int64_t oldest = blocks_.front().place;
+  const int64_t end = blocks_.back().place + blocks_.back().room_bytes;
+  if (blocks_.back().place < oldest) return end + bytes <= oldest ? end : kNone;
+  if (end + bytes <= buffer_.bytes()) return end;
+  return bytes <= oldest ? 0 : kNone;
+}
+
+bool DirectReader::start(const File& file, int64_t offset, int64_t bytes) {
+  STRATA_CHECK(bytes > 0 && reach_of(file, offset, bytes) == bytes);
+  if (broken_ || !ring_.has_room()) return false;
+  const int64_t page = page_of(offset);
+  const int64_t room_bytes = round_up(offset + bytes, kPageBytes) - page;
+  const int64_t place = take_room(room_bytes);
+  if (place < 0) return false;
+  Block& block = blocks_.emplace_back();
+  block.file = &file;
+  block.offset = offset;
+  block.bytes = bytes;
+  block.place = place;
+  block.room_bytes = room_bytes;
+  block.request.direction = io::Direction::kRead;
+  block.request.file = static_cast<uint32_t>(source_of(file) - sources_.data());
+  block.request.offset = static_cast<uint64_t>(page);
+  block.request.data = buffer_.data() + place;
+  block.request.bytes = static_cast<uint64_t>(room_bytes);
+  ring_.submit(&block.request);
+  ring_.flush();
+  return true;
+}
+
+void DirectReader::wait_for(const Block& block) {
+  while (!block.done) {
+    io::RingRequest* finished[kRequestsMax];
+    const size_t count = ring_.poll(finished);
+    for (size_t i = 0; i < count; ++i) {
+      const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& other) {
+        return &other.request == finished[i];
+      });
+      STRATA_CHECK(found != blocks_.end());
+      found->done = true;
+      broken_ = broken_ || finished[i]->outcome != io::RingRequest::Outcome::kDone;
+    }
+    if (!block.done) ring_.wait(kLongestWaitS);
+  }
+}
+
+void DirectReader::drop_front() {
+  wait_for(blocks_.front());
+  if (!blocks_.front().used) unused_bytes_ += blocks_.front().bytes;
+  blocks_.pop_front();
+}
+
+bool DirectReader::holds(const File& file, int64_t offset) const {
+  return std::any_of(blocks_.begin(), blocks_.end(),
+                     [&](const Block& block) { return block.covers(file, offset); });
+}
+
+DirectReader::Found DirectReader::get(const File& file, int64_t offset) {
+  if (!holds(file, offset)) return {};
+  while (!blocks_.front().covers(file, offset)) drop_front();
+  Block& block = blocks_.front();
+  wait_for(block);
+  block.used = true;
+  if (block.request.outcome != io::RingRequest::Outcome::kDone) return {};
+  return {buffer_.data() + block.place + (offset - page_of(block.offset)),
+          block.offset + block.bytes - offset};
+}
+
+}  // namespace strata::model
