@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "engine/base/error.h"
 #include "engine/base/units.h"
 
 namespace strata::model {
@@ -109,10 +108,7 @@ void File::write_at(int64_t offset, const void* data, int64_t bytes) const {
   while (bytes > 0) {
     const ssize_t put = ::pwrite(fd_, next, static_cast<size_t>(bytes), offset);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      throw system_error(write_error_code(errno),
-                         fmt::format("cannot write: {} at byte {}", path_, offset), errno);
-    }
+    if (put < 0) throw write_error(path_, offset, errno);
     next += put;
     offset += put;
     bytes -= put;
@@ -143,8 +139,7 @@ void File::will_read(int64_t offset, int64_t bytes) const {
 void File::write_back(int64_t offset, int64_t bytes, unsigned flags) const {
   if (::sync_file_range(fd_, offset, bytes, flags) == 0) return;
   if (errno == ENOSYS || errno == EINVAL || errno == ESPIPE) return;
-  throw system_error(write_error_code(errno),
-                     fmt::format("cannot write: {} at byte {}", path_, offset), errno);
+  throw write_error(path_, offset, errno);
 }
 
 void File::start_writing(int64_t offset, int64_t bytes) const {
@@ -155,6 +150,11 @@ void File::finish_writing(int64_t offset, int64_t bytes) const {
   write_back(offset, bytes,
              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
   ::posix_fadvise(fd_, offset, bytes, POSIX_FADV_DONTNEED);
+}
+
+Error write_error(const std::string& path, int64_t offset, int error) {
+  return system_error(write_error_code(error),
+                      fmt::format("cannot write: {} at byte {}", path, offset), error);
 }
 
 void sync_directory(const std::string& path) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/error.h"
+
 // Files of model directories: weights are read and written here once a run, so a blocking call at
 // an offset is enough, with hints that keep the drive busy meanwhile.
 namespace strata::model {
@@ -50,6 +52,9 @@ class File {
   int fd_ = -1;
   std::string path_;
 };
+
+// The error of a write that failed with this errno value.
+Error write_error(const std::string& path, int64_t offset, int error);
 
 // fsync of a directory, so that names in it last.
 void sync_directory(const std::string& path);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -113,6 +114,16 @@ void require_finite(const char* halves, int64_t count, const std::string& tensor
   }
 }
 
+void convert_out(const TensorEntry& entry, const ConstPlanes& planes, int64_t count, char* to) {
+  kernels::ref_backend().convert_out({.dtype = entry.dtype,
+                                      .count = count,
+                                      .master = planes.master,
+                                      .hi = planes.hi,
+                                      .lo = planes.lo,
+                                      .dst = to});
+  if (entry.dtype == DType::kF16) require_finite(to, count, entry.name);
+}
+
 std::string without_trailing_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -181,7 +192,7 @@ void remove_own_partial(const std::string& partial) {
 ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
                          const ModelWriterOptions& options)
     : options_{without_trailing_slash(options.path), options.dtype, options.shard_bytes,
-               options.like},
+               options.like, options.buffer_bytes.value_or(transfer_buffer_bytes(spec))},
       partial_(options_.path + ".partial") {
   STRATA_CHECK(options_.shard_bytes > 0);
   const std::vector<ShardPlan> shards =
@@ -209,6 +220,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
     const Json written = with_dtype(without_quantization(config), main_dtype(shards));
     write_file(partial_ + "/" + kMarker, written.dump(2) + "\n");
     create_files(shards);
+    if (*options_.buffer_bytes > 0) open_direct(spec);
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(partial_, ignored);
@@ -217,6 +229,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
 }
 
 ModelWriter::~ModelWriter() {
+  direct_.reset();
   if (finished_) return;
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
@@ -241,6 +254,22 @@ void ModelWriter::create_shard(const ShardPlan& shard) {
     tensors_.emplace(entry.name, Location{files_.size(), entry});
   }
   files_.push_back(std::move(file));
+}
+
+// Files that get a transpose are written in small pieces, which the kernel joins.
+void ModelWriter::open_direct(const ModelSpec& spec) {
+  std::set<const File*> pieces;
+  for (const Segment& segment : spec.segments) {
+    for (const Parameter& parameter : segment.parameters) {
+      if (parameter.stored.transposed)
+        pieces.insert(&files_[tensors_.at(parameter.stored.tensor).file]);
+    }
+  }
+  std::vector<const File*> files;
+  for (const File& file : files_) {
+    if (!pieces.contains(&file)) files.push_back(&file);
+  }
+  direct_ = DirectWriter::open(files, *options_.buffer_bytes);
 }
 
 void ModelWriter::write_index(int64_t total_bytes) const {
@@ -291,6 +320,30 @@ void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count
   written_ += count;
 }
 
+// Elements are converted where they are written from, but for one that lies in two blocks.
+void ModelWriter::write_direct(const Location& place, int64_t first, int64_t count,
+                               const ConstPlanes& planes) {
+  const TensorEntry& entry = place.entry;
+  const File& file = files_[place.file];
+  const int64_t width = bytes_of(entry.dtype);
+  const std::lock_guard lock(direct_mu_);
+  for (int64_t done = 0; done < count;) {
+    const int64_t offset = entry.offset + (first + done) * width;
+    const DirectWriter::Room room =
+        direct_->room(file, offset, std::min(count - done, kTileElements) * width);
+    const int64_t now = std::max<int64_t>(1, room.bytes / width);
+    char one[4];
+    char* to = room.bytes < width ? one : reinterpret_cast<char*>(room.data);
+    convert_out(entry, planes.from(done), now, to);
+    if (to == one) {
+      direct_->write(file, offset, one, width);
+    } else {
+      direct_->written(now * width);
+    }
+    done += now;
+  }
+}
+
 // Elements that follow each other in the file too.
 void ModelWriter::write_range(const Location& place, int64_t first, int64_t count,
                               const ConstPlanes& planes, Flush flush) {
@@ -299,6 +352,9 @@ void ModelWriter::write_range(const Location& place, int64_t first, int64_t coun
   const File& file = files_[place.file];
   const int64_t element_bytes = bytes_of(entry.dtype);
   const int64_t start = entry.offset + first * element_bytes;
+  if (flush == Flush::kBehind && direct_ != nullptr && direct_->takes(file)) {
+    return write_direct(place, first, count, planes);
+  }
   if (entry.dtype == DType::kF32 && planes.master != nullptr) {
     for (int64_t done = 0; done < count; done += kStepElements) {
       const int64_t now = std::min(count - done, kStepElements);
@@ -312,14 +368,7 @@ void ModelWriter::write_range(const Location& place, int64_t first, int64_t coun
   alignas(64) char tile[kTileElements * 4];
   for (int64_t done = 0; done < count; done += kTileElements) {
     const int64_t now = std::min(count - done, kTileElements);
-    const ConstPlanes part = planes.from(done);
-    kernels::ref_backend().convert_out({.dtype = entry.dtype,
-                                        .count = now,
-                                        .master = part.master,
-                                        .hi = part.hi,
-                                        .lo = part.lo,
-                                        .dst = tile});
-    if (entry.dtype == DType::kF16) require_finite(tile, now, entry.name);
+    convert_out(entry, planes.from(done), now, tile);
     file.write_at(start + done * element_bytes, tile, now * element_bytes);
     if (flush == Flush::kBehind) {
       behind_.written(file, start + done * element_bytes, now * element_bytes);
@@ -360,6 +409,8 @@ void ModelWriter::write_transposed(const Location& place, const Parameter& param
 
 void ModelWriter::finish() {
   STRATA_CHECK(!finished_ && written_ == elements_);
+  if (direct_ != nullptr) direct_->flush();
+  direct_.reset();
   behind_.drain();
   for (const File& file : files_) file.sync();
   files_.clear();

@@ -3,11 +3,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/config/json.h"
+#include "engine/model/direct_writer.h"
 #include "engine/model/file.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/safetensors.h"
@@ -22,6 +26,7 @@ struct ModelWriterOptions {
   DType dtype = DType::kF32;
   int64_t shard_bytes = 5'000'000'000;   // of tensor data in one file, unless one tensor is larger
   const ModelDirectory* like = nullptr;  // instead: its files, and F16 where it has F16
+  std::optional<int64_t> buffer_bytes = {};  // by default transfer_buffer_bytes(); 0: page cache
 };
 
 // Elements as the caller holds them: f32 masters, or their halves; where lo is null, hi is the
@@ -50,8 +55,9 @@ DType export_dtype(Recipe recipe);
 // that is destroyed unfinished removes PATH.partial.
 // Threads: write() from any thread, each element once; the rest from one thread.
 // Failure: the constructor throws Error (kConfig where PATH holds something else, kDoesNotFit,
-// kIo), later calls kIo, and kNumeric where a weight is beyond the range of F16. Memory: 256 KiB on
-// the stack of a writing thread, 2 MiB more where the file has the transpose.
+// kIo), later calls kIo, and kNumeric where a weight is beyond the range of F16. Memory: the buffer
+// of a DirectWriter until finish(), where the file system has O_DIRECT; 256 KiB on the stack of a
+// writing thread, 2 MiB more where the file has the transpose.
 class ModelWriter {
  public:
   // `config` is written as config.json, with the weight type that most bytes have and without
@@ -86,6 +92,8 @@ class ModelWriter {
   void create_files(const std::vector<ShardPlan>& shards);
   void create_shard(const ShardPlan& shard);
   void write_index(int64_t total_bytes) const;
+  void open_direct(const ModelSpec& spec);
+  void write_direct(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes);
   enum class Flush : uint8_t { kBehind, kByKernel };
   void write_range(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes,
                    Flush flush);
@@ -100,6 +108,8 @@ class ModelWriter {
   int64_t elements_ = 0;
 
   WriteBehind behind_;
+  std::mutex direct_mu_;
+  std::unique_ptr<DirectWriter> direct_;  // Guarded by direct_mu_; null: all through the page cache
   std::atomic<int64_t> written_ = 0;
   bool finished_ = false;
 };
