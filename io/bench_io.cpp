@@ -19,30 +19,39 @@ Error refused(const std::string& what) {
   return Error(ErrorCode::kConfig, "I/O benchmark: " + what);
 }
 
+uint64_t stripe_bytes_of(const BenchShape& shape) {
+  return std::max<uint64_t>(shape.block_bytes, 1 << 20);
+}
+
 double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
 
-// Issues blocks round the volume, `width` of them under way, until told to stop.
+// Issues blocks round the volume, as many under way as its lane has transfers, until told to stop.
 class Sweep {
  public:
-  Sweep(Volume& volume, Channel& channel, const BenchShape& shape, char* memory, uint64_t width)
-      : channel_(channel),
-        shape_(shape),
-        memory_(memory),
+  Sweep(Volume& volume, const ChannelOptions& options, const BenchShape& shape,
+        const std::atomic<bool>* stop)
+      : shape_(shape),
+        memory_(static_cast<char*>(options.regions[0].data)),
         blocks_(volume.bytes() / shape.block_bytes),
-        transfers_(width),
-        idle_(width) {
-    for (uint64_t i = 0; i < width; ++i) idle_[i] = width - 1 - i;
+        stop_(stop),
+        transfers_(options.max_transfers),
+        idle_(options.max_transfers),
+        channel_(volume, options) {
+    for (uint64_t i = 0; i < idle_.size(); ++i) idle_[i] = idle_.size() - 1 - i;
   }
 
   uint64_t blocks() const { return blocks_; }
+  const Channel& channel() const { return channel_; }
 
   // Goes on for `budget` blocks or while `more()`, whichever ends first; then lets what is in
-  // flight finish. Returns what is left of the budget.
+  // flight finish, but not when it is interrupted: a limited drive would take minutes. Returns what
+  // is left of the budget.
   template <class More>
   uint64_t run(BenchMode mode, uint64_t budget, More more) {
     for (bool going = true; going || channel_.in_flight() > 0;) {
+      if (stop_ != nullptr && *stop_) break;
       going = going && budget > 0 && more();
       for (; going && budget > 0 && !idle_.empty(); --budget) submit(mode);
       if (channel_.poll() == 0) {
@@ -91,14 +100,15 @@ class Sweep {
     }
   }
 
-  Channel& channel_;
   const BenchShape shape_;
   char* memory_;
   const uint64_t blocks_;
+  const std::atomic<bool>* stop_;
   std::vector<Transfer> transfers_;
   std::vector<uint64_t> idle_;
   std::vector<uint64_t> busy_;
   uint64_t next_ = 0;
+  Channel channel_;  // goes first: it may still hold transfers
 };
 
 }  // namespace
@@ -155,10 +165,18 @@ IoBench::~IoBench() = default;
 
 BenchResult IoBench::measure(const BenchShape& shape, double seconds, bool verify) {
   prepare(shape, verify);
+  if (stopped()) {
+    BenchResult nothing;
+    nothing.shape = shape;
+    nothing.interrupted = true;
+    return nothing;
+  }
   const Extent extent = {.seconds = seconds, .verify = verify};
   BenchResult result =
       shape.mode == BenchMode::kTraining ? training(shape, extent) : sweep(shape, extent);
-  if (!verify && result.bytes_written > 0) {
+  result.interrupted = stopped();
+  // A write that was dropped half way leaves blocks that cannot be verified either.
+  if ((!verify && result.bytes_written > 0) || result.interrupted) {
     sealed_[1] = false;
     if (shape.mode != BenchMode::kMixed) sealed_[0] = false;
   }
@@ -175,33 +193,44 @@ bool IoBench::direct() const {
                      [](const ScratchFile& file) { return file.direct; });
 }
 
-ChannelOptions IoBench::channel_options(const BenchShape& shape, bool verify, char* memory,
-                                        uint64_t bytes) {
+ChannelOptions IoBench::channel_options(const BenchShape& shape, bool verify,
+                                        const LaneMemory& lane) {
   return {.backend = options_.backend,
           .depth = shape.depth,
           .request_bytes = shape.block_bytes,
-          .max_transfers = shape.depth * 4,
-          .regions = {{memory, bytes}},
+          .max_transfers = lane.transfers,
+          .regions = {{lane.data, lane.bytes}},
           .limiter = limiter_.get(),
           .verify = verify};
 }
 
-// Sees to it that there is a volume for the shape, and that what will be read has been written.
-void IoBench::prepare(const BenchShape& shape, bool verify) {
+void IoBench::check(const BenchShape& shape, uint64_t scratch_bytes) {
   if (shape.block_bytes < 4096 || (shape.block_bytes & (shape.block_bytes - 1)) != 0 ||
       shape.block_bytes > (64u << 20)) {
     throw refused("block size " + std::to_string(shape.block_bytes) +
                   " must be a power of two from 4 KiB to 64 MiB");
   }
   if (shape.depth == 0 || shape.depth > 1024) throw refused("depth must be from 1 to 1024");
-  const uint64_t least = shape.block_bytes * shape.depth * 8;
-  if (options_.bytes < least) {
-    throw refused("scratch of " + format_bytes(static_cast<int64_t>(options_.bytes)) +
-                  " is too small, this shape wants " + format_bytes(static_cast<int64_t>(least)) +
-                  " (raise the size)");
+  if (shape.files == 0 || shape.files > 64) {
+    throw refused("files_per_directory " + std::to_string(shape.files) + " must be from 1 to 64");
   }
+  uint64_t least = std::max(shape.block_bytes * shape.depth * 8, 2 * stripe_bytes_of(shape));
+  if (shape.mode == BenchMode::kTraining) {
+    least = std::max(least, least_training_bytes(shape.block_bytes));
+  }
+  if (scratch_bytes < least) {
+    throw refused("scratch of " + format_bytes(static_cast<int64_t>(scratch_bytes)) +
+                  " is too small, " + name_of(shape.mode) + " at this block size and depth wants " +
+                  format_bytes(static_cast<int64_t>(least)) +
+                  " (raise the size, or use smaller blocks)");
+  }
+}
+
+// Sees to it that there is a volume for the shape, and that what will be read has been written.
+void IoBench::prepare(const BenchShape& shape, bool verify) {
+  check(shape, options_.bytes);
   const uint64_t checksum_bytes = std::min<uint64_t>(shape.block_bytes, 64 << 10);
-  const uint64_t stripe_bytes = std::max<uint64_t>(shape.block_bytes, 1 << 20);
+  const uint64_t stripe_bytes = stripe_bytes_of(shape);
   if (volume_ == nullptr || files_ != shape.files || volume_->block_bytes() != checksum_bytes ||
       volume_->stripe_bytes() != stripe_bytes) {
     make_volume(shape, stripe_bytes, checksum_bytes);
@@ -247,22 +276,24 @@ void IoBench::fill() {
   }
   const BenchShape shape = {
       .mode = BenchMode::kWrite, .block_bytes = volume_->stripe_bytes(), .depth = 8};
-  const uint64_t memory_bytes = shape.block_bytes * 16;
+  constexpr uint32_t kWidth = 16;
+  const uint64_t memory_bytes = shape.block_bytes * kWidth;
   const BenchMemory memory = make_bench_memory(memory_bytes);
-  Channel channel(*volume_, channel_options(shape, true, memory.get(), memory_bytes));
-  Sweep sweep(*volume_, channel, shape, memory.get(), 16);
-  sweep.run(BenchMode::kWrite, sweep.blocks(), [this] { return !stopped(); });
-  bytes_written_ += channel.stats().bytes_written;
-  sealed_[0] = sealed_[1] = true;
+  const LaneMemory lane = {.data = memory.get(), .bytes = memory_bytes, .transfers = kWidth};
+  Sweep sweep(*volume_, channel_options(shape, true, lane), shape, options_.stop);
+  sweep.run(BenchMode::kWrite, sweep.blocks(), [] { return true; });
+  bytes_written_ += sweep.channel().stats().bytes_written;
+  sealed_[0] = sealed_[1] = !stopped();
 }
 
 BenchResult IoBench::sweep(const BenchShape& shape, const Extent& extent) {
   // Twice the depth: some blocks are verified or sealed while `depth` of them are with the drive.
-  const uint64_t width = uint64_t{shape.depth} * 2;
+  const uint32_t width = shape.depth * 2;
   const uint64_t memory_bytes = width * shape.block_bytes;
   const BenchMemory memory = make_bench_memory(memory_bytes);
-  Channel channel(*volume_, channel_options(shape, extent.verify, memory.get(), memory_bytes));
-  Sweep sweep(*volume_, channel, shape, memory.get(), width);
+  const LaneMemory lane = {.data = memory.get(), .bytes = memory_bytes, .transfers = width};
+  Sweep sweep(*volume_, channel_options(shape, extent.verify, lane), shape, options_.stop);
+  const Channel& channel = sweep.channel();
 
   BenchResult result;
   result.shape = shape;
@@ -291,7 +322,7 @@ BenchResult IoBench::sweep(const BenchShape& shape, const Extent& extent) {
       last_written = stats.bytes_written;
       result.samples.push_back(last);
     }
-    return at_s < extent.seconds && !stopped();
+    return at_s < extent.seconds;
   });
   result.write_limit_reached = budget == 0;
   result.seconds = now_s() - start_s;

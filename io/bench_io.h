@@ -77,6 +77,7 @@ struct BenchResult {
   std::vector<BenchFile> files;
   std::vector<BenchSample> samples;
   bool write_limit_reached = false;  // stopped early, or not begun
+  bool interrupted = false;          // by BenchOptions::stop; the same
   double optimizer_s = 0;            // training: processor time of the optimizer
   uint32_t steps = 0;                // training: whole steps
 
@@ -101,6 +102,16 @@ struct Cliff {
 };
 Cliff find_cliff(const BenchResult& result);
 
+// The least scratch in which the training pattern has room.
+uint64_t least_training_bytes(uint64_t block_bytes);
+
+// What one channel of a benchmark moves to and from.
+struct LaneMemory {
+  char* data = nullptr;
+  uint64_t bytes = 0;
+  uint32_t transfers = 0;  // the most that its lane has submitted and not done
+};
+
 // Measures what a set of directories gives, with the same channels that training uses.
 //
 // Guarantees: reads hit blocks that were written; no more than write_limit_bytes are written; its
@@ -109,6 +120,10 @@ Cliff find_cliff(const BenchResult& result);
 // Error; kConfig for a shape that cannot work.
 class IoBench {
  public:
+  // Throws Error (kConfig) for a shape that cannot work in so much scratch, before anything is
+  // made.
+  static void check(const BenchShape& shape, uint64_t scratch_bytes);
+
   explicit IoBench(const BenchOptions& options);
   ~IoBench();
 
@@ -123,6 +138,7 @@ class IoBench {
   // What others wrote counts against the limit too.
   void charge(uint64_t bytes) { bytes_charged_ += bytes; }
   uint64_t write_allowance() const;
+  bool stopped() const { return options_.stop != nullptr && *options_.stop; }
 
  private:
   struct Extent {
@@ -134,10 +150,8 @@ class IoBench {
   void fill();
   BenchResult sweep(const BenchShape& shape, const Extent& extent);
   BenchResult training(const BenchShape& shape, const Extent& extent);
-  ChannelOptions channel_options(const BenchShape& shape, bool verify, char* memory,
-                                 uint64_t bytes);
+  ChannelOptions channel_options(const BenchShape& shape, bool verify, const LaneMemory& lane);
   bool direct() const;
-  bool stopped() const { return options_.stop != nullptr && *options_.stop; }
 
   BenchOptions options_;
   std::unique_ptr<RateLimiter> limiter_;

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <exception>
@@ -21,8 +22,8 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/base/check.h"
 #include "engine/base/clock.h"
-#include "engine/base/units.h"
 #include "io/bench_io.h"
 #include "io/bench_memory.h"
 
@@ -70,11 +71,14 @@ struct Progress {
 
 class Training {
  public:
-  Training(Volume& volume, const Layout& layout, uint32_t width, uint32_t state_buffers)
-      : volume_(volume), layout_(layout), width_(width), state_buffers_(state_buffers) {}
-
-  uint64_t weight_bytes() const { return layout_.unit_bytes * width_; }
-  uint64_t state_bytes() const { return layout_.unit_bytes * state_buffers_; }
+  // The lanes' memory outlives it: its channels may hold requests until they go.
+  Training(Volume& volume, const Layout& layout, const LaneMemory& weights, const LaneMemory& state)
+      : volume_(volume),
+        layout_(layout),
+        weights_(weights),
+        state_(state),
+        width_(weights.transfers),
+        state_buffers_(state.transfers) {}
 
   struct Limits {
     double seconds = 0;
@@ -84,12 +88,11 @@ class Training {
   };
 
   // Runs until the time has passed at the end of a step, or for so many steps.
-  void run(const std::function<ChannelOptions(char*, uint64_t)>& options, char* weights,
-           char* state, const Limits& limits) {
-    read_weights_ = std::make_unique<Channel>(volume_, options(weights, weight_bytes()));
-    read_state_ = std::make_unique<Channel>(volume_, options(state, state_bytes()));
-    write_ = std::make_unique<Channel>(volume_, options(state, state_bytes()));
-    state_ = state;
+  void run(const std::function<ChannelOptions(const LaneMemory&)>& options, const Limits& limits) {
+    read_weights_ = std::make_unique<Channel>(volume_, options(weights_));
+    read_state_ = std::make_unique<Channel>(volume_, options(state_));
+    write_ = std::make_unique<Channel>(volume_, options(state_));
+    stop_ = limits.stop;
     sample_s_ = limits.sample_s;
     start_s_ = now_s();
     last_counters_ = volume_.counters();
@@ -97,14 +100,13 @@ class Training {
                            lane([this] { write_lane(); })};
     lane([&] {
       const auto more = [&] {
-        return steps_ < limits.steps && now_s() - start_s_ < limits.seconds &&
-               !(limits.stop != nullptr && *limits.stop);
+        return steps_ < limits.steps && now_s() - start_s_ < limits.seconds;
       };
-      while (more() && weights_step(weights)) {
+      while (more() && weights_step()) {
       }
-      std::unique_lock lock(progress_.mu);
       const uint64_t units = uint64_t{steps_} * kLayers * layout_.state_units;
-      progress_.changed.wait(lock, [&] { return progress_.written >= units || progress_.error; });
+      wait_until([&] { return progress_.written >= units; });
+      const std::lock_guard lock(progress_.mu);
       progress_.stop = true;
       progress_.changed.notify_all();
     }).join();
@@ -150,12 +152,18 @@ class Training {
     });
   }
 
-  // False when the lane is to end.
+  // Then every lane leaves what it has in flight to its channel's destructor.
+  bool interrupted() const { return stop_ != nullptr && *stop_; }
+
+  // False when the lane is to end. A signal's handler cannot notify: the flag is looked at.
   template <class Ready>
   bool wait_until(Ready ready) {
+    constexpr std::chrono::milliseconds kGlance(100);
     std::unique_lock lock(progress_.mu);
-    progress_.changed.wait(lock, [&] { return progress_.stop || ready(); });
-    return !progress_.stop;
+    while (!progress_.stop && !interrupted() && !ready()) {
+      progress_.changed.wait_for(lock, kGlance);
+    }
+    return !progress_.stop && !interrupted();
   }
 
   void add(uint64_t Progress::*count, uint64_t by) {
@@ -168,31 +176,37 @@ class Training {
 
   // Both passes of one step. Weights are dropped as soon as they are there: the arithmetic is not
   // measured.
-  bool weights_step(char* memory) {
-    for (uint32_t layer = 0; layer < kLayers; ++layer) read_layer(layer, memory);
+  bool weights_step() {
+    for (uint32_t layer = 0; layer < kLayers; ++layer) {
+      if (!read_layer(layer)) return false;
+    }
     for (uint32_t layer = kLayers; layer-- > 0;) {
       const uint64_t done = uint64_t{steps_} * kLayers + (kLayers - 1 - layer);
       const uint64_t needed = done > kLookahead ? (done - kLookahead) * layout_.state_units : 0;
       if (!wait_until([&] { return progress_.written >= needed; })) return false;
-      read_layer(layer, memory);
+      if (!read_layer(layer)) return false;
       add(&Progress::weights_backward, 1);
     }
     ++steps_;
     return true;
   }
 
-  void read_layer(uint32_t layer, char* memory) {
+  // False when it was interrupted.
+  bool read_layer(uint32_t layer) {
     std::vector<Transfer> transfers(layout_.weight_units);
     size_t done = 0;
     for (uint32_t next = 0; done < layout_.weight_units;) {
+      if (interrupted()) return false;
       for (; next < layout_.weight_units && next - done < width_; ++next) {
         issue(*read_weights_, transfers[next], Direction::kRead,
-              layout_.weight_address(layer, next), memory + next % width_ * layout_.unit_bytes);
+              layout_.weight_address(layer, next),
+              weights_.data + next % width_ * layout_.unit_bytes);
       }
       if (read_weights_->poll() == 0) read_weights_->wait(0.1);
       while (done < next && transfers[done].done) check(transfers[done++]);
     }
     take_sample();
+    return true;
   }
 
   // The rates since the last sample, when that is long enough ago.
@@ -215,7 +229,9 @@ class Training {
     const auto layer = static_cast<uint32_t>(kLayers - 1 - of_step / layout_.state_units);
     return layout_.state_address(layer, static_cast<uint32_t>(of_step % layout_.state_units));
   }
-  char* buffer_of(uint64_t n) const { return state_ + n % state_buffers_ * layout_.unit_bytes; }
+  char* buffer_of(uint64_t n) const {
+    return state_.data + n % state_buffers_ * layout_.unit_bytes;
+  }
 
   void read_state_lane() {
     move_state(*read_state_, Direction::kRead, &Progress::read, [this](uint64_t n) {
@@ -236,6 +252,7 @@ class Training {
     uint64_t done = 0;
     for (;;) {
       if (issued == done && !wait_until([&] { return ready(issued); })) return;
+      if (interrupted()) return;
       for (const uint64_t end = ready_end(issued, done, ready); issued < end; ++issued) {
         issue(channel, transfers[issued % state_buffers_], direction, address_of(issued),
               buffer_of(issued));
@@ -294,9 +311,11 @@ class Training {
 
   Volume& volume_;
   const Layout layout_;
+  const LaneMemory weights_;
+  const LaneMemory state_;
   const uint32_t width_;          // weight transfers under way
   const uint32_t state_buffers_;  // state units under way
-  char* state_ = nullptr;
+  const std::atomic<bool>* stop_ = nullptr;
   std::unique_ptr<Channel> read_weights_;
   std::unique_ptr<Channel> read_state_;
   std::unique_ptr<Channel> write_;
@@ -312,19 +331,19 @@ class Training {
 
 }  // namespace
 
+// A unit is four requests; a layer is 2 + 12 shares of at least one unit.
+uint64_t least_training_bytes(uint64_t block_bytes) {
+  const uint64_t stripes_bytes = 2 * std::max<uint64_t>(block_bytes, 1 << 20);  // see make_volume()
+  const uint64_t bytes = block_bytes * 4 * kLayers * (kWeightShare + kStateShare);
+  return (bytes + stripes_bytes - 1) / stripes_bytes * stripes_bytes;
+}
+
 BenchResult IoBench::training(const BenchShape& shape, const Extent& extent) {
-  // A unit is four requests; a layer is 2 + 12 shares of at least one unit.
   Layout layout;
-  layout.unit_bytes = std::max<uint64_t>(shape.block_bytes * 4, volume_->block_bytes());
+  layout.unit_bytes = shape.block_bytes * 4;
   const uint64_t units = volume_->bytes() / layout.unit_bytes / kLayers;
   const uint64_t share = units / (kWeightShare + kStateShare);
-  if (share == 0) {
-    throw Error(ErrorCode::kConfig,
-                "I/O benchmark: training pattern: scratch is too small, wants " +
-                    format_bytes(static_cast<int64_t>(layout.unit_bytes * kLayers *
-                                                      (kWeightShare + kStateShare))) +
-                    " (raise the size, or use smaller blocks)");
-  }
+  STRATA_CHECK(share > 0);
   layout.weight_units = static_cast<uint32_t>(share * kWeightShare);
   layout.state_units = static_cast<uint32_t>(share * kStateShare);
   const uint64_t step_bytes = uint64_t{kLayers} * layout.state_units * layout.unit_bytes;
@@ -336,19 +355,21 @@ BenchResult IoBench::training(const BenchShape& shape, const Extent& extent) {
   result.write_limit_reached = steps == 0;
   if (steps == 0) return result;
   const uint32_t width = std::max<uint32_t>(2, shape.depth / 4 + 1);
-  Training training(*volume_, layout, width, std::max(kStateBuffers, width * 2));
-
-  const BenchMemory weights = make_bench_memory(training.weight_bytes());
-  const BenchMemory state = make_bench_memory(training.state_bytes());
-  const double cpu_start_s = process_cpu_s();
-  const auto channel = [&](char* memory, uint64_t bytes) {
-    return channel_options(shape, extent.verify, memory, bytes);
+  const uint32_t state_buffers = std::max(kStateBuffers, width * 2);
+  const BenchMemory weights = make_bench_memory(layout.unit_bytes * width);
+  const BenchMemory state = make_bench_memory(layout.unit_bytes * state_buffers);
+  const auto lane = [&](const BenchMemory& memory, uint32_t transfers) {
+    return LaneMemory{memory.get(), layout.unit_bytes * transfers, transfers};
   };
-  training.run(channel, weights.get(), state.get(),
-               {.seconds = extent.seconds,
-                .steps = static_cast<uint32_t>(std::min<uint64_t>(steps, 1u << 30)),
-                .sample_s = options_.sample_s,
-                .stop = options_.stop});
+  Training training(*volume_, layout, lane(weights, width), lane(state, state_buffers));
+  const double cpu_start_s = process_cpu_s();
+  const auto channel = [&](const LaneMemory& of) {
+    return channel_options(shape, extent.verify, of);
+  };
+  training.run(channel, {.seconds = extent.seconds,
+                         .steps = static_cast<uint32_t>(std::min<uint64_t>(steps, 1u << 30)),
+                         .sample_s = options_.sample_s,
+                         .stop = options_.stop});
   const double cpu_s = process_cpu_s() - cpu_start_s;
   training.fill(result);
   result.cpu_s = cpu_s - result.optimizer_s;

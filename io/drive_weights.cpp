@@ -47,8 +47,10 @@ std::vector<double> measure_weights(const DriveWeightOptions& options) {
                      .write_limit_bytes = kWeightWriteBytes,
                      .lock_name = options.lock_name,
                      .owner = "measuring the drive",
-                     .allow_memory_filesystem = options.allow_memory_filesystem});
+                     .allow_memory_filesystem = options.allow_memory_filesystem,
+                     .stop = options.stop});
       rates.push_back(bench.measure({.mode = BenchMode::kMixed, .depth = 8}).bytes_per_s());
+      if (bench.stopped()) return {};
     }
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kDoesNotFit) return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct DriveWeightOptions {
   double seconds = 0.3;  // of each directory at most, besides writing its scratch once
   std::string lock_name = "strata.lock";
   bool allow_memory_filesystem = false;
+  const std::atomic<bool>* stop = nullptr;  // set by others: it ends early, with nothing
 };
 // Measures each directory alone, with reads and writes at once. Empty too where they lie on one
 // drive, or where one has no room to measure. Throws what a volume throws.

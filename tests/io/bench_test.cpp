@@ -71,6 +71,56 @@ TEST(IoBench, ATrainingStepReadsWeightsTwiceAndStateOnce) {
   EXPECT_LE(result.samples.back().at_s, result.seconds);
 }
 
+// With few requests in flight the state's lane still has six units under way.
+TEST(IoBench, TrainingWorksAtTheLeastDepths) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  IoBench bench(small(directory));
+  for (const uint32_t depth : {1, 2, 3}) {
+    const BenchResult result =
+        bench.measure({.mode = BenchMode::kTraining, .block_bytes = 64 << 10, .depth = depth});
+    EXPECT_GE(result.steps, 1u) << depth;
+    EXPECT_EQ(result.bytes_read * 12, result.bytes_written * 16) << depth;
+  }
+}
+
+// Spoils what lies in the scratch files of a directory, which have no names.
+void spoil_scratch_in(const std::string& directory) {
+  const std::string garbage(64 << 10, 'x');
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (!target.starts_with(directory + "/") || target.find("lock") != std::string::npos) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(0, std::ios::end);
+    const std::streamoff end = file.tellp();
+    file.seekp(0);
+    for (std::streamoff at = 0; at < end; at += kMi / 16) file << garbage;
+    files += file.flush().good() && end > 0 ? 1 : 0;
+  }
+  ASSERT_EQ(files, 1);
+}
+
+// Three lanes have requests in flight when one of them meets the error.
+TEST(IoBench, AnErrorEndsTrainingAndItIsThrown) {
+  const ScratchDir directory;
+  BenchOptions options = small(directory);
+  options.seconds = 60;
+  for (const uint32_t depth : {1, 16}) {
+    IoBench bench(options);
+    const BenchShape shape = {
+        .mode = BenchMode::kTraining, .block_bytes = 64 << 10, .depth = depth};
+    bench.measure(shape, 0.01, true);
+    spoil_scratch_in(directory.path());
+    try {
+      bench.measure(shape);
+      ADD_FAILURE() << "what was spoilt was read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCorrupt) << error.what();
+    }
+  }
+}
+
 TEST(IoBench, TheLimitOnBytesWrittenHolds) {
   const ScratchDir directory(ScratchDir::kMemory);
   BenchOptions options = small(directory);
@@ -146,6 +196,40 @@ TEST(IoBench, ASignalEndsItEarly) {
     const BenchResult result = bench.measure({.mode = mode, .block_bytes = 64 << 10, .depth = 8});
     later.join();
     EXPECT_LT(result.seconds, 60) << name_of(mode);
+  }
+}
+
+// What waits for a rate limiter is dropped: at these rates it would take minutes.
+TEST(IoBench, ASignalEndsALimitedDriveAtOnce) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  BenchOptions options = small(directory);
+  options.bytes = 32 * kMi;
+  options.seconds = 600;
+  std::atomic<bool> stop{false};
+  options.stop = &stop;
+  for (const BenchMode mode :
+       {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed, BenchMode::kTraining}) {
+    for (const double write_rate : {1e6, 0.0}) {  // while it fills the scratch, and after
+      SCOPED_TRACE(testing::Message() << name_of(mode) << " " << write_rate);
+      stop = false;
+      options.limits = {.read_bytes_per_s = 200e3, .write_bytes_per_s = write_rate};
+      IoBench bench(options);
+      std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        stop = true;
+      });
+      const auto start = std::chrono::steady_clock::now();
+      const BenchResult result =
+          bench.measure({.mode = mode, .block_bytes = 32 << 10, .depth = 64});
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      later.join();
+      EXPECT_LT(seconds.count(), 10);
+      EXPECT_TRUE(result.interrupted);
+      EXPECT_FALSE(result.write_limit_reached);
+      // What was dropped half way is written anew before it is read.
+      stop = true;
+      EXPECT_TRUE(bench.measure({.mode = mode, .block_bytes = 32 << 10, .depth = 64}).empty());
+    }
   }
 }
 
@@ -254,6 +338,7 @@ TEST(IoBench, ShapesThatCannotWorkAreRefused) {
   EXPECT_THROW(bench.measure({.block_bytes = 64 * kMi}), Error);
   EXPECT_THROW(bench.measure({.depth = 0}), Error);
   EXPECT_THROW(bench.measure({.files = 0}), Error);
+  EXPECT_THROW(bench.measure({.files = 65}), Error);
   EXPECT_THROW(bench.measure({.mode = BenchMode::kTraining, .block_bytes = 4 * kMi, .depth = 2}),
                Error);
 }
