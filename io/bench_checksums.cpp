@@ -17,7 +17,7 @@ ChecksumComparison compare_checksums(IoBench& bench, const BenchShape& shape, do
     const BenchResult without = bench.measure(shape, seconds, false);
     if (!with_first) with = bench.measure(shape, seconds, true);
     const BenchResult control = bench.measure(shape, seconds, false);
-    if (with.empty() || without.empty() || control.empty()) break;
+    if (with.empty() || without.empty() || control.empty() || bench.stopped()) break;
     with_rates.push_back(with.bytes_per_s());
     without_rates.push_back(without.bytes_per_s());
     with_cpu.push_back(with.cpu_s_per_gb());
@@ -27,9 +27,9 @@ ChecksumComparison compare_checksums(IoBench& bench, const BenchShape& shape, do
     controls.push_back(control.bytes_per_s() / without.bytes_per_s());
   }
   if (ratios.empty()) {
+    if (bench.stopped()) throw Error(ErrorCode::kInterrupted, "compare checksums: interrupted");
     throw Error(ErrorCode::kConfig,
-                "compare checksums: the limit on bytes written, or an interruption, left no whole "
-                "round (raise the limit)");
+                "compare checksums: the limit on bytes written left no whole round (raise it)");
   }
   return {.shape = shape,
           .with_bytes_per_s = median_of(with_rates),

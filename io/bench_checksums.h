@@ -18,8 +18,8 @@ struct ChecksumComparison {
   Interval ratio;              // with / without, of the rates
   Interval control;            // without / without
 };
-// Fewer rounds where the limit on bytes written ends first; throws Error (kConfig) before the first
-// is whole.
+// Fewer rounds where the limit on bytes written or BenchOptions::stop ends first; throws Error
+// (kConfig, kInterrupted) before the first is whole.
 ChecksumComparison compare_checksums(IoBench& bench, const BenchShape& shape, double seconds,
                                      uint32_t rounds);
 

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/bench_fio.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 
 #include "engine/base/check.h"
@@ -36,21 +42,46 @@ struct Output {
   std::string text;
 };
 
-Output run(const std::string& command) {
-  Output output;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return output;
-  std::array<char, 4096> part;
-  while (const size_t count = fread(part.data(), 1, part.size(), pipe))
-    output.text.append(part.data(), count);
-  output.status = pclose(pipe);
-  return output;
+// After fork(): its files are ours alone, and it ends when we do, however we end.
+[[noreturn]] void become(char* const* argv, int out, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127);
+  umask(0077);
+  dup2(out, STDOUT_FILENO);
+  dup2(out, STDERR_FILENO);
+  execvp(argv[0], argv);
+  _exit(127);
 }
 
-std::string quote(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
+// Runs fio and takes all that it prints. It allocates in huge pages where the kernel has them, as
+// make_bench_memory() does.
+Output run_fio(const std::vector<std::string>& arguments, const std::atomic<bool>* stop) {
+  std::vector<std::string> words = {"env", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1", "fio"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  Output output;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return output;
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) become(argv.data(), ends[1], parent);
+  close(ends[1]);
+  std::array<char, 4096> part;
+  for (bool told = false; child > 0;) {
+    if (!told && stop != nullptr && *stop) told = kill(child, SIGTERM) == 0;
+    constexpr int kGlanceMs = 100;
+    pollfd ready = {.fd = ends[0], .events = POLLIN, .revents = 0};
+    if (poll(&ready, 1, kGlanceMs) <= 0) continue;
+    const ssize_t count = read(ends[0], part.data(), part.size());
+    if (count == 0) break;
+    if (count > 0) output.text.append(part.data(), static_cast<size_t>(count));
+  }
+  close(ends[0]);
+  while (child > 0 && waitpid(child, &output.status, 0) < 0 && errno == EINTR) {
+  }
+  return output;
 }
 
 }  // namespace
@@ -83,7 +114,7 @@ std::optional<FioResult> parse_fio_terse(std::string_view output) {
 }
 
 FioBench::FioBench(const BenchOptions& options, uint32_t files_per_directory) : options_(options) {
-  if (run("fio --version 2>/dev/null").status != 0) {
+  if (run_fio({"--version"}, nullptr).status != 0) {
     throw Error(ErrorCode::kConfig, "compare with fio: fio: not found (install the package fio)");
   }
   for (const std::string& directory : options.directories) {
@@ -126,19 +157,28 @@ void FioBench::lay_out() {
                                             " (free space there, or shrink the "
                                             "scratch)");
   }
-  run_job("--rw=write --bs=1m --iodepth=8");
+  run_job({"--rw=write", "--bs=1m", "--iodepth=8"});
   laid_out_ = true;
 }
 
-FioResult FioBench::run_job(const std::string& job) {
+FioResult FioBench::run_job(const std::vector<std::string>& job) {
   std::string names;
   for (const std::string& path : paths_) names += (names.empty() ? "" : ":") + path;
-  const Output output =
-      run("fio --name=strata-bench --filename=" + quote(names) +
-          " --size=" + std::to_string(options_.bytes) +
-          " --ioengine=io_uring --direct=1 --registerfiles=1 --fixedbufs=1"
-          " --file_service_type=roundrobin --output-format=terse --terse-version=3 " +
-          job + " 2>&1");
+  std::vector<std::string> arguments = {"--name=strata-bench",
+                                        "--filename=" + names,
+                                        "--size=" + std::to_string(options_.bytes),
+                                        "--ioengine=io_uring",
+                                        "--direct=1",
+                                        "--registerfiles=1",
+                                        "--fixedbufs=1",
+                                        "--file_service_type=roundrobin",
+                                        "--output-format=terse",
+                                        "--terse-version=3"};
+  arguments.insert(arguments.end(), job.begin(), job.end());
+  const Output output = run_fio(arguments, options_.stop);
+  if (options_.stop != nullptr && *options_.stop) {
+    throw Error(ErrorCode::kInterrupted, "compare with fio: interrupted");
+  }
   const std::optional<FioResult> result = parse_fio_terse(output.text);
   if (output.status != 0 || !result) {
     throw Error(ErrorCode::kIo, "compare with fio: " + paths_[0] + ": " + output.text);
@@ -152,10 +192,12 @@ FioResult FioBench::measure(const BenchShape& shape) {
   lay_out();
   const char* pattern = shape.mode == BenchMode::kRead    ? "read"
                         : shape.mode == BenchMode::kWrite ? "write"
-                                                          : "rw --rwmixread=50";
-  return run_job("--rw=" + std::string(pattern) + " --bs=" + std::to_string(shape.block_bytes) +
-                 " --iodepth=" + std::to_string(shape.depth) + " --time_based --runtime=" +
-                 std::to_string(static_cast<int64_t>(options_.seconds * 1e6)) + "us");
+                                                          : "rw";
+  return run_job(
+      {"--rw=" + std::string(pattern), "--rwmixread=50",
+       "--bs=" + std::to_string(shape.block_bytes), "--iodepth=" + std::to_string(shape.depth),
+       "--time_based",
+       "--runtime=" + std::to_string(static_cast<int64_t>(options_.seconds * 1e6)) + "us"});
 }
 
 FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& shape,
@@ -172,7 +214,13 @@ FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& 
       return std::nullopt;
     }
     const uint64_t before = fio.bytes_written();
-    const FioResult result = fio.measure(shape);
+    FioResult result;
+    try {
+      result = fio.measure(shape);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) return std::nullopt;
+      throw;
+    }
     bench.charge(fio.bytes_written() - before);
     write_bytes_per_s = std::max(write_bytes_per_s, result.write_bytes_per_s);
     return result;
@@ -186,7 +234,7 @@ FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& 
     const std::optional<FioResult> first = measure_fio();
     if (!ours_first && first) mine = bench.measure(shape);
     const std::optional<FioResult> second = measure_fio();
-    if (mine.empty() || mine.write_limit_reached || !first || !second) break;
+    if (mine.empty() || mine.write_limit_reached || mine.interrupted || !first || !second) break;
     // Ours is compared with the fio run next to it, and that one with the other fio run.
     ours.push_back(mine.bytes_per_s());
     theirs.push_back(first->bytes_per_s());
@@ -196,9 +244,9 @@ FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& 
     controls.push_back(second->bytes_per_s() / first->bytes_per_s());
   }
   if (ratios.empty()) {
+    if (stopped()) throw Error(ErrorCode::kInterrupted, "compare with fio: interrupted");
     throw Error(ErrorCode::kConfig,
-                "compare with fio: the limit on bytes written, or an interruption, left no whole "
-                "round (raise the limit)");
+                "compare with fio: the limit on bytes written left no whole round (raise it)");
   }
   return {.shape = shape,
           .verified = options.verify,

@@ -31,7 +31,8 @@ std::optional<FioResult> parse_fio_terse(std::string_view output);
 // removes them, and the next one those of a dead run. It holds a lock of its own on each directory.
 //
 // Failure: the constructor throws Error(kConfig) where fio is missing or a directory cannot be
-// used, measure() Error(kDoesNotFit) without room for the files and Error(kIo) when fio fails.
+// used, measure() Error(kDoesNotFit) without room for the files, Error(kIo) when fio fails and
+// Error(kInterrupted) when it is stopped. fio ends when this process does.
 class FioBench {
  public:
   FioBench(const BenchOptions& options, uint32_t files_per_directory);
@@ -46,7 +47,7 @@ class FioBench {
 
  private:
   void lay_out();
-  FioResult run_job(const std::string& job);
+  FioResult run_job(const std::vector<std::string>& job);
   void remove_files();
 
   BenchOptions options_;
@@ -69,7 +70,7 @@ struct FioComparison {
   Interval control;  // fio / fio
 };
 // Fewer rounds where the bench's limit on bytes written, against which fio's count too, ends first,
-// or `options.stop` is set; throws Error (kConfig) before the first is whole.
+// or `options.stop` is set; throws Error (kConfig, kInterrupted) before the first is whole.
 FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& shape,
                                const BenchOptions& options, uint32_t rounds);
 

@@ -137,6 +137,7 @@ class IoBench {
   uint64_t bytes_written() const { return bytes_written_; }
   // What others wrote counts against the limit too.
   void charge(uint64_t bytes) { bytes_charged_ += bytes; }
+  uint64_t bytes_written_by_all() const { return bytes_written_ + bytes_charged_; }
   uint64_t write_allowance() const;
   bool stopped() const { return options_.stop != nullptr && *options_.stop; }
 

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "io/bench_checksums.h"
-#include "io/bench_fio.h"
 #include "io/bench_io.h"
+#include "io/bench_statistics.h"
 #include "io/drive_weights.h"
 #include "scratch_dir.h"
 
@@ -355,76 +355,6 @@ TEST(RatioStatistics, MedianAndIntervalOfKnownRatios) {
   const Interval same = bootstrap_median(std::vector<double>(21, 0.5));
   EXPECT_EQ(same.low, 0.5);
   EXPECT_EQ(same.high, 0.5);
-}
-
-class WithFio : public testing::Test {
- protected:
-  void SetUp() override {
-    if (std::system("fio --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "fio is missing";
-    options_ = small(directory_);
-    options_.bytes = 32 * kMi;
-  }
-  const ScratchDir directory_;
-  BenchOptions options_;
-};
-
-TEST_F(WithFio, ItIsComparedTurnByTurnAndItsFilesGo) {
-  IoBench bench(options_);
-  {
-    FioBench fio(options_, 2);
-    for (const BenchMode mode : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
-      const FioComparison result = compare_with_fio(
-          bench, fio, {.mode = mode, .block_bytes = 256 << 10, .depth = 8, .files = 2}, options_,
-          2);
-      EXPECT_EQ(result.ratio.count, 2u);
-      EXPECT_GT(result.fio_bytes_per_s, 0);
-      EXPECT_GT(result.strata_bytes_per_s, 0);
-      EXPECT_GT(result.fio_cpu_s_per_gb, 0);
-    }
-    EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/strata-bench-fio.1"));
-    EXPECT_EQ(options_.write_limit_bytes - bench.write_allowance(),
-              bench.bytes_written() + fio.bytes_written());
-  }
-  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/strata-bench-fio.0"));
-  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/strata-bench-fio.1"));
-}
-
-TEST_F(WithFio, FilesOfADeadRunAreRemovedAndOfALivingOneKept) {
-  const std::string left = directory_.path() + "/strata-bench-fio.3";
-  std::ofstream(left) << "left by a run that was killed";
-  {
-    const FioBench first(options_, 1);
-    EXPECT_FALSE(std::filesystem::exists(left));
-    std::ofstream(left) << "of the first";
-    EXPECT_THROW(FioBench(options_, 1), Error);
-    EXPECT_TRUE(std::filesystem::exists(left));
-  }
-  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
-}
-
-TEST_F(WithFio, ItsWritesStayWithinTheLimit) {
-  options_.write_limit_bytes = 80 * kMi;  // both fillings and 16 MiB more
-  IoBench bench(options_);
-  FioBench fio(options_, 1);
-  const BenchShape shape = {.mode = BenchMode::kWrite, .block_bytes = 256 << 10, .depth = 8};
-  EXPECT_THROW(compare_with_fio(bench, fio, shape, options_, 5), Error);
-  EXPECT_LE(bench.bytes_written() + fio.bytes_written(), 80 * kMi);
-}
-
-TEST(Fio, ItsTerseLineIsUnderstood) {
-  // fio 3.33, --output-format=terse --terse-version=3, cut after the processor fields.
-  std::string line = "3;fio-3.33;t;0;0;2097152;1048576;1024;2000";
-  for (int field = 10; field <= 46; ++field) line += ";0";
-  line += ";1048576;524288;512;2000";
-  for (int field = 51; field <= 87; ++field) line += ";0";
-  line += ";1.500000%;3.500000%;10;0;0\n";
-  const auto result = parse_fio_terse(line);
-  ASSERT_TRUE(result.has_value());
-  EXPECT_DOUBLE_EQ(result->read_bytes_per_s, 1048576.0 * 1024);
-  EXPECT_DOUBLE_EQ(result->write_bytes_per_s, 524288.0 * 1024);
-  EXPECT_NEAR(result->cpu_s_per_gb, 0.05 * 2.0 / (3145728.0 * 1024 / 1e9), 1e-12);
-  EXPECT_FALSE(parse_fio_terse("fio: error\n").has_value());
-  EXPECT_FALSE(parse_fio_terse("3;fio-3.33;t;0;5;1;1\n").has_value());
 }
 
 }  // namespace
