@@ -46,9 +46,16 @@ bool is_full(int error) {
 
 Error no_space(const std::string& directory, uint64_t need, uint64_t free) {
   const auto text = [](uint64_t bytes) { return format_bytes(static_cast<int64_t>(bytes)); };
+  if (free >= need) {
+    return Error(ErrorCode::kDoesNotFit,
+                 "reserve scratch: " + directory + ": needs " + text(need) + ", and of the " +
+                     text(free) +
+                     " free the file system gives less: a quota, or what it keeps for itself (free "
+                     "space there, or name another directory)");
+  }
   return Error(ErrorCode::kDoesNotFit, "reserve scratch: " + directory + ": needs " + text(need) +
                                            ", free " + text(free) + ", missing " +
-                                           text(need - std::min(need, free)) +
+                                           text(need - free) +
                                            " (free space there, or name another directory)");
 }
 

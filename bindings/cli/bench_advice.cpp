@@ -23,13 +23,16 @@ constexpr double kShareOfHost = 0.85;     // of a machine's memory, where no bud
 constexpr double kInfinitelyFast = 1e18;  // bytes a second
 constexpr int64_t kPlentyOfSpace = int64_t{1} << 50;
 
+model::Architecture read_model(std::string path) {
+  if (std::filesystem::is_directory(path)) path += "/config.json";
+  return model::read_architecture(config::Json::read_file(path), path);
+}
+
 // One run, planned again and again with faster drives.
 class Planner {
  public:
   explicit Planner(const AdviceQuestion& question) : question_(question) {
-    std::string path = question.model;
-    if (std::filesystem::is_directory(path)) path += "/config.json";
-    architecture_ = model::read_architecture(config::Json::read_file(path), path);
+    architecture_ = read_model(question.model);
     options_.model = question.model;
     options_.sequence_length = std::min(question.sequence_length, question.tokens);
     if (architecture_.max_position > 0) {
@@ -149,6 +152,10 @@ int fewest_drives(const std::function<double(int drives)>& step_s, const DriveSe
     const int most = known.many > 0 ? known.many : kMostDrives + 1;
     next = bad ? (known.few + most) / 2 : known.guess(wanted_s);
   }
+}
+
+void check_model(const std::string& model) {
+  (void)read_model(model);
 }
 
 Advice advise(const AdviceQuestion& question) {

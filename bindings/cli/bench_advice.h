@@ -56,6 +56,9 @@ struct DriveSearch {
 // seconds.
 int fewest_drives(const std::function<double(int drives)>& step_s, const DriveSearch& search);
 
+// Throws Error (kConfig) for a model whose config.json cannot be read.
+void check_model(const std::string& model);
+
 // Plans the run and times it on the simulator's clock, with these drives, infinitely fast ones and
 // more of them. Throws Error: kConfig for a model that cannot be read, kDoesNotFit where the run
 // needs more memory.

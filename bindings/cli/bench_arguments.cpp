@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/bench_arguments.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <filesystem>
 #include <optional>
 
 #include "engine/base/error.h"
@@ -133,6 +137,47 @@ bool measures_drives(const IoArguments& a) {
          has(io::BenchMode::kMixed);
 }
 
+namespace {
+
+void check_shapes(const IoArguments& a) {
+  const std::vector<io::BenchShape> shapes = shapes_of(a);
+  const io::BenchOptions options = options_of(a);
+  for (const io::BenchShape& shape : shapes) io::IoBench::check(shape, options.bytes);
+  const bool training_alone = std::all_of(
+      shapes.begin(), shapes.end(),
+      [](const io::BenchShape& shape) { return shape.mode == io::BenchMode::kTraining; });
+  if (training_alone && (a.compare_fio || a.compare_checksums)) {
+    throw Error(ErrorCode::kUsage,
+                std::string(a.compare_fio ? "--compare-fio" : "--compare-checksums") +
+                    ": compares read, write and mixed, of which --mode has none");
+  }
+}
+
+void check_directories(const std::vector<std::string>& directories) {
+  for (size_t i = 0; i < directories.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      std::error_code missing;  // says the volume
+      if (!std::filesystem::equivalent(directories[k], directories[i], missing)) continue;
+      throw Error(ErrorCode::kUsage, "--nvme: " + directories[k] + " and " + directories[i] +
+                                         " are one directory, named twice (name each once)");
+    }
+  }
+}
+
+void check_profile(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw Error(ErrorCode::kConfig, "--profile: " + path + ": is a directory (name a file)");
+  }
+  std::string directory = std::filesystem::path(path).parent_path();
+  if (directory.empty()) directory = ".";
+  if (access(directory.c_str(), W_OK | X_OK) == 0) return;
+  throw system_error(ErrorCode::kConfig, "--profile: " + path + ": " + directory, errno);
+}
+
+}  // namespace
+
 void check(const IoArguments& a) {
   for (const auto& [flag, value] :
        {std::pair{"--for", a.model}, std::pair{"--profile", a.profile}}) {
@@ -148,8 +193,13 @@ void check(const IoArguments& a) {
   if (a.compare_checksums && a.no_checksums) {
     throw Error(ErrorCode::kUsage, "--compare-checksums: contradicts --no-checksums");
   }
+  if (!(a.tolerance >= 0 && a.tolerance <= 1)) {
+    throw Error(ErrorCode::kUsage, "--tolerance: must be a number from 0 to 1");
+  }
   if (!a.host_memory.empty()) (void)bytes_of("--host-memory", a.host_memory);
-  (void)shapes_of(a);
+  check_shapes(a);
+  check_directories(a.directories);
+  check_profile(a.profile);
 }
 
 io::BenchOptions options_of(const IoArguments& a) {

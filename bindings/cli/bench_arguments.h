@@ -36,11 +36,13 @@ struct IoArguments {
   int64_t sequence_length = 512;
   std::string host_memory;
   std::string machine;
+  bool shapes_given = false;  // --mode, --block, --depth or --files
 };
 
 void declare(CLI::App& io, IoArguments& a);
 
-// Throws Error (kUsage) for what cannot be read, and for options that contradict each other.
+// Throws Error (kUsage, kConfig) for what cannot be read or cannot work, and for options that
+// contradict each other. Makes nothing.
 void check(const IoArguments& a);
 io::BenchOptions options_of(const IoArguments& a);
 // Shapes with the same volume follow each other, so that it is filled once.

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/bench_command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "bindings/cli/bench_advice.h"
 #include "bindings/cli/bench_arguments.h"
+#include "bindings/cli/bench_baseline.h"
 #include "bindings/cli/bench_machine.h"
 #include "bindings/cli/bench_report.h"
 #include "bindings/cli/setup.h"
@@ -37,16 +38,10 @@ std::atomic<int> stop_signal{0};
 std::atomic<bool> stop{false};
 
 void on_signal(int signal) {
-  stop_signal = signal;
+  // Who asks twice does not want to wait: the scratch has no names and goes with the process.
+  int none = 0;
+  if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   stop = true;
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw Error(ErrorCode::kConfig, "read baseline: " + path + ": cannot be read");
-  return text.str();
 }
 
 void progress(const io::BenchShape& shape) {
@@ -65,6 +60,7 @@ int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
     progress(shape);
     if (a.compare_checksums) {
       report.checksums.push_back(io::compare_checksums(bench, shape, options.seconds, a.rounds));
+      report.bytes_written = bench.bytes_written_by_all();
       continue;
     }
     if (files != shape.files) {
@@ -73,18 +69,35 @@ int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
     }
     files = shape.files;
     report.fio.push_back(io::compare_with_fio(bench, *fio, shape, options, a.rounds));
+    report.bytes_written = bench.bytes_written_by_all();
     slower |= report.fio.back().ratio.high < kParity;
   }
   return slower ? 1 : 0;
 }
 
+std::string not_measured(const std::vector<io::BenchResult>& results) {
+  std::string names;
+  for (const io::BenchResult& result : results) {
+    if (result.empty()) names += (names.empty() ? "" : ", ") + name_of(result.shape);
+  }
+  return names;
+}
+
 // What the results say of this machine, and of the run that the user has in mind.
 void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
   if (!measures_drives(a)) return;
-  const double latency_s =
+  std::optional<exec::DriveFigures> drive = drive_figures(report.results, 0);
+  if (!drive && a.model.empty() && a.profile.empty()) return;
+  if (!drive) {
+    throw Error(ErrorCode::kConfig, std::string(a.model.empty() ? "--profile" : "--for") +
+                                        ": no shape has all of its read, write and mixed rates; "
+                                        "not measured: " +
+                                        not_measured(report.results) + " (raise --write-limit " +
+                                        a.write_limit + ", or lower --size or --seconds)");
+  }
+  drive->latency_s =
       bench.measure(latency_shape(report.results.back().shape), kLatencyS, true).read.p50_s;
-  std::optional<exec::DriveFigures> drive = drive_figures(report.results, latency_s);
-  if (!drive) return;
+  if (stop) return;
   drive->weights = report.options.weights;
   const bool keep = a.rates.empty() && a.seconds >= kCarefulS;
   if (!keep && a.profile.empty() && a.model.empty()) return;
@@ -125,7 +138,8 @@ void print(const IoArguments& a, const IoReport& report) {
 io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
   const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
   if (options.directories.size() > 1 && writes + options.bytes < options.write_limit_bytes) {
-    options.weights = io::measure_weights({.directories = options.directories});
+    options.weights =
+        io::measure_weights({.directories = options.directories, .stop = options.stop});
     options.write_limit_bytes -= writes;
   }
   report.options.weights = options.weights;
@@ -133,25 +147,28 @@ io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
 }
 
 int measure(const IoArguments& a, const io::BenchOptions& options, IoReport& report) {
-  const std::string baseline = a.baseline.empty() ? "" : read_text(a.baseline);
-  if (!baseline.empty()) (void)compare_with_baseline(baseline, {}, a.tolerance);  // refuse early
+  const BaselineQuestion question = {
+      .shapes = shapes_of(a), .shapes_given = a.shapes_given, .tolerance = a.tolerance};
+  std::optional<Baseline> baseline;
+  if (!a.baseline.empty()) {
+    baseline = read_baseline(a.baseline);
+    check_comparable(*baseline, options, question);
+  }
   if (!a.machine.empty()) (void)config::read_machine(a.machine);
+  if (!a.model.empty()) check_model(a.model);
   io::IoBench bench(weighted(options, report));
   for (const io::BenchShape& shape : shapes_of(a)) {
     if (stop) break;
     progress(shape);
-    report.results.push_back(bench.measure(shape));
+    const io::BenchResult result = bench.measure(shape);
+    if (!result.interrupted || !result.empty()) report.results.push_back(result);
     report.bytes_written = bench.bytes_written();
   }
   if (stop) return 0;
   conclude(a, bench, report);
-  if (baseline.empty()) return 0;
-  report.baseline = compare_with_baseline(baseline, report.results, a.tolerance);
-  if (report.baseline->compared == 0) {
-    throw Error(ErrorCode::kConfig,
-                "compare with baseline: " + a.baseline + ": has none of these shapes");
-  }
-  return report.baseline->slower > 0 ? 1 : 0;
+  if (!baseline) return 0;
+  report.baseline = compare_with_baseline(*baseline, options, report.results, question);
+  return report.baseline->failed() ? 1 : 0;
 }
 
 int bench_io(const IoArguments& a) {
@@ -165,10 +182,10 @@ int bench_io(const IoArguments& a) {
   try {
     const bool compares = a.compare_fio || a.compare_checksums;
     code = compares ? compare(a, options, report) : measure(a, options, report);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     // What was measured until then has taken minutes.
     if (!report.empty()) print(a, report);
-    if (stop) return 128 + stop_signal;
+    if (error.code() == ErrorCode::kInterrupted) return 128 + stop_signal;
     throw;
   }
   if (!report.empty()) print(a, report);
@@ -256,6 +273,9 @@ int bench_command(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  }
+  for (const char* flag : {"--mode", "--block", "--depth", "--files"}) {
+    arguments.shapes_given |= io->count(flag) > 0;
   }
   return bench_io(arguments);
 }

@@ -61,6 +61,7 @@ ordered_json result_json(const io::BenchResult& result) {
   json["read_latency"] = latency_json(result.read);
   json["write_latency"] = latency_json(result.write);
   json["write_limit_reached"] = result.write_limit_reached;
+  if (result.interrupted) json["interrupted"] = true;
   if (result.shape.mode == io::BenchMode::kTraining) {
     json["steps"] = result.steps;
     json["optimizer_s"] = result.optimizer_s;
@@ -85,10 +86,6 @@ ordered_json interval_json(const io::Interval& interval) {
           {"rounds", interval.count}};
 }
 
-std::string shape_key(const std::string& mode, uint64_t block, uint64_t depth, uint64_t files) {
-  return fmt::format("{} {} KiB x {} on {} file(s)", mode, block >> 10, depth, files);
-}
-
 }  // namespace
 
 std::string io_table(const std::vector<io::BenchResult>& results) {
@@ -105,7 +102,8 @@ std::string io_table(const std::vector<io::BenchResult>& results) {
         result.shape.files, gb(result.read_bytes_per_s()), gb(result.write_bytes_per_s()),
         gb(result.bytes_per_s()), gib(result.bytes_per_s()), result.cpu_s_per_gb(),
         latency_text(result.read), latency_text(result.write),
-        result.empty()               ? " (not measured: --write-limit)"
+        result.interrupted           ? " (interrupted)"
+        : result.empty()             ? " (not measured: --write-limit)"
         : result.write_limit_reached ? " (ended by --write-limit)"
                                      : "");
     if (result.files.size() > 1) {
@@ -225,7 +223,8 @@ std::string io_json(const IoReport& report) {
   if (report.advice) json["for"] = ordered_json::parse(advice_json(*report.advice));
   if (report.baseline) {
     json["baseline"] = {{"shapes_compared", report.baseline->compared},
-                        {"shapes_slower", report.baseline->slower}};
+                        {"shapes_slower", report.baseline->slower},
+                        {"shapes_missing", report.baseline->missing}};
   }
   return json.dump(2) + "\n";
 }
@@ -279,42 +278,6 @@ std::string checksum_table(const std::vector<io::ChecksumComparison>& comparison
         interval_text(c.cost_cpu_s_per_gb), c.ratio.count);
   }
   return text;
-}
-
-BaselineVerdict compare_with_baseline(const std::string& baseline_json,
-                                      const std::vector<io::BenchResult>& results,
-                                      double tolerance) {
-  BaselineVerdict verdict;
-  std::vector<std::pair<std::string, double>> old;
-  try {
-    const ordered_json json = ordered_json::parse(baseline_json);
-    for (const ordered_json& entry : json.at("results")) {
-      old.emplace_back(
-          shape_key(entry.at("mode"), entry.at("block_bytes"), entry.at("depth"),
-                    entry.at("files_per_directory")),
-          entry.at("read_bytes_per_s").get<double>() + entry.at("write_bytes_per_s").get<double>());
-    }
-  } catch (const ordered_json::exception& error) {
-    throw Error(
-        ErrorCode::kConfig,
-        std::string("read baseline: not a result of `strata bench io --json`: ") + error.what());
-  }
-  verdict.table = fmt::format("{:<44}{:>10}{:>10}{:>8}\n", "against the baseline", "then GB/s",
-                              "now GB/s", "ratio");
-  for (const io::BenchResult& result : results) {
-    const std::string key = shape_key(io::name_of(result.shape.mode), result.shape.block_bytes,
-                                      result.shape.depth, result.shape.files);
-    const auto then =
-        std::find_if(old.begin(), old.end(), [&](const auto& e) { return e.first == key; });
-    if (then == old.end() || !(then->second > 0)) continue;
-    const double ratio = result.bytes_per_s() / then->second;
-    const bool slower = ratio < 1 - tolerance;
-    ++verdict.compared;
-    verdict.slower += slower ? 1 : 0;
-    verdict.table += fmt::format("{:<44}{:>10.3f}{:>10.3f}{:>8.2f}{}\n", key, gb(then->second),
-                                 gb(result.bytes_per_s()), ratio, slower ? "  SLOWER" : "");
-  }
-  return verdict;
 }
 
 }  // namespace strata::cli

@@ -6,18 +6,13 @@
 #include <vector>
 
 #include "bindings/cli/bench_advice.h"
+#include "bindings/cli/bench_baseline.h"
 #include "engine/config/machine.h"
 #include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
 
 namespace strata::cli {
-
-struct BaselineVerdict {
-  std::string table;
-  int slower = 0;    // shapes that are slower than the baseline by more than the tolerance
-  int compared = 0;  // shapes that both have
-};
 
 // What one `strata bench io` found out.
 struct IoReport {
@@ -45,10 +40,5 @@ std::string io_table(const std::vector<io::BenchResult>& results);
 std::string io_rates_over_time(const io::BenchResult& result);
 std::string fio_table(const std::vector<io::FioComparison>& comparisons);
 std::string checksum_table(const std::vector<io::ChecksumComparison>& comparisons);
-
-// Throws Error(kConfig) when the text is not what io_json() wrote.
-BaselineVerdict compare_with_baseline(const std::string& baseline_json,
-                                      const std::vector<io::BenchResult>& results,
-                                      double tolerance);
 
 }  // namespace strata::cli

@@ -55,7 +55,9 @@ TEST_F(BenchFaults, ADriveThatIsTooSmallIsRefusedBeforeAnythingIsWritten) {
   ASSERT_EQ(bench(fitting), 0) << err_;
   EXPECT_TRUE(names_on_drive().empty());
   for (const char* size : {"32MiB", "2GiB"}) {
-    EXPECT_EQ(bench({"--size", size, "--block", "64KiB"}), kDoesNotFit) << err_;
+    EXPECT_EQ(bench({"--size", size, "--block", "64KiB", "--mode", "read,write,mixed"}),
+              kDoesNotFit)
+        << err_;
     for (const char* text : {"reserve scratch: drive: needs ", "missing ", "lower the size"}) {
       EXPECT_NE(err_.find(text), std::string::npos) << text << " is not in\n" << err_;
     }
@@ -75,7 +77,7 @@ TEST_F(BenchFaults, AFullDriveIsRefusedAndKeepsWhatIsThere) {
   if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
   fill_drive();
   const std::string before = read_text(sandbox_ / "drive/filler");
-  EXPECT_EQ(bench({"--size", "8MiB", "--block", "64KiB"}), kDoesNotFit) << err_;
+  EXPECT_EQ(bench({"--size", "8MiB", "--block", "64KiB", "--mode", "read"}), kDoesNotFit) << err_;
   EXPECT_NE(err_.find("(free space there, or name another directory)"), std::string::npos) << err_;
   EXPECT_EQ(names_on_drive(), std::vector<std::string>{"filler"});
   EXPECT_TRUE(read_text(sandbox_ / "drive/filler") == before);

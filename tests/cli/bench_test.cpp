@@ -8,50 +8,12 @@
 #include "bindings/cli/bench_machine.h"
 #include "bindings/cli/bench_report.h"
 #include "engine/config/machine.h"
-#include "tests/cli/mistake.h"
+#include "tests/cli/bench_run.h"
 
 namespace strata::cli::test {
 namespace {
 
 using nlohmann::json;
-
-class BenchTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::filesystem::create_directory(sandbox_ / "drive");
-    setenv("XDG_CACHE_HOME", (sandbox_ / "cache").c_str(), 1);
-  }
-
-  // A short one, with what a test adds.
-  static Arguments bench(const Arguments& more) {
-    Arguments all = {"bench", "io", "--nvme", "drive", "--size", "64MiB", "--block", "64KiB"};
-    const auto give = [&](const std::string& flag, const std::string& value) {
-      if (std::find(more.begin(), more.end(), flag) == more.end()) {
-        all.insert(all.end(), {flag, value});
-      }
-    };
-    give("--depth", "4");
-    give("--seconds", "0.05");
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-
-  int run(const Arguments& arguments) {
-    Process process(arguments, {.directory = sandbox_.path()});
-    const int code = process.wait();
-    out_ = process.out();
-    err_ = process.err();
-    return code;
-  }
-
-  void expect_empty_drive() const {
-    EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / "drive")) << "something is left";
-  }
-
-  const Sandbox sandbox_;
-  std::string out_;
-  std::string err_;
-};
 
 TEST_F(BenchTest, PrintsATableAndLeavesNothing) {
   ASSERT_EQ(run(bench({})), 0) << err_;
@@ -66,31 +28,6 @@ TEST_F(BenchTest, CsvHasARowForEachShape) {
       << err_;
   EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 1 + 8) << out_;
   EXPECT_EQ(out_.rfind("mode,block_bytes,depth,", 0), 0u) << out_;
-}
-
-TEST_F(BenchTest, ABaselineOfASlowerDriveIsMetAndOfAFasterOneIsNot) {
-  ASSERT_EQ(run(bench({"--json", "--mode", "read", "--nvme-rate", "50MB,50MB"})), 0) << err_;
-  write_text(sandbox_ / "slow.json", out_);
-  json fast = json::parse(out_);
-  EXPECT_EQ(fast["rate_limit"], "read 0.05 GB/s, write 0.05 GB/s");
-  ASSERT_EQ(fast["results"].size(), 1u);
-  EXPECT_LT(fast["results"][0]["read_bytes_per_s"], 80e6);
-  for (const char* key : {"p50_s", "p99_s", "p999_s", "max_s"}) {
-    EXPECT_GT(fast["results"][0]["read_latency"][key], 0.0) << key;
-  }
-  fast["results"][0]["read_bytes_per_s"] = 1e15;
-  write_text(sandbox_ / "fast.json", fast.dump());
-  EXPECT_EQ(run(bench({"--mode", "read", "--baseline", "slow.json", "--tolerance", "0.9"})), 0)
-      << err_;
-  EXPECT_EQ(run(bench({"--mode", "read", "--baseline", "fast.json"})), 1) << err_;
-  EXPECT_NE(out_.find("SLOWER"), std::string::npos) << out_;
-  EXPECT_EQ(run(bench({"--mode", "write", "--baseline", "slow.json"})), kUsage);
-  EXPECT_NE(err_.find("has none of these shapes"), std::string::npos) << err_;
-  write_text(sandbox_ / "bad.json", "{\"results\": [{}]}");
-  EXPECT_EQ(run(bench({"--baseline", "bad.json"})), kUsage);
-  EXPECT_NE(err_.find("not a result of `strata bench io --json`"), std::string::npos) << err_;
-  EXPECT_EQ(run(bench({"--baseline", "missing.json"})), kUsage);
-  expect_empty_drive();
 }
 
 TEST_F(BenchTest, ItsProfileIsWhatPlanReads) {
@@ -144,6 +81,47 @@ TEST_F(BenchTest, ForAModelSaysWhetherTheDrivesAreEnough) {
   expect_empty_drive();
 }
 
+// The filling and the first writes take all of the limit: nothing is left for the mixed rate.
+TEST_F(BenchTest, AQuestionWithoutTheRatesItNeedsIsAnError) {
+  make_model(sandbox_, "model", {});
+  const Arguments poor = {"--mode", "read,write,mixed", "--write-limit",
+                          "65MiB",  "--seconds",        "0.5"};
+  for (const Arguments& question :
+       {Arguments{"--for", "model", "--tokens", "512"}, Arguments{"--profile", "p.toml"}}) {
+    Arguments all = bench(poor);
+    all.insert(all.end(), question.begin(), question.end());
+    EXPECT_EQ(run(all), kUsage);
+    EXPECT_NE(err_.find(question[0] + ": no shape has all of"), std::string::npos) << err_;
+    EXPECT_NE(err_.find("not measured: mixed 64 KiB x 4 on 1 file(s) (raise --write-limit"),
+              std::string::npos)
+        << err_;
+    EXPECT_NE(out_.find("mixed"), std::string::npos) << out_;  // what there is, is printed
+  }
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "p.toml"));
+  expect_empty_drive();
+}
+
+TEST_F(BenchTest, ASignalIsHeededAtAnyRateAndASecondOneAtOnce) {
+  for (const bool twice : {false, true}) {
+    Process process(bench({"--mode", "read", "--nvme-rate", "1MB,1MB"}),
+                    {.directory = sandbox_.path()});
+    ASSERT_TRUE(process.complains("read 64.00 KiB depth 4")) << process.err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto start = std::chrono::steady_clock::now();
+    process.kill(SIGTERM);
+    if (twice) process.kill(SIGINT);
+    const int code = process.wait();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    EXPECT_TRUE(code == 128 + SIGTERM || (twice && code == 128 + SIGINT)) << code;
+    EXPECT_LT(seconds.count(), 20);
+    EXPECT_EQ(process.out().find("--write-limit"), std::string::npos) << process.out();
+    if (!twice) expect_empty_drive();
+    // Nobody cleans up after the second one: the lock's file stays, and nobody holds it.
+    std::filesystem::remove(sandbox_ / "drive/strata.lock");
+    expect_empty_drive();
+  }
+}
+
 TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--json", "--csv"}, "excludes"},
@@ -160,6 +138,15 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
       {{"--compare-fio", "--compare-checksums"}, "excludes"},
       {{"--compare-checksums", "--no-checksums"}, "contradicts"},
       {{"--machine", "x"}, "--for"},
+      {{"--for", "nowhere", "--tokens", "5"}, "nowhere"},
+      {{"--profile", "nowhere/machine.toml"}, "No such file or directory"},
+      {{"--profile", "."}, "is a directory"},
+      {{"--compare-fio", "--mode", "training"}, "of which --mode has none"},
+      {{"--compare-checksums", "--mode", "training"}, "of which --mode has none"},
+      {{"--depth", "4,0"}, "depth must be from 1"},
+      {{"--files", "1,65"}, "files_per_directory 65 must be from 1 to 64"},
+      {{"--block", "64KiB,5000"}, "must be a power of two"},
+      {{"--block", "64KiB,1MiB"}, "is too small, training at this block size"},
       {{"--seconds", "0"}, "--seconds"},
       {{"--seconds", "-1"}, "--seconds"},
       {{"--depth", "0"}, "depth must be from 1"},
@@ -176,6 +163,7 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
   for (const auto& [arguments, text] : cases) {
     EXPECT_EQ(run(bench(arguments)), kUsage) << arguments[0] << err_;
     EXPECT_NE((err_ + out_).find(text), std::string::npos) << text << " is not in\n" << err_;
+    EXPECT_EQ(err_.find("GB/s"), std::string::npos) << "something was measured";
     expect_empty_drive();
   }
   EXPECT_EQ(run({"bench", "io"}), kUsage);
@@ -184,7 +172,10 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
   EXPECT_NE(err_.find("missing: No such file or directory"), std::string::npos) << err_;
   EXPECT_EQ(run({"bench", "io", "--nvme", "/dev/shm"}), kUsage);
   EXPECT_NE(err_.find("file system in memory"), std::string::npos) << err_;
-  EXPECT_EQ(run({"bench", "io", "--nvme", "drive,drive"}), kUsage);
+  for (const char* same : {"drive,drive", "drive,drive/../drive"}) {
+    EXPECT_EQ(run({"bench", "io", "--nvme", same}), kUsage);
+    EXPECT_NE(err_.find("are one directory, named twice"), std::string::npos) << err_;
+  }
   EXPECT_EQ(run({"bench", "io", "--nvme", "drive", "--size", "1EiB"}), kUsage);
   EXPECT_EQ(run({"bench", "io", "--nvme", "drive", "--size", "512TiB", "--write-limit", "1024TiB"}),
             kDoesNotFit);
@@ -251,6 +242,51 @@ TEST_F(BenchTest, AKilledOneLeavesNoSpaceTakenAndTheNextOneRuns) {
     EXPECT_EQ(entry.path().filename(), "strata.lock");
   }
   EXPECT_EQ(run(bench({"--mode", "read"})), 0) << err_;
+  expect_empty_drive();
+}
+
+// A fio that never ends of itself.
+TEST_F(BenchTest, FioEndsWithTheBenchmarkThatStartedIt) {
+  std::filesystem::create_directory(sandbox_ / "bin");
+  write_text(sandbox_ / "bin/fio",
+             "#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho $$ > pid\nexec sleep 600\n");
+  std::filesystem::permissions(sandbox_ / "bin/fio", std::filesystem::perms(0755));
+  const std::string path = getenv("PATH");
+  const auto lives = [](const std::string& pid) {
+    const std::string status = read_text("/proc/" + pid + "/stat");
+    return !status.empty() && status.find(") Z") == std::string::npos;
+  };
+  const auto within_a_minute = [](const auto& holds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!holds() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return holds();
+  };
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    std::filesystem::remove(sandbox_ / "pid");
+    setenv("PATH", (sandbox_ / "bin:" + path).c_str(), 1);
+    Process process(bench({"--compare-fio", "--mode", "read", "--rounds", "1"}),
+                    {.directory = sandbox_.path()});
+    setenv("PATH", path.c_str(), 1);
+    std::string pid;
+    ASSERT_TRUE(within_a_minute([&] {
+      pid = read_text(sandbox_ / "pid");
+      return pid.ends_with("\n");
+    })) << process.err();
+    pid.pop_back();
+    EXPECT_TRUE(lives(pid));
+    process.kill(signal);
+    EXPECT_EQ(process.wait(), 128 + signal) << process.err();
+    EXPECT_TRUE(within_a_minute([&] { return !lives(pid); })) << signal;
+  }
+}
+
+TEST_F(BenchTest, WhatFioWroteIsCounted) {
+  if (std::system("fio --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "fio is missing";
+  const int code = run(bench({"--compare-fio", "--mode", "read", "--rounds", "1", "--json"}));
+  ASSERT_TRUE(code == 0 || code == 1) << err_;
+  EXPECT_EQ(json::parse(out_)["bytes_written"], 2 * (64 << 20));  // each filled its files once
   expect_empty_drive();
 }
 

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/bench_baseline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+
+namespace strata::cli {
+namespace {
+
+using nlohmann::json;
+
+Error refused(const std::string& path, const std::string& what) {
+  return Error(ErrorCode::kConfig, "read baseline: " + path + ": " + what);
+}
+
+std::string shape_name(const std::string& mode, uint64_t block, uint64_t depth, uint64_t files) {
+  return fmt::format("{} {} KiB x {} on {} file(s)", mode, block >> 10, depth, files);
+}
+
+std::string read_text(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) throw refused(path, "is a directory");
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file.is_open() || file.bad()) throw refused(path, "cannot be read");
+  if (text.str().empty()) {
+    throw refused(path, "is empty (write it with `strata bench io --json`)");
+  }
+  return text.str();
+}
+
+Baseline parse(const std::string& path, const json& all) {
+  Baseline baseline;
+  baseline.path = path;
+  baseline.rate_limit = all.value("rate_limit", "");
+  baseline.scratch_bytes = all.value("scratch_bytes", uint64_t{0});
+  for (const json& entry : all.at("results")) {
+    const double rate =
+        entry.at("read_bytes_per_s").get<double>() + entry.at("write_bytes_per_s").get<double>();
+    if (!std::isfinite(rate) || rate < 0) throw refused(path, "has a rate that is no number");
+    if (rate == 0) continue;  // not measured then
+    baseline.verified = entry.value("verified", true);
+    baseline.backend = entry.value("backend", "");
+    baseline.rates.push_back({shape_name(entry.at("mode"), entry.at("block_bytes"),
+                                         entry.at("depth"), entry.at("files_per_directory")),
+                              rate});
+  }
+  return baseline;
+}
+
+const Baseline::Rate* find(const Baseline& baseline, const std::string& shape) {
+  const auto at = std::find_if(baseline.rates.begin(), baseline.rates.end(),
+                               [&](const Baseline::Rate& rate) { return rate.shape == shape; });
+  return at == baseline.rates.end() ? nullptr : &*at;
+}
+
+bool has(const std::vector<io::BenchShape>& shapes, const std::string& name) {
+  return std::any_of(shapes.begin(), shapes.end(),
+                     [&](const io::BenchShape& shape) { return name_of(shape) == name; });
+}
+
+// What makes rates differ but is no reason to refuse.
+std::string differing_conditions(const Baseline& baseline, const io::BenchOptions& options,
+                                 const std::vector<io::BenchResult>& results) {
+  std::string text;
+  const auto differs = [&](const std::string& what, const std::string& then,
+                           const std::string& now) {
+    if (then != now)
+      text += fmt::format("  other conditions: {}: {} then, {} now\n", what, then, now);
+  };
+  for (const io::BenchResult& result : results) {
+    if (result.backend.empty() || baseline.backend.empty()) continue;
+    differs("backend", baseline.backend, result.backend);
+    break;
+  }
+  if (baseline.scratch_bytes > 0) {
+    differs("scratch", format_bytes(static_cast<int64_t>(baseline.scratch_bytes)),
+            format_bytes(static_cast<int64_t>(options.bytes)));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string name_of(const io::BenchShape& shape) {
+  return shape_name(io::name_of(shape.mode), shape.block_bytes, shape.depth, shape.files);
+}
+
+Baseline read_baseline(const std::string& path) {
+  const std::string text = read_text(path);
+  Baseline baseline;
+  try {
+    baseline = parse(path, json::parse(text));
+  } catch (const json::exception& error) {
+    throw refused(path, std::string("not a result of `strata bench io --json`: ") + error.what());
+  }
+  if (baseline.rates.empty()) throw refused(path, "has no measured shape");
+  return baseline;
+}
+
+void check_comparable(const Baseline& baseline, const io::BenchOptions& options,
+                      const BaselineQuestion& question) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kConfig, "compare with baseline: " + baseline.path + ": " + what);
+  };
+  if (baseline.verified != options.verify) {
+    refuse(baseline.verified ? "was measured with checksums (leave out --no-checksums)"
+                             : "was measured without checksums (add --no-checksums)");
+  }
+  const std::string limit = io::RateLimiter(options.limits).describe();
+  if (baseline.rate_limit != limit) {
+    const auto text = [](const std::string& of) { return of.empty() ? "none" : of; };
+    refuse("was measured with another rate limit: " + text(baseline.rate_limit) + " then, " +
+           text(limit) + " now (--nvme-rate)");
+  }
+  const std::string backend = options.backend == io::Backend::kUring     ? "io_uring"
+                              : options.backend == io::Backend::kThreads ? "threads"
+                                                                         : "";
+  if (!backend.empty() && !baseline.backend.empty() && backend != baseline.backend) {
+    refuse("was measured with the backend " + baseline.backend + ", not " + backend +
+           " (--backend)");
+  }
+  const auto in_baseline = [&](const io::BenchShape& shape) {
+    return find(baseline, name_of(shape)) != nullptr;
+  };
+  if (std::none_of(question.shapes.begin(), question.shapes.end(), in_baseline)) {
+    refuse("has none of these shapes");
+  }
+}
+
+BaselineVerdict compare_with_baseline(const Baseline& baseline, const io::BenchOptions& options,
+                                      const std::vector<io::BenchResult>& results,
+                                      const BaselineQuestion& question) {
+  BaselineVerdict verdict;
+  verdict.table = fmt::format("{:<44}{:>10}{:>10}{:>8}\n", "against the baseline", "then GB/s",
+                              "now GB/s", "ratio");
+  for (const Baseline::Rate& then : baseline.rates) {
+    const auto now = std::find_if(results.begin(), results.end(), [&](const io::BenchResult& r) {
+      return !r.empty() && name_of(r.shape) == then.shape;
+    });
+    if (now == results.end()) {
+      const bool wanted = !question.shapes_given || has(question.shapes, then.shape);
+      verdict.missing += wanted ? 1 : 0;
+      verdict.table +=
+          fmt::format("{:<44}{:>10.3f}{:>10}{:>8}  {}\n", then.shape, then.bytes_per_s / 1e9, "-",
+                      "-", wanted ? "NOT MEASURED" : "not asked for, not compared");
+      continue;
+    }
+    const double ratio = now->bytes_per_s() / then.bytes_per_s;
+    const bool slower = ratio < 1 - question.tolerance;
+    ++verdict.compared;
+    verdict.slower += slower ? 1 : 0;
+    verdict.table +=
+        fmt::format("{:<44}{:>10.3f}{:>10.3f}{:>8.2f}{}\n", then.shape, then.bytes_per_s / 1e9,
+                    now->bytes_per_s() / 1e9, ratio, slower ? "  SLOWER" : "");
+  }
+  for (const io::BenchResult& result : results) {
+    if (result.empty() || find(baseline, name_of(result.shape)) != nullptr) continue;
+    verdict.table += fmt::format("{:<44}{:>10}{:>10.3f}{:>8}  not in the baseline\n",
+                                 name_of(result.shape), "-", result.bytes_per_s() / 1e9, "-");
+  }
+  verdict.table += differing_conditions(baseline, options, results);
+  return verdict;
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// `strata bench io --baseline` passes only where it has compared: like with like, and every shape
+// of the baseline.
+#include <nlohmann/json.hpp>
+
+#include "bindings/cli/bench_baseline.h"
+#include "tests/cli/bench_run.h"
+
+namespace strata::cli::test {
+namespace {
+
+using nlohmann::json;
+
+class BaselineTest : public BenchTest {
+ protected:
+  // A limited drive, so that noise of the machine makes no difference.
+  static Arguments limited(const Arguments& more) {
+    Arguments all = bench(more);
+    all.insert(all.end(), {"--nvme-rate", "50MB,500MB"});
+    return all;
+  }
+
+  json measured(const std::string& modes) {
+    EXPECT_EQ(run(limited({"--json", "--mode", modes})), 0) << err_;
+    return json::parse(out_);
+  }
+};
+
+TEST_F(BaselineTest, ASlowerDriveIsMetAndAFasterOneIsNot) {
+  json then = measured("read");
+  EXPECT_EQ(then["rate_limit"], "read 0.05 GB/s, write 0.5 GB/s");
+  ASSERT_EQ(then["results"].size(), 1u);
+  EXPECT_LT(then["results"][0]["read_bytes_per_s"], 80e6);
+  for (const char* key : {"p50_s", "p99_s", "p999_s", "max_s"}) {
+    EXPECT_GT(then["results"][0]["read_latency"][key], 0.0) << key;
+  }
+  write_text(sandbox_ / "same.json", then.dump());
+  then["results"][0]["read_bytes_per_s"] = 1e15;
+  write_text(sandbox_ / "fast.json", then.dump());
+  EXPECT_EQ(run(limited({"--mode", "read", "--baseline", "same.json", "--tolerance", "0.9"})), 0)
+      << err_;
+  EXPECT_EQ(run(limited({"--mode", "read", "--baseline", "fast.json"})), 1) << err_;
+  EXPECT_NE(out_.find("SLOWER"), std::string::npos) << out_;
+  expect_empty_drive();
+}
+
+TEST_F(BaselineTest, WhatIsNoBaselineIsRefusedBeforeAnythingIsMeasured) {
+  write_text(sandbox_ / "empty.json", "");
+  write_text(sandbox_ / "no_json.json", "fast");
+  write_text(sandbox_ / "no_shape.json", "{\"results\": [{}]}");
+  write_text(sandbox_ / "no_results.json", "{\"results\": []}");
+  const std::pair<const char*, const char*> cases[] = {
+      {"missing.json", "cannot be read"},
+      {".", "is a directory"},
+      {"empty.json", "is empty"},
+      {"no_json.json", "not a result of `strata bench io --json`"},
+      {"no_shape.json", "not a result of `strata bench io --json`"},
+      {"no_results.json", "has no measured shape"},
+  };
+  for (const auto& [path, text] : cases) {
+    EXPECT_EQ(run(bench({"--baseline", path})), kUsage) << path;
+    EXPECT_NE(err_.find(text), std::string::npos) << path << ": " << err_;
+    EXPECT_EQ(out_, "") << path;
+  }
+  expect_empty_drive();
+}
+
+TEST_F(BaselineTest, OnlyLikeIsComparedWithLike) {
+  write_text(sandbox_ / "then.json", measured("read").dump());
+  const auto refused = [&](const Arguments& arguments, const std::string& text) {
+    EXPECT_EQ(run(arguments), kUsage);
+    EXPECT_NE(err_.find(text), std::string::npos) << text << " is not in\n" << err_;
+    EXPECT_EQ(out_, "") << text;
+  };
+  const Arguments same = {"--mode", "read", "--baseline", "then.json"};
+  refused(bench(same), "another rate limit: read 0.05 GB/s, write 0.5 GB/s then, none now");
+  Arguments raw = limited(same);
+  raw.emplace_back("--no-checksums");
+  refused(raw, "was measured with checksums");
+  refused(limited({"--mode", "write", "--baseline", "then.json"}), "has none of these shapes");
+  for (const char* tolerance : {"nan", "-nan", "2", "-0.1"}) {
+    Arguments wrong = limited(same);
+    wrong.push_back(std::string("--tolerance=") + tolerance);
+    refused(wrong, "--tolerance");
+  }
+  json other = json::parse(read_text(sandbox_ / "then.json"));
+  other["results"][0]["backend"] = "simulated";
+  other["scratch_bytes"] = 1 << 30;
+  write_text(sandbox_ / "other.json", other.dump());
+  EXPECT_EQ(run(limited({"--mode", "read", "--baseline", "other.json", "--tolerance", "0.9"})), 0);
+  for (const char* text : {"other conditions: backend: simulated then", "scratch: 1.00 GiB then"}) {
+    EXPECT_NE(out_.find(text), std::string::npos) << text << " is not in\n" << out_;
+  }
+}
+
+TEST_F(BaselineTest, AShapeThatIsNotMeasuredAnyMoreFails) {
+  json then = measured("read,write");
+  json more = then;
+  more["results"].push_back(then["results"][0]);
+  more["results"][2]["depth"] = 77;
+  write_text(sandbox_ / "more.json", more.dump());
+  write_text(sandbox_ / "then.json", then.dump());
+  // Shapes that this run was told to leave out are said, not missed.
+  EXPECT_EQ(run(limited({"--mode", "read", "--baseline", "more.json", "--tolerance", "1"})), 0)
+      << err_;
+  EXPECT_NE(out_.find("read 64 KiB x 77 on 1 file(s)"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("not asked for, not compared"), std::string::npos) << out_;
+  // Asked for, but the limit on bytes written leaves nothing.
+  EXPECT_EQ(run(limited({"--mode", "read,write", "--baseline", "then.json", "--tolerance", "1",
+                         "--write-limit", "64MiB"})),
+            1)
+      << err_;
+  EXPECT_NE(out_.find("NOT MEASURED"), std::string::npos) << out_;
+}
+
+TEST_F(BaselineTest, WithoutAnOptionAboutShapesAllOfThemAreExpected) {
+  write_text(sandbox_ / "then.json", measured("read,write").dump());
+  const Baseline baseline = read_baseline(sandbox_ / "then.json");
+  ASSERT_EQ(baseline.rates.size(), 2u);
+  io::BenchResult read;
+  read.shape = {.mode = io::BenchMode::kRead, .block_bytes = 64 << 10, .depth = 4};
+  read.seconds = 1;
+  read.bytes_read = uint64_t{1} << 40;
+  BaselineQuestion question = {.shapes = {read.shape}, .shapes_given = true, .tolerance = 0.1};
+  EXPECT_FALSE(compare_with_baseline(baseline, {}, {read}, question).failed());
+  question.shapes_given = false;
+  const BaselineVerdict verdict = compare_with_baseline(baseline, {}, {read}, question);
+  EXPECT_TRUE(verdict.failed());
+  EXPECT_EQ(verdict.missing, 1);
+  EXPECT_EQ(verdict.compared, 1);
+}
+
+}  // namespace
+}  // namespace strata::cli::test
