@@ -282,6 +282,32 @@ TEST_F(BenchTest, FioEndsWithTheBenchmarkThatStartedIt) {
   }
 }
 
+// The first signal waits for a fio that does not heed it.
+TEST_F(BenchTest, ASecondSignalWaitsForNothing) {
+  std::filesystem::create_directory(sandbox_ / "bin");
+  write_text(sandbox_ / "bin/fio",
+             "#!/bin/sh\n[ \"$1\" = --version ] && exit 0\ntrap '' TERM\necho $$ > pid\n"
+             "exec sleep 30\n");
+  std::filesystem::permissions(sandbox_ / "bin/fio", std::filesystem::perms(0755));
+  const std::string path = getenv("PATH");
+  setenv("PATH", (sandbox_ / "bin:" + path).c_str(), 1);
+  Process process(bench({"--compare-fio", "--mode", "read", "--rounds", "1"}),
+                  {.directory = sandbox_.path()});
+  setenv("PATH", path.c_str(), 1);
+  while (!read_text(sandbox_ / "pid").ends_with("\n") && !process.is_over()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  process.kill(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_FALSE(process.is_over());
+  const auto start = std::chrono::steady_clock::now();
+  process.kill(SIGINT);
+  EXPECT_EQ(process.wait(), 128 + SIGINT) << process.err();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(seconds.count(), 15);
+  ::kill(std::stoi(read_text(sandbox_ / "pid")), SIGKILL);
+}
+
 TEST_F(BenchTest, WhatFioWroteIsCounted) {
   if (std::system("fio --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "fio is missing";
   const int code = run(bench({"--compare-fio", "--mode", "read", "--rounds", "1", "--json"}));
