@@ -55,7 +55,7 @@ struct ChannelStats {
 // Threads: belongs to one lane, except wake(). The volume and the limiter must outlive it.
 // Failure: construction throws Error; afterwards errors are in the transfers. The destructor
 // cancels what is in flight and waits for the kernel to let go of the memory; those transfers never
-// become done.
+// become done. On a drive that hangs for good it ends the process: see Ring.
 class Channel {
  public:
   Channel(Volume& volume, const ChannelOptions& options);
@@ -80,7 +80,7 @@ class Channel {
   const ChannelStats& stats() const { return stats_; }
 
   // Requests that the kernel never let go of. While there are any, memory of failed transfers may
-  // still change: end the process rather than free it.
+  // still change: destroy the channel before that memory, which ends the process if it must.
   uint32_t lost_requests() const { return ring_->lost(); }
 
  private:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/ring.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -17,6 +19,7 @@ constexpr uint32_t kMaxRefusals =
 constexpr double kRefusalPauseS =
     10e-3;                             // the longest pause before a refused request is tried again
 constexpr double kCancelGraceS = 1.0;  // how long a cancelled request may take to come back
+constexpr double kCloseGraceS = 3.0;   // after its deadline, what a request has while a ring closes
 constexpr double kLongestWaitS = 1.0;  // so that deadlines are looked at
 constexpr uint64_t kMaxPieceBytes = 1 << 30;  // read(2) moves at most 2 GiB - 4 KiB
 
@@ -81,15 +84,13 @@ Ring::~Ring() {
   for (uint32_t slot = 0; slot < depth_; ++slot) {
     if (slots_[slot].in_backend) backend_->cancel(slot);
   }
+  const double limit_s = closing_limit_s();
   double since_s = now_s();
-  const auto held = [this] {
-    return std::count_if(slots_.begin(), slots_.end(),
-                         [](const Slot& slot) { return slot.in_backend; });
-  };
   while (held() > 0) {
     backend_->wait(0.1);
     const size_t count = backend_->reap(completions_);
     for (size_t i = 0; i < count; ++i) slots_[completions_[i].slot].in_backend = false;
+    if (held() > 0 && now_s() > limit_s) end_process();
     if (now_s() - since_s > warn_after_s_) {
       log(LogLevel::kWarning, "closing " + files_[0].name + ": waiting for " +
                                   std::to_string(held()) +
@@ -97,6 +98,33 @@ Ring::~Ring() {
       since_s = now_s();
     }
   }
+}
+
+size_t Ring::held() const {
+  return static_cast<size_t>(std::count_if(slots_.begin(), slots_.end(),
+                                           [](const Slot& slot) { return slot.in_backend; }));
+}
+
+// A slow drive has until its deadline when a ring closes too; one that missed it, a last moment.
+double Ring::closing_limit_s() const {
+  double limit_s = now_s();
+  for (const Slot& slot : slots_) {
+    if (slot.in_backend) limit_s = std::max(limit_s, slot.asked.started_s + deadline_s_);
+  }
+  return limit_s + kCloseGraceS;
+}
+
+void Ring::end_process() const {
+  const Slot& slot =
+      *std::find_if(slots_.begin(), slots_.end(), [](const Slot& each) { return each.in_backend; });
+  const Error error(
+      ErrorCode::kDeadline,
+      describe(slot.asked, files_[slot.asked.file], now_s() - slot.asked.started_s) +
+          ", and the kernel does not let go of its memory, so this process ends (the drive hangs: "
+          "see dmesg)");
+  std::fflush(stdout);
+  std::fprintf(stderr, "error: %s\n", error.what());
+  _exit(error.exit_code());
 }
 
 const char* Ring::backend_name() const {
@@ -119,6 +147,7 @@ void Ring::submit(RingRequest* request) {
   request->started_s = now_s();
   slots_[slot] = Slot{};
   slots_[slot].request = request;
+  slots_[slot].asked = *request;
   start(slot);
 }
 

@@ -102,7 +102,10 @@ class RingBackend;
 //
 // Guarantees: a request completes exactly once; short transfers, EAGAIN and EINTR are resubmitted
 // until the whole buffer has moved or an error occurs; nothing is allocated after construction. The
-// destructor cancels, then waits until the kernel has let go of every buffer.
+// destructor cancels, then waits until the kernel has let go of every buffer. Where it has not
+// seconds after the deadline of the last, the drive hangs for good: the destructor says so on
+// standard error and ends the process (exit code 4), since memory that the kernel may still write
+// to must be neither freed nor used again.
 // Not guaranteed: order. Two requests on one byte range must be ordered by the caller.
 // Threads: not thread-safe; one ring belongs to one lane. Only wake() may be called from any other.
 // Failure: construction throws Error; later failures arrive in the request. kAuto takes the thread
@@ -135,6 +138,7 @@ class Ring {
  private:
   struct Slot {
     RingRequest* request = nullptr;  // null: free, or given up and still in the kernel
+    RingRequest asked = {};          // as submitted; the caller's own may go before the ring
     uint32_t stalls = 0;             // completions in a row that moved nothing
     uint32_t refusals = 0;           // EAGAIN or EINTR in a row
     double retry_at_s = 0;           // when it is parked
@@ -150,6 +154,9 @@ class Ring {
   void park(uint32_t slot);
   void retry_parked();
   void check_deadlines();
+  size_t held() const;
+  double closing_limit_s() const;
+  [[noreturn]] void end_process() const;
 
   // Constant after construction.
   uint32_t depth_;

@@ -4,9 +4,13 @@
 // within the deadline.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <fstream>
 #include <optional>
+#include <thread>
 
 #include "scratch_dir.h"
 #include "tests/support/fuse_mount.h"
@@ -15,6 +19,14 @@ namespace strata::io {
 namespace {
 
 constexpr uint64_t kBytes = 256 << 10;
+
+// Whether the program has ended, up to threads of it that the kernel keeps.
+bool has_ended(pid_t program) {
+  std::ifstream file("/proc/" + std::to_string(program) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  return text.find(") Z ") != std::string::npos;
+}
 
 class FuseDisk : public testing::TestWithParam<Backend> {
  protected:
@@ -159,6 +171,42 @@ TEST_P(FuseDisk, WhenEverythingHangsWhatWaitsFailsToo) {
   EXPECT_EQ(channel_->lost_requests(), 4u);
   expect_named(second.error->what(), "every request of this channel hangs");
   disk_->kill();
+}
+
+// Its error says so, and it does not wait for ever to free memory that the kernel holds.
+TEST_P(FuseDisk, AProgramEndsWhenTheDriveHangsForGood) {
+  int said[2];
+  ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+  const pid_t program = fork();
+  if (program == 0) {
+    dup2(said[1], STDERR_FILENO);
+    open_volume();
+    (void)write_all();
+    fault("read hang 1 1");
+    (void)read_all();
+    channel_.reset();
+    _exit(99);
+  }
+  close(said[1]);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!has_ended(program) && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(has_ended(program));
+  disk_->kill();  // lets go of a thread that stands in the kernel, and of a program that waits
+  int status = 0;
+  waitpid(program, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 4);
+  char text[4096];
+  const ssize_t count = read(said[0], text, sizeof text);
+  close(said[0]);
+  const std::string error(text, static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  EXPECT_NE(error.find("error: read of 65536 bytes at offset "), std::string::npos) << error;
+  EXPECT_NE(error.find(" of scratch file in " + directory_.path()), std::string::npos) << error;
+  EXPECT_NE(error.find("the kernel does not let go of its memory, so this process ends"),
+            std::string::npos)
+      << error;
 }
 
 TEST_P(FuseDisk, ADiskThatDiesIsAnError) {
