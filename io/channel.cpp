@@ -89,7 +89,12 @@ Channel::Channel(Volume& volume, const ChannelOptions& options)
   stats_.files.resize(volume.files().size());
 }
 
-Channel::~Channel() = default;
+Channel::~Channel() {
+  for (const Request* request : completed_) {
+    if (request->ring.direction == Direction::kRead)
+      volume_.count_abandoned(request->ring.bytes_moved);
+  }
+}
 
 const char* Channel::backend_name() const {
   return ring_->backend_name();
@@ -143,7 +148,11 @@ size_t Channel::poll() {
 // Takes what the ring has finished and gives it its next requests.
 void Channel::collect() {
   const size_t count = ring_->poll(reaped_);
-  for (size_t i = 0; i < count; ++i) completed_.push_back(reinterpret_cast<Request*>(reaped_[i]));
+  for (size_t i = 0; i < count; ++i) {
+    const RingRequest& ring = *reaped_[i];
+    if (ring.direction == Direction::kRead) volume_.count_read(ring.bytes_moved);
+    completed_.push_back(reinterpret_cast<Request*>(reaped_[i]));
+  }
   issue();
 }
 
@@ -259,6 +268,7 @@ void Channel::complete(Request* request) {
     if (!read) volume_.count_written(ring.bytes);
     if (read && !accept_read(request)) return;
   } else {
+    if (read) volume_.count_abandoned(ring.bytes_moved);
     if (read && ring.error_number == EIO && reread(request)) return;
     if (!read) {
       volume_.poison(ring.file);
@@ -293,13 +303,12 @@ void Channel::watch_speed(const RingRequest& ring) {
 bool Channel::accept_read(Request* request) {
   const RingRequest& ring = request->ring;
   const Pending& pending = *request->pending;
-  volume_.count_read(ring.bytes);
   if (!verify_) {
     volume_.count_unverified(ring.bytes);
     return true;
   }
   if (pending.error != nullptr) {  // the transfer has failed anyway
-    volume_.count_rejected(ring.bytes);
+    volume_.count_abandoned(ring.bytes);
     return true;
   }
   const uint64_t tag = pending.transfer->tag;

@@ -179,14 +179,15 @@ Volume::Volume(const VolumeOptions& options)
 Volume::~Volume() {
   for (const ScratchFile& file : files_) close(file.fd);
   const VolumeCounters totals = counters();
-  STRATA_CHECK(totals.bytes_read ==
-               totals.bytes_verified + totals.bytes_rejected + totals.bytes_unverified);
+  STRATA_CHECK(totals.bytes_read == totals.bytes_verified + totals.bytes_rejected +
+                                        totals.bytes_abandoned + totals.bytes_unverified);
 }
 
 VolumeCounters Volume::counters() const {
   return {.bytes_read = bytes_read_,
           .bytes_verified = bytes_verified_,
           .bytes_rejected = bytes_rejected_,
+          .bytes_abandoned = bytes_abandoned_,
           .bytes_unverified = bytes_unverified_,
           .bytes_written = bytes_written_,
           .rereads = rereads_};

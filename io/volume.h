@@ -67,12 +67,16 @@ struct Location {
   uint64_t bytes = 0;
 };
 
-// Totals since construction. When no transfer is in flight, read == verified + rejected +
-// unverified; the volume checks that when it goes.
+// Totals since construction. Bytes are counted as read when they arrive, and once more by what
+// became of them. When no transfer is in flight, read == verified + rejected + abandoned +
+// unverified; the volume checks that when it goes, so bytes that reached a caller without having
+// been compared end the program.
 struct VolumeCounters {
-  uint64_t bytes_read = 0;        // arrived from files
-  uint64_t bytes_verified = 0;    // compared with their checksums and found right
-  uint64_t bytes_rejected = 0;    // compared and found wrong, or of a transfer that had failed
+  uint64_t bytes_read = 0;      // arrived from files
+  uint64_t bytes_verified = 0;  // compared with their checksums and found right
+  uint64_t bytes_rejected = 0;  // compared and found wrong
+  uint64_t bytes_abandoned =
+      0;  // of requests and transfers that had failed, and of closed channels
   uint64_t bytes_unverified = 0;  // of channels that do not verify
   uint64_t bytes_written = 0;
   uint64_t rereads = 0;  // requests read again after EIO or a wrong checksum
@@ -130,6 +134,9 @@ class Volume {
   void count_rejected(uint64_t bytes) {
     bytes_rejected_.fetch_add(bytes, std::memory_order_relaxed);
   }
+  void count_abandoned(uint64_t bytes) {
+    bytes_abandoned_.fetch_add(bytes, std::memory_order_relaxed);
+  }
   void count_written(uint64_t bytes) { bytes_written_.fetch_add(bytes, std::memory_order_relaxed); }
   void count_unverified(uint64_t bytes) {
     bytes_unverified_.fetch_add(bytes, std::memory_order_relaxed);
@@ -156,6 +163,7 @@ class Volume {
   std::atomic<uint64_t> bytes_read_{0};
   std::atomic<uint64_t> bytes_verified_{0};
   std::atomic<uint64_t> bytes_rejected_{0};
+  std::atomic<uint64_t> bytes_abandoned_{0};
   std::atomic<uint64_t> bytes_unverified_{0};
   std::atomic<uint64_t> bytes_written_{0};
   std::atomic<uint64_t> rereads_{0};

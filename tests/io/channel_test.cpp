@@ -170,6 +170,50 @@ TEST_P(ChannelTest, WakeEndsAWait) {
   EXPECT_LT(channel.now_s() - again_s, 0.8);
 }
 
+// Of a transfer that fails, the bytes that nobody compared are counted apart: the volume, which
+// checks the sum when it goes, would end the program over them otherwise.
+TEST_P(ChannelTest, EveryByteThatArrivesIsVerifiedRejectedOrAbandoned) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = 4 * kMi});
+  Channel channel(volume, options());
+  const AlignedBuffer buffer(2 * kMi, 1);
+  EXPECT_EQ(run_one(channel, Direction::kWrite, 0, buffer, 1), "");
+  EXPECT_EQ(run_one(channel, Direction::kRead, 0, buffer, 1), "");
+  EXPECT_NE(run_one(channel, Direction::kRead, 0, buffer, 2), "");
+  const VolumeCounters totals = volume.counters();
+  EXPECT_EQ(totals.bytes_verified, 2 * kMi);
+  EXPECT_GE(totals.bytes_rejected, 3 * (256u << 10));  // one request, read again twice
+  EXPECT_GT(totals.bytes_abandoned, 0u);
+  EXPECT_EQ(totals.bytes_read,
+            totals.bytes_verified + totals.bytes_rejected + totals.bytes_abandoned);
+  EXPECT_EQ(totals.bytes_read, channel.stats().bytes_read);
+}
+
+// A request that is back and not yet looked at when the channel goes.
+TEST_P(ChannelTest, WhatArrivesAndIsNeverComparedIsAbandoned) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = 4 * kMi});
+  const AlignedBuffer buffer(kMi, 1);
+  Transfer first = transfer_of(Direction::kRead, 0, buffer, 1);
+  Transfer second = transfer_of(Direction::kRead, 2 * kMi, buffer, 1);
+  {
+    ChannelOptions whole = options();
+    whole.request_bytes = kMi;
+    whole.simulated.virtual_time = false;
+    Channel channel(volume, whole);
+    ASSERT_EQ(run_one(channel, Direction::kWrite, 0, buffer, 1), "");
+    ASSERT_EQ(run_one(channel, Direction::kWrite, 2 * kMi, buffer, 1), "");
+    channel.submit(&first);
+    channel.submit(&second);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // both are back
+    EXPECT_EQ(channel.poll(), 1u);                                // one is looked at
+  }
+  const VolumeCounters totals = volume.counters();
+  EXPECT_EQ(totals.bytes_read, 2 * kMi);
+  EXPECT_EQ(totals.bytes_verified, kMi);
+  EXPECT_EQ(totals.bytes_abandoned, kMi);
+}
+
 // What the kernel still moves when the channel has gone would land in memory of somebody else.
 TEST_P(ChannelTest, DestructionWithTransfersInFlightLeavesTheMemoryAlone) {
   const ScratchDir directory;
