@@ -108,6 +108,12 @@ struct statx stat_of(int fd) {
   return result;
 }
 
+std::string scratch_name(const ScratchRequest& request) {
+  if (request.count == 1) return "scratch file";
+  return "scratch file " + std::to_string(request.index + 1) + " of " +
+         std::to_string(request.count);
+}
+
 // Turns O_DIRECT on where the file system has it. Its absence costs speed and page cache, not
 // correctness.
 void enable_direct(ScratchFile& file) {
@@ -209,7 +215,7 @@ FreeSpace free_space(const DirectoryLock& lock) {
 ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& request) {
   ScratchFile file;
   file.directory = lock.directory();
-  file.name = "scratch file in " + lock.directory();
+  file.name = scratch_name(request) + " in " + lock.directory();
   file.bytes = request.bytes;
   file.fd = open_nameless(lock, request.leftover_name, 0);
   if (file.fd < 0) {

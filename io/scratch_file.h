@@ -41,6 +41,8 @@ FreeSpace free_space(const DirectoryLock& lock);
 
 struct ScratchRequest {
   uint64_t bytes = 0;
+  uint32_t index = 0;  // of `count` files that the volume has in this directory
+  uint32_t count = 1;
   bool direct = true;
   std::string
       leftover_name;  // used where O_TMPFILE is missing; a file of this name is a dead run's

@@ -163,6 +163,8 @@ Volume::Volume(const VolumeOptions& options)
     for (size_t file = 0; file < count; ++file) {
       files_.push_back(create_scratch(*locks_[file % directories],
                                       {.bytes = file_bytes[file],
+                                       .index = static_cast<uint32_t>(file / directories),
+                                       .count = options.files_per_directory,
                                        .direct = options.direct,
                                        .leftover_name = options.lock_name + ".scratch"}));
       alignment_ = std::max(alignment_, files_.back().alignment);

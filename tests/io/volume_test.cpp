@@ -72,6 +72,21 @@ TEST(Volume, OneFileIsContiguous) {
   EXPECT_EQ(volume.files()[0].bytes, 8 * kMi);
 }
 
+TEST(Volume, FilesOfOneDirectoryAreToldApartInMessages) {
+  const ScratchDir a(ScratchDir::kMemory), b(ScratchDir::kMemory);
+  VolumeOptions options = in_memory({&a, &b}, 8 * kMi);
+  {
+    const Volume volume(options);
+    EXPECT_EQ(volume.files()[1].name, "scratch file in " + b.path());
+  }
+  options.files_per_directory = 2;
+  const Volume volume(options);
+  EXPECT_EQ(volume.files()[0].name, "scratch file 1 of 2 in " + a.path());
+  EXPECT_EQ(volume.files()[1].name, "scratch file 1 of 2 in " + b.path());
+  EXPECT_EQ(volume.files()[2].name, "scratch file 2 of 2 in " + a.path());
+  EXPECT_EQ(volume.files()[3].name, "scratch file 2 of 2 in " + b.path());
+}
+
 TEST(Volume, FilesAreReservedPrivateAndNameless) {
   const ScratchDir directory;
   const Volume volume({.directories = {directory.path()}, .bytes = 3 * kMi, .owner = "run 7"});
