@@ -17,8 +17,10 @@ namespace strata::io {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
-// Stripes of one cycle when the weights differ: a weight is met to within 1 part in this many.
+// Stripes of one cycle when the weights differ, before the files of a directory share them: at
+// least so many, and so many for each directory. A weight is met to within half a stripe.
 constexpr uint32_t kCycleStripes = 256;
+constexpr uint32_t kCycleStripesOfEach = 64;
 
 Error refused(const std::string& what) {
   return Error(ErrorCode::kConfig, "scratch volume: " + what);
@@ -56,21 +58,23 @@ void check_options(const VolumeOptions& options) {
   }
 }
 
-// How many stripes of a cycle each file gets: at least one, in proportion to its weight.
-std::vector<uint64_t> stripes_per_cycle(const std::vector<double>& weights, size_t files) {
+// How many stripes of a cycle each directory gets: at least one, in proportion to its weight.
+std::vector<uint64_t> stripes_per_cycle(const std::vector<double>& weights, size_t directories) {
   const bool equal =
       std::all_of(weights.begin(), weights.end(), [&](double w) { return w == weights[0]; });
-  if (weights.empty() || equal) return std::vector<uint64_t>(files, 1);
+  if (weights.empty() || equal) return std::vector<uint64_t>(directories, 1);
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double cycle =
+      static_cast<double>(std::max<size_t>(kCycleStripes, kCycleStripesOfEach * directories));
   std::vector<uint64_t> counts;
   for (const double weight : weights) {
     counts.push_back(
-        std::max<uint64_t>(1, static_cast<uint64_t>(std::lround(kCycleStripes * weight / sum))));
+        std::max<uint64_t>(1, static_cast<uint64_t>(std::lround(cycle * weight / sum))));
   }
   return counts;
 }
 
-// Spreads each file's stripes evenly over the cycle: the next stripe goes to the file that is
+// Spreads each directory's stripes evenly over the cycle: the next stripe goes to the one that is
 // furthest behind its share.
 std::vector<uint32_t> interleave(const std::vector<uint64_t>& counts) {
   const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
@@ -79,18 +83,33 @@ std::vector<uint32_t> interleave(const std::vector<uint64_t>& counts) {
   for (uint64_t position = 0; position < total; ++position) {
     size_t best = 0;
     double best_lag = -1e300;
-    for (size_t file = 0; file < counts.size(); ++file) {
+    for (size_t i = 0; i < counts.size(); ++i) {
       const double due =
-          static_cast<double>((position + 1) * counts[file]) / static_cast<double>(total);
-      const double lag =
-          (due - static_cast<double>(used[file])) / static_cast<double>(counts[file]);
-      if (used[file] < counts[file] && lag > best_lag) {
-        best = file;
+          static_cast<double>((position + 1) * counts[i]) / static_cast<double>(total);
+      const double lag = (due - static_cast<double>(used[i])) / static_cast<double>(counts[i]);
+      if (used[i] < counts[i] && lag > best_lag) {
+        best = i;
         best_lag = lag;
       }
     }
     ++used[best];
     pattern.push_back(static_cast<uint32_t>(best));
+  }
+  return pattern;
+}
+
+// The files of a directory take its stripes by turns: so many cycles of directories make one of
+// files, in which every file of a directory has as many stripes as the others.
+std::vector<uint32_t> spread_over_files(const std::vector<uint32_t>& directory_pattern,
+                                        size_t directories, uint32_t files_per_directory) {
+  std::vector<uint32_t> next(directories, 0);
+  std::vector<uint32_t> pattern;
+  pattern.reserve(directory_pattern.size() * files_per_directory);
+  for (uint32_t cycle = 0; cycle < files_per_directory; ++cycle) {
+    for (const uint32_t directory : directory_pattern) {
+      const uint32_t file = next[directory]++ % files_per_directory;
+      pattern.push_back(file * static_cast<uint32_t>(directories) + directory);
+    }
   }
   return pattern;
 }
@@ -137,12 +156,9 @@ Volume::Volume(const VolumeOptions& options)
   // File f lies in directory f % directories, so that neighbouring stripes go to different drives.
   const size_t directories = options.directories.size();
   const size_t count = directories * options.files_per_directory;
-  std::vector<double> weights;
-  for (size_t file = 0; file < count && !options.weights.empty(); ++file) {
-    weights.push_back(options.weights[file % directories]);
-  }
-  per_cycle_ = stripes_per_cycle(weights, count);
-  pattern_ = interleave(per_cycle_);
+  const std::vector<uint64_t> shares = stripes_per_cycle(options.weights, directories);
+  for (size_t file = 0; file < count; ++file) per_cycle_.push_back(shares[file % directories]);
+  pattern_ = spread_over_files(interleave(shares), directories, options.files_per_directory);
   std::vector<uint64_t> seen(count, 0);
   for (const uint32_t file : pattern_) rank_.push_back(seen[file]++);
 

@@ -64,6 +64,26 @@ TEST(Volume, EveryStripeHasAPlaceOfItsOwnInsideItsFile) {
   }
 }
 
+// 64 files: the slow directories get no more than their weight because each file gets a stripe.
+TEST(Volume, WeightsHoldWithManyFiles) {
+  const ScratchDir a(ScratchDir::kMemory), b(ScratchDir::kMemory), c(ScratchDir::kMemory),
+      d(ScratchDir::kMemory);
+  VolumeOptions options = in_memory({&a, &b, &c, &d}, 7168 * 4096);
+  options.weights = {4, 1, 1, 1};
+  options.files_per_directory = 16;
+  options.stripe_bytes = options.block_bytes = 4096;
+  const Volume volume(options);
+  std::set<std::pair<uint32_t, uint64_t>> places;
+  std::vector<int> stripes(64, 0);
+  for (uint64_t address = 0; address < volume.bytes(); address += 4096) {
+    const Location at = volume.locate(address);
+    ASSERT_TRUE(places.insert({at.file, at.offset}).second) << address;
+    ASSERT_LE(at.offset + at.bytes, volume.files()[at.file].bytes);
+    ++stripes[at.file];
+  }
+  for (int file = 0; file < 64; ++file) EXPECT_NEAR(stripes[file], file % 4 == 0 ? 256 : 64, 6);
+}
+
 TEST(Volume, OneFileIsContiguous) {
   const ScratchDir directory(ScratchDir::kMemory);
   const Volume volume(in_memory({&directory}, 8 * kMi));
