@@ -214,26 +214,23 @@ TEST_P(ChannelTest, WhatArrivesAndIsNeverComparedIsAbandoned) {
   EXPECT_EQ(totals.bytes_abandoned, kMi);
 }
 
-// What the kernel still moves when the channel has gone would land in memory of somebody else.
+// What the kernel still moves when the channel has gone would land in memory of somebody else. (A
+// fast drive may be done in time; on the slow one of fuse_fault_test.cpp it never is.)
 TEST_P(ChannelTest, DestructionWithTransfersInFlightLeavesTheMemoryAlone) {
   const ScratchDir directory;
-  Volume volume({.directories = {directory.path()}, .bytes = 64 * kMi});
-  const AlignedBuffer written(64 * kMi, 1);
-  const AlignedBuffer arriving(64 * kMi, 2);
+  Volume volume({.directories = {directory.path()}, .bytes = 16 * kMi});
+  const AlignedBuffer written(16 * kMi, 1);
+  const AlignedBuffer arriving(16 * kMi, 2);
+  const AlignedBuffer expected(16 * kMi, 3);
   Transfer read = transfer_of(Direction::kRead, 0, arriving, 1);
-  ChannelOptions deep = options();
-  deep.depth = 32;
-  deep.request_bytes = 2 * kMi;
   {
-    Channel channel(volume, deep);
+    Channel channel(volume, options());
     ASSERT_EQ(run_one(channel, Direction::kWrite, 0, written, 1), "");
     channel.submit(&read);
   }
   EXPECT_FALSE(read.done);
-  const AlignedBuffer expected(arriving.bytes());
-  std::memset(expected.data(), 0x77, expected.bytes());
   std::memcpy(arriving.data(), expected.data(), expected.bytes());
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_TRUE(arriving == expected);
 }
 

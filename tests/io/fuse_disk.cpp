@@ -4,8 +4,9 @@
 // Writing "<direction> <kind> <index> <count>" to the file `faults` makes the next operations of
 // that direction, from `index` on, fail `count` times. Directions: read, write, fsync (of files and
 // directories), rename, reserve (fallocate). Kinds: eio, enospc; of reads and writes also short,
-// flip, stale, misdirect, hang. Every I/O comes here at once, and there is no fallocate; `cached`,
-// the kernel holds what is written and sends it later, as it does with a disk.
+// flip, stale, misdirect, hang, of reads slow (half a second). Every I/O comes here at once, and
+// there is no fallocate; `cached`, the kernel holds what is written and sends it later, as it does
+// with a disk.
 #define FUSE_USE_VERSION 31
 #include <fuse.h>
 #include <unistd.h>
@@ -213,6 +214,7 @@ int disk_fallocate(const char* path, int mode, off_t offset, off_t bytes, fuse_f
 int disk_read(const char* path, char* out, size_t bytes, off_t offset, fuse_file_info* info) {
   const std::string fault = next_fault("read");
   if (fault == "hang") sleep(3600);
+  if (fault == "slow") usleep(500'000);
   if (fault == "eio") return -EIO;
   const std::lock_guard lock(disk().mu);
   const auto file = file_of(path, info);

@@ -173,6 +173,22 @@ TEST_P(FuseDisk, WhenEverythingHangsWhatWaitsFailsToo) {
   disk_->kill();
 }
 
+// A channel that goes while the drive still reads waits for it: the bytes must not land in memory
+// that has another use by then.
+TEST_P(FuseDisk, AChannelThatGoesWhileTheDriveReadsLeavesTheMemoryAlone) {
+  open_volume();
+  EXPECT_EQ(write_all(), "");
+  fault("read slow 0 4");
+  Transfer read = transfer_of(Direction::kRead, 0, read_, 1);
+  channel_->submit(&read);
+  channel_.reset();
+  EXPECT_FALSE(read.done);
+  const AlignedBuffer expected(kBytes, 77);
+  std::memcpy(read_.data(), expected.data(), kBytes);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  EXPECT_TRUE(read_ == expected);
+}
+
 // Its error says so, and it does not wait for ever to free memory that the kernel holds.
 TEST_P(FuseDisk, AProgramEndsWhenTheDriveHangsForGood) {
   int said[2];
