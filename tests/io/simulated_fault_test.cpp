@@ -5,6 +5,7 @@
 // faults are injected.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -20,6 +21,10 @@ constexpr uint64_t kExtent = 5 * kBlock;  // two requests and a partial one
 constexpr uint64_t kSpacing = 8 * kBlock;
 constexpr size_t kTransfers = 6;
 constexpr double kDeadlineS = 2;
+// Right or failed, a request is back so soon after it was started. The 18 of a pass go in five
+// rounds of four: the next start before the errors of the last are looked at.
+constexpr double kRequestLimitS = kDeadlineS + 0.5;
+constexpr double kPassLimitS = 5 * kRequestLimitS;
 constexpr std::array kKinds = {FaultKind::kEio,         FaultKind::kEnospc,  FaultKind::kShort,
                                FaultKind::kZero,        FaultKind::kEagain,  FaultKind::kEintr,
                                FaultKind::kTorn,        FaultKind::kFlipped, FaultKind::kStale,
@@ -37,6 +42,7 @@ struct Result {
   int read_errors = 0;
   int untyped = 0;  // errors that do not name file and offset
   bool in_time = true;
+  double slowest_s = 0;  // request
   uint64_t injected = 0;
   uint64_t ios = 0;
 };
@@ -81,7 +87,7 @@ Result run(const ScratchDir& a, const ScratchDir& b, const Memory& memory,
       transfers[i] = transfer_of(direction, i * kSpacing, buffer, generation * 100 + i);
       channel.submit(&transfers[i]);
     }
-    result.in_time = drain(channel, 20 * kDeadlineS) && result.in_time;
+    result.in_time = drain(channel, kPassLimitS) && result.in_time;
     for (size_t i = 0; i < kTransfers; ++i) {
       if (transfers[i].error != nullptr) {
         check_error(transfers[i], result);
@@ -109,6 +115,8 @@ Result run(const ScratchDir& a, const ScratchDir& b, const Memory& memory,
   pass(channel, Direction::kWrite, 1);
   pass(channel, Direction::kRead, 1);
   result.ios = channel.stats().requests;
+  result.slowest_s =
+      std::max(channel.stats().read_latency.max_s(), channel.stats().write_latency.max_s());
   return result;
 }
 
@@ -139,6 +147,7 @@ TEST_F(SimulatedFaults, EveryKindOnceAtEveryIndex) {
       ASSERT_EQ(result.wrong_silently, 0);
       ASSERT_EQ(result.untyped, 0);
       ASSERT_TRUE(result.in_time);
+      ASSERT_LE(result.slowest_s, kRequestLimitS);
       const bool write = index < kWriteIos;
       const bool loud_failure =
           kind == FaultKind::kEio || kind == FaultKind::kEnospc || kind == FaultKind::kHang;
@@ -169,6 +178,7 @@ TEST_F(SimulatedFaults, EveryKindForEverFromEveryIndex) {
       ASSERT_EQ(result.wrong_silently, 0);
       ASSERT_EQ(result.untyped, 0);
       ASSERT_TRUE(result.in_time);
+      ASSERT_LE(result.slowest_s, kRequestLimitS);
       EXPECT_EQ(result.right + result.read_errors, static_cast<int>(kTransfers));
       if (kind == FaultKind::kShort) {
         continue;  // halves that fall below a sector stop moving: an error, or right bytes
@@ -195,6 +205,7 @@ TEST_F(SimulatedFaults, AHundredThousandInMixturesNeverPassSilently) {
     ASSERT_EQ(result.wrong_silently, 0) << "seed " << seed;
     ASSERT_EQ(result.untyped, 0) << "seed " << seed;
     ASSERT_TRUE(result.in_time) << "seed " << seed;
+    ASSERT_LE(result.slowest_s, kRequestLimitS) << "seed " << seed;
     ASSERT_EQ(result.right + result.read_errors, static_cast<int>(kTransfers)) << "seed " << seed;
     injected += result.injected;
     right += result.right;
