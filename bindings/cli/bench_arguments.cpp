@@ -25,9 +25,8 @@ io::BenchMode mode_of(const std::string& name) {
   }
   std::vector<std::string_view> names;
   for (const io::BenchMode mode : kModes) names.emplace_back(io::name_of(mode));
-  const std::string nearest(config::nearest_name(name, names));
   throw Error(ErrorCode::kUsage, "--mode: " + name + ": none of read, write, mixed, training" +
-                                     (nearest.empty() ? "" : " (did you mean " + nearest + "?)"));
+                                     config::did_you_mean(config::nearest_name(name, names)));
 }
 
 void declare_load(CLI::App& io, IoArguments& a) {

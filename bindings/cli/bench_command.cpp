@@ -201,10 +201,9 @@ std::vector<std::string> flags_of(const CLI::App& io) {
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& words,
-                         const std::string& otherwise) {
+                         std::string_view otherwise) {
   const std::vector<std::string_view> names(words.begin(), words.end());
-  const std::string_view nearest = config::nearest_name(word, names);
-  return nearest.empty() ? " (" + otherwise + ")" : " (did you mean " + std::string(nearest) + "?)";
+  return config::did_you_mean(config::nearest_name(word, names), otherwise);
 }
 
 // Says what is misspelt before the parser says what is missing then.

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/config/completion.h"
 #include "engine/config/deepspeed.h"
+#include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
 
 namespace strata::cli {
@@ -81,11 +82,9 @@ int run(const std::vector<std::string>& args) {
   if (args[0] == "completion") return run_completion(args);
   const auto command = config::parse_command(args[0]);
   if (!command) {
-    const std::string nearest(config::nearest_command(args[0]));
     throw Error(ErrorCode::kUsage,
-                "command: " + args[0] + ": no such command (" +
-                    (nearest.empty() ? "see strata --help" : "did you mean " + nearest + "?") +
-                    ")");
+                "command: " + args[0] + ": no such command" +
+                    config::did_you_mean(config::nearest_command(args[0]), "see strata --help"));
   }
   const std::vector<std::string> rest(args.begin() + 1, args.end());
   const config::Options options = config::resolve_command_line(*command, rest);

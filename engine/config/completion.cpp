@@ -227,11 +227,9 @@ std::string completion_text(std::string_view shell, std::span<const CompletedCom
   if (shell == "zsh") return zsh(commands);
   if (shell == "fish") return fish(commands);
   constexpr std::array<std::string_view, 3> kShells = {"bash", "zsh", "fish"};
-  const std::string_view nearest = nearest_name(shell, kShells);
   throw Error(ErrorCode::kUsage,
-              fmt::format("completion: {}: no such shell ({})", shell,
-                          nearest.empty() ? "give bash, zsh or fish"
-                                          : fmt::format("did you mean {}?", nearest)));
+              fmt::format("completion: {}: no such shell{}", shell,
+                          did_you_mean(nearest_name(shell, kShells), "give bash, zsh or fish")));
 }
 
 }  // namespace strata::config

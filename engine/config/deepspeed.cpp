@@ -134,8 +134,7 @@ class Importer {
     for (const DeepspeedRule& rule : deepspeed_rules()) names.push_back(rule.key);
     const bool search = ++unknown_keys_ <= kSuggestionsMax;
     const std::string_view nearest = search ? nearest_name(leaf.key, names) : std::string_view();
-    refuse(leaf, nearest.empty() ? "no such key is known"
-                                 : fmt::format("no such key is known (did you mean {}?)", nearest));
+    refuse(leaf, "no such key is known" + did_you_mean(nearest));
   }
 
   bool section_is_off(const Leaf& leaf) const {

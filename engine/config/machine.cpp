@@ -105,9 +105,8 @@ double figure_of(const FigureRow& row, const Machine& machine) {
 std::string unknown_key(std::string_view key) {
   std::vector<std::string_view> names = {"name", "device", kWeightsKey};
   for (const FigureRow& row : kFigures) names.push_back(row.key);
-  const std::string_view nearest = nearest_name(key, names);
-  std::string text = fmt::format("{} is not a figure of a machine", key);
-  return nearest.empty() ? text : text + fmt::format(" (did you mean {}?)", nearest);
+  return fmt::format("{} is not a figure of a machine{}", key,
+                     did_you_mean(nearest_name(key, names)));
 }
 
 std::string set_weights(const TomlEntry& entry, Machine& machine) {

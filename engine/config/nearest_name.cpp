@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/config/nearest_name.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -48,6 +50,11 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
     }
   }
   return nearest;
+}
+
+std::string did_you_mean(std::string_view nearest, std::string_view otherwise) {
+  if (!nearest.empty()) return fmt::format(" (did you mean {}?)", nearest);
+  return otherwise.empty() ? "" : fmt::format(" ({})", otherwise);
 }
 
 }  // namespace strata::config

@@ -44,12 +44,10 @@ OptionCollector::OptionCollector(Command command)
 void OptionCollector::unknown(std::string_view name, const std::string& shown, bool flag) {
   const bool search = problems_.size() < kSuggestionsMax;
   const std::string_view nearest = search ? nearest_option(name, command_) : std::string_view();
-  std::string text = shown + " is not an option";
-  if (!nearest.empty()) {
-    text += fmt::format(" (did you mean {}?)",
-                        flag ? "--" + std::string(nearest) : key_of(*find_option(nearest)));
-  }
-  problem(text);
+  std::string written;
+  if (!nearest.empty())
+    written = flag ? "--" + std::string(nearest) : key_of(*find_option(nearest));
+  problem(shown + " is not an option" + did_you_mean(written));
 }
 
 void OptionCollector::set(SourceKind kind, std::string_view name,
@@ -98,9 +96,8 @@ void OptionCollector::set_group(int index, std::string_view key,
     group.frozen = values[0] == "true";
     if (!group.frozen && values[0] != "false") cause = "is neither true nor false";
   } else {
-    const std::string_view nearest = nearest_name(key, kGroupKeys);
     return problem(shown + " is not a key of [[group]]" +
-                   (nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest)));
+                   did_you_mean(nearest_name(key, kGroupKeys)));
   }
   if (!cause.empty()) problem(fmt::format("{} \"{}\" {}", shown, joined(values), cause));
 }

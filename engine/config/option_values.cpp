@@ -104,8 +104,7 @@ std::string assign_rates(const OptionRow& row, const std::vector<std::string>& p
 std::string assign_enum(const OptionRow& row, const std::string& text, Options& options) {
   const auto found = std::find(row.choices.begin(), row.choices.end(), text);
   if (found == row.choices.end()) {
-    const std::string_view nearest = nearest_name(text, row.choices);
-    return nearest.empty() ? "is unknown" : fmt::format("is unknown (did you mean {}?)", nearest);
+    return "is unknown" + did_you_mean(nearest_name(text, row.choices));
   }
   std::get<EnumField>(row.field).set(options, static_cast<int>(found - row.choices.begin()));
   return "";
