@@ -54,7 +54,7 @@ struct Output {
 }
 
 // Runs fio and takes all that it prints. It allocates in huge pages where the kernel has them, as
-// make_bench_memory() does.
+// BenchMemory does.
 Output run_fio(const std::vector<std::string>& arguments, const std::atomic<bool>* stop) {
   std::vector<std::string> words = {"env", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1", "fio"};
   words.insert(words.end(), arguments.begin(), arguments.end());

@@ -33,7 +33,7 @@ class Sweep {
   Sweep(Volume& volume, const ChannelOptions& options, const BenchShape& shape,
         const std::atomic<bool>* stop)
       : shape_(shape),
-        memory_(static_cast<char*>(options.regions[0].data)),
+        memory_(static_cast<std::byte*>(options.regions[0].data)),
         blocks_(volume.bytes() / shape.block_bytes),
         stop_(stop),
         transfers_(options.max_transfers),
@@ -101,7 +101,7 @@ class Sweep {
   }
 
   const BenchShape shape_;
-  char* memory_;
+  std::byte* memory_;
   const uint64_t blocks_;
   const std::atomic<bool>* stop_;
   std::vector<Transfer> transfers_;
@@ -214,10 +214,12 @@ void IoBench::check(const BenchShape& shape, uint64_t scratch_bytes) {
   if (shape.files == 0 || shape.files > 64) {
     throw refused("files_per_directory " + std::to_string(shape.files) + " must be from 1 to 64");
   }
-  uint64_t least = std::max(shape.block_bytes * shape.depth * 8, 2 * stripe_bytes_of(shape));
-  if (shape.mode == BenchMode::kTraining) {
+  // An even number of stripes: a mixed load reads one half and writes the other.
+  const uint64_t two_stripes = 2 * stripe_bytes_of(shape);
+  uint64_t least = std::max(shape.block_bytes * shape.depth * 8, two_stripes);
+  if (shape.mode == BenchMode::kTraining)
     least = std::max(least, least_training_bytes(shape.block_bytes));
-  }
+  least = (least + two_stripes - 1) / two_stripes * two_stripes;
   if (scratch_bytes < least) {
     throw refused("scratch of " + format_bytes(static_cast<int64_t>(scratch_bytes)) +
                   " is too small, " + name_of(shape.mode) + " at this block size and depth wants " +
@@ -244,7 +246,6 @@ void IoBench::prepare(const BenchShape& shape, bool verify) {
 
 void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes) {
   volume_.reset();  // frees its space and its lock first
-  // An even number of blocks: a mixed load reads one half and writes the other.
   try {
     volume_ = std::make_unique<Volume>(
         VolumeOptions{.directories = options_.directories,
@@ -278,8 +279,8 @@ void IoBench::fill() {
       .mode = BenchMode::kWrite, .block_bytes = volume_->stripe_bytes(), .depth = 8};
   constexpr uint32_t kWidth = 16;
   const uint64_t memory_bytes = shape.block_bytes * kWidth;
-  const BenchMemory memory = make_bench_memory(memory_bytes);
-  const LaneMemory lane = {.data = memory.get(), .bytes = memory_bytes, .transfers = kWidth};
+  const BenchMemory memory(memory_bytes);
+  const LaneMemory lane = {.data = memory.data(), .bytes = memory_bytes, .transfers = kWidth};
   Sweep sweep(*volume_, channel_options(shape, true, lane), shape, options_.stop);
   sweep.run(BenchMode::kWrite, sweep.blocks(), [] { return true; });
   bytes_written_ += sweep.channel().stats().bytes_written;
@@ -290,8 +291,8 @@ BenchResult IoBench::sweep(const BenchShape& shape, const Extent& extent) {
   // Twice the depth: some blocks are verified or sealed while `depth` of them are with the drive.
   const uint32_t width = shape.depth * 2;
   const uint64_t memory_bytes = width * shape.block_bytes;
-  const BenchMemory memory = make_bench_memory(memory_bytes);
-  const LaneMemory lane = {.data = memory.get(), .bytes = memory_bytes, .transfers = width};
+  const BenchMemory memory(memory_bytes);
+  const LaneMemory lane = {.data = memory.data(), .bytes = memory_bytes, .transfers = width};
   Sweep sweep(*volume_, channel_options(shape, extent.verify, lane), shape, options_.stop);
   const Channel& channel = sweep.channel();
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -107,7 +108,7 @@ uint64_t least_training_bytes(uint64_t block_bytes);
 
 // What one channel of a benchmark moves to and from.
 struct LaneMemory {
-  char* data = nullptr;
+  std::byte* data = nullptr;
   uint64_t bytes = 0;
   uint32_t transfers = 0;  // the most that its lane has submitted and not done
 };

@@ -2,19 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
+
+#include "io/huge_memory.h"
 
 namespace strata::io {
 
-struct FreeDeleter {
-  void operator()(char* data) const { std::free(data); }
+// Buffers of a benchmark, filled with bytes that a drive cannot compress.
+class BenchMemory : public HugeMemory {
+ public:
+  explicit BenchMemory(uint64_t bytes);
 };
-using BenchMemory = std::unique_ptr<char, FreeDeleter>;
-
-// Buffers of a benchmark, as the arenas of a run are: in huge pages where the kernel has them (a
-// request of scattered pages of 4 KiB takes many entries of a drive's queue), and filled with bytes
-// that a drive cannot compress. Throws Error (kDoesNotFit).
-BenchMemory make_bench_memory(uint64_t bytes);
 
 }  // namespace strata::io

@@ -229,7 +229,7 @@ class Training {
     const auto layer = static_cast<uint32_t>(kLayers - 1 - of_step / layout_.state_units);
     return layout_.state_address(layer, static_cast<uint32_t>(of_step % layout_.state_units));
   }
-  char* buffer_of(uint64_t n) const {
+  std::byte* buffer_of(uint64_t n) const {
     return state_.data + n % state_buffers_ * layout_.unit_bytes;
   }
 
@@ -296,7 +296,7 @@ class Training {
   }
 
   void issue(Channel& channel, Transfer& transfer, Direction direction, uint64_t address,
-             char* data) const {
+             std::byte* data) const {
     transfer.direction = direction;
     transfer.address = address;
     transfer.bytes = layout_.unit_bytes;
@@ -333,9 +333,7 @@ class Training {
 
 // A unit is four requests; a layer is 2 + 12 shares of at least one unit.
 uint64_t least_training_bytes(uint64_t block_bytes) {
-  const uint64_t stripes_bytes = 2 * std::max<uint64_t>(block_bytes, 1 << 20);  // see make_volume()
-  const uint64_t bytes = block_bytes * 4 * kLayers * (kWeightShare + kStateShare);
-  return (bytes + stripes_bytes - 1) / stripes_bytes * stripes_bytes;
+  return block_bytes * 4 * kLayers * (kWeightShare + kStateShare);
 }
 
 BenchResult IoBench::training(const BenchShape& shape, const Extent& extent) {
@@ -356,10 +354,10 @@ BenchResult IoBench::training(const BenchShape& shape, const Extent& extent) {
   if (steps == 0) return result;
   const uint32_t width = std::max<uint32_t>(2, shape.depth / 4 + 1);
   const uint32_t state_buffers = std::max(kStateBuffers, width * 2);
-  const BenchMemory weights = make_bench_memory(layout.unit_bytes * width);
-  const BenchMemory state = make_bench_memory(layout.unit_bytes * state_buffers);
+  const BenchMemory weights(layout.unit_bytes * width);
+  const BenchMemory state(layout.unit_bytes * state_buffers);
   const auto lane = [&](const BenchMemory& memory, uint32_t transfers) {
-    return LaneMemory{memory.get(), layout.unit_bytes * transfers, transfers};
+    return LaneMemory{memory.data(), layout.unit_bytes * transfers, transfers};
   };
   Training training(*volume_, layout, lane(weights, width), lane(state, state_buffers));
   const double cpu_start_s = process_cpu_s();

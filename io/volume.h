@@ -72,11 +72,10 @@ struct Location {
 // unverified; the volume checks that when it goes, so bytes that reached a caller without having
 // been compared end the program.
 struct VolumeCounters {
-  uint64_t bytes_read = 0;      // arrived from files
-  uint64_t bytes_verified = 0;  // compared with their checksums and found right
-  uint64_t bytes_rejected = 0;  // compared and found wrong
-  uint64_t bytes_abandoned =
-      0;  // of requests and transfers that had failed, and of closed channels
+  uint64_t bytes_read = 0;        // arrived from files
+  uint64_t bytes_verified = 0;    // compared with their checksums and found right
+  uint64_t bytes_rejected = 0;    // compared and found wrong
+  uint64_t bytes_abandoned = 0;   // of requests and transfers that failed, of closed channels
   uint64_t bytes_unverified = 0;  // of channels that do not verify
   uint64_t bytes_written = 0;
   uint64_t rereads = 0;  // requests read again after EIO or a wrong checksum

@@ -5,59 +5,32 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
+#include "engine/model/transfer_buffer.h"
 
 namespace strata::model {
 namespace {
 
-constexpr uint32_t kRequestsMax = 16;  // small ranges are many
+constexpr size_t kRequestsMax = 16;  // small ranges are many
 constexpr double kLongestWaitS = 1.0;
-
-int64_t page_of(int64_t offset) {
-  return offset / kPageBytes * kPageBytes;
-}
-
-template <typename Sources>
-io::RingOptions ring_options(const Sources& sources) {
-  io::RingOptions options;
-  options.depth = kRequestsMax;
-  options.alignment = kPageBytes;
-  for (const auto& source : sources) {
-    options.files.push_back({.fd = source.direct.descriptor(), .name = source.file->path()});
-  }
-  return options;
-}
 
 }  // namespace
 
 std::unique_ptr<DirectReader> DirectReader::open(const std::vector<const File*>& files,
                                                  int64_t bytes) {
-  std::vector<Source> sources;
-  for (const File* file : files) {
-    File direct = file->open_direct();
-    if (!direct.is_open()) continue;
-    const int64_t whole_bytes = page_of(direct.size());
-    sources.push_back({file, std::move(direct), whole_bytes});
-  }
+  std::vector<DirectFile> sources = open_direct(files);
   if (sources.empty()) return nullptr;
   return std::unique_ptr<DirectReader>(new DirectReader(std::move(sources), bytes));
 }
 
-DirectReader::DirectReader(std::vector<Source> sources, int64_t bytes)
-    : sources_(std::move(sources)), buffer_(bytes), ring_(ring_options(sources_)) {}
-
-const DirectReader::Source* DirectReader::source_of(const File& file) const {
-  for (const Source& source : sources_) {
-    if (source.file == &file) return &source;
-  }
-  return nullptr;
-}
+DirectReader::DirectReader(std::vector<DirectFile> sources, int64_t bytes)
+    : sources_(std::move(sources)), buffer_(bytes), ring_(ring_options(sources_, kRequestsMax)) {}
 
 int64_t DirectReader::reach_of(const File& file, int64_t offset, int64_t bytes) const {
-  const Source* source = source_of(file);
-  if (source == nullptr) return 0;
+  const size_t source = index_of(sources_, file);
+  if (source == sources_.size()) return 0;
   const int64_t block_bytes = std::min(kTransferBlockBytes, buffer_.bytes());
-  const int64_t end =
-      std::min({offset + bytes, page_of(offset) + block_bytes, source->whole_bytes});
+  const int64_t whole_pages_end = page_of(sources_[source].bytes);
+  const int64_t end = std::min({offset + bytes, page_of(offset) + block_bytes, whole_pages_end});
   return std::max<int64_t>(0, end - offset);
 }
 
@@ -86,7 +59,7 @@ bool DirectReader::start(const File& file, int64_t offset, int64_t bytes) {
   block.place = place;
   block.room_bytes = room_bytes;
   block.request.direction = io::Direction::kRead;
-  block.request.file = static_cast<uint32_t>(source_of(file) - sources_.data());
+  block.request.file = static_cast<uint32_t>(index_of(sources_, file));
   block.request.offset = static_cast<uint64_t>(page);
   block.request.data = buffer_.data() + place;
   block.request.bytes = static_cast<uint64_t>(room_bytes);

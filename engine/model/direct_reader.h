@@ -6,8 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "engine/model/direct_files.h"
 #include "engine/model/file.h"
-#include "engine/model/transfer_buffer.h"
+#include "io/huge_memory.h"
 #include "io/ring.h"
 
 namespace strata::model {
@@ -55,20 +56,14 @@ class DirectReader {
       return file == &other && at >= offset && at < offset + bytes;
     }
   };
-  struct Source {
-    const File* file = nullptr;
-    File direct;
-    int64_t whole_bytes = 0;  // up to its last page that is full
-  };
-  DirectReader(std::vector<Source> sources, int64_t bytes);
-  const Source* source_of(const File& file) const;
+  DirectReader(std::vector<DirectFile> sources, int64_t bytes);
   int64_t take_room(int64_t bytes) const;
   void wait_for(const Block& block);
   void drop_front();
 
   // Constant after construction
-  std::vector<Source> sources_;
-  const TransferBuffer buffer_;
+  const std::vector<DirectFile> sources_;
+  const io::HugeMemory buffer_;
 
   std::deque<Block> blocks_;  // oldest first; addresses last
   bool broken_ = false;       // after a failure nothing more is started

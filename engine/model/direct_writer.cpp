@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
+#include "engine/model/transfer_buffer.h"
 
 namespace strata::model {
 namespace {
@@ -14,22 +15,7 @@ namespace {
 constexpr size_t kPartsMax = 256;
 constexpr double kLongestWaitS = 1.0;
 
-int64_t page_of(int64_t offset) {
-  return offset / kPageBytes * kPageBytes;
-}
-
-template <typename Targets>
-io::RingOptions ring_options(const Targets& targets, size_t depth) {
-  io::RingOptions options;
-  options.depth = static_cast<uint32_t>(depth);
-  options.alignment = kPageBytes;
-  for (const auto& target : targets) {
-    options.files.push_back({.fd = target.direct.descriptor(), .name = target.file->path()});
-  }
-  return options;
-}
-
-size_t block_count(const TransferBuffer& buffer) {
+size_t block_count(const io::HugeMemory& buffer) {
   return static_cast<size_t>(buffer.bytes() / kTransferBlockBytes);
 }
 
@@ -38,28 +24,18 @@ size_t block_count(const TransferBuffer& buffer) {
 std::unique_ptr<DirectWriter> DirectWriter::open(const std::vector<const File*>& files,
                                                  int64_t bytes) {
   STRATA_CHECK(bytes >= 2 * kTransferBlockBytes);
-  std::vector<Target> targets;
-  for (const File* file : files) {
-    File direct = file->open_direct();
-    if (direct.is_open()) targets.push_back({file, std::move(direct)});
-  }
+  std::vector<DirectFile> targets = open_direct(files);
   if (targets.empty()) return nullptr;
   return std::unique_ptr<DirectWriter>(new DirectWriter(std::move(targets), bytes));
 }
 
-DirectWriter::DirectWriter(std::vector<Target> targets, int64_t bytes)
+DirectWriter::DirectWriter(std::vector<DirectFile> targets, int64_t bytes)
     : targets_(std::move(targets)),
       buffer_(bytes),
       blocks_(block_count(buffer_)),
       ring_(ring_options(targets_, blocks_.size())) {
   for (size_t i = 0; i < blocks_.size(); ++i)
     blocks_[i].data = buffer_.data() + static_cast<int64_t>(i) * kTransferBlockBytes;
-}
-
-size_t DirectWriter::index_of(const File& file) const {
-  const auto found = std::find_if(targets_.begin(), targets_.end(),
-                                  [&](const Target& target) { return target.file == &file; });
-  return static_cast<size_t>(found - targets_.begin());
 }
 
 DirectWriter::Room DirectWriter::room(const File& file, int64_t offset, int64_t bytes) {
@@ -69,7 +45,7 @@ DirectWriter::Room DirectWriter::room(const File& file, int64_t offset, int64_t 
   if (filling_ != nullptr && !follows) close_block();
   if (filling_ == nullptr) {
     filling_ = &free_block();
-    filling_->target = index_of(file);
+    filling_->target = index_of(targets_, file);
     STRATA_CHECK(filling_->target < targets_.size());
     filling_->page = page_of(offset);
     filling_->first = filling_->end = offset;

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/model/direct_files.h"
 #include "engine/model/file.h"
-#include "engine/model/transfer_buffer.h"
+#include "io/huge_memory.h"
 #include "io/ring.h"
 
 namespace strata::model {
@@ -20,14 +21,14 @@ namespace strata::model {
 // in both ways.
 //
 // Threads: one at a time. Failure: Error as of File::write_at, from the call that notices it and
-// every later one. Memory: `bytes` in huge pages, and less than 1 MiB of
-// parts of pages.
+// every later one. Memory: `bytes` in huge pages, and less than 1 MiB of parts
+// of pages.
 class DirectWriter {
  public:
   // Null where none of the files can be written so. `files` must outlive it.
   static std::unique_ptr<DirectWriter> open(const std::vector<const File*>& files, int64_t bytes);
 
-  bool takes(const File& file) const { return index_of(file) < targets_.size(); }
+  bool takes(const File& file) const { return index_of(targets_, file) < targets_.size(); }
 
   // Where bytes from `offset` on may be put before written() says how many were: up to `bytes`.
   struct Room {
@@ -42,10 +43,6 @@ class DirectWriter {
   void flush();
 
  private:
-  struct Target {
-    const File* file = nullptr;
-    File direct;
-  };
   struct Block {
     size_t target = 0;
     int64_t page = 0;   // in the file, where the block starts
@@ -60,8 +57,7 @@ class DirectWriter {
     int64_t offset = 0;
     std::string bytes;
   };
-  DirectWriter(std::vector<Target> targets, int64_t bytes);
-  size_t index_of(const File& file) const;
+  DirectWriter(std::vector<DirectFile> targets, int64_t bytes);
   Block& free_block();
   void close_block();
   void keep(const Block& block, int64_t first, int64_t end);
@@ -70,8 +66,8 @@ class DirectWriter {
   void write_parts();
 
   // Constant after construction
-  std::vector<Target> targets_;
-  const TransferBuffer buffer_;
+  const std::vector<DirectFile> targets_;
+  const io::HugeMemory buffer_;
 
   std::vector<Block> blocks_;  // addresses last
   Block* filling_ = nullptr;

@@ -18,6 +18,7 @@
 #include "engine/model/architecture.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/quantization.h"
+#include "engine/model/transfer_buffer.h"
 #include "engine/model/transpose.h"
 #include "kernels/backend.h"
 

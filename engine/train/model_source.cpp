@@ -5,6 +5,8 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/model/transfer_buffer.h"
+
 namespace strata::train {
 namespace {
 
