@@ -249,9 +249,12 @@ int64_t free_bytes_of(const std::vector<std::string>& directories,
 
 namespace {
 
-// An upper bound of what goes to NVMe, which sizes the checksum table: planes and a gradient.
-int64_t most_nvme_bytes(const plan::PlanInput& input) {
-  return input.nvme_budget > 0 ? 18 * input.spec->parameter_count() : 0;
+// Of --host-memory, what is not in arenas. The checksum table is as large as it can become: planes
+// and a gradient on NVMe.
+int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& options,
+                          const RunFacts& facts) {
+  const int64_t nvme_bytes = input.nvme_budget > 0 ? 18 * input.spec->parameter_count() : 0;
+  return outside_bytes(options, facts, nvme_bytes) + plan_bytes(input) + transfer_bytes(input);
 }
 
 // Everything but the plans themselves.
@@ -268,8 +271,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
       options.host_memory > 0
           ? options.host_memory
           : static_cast<int64_t>(kShareOfUsable * static_cast<double>(facts.limits.usable_bytes()));
-  run.outside_bytes = outside_bytes(options, facts, most_nvme_bytes(run.input)) +
-                      plan_bytes(run.input) + transfer_bytes(run.input);
+  run.outside_bytes = all_outside_bytes(run.input, options, facts);
   run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / options.ranks;
   return run;
 }
@@ -282,9 +284,7 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
   input.host_budget = input.device_budget = plan::kNoLimit;
   const plan::Placement least = plan::least_placement(input, planner_options(options));
   const int64_t arenas = plan::bytes_of(input, least)[static_cast<size_t>(plan::Arena::kHost)];
-  const int64_t outside = outside_bytes(options, facts, most_nvme_bytes(input)) +
-                          plan_bytes(input) + transfer_bytes(input);
-  return round_up(arenas * input.mesh.world + outside, kMiB);
+  return round_up(arenas * input.mesh.world + all_outside_bytes(input, options, facts), kMiB);
 }
 
 // The refusal speaks of arenas; the user gave a budget for the whole process.
