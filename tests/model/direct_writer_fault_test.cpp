@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/model_writer.h"
 #include "engine/model/read_ahead.h"

@@ -10,10 +10,12 @@
 #include <random>
 #include <thread>
 
+#include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/model_writer.h"
 #include "tests/model/temporary_directory.h"
+#include "tests/model/weight_parts.h"
 
 namespace strata::model {
 namespace {
@@ -21,37 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kTwoBlocks = 8 * kMiB;
-
-Architecture some_megabytes() {
-  Architecture at;
-  at.model_type = "llama";
-  at.hidden = 320;
-  at.heads = 5;
-  at.kv_heads = 5;
-  at.head_size = 64;
-  at.feed_forward = 1403;  // rows end anywhere
-  at.vocabulary = 7001;
-  at.max_position = 256;
-  at.layers = 2;
-  return at;
-}
-
-struct Part {
-  const Parameter* parameter;
-  int64_t first;
-  int64_t count;
-};
-
-std::vector<Part> parts_of(const ModelSpec& spec, int64_t step) {
-  std::vector<Part> parts;
-  for (const Segment& segment : spec.segments) {
-    for (const Parameter& parameter : segment.parameters) {
-      for (int64_t first = 0; first < parameter.numel; first += step)
-        parts.push_back({&parameter, first, std::min(step, parameter.numel - first)});
-    }
-  }
-  return parts;
-}
 
 float weight_of(const Part& part, int64_t index) {
   return static_cast<float>((part.first + index) % 8191) * 0.0078125f +
@@ -64,17 +35,10 @@ void write_part(ModelWriter& writer, const Part& part) {
   writer.write(*part.parameter, part.first, part.count, values.data());
 }
 
-// On a drive as a rule: /tmp may be memory.
 class DirectWriterTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = fs::current_path() / "direct_writer_XXXXXX";
-    home_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(home_); }
-
   ModelWriterOptions options(const std::string& name, DType dtype, int64_t buffer_bytes) const {
-    return {.path = home_ + "/" + name,
+    return {.path = home_ / name,
             .dtype = dtype,
             .shard_bytes = 6'000'000,
             .buffer_bytes = buffer_bytes};
@@ -88,22 +52,21 @@ class DirectWriterTest : public ::testing::Test {
   }
   void expect_same_files(const std::string& a, const std::string& b) const {
     int files = 0;
-    for (const auto& entry : fs::directory_iterator(home_ + "/" + a)) {
+    for (const auto& entry : fs::directory_iterator(home_ / a)) {
       const std::string name = entry.path().filename().string();
-      EXPECT_TRUE(read_text(entry.path().string()) == read_text(home_ + "/" + b + "/" + name))
-          << name;
+      EXPECT_TRUE(read_text(entry.path().string()) == read_text(home_ / (b + "/" + name))) << name;
       ++files;
     }
     EXPECT_GE(files, 2);
   }
 
-  std::string home_;
+  TemporaryDirectory home_{fs::current_path()};
 };
 
 TEST_F(DirectWriterTest, TheFilesOfADriveAreTaken) {
-  write_text(home_ + "/probe", std::string(8192, 'x'));
-  const File file = File::create(home_ + "/probe");
-  if (!file.open_direct().is_open()) GTEST_SKIP() << "no O_DIRECT in " << home_;
+  write_text(home_ / "probe", std::string(8192, 'x'));
+  const File file = File::create(home_ / "probe");
+  if (!file.open_direct().is_open()) GTEST_SKIP() << "no O_DIRECT in " << home_.path();
   file.allocate(10'000);
   const auto writer = DirectWriter::open({&file}, kTwoBlocks);
   ASSERT_NE(writer, nullptr);
@@ -111,7 +74,7 @@ TEST_F(DirectWriterTest, TheFilesOfADriveAreTaken) {
   const std::string text = "begins and ends within a page" + std::string(9'000, 'y');
   writer->write(file, 700, text.data(), static_cast<int64_t>(text.size()));
   writer->flush();
-  const std::string found = read_text(home_ + "/probe");
+  const std::string found = read_text(home_ / "probe");
   EXPECT_EQ(found.size(), 10'000u);
   EXPECT_EQ(found.substr(700, text.size()), text);
   EXPECT_EQ(found.substr(0, 700), std::string(700, '\0'));
@@ -183,7 +146,7 @@ TEST_F(DirectWriterTest, AnExportThatIsGivenUpLeavesNothing) {
                        options("m", DType::kBF16, kTwoBlocks));
     for (const Part& part : parts_of(spec, 1 << 20)) write_part(writer, part);
   }
-  EXPECT_TRUE(fs::is_empty(home_));
+  EXPECT_TRUE(fs::is_empty(home_.path()));
 }
 
 }  // namespace

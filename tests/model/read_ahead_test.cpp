@@ -2,6 +2,7 @@
 // Weights that were read ahead past the page cache are those of the files, in whatever order they
 // are asked for, and what is wrong with a file is said by the call that needs its bytes.
 #include "engine/model/read_ahead.h"
+#include "engine/base/units.h"
 
 #include <gtest/gtest.h>
 #include <sys/vfs.h>
@@ -16,27 +17,15 @@
 #include "engine/model/architecture.h"
 #include "engine/model/model_writer.h"
 #include "tests/model/temporary_directory.h"
+#include "tests/model/weight_parts.h"
 
 namespace strata::model {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kStep = 100'003;
 constexpr ReadAheadOptions kBuffered = {.buffer_bytes = 8 * kMiB};
-
-Architecture some_megabytes() {
-  Architecture at;
-  at.model_type = "llama";
-  at.hidden = 512;
-  at.heads = 8;
-  at.kv_heads = 4;
-  at.head_size = 64;
-  at.feed_forward = 1403;  // rows end anywhere
-  at.vocabulary = 5003;
-  at.max_position = 256;
-  at.layers = 2;
-  return at;
-}
 
 // The first file of a directory, its tensors moved by `bytes`: longer by as much.
 void move_tensors(const std::string& path, int64_t bytes) {
@@ -47,28 +36,6 @@ void move_tensors(const std::string& path, int64_t bytes) {
   std::string moved(reinterpret_cast<const char*>(&longer), sizeof longer);
   moved += text.substr(8, length) + std::string(static_cast<size_t>(bytes), ' ');
   write_text(path, moved + text.substr(8 + length));
-}
-
-// What is read of one parameter in a row.
-struct Part {
-  const Parameter* parameter;
-  int64_t first;
-  int64_t count;
-};
-
-std::vector<Part> in_order(const ModelSpec& spec, int64_t step = 100'003) {
-  std::vector<Part> parts;
-  for (const Segment& segment : spec.segments) {
-    std::vector<const Parameter*> ordered;
-    for (const Parameter& parameter : segment.parameters) ordered.push_back(&parameter);
-    std::sort(ordered.begin(), ordered.end(),
-              [](const Parameter* a, const Parameter* b) { return a->offset < b->offset; });
-    for (const Parameter* parameter : ordered) {
-      for (int64_t first = 0; first < parameter->numel; first += step)
-        parts.push_back({parameter, first, std::min(step, parameter->numel - first)});
-    }
-  }
-  return parts;
 }
 
 std::vector<float> read_part(const ModelDirectory& directory, const Part& part,
@@ -93,41 +60,31 @@ void expect_equal(const ModelDirectory& directory, const std::vector<Part>& part
 
 class ReadAheadTest : public ::testing::Test {
  protected:
-  // O_DIRECT is what is tested; /tmp may be memory, the folder of the build is on a drive.
-  static std::string home() {
-    const std::string path = fs::current_path() / "read_ahead_XXXXXX";
-    std::string pattern = path;
-    return ::mkdtemp(pattern.data());
-  }
-  void SetUp() override {
-    home_ = home();
-    open(DType::kBF16);
-  }
-  void TearDown() override { fs::remove_all(home_); }
+  void SetUp() override { open(DType::kBF16); }
   void open(DType dtype) {
-    fs::remove_all(home_ + "/m");
+    fs::remove_all(home_ / "m");
     init_model(some_megabytes(), 5,
-               {.path = home_ + "/m", .dtype = dtype, .shard_bytes = 6'000'000});
-    directory_.emplace(ModelDirectory::open(home_ + "/m"));
+               {.path = home_ / "m", .dtype = dtype, .shard_bytes = 6'000'000});
+    directory_.emplace(ModelDirectory::open(home_ / "m"));
   }
   std::vector<std::string> shards() const {
     std::vector<std::string> files;
-    for (const auto& entry : fs::directory_iterator(home_ + "/m"))
+    for (const auto& entry : fs::directory_iterator(home_ / "m"))
       if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
     std::sort(files.begin(), files.end());
     return files;
   }
   bool has_direct() const { return File::open_to_read(shards().front()).open_direct().is_open(); }
 
-  std::string home_;
+  TemporaryDirectory home_{fs::current_path()};
   std::optional<ModelDirectory> directory_;
 };
 
 TEST_F(ReadAheadTest, TheOrderOfLoadingIsReadPastThePageCacheAndItsBufferIsFreed) {
-  if (!has_direct()) GTEST_SKIP() << "no O_DIRECT in " << home_;
+  if (!has_direct()) GTEST_SKIP() << "no O_DIRECT in " << home_.path();
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     open(dtype);
-    const std::vector<Part> parts = in_order(directory_->spec());
+    const std::vector<Part> parts = parts_of(directory_->spec(), kStep);
     ReadAhead ahead(*directory_, directory_->spec(), kBuffered);
     EXPECT_FALSE(ahead.has_buffer());
     ahead.reach(*parts[0].parameter, 0, parts[0].count);
@@ -141,16 +98,16 @@ TEST_F(ReadAheadTest, TensorsMayStartAtAnyByte) {
   for (const int64_t bytes : {1, 2, 511, 512, 4093}) {
     open(DType::kBF16);
     for (const std::string& file : shards()) move_tensors(file, bytes);
-    directory_.emplace(ModelDirectory::open(home_ + "/m"));
+    directory_.emplace(ModelDirectory::open(home_ / "m"));
     ReadAhead ahead(*directory_, directory_->spec(), kBuffered);
-    expect_equal(*directory_, in_order(directory_->spec()), ahead);
+    expect_equal(*directory_, parts_of(directory_->spec(), kStep), ahead);
   }
 }
 
 TEST_F(ReadAheadTest, AnyOrderAnyRangesAndAnySkipsGiveTheSameBytes) {
   for (unsigned seed = 1; seed <= 12; ++seed) {
     std::mt19937 random(seed);
-    std::vector<Part> parts = in_order(directory_->spec(), 1 + random() % 300'000);
+    std::vector<Part> parts = parts_of(directory_->spec(), 1 + random() % 300'000);
     const auto skipped = [&](const Part&) { return random() % 4 == 0; };
     parts.erase(std::remove_if(parts.begin(), parts.end(), skipped), parts.end());
     if (seed % 3 == 0) std::shuffle(parts.begin(), parts.end(), random);
@@ -169,7 +126,7 @@ TEST_F(ReadAheadTest, FrozenOrTrainedParametersAloneGiveTheSameBytes) {
   }
   assign_offsets(spec, 1);
   for (const bool frozen : {false, true}) {
-    std::vector<Part> parts = in_order(spec);
+    std::vector<Part> parts = parts_of(spec, kStep);
     const auto other = [&](const Part& part) { return part.parameter->frozen != frozen; };
     parts.erase(std::remove_if(parts.begin(), parts.end(), other), parts.end());
     ReadAhead ahead(*directory_, spec, kBuffered);
@@ -178,7 +135,7 @@ TEST_F(ReadAheadTest, FrozenOrTrainedParametersAloneGiveTheSameBytes) {
 }
 
 TEST_F(ReadAheadTest, EveryLaterPassIsReadThroughThePageCache) {
-  const std::vector<Part> parts = in_order(directory_->spec());
+  const std::vector<Part> parts = parts_of(directory_->spec(), kStep);
   ReadAhead ahead(*directory_, directory_->spec(), kBuffered);
   expect_equal(*directory_, {parts.begin(), parts.begin() + 8}, ahead);
   EXPECT_EQ(ahead.has_buffer(), has_direct());
@@ -191,15 +148,11 @@ TEST_F(ReadAheadTest, EveryLaterPassIsReadThroughThePageCache) {
 TEST_F(ReadAheadTest, AFileSystemInMemoryGivesTheSameBytes) {
   struct statfs info {};
   if (::statfs("/dev/shm", &info) != 0) GTEST_SKIP() << "no /dev/shm";
-  std::string pattern = "/dev/shm/strata_model_XXXXXX";
-  const std::string home = ::mkdtemp(pattern.data());
-  init_model(some_megabytes(), 5, {.path = home + "/m", .dtype = DType::kBF16});
-  {
-    const ModelDirectory directory = ModelDirectory::open(home + "/m");
-    ReadAhead ahead(directory, directory.spec(), kBuffered);
-    expect_equal(directory, in_order(directory.spec()), ahead);
-  }
-  fs::remove_all(home);
+  const TemporaryDirectory home("/dev/shm");
+  init_model(some_megabytes(), 5, {.path = home / "m", .dtype = DType::kBF16});
+  const ModelDirectory directory = ModelDirectory::open(home / "m");
+  ReadAhead ahead(directory, directory.spec(), kBuffered);
+  expect_equal(directory, parts_of(directory.spec(), kStep), ahead);
 }
 
 // A transpose is read in the order of its rows, which is not that of the file.
@@ -209,14 +162,14 @@ TEST_F(ReadAheadTest, TransposedAndScaledTensorsGiveTheSameBytes) {
         ModelDirectory::open(std::string(STRATA_TEST_DATA) + "/model/" + name);
     ReadAhead ahead(directory, directory.spec(), kBuffered);
     SCOPED_TRACE(name);
-    expect_equal(directory, in_order(directory.spec(), 501), ahead);
+    expect_equal(directory, parts_of(directory.spec(), 501), ahead);
   }
 }
 
 TEST_F(ReadAheadTest, AFileThatBecameShorterIsAnErrorWhereItsBytesAreNeeded) {
   const std::string file = shards().back();
   const auto bytes = static_cast<int64_t>(fs::file_size(file));
-  const std::vector<Part> parts = in_order(directory_->spec());
+  const std::vector<Part> parts = parts_of(directory_->spec(), kStep);
   ReadAhead ahead(*directory_, directory_->spec(), kBuffered);
   ASSERT_FALSE(read_part(*directory_, parts[0], &ahead).empty());
   fs::resize_file(file, static_cast<uintmax_t>(bytes / 2));
@@ -244,7 +197,7 @@ TEST_F(ReadAheadTest, AFileThatBecameShorterIsAnErrorWhereItsBytesAreNeeded) {
 }
 
 TEST_F(ReadAheadTest, TheFilesThatWereOpenedAreReadAlsoWhenOthersTakeTheirNames) {
-  const std::vector<Part> parts = in_order(directory_->spec());
+  const std::vector<Part> parts = parts_of(directory_->spec(), kStep);
   for (const std::string& file : shards()) {
     fs::rename(file, file + ".old");
     write_text(file, std::string(10'000'000, 'x'));

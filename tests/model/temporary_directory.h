@@ -10,11 +10,13 @@
 
 namespace strata::model {
 
-// A directory that is gone at the end of a test.
+// A directory that is gone at the end of a test. The usual place may be memory, which knows no
+// O_DIRECT; the folder that tests run in is on a drive as a rule.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "strata_model_XXXXXX").string();
+  explicit TemporaryDirectory(
+      const std::filesystem::path& place = std::filesystem::temp_directory_path()) {
+    std::string pattern = (place / "strata_model_XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TemporaryDirectory() {
