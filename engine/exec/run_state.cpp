@@ -92,9 +92,11 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
   const StepSettings& settings = deferred ? pending_.settings : instance.settings;
   const double coefficient = deferred ? pending_.coefficient : 1.0;
   const ChunkState state = chunk_state(op, instance, Mode::kWrite);
-  const Access* gradient =
-      find_access(program_of(instance).accesses_of(op), Mode::kRead, ValueKind::kGradient);
-  const auto* grad = reinterpret_cast<const float*>(at(*gradient));
+  const auto accesses = program_of(instance).accesses_of(op);
+  const auto* grad =
+      reinterpret_cast<const float*>(at(*find_access(accesses, Mode::kRead, ValueKind::kGradient)));
+  auto* exp_avg_sq =
+      reinterpret_cast<float*>(at(*find_plane(accesses, Mode::kRead, Plane::kExpAvgSq)));
   const shard::Chunk& chunk = plan_.layout.chunks[op.chunk];
   const int64_t begin = state.state_first - chunk.offset;
   for (const shard::GroupRun& run : chunk.runs) {
@@ -113,7 +115,8 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
       adamw.lo = state.lo + skip;
     }
     adamw.exp_avg = state.exp_avg + skip;
-    adamw.exp_avg_sq = state.exp_avg_sq + skip;
+    adamw.exp_avg_sq = exp_avg_sq + skip;
+    adamw.next_exp_avg_sq = state.exp_avg_sq + skip;
     adamw.grad = grad + skip;
     adamw.scalars = kernels::adamw_scalars({.lr = settings.lr * group.lr_factor,
                                             .beta1 = settings.beta1,

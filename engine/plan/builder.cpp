@@ -77,8 +77,8 @@ void Builder::emit_load() {
 void Builder::convert(int chunk, const Place& weights, const Update& stored) {
   const shard::Chunk& at = plan_.layout.chunks[chunk];
   const bool resident = map_.host_state[chunk].exists();
-  int64_t slot = resident ? map_.host_state[chunk].base : -1;
-  if (!at.frozen && !resident) slot = take_state(chunk, {});
+  StateSlot slot = map_.host_state[chunk];
+  if (!at.frozen && !resident) slot.base = take_state(chunk, {});
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const Piece piece = weights_piece(chunk);
   Op& op = emit_.open(OpKind::kConvert, Lane::kOptimizer, at.segment);
@@ -87,10 +87,10 @@ void Builder::convert(int chunk, const Place& weights, const Update& stored) {
   op.bytes = piece.count * width;
   emit_.write(weights.arena, weights.address(piece, width), piece.count * width,
               piece.first * width, hi_value(at.segment, Generation::kOld));
-  if (!at.frozen) state_accesses(Mode::kWrite, Arena::kHost, slot, chunk, Generation::kOld);
+  if (!at.frozen) state_accesses(Mode::kWrite, slot, chunk, Generation::kOld);
   emit_.close();
   if (!at.frozen && !resident) {
-    spill_state(chunk, slot, stored);
+    spill_state(chunk, slot, stored, Part::kAll);
     state_ring_.release(chunk);
   }
 }
@@ -230,8 +230,9 @@ void Builder::emit_checkpoint() {
     for (int c = plan_.layout.first_chunk[s]; c < plan_.layout.first_chunk[s + 1]; ++c) {
       if (plan_.layout.chunks[c].frozen) continue;
       const bool resident = map_.host_state[c].exists();
-      const int64_t slot = resident ? map_.host_state[c].base : take_state(c, {});
-      if (!resident) fetch_state(c, slot, Generation::kOld);
+      StateSlot slot = map_.host_state[c];
+      if (!resident) slot.base = take_state(c, {});
+      if (!resident) fetch_state(c, slot.base, Generation::kOld);
       const Piece piece = state_piece(plan_, c);
       Op& op = emit_.open(OpKind::kSave, Lane::kOptimizer, s);
       op.chunk = c;
@@ -239,7 +240,7 @@ void Builder::emit_checkpoint() {
       op.bytes = piece.count * width + state_bytes(plan_, c, false);
       emit_.read(weights.arena, weights.address(piece, width), piece.count * width,
                  piece.first * width, hi_value(s, Generation::kOld));
-      state_accesses(Mode::kRead, Arena::kHost, slot, c, Generation::kOld);
+      state_accesses(Mode::kRead, slot, c, Generation::kOld);
       emit_.close();
       state_ring_.release(c);
     }
@@ -278,16 +279,13 @@ void Builder::fill_boundary() {
     if (plan_.layout.chunks[c].frozen) continue;
     const StateSlot& slot = map_.host_state[c].exists() ? map_.host_state[c] : map_.nvme_state[c];
     const Piece piece = state_piece(plan_, c);
-    int64_t at = slot.base;
     for (Plane plane : {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
       const int64_t width = width_of(plane, plan_.recipe);
       const Value value = {
           .kind = ValueKind::kPlane, .plane = plane, .segment = plan_.layout.chunks[c].segment};
-      if (width > 0) {
-        plan_.boundary.push_back(
-            {slot.arena, at, piece.count * width, piece.first * width, value, false});
-      }
-      at += piece.count * width;
+      if (width == 0) continue;
+      plan_.boundary.push_back({slot.arena, plane_address(plan_, c, slot, plane),
+                                piece.count * width, piece.first * width, value, false});
     }
   }
   if (input_.mode == OptimizerMode::kDeferred) {

@@ -74,12 +74,18 @@ class Builder {
 
   // builder_update.cpp
   void apply_update(int segment, const Place& weights, const Update& update);
+  // Which planes of a chunk's state an op has: all, all but exp_avg_sq, or that one.
+  enum class Part : uint8_t { kAll, kEarly, kLate };
   int64_t take_state(int chunk, const Update& update);
   void fetch_state(int chunk, int64_t slot, Generation generation);
   void fetch_gradient(int chunk, int64_t slot, const Update& update);
   void optimize(int chunk, const Place& weights, int64_t slot, const Update& update);
-  void spill_state(int chunk, int64_t slot, const Update& update);
-  void state_accesses(Mode mode, Arena arena, int64_t slot, int chunk, Generation generation);
+  void spill_state(int chunk, const StateSlot& from, const Update& update, Part part);
+  void spill_behind();
+  bool writes_behind(int chunk) const;
+  StateSlot updated_state(int chunk, int64_t slot) const;
+  void state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
+                      Part part = Part::kAll);
   void predicate(Op& op, const Update& update);
   int contributions(int segment) const;
   Value gradient_value(int segment, int index, bool reduced) const;

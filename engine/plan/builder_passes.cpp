@@ -109,6 +109,7 @@ void Builder::forward_segment(int segment, Generation generation) {
   acquire_weights(segment, generation, update);
   if (at.kind == model::SegmentKind::kHead) {
     acquire_shared(segment, generation);
+    spill_behind();
     begin_gradient(segment);
     if (at.shares >= 0) begin_gradient(at.shares);
     for (int m = 0; m < input_.micro_batches; ++m) {

@@ -39,21 +39,22 @@ void Builder::predicate(Op& op, const Update& update) {
 // --- updates
 // ------------------------------------------------------------------------------------------
 
-void Builder::state_accesses(Mode mode, Arena arena, int64_t slot, int chunk,
-                             Generation generation) {
+void Builder::state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
+                             Part part) {
   const Piece piece = state_piece(plan_, chunk);
   for (Plane plane : kStatePlanes) {
+    if (part != Part::kAll && (plane == Plane::kExpAvgSq) != (part == Part::kLate)) continue;
+    const int64_t at = plane_address(plan_, chunk, slot, plane);
     const int64_t width = width_of(plane, plan_.recipe);
     const Value value = {.kind = ValueKind::kPlane,
                          .plane = plane,
                          .generation = generation,
                          .segment = plan_.layout.chunks[chunk].segment};
     if (mode == Mode::kRead) {
-      emit_.read(arena, slot, piece.count * width, piece.first * width, value);
+      emit_.read(slot.arena, at, piece.count * width, piece.first * width, value);
     } else {
-      emit_.write(arena, slot, piece.count * width, piece.first * width, value);
+      emit_.write(slot.arena, at, piece.count * width, piece.first * width, value);
     }
-    slot += piece.count * width;
   }
 }
 
@@ -73,8 +74,8 @@ void Builder::fetch_state(int chunk, int64_t slot, Generation generation) {
   op.chunk = chunk;
   op.chunk_count = 1;
   op.bytes = state_bytes(plan_, chunk, false);
-  state_accesses(Mode::kRead, Arena::kNvme, map_.nvme_state[chunk].base, chunk, generation);
-  state_accesses(Mode::kWrite, Arena::kHost, slot, chunk, generation);
+  state_accesses(Mode::kRead, map_.nvme_state[chunk], chunk, generation);
+  state_accesses(Mode::kWrite, {Arena::kHost, slot}, chunk, generation);
   emit_.close();
 }
 
@@ -95,13 +96,30 @@ void Builder::fetch_gradient(int chunk, int64_t slot, const Update& update) {
   emit_.close();
 }
 
+// True where the chunk's exp_avg_sq waits in the room of its gradient until forward is over.
+bool Builder::writes_behind(int chunk) const {
+  return in_step_ && !map_.host_state[chunk].exists() &&
+         map_.segments[plan_.layout.chunks[chunk].segment].writes_behind;
+}
+
+// Where an update leaves a chunk's state. `slot`: what take_state gave.
+StateSlot Builder::updated_state(int chunk, int64_t slot) const {
+  if (map_.host_state[chunk].exists()) return map_.host_state[chunk];
+  StateSlot state = {Arena::kHost, slot};
+  if (writes_behind(chunk)) {
+    const Place& room = map_.segments[plan_.layout.chunks[chunk].segment].held_gradient;
+    state.exp_avg_sq = room.address(state_piece(plan_, chunk), kGradientWidth);
+  }
+  return state;
+}
+
 // `slot`: what take_state gave.
 void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Update& update) {
   const int segment = plan_.layout.chunks[chunk].segment;
   const Piece piece = state_piece(plan_, chunk);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const bool resident = map_.host_state[chunk].exists();
-  const int64_t state = resident ? map_.host_state[chunk].base : slot;
+  const StateSlot state = resident ? map_.host_state[chunk] : StateSlot{Arena::kHost, slot};
   const int64_t fetched_gradient = slot + (resident ? 0 : state_bytes(plan_, chunk, false));
   const Place held = input_.mode == OptimizerMode::kDeferred ? map_.segments[segment].held_gradient
                                                              : final_gradients_[segment];
@@ -115,25 +133,38 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
   const int64_t at = weights.address(piece, width);
   emit_.read(weights.arena, at, piece.count * width, piece.first * width,
              hi_value(segment, update.from));
-  state_accesses(Mode::kRead, Arena::kHost, state, chunk, update.from);
+  state_accesses(Mode::kRead, state, chunk, update.from);
   emit_.read(Arena::kHost, gradient, piece.count * kGradientWidth, piece.first * kGradientWidth,
              gradient_value(segment, contributions(segment), plan_.mesh.world > 1));
   predicate(op, update);
   emit_.write(weights.arena, at, piece.count * width, piece.first * width,
               hi_value(segment, update.to));
-  state_accesses(Mode::kWrite, Arena::kHost, state, chunk, update.to);
+  state_accesses(Mode::kWrite, updated_state(chunk, slot), chunk, update.to);
   emit_.close();
 }
 
-void Builder::spill_state(int chunk, int64_t slot, const Update& update) {
+void Builder::spill_state(int chunk, const StateSlot& from, const Update& update, Part part) {
+  const int64_t late = state_piece(plan_, chunk).count * width_of(Plane::kExpAvgSq, plan_.recipe);
+  const int64_t all = state_bytes(plan_, chunk, false);
   Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, plan_.layout.chunks[chunk].segment);
   op.chunk = chunk;
   op.chunk_count = 1;
-  op.bytes = state_bytes(plan_, chunk, false);
-  state_accesses(Mode::kRead, Arena::kHost, slot, chunk, update.to);
-  state_accesses(Mode::kWrite, Arena::kNvme, map_.nvme_state[chunk].base, chunk, update.to);
+  op.bytes = part == Part::kAll ? all : part == Part::kLate ? late : all - late;
+  state_accesses(Mode::kRead, from, chunk, update.to, part);
+  state_accesses(Mode::kWrite, map_.nvme_state[chunk], chunk, update.to, part);
   predicate(op, update);
   emit_.close();
+}
+
+// What waits in gradients' rooms goes to NVMe, in the order in which backward wants the rooms.
+void Builder::spill_behind() {
+  const shard::Layout& layout = plan_.layout;
+  for (int s = static_cast<int>(input_.spec->segments.size()); s-- > 0;) {
+    for (int c = layout.first_chunk[s]; c < layout.first_chunk[s + 1]; ++c) {
+      if (layout.chunks[c].frozen || !writes_behind(c)) continue;
+      spill_state(c, updated_state(c, -1), pending_update(), Part::kLate);
+    }
+  }
 }
 
 // Updates every trainable chunk of a segment whose own weights lie at `weights`.
@@ -153,7 +184,9 @@ void Builder::apply_update(int segment, const Place& weights, const Update& upda
     }
     optimize(c, weights, slot, update);
     if (c == last) after_update(segment, weights, update);
-    if (!resident) spill_state(c, slot, update);
+    if (!resident) {
+      spill_state(c, {Arena::kHost, slot}, update, writes_behind(c) ? Part::kEarly : Part::kAll);
+    }
     state_ring_.release(c);
   }
 }

@@ -77,19 +77,34 @@ void lay_out_weights(const PlanInput& input, const Placement& placement, const P
   }
 }
 
-void lay_out_state(const Placement& placement, const Plan& plan, Packer& pack, MemoryMap& map) {
+void lay_out_resident_state(const Placement& placement, const Plan& plan, Packer& pack,
+                            MemoryMap& map) {
   const int count = static_cast<int>(plan.layout.chunks.size());
   map.host_state.resize(count);
+  for (int c = 0; c < count; ++c) {
+    if (plan.layout.chunks[c].frozen || !placement.state_in_host[c]) continue;
+    map.host_state[c].base =
+        pack.take(Arena::kHost, state_bytes(plan, c, false), "optimizer state, resident");
+  }
+}
+
+// What is spilled by itself starts on a checksum block.
+void lay_out_stored_state(const Placement& placement, const Plan& plan, Packer& pack,
+                          MemoryMap& map) {
+  const int count = static_cast<int>(plan.layout.chunks.size());
   map.nvme_state.resize(count);
   for (int c = 0; c < count; ++c) {
-    if (plan.layout.chunks[c].frozen) continue;
+    if (plan.layout.chunks[c].frozen || placement.state_in_host[c]) continue;
     const int64_t bytes = state_bytes(plan, c, false);
-    if (placement.state_in_host[c]) {
-      map.host_state[c] = {Arena::kHost,
-                           pack.take(Arena::kHost, bytes, "optimizer state, resident")};
-    } else {
-      map.nvme_state[c] = {Arena::kNvme, pack.take(Arena::kNvme, bytes, "optimizer state")};
+    StateSlot& slot = map.nvme_state[c];
+    slot.arena = Arena::kNvme;
+    if (!map.segments[plan.layout.chunks[c].segment].writes_behind) {
+      slot.base = pack.take(Arena::kNvme, bytes, "optimizer state");
+      continue;
     }
+    const int64_t apart = state_piece(plan, c).count * width_of(Plane::kExpAvgSq, plan.recipe);
+    slot.base = pack.take(Arena::kNvme, bytes - apart, "optimizer state");
+    slot.exp_avg_sq = pack.take(Arena::kNvme, apart, "optimizer state");
   }
 }
 
@@ -135,6 +150,23 @@ TurnRooms turn_rooms(const PlanInput& input, const MemoryMap& map) {
               round_up(gradient_part_bytes(input, s), kPageBytes));
   }
   return rooms;
+}
+
+// Gradients of the head, and of a matrix that it shares, begin where forward ends: nothing can
+// wait in their room until then.
+bool may_write_behind(const PlanInput& input, int segment) {
+  const bool head = input.spec->segments[segment].kind == model::SegmentKind::kHead;
+  return !head && !is_shared(input, segment) && !is_external(input, segment);
+}
+
+void find_rooms_to_write_behind(const PlanInput& input, const Placement& placement,
+                                const TurnRooms& rooms, MemoryMap& map) {
+  for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
+    const Place& held = map.segments[s].held_gradient;
+    if (!placement.write_behind || !held.exists() || !may_write_behind(input, s)) continue;
+    map.segments[s].writes_behind =
+        compute_arena(input) != Arena::kHost || rooms.is_free(held.base);
+  }
 }
 
 // What a unit keeps from forward to backward, of every micro-batch.
@@ -275,6 +307,17 @@ int64_t state_bytes(const Plan& plan, int chunk, bool with_gradient) {
   return state_piece(plan, chunk).count * per_element;
 }
 
+int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane) {
+  if (plane == Plane::kExpAvgSq && slot.exp_avg_sq >= 0) return slot.exp_avg_sq;
+  const int64_t count = state_piece(plan, chunk).count;
+  int64_t at = slot.base;
+  for (Plane before : {Plane::kLo, Plane::kExpAvg}) {
+    if (before >= plane) break;
+    at += count * width_of(before, plan.recipe);
+  }
+  return at;
+}
+
 int64_t hi_full_bytes(const PlanInput& input, int segment) {
   return input.spec->segments[segment].numel() * width_of(Plane::kHi, input.recipe);
 }
@@ -326,11 +369,13 @@ MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan
         pack.take(Arena::kControl, kNormBytes * chunks * plan.mesh.world, "norm partials"));
   }
   lay_out_weights(input, placement, plan, pack, map);
-  lay_out_state(placement, plan, pack, map);
+  lay_out_resident_state(placement, plan, pack, map);
   lay_out_gradients(input, placement, pack, map);
   TurnRooms rooms = turn_rooms(input, map);
   lay_out_activations(input, placement, pack, rooms, map);
   lay_out_interiors(input, placement, pack, rooms, map);
+  find_rooms_to_write_behind(input, placement, rooms, map);
+  lay_out_stored_state(placement, plan, pack, map);
   map.weights_ring = pack.take(Arena::kHost, placement.weights_ring, "weights ring");
   map.state_ring = pack.take(Arena::kHost, placement.state_ring, "optimizer state ring");
   map.gradient_ring = pack.take(Arena::kHost, placement.gradient_ring, "gradient ring");

@@ -45,10 +45,12 @@ struct Place {
   }
 };
 
-// One chunk's lo, moments and, where it was spilled, gradient, one after the other.
+// One chunk's lo, moments and, where it was spilled, gradient, one after the other; exp_avg_sq may
+// lie apart.
 struct StateSlot {
   Arena arena = Arena::kHost;
   int64_t base = -1;
+  int64_t exp_avg_sq = -1;  // where it lies apart, else negative
   bool exists() const { return base >= 0; }
 };
 
@@ -59,6 +61,9 @@ struct SegmentPlaces {
   Place nvme_gradient;
   Place held_gradient;  // final gradient in host memory until its update
   Place accumulator;    // static place of the running sum, where it is not in a ring
+  // The held gradient's room is empty from its update to the next backward: the updated exp_avg_sq
+  // waits there for its spill, which need not hold back forward then.
+  bool writes_behind = false;
 };
 
 // Every static range of a plan and the ranges of its rings.
@@ -80,6 +85,8 @@ struct MemoryMap {
 
 int64_t boundary_tensor_bytes(const PlanInput& input);
 int64_t state_bytes(const Plan& plan, int chunk, bool with_gradient);
+// Where a plane of a chunk's state starts in a slot of it.
+int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane);
 int64_t hi_part_bytes(const Plan& plan, const PlanInput& input, int segment);
 int64_t hi_full_bytes(const PlanInput& input, int segment);
 int64_t gradient_full_bytes(const PlanInput& input, int segment);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/turn_rooms.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "engine/base/check.h"
@@ -23,12 +24,18 @@ int64_t TurnRooms::take(int unit, int64_t bytes) {
     if (rooms_[last].unit >= unit) return -1;
     if (rooms_[last].end - at < bytes) continue;
     rooms_[last].at = at + bytes;
+    rooms_[last].whole = false;
     const bool used_up = rooms_[last].at == rooms_[last].end;
     rooms_.erase(rooms_.begin() + static_cast<int64_t>(first),
                  rooms_.begin() + static_cast<int64_t>(last + (used_up ? 1 : 0)));
     return at;
   }
   return -1;
+}
+
+bool TurnRooms::is_free(int64_t at) const {
+  return std::any_of(rooms_.begin(), rooms_.end(),
+                     [&](const Room& room) { return room.at == at && room.whole; });
 }
 
 }  // namespace strata::plan

@@ -20,11 +20,15 @@ class TurnRooms {
   // in a row. The lowest first: they serve every unit.
   int64_t take(int unit, int64_t bytes);
 
+  // Whether nothing was taken of the room that was added at `at`.
+  bool is_free(int64_t at) const;
+
  private:
   struct Room {
     int unit;
     int64_t at;
     int64_t end;
+    bool whole = true;
   };
   std::vector<Room> rooms_;
 };

@@ -177,8 +177,17 @@ void check_pages(const Facts& facts, const Program& program, int64_t index, Repo
   }
 }
 
-// Two accesses of one op may overlap only as an update in place: a read and a write of the same
-// kind of value, every byte where it was.
+// Whether bytes that are read may be written by the same op, every byte where it was: a value is
+// updated in place, or an update's exp_avg_sq takes the room of the gradient that it used up.
+bool may_replace(const Op& op, const Value& from, const Value& to) {
+  if (op.kind == OpKind::kOptimize && from.kind == ValueKind::kGradient) {
+    return to.kind == ValueKind::kPlane && to.plane == Plane::kExpAvgSq;
+  }
+  return from.kind == to.kind && from.plane == to.plane && from.kind != ValueKind::kActivation &&
+         from.kind != ValueKind::kScratch;
+}
+
+// Two accesses of one op may overlap only where the one replaces the other.
 void check_aliases(const Facts& facts, const Program& program, int64_t index, Reporter& reporter,
                    std::vector<Access>& sorted) {
   const Op& op = program.ops[index];
@@ -193,11 +202,9 @@ void check_aliases(const Facts& facts, const Program& program, int64_t index, Re
       const Access& b = sorted[j];
       if (b.arena != a.arena || b.offset >= a.offset + a.bytes) break;
       if (a.mode == Mode::kRead && b.mode == Mode::kRead) continue;
-      const bool in_place = a.mode != b.mode && a.value.kind == b.value.kind &&
-                            a.value.kind != ValueKind::kActivation &&
-                            a.value.kind != ValueKind::kScratch &&
-                            a.offset - a.first == b.offset - b.first;
-      if (in_place) continue;
+      const bool replaces = a.mode == Mode::kRead ? may_replace(op, a.value, b.value)
+                                                  : may_replace(op, b.value, a.value);
+      if (a.mode != b.mode && replaces && a.offset - a.first == b.offset - b.first) continue;
       reporter.add("alias", program.name, index,
                    fmt::format("{} and {} overlap at {}", describe(facts, a.value),
                                describe(facts, b.value), b.offset));

@@ -99,6 +99,23 @@ class Update {
     }
     check_final_gradient();
     check_generations();
+    check_in_place();
+  }
+
+  // Planes are updated where they lie; exp_avg_sq alone may go elsewhere.
+  void check_in_place() {
+    for (const Access& to : accesses_) {
+      if (to.mode != Mode::kWrite || to.value.kind != ValueKind::kPlane ||
+          to.value.plane == Plane::kExpAvgSq) {
+        continue;
+      }
+      const bool there = std::any_of(accesses_.begin(), accesses_.end(), [&](const Access& from) {
+        return from.mode == Mode::kRead && from.value.kind == ValueKind::kPlane &&
+               from.value.plane == to.value.plane && from.arena == to.arena &&
+               from.offset - from.first == to.offset - to.first;
+      });
+      if (!there) bad("place", fmt::format("{} is not where it was", describe(facts_, to.value)));
+    }
   }
 
   void check_generations() {

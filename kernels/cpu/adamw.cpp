@@ -53,6 +53,7 @@ struct MasterPlane {
 template <typename Planes>
 HWY_INLINE void update(const Planes& planes, const AdamW& op, int64_t begin, int64_t end_index) {
   const AdamWScalars& s = op.scalars;
+  float* next_exp_avg_sq = op.next_exp_avg_sq ? op.next_exp_avg_sq : op.exp_avg_sq;
   for_vectors(end_index - begin, [&](auto d, int64_t offset, auto end) HWY_ATTR {
     const int64_t i = begin + offset;
     const VF32 g = hn::Mul(load_as(d, op.grad + i, end), hn::Set(d, s.grad_coefficient));
@@ -66,7 +67,7 @@ HWY_INLINE void update(const Planes& planes, const AdamW& op, int64_t begin, int
     const VF32 denominator = hn::Add(root, hn::Set(d, s.eps));
     p = hn::Add(p, hn::Div(hn::Mul(m, hn::Set(d, s.minus_step_size)), denominator));
     store_as(d, m, op.exp_avg + i, end);
-    store_as(d, v, op.exp_avg_sq + i, end);
+    store_as(d, v, next_exp_avg_sq + i, end);
     planes.store(d, p, i, end);
   });
 }

@@ -30,6 +30,7 @@ namespace ref {
 void adamw(const AdamW& op) {
   STRATA_CHECK((op.master != nullptr) != (op.hi != nullptr && op.lo != nullptr));
   const AdamWScalars& s = op.scalars;
+  float* next_exp_avg_sq = op.next_exp_avg_sq ? op.next_exp_avg_sq : op.exp_avg_sq;
   for (int64_t i = 0; i < op.count; ++i) {
     const float g = op.grad[i] * s.grad_coefficient;
     float p = op.master ? op.master[i] : join_master(op.hi[i], op.lo[i]);
@@ -39,7 +40,7 @@ void adamw(const AdamW& op) {
     const float d = std::sqrt(v) / s.denominator_scale + s.eps;
     p = p + (m * s.minus_step_size) / d;
     op.exp_avg[i] = m;
-    op.exp_avg_sq[i] = v;
+    next_exp_avg_sq[i] = v;
     if (op.master) {
       op.master[i] = p;
     } else {

@@ -77,6 +77,33 @@ TEST(AdamW, GivesTheBitsOfRefForAnyThreadCount) {
   expect_agrees_and_repeats(cases);
 }
 
+// The room of the gradient, or any other.
+TEST(AdamW, ItsSecondMomentMayGoElsewhere) {
+  for (const bool split : {false, true}) {
+    for (const Backend* backend : {&ref_backend(), &cpu_backend()}) {
+      State in_place = make_state(1003), over_gradient = in_place, beside = in_place;
+      const Floats before = in_place.exp_avg_sq;
+      const AdamWScalars scalars = adamw_scalars(kSettings, 3, 0.37);
+      backend->adamw(op_of(in_place, split, scalars));
+      AdamW op = op_of(over_gradient, split, scalars);
+      op.next_exp_avg_sq = over_gradient.grad.data();
+      backend->adamw(op);
+      Floats next(1003);
+      op = op_of(beside, split, scalars);
+      op.next_exp_avg_sq = next.data();
+      backend->adamw(op);
+      for (const State* s : {&over_gradient, &beside}) {
+        EXPECT_TRUE(same_bits(masters_of(*s, split), masters_of(in_place, split)));
+        EXPECT_TRUE(same_bits(s->exp_avg, in_place.exp_avg));
+        EXPECT_TRUE(same_bits(s->exp_avg_sq, before));
+      }
+      EXPECT_TRUE(same_bits(over_gradient.grad, in_place.exp_avg_sq));
+      EXPECT_TRUE(same_bits(next, in_place.exp_avg_sq));
+      EXPECT_TRUE(same_bits(beside.grad, in_place.grad));
+    }
+  }
+}
+
 TEST(AdamW, SplitAndWholeMastersStayEqual) {
   State split = make_state(1000);
   State whole = make_state(1000);

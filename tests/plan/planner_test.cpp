@@ -76,6 +76,44 @@ TEST(Planner, KeepingIsFreeWhereGradientsOfLowerUnitsAreHeld) {
   EXPECT_GE(free, 10);
 }
 
+int64_t write_lane_bytes(const Plan& plan, size_t* spills) {
+  int64_t bytes = 0;
+  for (const Op& op : plan.programs[static_cast<size_t>(ProgramName::kStep)].ops) {
+    if (op.kind != OpKind::kSpill) continue;
+    bytes += op.bytes;
+    ++*spills;
+  }
+  return bytes;
+}
+
+// The same bytes are written, some of them after forward.
+TEST(Planner, SecondMomentsWaitWhereGradientsWere) {
+  Rates rates;
+  rates.read_bytes_per_s = rates.write_bytes_per_s = 1e9;
+  rates.half_duplex = true;
+  int behind = 0, faster = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    test::Draw draw(3000 + seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, false);
+    PlanInput input = test::random_input(draw, spec, 1);
+    input.mode = OptimizerMode::kDeferred;
+    Placement placement = smallest_placement(input);
+    std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+    const Plan with = build_plan(input, placement);
+    placement.write_behind = false;
+    const Plan without = build_plan(input, placement);
+    ASSERT_TRUE(verify(with, spec).ok()) << "seed " << seed;
+    size_t spills_with = 0, spills_without = 0;
+    EXPECT_EQ(write_lane_bytes(with, &spills_with), write_lane_bytes(without, &spills_without));
+    EXPECT_EQ(with.arenas.bytes[1], without.arenas.bytes[1]);
+    behind += spills_with > spills_without;
+    faster += simulate(with, ProgramName::kStep, rates).step_s <
+              simulate(without, ProgramName::kStep, rates).step_s;
+  }
+  EXPECT_GE(behind, 50);
+  EXPECT_GE(faster, 30);
+}
+
 TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
   Rates rates;
   rates.read_bytes_per_s = rates.write_bytes_per_s = 1e9;

@@ -139,6 +139,30 @@ const Bug kUpdates[] = {
        Program& drain = e.program(ProgramName::kDrain);
        e.remove(drain, e.op(drain, OpKind::kOptimize, kMlp, 1));
      }},
+    {"UpdateThatMovesAPlane",
+     "place",
+     {},
+     [](Editor& e) {
+       const Op& op = e.op(OpKind::kOptimize, kMlp);
+       Access& average = e.access(op, Mode::kWrite, kPlaneValue, 2);
+       average.offset = e.access(op, Mode::kRead, ValueKind::kGradient).offset;
+     }},
+    {"SecondMomentOverGradientsOfOthers",
+     "alias",
+     {},
+     [](Editor& e) {
+       const Op& op = e.op(OpKind::kOptimize, kMlp);
+       const Access& gradient = e.access(op, Mode::kRead, ValueKind::kGradient);
+       e.access(op, Mode::kWrite, kPlaneValue, 3).offset = gradient.offset + 4096;
+     }},
+    {"SecondMomentLeftInTheGradientsRoom",
+     "stale",
+     {},
+     [](Editor& e) {
+       const Op& op = e.op(OpKind::kOptimize, kMlp);
+       e.access(op, Mode::kWrite, kPlaneValue, 3).offset =
+           e.access(op, Mode::kRead, ValueKind::kGradient).offset;
+     }},
     {"UpdateOfAnotherChunk",
      "coverage",
      {},

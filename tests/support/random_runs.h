@@ -144,6 +144,7 @@ inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input
   placement.weights_ring *= longer;
   placement.state_ring *= draw.between(1, 4);
   placement.gradient_ring *= longer;
+  placement.write_behind = draw.coin();
   return placement;
 }
 
