@@ -208,16 +208,19 @@ void Executor::Impl::await_waits(const Instance& instance, const plan::Op& op, d
     const int64_t target = target_of(instance, wait);
     if (progress_.reached(wait.lane, target)) continue;
     const double begin_s = now_s();
-    progress_.wait(wait.lane, target);
+    progress_.wait({wait.lane, target});
     if (stall_s) stall_s[index_of(wait.lane)] += now_s() - begin_s;
   }
 }
 
-bool Executor::Impl::waits_hold(const Instance& instance, const plan::Op& op) const {
+// The first wait of an op that does not hold yet.
+std::optional<Progress::Target> Executor::Impl::unmet_wait(const Instance& instance,
+                                                           const plan::Op& op) const {
   for (const plan::Wait& wait : program_of(instance).waits_of(op)) {
-    if (!progress_.reached(wait.lane, target_of(instance, wait))) return false;
+    const int64_t target = target_of(instance, wait);
+    if (!progress_.reached(wait.lane, target)) return Progress::Target{wait.lane, target};
   }
-  return true;
+  return {};
 }
 
 bool Executor::Impl::runs(const plan::Op& op) const {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -61,7 +62,7 @@ class Executor::Impl {
   void run_serial(plan::Lane lane);
   Instance* instance_at(int64_t sequence) const;
   void await_waits(const Instance& instance, const plan::Op& op, double* stall_s);
-  bool waits_hold(const Instance& instance, const plan::Op& op) const;
+  std::optional<Progress::Target> unmet_wait(const Instance& instance, const plan::Op& op) const;
   int64_t target_of(const Instance& instance, const plan::Wait& wait) const;
   bool runs(const plan::Op& op) const;
   void execute(const plan::Op& op, Instance& instance);
@@ -77,7 +78,7 @@ class Executor::Impl {
   // io_lane.cpp
   void run_io(plan::Lane lane);
   bool issue_next(plan::Lane lane, Cursor& cursor, std::deque<Moving*>& moving);
-  bool may_issue(plan::Lane lane, const Cursor& cursor) const;
+  std::optional<Progress::Target> unmet_wait(plan::Lane lane, const Cursor& cursor) const;
   bool has_room(plan::Lane lane, const std::deque<Moving*>& moving) const;
   void prepare(const plan::Op& op, const plan::Program& program, Moving& moving) const;
   bool retire(plan::Lane lane, std::deque<Moving*>& moving);

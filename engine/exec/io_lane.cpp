@@ -63,13 +63,13 @@ void Executor::Impl::prepare(const plan::Op& op, const plan::Program& program,
   moving.transfer_count = count;
 }
 
-// Whether the lane's next op (or the end of an instance) can be issued now.
-bool Executor::Impl::may_issue(Lane lane, const Cursor& cursor) const {
-  const Instance* instance = instance_at(cursor.sequence);
-  if (!instance) return false;
-  const plan::Program& program = program_of(*instance);
+// What the lane's next op waits for; the end of an instance waits for nothing.
+std::optional<Progress::Target> Executor::Impl::unmet_wait(Lane lane, const Cursor& cursor) const {
+  const Instance& instance = *instance_at(cursor.sequence);
+  const plan::Program& program = program_of(instance);
   const auto& ops = program.lanes[index_of(lane)];
-  return cursor.position == ops.size() || waits_hold(*instance, program.ops[ops[cursor.position]]);
+  if (cursor.position == ops.size()) return {};
+  return unmet_wait(instance, program.ops[ops[cursor.position]]);
 }
 
 // At most io_depth ops are issued and not published; ends of instances come on top.
@@ -82,7 +82,8 @@ bool Executor::Impl::has_room(Lane lane, const std::deque<Moving*>& moving) cons
 
 bool Executor::Impl::issue_next(Lane lane, Cursor& cursor, std::deque<Moving*>& moving) {
   std::vector<Moving>& pool = moving_[index_of(lane)];
-  if (!has_room(lane, moving) || !may_issue(lane, cursor)) return false;
+  if (!has_room(lane, moving) || instance_at(cursor.sequence) == nullptr) return false;
+  if (unmet_wait(lane, cursor)) return false;
   Moving* free = nullptr;
   for (Moving& candidate : pool) {
     if (candidate.instance == nullptr) free = &candidate;
@@ -146,17 +147,23 @@ bool Executor::Impl::retire(Lane lane, std::deque<Moving*>& moving) {
 }
 
 void Executor::Impl::sleep_io(Lane lane, const Cursor& cursor, const std::deque<Moving*>& moving) {
-  io::Channel* channel = channels_[index_of(lane)].get();
-  const auto ready = [&] { return has_room(lane, moving) && may_issue(lane, cursor); };
+  const auto is_submitted = [&] { return instance_at(cursor.sequence) != nullptr; };
   if (moving.empty()) {
-    progress_.wait_until(ready);
+    progress_.wait_until(is_submitted);
+    const auto target = unmet_wait(lane, cursor);
+    if (target) progress_.wait(*target, Progress::Patience::kEndless);
     return;
   }
-  // Asleep in the ring: a publish of another lane rings there.
-  std::atomic<bool>& elsewhere = progress_.asleep_elsewhere(lane);
-  elsewhere.store(true);
-  if (!ready() && !progress_.stopped()) channel->wait(kPollTimeout);
-  elsewhere.store(false);
+  // Asleep in the ring: what the next op waits for rings there.
+  std::optional<Progress::Target> target;
+  const bool may_issue = has_room(lane, moving) && is_submitted();
+  if (may_issue) target = unmet_wait(lane, cursor);
+  if (may_issue && !target) return;
+  progress_.sleep_elsewhere(lane, target);
+  const bool changed = target ? progress_.reached(target->lane, target->count)
+                              : has_room(lane, moving) && is_submitted();
+  if (!changed && !progress_.stopped()) channels_[index_of(lane)]->wait(kPollTimeout);
+  progress_.awake_again(lane);
   if (progress_.stopped()) throw Progress::Stopped{};
 }
 

@@ -239,7 +239,7 @@ double hand_over_s(double seconds) {
   std::atomic<bool> over = false;
   std::thread other([&] {
     for (int64_t next = 1;; ++next) {
-      progress.wait(plan::Lane::kCompute, next);
+      progress.wait({plan::Lane::kCompute, next});
       if (over) return;
       progress.publish(plan::Lane::kOptimizer);
     }
@@ -248,7 +248,7 @@ double hand_over_s(double seconds) {
     const double begin_s = now_s();
     for (int i = 0; i < kRounds; ++i) {
       progress.publish(plan::Lane::kCompute);
-      progress.wait(plan::Lane::kOptimizer, ++base);
+      progress.wait({plan::Lane::kOptimizer, ++base});
     }
     times.push_back((now_s() - begin_s) / (2 * kRounds));
   }

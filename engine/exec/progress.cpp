@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
+#include <algorithm>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -12,19 +12,19 @@ namespace strata::exec {
 
 Progress::Progress(double deadline_s) : deadline_s_(deadline_s), last_publish_s_(now_s()) {}
 
+// Sleepers say what they wait for before they look at the count for the last time, and this looks
+// at what they said after it has raised the count: one of the two sees the other.
 void Progress::publish(plan::Lane lane) {
-  counts_[static_cast<size_t>(lane)].fetch_add(1);
+  const size_t index = static_cast<size_t>(lane);
+  const int64_t count = counts_[index].fetch_add(1) + 1;
   last_publish_s_.store(now_s(), std::memory_order_relaxed);
-  if (sleepers_.load() > 0) {
+  if (Queue& queue = queues_[index]; count >= queue.least.load()) {
     const std::lock_guard lock(mu_);
-    changed_.notify_all();
+    queue.reached.notify_all();
   }
-  wake_elsewhere();
-}
-
-void Progress::wake_elsewhere() {
-  for (int lane = 0; lane < plan::kLaneCount; ++lane) {
-    if (elsewhere_[lane].load() && wakes_[lane]) wakes_[lane]();
+  for (Elsewhere& other : elsewhere_) {
+    if (!other.asleep.load() || other.lane.load() != static_cast<int>(lane)) continue;
+    if (count >= other.count.load()) other.wake();
   }
 }
 
@@ -32,40 +32,62 @@ void Progress::notify() {
   {
     const std::lock_guard lock(mu_);
     last_publish_s_.store(now_s(), std::memory_order_relaxed);
-    changed_.notify_all();
+    notified_.notify_all();
+    for (Queue& queue : queues_) queue.reached.notify_all();
   }
-  wake_elsewhere();
+  for (Elsewhere& other : elsewhere_) {
+    if (other.asleep.load()) other.wake();
+  }
 }
 
 void Progress::set_wake(plan::Lane lane, std::function<void()> wake) {
-  wakes_[static_cast<size_t>(lane)] = std::move(wake);
+  elsewhere_[static_cast<size_t>(lane)].wake = std::move(wake);
 }
 
-void Progress::wait(plan::Lane lane, int64_t count) {
-  if (reached(lane, count)) return;
+void Progress::sleep_elsewhere(plan::Lane lane, const std::optional<Target>& target) {
+  Elsewhere& self = elsewhere_[static_cast<size_t>(lane)];
+  self.lane.store(target ? static_cast<int>(target->lane) : 0);
+  self.count.store(target ? target->count : kNever);
+  self.asleep.store(true);
+}
+
+void Progress::awake_again(plan::Lane lane) {
+  elsewhere_[static_cast<size_t>(lane)].asleep.store(false);
+}
+
+void Progress::join(Queue& queue, int64_t count) {
+  queue.targets.push_back(count);
+  queue.least.store(*std::min_element(queue.targets.begin(), queue.targets.end()));
+}
+
+void Progress::leave(Queue& queue, int64_t count) {
+  queue.targets.erase(std::find(queue.targets.begin(), queue.targets.end(), count));
+  const auto least = std::min_element(queue.targets.begin(), queue.targets.end());
+  queue.least.store(least == queue.targets.end() ? kNever : *least);
+}
+
+void Progress::wait(const Target& target, Patience patience) {
+  if (reached(target.lane, target.count)) return;
   std::unique_lock lock(mu_);
-  sleepers_.fetch_add(1);
-  while (!reached(lane, count)) {
-    if (stopped()) break;
-    if (now_s() - last_publish_s_.load(std::memory_order_relaxed) > deadline_s_) {
-      lock.unlock();
-      fail(std::make_exception_ptr(Error(
-          ErrorCode::kDeadline,
-          fmt::format("run: no op finished for {:.0f} s while waiting for op {} of the {} lane "
-                      "(is a drive or a rank hanging?)",
-                      deadline_s_, count, static_cast<int>(lane)))));
-      lock.lock();
-      break;
-    }
-    sleep(lock);
+  Queue& queue = queues_[static_cast<size_t>(target.lane)];
+  join(queue, target.count);
+  while (!reached(target.lane, target.count) && !stopped()) {
+    if (patience == Patience::kDeadline) check_deadline(target, lock);
+    if (!stopped()) queue.reached.wait_for(lock, kLongestSleep);
   }
-  sleepers_.fetch_sub(1);
-  if (!reached(lane, count)) throw Stopped{};
+  leave(queue, target.count);
+  if (!reached(target.lane, target.count)) throw Stopped{};
 }
 
-// The timeout is only for the deadline; a publish wakes at once.
-void Progress::sleep(std::unique_lock<std::mutex>& lock) {
-  changed_.wait_for(lock, std::chrono::seconds(1));
+void Progress::check_deadline(const Target& target, std::unique_lock<std::mutex>& lock) {
+  if (now_s() - last_publish_s_.load(std::memory_order_relaxed) <= deadline_s_) return;
+  lock.unlock();
+  fail(std::make_exception_ptr(
+      Error(ErrorCode::kDeadline,
+            fmt::format("run: no op finished for {:.0f} s while waiting for op {} of the {} lane "
+                        "(is a drive or a rank hanging?)",
+                        deadline_s_, target.count, static_cast<int>(target.lane)))));
+  lock.lock();
 }
 
 void Progress::fail(std::exception_ptr error) {

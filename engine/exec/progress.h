@@ -3,10 +3,15 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "engine/plan/op.h"
 
@@ -15,7 +20,7 @@ namespace strata::exec {
 // How far every lane is, and whether the run has failed. A lane is a counter of published ops over
 // the whole life of the executor; a wait is (lane, count).
 //
-// Threads: all. Publishing takes no lock while nobody sleeps.
+// Threads: all. Publishing takes no lock, and wakes nobody, unless a sleeper has what it waits for.
 // Failure: the first failure wins; every sleeper wakes and throws Stopped.
 class Progress {
  public:
@@ -28,34 +33,36 @@ class Progress {
   bool reached(plan::Lane lane, int64_t count) const { return published(lane) >= count; }
   void publish(plan::Lane lane);
 
-  // Sleeps until `lane` has published `count` ops. Throws Stopped; fails the run when nothing at
-  // all was published for the deadline.
-  void wait(plan::Lane lane, int64_t count);
+  // That `lane` has published `count` ops.
+  struct Target {
+    plan::Lane lane;
+    int64_t count;
+  };
 
-  // Sleeps until `ready` is true; it is looked at again after every publish and notify.
+  // Sleeps until the target is reached. Throws Stopped; with a deadline, fails the run when nothing
+  // at all was published for so long.
+  enum class Patience : uint8_t { kDeadline, kEndless };
+  void wait(const Target& target, Patience patience = Patience::kDeadline);
+
+  // Sleeps until `ready` is true; it is looked at again after every notify, not after a publish.
   template <typename Ready>
   void wait_until(const Ready& ready) {
     std::unique_lock lock(mu_);
-    sleepers_.fetch_add(1);
     while (!ready()) {
-      if (stopped()) {
-        sleepers_.fetch_sub(1);
-        throw Stopped{};
-      }
-      sleep(lock);
+      if (stopped()) throw Stopped{};
+      notified_.wait_for(lock, kLongestSleep);
     }
-    sleepers_.fetch_sub(1);
   }
 
-  // Wakes every sleeper, and calls the hook of every lane that registered one.
+  // Wakes every sleeper, and calls the hook of every lane that sleeps elsewhere.
   void notify();
 
-  // Called after a publish while `flag` of the lane is set: how lanes that sleep elsewhere are
-  // woken.
+  // How a lane that sleeps elsewhere is woken: `wake` is called when the target that it gave is
+  // reached (never, where it gave none) and at every notify. It looks whether it may go on after it
+  // has said that it sleeps, and before it does.
   void set_wake(plan::Lane lane, std::function<void()> wake);
-  std::atomic<bool>& asleep_elsewhere(plan::Lane lane) {
-    return elsewhere_[static_cast<size_t>(lane)];
-  }
+  void sleep_elsewhere(plan::Lane lane, const std::optional<Target>& target);
+  void awake_again(plan::Lane lane);
 
   void fail(std::exception_ptr error);
   void stop();
@@ -63,18 +70,34 @@ class Progress {
   std::exception_ptr failure() const;
 
  private:
-  void sleep(std::unique_lock<std::mutex>& lock);
-  void wake_elsewhere();
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  // Only so that a deadline is seen.
+  static constexpr std::chrono::seconds kLongestSleep{1};
+
+  // Who waits for one lane's count.
+  struct Queue {
+    std::atomic<int64_t> least = kNever;  // the least of their targets
+    std::vector<int64_t> targets;         // Guarded by mu_
+    std::condition_variable reached;
+  };
+  struct Elsewhere {
+    std::function<void()> wake;  // Constant once lanes run
+    std::atomic<bool> asleep = false;
+    std::atomic<int> lane = 0;  // the target
+    std::atomic<int64_t> count = kNever;
+  };
+  void join(Queue& queue, int64_t count);
+  void leave(Queue& queue, int64_t count);
+  void check_deadline(const Target& target, std::unique_lock<std::mutex>& lock);
 
   const double deadline_s_;
   std::array<std::atomic<int64_t>, plan::kLaneCount> counts_ = {};
-  std::array<std::atomic<bool>, plan::kLaneCount> elsewhere_ = {};
-  std::array<std::function<void()>, plan::kLaneCount> wakes_;  // Constant once lanes run
-  std::atomic<int> sleepers_ = 0;
+  std::array<Queue, plan::kLaneCount> queues_;
+  std::array<Elsewhere, plan::kLaneCount> elsewhere_;
   std::atomic<bool> stopped_ = false;
   std::atomic<double> last_publish_s_ = 0;
   mutable std::mutex mu_;
-  std::condition_variable changed_;
+  std::condition_variable notified_;
   std::exception_ptr failure_;  // Guarded by mu_
 };
 
