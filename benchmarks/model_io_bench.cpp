@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading and exporting a model directory against the drive's own sequential rate (O_DIRECT, four
-// requests of 4 MiB in flight), by turns, medians of --rounds.
+// Loading and exporting a model directory against the drive's own sequential rate (O_DIRECT,
+// --in-flight requests of 4 MiB at a time), which is measured before and after each of them: a
+// ratio is to the mean of the two. Prints the median of --rounds, the smallest and the largest.
 //
-//   model_io_bench --dir DIR [--gb 3] [--rounds 3] [--budget-mib 256]
+//   model_io_bench --dir DIR [--gb 3] [--rounds 3] [--in-flight 4] [--budget-mib 256]
 //
 // A new folder in DIR gets a bf16 directory in shards of 512 MB, then exports of it, and is removed
 // at the end. Loading is train::ModelSource filling chunk after chunk (masters split, moments
@@ -39,12 +40,12 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kShardBytes = 512'000'000;
 constexpr int64_t kRequestBytes = 4 * kMiB;
-constexpr int kInFlight = 4;
 
 struct Settings {
   std::string directory;
   double gigabytes = 3;
   int rounds = 3;
+  int in_flight = 4;
   int64_t budget_bytes = 256 * kMiB;
 };
 
@@ -112,14 +113,14 @@ void drop_caches(const std::vector<std::string>& files) {
 }
 
 // Sequential O_DIRECT requests over a file from a few threads; returns the bytes that moved.
-int64_t direct_pass(const std::string& path, int64_t bytes, bool write) {
+int64_t direct_pass(const std::string& path, int64_t bytes, bool write, int in_flight) {
   const int fd = ::open(path.c_str(), (write ? O_WRONLY : O_RDONLY) | O_DIRECT | O_CLOEXEC);
   if (fd < 0) throw system_error(ErrorCode::kIo, "cannot open: " + path, errno);
   std::atomic<int64_t> next = 0;
   std::atomic<int64_t> moved = 0;
   std::atomic<int> failed = 0;
   std::vector<std::thread> threads;
-  for (int i = 0; i < kInFlight; ++i) {
+  for (int i = 0; i < in_flight; ++i) {
     threads.emplace_back([&] {
       memory::Arena buffer(kRequestBytes, {});  // huge pages: small ones would slow the drive
       std::memset(buffer.data(), 0x5a, kRequestBytes);
@@ -142,54 +143,59 @@ int64_t direct_pass(const std::string& path, int64_t bytes, bool write) {
   return moved;
 }
 
-double raw_read_rate(const std::vector<std::string>& files) {
+double raw_read_rate(const std::vector<std::string>& files, int in_flight) {
   const double begin = now_s();
   int64_t bytes = 0;
   for (const std::string& file : files) {
-    bytes += direct_pass(file, static_cast<int64_t>(fs::file_size(file)), false);
+    bytes += direct_pass(file, static_cast<int64_t>(fs::file_size(file)), false, in_flight);
   }
   return static_cast<double>(bytes) / (now_s() - begin);
 }
 
-double raw_write_rate(const std::string& path, int64_t bytes) {
+double raw_write_rate(const std::string& path, int64_t bytes, int in_flight) {
   {
     const model::File file = model::File::create(path);
     file.allocate(round_up(bytes, kRequestBytes));
   }
   const double begin = now_s();
-  const int64_t moved = direct_pass(path, bytes, true);
+  const int64_t moved = direct_pass(path, bytes, true, in_flight);
   const double rate = static_cast<double>(moved) / (now_s() - begin);
   fs::remove(path);
   return rate;
 }
 
-// The buffers of one chunk's state, as an executor holds them.
+// The memory of one chunk's state, as an executor holds it.
 class ChunkBuffers {
  public:
   explicit ChunkBuffers(int64_t elements)
-      : hi_(static_cast<size_t>(elements)),
-        lo_(hi_.size()),
-        exp_avg_(hi_.size()),
-        exp_avg_sq_(hi_.size()) {}
+      : elements_(round_up(elements, 4096)), memory_(elements_ * kBytesOfElement, {}) {}
   exec::ChunkState state_of(const shard::Chunk& chunk) {
+    std::byte* memory = memory_.data();
     exec::ChunkState state;
     state.segment = chunk.segment;
     state.hi_first = state.state_first = chunk.offset;
     state.hi_count = state.state_count = chunk.numel;
-    state.hi = hi_.data();
-    state.lo = lo_.data();
-    state.exp_avg = exp_avg_.data();
-    state.exp_avg_sq = exp_avg_sq_.data();
+    state.exp_avg = reinterpret_cast<float*>(memory);
+    state.exp_avg_sq = state.exp_avg + elements_;
+    state.hi = memory + elements_ * 8;
+    state.lo = reinterpret_cast<uint16_t*>(memory + elements_ * 10);
     return state;
   }
 
  private:
-  std::vector<uint16_t> hi_, lo_;
-  std::vector<float> exp_avg_, exp_avg_sq_;
+  static constexpr int64_t kBytesOfElement = 12;
+
+  // Constant after construction
+  const int64_t elements_;
+  const memory::Arena memory_;
 };
 
+// Rates, of the drive before and after ours.
 struct Round {
-  double raw_read, load, raw_write, write_export;
+  double read_before, load, read_after;
+  double write_before, write_export, write_after;
+  double load_ratio() const { return load / ((read_before + read_after) / 2); }
+  double export_ratio() const { return write_export / ((write_before + write_after) / 2); }
 };
 
 Round measure(const Settings& settings, const std::string& source_path) {
@@ -202,14 +208,14 @@ Round measure(const Settings& settings, const std::string& source_path) {
   ChunkBuffers buffers(largest);
   Round round{};
   drop_caches(files);
-  round.raw_read = raw_read_rate(files);
-  drop_caches(files);
+  round.read_before = raw_read_rate(files, settings.in_flight);
   double begin = now_s();
   train::ModelSource reader(source, source.spec());
   for (const shard::Chunk& chunk : layout.chunks) reader.read(buffers.state_of(chunk));
   round.load = static_cast<double>(bytes) / (now_s() - begin);
   drop_caches(files);
-  round.raw_write = raw_write_rate(settings.directory + "/raw", bytes);
+  round.read_after = raw_read_rate(files, settings.in_flight);
+  round.write_before = raw_write_rate(settings.directory + "/raw", bytes, settings.in_flight);
   begin = now_s();
   train::ModelSink sink(source, source.spec(),
                         {.path = settings.directory + "/export", .recipe = model::Recipe::kBf16});
@@ -217,14 +223,16 @@ Round measure(const Settings& settings, const std::string& source_path) {
   sink.finish();
   round.write_export = static_cast<double>(bytes) / (now_s() - begin);
   fs::remove_all(settings.directory + "/export");
+  round.write_after = raw_write_rate(settings.directory + "/raw", bytes, settings.in_flight);
   return round;
 }
 
-double median(const std::vector<Round>& rounds, double Round::*value) {
+std::string spread(const std::vector<Round>& rounds, double (Round::*ratio)() const) {
   std::vector<double> values;
-  for (const Round& round : rounds) values.push_back(round.*value);
+  for (const Round& round : rounds) values.push_back((round.*ratio)());
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return fmt::format("{:.2f} ({:.2f} to {:.2f})", values[values.size() / 2], values.front(),
+                     values.back());
 }
 
 // Nothing outside a folder of the bench's own is touched.
@@ -238,21 +246,22 @@ void run(Settings settings) {
   write_model(source, architecture_of(settings.gigabytes * 1e9));
   fmt::print("{} files, {:.2f} GB bf16\n", shards_of(source).size(),
              static_cast<double>(bytes_of_files(shards_of(source))) / 1e9);
-  fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}   GB/s\n", "round", "raw read", "load", "raw write",
-             "export");
+  fmt::print("{:>6} {:>8} {:>8} {:>8} {:>8}   {:>8} {:>8} {:>8} {:>8}   GB/s\n", "round", "read",
+             "load", "read", "ratio", "write", "export", "write", "ratio");
   std::vector<Round> rounds;
   for (int i = 0; i < settings.rounds; ++i) {
     const Round one = measure(settings, source);
-    fmt::print("{:>6} {:>12.2f} {:>12.2f} {:>12.2f} {:>12.2f}\n", i + 1, one.raw_read / 1e9,
-               one.load / 1e9, one.raw_write / 1e9, one.write_export / 1e9);
+    fmt::print("{:>6} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f}   {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f}\n",
+               i + 1, one.read_before / 1e9, one.load / 1e9, one.read_after / 1e9, one.load_ratio(),
+               one.write_before / 1e9, one.write_export / 1e9, one.write_after / 1e9,
+               one.export_ratio());
     rounds.push_back(one);
   }
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   const int64_t peak = int64_t{usage.ru_maxrss} * 1024;
-  fmt::print("load   {:.2f} of the drive's read rate\nexport {:.2f} of its write rate\n",
-             median(rounds, &Round::load) / median(rounds, &Round::raw_read),
-             median(rounds, &Round::write_export) / median(rounds, &Round::raw_write));
+  fmt::print("load   {} of the drive's read rate\nexport {} of its write rate\n",
+             spread(rounds, &Round::load_ratio), spread(rounds, &Round::export_ratio));
   fmt::print("peak   {} of memory, {} the budget of {}\n", format_bytes(peak),
              peak <= settings.budget_bytes ? "within" : "BEYOND",
              format_bytes(settings.budget_bytes));
@@ -266,6 +275,7 @@ Settings settings_of(int argc, char** argv) {
     if (name == "--dir") settings.directory = argv[i + 1];
     if (name == "--gb") settings.gigabytes = std::atof(argv[i + 1]);
     if (name == "--rounds") settings.rounds = std::max(1, std::atoi(argv[i + 1]));
+    if (name == "--in-flight") settings.in_flight = std::max(1, std::atoi(argv[i + 1]));
     if (name == "--budget-mib") settings.budget_bytes = std::atoll(argv[i + 1]) * kMiB;
   }
   if (settings.directory.empty()) {

@@ -5,12 +5,13 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
-#include "engine/model/transfer_buffer.h"
 
 namespace strata::model {
 namespace {
 
-constexpr size_t kRequestsMax = 16;  // small ranges are many
+// Small enough that a drive has most of the buffer to fill: what is converted is one of them.
+constexpr int64_t kRequestBytes = kMiB;
+constexpr size_t kRequestsMax = 32;  // small ranges are many
 constexpr double kLongestWaitS = 1.0;
 
 }  // namespace
@@ -28,9 +29,9 @@ DirectReader::DirectReader(std::vector<DirectFile> sources, int64_t bytes)
 int64_t DirectReader::reach_of(const File& file, int64_t offset, int64_t bytes) const {
   const size_t source = index_of(sources_, file);
   if (source == sources_.size()) return 0;
-  const int64_t block_bytes = std::min(kTransferBlockBytes, buffer_.bytes());
+  const int64_t request_bytes = std::min(kRequestBytes, buffer_.bytes());
   const int64_t whole_pages_end = page_of(sources_[source].bytes);
-  const int64_t end = std::min({offset + bytes, page_of(offset) + block_bytes, whole_pages_end});
+  const int64_t end = std::min({offset + bytes, page_of(offset) + request_bytes, whole_pages_end});
   return std::max<int64_t>(0, end - offset);
 }
 
@@ -95,9 +96,14 @@ bool DirectReader::holds(const File& file, int64_t offset) const {
                      [&](const Block& block) { return block.covers(file, offset); });
 }
 
+void DirectReader::skip_to(const File& file, int64_t offset) {
+  if (!holds(file, offset)) return;
+  while (!blocks_.front().covers(file, offset)) drop_front();
+}
+
 DirectReader::Found DirectReader::get(const File& file, int64_t offset) {
   if (!holds(file, offset)) return {};
-  while (!blocks_.front().covers(file, offset)) drop_front();
+  skip_to(file, offset);
   Block& block = blocks_.front();
   wait_for(block);
   block.used = true;

@@ -31,8 +31,11 @@ class DirectReader {
   // Starts to read a range of which reach_of() says that one request brings it. False: no room.
   bool start(const File& file, int64_t offset, int64_t bytes);
 
-  // The byte at `offset`, if it was read, and how many there are from it on; waits for them. All
-  // that was asked for earlier is dropped, so memory of an earlier call is not to be used any more.
+  // Drops all that was asked for before the byte at `offset`, if that was asked for: there is room
+  // then, also before the byte has come. Memory of an earlier get() is not to be used any more.
+  void skip_to(const File& file, int64_t offset);
+  // The byte at `offset`, if it was read, and how many there are from it on; waits for them, and
+  // skips to them.
   struct Found {
     const std::byte* data = nullptr;
     int64_t bytes = 0;

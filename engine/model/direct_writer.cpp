@@ -7,23 +7,23 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
-#include "engine/model/transfer_buffer.h"
 
 namespace strata::model {
 namespace {
 
+constexpr int64_t kBlockBytes = 4 * kMiB;
 constexpr size_t kPartsMax = 256;
 constexpr double kLongestWaitS = 1.0;
 
 size_t block_count(const io::HugeMemory& buffer) {
-  return static_cast<size_t>(buffer.bytes() / kTransferBlockBytes);
+  return static_cast<size_t>(buffer.bytes() / kBlockBytes);
 }
 
 }  // namespace
 
 std::unique_ptr<DirectWriter> DirectWriter::open(const std::vector<const File*>& files,
                                                  int64_t bytes) {
-  STRATA_CHECK(bytes >= 2 * kTransferBlockBytes);
+  STRATA_CHECK(bytes >= 2 * kBlockBytes);
   std::vector<DirectFile> targets = open_direct(files);
   if (targets.empty()) return nullptr;
   return std::unique_ptr<DirectWriter>(new DirectWriter(std::move(targets), bytes));
@@ -35,7 +35,7 @@ DirectWriter::DirectWriter(std::vector<DirectFile> targets, int64_t bytes)
       blocks_(block_count(buffer_)),
       ring_(ring_options(targets_, blocks_.size())) {
   for (size_t i = 0; i < blocks_.size(); ++i)
-    blocks_[i].data = buffer_.data() + static_cast<int64_t>(i) * kTransferBlockBytes;
+    blocks_[i].data = buffer_.data() + static_cast<int64_t>(i) * kBlockBytes;
 }
 
 DirectWriter::Room DirectWriter::room(const File& file, int64_t offset, int64_t bytes) {
@@ -51,14 +51,14 @@ DirectWriter::Room DirectWriter::room(const File& file, int64_t offset, int64_t 
     filling_->first = filling_->end = offset;
   }
   const int64_t at = filling_->end - filling_->page;
-  return {filling_->data + at, std::min(bytes, kTransferBlockBytes - at)};
+  return {filling_->data + at, std::min(bytes, kBlockBytes - at)};
 }
 
 void DirectWriter::written(int64_t bytes) {
   STRATA_CHECK(filling_ != nullptr);
   filling_->end += bytes;
-  STRATA_CHECK(filling_->end <= filling_->page + kTransferBlockBytes);
-  if (filling_->end == filling_->page + kTransferBlockBytes) close_block();
+  STRATA_CHECK(filling_->end <= filling_->page + kBlockBytes);
+  if (filling_->end == filling_->page + kBlockBytes) close_block();
 }
 
 void DirectWriter::write(const File& file, int64_t offset, const void* data, int64_t bytes) {

@@ -121,13 +121,13 @@ const void* ReadAhead::get(const File& file, int64_t offset, int64_t bytes, void
   char* to = static_cast<char*>(room);
   const int64_t end = offset + bytes;
   while (direct_ != nullptr && offset < end) {
+    direct_->skip_to(file, offset);
+    start_more();  // in the memory of what was got before, while this is on its way
     const DirectReader::Found found = direct_->get(file, offset);
     if (found.data == nullptr) break;
     const bool last = next_item_ == items_.size() && direct_->ranges() == 1;
-    if (to == room && found.bytes >= end - offset && !(last && found.bytes == end - offset)) {
-      start_more();  // in the memory of what was got before
+    if (to == room && found.bytes >= end - offset && !(last && found.bytes == end - offset))
       return found.data;
-    }
     const int64_t now = std::min(found.bytes, end - offset);
     std::memcpy(to, found.data, static_cast<size_t>(now));
     to += now;

@@ -10,7 +10,6 @@ namespace strata::model {
 
 // What loading or exporting has in flight: enough for a drive, little beside the least run.
 inline constexpr int64_t kTransferBufferBytes = 24 * kMiB;
-inline constexpr int64_t kTransferBlockBytes = 4 * kMiB;
 
 // The memory that loading or exporting such a model takes for its buffers; never both at once. A
 // model that is read in less time than it takes to set them up gets none.

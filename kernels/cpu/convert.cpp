@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/convert.cpp"
 #include "kernels/cpu/simd.h"
 
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -46,18 +47,33 @@ HWY_INLINE hn::Vec<D> load_any(D d, const char* from) {
 
 // The functions below do whole vectors and return how many elements those were.
 
-// A bf16 is the upper half of its master, whose lower half is 0.
+bool is_aligned(const void* to, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(to) % bytes == 0;
+}
+
+// A bf16 is the upper half of its master, whose lower half is 0. Trained weights are converted when
+// a run begins, long before they are used: past the caches, where memory need not be read to be
+// written.
 int64_t split_bf16(const ConvertIn& op) {
   const U16 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const size_t vector_bytes = hn::Lanes(d) * sizeof(uint16_t);
+  const bool streams = is_aligned(op.hi, vector_bytes) && is_aligned(op.lo, vector_bytes);
   const char* src = static_cast<const char*>(op.src);
   int64_t i = 0;
   for (; i + lanes <= op.count; i += lanes) {
     const auto bits = load_any(d, src + 2 * i);
     const auto is_nan = hn::Gt(hn::And(bits, hn::Set(d, 0x7fffu)), hn::Set(d, 0x7f80u));
-    hn::StoreU(hn::IfThenElse(is_nan, hn::Set(d, 0x7fc0u), bits), d, op.hi + i);
-    hn::StoreU(hn::Zero(d), d, op.lo + i);
+    const auto weight = hn::IfThenElse(is_nan, hn::Set(d, 0x7fc0u), bits);
+    if (streams) {
+      hn::Stream(weight, d, op.hi + i);
+      hn::Stream(hn::Zero(d), d, op.lo + i);
+    } else {
+      hn::StoreU(weight, d, op.hi + i);
+      hn::StoreU(hn::Zero(d), d, op.lo + i);
+    }
   }
+  if (streams) hwy::FlushStream();
   return i;
 }
 
