@@ -41,6 +41,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
     : plan_(plan),
       spec_(spec),
       options_(options),
+      limiter_(options.rates),
       parallel_(options.threads),
       compute_(options.external
                    ? nullptr
@@ -57,14 +58,13 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
     io::VolumeOptions volume = options.volume;
     volume.bytes = static_cast<uint64_t>(bytes(plan::Arena::kNvme));
     volume_ = std::make_unique<io::Volume>(volume);
-    limiter_ = std::make_unique<io::RateLimiter>(options.rates);
     for (Lane lane : kIoLanes) {
       io::ChannelOptions channel;
       channel.backend = options.io_backend;
       channel.depth = static_cast<uint32_t>(plan.io_depth);
       channel.simulated = options.simulated;
       channel.regions = {{host_.data(), static_cast<uint64_t>(host_.bytes())}};
-      channel.limiter = limiter_.get();
+      channel.limiter = &limiter_;
       channels_[index_of(lane)] = std::make_unique<io::Channel>(*volume_, channel);
       progress_.set_wake(lane, [this, lane] { channels_[index_of(lane)]->wake(); });
     }

@@ -96,6 +96,7 @@ class Executor::Impl {
   void run_norm(const plan::Op& op, const Instance& instance);
   void run_decide(const plan::Op& op, Instance& instance);
   void run_convert(const plan::Op& op, const Instance& instance);
+  void await_pace(int64_t bytes);
   void run_save(const plan::Op& op, const Instance& instance);
   ChunkState chunk_state(const plan::Op& op, const Instance& instance, plan::Mode mode) const;
 
@@ -110,7 +111,7 @@ class Executor::Impl {
   const ExecutorOptions options_;
   memory::Arena host_, device_, control_;
   std::unique_ptr<io::Volume> volume_;
-  std::unique_ptr<io::RateLimiter> limiter_;
+  io::RateLimiter limiter_;
   std::array<std::unique_ptr<io::Channel>, plan::kLaneCount> channels_;
   kernels::Parallel parallel_;
   std::unique_ptr<SegmentCompute> compute_;                   // null where the caller computes

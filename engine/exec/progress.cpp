@@ -79,6 +79,14 @@ void Progress::wait(const Target& target, Patience patience) {
   if (!reached(target.lane, target.count)) throw Stopped{};
 }
 
+void Progress::sleep_until(double time_s) {
+  std::unique_lock lock(mu_);
+  for (double left_s = time_s - now_s(); left_s > 0; left_s = time_s - now_s()) {
+    if (stopped()) throw Stopped{};
+    notified_.wait_for(lock, std::chrono::duration<double>(left_s));
+  }
+}
+
 void Progress::check_deadline(const Target& target, std::unique_lock<std::mutex>& lock) {
   if (now_s() - last_publish_s_.load(std::memory_order_relaxed) <= deadline_s_) return;
   lock.unlock();

@@ -54,6 +54,9 @@ class Progress {
     }
   }
 
+  // Sleeps until that time of now_s(). Throws Stopped.
+  void sleep_until(double time_s);
+
   // Wakes every sleeper, and calls the hook of every lane that sleeps elsewhere.
   void notify();
 

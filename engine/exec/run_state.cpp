@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/exec/executor_impl.h"
 #include "engine/exec/op_access.h"
 #include "engine/plan/memory_map.h"
@@ -154,11 +155,19 @@ ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& insta
   return state;
 }
 
-// What is loaded comes from the instance's source; later the read lane brings frozen weights.
+// What is loaded comes from the instance's source; later the read lane brings frozen weights, at
+// the pace that the plan expects of any read.
 void Executor::Impl::run_convert(const plan::Op& op, const Instance& instance) {
-  StateSource* source = op.lane == plan::Lane::kReadWeights ? options_.frozen : instance.source;
+  const bool frozen = op.lane == plan::Lane::kReadWeights;
+  StateSource* source = frozen ? options_.frozen : instance.source;
   STRATA_CHECK(source != nullptr);
+  if (frozen) await_pace(op.bytes);
   source->read(chunk_state(op, instance, Mode::kWrite));
+}
+
+void Executor::Impl::await_pace(int64_t bytes) {
+  if (!limiter_.limits(io::Direction::kRead)) return;
+  progress_.sleep_until(limiter_.book(io::Direction::kRead, static_cast<uint64_t>(bytes), now_s()));
 }
 
 void Executor::Impl::run_save(const plan::Op& op, const Instance& instance) {
