@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <linux/fs.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -32,9 +33,10 @@ constexpr int64_t kTileElements = int64_t{64} << 10;
 constexpr int64_t kStepElements = int64_t{1} << 20;
 constexpr int64_t kTransposeElements = int64_t{256} << 10;
 constexpr const char* kSingleName = "model.safetensors";
-// config.json until all else is there: says that a partial directory is ours, and keeps it from
-// passing for a model.
+// Says that a directory was left by an export that was killed; goes last.
 constexpr const char* kMarker = ".strata-export";
+// config.json until all else is there, so that a partial directory does not pass for a model.
+constexpr const char* kUnnamedConfig = ".config.json";
 constexpr int64_t kOtherFileBytesMax = int64_t{1} << 30;
 
 // Weights in any format, and what is written anew.
@@ -142,11 +144,14 @@ void rename_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw rename_error(from, to, errno);
 }
 
+std::string aside_of(const std::string& partial) {
+  return partial + ".replaced";
+}
+
 // Where the file system has no exchange: what was there comes back when the new one cannot take its
 // place.
 void replace_by_two_renames(const std::string& partial, const std::string& path) {
-  const std::string aside = partial + ".replaced";
-  fs::remove_all(aside);
+  const std::string aside = aside_of(partial);
   rename_path(path, aside);
   try {
     rename_path(partial, path);
@@ -177,15 +182,25 @@ DType export_dtype(Recipe recipe) {
 
 namespace {
 
-// What a killed export left is removed; anything else of that name is the user's.
-void remove_own_partial(const std::string& partial) {
-  if (!fs::exists(partial)) return;
-  if (!fs::exists(partial + "/" + kMarker)) {
+bool is_marked(const std::string& directory) {
+  return fs::exists(directory + "/" + kMarker);
+}
+
+// What a killed export left goes: what it wrote, or the model that it had just replaced. One that
+// it had only set aside comes back. Anything else of these names is the user's.
+void clear_leftovers(const std::string& partial, const std::string& path) {
+  const std::string aside = aside_of(partial);
+  const bool replaced = is_marked(path);
+  const bool empty = !fs::exists(partial) || (fs::is_directory(partial) && fs::is_empty(partial));
+  if (!replaced && !empty && !is_marked(partial)) {
     throw Error(ErrorCode::kConfig, "cannot write model: " + partial +
                                         ": it is in the way and was not left by an export (move it "
                                         "away)");
   }
+  if (fs::exists(aside) && !fs::exists(path)) rename_path(aside, path);
+  if (replaced) fs::remove_all(aside);
   fs::remove_all(partial);
+  fs::remove(path + "/" + kMarker);
 }
 
 }  // namespace
@@ -214,12 +229,13 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
         options_.like != nullptr ? bytes_of_other_files(options_.like->path()) : 0;
     require_free_space(nearest_directory(parent), bytes_of_shards(shards) + others + kMiB, "model");
     fs::create_directories(parent);
-    remove_own_partial(partial_);
+    clear_leftovers(partial_, options_.path);
     fs::create_directory(partial_);
   });
   try {
     const Json written = with_dtype(without_quantization(config), main_dtype(shards));
-    write_file(partial_ + "/" + kMarker, written.dump(2) + "\n");
+    write_file(partial_ + "/" + kMarker, "");
+    write_file(partial_ + "/" + kUnnamedConfig, written.dump(2) + "\n");
     create_files(shards);
     if (*options_.buffer_bytes > 0) open_direct(spec);
   } catch (...) {
@@ -416,11 +432,12 @@ void ModelWriter::finish() {
   for (const File& file : files_) file.sync();
   files_.clear();
   guarded("cannot rename: " + partial_, [&] {
-    fs::rename(partial_ + "/" + kMarker, partial_ + "/config.json");
+    fs::rename(partial_ + "/" + kUnnamedConfig, partial_ + "/config.json");
     sync_directory(partial_);
     replace_directory(partial_, options_.path);
   });
   finished_ = true;
+  ::unlink((options_.path + "/" + kMarker).c_str());  // where it stays it does no harm
   sync_directory(parent_of(options_.path).string());
 }
 
