@@ -51,6 +51,7 @@ class Planner {
     }
     facts_.limits = config::read_limits();
     facts_.nvme_free_bytes = kPlentyOfSpace;
+    facts_.stop = question.stop;
     facts_.data_bytes = train::Dataset::least_bytes(architecture_.vocabulary);
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,7 +19,8 @@ struct AdviceQuestion {
   int64_t host_memory = 0;      // budget; 0: most of what the machine has
   config::Machine machine;      // with figures of all drives together
   int drives = 1;
-  int64_t free_bytes = 0;  // on the drives
+  int64_t free_bytes = 0;                   // on the drives
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: advise() throws kInterrupted
 };
 
 struct Advice {

@@ -122,6 +122,8 @@ void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
   exec::set_drive(*drive, question.machine);
   question.drives = count_drives(a.directories);
   question.free_bytes = train::free_bytes_of(a.directories);
+  question.stop = &stop;
+  std::fprintf(stderr, "planning a step of %s\n", question.model.c_str());
   report.advice = advise(question);
 }
 

@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <numeric>
@@ -104,9 +105,10 @@ plan::PlannerOptions planner_options(const config::Options& options) {
 }
 
 plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& options,
-                               const plan::Rates& rates) {
+                               const plan::Rates& rates, const std::atomic<bool>* stop) {
   plan::PlannerOptions planner = planner_options(options);
   planner.predict = [&](const plan::Plan& plan) {
+    if (stop != nullptr && stop->load()) throw Error(ErrorCode::kInterrupted, "plan: interrupted");
     const auto program = input.inference ? plan::ProgramName::kEval : plan::ProgramName::kStep;
     return plan::simulate(plan, program, rates).step_s;
   };
@@ -118,6 +120,7 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
       plan::PlannedRun run = plan::make_plan(input, planner);
       if (best.candidates == 0 || run.predicted_s < best.predicted_s) best = std::move(run);
     } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) throw;
       refusal = error.what();
     }
   }
@@ -331,7 +334,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   plan::PlannedRun best;
   try {
-    best = best_of_modes(run.input, options, run.rates);
+    best = best_of_modes(run.input, options, run.rates, facts.stop);
   } catch (const Error& error) {
     explain_refusal(run, options, facts, error);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct RunFacts {
   int64_t data_bytes = 0;       // tokens held in memory
   int64_t nvme_free_bytes = 0;  // of all directories together; 0 without --nvme
   bool inference = false;       // eval and generate alone; the spec has everything frozen
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };
 
 // All ranks' plans of a run, over one spec. Pure: nothing is allocated, opened or measured.

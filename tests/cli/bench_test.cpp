@@ -101,6 +101,29 @@ TEST_F(BenchTest, AQuestionWithoutTheRatesItNeedsIsAnError) {
   expect_empty_drive();
 }
 
+// A large model's planning takes longer than its measurements.
+TEST_F(BenchTest, ASignalEndsThePlanningAndKeepsWhatWasMeasured) {
+  make_model(sandbox_, "model", {});
+  std::string config = read_text(sandbox_ / "model/config.json");
+  const std::string layers = "\"num_hidden_layers\": ";
+  const size_t at = config.find(layers);
+  ASSERT_NE(at, std::string::npos) << config;
+  const size_t end = config.find_first_not_of("0123456789", at + layers.size());
+  config.replace(at, end - at, layers + "300");
+  write_text(sandbox_ / "model/config.json", config);
+  Process process(bench({"--mode", "read,write,mixed", "--machine", STRATA_MACHINE, "--for",
+                         "model", "--tokens", "512", "--host-memory", "300MiB"}),
+                  {.directory = sandbox_.path()});
+  ASSERT_TRUE(process.complains("planning a step of model")) << process.err();
+  const auto start = std::chrono::steady_clock::now();
+  process.kill(SIGINT);
+  EXPECT_EQ(process.wait(), 128 + SIGINT) << process.err();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_NE(process.out().find("mixed"), std::string::npos) << process.out();
+  EXPECT_EQ(process.out().find("tokens a step"), std::string::npos) << process.out();
+  expect_empty_drive();
+}
+
 TEST_F(BenchTest, ASignalIsHeededAtAnyRateAndASecondOneAtOnce) {
   for (const bool twice : {false, true}) {
     Process process(bench({"--mode", "read", "--nvme-rate", "1MB,1MB"}),
