@@ -57,7 +57,7 @@ void Builder::emit_load() {
       .from = Generation::kOld, .to = Generation::kOld, .with_frozen = !input_.frozen_in_source};
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
     const Place device = map_.segments[s].device_hi;
-    const bool lasts = !input_.frozen_in_source || map_.segments[s].host_hi.exists();
+    const bool lasts = !frozen_from_source(s);
     if (segment_of(s).numel() == 0 || !(is_trainable(s) || lasts || device.exists())) continue;
     const Place weights = take_weights(s);
     for (int c = plan_.layout.first_chunk[s]; c < plan_.layout.first_chunk[s + 1]; ++c) {
@@ -261,7 +261,7 @@ void Builder::fill_boundary() {
     const Value hi = hi_value(s, Generation::kOld);
     for (const Piece& piece :
          pieces_of(plan_.layout, s, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
-      if (piece.frozen && input_.frozen_in_source && !places.host_hi.exists()) continue;
+      if (piece.frozen && frozen_from_source(s)) continue;
       hold(places.host_hi.exists() ? places.host_hi : places.nvme_hi, piece, hi_width, hi, false);
     }
     for (const Piece& piece : pieces_of(plan_.layout, s, 1, 0, true)) {

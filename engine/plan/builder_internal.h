@@ -49,6 +49,10 @@ class Builder {
 
   // builder_weights.cpp
   bool is_trainable(int segment) const { return segment_of(segment).trainable_numel > 0; }
+  // True where a segment's frozen elements are in no memory, but read from their source at each use.
+  bool frozen_from_source(int segment) const {
+    return input_.frozen_in_source && !map_.segments[segment].host_hi.exists();
+  }
   const model::Segment& segment_of(int segment) const { return input_.spec->segments[segment]; }
   Arena compute_arena() const { return input_.discrete ? Arena::kDevice : Arena::kHost; }
   Generation weights_generation() const;

@@ -34,7 +34,7 @@ Place Builder::take_weights(int segment) {
 
 void Builder::fetch_into(int segment, const Place& place, Generation generation) {
   if (map_.segments[segment].nvme_hi.exists()) fetch_stored(segment, place, generation);
-  if (!input_.frozen_in_source) return;
+  if (!frozen_from_source(segment)) return;
   for (int c = plan_.layout.first_chunk[segment]; c < plan_.layout.first_chunk[segment + 1]; ++c) {
     if (plan_.layout.chunks[c].frozen) convert_frozen(c, place);
   }

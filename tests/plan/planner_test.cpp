@@ -76,6 +76,14 @@ TEST(Planner, KeepingIsFreeWhereGradientsOfLowerUnitsAreHeld) {
   EXPECT_GE(free, 10);
 }
 
+Rates plain_rates() {
+  Rates rates;
+  rates.read_bytes_per_s = rates.write_bytes_per_s = 1e9;
+  rates.matmul_flops_per_s = 20e9;
+  rates.memory_bytes_per_s = 20e9;
+  return rates;
+}
+
 int64_t write_lane_bytes(const Plan& plan, size_t* spills) {
   int64_t bytes = 0;
   for (const Op& op : plan.programs[static_cast<size_t>(ProgramName::kStep)].ops) {
@@ -88,14 +96,13 @@ int64_t write_lane_bytes(const Plan& plan, size_t* spills) {
 
 // The same bytes are written, some of them after forward.
 TEST(Planner, SecondMomentsWaitWhereGradientsWere) {
-  Rates rates;
-  rates.read_bytes_per_s = rates.write_bytes_per_s = 1e9;
-  rates.half_duplex = true;
+  const Rates rates = plain_rates();
   int behind = 0, faster = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     test::Draw draw(3000 + seed);
     const model::ModelSpec spec = test::random_spec(draw, 1, false);
     PlanInput input = test::random_input(draw, spec, 1);
+    input.discrete = false;
     input.mode = OptimizerMode::kDeferred;
     Placement placement = smallest_placement(input);
     std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
@@ -115,10 +122,7 @@ TEST(Planner, SecondMomentsWaitWhereGradientsWere) {
 }
 
 TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
-  Rates rates;
-  rates.read_bytes_per_s = rates.write_bytes_per_s = 1e9;
-  rates.matmul_flops_per_s = 20e9;
-  rates.memory_bytes_per_s = 20e9;
+  const Rates rates = plain_rates();
   const auto predict = [&](const Plan& plan) {
     return simulate(plan, ProgramName::kStep, rates).step_s;
   };
