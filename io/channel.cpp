@@ -69,6 +69,7 @@ Channel::Channel(Volume& volume, const ChannelOptions& options)
       limiter_(options.limiter),
       request_bytes_(options.request_bytes),
       max_transfers_(options.max_transfers),
+      ahead_bytes_(options.depth * options.request_bytes),
       verify_(options.verify),
       speed_watch_(volume.files().size()) {
   check_options(volume, options);
@@ -136,7 +137,7 @@ size_t Channel::poll() {
     complete(request);
     collect();
   }
-  seal_ahead();
+  while (settled_.empty() && completed_.empty() && seal_ahead()) collect();
   if (ring_->lost() == ring_->depth()) fail_queued();
   if (busy_ && ring_->in_flight() == 0) {
     stats_.busy_s += now_s() - busy_since_s_;
@@ -233,11 +234,26 @@ void Channel::seal_until(Pending* pending, uint64_t end) {
   pending->sealed_bytes = end;
 }
 
-// While the drive is busy, the next request is made ready, so that it starts as soon as one ends.
-void Channel::seal_ahead() {
-  if (head_ == tail_) return;
-  Pending* pending = queue_[head_ % queue_.size()];
-  seal_until(pending, std::min(pending->split_bytes + request_bytes_, pending->transfer->bytes));
+// While the drive is busy, the next writes are made ready, so that each starts as soon as a request
+// ends: hashes a piece of the oldest that is not. False when as many bytes as can be in flight are
+// ready.
+bool Channel::seal_ahead() {
+  constexpr uint64_t kPieceBytes = 1 << 20;  // 0.1 ms: so long a free slot waits
+  const uint64_t piece =
+      request_bytes_ <= kPieceBytes ? request_bytes_ : std::max(kPieceBytes, volume_.block_bytes());
+  uint64_t ready_bytes = 0;
+  for (uint64_t at = head_; at != tail_ && ready_bytes < ahead_bytes_; ++at) {
+    Pending* pending = queue_[at % queue_.size()];
+    const Transfer& transfer = *pending->transfer;
+    const bool sealed = pending->error != nullptr || transfer.direction == Direction::kRead ||
+                        !verify_ || pending->sealed_bytes == transfer.bytes;
+    if (!sealed && pending->sealed_bytes - pending->split_bytes < ahead_bytes_ - ready_bytes) {
+      seal_until(pending, std::min(pending->sealed_bytes + piece, transfer.bytes));
+      return true;
+    }
+    ready_bytes += (sealed ? transfer.bytes : pending->sealed_bytes) - pending->split_bytes;
+  }
+  return false;
 }
 
 bool Channel::limiter_allows(Direction direction, uint64_t bytes) {

@@ -91,7 +91,7 @@ class Channel {
   void collect();
   bool start_next();
   void seal_until(Pending* pending, uint64_t end);
-  void seal_ahead();
+  bool seal_ahead();
   bool limiter_allows(Direction direction, uint64_t bytes);
   void start(Request* request);
   void complete(Request* request);
@@ -109,6 +109,7 @@ class Channel {
   RateLimiter* limiter_;
   const uint64_t request_bytes_;
   const uint32_t max_transfers_;
+  const uint64_t ahead_bytes_;  // of what waits, made ready to start
   const bool verify_;
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Pending[]> pendings_;

@@ -97,6 +97,27 @@ TEST_P(ChannelTest, RegisteredMemoryMovesTheSameBytes) {
   EXPECT_TRUE(arena == outside);
 }
 
+// Else the drive would have an empty place for as long as the hash takes.
+TEST(Channel, WritesThatWaitAreHashedBeforeAPlaceIsFree) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = 8 * kMi});
+  Channel channel(volume, {.backend = Backend::kSimulated, .depth = 2, .request_bytes = 256 << 10});
+  const AlignedBuffer buffer(256 << 10, 1);
+  std::vector<Transfer> writes;
+  for (uint64_t i = 0; i < 6; ++i)
+    writes.push_back(transfer_of(Direction::kWrite, i * kMi, buffer, 1));
+  for (Transfer& write : writes) channel.submit(&write);
+  EXPECT_EQ(channel.poll(), 0u);
+  EXPECT_EQ(channel.stats().requests, 2u);
+  const auto hashed = [&](uint64_t i) {
+    return !volume.verify(i * kMi, buffer.data(), buffer.bytes(), 1).found;
+  };
+  EXPECT_TRUE(hashed(2) && hashed(3));
+  EXPECT_FALSE(hashed(4)) << "no more than can be in flight";
+  EXPECT_TRUE(drain(channel));
+  EXPECT_TRUE(hashed(4) && hashed(5));
+}
+
 TEST_P(ChannelTest, AnotherTagIsAnError) {
   const ScratchDir directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});
