@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,8 +32,9 @@ constexpr size_t kWriteMsField = 49;
 constexpr size_t kUserField = 87;
 constexpr size_t kSystemField = 88;
 
-std::string path_of(const std::string& directory, uint32_t file) {
-  return directory + "/" + kFileName + "." + std::to_string(file);
+// A file without a name, for another process of this user.
+std::string path_of(const ScratchFile& file) {
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.fd);
 }
 
 struct Output {
@@ -46,7 +46,6 @@ struct Output {
 [[noreturn]] void become(char* const* argv, int out, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(127);
-  umask(0077);
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);
   execvp(argv[0], argv);
@@ -113,33 +112,38 @@ std::optional<FioResult> parse_fio_terse(std::string_view output) {
   return result;
 }
 
-FioBench::FioBench(const BenchOptions& options, uint32_t files_per_directory) : options_(options) {
+FioBench::FioBench(const BenchOptions& options, uint32_t files_per_directory)
+    : options_(options), files_per_directory_(files_per_directory) {
   if (run_fio({"--version"}, nullptr).status != 0) {
     throw Error(ErrorCode::kConfig, "compare with fio: fio: not found (install the package fio)");
   }
   for (const std::string& directory : options.directories) {
-    if (directory.find(':') != std::string::npos) {
-      throw Error(ErrorCode::kConfig,
-                  "compare with fio: " + directory + ": fio reads ':' as a separator");
-    }
     locks_.push_back(std::make_unique<DirectoryLock>(directory, std::string(kFileName) + ".lock",
                                                      "strata bench io --compare-fio"));
-    for (uint32_t file = 0; file < files_per_directory; ++file) {
-      paths_.push_back(path_of(directory, file));
-    }
   }
-  remove_files();  // of a run that was killed
 }
 
 FioBench::~FioBench() {
-  remove_files();
+  close_files();
 }
 
-void FioBench::remove_files() {
-  constexpr uint32_t kMostFiles = 64;  // of a volume in one directory
-  for (const auto& lock : locks_) {
-    for (uint32_t file = 0; file < kMostFiles; ++file)
-      unlink(path_of(lock->directory(), file).c_str());
+void FioBench::close_files() {
+  for (const ScratchFile& file : files_) close(file.fd);
+  files_.clear();
+}
+
+// One after the other in each directory, as a volume has them.
+void FioBench::create_files() {
+  const uint64_t count = locks_.size() * files_per_directory_;
+  for (uint64_t file = 0; file < count; ++file) {
+    files_.push_back(create_scratch(*locks_[file % locks_.size()],
+                                    {.bytes = static_cast<uint64_t>(round_up(
+                                         static_cast<int64_t>(options_.bytes / count), kPageBytes)),
+                                     .index = static_cast<uint32_t>(file / locks_.size()),
+                                     .count = files_per_directory_,
+                                     .direct = false,
+                                     .reserved = false,
+                                     .leftover_name = std::string(kFileName) + ".scratch"}));
   }
 }
 
@@ -157,13 +161,15 @@ void FioBench::lay_out() {
                                             " (free space there, or shrink the "
                                             "scratch)");
   }
+  close_files();  // of a layout that was interrupted
+  create_files();
   run_job({"--rw=write", "--bs=1m", "--iodepth=8"});
   laid_out_ = true;
 }
 
 FioResult FioBench::run_job(const std::vector<std::string>& job) {
   std::string names;
-  for (const std::string& path : paths_) names += (names.empty() ? "" : ":") + path;
+  for (const ScratchFile& file : files_) names += (names.empty() ? "" : ":") + path_of(file);
   std::vector<std::string> arguments = {"--name=strata-bench",
                                         "--filename=" + names,
                                         "--size=" + std::to_string(options_.bytes),
@@ -181,7 +187,7 @@ FioResult FioBench::run_job(const std::vector<std::string>& job) {
   }
   const std::optional<FioResult> result = parse_fio_terse(output.text);
   if (output.status != 0 || !result) {
-    throw Error(ErrorCode::kIo, "compare with fio: " + paths_[0] + ": " + output.text);
+    throw Error(ErrorCode::kIo, "compare with fio: " + files_[0].name + ": " + output.text);
   }
   bytes_written_ += result->bytes_written;
   return *result;

@@ -27,8 +27,8 @@ struct FioResult {
 std::optional<FioResult> parse_fio_terse(std::string_view output);
 
 // The same shape under fio: same directories, number of files, block size, depth, mix and O_DIRECT;
-// one job on io_uring with registered files and memory. Its files have names: the destructor
-// removes them, and the next one those of a dead run. It holds a lock of its own on each directory.
+// one job on io_uring with registered files and memory. Its files have no names,
+// so that they go with this process however it ends. It holds a lock of its own on each directory.
 //
 // Failure: the constructor throws Error(kConfig) where fio is missing or a directory cannot be
 // used, measure() Error(kDoesNotFit) without room for the files, Error(kIo) when fio fails and
@@ -48,11 +48,13 @@ class FioBench {
  private:
   void lay_out();
   FioResult run_job(const std::vector<std::string>& job);
-  void remove_files();
+  void create_files();
+  void close_files();
 
   BenchOptions options_;
+  const uint32_t files_per_directory_;
   std::vector<std::unique_ptr<DirectoryLock>> locks_;
-  std::vector<std::string> paths_;
+  std::vector<ScratchFile> files_;
   bool laid_out_ = false;
   uint64_t bytes_written_ = 0;
 };

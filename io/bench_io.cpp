@@ -201,6 +201,7 @@ ChannelOptions IoBench::channel_options(const BenchShape& shape, bool verify,
           .max_transfers = lane.transfers,
           .regions = {{lane.data, lane.bytes}},
           .limiter = limiter_.get(),
+          .deadline_s = options_.deadline_s,
           .verify = verify};
 }
 
@@ -246,22 +247,26 @@ void IoBench::prepare(const BenchShape& shape, bool verify) {
 
 void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes) {
   volume_.reset();  // frees its space and its lock first
+  const uint64_t bytes = options_.bytes / (2 * stripe_bytes) * 2 * stripe_bytes;
+  const uint64_t allowance = write_allowance();
   try {
     volume_ = std::make_unique<Volume>(
         VolumeOptions{.directories = options_.directories,
                       .weights = options_.weights,
                       .files_per_directory = shape.files,
-                      .bytes = options_.bytes / (2 * stripe_bytes) * 2 * stripe_bytes,
+                      .bytes = bytes,
                       .stripe_bytes = stripe_bytes,
                       .block_bytes = checksum_bytes,
                       .owner = options_.owner,
                       .lock_name = options_.lock_name,
+                      .zeros_limit_bytes = allowance - std::min(allowance, bytes),
                       .allow_memory_filesystem = options_.allow_memory_filesystem});
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDoesNotFit) throw;
     throw Error(error.code(), error.what() + std::string("; or lower the size"));
   }
   files_ = shape.files;
+  for (const ScratchFile& file : volume_->files()) bytes_written_ += file.zeroed_bytes;
 }
 
 // Writes all of the volume once, with checksums: reading what was never written costs a drive

@@ -37,6 +37,7 @@ struct BenchOptions {
   uint64_t write_limit_bytes = uint64_t{64} << 30;  // of all measurements and fillings together
   double sample_s = 1;                              // spacing of the rates over time
   RateLimits limits = {};
+  double deadline_s = 600;           // of one request
   std::vector<double> weights = {};  // of the directories, as VolumeOptions has them
   std::string lock_name = "strata.lock";
   std::string owner = "strata bench io";

@@ -28,6 +28,12 @@ RingOptions ring_options(Volume& volume, const ChannelOptions& options) {
   return ring;
 }
 
+// How many requests a file has in flight right after one is done, where all are kept busy.
+uint32_t share_of_file(const Volume& volume, const ChannelOptions& options) {
+  const auto share = options.depth / static_cast<uint32_t>(volume.files().size());
+  return std::max(2u, share) - 1;
+}
+
 void check_options(const Volume& volume, const ChannelOptions& options) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorCode::kConfig, "I/O channel: " + what);
@@ -67,11 +73,12 @@ struct Channel::Request {
 Channel::Channel(Volume& volume, const ChannelOptions& options)
     : volume_(volume),
       limiter_(options.limiter),
+      share_(share_of_file(volume, options)),
       request_bytes_(options.request_bytes),
       max_transfers_(options.max_transfers),
       ahead_bytes_(options.depth * options.request_bytes),
       verify_(options.verify),
-      speed_watch_(volume.files().size()) {
+      loads_(volume.files().size()) {
   check_options(volume, options);
   ring_ = std::make_unique<Ring>(ring_options(volume, options));
   pendings_ = std::make_unique<Pending[]>(max_transfers_);
@@ -269,15 +276,17 @@ void Channel::start(Request* request) {
   if (!busy_) busy_since_s_ = now_s();
   busy_ = true;
   ++stats_.requests;
+  ++loads_[request->ring.file].in_flight;
   ring_->submit(&request->ring);
 }
 
 void Channel::complete(Request* request) {
   const RingRequest& ring = request->ring;
   const bool read = ring.direction == Direction::kRead;
+  const bool full = --loads_[ring.file].in_flight >= share_;
   (read ? stats_.read_latency : stats_.write_latency).add(ring.finished_s - ring.started_s);
   if (ring.outcome == RingRequest::Outcome::kDone) {
-    watch_speed(ring);
+    watch_speed(ring, full);
     FileTraffic& traffic = stats_.files[ring.file];
     (read ? stats_.bytes_read : stats_.bytes_written) += ring.bytes;
     (read ? traffic.bytes_read : traffic.bytes_written) += ring.bytes;
@@ -301,17 +310,16 @@ void Channel::release(Request* request) {
   settle(request->pending);
 }
 
-void Channel::watch_speed(const RingRequest& ring) {
+void Channel::watch_speed(const RingRequest& ring, bool full) {
   const std::optional<SlowReport> report =
-      speed_watch_.add(ring.file, ring.bytes, ring.finished_s - ring.started_s, ring.finished_s,
-                       ring_->in_flight() + 1 >= ring_->depth());
+      loads_[ring.file].speed.add(ring.bytes, ring.finished_s, full);
   if (!report) return;
   char text[160];
   std::snprintf(text, sizeof text, " became slow: %.3f GB/s, it was %.3f GB/s",
                 report->bytes_per_s / 1e9, report->best_bytes_per_s / 1e9);
   volume_.notices().once(
       LogLevel::kWarning,
-      volume_.files()[report->file].name + text +
+      volume_.files()[ring.file].name + text +
           " (a full write cache, heat, or another user of the drive: see smartctl)");
 }
 

@@ -97,7 +97,7 @@ class Channel {
   void complete(Request* request);
   bool accept_read(Request* request);
   void release(Request* request);
-  void watch_speed(const RingRequest& ring);
+  void watch_speed(const RingRequest& ring, bool full);
   bool reread(Request* request);
   void settle(Pending* pending);
   void fail(Pending* pending, Error error);
@@ -107,6 +107,7 @@ class Channel {
   // Constant after construction.
   Volume& volume_;
   RateLimiter* limiter_;
+  const uint32_t share_;  // requests that a busy file has in flight
   const uint64_t request_bytes_;
   const uint32_t max_transfers_;
   const uint64_t ahead_bytes_;  // of what waits, made ready to start
@@ -129,7 +130,11 @@ class Channel {
   double booked_start_s_ = -1;  // when the limiter lets the next request start; -1 = not booked
   bool busy_ = false;
   double busy_since_s_ = 0;
-  SpeedWatch speed_watch_;
+  struct FileLoad {
+    uint32_t in_flight = 0;
+    SpeedWatch speed;
+  };
+  std::vector<FileLoad> loads_;  // by file
   ChannelStats stats_;
 };
 

@@ -35,28 +35,32 @@ std::vector<double> weights_of(const std::vector<double>& bytes_per_s) {
   return weights;
 }
 
-std::vector<double> measure_weights(const DriveWeightOptions& options) {
+DriveWeights measure_weights(const DriveWeightOptions& options) {
   if (count_devices(options.directories) < options.directories.size()) return {};
   if (options.directories.size() < 2) return {};
   std::vector<double> rates;
+  DriveWeights measured;
   try {
     for (const std::string& directory : options.directories) {
       IoBench bench({.directories = {directory},
                      .bytes = uint64_t{64} << 20,
                      .seconds = options.seconds,
                      .write_limit_bytes = kWeightWriteBytes,
+                     .deadline_s = options.deadline_s,
                      .lock_name = options.lock_name,
                      .owner = "measuring the drive",
                      .allow_memory_filesystem = options.allow_memory_filesystem,
                      .stop = options.stop});
       rates.push_back(bench.measure({.mode = BenchMode::kMixed, .depth = 8}).bytes_per_s());
-      if (bench.stopped()) return {};
+      measured.bytes_written += bench.bytes_written();
+      if (bench.stopped()) return measured;
     }
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kDoesNotFit) return {};
+    if (error.code() == ErrorCode::kDoesNotFit) return measured;
     throw;
   }
-  return weights_of(rates);
+  measured.weights = weights_of(rates);
+  return measured;
 }
 
 }  // namespace strata::io

@@ -18,13 +18,18 @@ inline constexpr uint64_t kWeightWriteBytes = uint64_t{256} << 20;
 
 struct DriveWeightOptions {
   std::vector<std::string> directories = {};
-  double seconds = 0.3;  // of each directory at most, besides writing its scratch once
+  double deadline_s = 600;  // of one request
+  double seconds = 0.3;     // of each directory at most, besides writing its scratch once
   std::string lock_name = "strata.lock";
   bool allow_memory_filesystem = false;
   const std::atomic<bool>* stop = nullptr;  // set by others: it ends early, with nothing
 };
-// Measures each directory alone, with reads and writes at once. Empty too where they lie on one
-// drive, or where one has no room to measure. Throws what a volume throws.
-std::vector<double> measure_weights(const DriveWeightOptions& options);
+struct DriveWeights {
+  std::vector<double> weights = {};  // of the directories; empty: alike
+  uint64_t bytes_written = 0;        // to find that out
+};
+// Measures each directory alone, with reads and writes at once. No weights too where they lie on
+// one drive, or where one has no room to measure. Throws what a volume throws.
+DriveWeights measure_weights(const DriveWeightOptions& options);
 
 }  // namespace strata::io

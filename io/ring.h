@@ -48,6 +48,7 @@ struct SimulatedOptions {
   double latency_s_max = 500e-6;
   uint64_t slow_from = ~uint64_t{0};  // from this I/O on latencies are slow_factor times longer
   double slow_factor = 1;
+  int32_t slow_file = -1;    // only of this file; -1: of all
   bool virtual_time = true;  // wait() advances a clock of the ring's own; else latencies are real
   std::vector<SimulatedFault> faults = {};
   uint64_t* injected = nullptr;  // counts the faults that happened

@@ -43,7 +43,10 @@ class SimulatedBackend final : public RingBackend {
     const double latency_s =
         options_.latency_s_min +
         random_.uniform(index) * (options_.latency_s_max - options_.latency_s_min);
-    const double slowness = index >= options_.slow_from ? options_.slow_factor : 1;
+    const bool slow =
+        index >= options_.slow_from &&
+        (options_.slow_file < 0 || static_cast<uint32_t>(options_.slow_file) == piece.file);
+    const double slowness = slow ? options_.slow_factor : 1;
     const bool hangs = fault == FaultKind::kHang;
     flying_.push_back(
         {.piece = piece,

@@ -92,13 +92,32 @@ int fill_with_zeros(int fd, uint64_t bytes) {
   return fdatasync(fd) == 0 ? 0 : errno;
 }
 
-int reserve(int fd, uint64_t bytes) {
+int allocate(int fd, uint64_t bytes) {
   int rc = 0;
   do {
     rc = fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   } while (rc == EINTR);
-  if (rc == EOPNOTSUPP || rc == ENOSYS) rc = fill_with_zeros(fd, bytes);
   return rc;
+}
+
+// Returns an errno value, or 0. Closes the file and throws where zeros are needed and too many.
+int reserve(ScratchFile& file, const ScratchRequest& request) {
+  const int error = allocate(file.fd, request.bytes);
+  if (error != EOPNOTSUPP && error != ENOSYS) return error;
+  if (!request.reserved) {
+    return ftruncate(file.fd, static_cast<off_t>(request.bytes)) == 0 ? 0 : errno;
+  }
+  if (request.bytes > request.zeros_limit_bytes) {
+    close(file.fd);
+    throw Error(ErrorCode::kConfig,
+                "reserve scratch: " + file.directory + ": its file system has no fallocate, and " +
+                    format_bytes(static_cast<int64_t>(request.bytes)) +
+                    " of zeros exceed what is left of the limit on bytes written, " +
+                    format_bytes(static_cast<int64_t>(request.zeros_limit_bytes)) +
+                    " (raise it, or shrink the scratch)");
+  }
+  file.zeroed_bytes = request.bytes;
+  return fill_with_zeros(file.fd, request.bytes);
 }
 
 // The kernel's struct statx: the C library's is older than the O_DIRECT fields.
@@ -225,7 +244,7 @@ ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& requ
                        full ? "free space there, or name another directory"
                             : "make the directory writable, or name another");
   }
-  const int error = reserve(file.fd, request.bytes);
+  const int error = reserve(file, request);
   if (error != 0) {
     close(file.fd);
     if (is_full(error)) throw no_space(lock.directory(), request.bytes, free_space(lock).bytes);

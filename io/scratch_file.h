@@ -44,6 +44,9 @@ struct ScratchRequest {
   uint32_t index = 0;  // of `count` files that the volume has in this directory
   uint32_t count = 1;
   bool direct = true;
+  // Where fallocate is missing, zeros reserve the space: at most so many, else it is an error.
+  uint64_t zeros_limit_bytes = ~uint64_t{0};
+  bool reserved = true;  // false: there the file is sparse, for a user who writes all of it first
   std::string
       leftover_name;  // used where O_TMPFILE is missing; a file of this name is a dead run's
 };

@@ -175,6 +175,7 @@ Volume::Volume(const VolumeOptions& options)
     locks_.push_back(std::make_unique<DirectoryLock>(directory, options.lock_name, options.owner));
   }
   check_space(locks_, file_bytes, options.allow_memory_filesystem);
+  uint64_t zeros_limit_bytes = options.zeros_limit_bytes;
   try {
     for (size_t file = 0; file < count; ++file) {
       files_.push_back(create_scratch(*locks_[file % directories],
@@ -182,7 +183,9 @@ Volume::Volume(const VolumeOptions& options)
                                        .index = static_cast<uint32_t>(file / directories),
                                        .count = options.files_per_directory,
                                        .direct = options.direct,
+                                       .zeros_limit_bytes = zeros_limit_bytes,
                                        .leftover_name = options.lock_name + ".scratch"}));
+      zeros_limit_bytes -= files_.back().zeroed_bytes;
       alignment_ = std::max(alignment_, files_.back().alignment);
     }
     const uint64_t blocks = (bytes_ + block_bytes_ - 1) / block_bytes_;

@@ -21,6 +21,7 @@ struct VolumeOptions {
   uint64_t block_bytes = 64 << 10;            // of one checksum; a power of two >= 4096
   std::string owner = {};                     // written into the lock file: who holds the directory
   std::string lock_name = "strata.lock";      // ranks that share a directory give each its own
+  uint64_t zeros_limit_bytes = ~uint64_t{0};  // of zeros that reserve space, without fallocate
   bool allow_memory_filesystem = false;       // tmpfs would spend the RAM that scratch saves
   bool direct = true;                         // O_DIRECT where the file system has it
 };
@@ -56,6 +57,7 @@ struct ScratchFile {
   std::string name = {};  // for messages: the file has no path of its own
   std::string directory = {};
   uint64_t bytes = 0;
+  uint64_t zeroed_bytes = 0;  // written to reserve it, where fallocate is missing
   bool direct = false;        // opened with O_DIRECT
   uint32_t alignment = 4096;  // of offsets, lengths and memory, from statx
 };

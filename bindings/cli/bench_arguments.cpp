@@ -58,6 +58,10 @@ void declare_load(CLI::App& io, IoArguments& a) {
   io.add_option("--nvme-rate", a.rates, "Limit to READ,WRITE bytes per second (1GB,500MB)")
       ->delimiter(',')
       ->expected(2);
+  io.add_option("--io-deadline", a.deadline_s,
+                "How long a drive may take to answer a request, in seconds")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
   io.add_flag("--no-checksums", a.no_checksums, "The raw path, without verifying what is read");
 }
 
@@ -76,10 +80,11 @@ void declare_comparisons(CLI::App& io, IoArguments& a) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   io.add_option("--baseline", a.baseline,
-                "JSON of an earlier run: exit code 1 when a shape is slower")
+                "JSON of an earlier run: exit code 1 when a shape is slower, in GB/s by more than "
+                "--tolerance or in p99 latency by a factor of 3")
       ->excludes(fio)
       ->excludes(checksums);
-  io.add_option("--tolerance", a.tolerance, "How much slower than the baseline is still good")
+  io.add_option("--tolerance", a.tolerance, "How much lower than the baseline's a rate may be")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
 }
@@ -195,6 +200,9 @@ void check(const IoArguments& a) {
   if (!(a.tolerance >= 0 && a.tolerance <= 1)) {
     throw Error(ErrorCode::kUsage, "--tolerance: must be a number from 0 to 1");
   }
+  if (!(a.deadline_s >= 1)) {
+    throw Error(ErrorCode::kUsage, "--io-deadline: must be a number from 1 to 86400");
+  }
   if (!a.host_memory.empty()) (void)bytes_of("--host-memory", a.host_memory);
   check_shapes(a);
   check_directories(a.directories);
@@ -208,6 +216,7 @@ io::BenchOptions options_of(const IoArguments& a) {
   options.seconds = a.seconds;
   options.sample_s = std::max(a.seconds / 100, 0.25);
   options.write_limit_bytes = bytes_of("--write-limit", a.write_limit);
+  options.deadline_s = a.deadline_s;
   options.verify = !a.no_checksums;
   options.backend = a.backend == "io_uring"  ? io::Backend::kUring
                     : a.backend == "threads" ? io::Backend::kThreads

@@ -22,6 +22,7 @@ struct IoArguments {
   std::string write_limit = "64GiB";
   std::string backend = "auto";
   std::vector<std::string> rates;
+  double deadline_s = 600;
   bool no_checksums = false;
   bool json = false;
   bool csv = false;

@@ -39,6 +39,15 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
+double p99_s(const json& entry) {
+  double longest_s = 0;
+  for (const char* direction : {"read_latency", "write_latency"}) {
+    const auto latency = entry.find(direction);
+    if (latency != entry.end()) longest_s = std::max(longest_s, latency->value("p99_s", 0.0));
+  }
+  return longest_s;
+}
+
 Baseline parse(const std::string& path, const json& all) {
   Baseline baseline;
   baseline.path = path;
@@ -53,7 +62,7 @@ Baseline parse(const std::string& path, const json& all) {
     baseline.backend = entry.value("backend", "");
     baseline.rates.push_back({shape_name(entry.at("mode"), entry.at("block_bytes"),
                                          entry.at("depth"), entry.at("files_per_directory")),
-                              rate});
+                              rate, p99_s(entry)});
   }
   return baseline;
 }
@@ -142,8 +151,8 @@ BaselineVerdict compare_with_baseline(const Baseline& baseline, const io::BenchO
                                       const std::vector<io::BenchResult>& results,
                                       const BaselineQuestion& question) {
   BaselineVerdict verdict;
-  verdict.table = fmt::format("{:<44}{:>10}{:>10}{:>8}\n", "against the baseline", "then GB/s",
-                              "now GB/s", "ratio");
+  verdict.table = fmt::format("{:<44}{:>10}{:>10}{:>8}{:>12}{:>8}\n", "against the baseline",
+                              "then GB/s", "now GB/s", "ratio", "then p99 ms", "now");
   for (const Baseline::Rate& then : baseline.rates) {
     const auto now = std::find_if(results.begin(), results.end(), [&](const io::BenchResult& r) {
       return !r.empty() && name_of(r.shape) == then.shape;
@@ -157,12 +166,17 @@ BaselineVerdict compare_with_baseline(const Baseline& baseline, const io::BenchO
       continue;
     }
     const double ratio = now->bytes_per_s() / then.bytes_per_s;
-    const bool slower = ratio < 1 - question.tolerance;
+    const double p99_s = std::max(now->read.p99_s, now->write.p99_s);
+    const bool later = then.p99_s > 0 && p99_s > kP99Factor * then.p99_s;
+    const bool slower = ratio < 1 - question.tolerance || later;
     ++verdict.compared;
     verdict.slower += slower ? 1 : 0;
-    verdict.table +=
-        fmt::format("{:<44}{:>10.3f}{:>10.3f}{:>8.2f}{}\n", then.shape, then.bytes_per_s / 1e9,
-                    now->bytes_per_s() / 1e9, ratio, slower ? "  SLOWER" : "");
+    verdict.table += fmt::format("{:<44}{:>10.3f}{:>10.3f}{:>8.2f}{:>12.2f}{:>8.2f}{}\n",
+                                 then.shape, then.bytes_per_s / 1e9, now->bytes_per_s() / 1e9,
+                                 ratio, then.p99_s * 1e3, p99_s * 1e3,
+                                 later    ? "  SLOWER (p99)"
+                                 : slower ? "  SLOWER"
+                                          : "");
   }
   for (const io::BenchResult& result : results) {
     if (result.empty() || find(baseline, name_of(result.shape)) != nullptr) continue;

@@ -14,6 +14,7 @@ struct Baseline {
   struct Rate {
     std::string shape;  // see name_of()
     double bytes_per_s = 0;
+    double p99_s = 0;  // of a request: the longer of reads and writes; 0 where it is not known
   };
   std::string path;
   std::vector<Rate> rates;  // of what was measured; at least one
@@ -22,6 +23,10 @@ struct Baseline {
   std::string rate_limit;
   uint64_t scratch_bytes = 0;
 };
+
+// A shape whose p99 latency is so many times the baseline's is slower, whatever its rate. One run
+// has up to twice another's on a machine that others use too.
+inline constexpr double kP99Factor = 3;
 
 // A shape as messages and baselines name it.
 std::string name_of(const io::BenchShape& shape);
@@ -43,7 +48,7 @@ void check_comparable(const Baseline& baseline, const io::BenchOptions& options,
 
 struct BaselineVerdict {
   std::string table;
-  int slower = 0;    // shapes that are slower than the baseline by more than the tolerance
+  int slower = 0;    // shapes that are slower by more than the tolerance, or in p99 by kP99Factor
   int missing = 0;   // shapes of the baseline that should have been measured and were not
   int compared = 0;  // shapes that both have
 

@@ -140,9 +140,11 @@ void print(const IoArguments& a, const IoReport& report) {
 io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
   const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
   if (options.directories.size() > 1 && writes + options.bytes < options.write_limit_bytes) {
-    options.weights =
-        io::measure_weights({.directories = options.directories, .stop = options.stop});
-    options.write_limit_bytes -= writes;
+    const io::DriveWeights measured = io::measure_weights({.directories = options.directories,
+                                                           .deadline_s = options.deadline_s,
+                                                           .stop = options.stop});
+    options.weights = measured.weights;
+    report.bytes_written = measured.bytes_written;
   }
   report.options.weights = options.weights;
   return options;
@@ -159,12 +161,13 @@ int measure(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
   if (!a.machine.empty()) (void)config::read_machine(a.machine);
   if (!a.model.empty()) check_model(a.model);
   io::IoBench bench(weighted(options, report));
+  bench.charge(report.bytes_written);
   for (const io::BenchShape& shape : shapes_of(a)) {
     if (stop) break;
     progress(shape);
     const io::BenchResult result = bench.measure(shape);
     if (!result.interrupted || !result.empty()) report.results.push_back(result);
-    report.bytes_written = bench.bytes_written();
+    report.bytes_written = bench.bytes_written_by_all();
   }
   if (stop) return 0;
   conclude(a, bench, report);

@@ -128,6 +128,8 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
   probe.backend = &kernels::cpu_backend();
   probe.threads = static_cast<int>(options.threads > 0 ? options.threads : facts.limits.cores);
   probe.drive.directories = options.nvme;
+  probe.drive.deadline_s =
+      std::min(probe.drive.deadline_s, static_cast<double>(options.io_deadline));
   if (options.device == config::Device::kEmulated) probe.device = config::DeviceKind::kEmulated;
   // What is measured with stays within the budget of the run.
   if (options.host_memory > 0) {

@@ -88,6 +88,7 @@ struct Options {
   Activations activations = Activations::kAuto;
   int64_t prefetch_depth = 0;  // 0: the planner chooses
   IoBackend io = IoBackend::kAuto;
+  int64_t io_deadline = 600;
   int64_t threads = 0;  // 0: one per core
   int64_t ranks = 1;
   int64_t zero_stage = 3;

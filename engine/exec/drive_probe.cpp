@@ -157,7 +157,7 @@ class LaneProbe {
     io::ChannelOptions channel;
     channel.backend = options.backend;
     channel.depth = static_cast<uint32_t>(options.io_depth);
-    channel.deadline_s = 60;
+    channel.deadline_s = options.deadline_s;
     return channel;
   }
 
@@ -243,9 +243,11 @@ DriveFigures probe_drive(const DriveProbeOptions& options, double seconds) {
 
 std::vector<double> probe_weights(const DriveProbeOptions& options, double seconds) {
   return io::measure_weights({.directories = options.directories,
+                              .deadline_s = options.deadline_s,
                               .seconds = seconds,
                               .lock_name = kLockName,
-                              .allow_memory_filesystem = options.allow_memory_filesystem});
+                              .allow_memory_filesystem = options.allow_memory_filesystem})
+      .weights;
 }
 
 double process_cpu_s() {

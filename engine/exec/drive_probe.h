@@ -15,6 +15,7 @@ struct DriveProbeOptions {
   io::Backend backend = io::Backend::kAuto;
   int io_depth = 8;                // requests in flight on each lane
   int64_t file_bytes = 512 << 20;  // of all files together; less where there is less room
+  double deadline_s = 60;          // of one request
   bool direct = true;
   bool allow_memory_filesystem = false;
 };

@@ -25,7 +25,8 @@ struct ExecutorOptions {
   StateSource* frozen = nullptr;  // where a plan with frozen_in_source reads frozen weights, on the
                                   // read lane; must outlive the executor
   bool external = false;  // the caller computes: no compute lane of ours, but ready() and done()
-  double deadline_s = 600;
+  double io_deadline_s = 600;  // of one request to a drive
+  double deadline_s = 660;     // without any op finished; a drive that hangs names itself earlier
   bool lock_memory = false;
 };
 

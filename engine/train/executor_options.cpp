@@ -6,6 +6,17 @@
 #include <algorithm>
 
 namespace strata::train {
+namespace {
+
+// Who waits for a drive that hangs waits longer than who asked it, and says what hangs.
+constexpr double kMostOfLanesS = 60;
+constexpr double kMostOfRanksS = 120;
+
+}  // namespace
+
+comm::GroupOptions group_options(const config::Options& options) {
+  return {.deadline_s = static_cast<double>(options.io_deadline) + kMostOfRanksS};
+}
 
 exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan,
                                        int rank, const RankGroups& groups) {
@@ -22,6 +33,8 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   executor.rates = {.read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
                     .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s),
                     .half_duplex = true};
+  executor.io_deadline_s = static_cast<double>(options.io_deadline);
+  executor.deadline_s = executor.io_deadline_s + kMostOfLanesS;
   executor.data_group = groups.data;
   executor.control_group = groups.control;
   return executor;

@@ -17,6 +17,9 @@ struct RankGroups {
   comm::Group* trainer = nullptr;
 };
 
+// How long ranks wait for each other.
+comm::GroupOptions group_options(const config::Options& options);
+
 exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan,
                                        int rank, const RankGroups& groups);
 

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/comm/group_local.h"
+#include "engine/train/executor_options.h"
 #include "engine/train/rank_trainer.h"
 #include "engine/train/resume_check.h"
 
@@ -49,9 +50,10 @@ TrainResult train(const TrainJob& job) {
     result.state_hash = checkpoints.state_hash();
     return result;
   }
-  auto data = comm::make_local_groups(world);
-  auto control = comm::make_local_groups(world);
-  auto trainer = comm::make_local_groups(world);
+  const comm::GroupOptions patience = group_options(*job.options);
+  auto data = comm::make_local_groups(world, patience);
+  auto control = comm::make_local_groups(world, patience);
+  auto trainer = comm::make_local_groups(world, patience);
   std::vector<TrainResult> results(static_cast<size_t>(world));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
   std::vector<std::thread> ranks;

@@ -44,6 +44,24 @@ TEST_F(BaselineTest, ASlowerDriveIsMetAndAFasterOneIsNot) {
   expect_empty_drive();
 }
 
+TEST_F(BaselineTest, ARequestThatTakesThreeTimesAsLongIsSlower) {
+  json then = measured("read");
+  const Arguments compared = {"--mode", "read", "--baseline", "then.json", "--tolerance", "0.9"};
+  double& p99_s = then["results"][0]["read_latency"]["p99_s"].get_ref<double&>();
+  const double measured_s = p99_s;
+  p99_s = measured_s * 10;
+  write_text(sandbox_ / "then.json", then.dump());
+  EXPECT_EQ(run(limited(compared)), 0) << out_;
+  p99_s = measured_s / 1000;
+  write_text(sandbox_ / "then.json", then.dump());
+  EXPECT_EQ(run(limited(compared)), 1) << out_;
+  EXPECT_NE(out_.find("SLOWER (p99)"), std::string::npos) << out_;
+  then["results"][0].erase("read_latency");  // as none was written down
+  then["results"][0].erase("write_latency");
+  write_text(sandbox_ / "then.json", then.dump());
+  EXPECT_EQ(run(limited(compared)), 0) << out_;
+}
+
 TEST_F(BaselineTest, WhatIsNoBaselineIsRefusedBeforeAnythingIsMeasured) {
   write_text(sandbox_ / "empty.json", "");
   write_text(sandbox_ / "no_json.json", "fast");

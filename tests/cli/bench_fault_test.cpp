@@ -2,11 +2,13 @@
 // `strata bench io` on drives that are too small or full, and ended by a signal at any time: it
 // says what is missing before it writes, and leaves nothing.
 #include "tests/cli/mistake.h"
+#include "tests/support/fuse_mount.h"
 #include "tests/support/small_file_system.h"
 
 namespace strata::cli::test {
 namespace {
 
+using strata::test::FuseMount;
 using strata::test::SmallFileSystem;
 
 class BenchFaults : public testing::Test {
@@ -81,6 +83,51 @@ TEST_F(BenchFaults, AFullDriveIsRefusedAndKeepsWhatIsThere) {
   EXPECT_NE(err_.find("(free space there, or name another directory)"), std::string::npos) << err_;
   EXPECT_EQ(names_on_drive(), std::vector<std::string>{"filler"});
   EXPECT_TRUE(read_text(sandbox_ / "drive/filler") == before);
+}
+
+// This disk has no fallocate: its scratch is reserved with zeros.
+TEST_F(BenchFaults, ZerosThatReserveTheScratchCountAsWritten) {
+  const FuseMount disk(sandbox_ / "drive");
+  if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();
+  const auto limited = [&](const std::string& limit) {
+    Process process(
+        {"bench", "io", "--nvme", "drive", "--size", "8MiB", "--block", "64KiB", "--depth", "2",
+         "--mode", "write", "--seconds", "60", "--json", "--write-limit", limit},
+        {.directory = sandbox_.path()});
+    const int code = process.wait();
+    out_ = process.out();
+    err_ = process.err();
+    return code;
+  };
+  EXPECT_EQ(limited("12MiB"), kUsage) << err_;
+  EXPECT_NE(err_.find("8.00 MiB of zeros exceed what is left of the limit on bytes written, 4.00"),
+            std::string::npos)
+      << err_;
+  EXPECT_LT(disk.written_bytes(), 4096u) << "a lock at most";
+  ASSERT_EQ(limited("20MiB"), 0) << err_;
+  constexpr uint64_t kLimit = 20 << 20;
+  EXPECT_LE(disk.written_bytes(), kLimit + 4096);
+  EXPECT_GE(disk.written_bytes(), kLimit);
+  EXPECT_NE(out_.find("\"bytes_written\": " + std::to_string(kLimit)), std::string::npos) << out_;
+}
+
+TEST_F(BenchFaults, AComparisonWithFioThatIsKilledLeavesNoFile) {
+  if (std::system("fio --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "fio is missing";
+  Arguments compare = {"bench", "io", "--nvme", "drive", "--size", "32MiB", "--block", "64KiB"};
+  compare.insert(compare.end(), {"--mode", "read", "--compare-fio", "--depth", "2"});
+  Arguments rounds = compare;
+  rounds.insert(rounds.end(), {"--rounds", "1000", "--seconds", "0.05"});
+  Process killed(rounds, {.directory = sandbox_.path()});
+  ASSERT_TRUE(killed.complains("read 64.00 KiB depth 2")) << killed.err();
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // in some round
+  killed.kill(SIGKILL);
+  killed.wait();
+  for (const std::string& name : names_on_drive()) EXPECT_TRUE(name.ends_with(".lock")) << name;
+  compare.insert(compare.end(), {"--rounds", "1", "--seconds", "0.1"});
+  Process next(compare, {.directory = sandbox_.path()});
+  const int code = next.wait();
+  EXPECT_TRUE(code == 0 || code == 1) << next.err();  // as fast as fio or not
+  EXPECT_TRUE(names_on_drive().empty()) << names_on_drive()[0];
 }
 
 // While the scratch is filled, before anything is measured.

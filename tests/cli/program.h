@@ -78,6 +78,11 @@ class Process {
     return waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            info.si_pid == child_;
   }
+  // Whether it has ended, up to threads of it that the kernel keeps; wait() waits for those too.
+  bool has_left() {
+    if (is_over()) return true;
+    return read_stat().find(") Z ") != std::string::npos;
+  }
 
   // What it has printed so far.
   std::string out() const { return text_of(out_); }
@@ -118,6 +123,11 @@ class Process {
     }
     if (ready) execvp(argv[0], argv.data());
     _exit(127);
+  }
+
+  std::string read_stat() const {
+    std::ifstream file("/proc/" + std::to_string(child_) + "/stat");
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
   static std::string text_of(int file) {

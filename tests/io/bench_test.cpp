@@ -293,10 +293,13 @@ TEST(DriveWeights, DrivesThatDifferGetStripesByTheirSpeed) {
 
 TEST(DriveWeights, DirectoriesOfOneDriveAreAlikeAndOthersAreMeasured) {
   const ScratchDir a, b, memory(ScratchDir::kMemory);
-  EXPECT_TRUE(measure_weights({.directories = {a.path(), b.path()}}).empty());
-  EXPECT_TRUE(measure_weights({.directories = {a.path()}}).empty());
-  const std::vector<double> weights = measure_weights(
+  EXPECT_TRUE(measure_weights({.directories = {a.path(), b.path()}}).weights.empty());
+  EXPECT_TRUE(measure_weights({.directories = {a.path()}}).weights.empty());
+  const DriveWeights measured = measure_weights(
       {.directories = {a.path(), memory.path()}, .seconds = 0.1, .allow_memory_filesystem = true});
+  EXPECT_GT(measured.bytes_written, 128 * kMi) << "both are filled, then measured";
+  EXPECT_LE(measured.bytes_written, 2 * kWeightWriteBytes);
+  const std::vector<double>& weights = measured.weights;
   if (!weights.empty()) {  // memory may be as slow as a drive here
     ASSERT_EQ(weights.size(), 2u);
     EXPECT_NEAR(weights[0] + weights[1], 1, 1e-9);

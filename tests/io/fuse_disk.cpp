@@ -4,9 +4,10 @@
 // Writing "<direction> <kind> <index> <count>" to the file `faults` makes the next operations of
 // that direction, from `index` on, fail `count` times. Directions: read, write, fsync (of files and
 // directories), rename, reserve (fallocate). Kinds: eio, enospc; of reads and writes also short,
-// flip, stale, misdirect, hang, of reads slow (half a second). Every I/O comes here at once, and
+// flip, stale, misdirect, hang (until the next line of
+// that direction), of reads slow (half a second). Every I/O comes here at once, and
 // there is no fallocate; `cached`, the kernel holds what is written and sends it later, as it does
-// with a disk.
+// with a disk. The count of inodes that statvfs tells is the count of bytes written.
 #define FUSE_USE_VERSION 31
 #include <fuse.h>
 #include <unistd.h>
@@ -45,6 +46,7 @@ struct Disk {
   std::set<std::string> directories = {"/"};
   std::map<uint64_t, std::shared_ptr<File>> open;
   std::map<uint64_t, std::string> open_directories;
+  uint64_t written_bytes = 0;
   uint64_t next_handle = kFaultsHandle + 1;
   std::map<std::string, Fault> faults;  // by direction
 };
@@ -61,6 +63,16 @@ std::string next_fault(const std::string& direction) {
   if (fault.count == 0 || fault.index-- > 0) return "";
   --fault.count;
   return fault.kind;
+}
+
+// A hang ends with the next fault of its direction.
+void hang(const std::string& direction) {
+  Disk& d = disk();
+  for (bool hangs = true; hangs;) {
+    usleep(10'000);
+    const std::lock_guard lock(d.mu);
+    hangs = d.faults[direction].kind == "hang";
+  }
 }
 
 std::shared_ptr<File> file_of(const char* path, const fuse_file_info* info) {
@@ -213,7 +225,7 @@ int disk_fallocate(const char* path, int mode, off_t offset, off_t bytes, fuse_f
 
 int disk_read(const char* path, char* out, size_t bytes, off_t offset, fuse_file_info* info) {
   const std::string fault = next_fault("read");
-  if (fault == "hang") sleep(3600);
+  if (fault == "hang") hang("read");
   if (fault == "slow") usleep(500'000);
   if (fault == "eio") return -EIO;
   const std::lock_guard lock(disk().mu);
@@ -244,7 +256,7 @@ int disk_write(const char* path, const char* data, size_t bytes, off_t offset,
     return static_cast<int>(bytes);
   }
   const std::string fault = next_fault("write");
-  if (fault == "hang") sleep(3600);
+  if (fault == "hang") hang("write");
   if (fault == "eio") return -EIO;
   if (fault == "enospc") return -ENOSPC;
   if (fault == "stale") return static_cast<int>(bytes);
@@ -255,6 +267,7 @@ int disk_write(const char* path, const char* data, size_t bytes, off_t offset,
   if (fault == "misdirect") to = to >= bytes ? to - bytes : to + bytes;
   const size_t count = fault == "short" ? bytes / 2 : bytes;
   if (file->bytes.size() < to + count) file->bytes.resize(to + count);
+  disk().written_bytes += count;
   std::memcpy(file->bytes.data() + to, data, count);
   if (fault == "flip")
     file->bytes[to + count / 3] = static_cast<char>(file->bytes[to + count / 3] ^ 4);
@@ -266,6 +279,8 @@ int disk_statfs(const char*, struct statvfs* space) {
   space->f_bsize = space->f_frsize = 4096;
   space->f_blocks = space->f_bfree = space->f_bavail = 1 << 16;
   space->f_namemax = 255;
+  const std::lock_guard lock(disk().mu);
+  space->f_files = disk().written_bytes;
   return 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A drive that becomes slow is reported once a halving and by name; a lane with little to do is
-// not.
+// A drive that becomes slow is reported once a halving and by name, also where it is one of
+// several; a lane with little to do is not.
 #include "io/speed_watch.h"
 
 #include <gtest/gtest.h>
@@ -12,42 +12,37 @@ namespace {
 
 constexpr uint64_t kMi = 1 << 20;
 
-// Feeds `seconds` of full traffic at a rate, alternating over two files; returns the reports.
+// Feeds `seconds` of traffic at a rate; returns the reports.
 std::vector<SlowReport> feed(SpeedWatch& watch, double& now_s, double seconds, double bytes_per_s,
-                             bool full = true, double slow_file_latency_s = 1e-3) {
+                             bool full = true) {
   std::vector<SlowReport> reports;
-  const double end_s = now_s + seconds;
-  for (uint32_t file = 0; now_s < end_s; file ^= 1) {
+  for (const double end_s = now_s + seconds; now_s < end_s;) {
     now_s += kMi / bytes_per_s;
-    if (const auto report =
-            watch.add(file, kMi, file == 1 ? slow_file_latency_s : 1e-3, now_s, full)) {
-      reports.push_back(*report);
-    }
+    if (const auto report = watch.add(kMi, now_s, full)) reports.push_back(*report);
   }
   return reports;
 }
 
 TEST(SpeedWatch, ASteadyDriveIsNotReported) {
-  SpeedWatch watch(2);
+  SpeedWatch watch;
   double now_s = 5;
   EXPECT_TRUE(feed(watch, now_s, 60, 1e9).empty());
   EXPECT_TRUE(feed(watch, now_s, 60, 0.4e9).empty());  // reads beside writes
 }
 
-TEST(SpeedWatch, ASlowDriveIsReportedOnceAndByName) {
-  SpeedWatch watch(2);
+TEST(SpeedWatch, ASlowDriveIsReportedOnceAHalving) {
+  SpeedWatch watch;
   double now_s = 5;
   feed(watch, now_s, 20, 2e9);
-  const auto reports = feed(watch, now_s, 60, 0.2e9, true, 50e-3);
+  const auto reports = feed(watch, now_s, 60, 0.2e9);
   ASSERT_EQ(reports.size(), 1u);
-  EXPECT_EQ(reports[0].file, 1u);
   EXPECT_NEAR(reports[0].bytes_per_s, 0.2e9, 0.02e9);
   EXPECT_NEAR(reports[0].best_bytes_per_s, 2e9, 0.05e9);
   EXPECT_EQ(feed(watch, now_s, 60, 0.05e9).size(), 1u);
 }
 
 TEST(SpeedWatch, ALaneWithLittleToDoIsNotSlow) {
-  SpeedWatch watch(2);
+  SpeedWatch watch;
   double now_s = 5;
   feed(watch, now_s, 20, 2e9);
   EXPECT_TRUE(feed(watch, now_s, 60, 0.1e9, false).empty());
@@ -72,6 +67,77 @@ TEST(SpeedWatch, AChannelSaysWhichDirectoryIsSlow) {
       "scratch file in " + directory.path() + " became slow: 0.000 GB/s, it was 0.013 GB/s";
   EXPECT_NE(said.find(wanted), std::string::npos) << said;
   EXPECT_EQ(said.find("became slow"), said.rfind("became slow")) << said;
+}
+
+// Reads the volume again and again, with always four transfers under way.
+void read_on(Channel& channel, const AlignedBuffer& buffer, int transfers) {
+  std::vector<Transfer> reads(4);
+  for (Transfer& read : reads) {
+    read = transfer_of(Direction::kRead, 0, buffer, 1);
+    channel.submit(&read);
+  }
+  while (transfers > 0) {
+    if (channel.poll() == 0) channel.wait(0.1);
+    for (Transfer& read : reads) {
+      if (!read.done) continue;
+      channel.submit(&read);
+      --transfers;
+    }
+  }
+  EXPECT_TRUE(drain(channel));
+}
+
+// All four are slowed down by the one that they wait for.
+TEST(SpeedWatch, OneSlowDriveOfFourIsNamedAndNoOther) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  for (const uint32_t depth : {8u, 16u}) {
+    SCOPED_TRACE(depth);
+    Volume volume({.directories = {directory.path()},
+                   .files_per_directory = 4,
+                   .bytes = 4 * kMi,
+                   .stripe_bytes = 64 << 10,
+                   .allow_memory_filesystem = true});
+    ChannelOptions options = {
+        .backend = Backend::kSimulated, .depth = depth, .request_bytes = 64 << 10, .verify = false};
+    options.simulated.latency_s_min = 0.005;
+    options.simulated.latency_s_max = 0.015;
+    options.simulated.slow_from = 2000 * depth;
+    options.simulated.slow_factor = 40;
+    options.simulated.slow_file = 2;
+    Channel channel(volume, options);
+    const AlignedBuffer buffer(4 * kMi);
+    testing::internal::CaptureStderr();
+    read_on(channel, buffer, static_cast<int>(2000 * depth / 64) + 60);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("scratch file 3 of 4 in " + directory.path() + " became slow: "),
+              std::string::npos)
+        << said;
+    EXPECT_EQ(said.find("became slow"), said.rfind("became slow")) << said;
+  }
+}
+
+// A third of its speed is not enough to be called slow, and a lane that rests between bursts is
+// busy in none of the pauses.
+TEST(SpeedWatch, BurstsWithPausesAreNotSlow) {
+  const ScratchDir directory(ScratchDir::kMemory);
+  Volume volume({.directories = {directory.path()},
+                 .files_per_directory = 4,
+                 .bytes = 4 * kMi,
+                 .stripe_bytes = 64 << 10,
+                 .allow_memory_filesystem = true});
+  ChannelOptions options = {
+      .backend = Backend::kSimulated, .depth = 4, .request_bytes = 64 << 10, .verify = false};
+  options.simulated.latency_s_min = options.simulated.latency_s_max = 0.01;
+  options.simulated.slow_from = 4000;
+  options.simulated.slow_factor = 3;
+  Channel channel(volume, options);
+  const AlignedBuffer buffer(4 * kMi);
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(run_one(channel, Direction::kRead, 0, buffer, 1), "");
+    if (i > 100) channel.wait(5);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,12 @@ class FuseMount {
     const bool taken = write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
     close(fd);
     return taken;
+  }
+
+  // Since it was mounted.
+  uint64_t written_bytes() const {
+    struct statvfs info = {};
+    return statvfs(directory_.c_str(), &info) == 0 ? info.f_files : 0;
   }
 
   // The disk's process dies; what waits for it fails.

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// A drive that hangs under the whole program: it ends within its deadline, with exit code 4 and the
+// name of what hangs, and when the drive answers again the next run on it works.
+#include "tests/cli/mistake.h"
+#include "tests/support/fuse_mount.h"
+
+namespace strata::cli::test {
+namespace {
+
+using strata::test::FuseMount;
+
+// The deadline of a request of a second, what it has to come back, and the moment in which a ring
+// closes; the rest is for a busy machine.
+constexpr double kEndsWithinS = 1 + 4 + 4 + 20;
+
+class Hangs : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(sandbox_ / "drive");
+    setenv("XDG_CACHE_HOME", (sandbox_ / "cache").c_str(), 1);
+    disk_.emplace(sandbox_ / "drive");
+    if (!disk_->refusal().empty()) GTEST_SKIP() << disk_->refusal();
+  }
+  // What still stands in the kernel is let go before the process is waited for.
+  void TearDown() override { disk_.reset(); }
+
+  ProcessOptions here() const { return {.directory = sandbox_.path()}; }
+
+  // The least that fits, which the program names when it refuses less: most state is on the drive.
+  std::string least_budget(const Arguments& arguments) const {
+    Process refused(arguments, here());
+    EXPECT_EQ(refused.wait(), kDoesNotFit) << refused.out();
+    const std::string marker = "the least that fits is --host-memory ";
+    const std::string text = refused.err();
+    const size_t at = text.find(marker) + marker.size();
+    return text.substr(at, text.find("MiB", at) + 3 - at);
+  }
+
+  // Runs while the drive hangs from that request on; then the drive answers again.
+  void expect_it_ends(const Arguments& arguments, const std::string& direction,
+                      const std::string& index) {
+    SCOPED_TRACE(arguments[0] + " while a " + direction + " hangs");
+    ASSERT_TRUE(disk_->fault(direction + " hang " + index + " 1"));
+    Process process(arguments, here());
+    const auto start = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> limit(kEndsWithinS);
+    while (!process.has_left() && std::chrono::steady_clock::now() - start < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_TRUE(process.has_left()) << process.err();
+    const std::string err = process.err();
+    ASSERT_TRUE(disk_->fault(direction + " none 0 0"));
+    EXPECT_EQ(process.wait(), kFailed) << err;
+    EXPECT_NE(err.find("scratch file in drive"), std::string::npos) << err;
+    EXPECT_NE(err.find("error: "), std::string::npos) << err;
+    EXPECT_NE(err.find(direction), std::string::npos) << err;
+    EXPECT_NE(err.find("at offset "), std::string::npos) << err;
+  }
+
+  const Sandbox sandbox_;
+  std::optional<FuseMount> disk_;
+};
+
+TEST_F(Hangs, BenchIoEndsAndTheNextRunWorks) {
+  Arguments bench = {"bench", "io", "--nvme", "drive", "--size", "8MiB", "--block", "64KiB"};
+  bench.insert(bench.end(), {"--depth", "4", "--seconds", "0.2", "--io-deadline", "1"});
+  bench.insert(bench.end(), {"--mode", "read,write,mixed"});
+  for (const char* backend : {"auto", "threads"}) {
+    Arguments all = bench;
+    all.insert(all.end(), {"--backend", backend});
+    expect_it_ends(all, "read", "100");
+    expect_it_ends(all, "write", "200");  // after 128 of zeros, that reserve
+    Process next(all, here());
+    EXPECT_EQ(next.wait(), 0) << next.err();
+  }
+}
+
+TEST_F(Hangs, TrainEndsAndTheNextRunResumes) {
+  make_model(sandbox_, "good", {.layers = 4, .hidden = 96, .vocabulary = 400});
+  Arguments run = train({"--nvme", "drive", "--offload", "nvme", "--host-memory", "1MiB", "--steps",
+                         "40", "--checkpoint-every", "10", "--io-deadline", "1"});
+  *(std::find(run.begin(), run.end(), "--host-memory") + 1) = least_budget(run);
+  expect_it_ends(run, "read", "100");
+  run.push_back("--resume");
+  expect_it_ends(run, "write", "60");
+  Process next(run, here());
+  EXPECT_EQ(next.wait(), 0) << next.err();
+}
+
+}  // namespace
+}  // namespace strata::cli::test
