@@ -39,7 +39,10 @@ bool trainable(const PlanInput& input, int segment) {
   return input.spec->segments[segment].trainable_numel > 0;
 }
 
+// Asked for every segment of every layout that is tried: a head shares an embedding, so the search
+// is for those alone.
 bool is_shared(const PlanInput& input, int segment) {
+  if (input.spec->segments[segment].kind != model::SegmentKind::kEmbedding) return false;
   return std::any_of(input.spec->segments.begin(), input.spec->segments.end(),
                      [&](const model::Segment& other) { return other.shares == segment; });
 }

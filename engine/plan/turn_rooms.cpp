@@ -9,7 +9,7 @@
 namespace strata::plan {
 
 void TurnRooms::add(int unit, int64_t at, int64_t bytes) {
-  STRATA_CHECK(rooms_.empty() || rooms_.back().unit <= unit);
+  STRATA_CHECK(rooms_.empty() || (rooms_.back().unit <= unit && rooms_.back().end <= at));
   if (bytes > 0) rooms_.push_back({unit, at, at + bytes});
 }
 
@@ -34,8 +34,10 @@ int64_t TurnRooms::take(int unit, int64_t bytes) {
 }
 
 bool TurnRooms::is_free(int64_t at) const {
-  return std::any_of(rooms_.begin(), rooms_.end(),
-                     [&](const Room& room) { return room.at == at && room.whole; });
+  const auto room =
+      std::lower_bound(rooms_.begin(), rooms_.end(), at,
+                       [](const Room& one, int64_t wanted) { return one.at < wanted; });
+  return room != rooms_.end() && room->at == at && room->whole;
 }
 
 }  // namespace strata::plan

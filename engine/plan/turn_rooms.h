@@ -13,7 +13,7 @@ namespace strata::plan {
 // before the upper unit's forward.
 class TurnRooms {
  public:
-  // The range [at, at + bytes) holds the gradient of a segment of `unit`. Units ascend.
+  // The range [at, at + bytes) holds the gradient of a segment of `unit`. Units and ranges ascend.
   void add(int unit, int64_t at, int64_t bytes);
 
   // Offset of `bytes` that lie over gradients of units below `unit`; -1 when there are not enough
@@ -30,7 +30,7 @@ class TurnRooms {
     int64_t end;
     bool whole = true;
   };
-  std::vector<Room> rooms_;
+  std::vector<Room> rooms_;  // ascending
 };
 
 }  // namespace strata::plan
