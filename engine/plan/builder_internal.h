@@ -49,7 +49,8 @@ class Builder {
 
   // builder_weights.cpp
   bool is_trainable(int segment) const { return segment_of(segment).trainable_numel > 0; }
-  // True where a segment's frozen elements are in no memory, but read from their source at each use.
+  // True where a segment's frozen elements stay in no memory: each use reads them from their
+  // source.
   bool frozen_from_source(int segment) const {
     return input_.frozen_in_source && !map_.segments[segment].host_hi.exists();
   }
