@@ -279,11 +279,15 @@ int run_train(const config::Options& options) {
   job.events.started = [&](int64_t first_step) {
     if (!directory) directory.emplace(options.out, "strata train");
     if (!options.resume) refuse_second_run(options, *directory);
+    // One that cannot be continued is refused before anything changes; a new one comes after
+    // run.json, without which a directory is nobody's.
+    const bool continues = std::filesystem::exists(directory->metrics());
+    if (continues) reporter.open_metrics(directory->metrics(), first_step);
     train::drop_after(directory->checkpoints(), first_step - 1);
     train::collect_leftovers(directory->checkpoints());
     remove_older_model(options, *directory);
     directory->write_run(run_json(options, facts));
-    reporter.open_metrics(directory->metrics(), first_step);
+    if (!continues) reporter.open_metrics(directory->metrics(), first_step);
     directory->write_plan(table);
   };
   job.events.step = [&](const train::StepMetrics& step) { reporter.step(step); };

@@ -82,8 +82,18 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
 }
 
 Executor::Impl::~Impl() {
+  end_lanes();
+}
+
+void Executor::Impl::end_lanes() {
   progress_.stop();
   for (std::thread& lane : lanes_) lane.join();
+  lanes_.clear();
+}
+
+void Executor::Impl::abort_groups(const char* why) {
+  if (options_.data_group) options_.data_group->abort(why);
+  if (options_.control_group) options_.control_group->abort(why);
 }
 
 std::byte* Executor::Impl::at(plan::Arena arena, int64_t offset) const {
@@ -133,12 +143,15 @@ void Executor::Impl::submit(Instance& instance) {
   if (options_.external && program.lanes[index_of(Lane::kCompute)].empty()) finish_lane(instance);
 }
 
+// After a failure no lane may touch the instance any more: the caller frees it.
 void Executor::Impl::await_over(Instance& instance) {
   try {
     progress_.wait_until([&] { return instance.over.load(); });
   } catch (const Progress::Stopped&) {
     const std::exception_ptr failure = progress_.failure();
     STRATA_CHECK(failure != nullptr);
+    abort_groups("the run failed");
+    end_lanes();
     std::rethrow_exception(failure);
   }
 }
@@ -164,8 +177,7 @@ void Executor::Impl::lane_main(Lane lane) {
   } catch (const Progress::Stopped&) {
     // The run is over.
   } catch (...) {
-    if (options_.data_group) options_.data_group->abort("a lane failed");
-    if (options_.control_group) options_.control_group->abort("a lane failed");
+    abort_groups("a lane failed");
     progress_.fail(std::current_exception());
   }
 }

@@ -2,6 +2,7 @@
 #include "engine/train/data.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -197,6 +198,9 @@ Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
   if (failure) throw bad_data(path, failure.message());
   if (!fs::is_regular_file(status) && !fs::is_directory(status)) {
     throw bad_data(path, "neither a file nor a directory");
+  }
+  if (fs::is_directory(status) && ::access(path.c_str(), R_OK | X_OK) != 0) {
+    throw bad_data(path, "this user may not look into the directory (chmod u+rx, or give another)");
   }
   Dataset data;
   std::string found;

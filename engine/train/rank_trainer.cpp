@@ -147,9 +147,9 @@ bool RankTrainer::must_stop() const {
 
 // The oldest step in flight is over: its loss, its metrics.
 void RankTrainer::finish(TrainResult& result) {
+  executor_->wait(*flying_.front());
   const std::unique_ptr<exec::Instance> instance = std::move(flying_.front());
   flying_.pop_front();
-  executor_->wait(*instance);
   double sum = 0;
   for (double part : instance->loss_sums) sum += part;
   const double loss = sum_over_ranks(sum) / static_cast<double>(instance->target_count);

@@ -48,8 +48,8 @@ class RankTrainer {
   const Schedule schedule_;
   ModelSource from_model_;
   FrozenSource frozen_;  // reads from_model_ once it is loaded, on the executor's read lane
-  std::unique_ptr<exec::Executor> executor_;
   std::deque<std::unique_ptr<exec::Instance>> flying_;
+  std::unique_ptr<exec::Executor> executor_;  // goes before what its lanes still work on
   std::vector<double> step_times_;
   double last_end_s_ = 0;
   int64_t done_step_ = 0;

@@ -206,8 +206,11 @@ int64_t transfer_bytes(const plan::PlanInput& input) {
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes) {
   const int64_t threads = options.threads > 0 ? options.threads : facts.limits.cores;
   const int64_t per_rank = kRankBytes + (threads + plan::kLaneCount) * kThreadBytes;
-  const int64_t batches = 6 * options.accumulate * options.micro_batch * options.sequence_length *
-                          static_cast<int64_t>(sizeof(int32_t));
+  constexpr double kFarTooMuch = 1e15;
+  const double tokens = static_cast<double>(options.accumulate) *
+                        static_cast<double>(options.micro_batch) *
+                        static_cast<double>(options.sequence_length);
+  const auto batches = static_cast<int64_t>(std::min(6 * sizeof(int32_t) * tokens, kFarTooMuch));
   return kProgramBytes + options.ranks * (per_rank + batches) + facts.data_bytes +
          nvme_bytes / kChecksumBlock * 8;
 }

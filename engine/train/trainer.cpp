@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <exception>
 #include <thread>
@@ -36,8 +38,14 @@ int64_t planned_steps(const config::Options& options, const Dataset& data) {
   const BatchOptions batch = {
       .rows = options.micro_batch, .accumulate = options.accumulate, .replicas = options.ranks};
   const auto per_epoch = static_cast<double>(Batches(data.train(), batch).steps_per_epoch());
-  const double epochs = options.epochs > 0 ? options.epochs : 1.0;
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(per_epoch * epochs)));
+  const double steps = std::ceil(per_epoch * (options.epochs > 0 ? options.epochs : 1.0));
+  constexpr double kMostSteps = 1e12;
+  if (steps > kMostSteps) {
+    throw Error(ErrorCode::kConfig, fmt::format("epochs: {}: {} steps are more than can be counted "
+                                                "(give fewer, or --steps)",
+                                                options.epochs, steps));
+  }
+  return std::max<int64_t>(1, static_cast<int64_t>(steps));
 }
 
 TrainResult train(const TrainJob& job) {

@@ -249,8 +249,19 @@ TEST_F(Mistakes, WithoutPermission) {
     copy_good_model(sandbox);
     std::filesystem::permissions(sandbox / "bad/model.safetensors", std::filesystem::perms(0));
   };
+  const auto dark = [](const Sandbox& sandbox) {
+    std::filesystem::create_directory(sandbox / "dark");
+    std::ofstream(sandbox / "dark/train.jsonl") << "{\"text\": \"a\"}\n";
+    std::filesystem::permissions(sandbox / "dark", std::filesystem::perms(0));
+  };
   const ProcessOptions other_user = {.drops_root = true};
   expect_refusals({
+      {"data directory",
+       dark,
+       {"eval", "--model", "good", "--data", "dark", "--sequence-length", "32"},
+       kUsage,
+       {"open data: dark", "chmod"},
+       other_user},
       {"scratch",
        {},
        train({"--offload", "nvme", "--nvme", "closed"}),
