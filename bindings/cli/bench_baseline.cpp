@@ -167,7 +167,7 @@ BaselineVerdict compare_with_baseline(const Baseline& baseline, const io::BenchO
     }
     const double ratio = now->bytes_per_s() / then.bytes_per_s;
     const double p99_s = std::max(now->read.p99_s, now->write.p99_s);
-    const bool later = then.p99_s > 0 && p99_s > kP99Factor * then.p99_s;
+    const bool later = then.p99_s > 0 && p99_s * (1 - question.tolerance) > kP99Factor * then.p99_s;
     const bool slower = ratio < 1 - question.tolerance || later;
     ++verdict.compared;
     verdict.slower += slower ? 1 : 0;

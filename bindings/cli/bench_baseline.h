@@ -24,8 +24,8 @@ struct Baseline {
   uint64_t scratch_bytes = 0;
 };
 
-// A shape whose p99 latency is so many times the baseline's is slower, whatever its rate. One run
-// has up to twice another's on a machine that others use too.
+// A shape whose p99 latency is so many times the baseline's over (1 - tolerance) is slower,
+// whatever its rate. One run has up to twice another's on a machine that others use too.
 inline constexpr double kP99Factor = 3;
 
 // A shape as messages and baselines name it.

@@ -240,16 +240,16 @@ class Prediction : public testing::TestWithParam<Case> {
 TEST_P(Prediction, TheStepTakesWhatTheSimulatorSays) {
   constexpr double kQuiet_s = 0.25e-3;  // about 1 % of an op
   const double predicted = predicted_s();
+  constexpr int kEnough = 2;  // of quiet attempts: a burst of others' work may hit one
   double latest_s = 0;
-  for (int attempt = 0; attempt < 4; ++attempt) {
+  int quiet = 0;
+  for (int attempt = 0; attempt < 5; ++attempt) {
     Lateness lateness;
     const double measured = measured_s();
     latest_s = lateness.mean_s();
-    const bool right = std::abs(measured / predicted - 1) < 0.03;
-    if (!right && latest_s > kQuiet_s) continue;
-    EXPECT_NEAR(measured / predicted, 1.0, 0.03)
-        << "predicted " << predicted << " s, took " << measured << " s";
-    return;
+    if (std::abs(measured / predicted - 1) < 0.03) return;
+    quiet += latest_s > kQuiet_s ? 0 : 1;
+    ASSERT_LT(quiet, kEnough) << "predicted " << predicted << " s, took " << measured << " s";
   }
   GTEST_SKIP() << "the machine is too busy to tell: threads wake " << latest_s * 1e3
                << " ms late on average";
