@@ -54,8 +54,7 @@ suite() {
   grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#[0-9]+: .*   Passed |Test project |$)' "$log" || true
   counts=$(sed -nE 's/.* ([0-9]+) tests? failed out of ([0-9]+)/\1 \2/p' "$log" | tail -n 1)
   if [[ -z $counts ]]; then
-    if grep -q 'No tests were found' "$log"; then return; fi
-    counts="1 1"  # ctest itself failed, and the log says why
+    counts="1 1"  # ctest itself failed or found no tests, and the log says why
   fi
   tests_failed=$((tests_failed + ${counts% *}))
   tests_run=$((tests_run + ${counts#* }))
@@ -71,9 +70,7 @@ sanitized() {
   for folder in "$@"; do
     label=${folder#*:}
     if [[ $label == "$folder" ]]; then label=fast; else folder=${folder%:*}_$label; fi
-    if grep -q "^build ${folder}_tests:" "build-$preset/build.ninja"; then
-      targets+=("${folder}_tests:$label")
-    fi
+    targets+=("${folder}_tests:$label")
   done
   steady cmake --build "build-$preset" -j "$jobs" --target "${targets[@]%:*}"
   for folder in "${targets[@]}"; do

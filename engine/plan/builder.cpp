@@ -77,8 +77,8 @@ void Builder::emit_load() {
 void Builder::convert(int chunk, const Place& weights, const Update& stored) {
   const shard::Chunk& at = plan_.layout.chunks[chunk];
   const bool resident = map_.host_state[chunk].exists();
-  StateSlot slot = map_.host_state[chunk];
-  if (!at.frozen && !resident) slot.base = take_state(chunk, {});
+  const bool passes = !at.frozen && !resident;  // through the ring, to NVMe
+  const StateSlot slot = state_at(chunk, passes ? take_state(chunk, {}) : -1);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const Piece piece = weights_piece(chunk);
   Op& op = emit_.open(OpKind::kConvert, Lane::kOptimizer, at.segment);
@@ -89,7 +89,7 @@ void Builder::convert(int chunk, const Place& weights, const Update& stored) {
               piece.first * width, hi_value(at.segment, Generation::kOld));
   if (!at.frozen) state_accesses(Mode::kWrite, slot, chunk, Generation::kOld);
   emit_.close();
-  if (!at.frozen && !resident) {
+  if (passes) {
     spill_state(chunk, slot, stored, Part::kAll);
     state_ring_.release(chunk);
   }
@@ -230,14 +230,13 @@ void Builder::emit_checkpoint() {
     for (int c = plan_.layout.first_chunk[s]; c < plan_.layout.first_chunk[s + 1]; ++c) {
       if (plan_.layout.chunks[c].frozen) continue;
       const bool resident = map_.host_state[c].exists();
-      StateSlot slot = map_.host_state[c];
-      if (!resident) slot.base = take_state(c, {});
+      const StateSlot slot = state_at(c, resident ? -1 : take_state(c, {}));
       if (!resident) fetch_state(c, slot.base, Generation::kOld);
       const Piece piece = state_piece(plan_, c);
       Op& op = emit_.open(OpKind::kSave, Lane::kOptimizer, s);
       op.chunk = c;
       op.chunk_count = 1;
-      op.bytes = piece.count * width + state_bytes(plan_, c, false);
+      op.bytes = piece.count * width + state_bytes(plan_, c);
       emit_.read(weights.arena, weights.address(piece, width), piece.count * width,
                  piece.first * width, hi_value(s, Generation::kOld));
       state_accesses(Mode::kRead, slot, c, Generation::kOld);
@@ -279,7 +278,7 @@ void Builder::fill_boundary() {
     if (plan_.layout.chunks[c].frozen) continue;
     const StateSlot& slot = map_.host_state[c].exists() ? map_.host_state[c] : map_.nvme_state[c];
     const Piece piece = state_piece(plan_, c);
-    for (Plane plane : {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
+    for (Plane plane : kStatePlanes) {
       const int64_t width = width_of(plane, plan_.recipe);
       const Value value = {
           .kind = ValueKind::kPlane, .plane = plane, .segment = plan_.layout.chunks[c].segment};

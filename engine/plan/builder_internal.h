@@ -88,9 +88,10 @@ class Builder {
   void spill_state(int chunk, const StateSlot& from, const Update& update, Part part);
   void spill_behind();
   bool writes_behind(int chunk) const;
+  StateSlot state_at(int chunk, int64_t slot) const;
   StateSlot updated_state(int chunk, int64_t slot) const;
-  void state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
-                      Part part = Part::kAll);
+  int64_t state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
+                         Part part = Part::kAll);  // of the open op; returns their bytes
   void predicate(Op& op, const Update& update);
   int contributions(int segment) const;
   Value gradient_value(int segment, int index, bool reduced) const;

@@ -4,11 +4,6 @@
 #include "engine/plan/builder_internal.h"
 
 namespace strata::plan {
-namespace {
-
-constexpr Plane kStatePlanes[] = {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq};
-
-}  // namespace
 
 int Builder::contributions(int segment) const {
   int uses = 1;
@@ -39,9 +34,10 @@ void Builder::predicate(Op& op, const Update& update) {
 // --- updates
 // ------------------------------------------------------------------------------------------
 
-void Builder::state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
-                             Part part) {
+int64_t Builder::state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
+                                Part part) {
   const Piece piece = state_piece(plan_, chunk);
+  int64_t bytes = 0;
   for (Plane plane : kStatePlanes) {
     if (part != Part::kAll && (plane == Plane::kExpAvgSq) != (part == Part::kLate)) continue;
     const int64_t at = plane_address(plan_, chunk, slot, plane);
@@ -55,13 +51,15 @@ void Builder::state_accesses(Mode mode, const StateSlot& slot, int chunk, Genera
     } else {
       emit_.write(slot.arena, at, piece.count * width, piece.first * width, value);
     }
+    bytes += piece.count * width;
   }
+  return bytes;
 }
 
 // The ring slot of what an update of this chunk fetches: its state, its gradient, both or none.
 int64_t Builder::take_state(int chunk, const Update& update) {
   const int segment = plan_.layout.chunks[chunk].segment;
-  int64_t bytes = map_.host_state[chunk].exists() ? 0 : state_bytes(plan_, chunk, false);
+  int64_t bytes = map_.host_state[chunk].exists() ? 0 : state_bytes(plan_, chunk);
   if (update.gradient_on_nvme && spills_gradient(input_, placement_, segment)) {
     bytes += state_piece(plan_, chunk).count * kGradientWidth;
   }
@@ -73,8 +71,7 @@ void Builder::fetch_state(int chunk, int64_t slot, Generation generation) {
   Op& op = emit_.open(OpKind::kFetch, Lane::kReadState, plan_.layout.chunks[chunk].segment);
   op.chunk = chunk;
   op.chunk_count = 1;
-  op.bytes = state_bytes(plan_, chunk, false);
-  state_accesses(Mode::kRead, map_.nvme_state[chunk], chunk, generation);
+  op.bytes = state_accesses(Mode::kRead, map_.nvme_state[chunk], chunk, generation);
   state_accesses(Mode::kWrite, {Arena::kHost, slot}, chunk, generation);
   emit_.close();
 }
@@ -102,10 +99,14 @@ bool Builder::writes_behind(int chunk) const {
          map_.segments[plan_.layout.chunks[chunk].segment].writes_behind;
 }
 
-// Where an update leaves a chunk's state. `slot`: what take_state gave.
+// A chunk's state in host memory. `slot`: what take_state gave, used where none is resident.
+StateSlot Builder::state_at(int chunk, int64_t slot) const {
+  return map_.host_state[chunk].exists() ? map_.host_state[chunk] : StateSlot{Arena::kHost, slot};
+}
+
+// The same after an update.
 StateSlot Builder::updated_state(int chunk, int64_t slot) const {
-  if (map_.host_state[chunk].exists()) return map_.host_state[chunk];
-  StateSlot state = {Arena::kHost, slot};
+  StateSlot state = state_at(chunk, slot);
   if (writes_behind(chunk)) {
     const Place& room = map_.segments[plan_.layout.chunks[chunk].segment].held_gradient;
     state.exp_avg_sq = room.address(state_piece(plan_, chunk), kGradientWidth);
@@ -119,8 +120,7 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
   const Piece piece = state_piece(plan_, chunk);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const bool resident = map_.host_state[chunk].exists();
-  const StateSlot state = resident ? map_.host_state[chunk] : StateSlot{Arena::kHost, slot};
-  const int64_t fetched_gradient = slot + (resident ? 0 : state_bytes(plan_, chunk, false));
+  const int64_t fetched_gradient = slot + (resident ? 0 : state_bytes(plan_, chunk));
   const Place held = input_.mode == OptimizerMode::kDeferred ? map_.segments[segment].held_gradient
                                                              : final_gradients_[segment];
   const int64_t gradient = held.exists() ? held.address(piece, kGradientWidth) : fetched_gradient;
@@ -128,12 +128,11 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
   Op& op = emit_.open(OpKind::kOptimize, Lane::kOptimizer, segment);
   op.chunk = chunk;
   op.chunk_count = 1;
-  op.bytes =
-      2 * piece.count * width + 2 * state_bytes(plan_, chunk, false) + piece.count * kGradientWidth;
+  op.bytes = 2 * piece.count * width + 2 * state_bytes(plan_, chunk) + piece.count * kGradientWidth;
   const int64_t at = weights.address(piece, width);
   emit_.read(weights.arena, at, piece.count * width, piece.first * width,
              hi_value(segment, update.from));
-  state_accesses(Mode::kRead, state, chunk, update.from);
+  state_accesses(Mode::kRead, state_at(chunk, slot), chunk, update.from);
   emit_.read(Arena::kHost, gradient, piece.count * kGradientWidth, piece.first * kGradientWidth,
              gradient_value(segment, contributions(segment), plan_.mesh.world > 1));
   predicate(op, update);
@@ -144,13 +143,10 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
 }
 
 void Builder::spill_state(int chunk, const StateSlot& from, const Update& update, Part part) {
-  const int64_t late = state_piece(plan_, chunk).count * width_of(Plane::kExpAvgSq, plan_.recipe);
-  const int64_t all = state_bytes(plan_, chunk, false);
   Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, plan_.layout.chunks[chunk].segment);
   op.chunk = chunk;
   op.chunk_count = 1;
-  op.bytes = part == Part::kAll ? all : part == Part::kLate ? late : all - late;
-  state_accesses(Mode::kRead, from, chunk, update.to, part);
+  op.bytes = state_accesses(Mode::kRead, from, chunk, update.to, part);
   state_accesses(Mode::kWrite, map_.nvme_state[chunk], chunk, update.to, part);
   predicate(op, update);
   emit_.close();
@@ -180,7 +176,7 @@ void Builder::apply_update(int segment, const Place& weights, const Update& upda
     const int64_t slot = take_state(c, update);
     if (!resident) fetch_state(c, slot, update.from);
     if (update.gradient_on_nvme && spills_gradient(input_, placement_, segment)) {
-      fetch_gradient(c, slot + (resident ? 0 : state_bytes(plan_, c, false)), update);
+      fetch_gradient(c, slot + (resident ? 0 : state_bytes(plan_, c)), update);
     }
     optimize(c, weights, slot, update);
     if (c == last) after_update(segment, weights, update);

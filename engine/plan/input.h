@@ -39,8 +39,8 @@ struct Placement {
   std::vector<char> state_in_host;  // by chunk: lo and moments stay in host memory
   std::vector<char> grad_in_host;   // by segment, deferred only: the gradient waits in host memory
   std::vector<char> keep;           // by unit: interiors are kept instead of recomputed
-  bool write_behind =
-      true;  // rooms of held gradients serve exp_avg_sq where nothing else uses them
+  // Rooms of held gradients serve exp_avg_sq where nothing else uses them.
+  bool write_behind = true;
   bool activations_on_device = true;  // discrete only
   int64_t weights_ring = 0;
   int64_t state_ring = 0;

@@ -87,7 +87,7 @@ void lay_out_resident_state(const Placement& placement, const Plan& plan, Packer
   for (int c = 0; c < count; ++c) {
     if (plan.layout.chunks[c].frozen || !placement.state_in_host[c]) continue;
     map.host_state[c].base =
-        pack.take(Arena::kHost, state_bytes(plan, c, false), "optimizer state, resident");
+        pack.take(Arena::kHost, state_bytes(plan, c), "optimizer state, resident");
   }
 }
 
@@ -98,7 +98,7 @@ void lay_out_stored_state(const Placement& placement, const Plan& plan, Packer& 
   map.nvme_state.resize(count);
   for (int c = 0; c < count; ++c) {
     if (plan.layout.chunks[c].frozen || placement.state_in_host[c]) continue;
-    const int64_t bytes = state_bytes(plan, c, false);
+    const int64_t bytes = state_bytes(plan, c);
     StateSlot& slot = map.nvme_state[c];
     slot.arena = Arena::kNvme;
     if (!map.segments[plan.layout.chunks[c].segment].writes_behind) {
@@ -303,10 +303,9 @@ int64_t boundary_tensor_bytes(const PlanInput& input) {
   return model::boundary_bytes(*input.spec, input.shape, input.recipe);
 }
 
-int64_t state_bytes(const Plan& plan, int chunk, bool with_gradient) {
-  const int64_t per_element =
-      width_of(Plane::kLo, plan.recipe) + width_of(Plane::kExpAvg, plan.recipe) +
-      width_of(Plane::kExpAvgSq, plan.recipe) + (with_gradient ? kGradientWidth : 0);
+int64_t state_bytes(const Plan& plan, int chunk) {
+  int64_t per_element = 0;
+  for (Plane plane : kStatePlanes) per_element += width_of(plane, plan.recipe);
   return state_piece(plan, chunk).count * per_element;
 }
 
@@ -314,8 +313,8 @@ int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane 
   if (plane == Plane::kExpAvgSq && slot.exp_avg_sq >= 0) return slot.exp_avg_sq;
   const int64_t count = state_piece(plan, chunk).count;
   int64_t at = slot.base;
-  for (Plane before : {Plane::kLo, Plane::kExpAvg}) {
-    if (before >= plane) break;
+  for (Plane before : kStatePlanes) {
+    if (before == plane) break;
     at += count * width_of(before, plan.recipe);
   }
   return at;

@@ -13,6 +13,9 @@ namespace strata::plan {
 int64_t width_of(Plane plane, model::Recipe recipe);
 inline constexpr int64_t kGradientWidth = 4;
 
+// What a chunk's state is made of beside its weights, in the order in which it lies.
+inline constexpr Plane kStatePlanes[] = {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq};
+
 // Slots of the control arena: the decision, and a sum and a flag for each part of a chunk.
 inline constexpr int64_t kDecisionBytes = 64;
 inline constexpr int64_t kNormBytes = 16;
@@ -84,7 +87,7 @@ struct MemoryMap {
 };
 
 int64_t boundary_tensor_bytes(const PlanInput& input);
-int64_t state_bytes(const Plan& plan, int chunk, bool with_gradient);
+int64_t state_bytes(const Plan& plan, int chunk);
 // Where a plane of a chunk's state starts in a slot of it.
 int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane);
 int64_t hi_part_bytes(const Plan& plan, const PlanInput& input, int segment);

@@ -91,8 +91,7 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
     const shard::Chunk& at = shell_.layout.chunks[c];
     if (at.frozen) continue;
-    int64_t bytes =
-        placement.state_in_host[c] ? 0 : state_bytes(shell_, static_cast<int>(c), false);
+    int64_t bytes = placement.state_in_host[c] ? 0 : state_bytes(shell_, static_cast<int>(c));
     if (spills_gradient(input_, placement, at.segment)) {
       bytes += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
     }
@@ -138,7 +137,7 @@ std::vector<PlacementSearch::Item> PlacementSearch::items(const Placement& place
   }
   for (size_t c = 0; c < shell_.layout.chunks.size() && what == Buy::kState; ++c) {
     if (shell_.layout.chunks[c].frozen) continue;
-    list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c), false)});
+    list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c))});
   }
   for (size_t u = 0; u < input_.spec->units.size() && what == Buy::kKeep; ++u) {
     const int64_t bytes = keep_bytes(static_cast<int>(u));
@@ -251,7 +250,7 @@ void PlacementSearch::lengthen_state_ring(Placement& placement, double share) co
   for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
     const shard::Chunk& at = shell_.layout.chunks[c];
     if (at.frozen) continue;
-    if (!placement.state_in_host[c]) useful += state_bytes(shell_, static_cast<int>(c), false);
+    if (!placement.state_in_host[c]) useful += state_bytes(shell_, static_cast<int>(c));
     if (spills_gradient(input_, placement, at.segment)) {
       useful += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
     }

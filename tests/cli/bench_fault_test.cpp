@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `strata bench io` on drives that are too small or full, and ended by a signal at any time: it
 // says what is missing before it writes, and leaves nothing.
-#include "tests/cli/mistake.h"
+#include "tests/cli/bench_run.h"
 #include "tests/support/fuse_mount.h"
 #include "tests/support/small_file_system.h"
 
@@ -11,21 +11,12 @@ namespace {
 using strata::test::FuseMount;
 using strata::test::SmallFileSystem;
 
-class BenchFaults : public testing::Test {
+class BenchFaults : public BenchTest {
  protected:
-  void SetUp() override {
-    std::filesystem::create_directory(sandbox_ / "drive");
-    setenv("XDG_CACHE_HOME", (sandbox_ / "cache").c_str(), 1);
-  }
-
-  int bench(const Arguments& more) {
+  int run_small(const Arguments& more) {
     Arguments all = {"bench", "io", "--nvme", "drive", "--seconds", "0.05", "--depth", "2"};
     all.insert(all.end(), more.begin(), more.end());
-    Process process(all, {.directory = sandbox_.path()});
-    const int code = process.wait();
-    out_ = process.out();
-    err_ = process.err();
-    return code;
+    return run(all);
   }
 
   // Takes all that is left of the drive.
@@ -44,20 +35,16 @@ class BenchFaults : public testing::Test {
     }
     return names;
   }
-
-  const Sandbox sandbox_;
-  std::string out_;
-  std::string err_;
 };
 
 TEST_F(BenchFaults, ADriveThatIsTooSmallIsRefusedBeforeAnythingIsWritten) {
   const auto small = SmallFileSystem::on_drive(sandbox_ / "drive", sandbox_ / "image", "24M");
   if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
   const Arguments fitting = {"--size", "8MiB", "--block", "64KiB", "--mode", "read,write,mixed"};
-  ASSERT_EQ(bench(fitting), 0) << err_;
+  ASSERT_EQ(run_small(fitting), 0) << err_;
   EXPECT_TRUE(names_on_drive().empty());
   for (const char* size : {"32MiB", "2GiB"}) {
-    EXPECT_EQ(bench({"--size", size, "--block", "64KiB", "--mode", "read,write,mixed"}),
+    EXPECT_EQ(run_small({"--size", size, "--block", "64KiB", "--mode", "read,write,mixed"}),
               kDoesNotFit)
         << err_;
     for (const char* text : {"reserve scratch: drive: needs ", "missing ", "lower the size"}) {
@@ -69,7 +56,7 @@ TEST_F(BenchFaults, ADriveThatIsTooSmallIsRefusedBeforeAnythingIsWritten) {
   if (std::system("fio --version > /dev/null 2>&1") != 0) return;
   Arguments compared = {"--size", "12MiB", "--block", "64KiB", "--compare-fio"};
   compared.insert(compared.end(), {"--mode", "read", "--rounds", "1"});
-  EXPECT_EQ(bench(compared), kDoesNotFit) << err_;
+  EXPECT_EQ(run_small(compared), kDoesNotFit) << err_;
   EXPECT_NE(err_.find("beside our own scratch"), std::string::npos) << err_;
   EXPECT_TRUE(names_on_drive().empty()) << names_on_drive()[0];
 }
@@ -79,7 +66,8 @@ TEST_F(BenchFaults, AFullDriveIsRefusedAndKeepsWhatIsThere) {
   if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
   fill_drive();
   const std::string before = read_text(sandbox_ / "drive/filler");
-  EXPECT_EQ(bench({"--size", "8MiB", "--block", "64KiB", "--mode", "read"}), kDoesNotFit) << err_;
+  EXPECT_EQ(run_small({"--size", "8MiB", "--block", "64KiB", "--mode", "read"}), kDoesNotFit)
+      << err_;
   EXPECT_NE(err_.find("(free space there, or name another directory)"), std::string::npos) << err_;
   EXPECT_EQ(names_on_drive(), std::vector<std::string>{"filler"});
   EXPECT_TRUE(read_text(sandbox_ / "drive/filler") == before);
@@ -90,14 +78,8 @@ TEST_F(BenchFaults, ZerosThatReserveTheScratchCountAsWritten) {
   const FuseMount disk(sandbox_ / "drive");
   if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();
   const auto limited = [&](const std::string& limit) {
-    Process process(
-        {"bench", "io", "--nvme", "drive", "--size", "8MiB", "--block", "64KiB", "--depth", "2",
-         "--mode", "write", "--seconds", "60", "--json", "--write-limit", limit},
-        {.directory = sandbox_.path()});
-    const int code = process.wait();
-    out_ = process.out();
-    err_ = process.err();
-    return code;
+    return run({"bench", "io", "--nvme", "drive", "--size", "8MiB", "--block", "64KiB", "--depth",
+                "2", "--mode", "write", "--seconds", "60", "--json", "--write-limit", limit});
   };
   EXPECT_EQ(limited("12MiB"), kUsage) << err_;
   EXPECT_NE(err_.find("8.00 MiB of zeros exceed what is left of the limit on bytes written, 4.00"),

@@ -87,16 +87,20 @@ void read_on(Channel& channel, const AlignedBuffer& buffer, int transfers) {
   EXPECT_TRUE(drain(channel));
 }
 
+VolumeOptions four_files_in(const ScratchDir& directory) {
+  return {.directories = {directory.path()},
+          .files_per_directory = 4,
+          .bytes = 4 * kMi,
+          .stripe_bytes = 64 << 10,
+          .allow_memory_filesystem = true};
+}
+
 // All four are slowed down by the one that they wait for.
 TEST(SpeedWatch, OneSlowDriveOfFourIsNamedAndNoOther) {
   const ScratchDir directory(ScratchDir::kMemory);
   for (const uint32_t depth : {8u, 16u}) {
     SCOPED_TRACE(depth);
-    Volume volume({.directories = {directory.path()},
-                   .files_per_directory = 4,
-                   .bytes = 4 * kMi,
-                   .stripe_bytes = 64 << 10,
-                   .allow_memory_filesystem = true});
+    Volume volume(four_files_in(directory));
     ChannelOptions options = {
         .backend = Backend::kSimulated, .depth = depth, .request_bytes = 64 << 10, .verify = false};
     options.simulated.latency_s_min = 0.005;
@@ -120,11 +124,7 @@ TEST(SpeedWatch, OneSlowDriveOfFourIsNamedAndNoOther) {
 // busy in none of the pauses.
 TEST(SpeedWatch, BurstsWithPausesAreNotSlow) {
   const ScratchDir directory(ScratchDir::kMemory);
-  Volume volume({.directories = {directory.path()},
-                 .files_per_directory = 4,
-                 .bytes = 4 * kMi,
-                 .stripe_bytes = 64 << 10,
-                 .allow_memory_filesystem = true});
+  Volume volume(four_files_in(directory));
   ChannelOptions options = {
       .backend = Backend::kSimulated, .depth = 4, .request_bytes = 64 << 10, .verify = false};
   options.simulated.latency_s_min = options.simulated.latency_s_max = 0.01;

@@ -55,17 +55,26 @@ TEST(Planner, EveryCandidateOfARandomBudgetFitsAndIsAccepted) {
   }
 }
 
-// One rank on one tier with held gradients: what blocks keep lies over gradients of lower ones.
+// One rank on one tier, with everything on NVMe but gradients.
+struct HeldGradients {
+  HeldGradients(test::Draw& draw, const model::ModelSpec& spec)
+      : input(test::random_input(draw, spec, 1)) {
+    input.discrete = false;
+    input.mode = OptimizerMode::kDeferred;
+    placement = smallest_placement(input);
+    std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+  }
+  PlanInput input;
+  Placement placement;
+};
+
+// What blocks keep lies over gradients of lower ones.
 TEST(Planner, KeepingIsFreeWhereGradientsOfLowerUnitsAreHeld) {
   int free = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     test::Draw draw(2000 + seed);
     const model::ModelSpec spec = test::random_spec(draw, 1, false);
-    PlanInput input = test::random_input(draw, spec, 1);
-    input.discrete = false;
-    input.mode = OptimizerMode::kDeferred;
-    Placement placement = smallest_placement(input);
-    std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+    auto [input, placement] = HeldGradients(draw, spec);
     const auto before = bytes_of(input, placement);
     placement.keep[placement.keep.size() - 2] = 1;  // the block below the head
     const auto after = bytes_of(input, placement);
@@ -101,11 +110,7 @@ TEST(Planner, SecondMomentsWaitWhereGradientsWere) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     test::Draw draw(3000 + seed);
     const model::ModelSpec spec = test::random_spec(draw, 1, false);
-    PlanInput input = test::random_input(draw, spec, 1);
-    input.discrete = false;
-    input.mode = OptimizerMode::kDeferred;
-    Placement placement = smallest_placement(input);
-    std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+    auto [input, placement] = HeldGradients(draw, spec);
     const Plan with = build_plan(input, placement);
     placement.write_behind = false;
     const Plan without = build_plan(input, placement);
