@@ -23,8 +23,10 @@ void Dependencies::split(Cells& cells, int64_t at) {
   cells.emplace_hint(next, at, right);
 }
 
-// Makes [begin, end) a run of whole cells without gaps.
-void Dependencies::cover(Cells& cells, int64_t begin, int64_t end) {
+// Makes [begin, end) a run of whole cells without gaps, and returns the first of them.
+Dependencies::Cells::iterator Dependencies::cover(Cells& cells, int64_t begin, int64_t end) {
+  const auto same = cells.lower_bound(begin);  // as a rule ops touch what others touched
+  if (same != cells.end() && same->first == begin && same->second.end == end) return same;
   split(cells, begin);
   split(cells, end);
   int64_t at = begin;
@@ -37,13 +39,13 @@ void Dependencies::cover(Cells& cells, int64_t begin, int64_t end) {
     at = cell->second.end;
     ++cell;
   }
+  return cells.find(begin);
 }
 
 void Dependencies::require(const Access& access, Clock& need) {
   Cells& cells = cells_[static_cast<size_t>(access.arena)];
   const int64_t end = access.offset + access.bytes;
-  cover(cells, access.offset, end);
-  for (auto cell = cells.lower_bound(access.offset); cell != cells.end() && cell->first < end;
+  for (auto cell = cover(cells, access.offset, end); cell != cells.end() && cell->first < end;
        ++cell) {
     const Cell& at = cell->second;
     if (at.writer_lane >= 0) {
@@ -66,9 +68,9 @@ void Dependencies::record(const Access& access, Lane lane, int32_t count) {
     }
     return;
   }
-  auto cell = cells.lower_bound(access.offset);
-  while (cell != cells.end() && cell->first < end) cell = cells.erase(cell);
-  cells.emplace_hint(cell, access.offset, Cell{end, static_cast<int8_t>(lane), count, {}});
+  auto cell = cells.lower_bound(access.offset);  // begins there: require() covered the range
+  cell->second = {end, static_cast<int8_t>(lane), count, {}};
+  for (++cell; cell != cells.end() && cell->first < end;) cell = cells.erase(cell);
 }
 
 // Drops what the lane's earlier waits imply, and what another needed wait implies.

@@ -38,7 +38,7 @@ class Dependencies {
   using Cells = std::map<int64_t, Cell>;
 
   static void split(Cells& cells, int64_t at);
-  static void cover(Cells& cells, int64_t begin, int64_t end);
+  static Cells::iterator cover(Cells& cells, int64_t begin, int64_t end);
   void require(const Access& access, Clock& need);
   void record(const Access& access, Lane lane, int32_t count);
   std::vector<Wait> reduce(Lane lane, const Clock& need) const;

@@ -31,9 +31,9 @@ Placement PlacementSearch::smallest() const {
 }
 
 std::array<int64_t, kArenaCount> PlacementSearch::bytes(const Placement& placement) const {
-  Plan plan = shell_;
-  lay_out(input_, placement, plan);
-  return plan.arenas.bytes;
+  shell_.arenas = {};
+  lay_out(input_, placement, shell_);
+  return shell_.arenas.bytes;
 }
 
 bool PlacementSearch::fits(const Placement& placement) const {
@@ -157,12 +157,31 @@ Placement PlacementSearch::with_least_rings(Placement placement) const {
   return placement;
 }
 
+// From the top, for more gradients wait below. Units are tried together, twice as many where that
+// went well; one that is refused alone has none like it below that would fit.
 void PlacementSearch::keep_for_free(Placement& placement) const {
   const auto used = bytes(placement);
-  for (size_t u = placement.keep.size(); u-- > 0;) {
-    if (placement.keep[u] || keep_bytes(static_cast<int>(u)) == 0) continue;
-    placement.keep[u] = 1;
-    if (bytes(placement) > used) placement.keep[u] = 0;
+  std::vector<size_t> left;  // the next one last
+  for (size_t u = 0; u < placement.keep.size(); ++u) {
+    if (!placement.keep[u] && keep_bytes(static_cast<int>(u)) > 0) left.push_back(u);
+  }
+  for (size_t count = 1; !left.empty();) {
+    const auto first = left.end() - static_cast<int64_t>(std::min(count, left.size()));
+    const auto keep = [&](char kept) {
+      for (auto u = first; u != left.end(); ++u) placement.keep[*u] = kept;
+    };
+    keep(1);
+    if (bytes(placement) <= used) {
+      left.erase(first, left.end());
+      count *= 2;
+      continue;
+    }
+    keep(0);
+    if (first + 1 == left.end()) {
+      const int64_t refused = keep_bytes(static_cast<int>(left.back()));
+      std::erase_if(left, [&](size_t u) { return keep_bytes(static_cast<int>(u)) == refused; });
+    }
+    count = 1;
   }
 }
 

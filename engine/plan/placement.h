@@ -75,7 +75,8 @@ class PlacementSearch {
   int64_t keep_bytes(int unit) const;
 
   const PlanInput& input_;
-  Plan shell_;  // layout, recipe and mesh: what sizes are computed from
+  // Layout, recipe and mesh: what sizes are computed from. Its arenas are scratch of bytes().
+  mutable Plan shell_;
 };
 
 }  // namespace strata::plan

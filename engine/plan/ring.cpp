@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <iterator>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -11,19 +11,19 @@
 
 namespace strata::plan {
 
+// The first slot that ends behind `at`.
+Ring::Slots::iterator Ring::first_beyond(int64_t at) {
+  auto slot = slots_.upper_bound(at);
+  if (slot != slots_.begin() && std::prev(slot)->second.end > at) --slot;
+  return slot;
+}
+
 // First position at or after `from` where no live slot is in the way; -1 when there is none before
 // the end of the ring.
-int64_t Ring::find_room(int64_t from, int64_t bytes) const {
+int64_t Ring::find_room(int64_t from, int64_t bytes) {
   int64_t at = from;
-  bool moved = true;
-  while (moved && at + bytes <= bytes_) {
-    moved = false;
-    for (const Slot& slot : slots_) {
-      if (slot.live && slot.begin < at + bytes && at < slot.end) {
-        at = slot.end;
-        moved = true;
-      }
-    }
+  for (auto slot = first_beyond(from); slot != slots_.end() && slot->first < at + bytes; ++slot) {
+    if (slot->second.live) at = slot->second.end;
   }
   return at + bytes <= bytes_ ? at : -1;
 }
@@ -38,30 +38,38 @@ int64_t Ring::take(int64_t bytes, int key) {
                     "memory budget)",
                     name_, format_bytes(bytes_), format_bytes(bytes)));
   }
-  std::erase_if(slots_, [&](const Slot& slot) { return slot.begin < at + bytes && at < slot.end; });
-  slots_.push_back({at, at + bytes, key, true});
+  for (auto slot = first_beyond(at); slot != slots_.end() && slot->first < at + bytes;) {
+    places_.erase(slot->second.key);
+    slot = slots_.erase(slot);
+  }
+  // Bytes of the same name from before will not be asked for again.
+  if (const auto before = places_.find(key); before != places_.end()) {
+    STRATA_CHECK(!slots_.at(before->second).live);
+    slots_.erase(before->second);
+  }
+  slots_[at] = {at + bytes, key, true};
+  places_[key] = at;
   head_ = at + bytes;
   return begin_ + at;
 }
 
 int64_t Ring::reuse(int key) {
-  for (Slot& slot : slots_) {
-    if (slot.key != key) continue;
-    slot.live = true;
-    return begin_ + slot.begin;
-  }
-  return -1;
+  const auto place = places_.find(key);
+  if (place == places_.end()) return -1;
+  slots_.at(place->second).live = true;
+  return begin_ + place->second;
 }
 
 void Ring::release(int key) {
-  for (Slot& slot : slots_) {
-    if (slot.key == key) slot.live = false;
+  if (const auto place = places_.find(key); place != places_.end()) {
+    slots_.at(place->second).live = false;
   }
 }
 
 void Ring::reset() {
-  for (const Slot& slot : slots_) STRATA_CHECK(!slot.live);
+  for (const auto& [begin, slot] : slots_) STRATA_CHECK(!slot.live);
   slots_.clear();
+  places_.clear();
   head_ = 0;
 }
 

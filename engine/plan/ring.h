@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <map>
+#include <unordered_map>
 
 namespace strata::plan {
 
@@ -31,19 +32,21 @@ class Ring {
 
  private:
   struct Slot {
-    int64_t begin;
     int64_t end;
     int key;
     bool live;
   };
+  using Slots = std::map<int64_t, Slot>;
 
-  int64_t find_room(int64_t from, int64_t bytes) const;
+  Slots::iterator first_beyond(int64_t at);
+  int64_t find_room(int64_t from, int64_t bytes);
 
   const char* name_ = "";
   int64_t begin_ = 0;
   int64_t bytes_ = 0;
-  int64_t head_ = 0;  // relative to begin_
-  std::vector<Slot> slots_;
+  int64_t head_ = 0;                         // relative to begin_
+  Slots slots_;                              // by beginning, without overlap
+  std::unordered_map<int, int64_t> places_;  // by key: where its slot begins
 };
 
 }  // namespace strata::plan
