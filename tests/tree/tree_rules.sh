@@ -44,7 +44,7 @@ toml\+\+/                       engine/config/toml_reader
 CLI/                            bindings/cli/
 hwloc                           engine/memory/
 xxhash\.h                       io/
-pcre2\.h                        engine/train/
+pcre2\.h                        engine/model/name_pattern|engine/train/
 utf8proc\.h                     engine/train/
 sentencepiece                   engine/train/
 gloo/                           engine/comm/group_gloo
