@@ -14,14 +14,13 @@
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/model/architecture.h"
+#include "engine/train/plan_elsewhere.h"
 #include "engine/train/plan_report.h"
 
 namespace strata::cli {
 namespace {
 
-constexpr double kShareOfHost = 0.85;     // of a machine's memory, where no budget is given
 constexpr double kInfinitelyFast = 1e18;  // bytes a second
-constexpr int64_t kPlentyOfSpace = int64_t{1} << 50;
 
 model::Architecture read_model(std::string path) {
   if (std::filesystem::is_directory(path)) path += "/config.json";
@@ -39,19 +38,11 @@ class Planner {
       options_.sequence_length = std::min(options_.sequence_length, architecture_.max_position);
     }
     options_.accumulate = ceil_div(question.tokens, options_.sequence_length);
-    options_.nvme = {"."};  // the planner asks only whether there is one
-    options_.host_memory =
-        question.host_memory > 0
-            ? question.host_memory
-            : static_cast<int64_t>(kShareOfHost * static_cast<double>(question.machine.host_bytes));
-    options_.threads = question.machine.cores;
-    if (question.machine.device != config::DeviceKind::kCpu) {
-      options_.device = config::Device::kEmulated;  // any device with memory of its own
-      options_.device_memory = question.machine.device_bytes;
-    }
+    options_.nvme = {"drives of " + question.machine.name};
+    options_.host_memory = question.host_memory;
     facts_.limits = config::read_limits();
-    facts_.nvme_free_bytes = kPlentyOfSpace;
     facts_.stop = question.stop;
+    train::plan_elsewhere(question.machine, options_, facts_);
     facts_.data_bytes = train::Dataset::least_bytes(architecture_.vocabulary);
   }
 
@@ -61,6 +52,7 @@ class Planner {
   // With drives that are so many times as fast.
   train::RunPlan plan(double speed) {
     facts_.machine = question_.machine;
+    facts_.machine.nvme_weights.clear();
     facts_.machine.nvme_read_bytes_per_s *= speed;
     facts_.machine.nvme_write_bytes_per_s *= speed;
     facts_.machine.nvme_mixed_bytes_per_s *= speed;

@@ -11,20 +11,22 @@
 namespace strata::cli {
 
 // Needs config.json alone: no weights, nothing is allocated. With --data its tokens are counted as
-// train counts them.
-int run_plan(const config::Options& options) {
+// train counts them. A profile stands for its machine: memory, devices and drives.
+int run_plan(const config::Options& given) {
+  config::Options options = given;
   const std::string path = options.model + "/config.json";
   const model::Architecture architecture =
       model::read_architecture(config::Json::read_file(path), path);
   const model::ModelSpec spec = model::build_spec(architecture);
-  train::RunFacts facts = read_facts(options);
+  const bool elsewhere = !given.machine.empty();
+  train::RunFacts facts = elsewhere ? read_facts_elsewhere(options) : read_facts(options);
   facts.data_bytes = train::Dataset::least_bytes(architecture.vocabulary);
   if (!options.data.empty()) {
     const auto tokenizer = open_tokenizer(options, false);
     facts.data_bytes = open_data(options, architecture, tokenizer.get(), {})->bytes();
   }
   train::require_fit(spec, options, facts);
-  measure_machine(options, facts);
+  if (!elsewhere) measure_machine(options, facts);
   const train::RunPlan plan = make_run_plan(spec, options, facts);
   const train::PlanReport report = train::report_of(plan);
   const std::string text =

@@ -12,6 +12,7 @@
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/plan/verifier.h"
+#include "engine/train/plan_elsewhere.h"
 
 namespace strata::cli {
 namespace {
@@ -96,18 +97,50 @@ int64_t data_bytes_for_refusal(const config::Options& options,
   return train::Dataset::most_bytes(architecture.vocabulary, text_bytes);
 }
 
+namespace {
+
+config::Machine read_profile(const config::Options& options) {
+  config::Machine machine = config::read_machine(options.machine);
+  if (!options.nvme.empty() && machine.nvme_mixed_bytes_per_s <= 0) {
+    throw Error(ErrorCode::kConfig, "machine: " + options.machine +
+                                        ": says nothing of drives, and --nvme is given (add "
+                                        "nvme_read, nvme_write and nvme_mixed_bytes_per_s)");
+  }
+  return machine;
+}
+
+void warn_of_unused_drives(const config::Options& options) {
+  const bool in_memory =
+      options.offload == config::Offload::kNone || options.offload == config::Offload::kHost;
+  if (!in_memory || options.nvme.empty()) return;
+  log(LogLevel::kWarning,
+      fmt::format("nvme: {} is not used: --offload {} keeps all state in memory",
+                  options.nvme.front(),
+                  options.offload == config::Offload::kNone ? "none" : "host"));
+}
+
+}  // namespace
+
 train::RunFacts read_facts(const config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();
   facts.nvme_free_bytes = train::free_bytes_of(options.nvme);
-  const bool in_memory =
-      options.offload == config::Offload::kNone || options.offload == config::Offload::kHost;
-  if (in_memory && !options.nvme.empty()) {
-    log(LogLevel::kWarning,
-        fmt::format("nvme: {} is not used: --offload {} keeps all state in memory",
-                    options.nvme.front(),
-                    options.offload == config::Offload::kNone ? "none" : "host"));
-  }
+  warn_of_unused_drives(options);
+  return facts;
+}
+
+train::RunFacts read_facts_elsewhere(config::Options& options) {
+  train::RunFacts facts;
+  facts.limits = config::read_limits();
+  warn_of_unused_drives(options);
+  train::plan_elsewhere(read_profile(options), options, facts);
+  const int64_t nodes = ceil_div(options.ranks, facts.ranks_on_node);
+  log(LogLevel::kInfo,
+      fmt::format("plan: for {} of {}, {} of its {} devices used, {}",
+                  nodes == 1 ? "one" : std::to_string(nodes), facts.machine.name,
+                  facts.ranks_on_node, facts.machine.device_count,
+                  options.nvme.empty() ? "without drives (give --nvme DIR of that machine)"
+                                       : "with its drives"));
   return facts;
 }
 
@@ -138,25 +171,10 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
   return probe;
 }
 
-namespace {
-
-// Drives of different speeds get different shares, and the first that is full ends it for all.
-void set_room(const config::Options& options, train::RunFacts& facts) {
-  if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
-  facts.nvme_free_bytes = train::free_bytes_of(options.nvme, facts.machine.nvme_weights);
-}
-
-}  // namespace
-
 void measure_machine(const config::Options& options, train::RunFacts& facts) {
   if (!options.machine.empty()) {
-    facts.machine = config::read_machine(options.machine);
-    if (!options.nvme.empty() && facts.machine.nvme_mixed_bytes_per_s <= 0) {
-      throw Error(ErrorCode::kConfig, "machine: " + options.machine +
-                                          ": says nothing of drives, and --nvme is given (add "
-                                          "nvme_read, nvme_write and nvme_mixed_bytes_per_s)");
-    }
-    set_room(options, facts);
+    facts.machine = read_profile(options);
+    train::set_room(options, facts);
     return;
   }
   const exec::ProbeOptions probe = probe_options(options, facts);
@@ -170,7 +188,7 @@ void measure_machine(const config::Options& options, train::RunFacts& facts) {
                                 error.what());
     facts.machine = nominal_machine(facts.limits.cores);
   }
-  set_room(options, facts);
+  train::set_room(options, facts);
   if (measured)
     log(LogLevel::kInfo, "machine: measured in a few seconds and kept for the next run");
 }

@@ -170,7 +170,7 @@ constexpr OptionRow kTable[] = {
      "bytes/s",
      {65536, kInfinity},
      "no limit",
-     "Limit of drive reads and writes after loading, for drives that others use: 2GB,1GB."},
+     "Limit of all ranks' drive reads and writes after loading, for shared drives: 2GB,1GB."},
     {"offload", kEnum, enum_field<&O::offload>(), kRuns, kMemory, "", "", kAny, "",
      "The lowest tier that state may live in; auto: only what the budgets force.", kOffloads},
     {"optimizer-mode", kEnum, enum_field<&O::optimizer_mode>(), kStep, kMemory, "", "", kAny, "",

@@ -14,14 +14,27 @@ double first_of(double one, double other) {
   return one > 0 ? one : other;
 }
 
+// One rank's part of what the ranks of a node share.
+double part_of(double rate, const RateContext& context) {
+  return rate / static_cast<double>(context.ranks);
+}
+
+// The same of what each device has by itself.
+double device_part_of(double rate, const config::Machine& machine, const RateContext& context) {
+  return machine.device == config::DeviceKind::kCuda ? rate : part_of(rate, context);
+}
+
 // A limit stands for a slower drive: one that takes turns when the limiter does.
-void set_drive(const config::Machine& machine, const io::RateLimits& limits, plan::Rates& rates) {
-  rates.read_bytes_per_s = capped(machine.nvme_read_bytes_per_s, limits.read_bytes_per_s);
-  rates.write_bytes_per_s = capped(machine.nvme_write_bytes_per_s, limits.write_bytes_per_s);
+void set_drive(const config::Machine& machine, const RateContext& context, plan::Rates& rates) {
+  const io::RateLimits& limits = context.limits;
+  rates.read_bytes_per_s =
+      part_of(capped(machine.nvme_read_bytes_per_s, limits.read_bytes_per_s), context);
+  rates.write_bytes_per_s =
+      part_of(capped(machine.nvme_write_bytes_per_s, limits.write_bytes_per_s), context);
   const bool limited = limits.read_bytes_per_s > 0 || limits.write_bytes_per_s > 0;
   rates.half_duplex = limited && limits.half_duplex;
-  rates.mixed_bytes_per_s =
-      std::min(machine.nvme_mixed_bytes_per_s, rates.read_bytes_per_s + rates.write_bytes_per_s);
+  rates.mixed_bytes_per_s = std::min(part_of(machine.nvme_mixed_bytes_per_s, context),
+                                     rates.read_bytes_per_s + rates.write_bytes_per_s);
   rates.io_latency_s = machine.nvme_latency_s;
   const double checksum_s = machine.checksum_bytes_per_s > 0 ? 1 / machine.checksum_bytes_per_s : 0;
   rates.io_cpu_s_per_byte = machine.cpu_s_per_io_gb * 1e-9 + checksum_s;
@@ -32,35 +45,41 @@ void set_drive(const config::Machine& machine, const io::RateLimits& limits, pla
 plan::Rates best_rates_of(const config::Machine& machine, const RateContext& context) {
   const bool f32 = context.recipe == model::Recipe::kFp32;
   plan::Rates rates;
-  set_drive(machine, context.limits, rates);
+  set_drive(machine, context, rates);
   rates.io_cpu_s_per_byte = 0;
   rates.io_latency_s = 0;
   rates.matmul_flops_per_s =
-      f32 ? machine.matmul_flops_per_s
-          : first_of(machine.matmul_bf16_flops_per_s, machine.matmul_flops_per_s);
-  rates.memory_bytes_per_s = std::max(machine.memory_bytes_per_s, machine.optimizer_bytes_per_s);
+      device_part_of(f32 ? machine.matmul_flops_per_s
+                         : first_of(machine.matmul_bf16_flops_per_s, machine.matmul_flops_per_s),
+                     machine, context);
+  const double memory = part_of(machine.memory_bytes_per_s, context);
+  rates.memory_bytes_per_s = std::max(memory, part_of(machine.optimizer_bytes_per_s, context));
   rates.cores = std::max(1, context.threads);
   rates.shared_cores = machine.device != config::DeviceKind::kCuda;
   rates.shared_speed = std::max(0.5, machine.overlap_speed);  // one after the other is never worse
   if (context.discrete) {
     // Profiles of machines without a device have no link; an emulated one's is a copy in memory.
-    const double copy = machine.memory_bytes_per_s / 2;
-    rates.upload_bytes_per_s = first_of(machine.upload_bytes_per_s, copy);
-    rates.download_bytes_per_s = first_of(machine.download_bytes_per_s, copy);
+    const auto link = [&](double rate) {
+      return first_of(device_part_of(rate, machine, context), memory / 2);
+    };
+    rates.upload_bytes_per_s = link(machine.upload_bytes_per_s);
+    rates.download_bytes_per_s = link(machine.download_bytes_per_s);
   }
   // Ranks of one node exchange through its memory, others over the network.
-  rates.comm_bytes_per_s = first_of(machine.network_bytes_per_s, machine.memory_bytes_per_s / 2);
+  const double network = context.nodes > 1 ? part_of(machine.network_bytes_per_s, context) : 0;
+  rates.comm_bytes_per_s = first_of(network, memory / 2);
   return rates;
 }
 
 plan::Rates rates_of(const config::Machine& machine, const RateContext& context) {
   plan::Rates rates = best_rates_of(machine, context);
-  set_drive(machine, context.limits, rates);
+  set_drive(machine, context, rates);
   const double block = context.recipe == model::Recipe::kFp32 ? machine.step_flops_per_s
                                                               : machine.step_bf16_flops_per_s;
   rates.matmul_flops_per_s =
-      first_of(context.compute_flops_per_s, first_of(block, rates.matmul_flops_per_s));
-  rates.memory_bytes_per_s = machine.optimizer_bytes_per_s;
+      first_of(context.compute_flops_per_s,
+               first_of(device_part_of(block, machine, context), rates.matmul_flops_per_s));
+  rates.memory_bytes_per_s = part_of(machine.optimizer_bytes_per_s, context);
   if (machine.overlap_speed > 0) rates.shared_speed = machine.overlap_speed;
   rates.compute_overhead_s = rates.optimizer_overhead_s = machine.op_overhead_s;
   rates.transfer_latency_s = rates.comm_latency_s = machine.op_overhead_s;

@@ -30,8 +30,11 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   executor.io_backend = options.io == config::IoBackend::kUring     ? io::Backend::kUring
                         : options.io == config::IoBackend::kThreads ? io::Backend::kThreads
                                                                     : io::Backend::kAuto;
-  executor.rates = {.read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
-                    .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s),
+  const auto part = [&](int64_t rate) {  // the drives are shared among the ranks
+    return static_cast<double>(rate) / static_cast<double>(options.ranks);
+  };
+  executor.rates = {.read_bytes_per_s = part(options.nvme_rate.read_bytes_per_s),
+                    .write_bytes_per_s = part(options.nvme_rate.write_bytes_per_s),
                     .half_duplex = true};
   executor.io_deadline_s = static_cast<double>(options.io_deadline);
   executor.deadline_s = executor.io_deadline_s + kMostOfLanesS;

@@ -10,12 +10,12 @@
 #include <cerrno>
 #include <map>
 #include <numeric>
-#include <regex>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/exec/rates_of.h"
 #include "engine/model/freeze.h"
+#include "engine/model/name_pattern.h"
 #include "engine/model/transfer_buffer.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/simulator.h"
@@ -36,11 +36,15 @@ constexpr double kShareOfUsable = 0.85;
 constexpr double kShareOfFreeSpace = 0.95;
 
 bool is_discrete(const config::Options& options) {
-  return options.device == config::Device::kEmulated;
+  return options.device == config::Device::kEmulated || options.device == config::Device::kCuda;
 }
 
-void refuse_what_is_not_built(const config::Options& options) {
-  if (options.device == config::Device::kCuda) {
+int64_t ranks_on_node(const config::Options& options, const RunFacts& facts) {
+  return facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
+}
+
+void refuse_what_is_not_built(const config::Options& options, const RunFacts& facts) {
+  if (options.device == config::Device::kCuda && !facts.elsewhere) {
     throw Error(ErrorCode::kConfig,
                 "device: cuda: this build has no CUDA backend (use --device cpu or emulated)");
   }
@@ -75,11 +79,10 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   if (may_leave_memory && !options.nvme.empty()) {
     input.nvme_budget =
         static_cast<int64_t>(kShareOfFreeSpace * static_cast<double>(facts.nvme_free_bytes)) /
-        options.ranks;
+        ranks_on_node(options, facts);
   }
   if (input.discrete) {
-    input.device_budget =
-        options.device_memory > 0 ? options.device_memory / options.ranks : plan::kNoLimit;
+    input.device_budget = options.device_memory > 0 ? options.device_memory : plan::kNoLimit;
   }
   return input;
 }
@@ -137,21 +140,15 @@ void assume_drive_of_files(plan::Rates& rates) {
   rates.read_bytes_per_s = rates.write_bytes_per_s = rates.mixed_bytes_per_s = kBytesPerS;
 }
 
-// A pattern may name a part of a stored tensor, or the tensor and with it all parts.
-bool matches(const model::Parameter& parameter, const std::regex& pattern) {
-  return std::regex_match(parameter.name, pattern) ||
-         std::regex_match(parameter.stored.tensor, pattern);
-}
-
 // Moves the parameters that match, and that no earlier group took, to groups of their own: one for
 // each of the model's `given` groups.
 void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, int given) {
-  const std::regex pattern(wanted.match);
+  const model::NamePattern pattern("group match", wanted.match);
   std::vector<int> moved(static_cast<size_t>(given), -1);
   bool matched = false;
   for (model::Segment& segment : spec.segments) {
     for (model::Parameter& parameter : segment.parameters) {
-      if (parameter.group >= given || !matches(parameter, pattern)) continue;
+      if (parameter.group >= given || !pattern.matches(parameter)) continue;
       matched = true;
       int& group = moved[static_cast<size_t>(parameter.group)];
       if (group < 0) {
@@ -167,9 +164,8 @@ void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, i
     }
   }
   if (matched) return;
-  throw Error(ErrorCode::kConfig, "group: match \"" + wanted.match +
-                                      "\": no parameter has such a name (names look like \"" +
-                                      spec.segments.back().parameters.front().name + "\")");
+  pattern.refuse("no parameter has such a name (names look like \"" +
+                 spec.segments.back().parameters.front().name + "\")");
 }
 
 }  // namespace
@@ -189,13 +185,13 @@ model::BatchShape shape_of(const config::Options& options) {
   return {options.micro_batch, options.sequence_length};
 }
 
-// What the plan itself takes: ops grow with segments times micro-batches, and with chunks.
-int64_t plan_bytes(const plan::PlanInput& input) {
+// What the plans of a node take: ops grow with segments times micro-batches, and with chunks.
+int64_t plan_bytes(const plan::PlanInput& input, int64_t ranks) {
   const auto segments = static_cast<int64_t>(input.spec->segments.size());
   const auto chunks =
       static_cast<int64_t>(shard::make_layout(*input.spec, input.mesh.world).chunks.size());
   const int64_t ops = segments * (5 * input.micro_batches + 12) + 10 * chunks;
-  return ops * kOpBytes * input.mesh.world;
+  return ops * kOpBytes * ranks;
 }
 
 // Of weights that are being loaded or exported; several ranks go through the page cache.
@@ -211,7 +207,7 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
                         static_cast<double>(options.micro_batch) *
                         static_cast<double>(options.sequence_length);
   const auto batches = static_cast<int64_t>(std::min(6 * sizeof(int32_t) * tokens, kFarTooMuch));
-  return kProgramBytes + options.ranks * (per_rank + batches) + facts.data_bytes +
+  return kProgramBytes + ranks_on_node(options, facts) * (per_rank + batches) + facts.data_bytes +
          nvme_bytes / kChecksumBlock * 8;
 }
 
@@ -253,6 +249,12 @@ int64_t free_bytes_of(const std::vector<std::string>& directories,
   return static_cast<int64_t>(least);
 }
 
+// Drives of different speeds get different shares, and the first that is full ends it for all.
+void set_room(const config::Options& options, RunFacts& facts) {
+  if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
+  facts.nvme_free_bytes = free_bytes_of(options.nvme, facts.machine.nvme_weights);
+}
+
 namespace {
 
 // Of --host-memory, what is not in arenas. The checksum table is as large as it can become: planes
@@ -260,17 +262,19 @@ namespace {
 int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& options,
                           const RunFacts& facts) {
   const int64_t nvme_bytes = input.nvme_budget > 0 ? 18 * input.spec->parameter_count() : 0;
-  return outside_bytes(options, facts, nvme_bytes) + plan_bytes(input) + transfer_bytes(input);
+  return outside_bytes(options, facts, nvme_bytes) +
+         plan_bytes(input, ranks_on_node(options, facts)) + transfer_bytes(input);
 }
 
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
-  refuse_what_is_not_built(options);
+  refuse_what_is_not_built(options, facts);
   RunPlan run;
   if (!facts.inference) apply_groups(spec, options);
   run.spec = std::make_unique<model::ModelSpec>(std::move(spec));
   const int64_t cores = options.threads > 0 ? options.threads : facts.limits.cores;
-  run.threads = std::max<int64_t>(1, cores / options.ranks);
+  const int64_t sharing = ranks_on_node(options, facts);
+  run.threads = std::max<int64_t>(1, cores / sharing);
   run.input = input_of(*run.spec, options, facts, run.threads);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget =
@@ -278,7 +282,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
           ? options.host_memory
           : static_cast<int64_t>(kShareOfUsable * static_cast<double>(facts.limits.usable_bytes()));
   run.outside_bytes = all_outside_bytes(run.input, options, facts);
-  run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / options.ranks;
+  run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / sharing;
   return run;
 }
 
@@ -290,7 +294,8 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
   input.host_budget = input.device_budget = plan::kNoLimit;
   const plan::Placement least = plan::least_placement(input, planner_options(options));
   const int64_t arenas = plan::bytes_of(input, least)[static_cast<size_t>(plan::Arena::kHost)];
-  return round_up(arenas * input.mesh.world + all_outside_bytes(input, options, facts), kMiB);
+  return round_up(arenas * ranks_on_node(options, facts) + all_outside_bytes(input, options, facts),
+                  kMiB);
 }
 
 // The refusal speaks of arenas; the user gave a budget for the whole process.
@@ -330,10 +335,13 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
       .read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
       .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s),
       .half_duplex = true};
-  run.rates = exec::rates_of(facts.machine, {.recipe = run.input.recipe,
-                                             .limits = limits,
-                                             .threads = static_cast<int>(run.threads),
-                                             .discrete = run.input.discrete});
+  run.rates = exec::rates_of(facts.machine,
+                             {.recipe = run.input.recipe,
+                              .limits = limits,
+                              .threads = static_cast<int>(run.threads),
+                              .ranks = ranks_on_node(options, facts),
+                              .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
+                              .discrete = run.input.discrete});
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   plan::PlannedRun best;
   try {

@@ -22,6 +22,8 @@ struct RunFacts {
   int64_t data_bytes = 0;       // tokens held in memory
   int64_t nvme_free_bytes = 0;  // of all directories together; 0 without --nvme
   bool inference = false;       // eval and generate alone; the spec has everything frozen
+  bool elsewhere = false;       // for the machine of a profile, which may have what we cannot run
+  int64_t ranks_on_node = 0;    // that share memory and drives; 0: all
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };
 
@@ -63,5 +65,8 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
 // evenly, or by weights.
 int64_t free_bytes_of(const std::vector<std::string>& directories,
                       const std::vector<double>& weights = {});
+
+// Sets facts.nvme_free_bytes for the machine's shares of the directories of --nvme, or even ones.
+void set_room(const config::Options& options, RunFacts& facts);
 
 }  // namespace strata::train

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/plan_elsewhere.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/base/error.h"
+
+namespace strata::train {
+namespace {
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+using config::Device;
+using config::DeviceKind;
+
+// A context, its libraries and the allocator's slack take the rest.
+constexpr double kShareOfDevice = 0.9;
+constexpr int64_t kPlentyOfSpace = int64_t{1} << 50;
+
+Device device_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCuda:
+      return Device::kCuda;
+    case DeviceKind::kEmulated:
+      return Device::kEmulated;
+    default:
+      return Device::kCpu;
+  }
+}
+
+void take_device(const config::Machine& machine, config::Options& options) {
+  if (options.device == Device::kAuto) options.device = device_of(machine.device);
+  if (options.device == Device::kCuda && machine.device != DeviceKind::kCuda) {
+    throw Error(ErrorCode::kConfig,
+                "device: cuda: the machine " + machine.name +
+                    " has no such device (give --machine with a profile that has one)");
+  }
+  if (options.device_memory == 0) {
+    options.device_memory =
+        static_cast<int64_t>(kShareOfDevice * static_cast<double>(machine.device_bytes));
+  }
+}
+
+// Paths of that machine need not be here.
+void take_drives(config::Options& options, RunFacts& facts) {
+  if (options.nvme.empty()) return;
+  const bool are_here = std::all_of(options.nvme.begin(), options.nvme.end(),
+                                    [](const std::string& at) { return is_there(at); });
+  if (are_here) return set_room(options, facts);
+  facts.nvme_free_bytes = kPlentyOfSpace;
+  if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
+}
+
+}  // namespace
+
+void plan_elsewhere(const config::Machine& machine, config::Options& options, RunFacts& facts) {
+  facts.machine = machine;
+  facts.ranks_on_node = std::min(options.ranks, std::max<int64_t>(1, machine.device_count));
+  facts.elsewhere = true;
+  if (machine.host_bytes > 0) {
+    facts.limits = {};
+    facts.limits.memory_total_bytes = facts.limits.memory_available_bytes = machine.host_bytes;
+  }
+  if (machine.cores > 0) facts.limits.cores = machine.cores;
+  take_device(machine, options);
+  take_drives(options, facts);
+}
+
+}  // namespace strata::train

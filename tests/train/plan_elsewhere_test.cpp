@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans for machines that are not here: of the profiles that come with the source, for one rank to
+// 1,024, each verified and simulated, within the memory that the profile gives.
+#include "engine/train/plan_elsewhere.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/model/architecture.h"
+#include "engine/plan/simulator.h"
+#include "engine/plan/verifier.h"
+
+namespace strata::train {
+namespace {
+
+using plan::Arena;
+
+config::Machine profile(const std::string& name) {
+  return config::read_machine(STRATA_MACHINES "/" + name + ".toml");
+}
+
+model::Architecture llama(int64_t layers, int64_t hidden) {
+  model::Architecture at;
+  at.model_type = "llama";
+  at.layers = layers;
+  at.hidden = hidden;
+  at.heads = hidden / 128;
+  at.kv_heads = at.heads / 4;
+  at.head_size = 128;
+  at.feed_forward = hidden * 7 / 2;
+  at.vocabulary = 32000;
+  at.max_position = 8192;
+  return at;
+}
+
+config::Options bf16_options(int64_t ranks) {
+  config::Options options;
+  options.recipe = config::Recipe::kBf16;
+  options.sequence_length = 2048;
+  options.accumulate = 2;
+  options.ranks = ranks;
+  options.nvme = {"/of/that/machine"};
+  return options;
+}
+
+RunPlan planned(const config::Machine& machine, const model::Architecture& architecture,
+                config::Options options) {
+  RunFacts facts;
+  plan_elsewhere(machine, options, facts);
+  return plan_run(model::build_spec(architecture), options, facts);
+}
+
+int64_t bytes_of(const RunPlan& run, Arena arena) {
+  return run.ranks[0].arenas.bytes[static_cast<size_t>(arena)];
+}
+
+void expect_sound(const RunPlan& run) {
+  for (const plan::Plan& rank : run.ranks) {
+    const plan::VerifyReport report = plan::verify(rank, *run.spec);
+    ASSERT_TRUE(report.ok()) << rank.mesh.rank << ": " << report.violations.front().text;
+  }
+  const bool alone = run.ranks.size() == 1;
+  EXPECT_TRUE(alone || plan::verify_ranks(run.ranks, *run.spec).ok());
+  const double step_s =
+      plan::simulate(run.ranks.back(), plan::ProgramName::kStep, run.rates).step_s;
+  EXPECT_GT(step_s, 0);
+  EXPECT_LT(step_s, 1e5);
+  EXPECT_NEAR(step_s, run.predicted_step_s, 0.02 * step_s) << "ranks have equal parts";
+}
+
+TEST(PlanElsewhere, ServersAndWorkstationsWithADeviceHoldModelsLargerThanTheirMemory) {
+  struct Case {
+    const char* machine;
+    int64_t layers, hidden;  // 70 and 30 thousand million parameters
+  };
+  for (const Case& at : {Case{"h200-8nvme", 64, 8192}, Case{"rtx4090-4nvme", 52, 6144}}) {
+    SCOPED_TRACE(at.machine);
+    const config::Machine machine = profile(at.machine);
+    const RunPlan run = planned(machine, llama(at.layers, at.hidden), bf16_options(1));
+    EXPECT_GT(16 * run.spec->parameter_count(), machine.host_bytes / 2);
+    EXPECT_TRUE(run.input.discrete);
+    EXPECT_GT(bytes_of(run, Arena::kDevice), 0);
+    EXPECT_LE(bytes_of(run, Arena::kDevice), machine.device_bytes);
+    EXPECT_LE(bytes_of(run, Arena::kHost) + run.outside_bytes, machine.host_bytes);
+    EXPECT_EQ(run.threads, machine.cores);
+    expect_sound(run);
+  }
+}
+
+TEST(PlanElsewhere, RanksOfANodeShareItAndNodesDoNot) {
+  config::Machine machine = profile("h200-8nvme");
+  machine.device_count = 8;
+  machine.host_bytes = 200 * kGiB;
+  const model::Architecture architecture = llama(8, 4096);
+  int64_t state_before = std::numeric_limits<int64_t>::max();
+  for (const int64_t ranks : {1, 8, 64, 1024}) {
+    SCOPED_TRACE(ranks);
+    const RunPlan run = planned(machine, architecture, bf16_options(ranks));
+    ASSERT_EQ(run.ranks.size(), static_cast<size_t>(ranks));
+    const int64_t on_node = std::min<int64_t>(ranks, 8);
+    EXPECT_EQ(run.threads, machine.cores / on_node);
+    EXPECT_LE(bytes_of(run, Arena::kHost) * on_node + run.outside_bytes, machine.host_bytes);
+    EXPECT_DOUBLE_EQ(run.rates.read_bytes_per_s,
+                     machine.nvme_read_bytes_per_s / static_cast<double>(on_node));
+    EXPECT_DOUBLE_EQ(run.rates.upload_bytes_per_s, machine.upload_bytes_per_s);
+    const int64_t state = bytes_of(run, Arena::kNvme) + bytes_of(run, Arena::kHost);
+    EXPECT_LT(state, state_before);
+    state_before = state;
+    expect_sound(run);
+  }
+}
+
+TEST(PlanElsewhere, WhatIsGivenComesBeforeTheProfile) {
+  const config::Machine machine = profile("rtx4090-4nvme");
+  config::Options options = bf16_options(1);
+  options.host_memory = 16 * kGiB;
+  options.device_memory = 8 * kGiB;
+  options.threads = 3;
+  RunPlan run = planned(machine, llama(16, 4096), options);
+  EXPECT_EQ(run.host_budget, 16 * kGiB);
+  EXPECT_LE(bytes_of(run, Arena::kDevice), 8 * kGiB);
+  EXPECT_EQ(run.threads, 3);
+  EXPECT_GT(bytes_of(run, Arena::kNvme), 0);
+
+  options.device = config::Device::kCpu;
+  options.device_memory = 0;
+  EXPECT_EQ(bytes_of(planned(machine, llama(16, 4096), options), Arena::kDevice), 0);
+
+  options.offload = config::Offload::kNone;
+  EXPECT_THROW(planned(machine, llama(16, 4096), options), Error) << "no room in memory";
+}
+
+TEST(PlanElsewhere, ADeviceThatTheMachineLacksIsRefused) {
+  config::Options options = bf16_options(1);
+  options.device = config::Device::kCuda;
+  RunFacts facts;
+  try {
+    plan_elsewhere(profile("small-2core"), options, facts);
+    FAIL() << "planned for a device that is not there";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("small-2core has no such device"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace strata::train
