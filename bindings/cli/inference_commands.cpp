@@ -14,6 +14,7 @@
 #include "engine/train/inference.h"
 #include "engine/train/model_sink.h"
 #include "engine/train/model_source.h"
+#include "engine/train/resume_check.h"
 #include "engine/train/sampling.h"
 
 namespace strata::cli {
@@ -127,11 +128,8 @@ int run_export(const config::Options& options) {
   }
   const auto model = open_model(options);
   const train::CheckpointManifest manifest = train::read_manifest(options.resume_checkpoint);
-  model::ModelSpec spec = model->spec();
-  const config::Json* saved = manifest.trainer.find("options");
-  if (saved) {
-    train::apply_groups(spec, config::options_from_json(config::Command::kTrain, saved->dump()));
-  }
+  const model::ModelSpec spec =
+      train::spec_of_checkpoint(manifest, *model, options.resume_checkpoint);
   train::ModelSource frozen(*model, spec);
   train::CheckpointReader reader(options.resume_checkpoint, spec, manifest.recipe, frozen);
   train::export_checkpoint(reader, *model, spec, {.path = options.out, .recipe = manifest.recipe});

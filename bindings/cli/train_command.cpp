@@ -122,7 +122,8 @@ void export_model(const std::string& checkpoint, const model::ModelDirectory& mo
 struct Resumed {
   std::string path;
   int64_t step = 0;
-  config::Json about;  // about_run() of the run that made it
+  config::Json about;            // about_run() of the run that made it
+  train::ResumeChanges changes;  // of options and frozen weights
 };
 
 // Refuses what is no checkpoint of this model; reads no state.
@@ -133,7 +134,12 @@ Resumed look_at(const std::string& checkpoint, const model::ModelDirectory& mode
   train::apply_groups(spec, options);
   train::ModelSource frozen(model, spec);
   const train::CheckpointReader reader(checkpoint, spec, train::recipe_of(options), frozen);
-  return {checkpoint, reader.manifest().step, reader.manifest().trainer};
+  const config::Json& about = reader.manifest().trainer;
+  train::ResumeChanges changes = train::changed_options(about, options);
+  for (std::string& change : train::changed_model(about, model, spec).breaking) {
+    changes.breaking.push_back(std::move(change));
+  }
+  return {checkpoint, reader.manifest().step, about, changes};
 }
 
 std::string joined(const std::vector<std::string>& texts) {
@@ -235,7 +241,7 @@ int run_train(const config::Options& options) {
   const std::string resume_from = checkpoint_to_resume(options, directory);
   const Resumed resumed = look_at(resume_from, *model, options);
   const int64_t done_step = resumed.step;
-  check_changes(train::changed_options(resumed.about, options), resumed, options);
+  check_changes(resumed.changes, resumed, options);
   if (directory && options.resume) refuse_later_checkpoints(options, *directory, done_step);
   auto tokenizer = open_tokenizer(options, false);
   const auto data = open_data(options, model->architecture(), tokenizer.get(),

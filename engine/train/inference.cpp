@@ -6,10 +6,12 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/train/batch.h"
+#include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_reader.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/frozen_source.h"
 #include "engine/train/model_source.h"
+#include "engine/train/resume_check.h"
 
 namespace strata::train {
 namespace {
@@ -18,11 +20,11 @@ namespace {
 class CheckpointWeights : public exec::StateSource {
  public:
   CheckpointWeights(const std::string& path, const model::ModelDirectory& model,
-                    const config::Options& options, const model::ModelSpec& frozen)
-      : trained_(model.spec()), frozen_(frozen), from_model_(model, frozen) {
-    apply_groups(trained_, options);
-    reader_ = std::make_unique<CheckpointReader>(path, trained_, recipe_of(options), from_model_);
-  }
+                    model::Recipe recipe, const model::ModelSpec& frozen)
+      : trained_(spec_of_checkpoint(read_manifest(path), model, path)),
+        frozen_(frozen),
+        from_model_(model, frozen),
+        reader_(path, trained_, recipe, from_model_) {}
 
   void read(const exec::ChunkState& chunk) override {
     from_model_.read(chunk);
@@ -32,9 +34,9 @@ class CheckpointWeights : public exec::StateSource {
       const int64_t last = std::min(to.offset + to.numel, chunk.hi_first + chunk.hi_count);
       const model::Parameter* from = trained(chunk.segment, to.name);
       if (first >= last || from == nullptr) continue;
-      reader_->read_plane(chunk.segment, plan::Plane::kHi, from->offset + first - to.offset,
-                          last - first,
-                          static_cast<char*>(chunk.hi) + (first - chunk.hi_first) * width);
+      reader_.read_plane(chunk.segment, plan::Plane::kHi, from->offset + first - to.offset,
+                         last - first,
+                         static_cast<char*>(chunk.hi) + (first - chunk.hi_first) * width);
     }
   }
 
@@ -46,10 +48,10 @@ class CheckpointWeights : public exec::StateSource {
     return nullptr;
   }
 
-  model::ModelSpec trained_;
+  const model::ModelSpec trained_;
   const model::ModelSpec& frozen_;
   ModelSource from_model_;
-  std::unique_ptr<CheckpointReader> reader_;
+  CheckpointReader reader_;
 };
 
 }  // namespace
@@ -69,7 +71,8 @@ Inference::Inference(const RunPlan& plan, const config::Options& options,
   if (checkpoint.empty()) {
     source_ = std::make_unique<ModelSource>(model, *plan.spec);
   } else {
-    source_ = std::make_unique<CheckpointWeights>(checkpoint, model, options, *plan.spec);
+    source_ =
+        std::make_unique<CheckpointWeights>(checkpoint, model, recipe_of(options), *plan.spec);
   }
   const std::string& files = checkpoint.empty() ? model.path() : checkpoint;
   frozen_ = std::make_unique<FrozenSource>(*source_, *plan.spec, files);

@@ -7,6 +7,10 @@
 #include <array>
 #include <string_view>
 
+#include "engine/base/error.h"
+#include "engine/train/frozen_fingerprint.h"
+#include "engine/train/run_plan.h"
+
 namespace strata::train {
 namespace {
 
@@ -18,7 +22,7 @@ constexpr std::array<std::string_view, 6> kBreaking = {"micro_batch",     "accum
                                                        "sequence_length", "shuffle",    "seed"};
 
 // Where things are, and what a new run in the same place is for. A model elsewhere with the same
-// shapes may be the same one, and its trained weights come from the checkpoint anyway.
+// shapes may be the same one: changed_model() looks at the weights that are not in the checkpoint.
 constexpr std::array<std::string_view, 9> kNotOfTheRun = {
     "out", "config", "deepspeed", "resume", "machine", "data", "model", "keep_checkpoints", "io"};
 
@@ -55,10 +59,11 @@ Json about_data(const Dataset& data) {
 
 }  // namespace
 
-Json about_run(const config::Options& options, const Dataset& data) {
+Json about_run(const config::Options& options, const Dataset& data, const std::string& frozen) {
   Json about = Json::object();
   about.set("options", Json::parse(config::to_json(config::Command::kTrain, options), "options"));
   about.set("data", about_data(data));
+  if (!frozen.empty()) about.set("frozen_weights", frozen);
   return about;
 }
 
@@ -96,6 +101,33 @@ ResumeChanges changed_data(const Json& about, const Dataset& data) {
                                ", for --eval-every or --eval-fraction hold out others");
   }
   return changes;
+}
+
+ResumeChanges changed_model(const Json& about, const model::ModelDirectory& model,
+                            const model::ModelSpec& spec) {
+  const Json* saved = about.find("frozen_weights");
+  if (saved == nullptr || !saved->is_string()) return {};
+  const std::string here = frozen_fingerprint(model, spec);
+  if (here == saved->string()) return {};
+  ResumeChanges changes;
+  changes.breaking.push_back(
+      fmt::format("--model {} has other frozen weights, hash {} (the checkpoint: {})", model.path(),
+                  here.empty() ? "none" : here, saved->string()));
+  return changes;
+}
+
+model::ModelSpec spec_of_checkpoint(const CheckpointManifest& manifest,
+                                    const model::ModelDirectory& model,
+                                    const std::string& checkpoint) {
+  model::ModelSpec spec = model.spec();
+  const Json* saved = manifest.trainer.find("options");
+  if (saved == nullptr) return spec;
+  apply_groups(spec, config::options_from_json(config::Command::kTrain, saved->dump()));
+  const ResumeChanges changes = changed_model(manifest.trainer, model, spec);
+  if (changes.breaking.empty()) return spec;
+  throw Error(ErrorCode::kConfig, fmt::format("resume: {}: {} (give the model that it was trained "
+                                              "from)",
+                                              checkpoint, changes.breaking.front()));
 }
 
 }  // namespace strata::train

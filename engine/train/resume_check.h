@@ -6,6 +6,8 @@
 
 #include "engine/config/json.h"
 #include "engine/config/options.h"
+#include "engine/model/model_directory.h"
+#include "engine/train/checkpoint_manifest.h"
 #include "engine/train/data.h"
 
 // Whether a run that goes on from a checkpoint is the run that made it.
@@ -18,12 +20,25 @@ struct ResumeChanges {
 };
 
 // What a manifest keeps about a run, and is compared with.
-config::Json about_run(const config::Options& options, const Dataset& data);
+// `frozen`: of frozen_fingerprint().
+config::Json about_run(const config::Options& options, const Dataset& data,
+                       const std::string& frozen);
 
 // `about` is a manifest's; what it does not say counts as equal.
 ResumeChanges changed_options(const config::Json& about, const config::Options& options);
 
 // The changes of the data alone, which has to be read for it.
 ResumeChanges changed_data(const config::Json& about, const Dataset& data);
+
+// The changes of frozen weights, which no checkpoint holds. `spec` has the run's groups.
+ResumeChanges changed_model(const config::Json& about, const model::ModelDirectory& model,
+                            const model::ModelSpec& spec);
+
+// For those who use a checkpoint and do not go on with its run: the model with the groups that it
+// was trained with. Throws Error (kConfig) where the frozen weights of `model` are others than
+// those of that run; `checkpoint` names it in the message.
+model::ModelSpec spec_of_checkpoint(const CheckpointManifest& manifest,
+                                    const model::ModelDirectory& model,
+                                    const std::string& checkpoint);
 
 }  // namespace strata::train

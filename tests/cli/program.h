@@ -197,13 +197,31 @@ struct SmallModel {
   int layers = 2;
   int hidden = 32;
   int vocabulary = 300;
+  int seed = 0;
 };
 
 inline void make_model(const Sandbox& sandbox, const std::string& name, const SmallModel& model) {
-  Process init({"init", "--data", STRATA_TEXT, "--out", name, "--vocab-size",
-                std::to_string(model.vocabulary), "--hidden", std::to_string(model.hidden),
-                "--layers", std::to_string(model.layers), "--heads", "4", "--kv-heads", "2",
-                "--feed-forward", std::to_string(3 * model.hidden), "--tied", "off"},
+  Process init({"init",
+                "--data",
+                STRATA_TEXT,
+                "--out",
+                name,
+                "--vocab-size",
+                std::to_string(model.vocabulary),
+                "--hidden",
+                std::to_string(model.hidden),
+                "--layers",
+                std::to_string(model.layers),
+                "--heads",
+                "4",
+                "--kv-heads",
+                "2",
+                "--feed-forward",
+                std::to_string(3 * model.hidden),
+                "--tied",
+                "off",
+                "--seed",
+                std::to_string(model.seed)},
                {.directory = sandbox.path()});
   ASSERT_EQ(init.wait(), 0) << init.err();
 }

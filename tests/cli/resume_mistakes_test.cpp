@@ -70,6 +70,38 @@ TEST_F(Mistakes, ResumesThatWouldNotGoOnExactly) {
   });
 }
 
+// Frozen weights are in no checkpoint, so those of another model would go unnoticed.
+TEST_F(Mistakes, FrozenWeightsOfAnotherModel) {
+  make_model(sandbox_, "other", {.seed = 7});
+  Arguments frozen = train({"--freeze", "model\\.layers\\.0\\..*"});
+  frozen[4] = "run";
+  Process run(frozen, {.directory = sandbox_.path()});
+  ASSERT_EQ(run.wait(), 0) << run.err();
+  const auto with = [](Arguments command, const std::string& model) {
+    command.insert(command.end(), {"--model", model, "--resume", kNewest});
+    return command;
+  };
+  Arguments further = resumed({"--freeze", "model\\.layers\\.0\\..*"});
+  further[2] = "other";
+  const Arguments eval = {"eval", "--data", STRATA_TEXT, "--sequence-length", "32"};
+  const Arguments generate = {"generate", "--max-new-tokens", "2"};
+  const Arguments to_model = {"export", "--out", "out"};
+  const std::vector<std::string> says = {"--model other has other frozen weights, hash "};
+  expect_refusals({
+      {"resume", {}, further, kUsage, says},
+      {"eval", {}, with(eval, "other"), kUsage, says},
+      {"generate", {}, with(generate, "other"), kUsage, says},
+      {"export", {}, with(to_model, "other"), kUsage, says},
+  });
+  std::filesystem::rename(sandbox_ / "good", sandbox_ / "elsewhere");
+  further[2] = "elsewhere";
+  for (const Arguments& fine : {with(eval, "elsewhere"), with(generate, "elsewhere"),
+                                with(to_model, "elsewhere"), further}) {
+    Process used(fine, {.directory = sandbox_.path()});
+    EXPECT_EQ(used.wait(), 0) << fine[0] << used.err();
+  }
+}
+
 TEST_F(Mistakes, WhatAResumeMayChangeIsTold) {
   make_run();
   Process allowed(resumed({"--lr", "1e-3", "--threads", "1", "--host-memory", "512MiB"}),
