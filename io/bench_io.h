@@ -26,6 +26,8 @@ struct BenchShape {
   uint64_t block_bytes = 1 << 20;  // of one request
   uint32_t depth = 16;             // requests in flight, over all files
   uint32_t files = 1;              // in each directory
+
+  bool operator==(const BenchShape&) const = default;
 };
 
 struct BenchOptions {

@@ -143,9 +143,18 @@ bool measures_drives(const IoArguments& a) {
 
 namespace {
 
+void check_named_once(const std::vector<io::BenchShape>& shapes) {
+  for (auto at = shapes.begin(); at != shapes.end(); ++at) {
+    if (std::find(shapes.begin(), at, *at) == at) continue;
+    throw Error(ErrorCode::kUsage,
+                "--mode, --block, --depth or --files: a value is named twice (name each once)");
+  }
+}
+
 void check_shapes(const IoArguments& a) {
   const std::vector<io::BenchShape> shapes = shapes_of(a);
   const io::BenchOptions options = options_of(a);
+  check_named_once(shapes);
   for (const io::BenchShape& shape : shapes) io::IoBench::check(shape, options.bytes);
   const bool training_alone = std::all_of(
       shapes.begin(), shapes.end(),
@@ -224,6 +233,11 @@ io::BenchOptions options_of(const IoArguments& a) {
   if (!a.rates.empty()) {
     options.limits.read_bytes_per_s = static_cast<double>(bytes_of("--nvme-rate", a.rates[0]));
     options.limits.write_bytes_per_s = static_cast<double>(bytes_of("--nvme-rate", a.rates[1]));
+    if (options.limits.read_bytes_per_s <= 0 || options.limits.write_bytes_per_s <= 0) {
+      throw Error(ErrorCode::kUsage,
+                  "--nvme-rate: " + a.rates[0] + "," + a.rates[1] +
+                      ": both rates must be above 0 (leave it out for no limit)");
+    }
   }
   return options;
 }

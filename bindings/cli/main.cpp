@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -99,6 +102,17 @@ int run(const std::vector<std::string>& args) {
   return dispatch(*command, options);
 }
 
+// An answer that a full disk swallowed is none. A reader who has seen enough is no failure, and
+// train says itself what it could not print.
+int answered(const std::vector<std::string>& args, int code) {
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (code != 0 || written || args[0] == "train") return code;
+  struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+  if (poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0) return code;
+  throw Error(ErrorCode::kIo,
+              "standard output: not all could be written (is the disk full, or the file closed?)");
+}
+
 }  // namespace
 }  // namespace strata::cli
 
@@ -108,7 +122,8 @@ int main(int argc, char** argv) {
   // A reader who goes (`strata train | head`) does not end a run.
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return strata::cli::run(std::vector<std::string>(argv + 1, argv + argc));
+    const std::vector<std::string> args(argv + 1, argv + argc);
+    return strata::cli::answered(args, strata::cli::run(args));
   } catch (const strata::Error& error) {
     std::fprintf(stderr, "strata: error: %s\n", error.what());
     return error.exit_code();

@@ -189,6 +189,19 @@ void require_may_create(const std::string& path, const std::string& purpose) {
                      is_directory ? errno : ENOTDIR, "give a path that this user may write");
 }
 
+void require_no_folder(const std::string& path, std::string_view known,
+                       const std::string& purpose) {
+  if (!fs::is_directory(path)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_symlink() || !entry.is_directory() || name == known) continue;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot write {}: {}: it holds the folder {}, which "
+                            "would be lost (move it away, or give another path)",
+                            purpose, path, name));
+  }
+}
+
 void require_free_space(const std::string& directory, int64_t bytes, const std::string& purpose) {
   struct statvfs info {};
   if (::statvfs(directory.c_str(), &info) != 0) {

@@ -224,6 +224,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
                   "cannot write model: " + options_.path +
                       ": it is there and is no model directory (give another path)");
     }
+    require_no_folder(options_.path, kTemplates, "model");  // what is replaced is removed
     const std::string parent = parent_of(path).string();
     const int64_t others =
         options_.like != nullptr ? bytes_of_other_files(options_.like->path()) : 0;

@@ -156,6 +156,16 @@ int64_t held_out_count(int64_t samples, const DataOptions& options, const std::s
   return held_out;
 }
 
+// A loss over nothing would pass for one of 0.
+void require_targets(const TokenSource& samples, const std::string& path) {
+  for (int64_t i = 0; i < samples.sample_count(); ++i) {
+    if (samples.target_count(i) > 0) return;
+  }
+  throw bad_data(path,
+                 "no token of it is a target (is each record a prompt without a completion, "
+                 "or the text a single token?)");
+}
+
 void check_options(const DataOptions& options) {
   STRATA_CHECK(options.length > 0 && options.vocabulary > 0);
   const bool is_fraction = options.held_out_fraction >= 0 && options.held_out_fraction < 1;
@@ -235,12 +245,18 @@ void Dataset::split(const std::string& path, const DataOptions& options) {
   }
   if (held_out_tokens_ != nullptr) {
     train_ = TokenSource(*tokens_, length, 0, samples);
-    held_out_ = TokenSource(*held_out_tokens_, length, 0, samples_in(*held_out_tokens_, options));
+    DataOptions whole = options;
+    whole.keeps_tail = true;
+    held_out_ = TokenSource(*held_out_tokens_, length, 0, samples_in(*held_out_tokens_, whole));
+    require_targets(train_, path);
+    require_targets(held_out_, (fs::path(path).parent_path() / "valid.jsonl").string());
     return;
   }
   const int64_t held_out = held_out_count(samples, options, path);
   train_ = TokenSource(*tokens_, length, 0, samples - held_out);
   held_out_ = TokenSource(*tokens_, length, samples - held_out, held_out);
+  require_targets(train_, path);
+  if (held_out > 0) require_targets(held_out_, path + ", the part held out");
 }
 
 }  // namespace strata::train

@@ -57,11 +57,11 @@ struct DataOptions {
 //
 // Reads, by what it finds: a token file (.bin, or an llm.c header); JSON lines (.jsonl, .json, or a
 // first character '{'); a text file or a directory of .txt and .md files; a directory with
-// train.jsonl, whose valid.jsonl is then the held-out data, whatever the options say. Documents
-// follow each other in one sequence, each with the tokenizer's own prefix and suffix and its EOS
-// token behind it. The targets of training and held-out data are disjoint. Memory: bytes(); token
-// files are read as they are needed. Failure: Error naming file and line, byte or token; no data
-// or fewer tokens than one sample is an error.
+// train.jsonl, whose valid.jsonl is then the held-out data to its last token, whatever the options
+// say. Documents follow each other in one sequence, each with the tokenizer's own prefix and suffix
+// and its EOS token behind it. The targets of training and held-out data are disjoint. Memory:
+// bytes(); token files are read as they are needed. Failure: Error naming file and line, byte or
+// token; no data, no target, or fewer tokens to train on than one sample is an error.
 class Dataset {
  public:
   // `tokenizer` may be null for token files. It is used only here.

@@ -43,6 +43,26 @@ TEST_F(Answers, OfTrain) {
   EXPECT_EQ(again.find("state_hash")->string(), summary.find("state_hash")->string());
 }
 
+TEST_F(Answers, ThatCannotBeWrittenAreAFailure) {
+  const Arguments plan = {"plan", "--model", "good", "--machine", STRATA_MACHINE};
+  const Arguments eval = {"eval",      "--model",           "good", "--data",
+                          STRATA_TEXT, "--sequence-length", "32"};
+  const Arguments generate = {"generate", "--model", "good", "--max-new-tokens", "2"};
+  const auto into = [&](const std::string& sink, const Arguments& arguments) {
+    Process process(arguments, {.directory = sandbox_.path(),
+                                .wrap = {"bash", "-c", "set -o pipefail; \"$@\" " + sink, "bash"}});
+    const int code = process.wait();
+    err_ = process.err();
+    return code;
+  };
+  for (const Arguments& arguments : {plan, eval, generate, Arguments{"models"}}) {
+    SCOPED_TRACE(arguments[0]);
+    EXPECT_EQ(into("> /dev/full", arguments), kFailed) << err_;
+    EXPECT_NE(err_.find("standard output: not all"), std::string::npos) << err_;
+    EXPECT_EQ(into("| true", arguments), 0) << err_;
+  }
+}
+
 TEST_F(Answers, OfTheOtherCommands) {
   expect_members(
       json({"plan", "--model", "good", "--machine", STRATA_MACHINE, "--json", "--explain"}),

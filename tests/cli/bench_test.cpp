@@ -168,8 +168,8 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
       {{"--compare-checksums", "--mode", "training"}, "of which --mode has none"},
       {{"--depth", "4,0"}, "depth must be from 1"},
       {{"--files", "1,65"}, "files_per_directory 65 must be from 1 to 64"},
-      {{"--block", "64KiB,5000"}, "must be a power of two"},
-      {{"--block", "64KiB,1MiB"}, "is too small, training at this block size"},
+      {{"--block", "5000"}, "must be a power of two"},
+      {{"--block", "1MiB"}, "is too small, training at this block size"},
       {{"--seconds", "0"}, "--seconds"},
       {{"--seconds", "-1"}, "--seconds"},
       {{"--depth", "0"}, "depth must be from 1"},
@@ -181,6 +181,9 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
       {{"--rounds", "0"}, "--rounds"},
       {{"--backend", "magic"}, "--backend"},
       {{"--nvme-rate", "1GB"}, "--nvme-rate"},
+      {{"--nvme-rate", "0,0"}, "must be above 0"},
+      {{"--mode", "read,write,read"}, "named twice"},
+      {{"--depth", "4,4"}, "named twice"},
       {{"--unknown"}, "--unknown"},
   };
   for (const auto& [arguments, text] : cases) {

@@ -77,14 +77,19 @@ TEST_F(Hangs, BenchIoEndsAndTheNextRunWorks) {
 
 TEST_F(Hangs, TrainEndsAndTheNextRunResumes) {
   make_model(sandbox_, "good", {.layers = 4, .hidden = 96, .vocabulary = 400});
-  Arguments run = train({"--nvme", "drive", "--offload", "nvme", "--host-memory", "1MiB", "--steps",
-                         "40", "--checkpoint-every", "10", "--io-deadline", "1"});
-  *(std::find(run.begin(), run.end(), "--host-memory") + 1) = least_budget(run);
-  expect_it_ends(run, "read", "100");
-  run.push_back("--resume");
-  expect_it_ends(run, "write", "60");
-  Process next(run, here());
-  EXPECT_EQ(next.wait(), 0) << next.err();
+  for (const char* ranks : {"1", "2"}) {
+    SCOPED_TRACE(ranks);
+    Arguments run =
+        train({"--nvme", "drive", "--offload", "nvme", "--host-memory", "1MiB", "--steps", "40",
+               "--checkpoint-every", "10", "--io-deadline", "1", "--ranks", ranks});
+    run[4] = std::string("of-") + ranks;
+    *(std::find(run.begin(), run.end(), "--host-memory") + 1) = least_budget(run);
+    expect_it_ends(run, "read", "100");
+    run.push_back("--resume");
+    expect_it_ends(run, "write", "60");
+    Process next(run, here());
+    EXPECT_EQ(next.wait(), 0) << next.err();
+  }
 }
 
 }  // namespace

@@ -58,6 +58,11 @@ TEST_F(Mistakes, InOptions) {
        train({"--freeze", "model.("}),
        kUsage,
        {"no regular expression"}},
+      {"pattern that backtracks without end",
+       {},
+       train({"--freeze", "((.|.)+)+e[0-9]"}),
+       kUsage,
+       {"freeze: ", "cannot be matched", "match limit"}},
       {"pattern without a match",
        {},
        train({"--freeze", "transformer"}),
@@ -232,6 +237,14 @@ TEST_F(Mistakes, InPlacesToWrite) {
        {"init", "--data", STRATA_TEXT, "--out", "good"},
        kUsage,
        {"exists already"}},
+      {"a folder in a model to be replaced",
+       [](const Sandbox& sandbox) {
+         copy_good_model(sandbox);
+         std::filesystem::create_directory(sandbox / "bad/notes");
+       },
+       {"init", "--data", STRATA_TEXT, "--out", "bad", "--force"},
+       kUsage,
+       {"it holds the folder notes, which would be lost"}},
       {"export over the model",
        {},
        {"export", "--model", "good", "--resume", "run/checkpoints/step-000002", "--out", "good"},

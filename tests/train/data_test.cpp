@@ -162,8 +162,8 @@ TEST_F(DataTest, AlpacaAndShareGptAreKnown) {
   const Dataset share =
       open(write("b.jsonl",
                  R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})"),
-           {.length = 40});
-  EXPECT_TRUE(contains(shown(share.train(), false), "<|im_start|>user\nQ<|im_end|>"));
+           {.length = 20});
+  EXPECT_TRUE(contains(shown(share.train(), false), "<|im_start|>user\nQ"));
 }
 
 TEST_F(DataTest, ForeignChatTemplateIsRefused) {
@@ -173,10 +173,10 @@ TEST_F(DataTest, ForeignChatTemplateIsRefused) {
       "{% for message in messages %}{{\"<|im_start|>\" + message[\"role\"] + \"\\n\" + "
       "message[\"content\"] + \"<|im_end|>\" + \"\\n\"}}{% endfor %}{% if add_generation_prompt %}"
       "{{ \"<|im_start|>assistant\\n\" }}{% endif %}");
-  EXPECT_EQ(Dataset::open(path, &plain, {.length = 4, .vocabulary = 300}).token_count(), 30);
+  EXPECT_EQ(Dataset::open(path, &plain, {.length = 1, .vocabulary = 300}).token_count(), 30);
   const Tokenizer foreign =
       byte_tokenizer("{% for m in messages %}[INST]{{ m.content }}{% endfor %}");
-  EXPECT_THROW(Dataset::open(path, &foreign, {.length = 4, .vocabulary = 300}), Error);
+  EXPECT_THROW(Dataset::open(path, &foreign, {.length = 1, .vocabulary = 300}), Error);
 }
 
 TEST_F(DataTest, TokenFilesAreReadAsTheyAre) {
@@ -239,6 +239,25 @@ TEST_F(DataTest, ValidationFileIsTheHeldOutData) {
   const Dataset data = open(folder_.string(), {.length = 2});
   EXPECT_EQ(shown(data.train(), false), "aaaaaa");
   EXPECT_EQ(shown(data.held_out(), false), "bbbb");
+}
+
+TEST_F(DataTest, ValidationIsOfEveryTokenOfItsFile) {
+  write("train.jsonl", R"({"text":"aaaaaa"})");
+  write("valid.jsonl", R"({"text":"bbb"})");
+  const Dataset data = open(folder_.string(), {.length = 5});
+  ASSERT_EQ(data.held_out().sample_count(), 1);
+  EXPECT_EQ(data.held_out().target_count(0), 3);
+}
+
+TEST_F(DataTest, DataWithoutATargetIsRefused) {
+  // 31 tokens, of which the last alone is a target: behind the last whole sample.
+  const std::string masked =
+      write("masked.jsonl", R"({"messages":[{"role":"user","content":"aaaaaa"}]})");
+  EXPECT_TRUE(contains(error_of(masked, {.length = 4}), "no token of it is a target"));
+  EXPECT_EQ(error_of(masked, {.length = 2}), "no error");
+  write("train.jsonl", R"({"text":"aaaaaa"})");
+  write("valid.jsonl", R"({"text":""})");
+  EXPECT_TRUE(contains(error_of(folder_.string(), {.length = 2}), "valid.jsonl: no token"));
 }
 
 TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
