@@ -12,8 +12,8 @@ struct RateContext {
   model::Recipe recipe = model::Recipe::kFp32;
   io::RateLimits limits = {};  // of --nvme-rate
   int threads = 1;
-  int64_t ranks = 1;  // of a node: they share its drives and memory, and its cores
-                      // where they have no devices of their own
+  // Of a node: they share its drives, memory and, where they have no devices of their own, cores.
+  int64_t ranks = 1;
   int64_t nodes = 1;
   bool discrete = false;           // the device has memory of its own
   double compute_flops_per_s = 0;  // of this model (probe_compute); 0: what the profile says

@@ -3,6 +3,7 @@
 // it, and however often the run is stopped or killed on the way.
 #include <random>
 
+#include "engine/config/json.h"
 #include "tests/cli/program.h"
 
 namespace strata::cli::test {
@@ -89,8 +90,32 @@ TEST_F(SameState, WhereverItLivesAndWhateverMovesIt) {
   const std::string more = std::to_string(std::stoi(least) + 2) + "MiB";
   EXPECT_EQ(offloaded("more", more, {}), resident);
   EXPECT_EQ(offloaded("depth-1", more, {"--prefetch-depth", "1"}), resident);
+  EXPECT_EQ(offloaded("depth-8", "128MiB", {"--prefetch-depth", "8"}), resident);
   EXPECT_EQ(offloaded("rate", more, {"--nvme-rate", "40MB,40MB"}), resident);
   EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / "scratch"));
+}
+
+TEST_F(SameState, AStepMovesTheBytesThatThePlanSaid) {
+  for (const char* recipe : {"fp32", "bf16"}) {
+    SCOPED_TRACE(recipe);
+    Arguments offloaded = {"--nvme", "scratch", "--offload", "nvme", "--recipe", recipe, "--json"};
+    offloaded.insert(offloaded.end(), {"--host-memory", least_budget(offloaded)});
+    const Arguments all = train(recipe, offloaded);
+    Process run(all, here());
+    ASSERT_EQ(run.wait(), 0) << run.err();
+    Arguments planned = all;
+    planned[0] = "plan";
+    const auto out = std::find(planned.begin(), planned.end(), "--out");
+    planned.erase(out, out + 2);
+    Process plan(planned, here());
+    ASSERT_EQ(plan.wait(), 0) << plan.err();
+    const config::Json summary = config::Json::parse(run.out(), "train");
+    const config::Json said = config::Json::parse(plan.out(), "plan");
+    const config::Json& moved = *summary.find("nvme");
+    EXPECT_GT(moved.find("step_read_bytes")->int64(), 0);
+    EXPECT_EQ(moved.find("step_read_bytes")->int64(), said.find("nvme_read_bytes")->int64());
+    EXPECT_EQ(moved.find("step_write_bytes")->int64(), said.find("nvme_write_bytes")->int64());
+  }
 }
 
 // Frozen weights have no copy on the drive: every step reads them from the model's own files.
