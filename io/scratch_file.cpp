@@ -40,6 +40,16 @@ std::string read_holder(int fd) {
   return holder.empty() ? "another process" : holder;
 }
 
+// A file of ours, or an empty one: anything else of that name is the user's, under this name or
+// another.
+bool is_lock(int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1) return false;
+  char begin[4] = {};
+  const ssize_t count = pread(fd, begin, sizeof begin, 0);
+  return count == 0 || (count == sizeof begin && std::memcmp(begin, "pid ", sizeof begin) == 0);
+}
+
 bool is_full(int error) {
   return error == ENOSPC || error == EDQUOT;
 }
@@ -196,6 +206,12 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
     }
     close(lock_fd_);
   }
+  if (!is_lock(lock_fd_)) {
+    close_all();
+    throw Error(ErrorCode::kConfig, "lock directory: " + directory + "/" + lock_name +
+                                        ": is there and was not made by strata (move it away, or "
+                                        "name another directory)");
+  }
   const std::string text = "pid " + std::to_string(getpid()) + " on " + host_name() +
                            (owner.empty() ? "" : ": " + owner) + "\n";
   if (ftruncate(lock_fd_, 0) != 0 ||
@@ -239,10 +255,12 @@ ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& requ
   file.fd = open_nameless(lock, request.leftover_name, 0);
   if (file.fd < 0) {
     const bool full = is_full(errno);
+    const bool many = errno == EMFILE || errno == ENFILE;
     throw system_error(full ? ErrorCode::kDoesNotFit : ErrorCode::kConfig,
                        "create scratch file: " + lock.directory(), errno,
-                       full ? "free space there, or name another directory"
-                            : "make the directory writable, or name another");
+                       full   ? "free space there, or name another directory"
+                       : many ? "raise ulimit -n, or use fewer files"
+                              : "make the directory writable, or name another");
   }
   const int error = reserve(file, request);
   if (error != 0) {

@@ -115,11 +115,15 @@ std::string verdict(const Advice& advice) {
     return fmt::format("NOT ENOUGH: not even {} would hide (more tokens a step would help)",
                        drives(kMostDrives));
   }
-  if (!advice.enough()) {
+  if (advice.drives_enough > advice.drives) {
     return fmt::format(
         "NOT ENOUGH: {} would hide, {} more than there are; so would more tokens a "
         "step",
         drives(advice.drives_enough), advice.drives_enough - advice.drives);
+  }
+  if (!advice.has_space()) {
+    return fmt::format("NOT ENOUGH SPACE: {} more must be free (the drives are fast enough)",
+                       format_bytes(advice.scratch_bytes - advice.free_bytes));
   }
   if (advice.drives_enough == advice.drives) return "ENOUGH: the transfers hide behind the compute";
   return fmt::format("ENOUGH: the transfers hide behind the compute; {} would do",

@@ -39,7 +39,8 @@ struct Advice {
   int drives = 1;
   int drives_enough = 1;  // the fewest such drives that hide; 0: kMostDrives are not enough
 
-  bool enough() const { return drives_enough > 0 && drives_enough <= drives; }
+  bool has_space() const { return free_bytes >= scratch_bytes; }
+  bool enough() const { return drives_enough > 0 && drives_enough <= drives && has_space(); }
 };
 
 // How much longer than with infinitely fast drives a step may take and still count as hidden: the

@@ -203,6 +203,10 @@ void check(const IoArguments& a) {
     throw Error(ErrorCode::kUsage,
                 "--profile: a profile is of the drives as they are (leave out --nvme-rate)");
   }
+  if (a.compare_fio && !a.rates.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "--compare-fio: fio would not be limited as we are (leave out --nvme-rate)");
+  }
   if (a.compare_checksums && a.no_checksums) {
     throw Error(ErrorCode::kUsage, "--compare-checksums: contradicts --no-checksums");
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/bench_command.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,8 @@ constexpr double kCarefulS = 1;
 constexpr double kLatencyS = 0.3;
 // A comparison fails where the whole interval of the ratio lies below this.
 constexpr double kParity = 0.97;
+// Of fewer rounds the interval says little.
+constexpr uint32_t kLeastRounds = 7;
 
 std::atomic<int> stop_signal{0};
 std::atomic<bool> stop{false};
@@ -70,7 +73,14 @@ int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
     files = shape.files;
     report.fio.push_back(io::compare_with_fio(bench, *fio, shape, options, a.rounds));
     report.bytes_written = bench.bytes_written_by_all();
-    slower |= report.fio.back().ratio.high < kParity;
+    const io::FioComparison& last = report.fio.back();
+    if (last.ratio.count < a.rounds) {
+      const std::string text =
+          fmt::format("only {} of {} rounds: --write-limit {} allows no more\n", last.ratio.count,
+                      a.rounds, a.write_limit);
+      std::fputs(text.c_str(), stderr);
+    }
+    slower |= last.ratio.count >= kLeastRounds && last.ratio.high < kParity;
   }
   return slower ? 1 : 0;
 }
@@ -81,6 +91,16 @@ std::string not_measured(const std::vector<io::BenchResult>& results) {
     if (result.empty()) names += (names.empty() ? "" : ", ") + name_of(result.shape);
   }
   return names;
+}
+
+// Rates of other shapes would mislead every later plan on this machine.
+bool is_like_a_run(const IoArguments& a) {
+  const std::vector<io::BenchShape> shapes = shapes_of(a);
+  return a.backend == "auto" &&
+         std::any_of(shapes.begin(), shapes.end(), [](const io::BenchShape& shape) {
+           return shape.block_bytes >= uint64_t{512} << 10 &&
+                  shape.block_bytes <= uint64_t{4} << 20 && shape.depth >= 8 && shape.files <= 4;
+         });
 }
 
 // What the results say of this machine, and of the run that the user has in mind.
@@ -99,7 +119,13 @@ void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
       bench.measure(latency_shape(report.results.back().shape), kLatencyS, true).read.p50_s;
   if (stop) return;
   drive->weights = report.options.weights;
-  const bool keep = a.rates.empty() && a.seconds >= kCarefulS;
+  const bool careful = a.rates.empty() && a.seconds >= kCarefulS;
+  const bool keep = careful && is_like_a_run(a);
+  if (careful && !keep) {
+    std::fprintf(stderr,
+                 "not kept for later plans: no shape is like a run's, with blocks of 512 "
+                 "KiB to 4 MiB, a depth of at least 8 and --backend auto\n");
+  }
   if (!keep && a.profile.empty() && a.model.empty()) return;
   if (!a.profile.empty() || keep || a.machine.empty()) {
     const MeasuredMachine measured = measured_machine(a.directories, *drive, keep);

@@ -229,19 +229,30 @@ std::string io_json(const IoReport& report) {
   return json.dump(2) + "\n";
 }
 
+// A row for each shape, whose file is "all", and behind it one for each of its files, where what is
+// known of all files alone is empty. A row that ended early says so.
 std::string io_csv(const IoReport& report) {
   std::string text =
       "mode,block_bytes,depth,files_per_directory,backend,verified,seconds,read_bytes_per_s,"
       "write_bytes_per_s,cpu_s_per_gb,read_p50_s,read_p99_s,read_p999_s,read_max_s,write_p50_s,"
-      "write_p99_s,write_p999_s,write_max_s\n";
+      "write_p99_s,write_p999_s,write_max_s,bytes_read,bytes_written,direct,write_limit_reached,"
+      "interrupted,file\n";
   for (const io::BenchResult& r : report.results) {
-    text += fmt::format(
-        "{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},"
-        "{:.4g},{:.4g},{:.4g},{:.4g}\n",
-        io::name_of(r.shape.mode), r.shape.block_bytes, r.shape.depth, r.shape.files, r.backend,
-        r.verified, r.seconds, r.read_bytes_per_s(), r.write_bytes_per_s(), r.cpu_s_per_gb(),
-        r.read.p50_s, r.read.p99_s, r.read.p999_s, r.read.max_s, r.write.p50_s, r.write.p99_s,
-        r.write.p999_s, r.write.max_s);
+    const std::string shape =
+        fmt::format("{},{},{},{},{},{},{:.6g},", io::name_of(r.shape.mode), r.shape.block_bytes,
+                    r.shape.depth, r.shape.files, r.backend, r.verified, r.seconds);
+    const std::string state =
+        fmt::format("{},{},{},", r.direct, r.write_limit_reached, r.interrupted);
+    text += shape + fmt::format(
+                        "{:.6g},{:.6g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},"
+                        "{:.4g},{},{},{}all\n",
+                        r.read_bytes_per_s(), r.write_bytes_per_s(), r.cpu_s_per_gb(), r.read.p50_s,
+                        r.read.p99_s, r.read.p999_s, r.read.max_s, r.write.p50_s, r.write.p99_s,
+                        r.write.p999_s, r.write.max_s, r.bytes_read, r.bytes_written, state);
+    for (const io::BenchFile& file : r.files) {
+      text += shape + fmt::format("{:.6g},{:.6g},,,,,,,,,,,,{}\"{}\"\n", file.read_bytes_per_s,
+                                  file.write_bytes_per_s, state, file.name);
+    }
   }
   return text;
 }

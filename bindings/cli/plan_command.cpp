@@ -17,6 +17,7 @@ int run_plan(const config::Options& given) {
   const std::string path = options.model + "/config.json";
   const model::Architecture architecture =
       model::read_architecture(config::Json::read_file(path), path);
+  require_positions(options, architecture);
   const model::ModelSpec spec = model::build_spec(architecture);
   const bool elsewhere = !given.machine.empty();
   train::RunFacts facts = elsewhere ? read_facts_elsewhere(options) : read_facts(options);

@@ -48,6 +48,14 @@ std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options,
   return std::make_unique<train::Tokenizer>(train::Tokenizer::read(options.model));
 }
 
+void require_positions(const config::Options& options, const model::Architecture& architecture) {
+  if (options.sequence_length <= architecture.max_position) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("sequence-length: {}: the model has positions up to {} (lower "
+                          "--sequence-length)",
+                          options.sequence_length, architecture.max_position));
+}
+
 std::unique_ptr<train::Dataset> open_data(const config::Options& options,
                                           const model::Architecture& architecture,
                                           const train::Tokenizer* tokenizer, const DataUse& use) {
@@ -58,12 +66,7 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
                     "model's tokenizer?)",
                     options.model, tokenizer->vocabulary_size(), architecture.vocabulary));
   }
-  if (options.sequence_length > architecture.max_position) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("sequence-length: {}: the model has positions up to {} (lower "
-                            "--sequence-length)",
-                            options.sequence_length, architecture.max_position));
-  }
+  require_positions(options, architecture);
   if (use.holds_out && options.eval_fraction == 0) {
     throw Error(ErrorCode::kConfig,
                 "eval-fraction: 0: nothing is held out to evaluate on (give a part such as 0.05)");
@@ -213,7 +216,8 @@ train::RunPlan plan_with_room(const model::ModelSpec& spec, const config::Option
   try {
     return train::plan_run(spec, options, facts);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kDoesNotFit || facts.machine.nvme_weights.empty()) throw;
+    const bool may_be_even = !facts.machine.nvme_weights.empty() && !facts.elsewhere;
+    if (error.code() != ErrorCode::kDoesNotFit || !may_be_even) throw;
   }
   train::RunFacts even = facts;
   even.machine.nvme_weights.clear();

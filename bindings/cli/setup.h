@@ -24,6 +24,8 @@ struct Inputs {
 
 std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options);
 std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options, bool required);
+// Throws Error (kConfig) for samples that are longer than the model has positions.
+void require_positions(const config::Options& options, const model::Architecture& architecture);
 // How the data of --data is used.
 struct DataUse {
   bool holds_out = false;   // the part of --eval-fraction

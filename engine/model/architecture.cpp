@@ -19,6 +19,17 @@ namespace {
 
 using config::Json;
 
+// Transformers goes by model_type, so a file that contradicts itself is two models.
+void require_type_of(const Fields& fields, const Family& family, const std::string& architecture) {
+  const std::string type = fields.text("model_type", family.model_type);
+  const Family* other = find_family_by_type(type);
+  if (other == nullptr || other == &family) return;
+  fields.refuse(
+      fmt::format("architectures: \"{}\" contradicts model_type \"{}\" (correct the one "
+                  "that is wrong)",
+                  architecture, type));
+}
+
 const Family& family_of(const Fields& fields) {
   std::string name;
   if (const Json* list = fields.find("architectures"); list != nullptr) {
@@ -26,7 +37,10 @@ const Family& family_of(const Fields& fields) {
       fields.wrong("architectures", "an array of one name", *list);
     }
     name = list->items()[0].string();
-    if (const Family* family = find_family_by_architecture(name)) return *family;
+    if (const Family* family = find_family_by_architecture(name)) {
+      require_type_of(fields, *family, name);
+      return *family;
+    }
   } else {
     name = fields.text("model_type", "");
     if (const Family* family = find_family_by_type(name)) return *family;

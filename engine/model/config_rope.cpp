@@ -135,6 +135,20 @@ int64_t rotary_of(double part, const Positions& positions, const Where& where) {
   return static_cast<int64_t>(turned);
 }
 
+// What Transformers does not load without. A factor of null has a meaning with yarn.
+void require_members(const RopeObject& object, RopeScaling scaling) {
+  const auto require = [&](const char* name) {
+    const Json* member = object.json().find(name);
+    if (member != nullptr && (!member->is_null() || scaling == RopeScaling::kYarn)) return;
+    object.refuse(fmt::format(".{}: missing (rope_type needs it)", name));
+  };
+  if (scaling == RopeScaling::kNone || scaling == RopeScaling::kLongRope) return;
+  require("factor");
+  if (scaling != RopeScaling::kLlama3) return;
+  require("low_freq_factor");
+  require("high_freq_factor");
+}
+
 void read_rope_object(const RopeObject& object, const Positions& positions, Rope& rope) {
   for (const config::JsonMember& member : object.json().members()) {
     if (!member.value.is_object()) continue;
@@ -151,6 +165,7 @@ void read_rope_object(const RopeObject& object, const Positions& positions, Rope
   if (rope.original_max_position < 1) {
     object.refuse(fmt::format(".{}: {} is less than 1", kOriginal, rope.original_max_position));
   }
+  require_members(object, rope.scaling);
   rope.factor = object.number("factor", factor_otherwise(rope, positions.max));
   rope.low_freq_factor = object.number("low_freq_factor", rope.low_freq_factor);
   rope.high_freq_factor = object.number("high_freq_factor", rope.high_freq_factor);
@@ -232,7 +247,23 @@ Json parameters_object(const Rope& rope) {
 
 }  // namespace
 
+// Both spellings may be there where they say the same.
+void require_one_spelling(const Fields& fields) {
+  const Json* old = fields.find("rope_scaling");
+  const Json* now = fields.find("rope_parameters");
+  if (old == nullptr || now == nullptr || !old->is_object()) return;
+  for (const config::JsonMember& member : old->members()) {
+    const Json* same = now->is_object() ? now->find(member.name) : nullptr;
+    if (same != nullptr && same->dump() == member.value.dump()) continue;
+    fields.refuse(
+        fmt::format("rope_scaling and rope_parameters differ in {}: which one is meant? "
+                    "(keep one of them)",
+                    member.name));
+  }
+}
+
 void read_ropes(const Fields& fields, const Family& family, Architecture& result) {
+  require_one_spelling(fields);
   Rope& rope = result.rope;
   Positions positions = {result.max_position, fields.optional_integer(kOriginal), result.head_size,
                          family.partial_rotary};

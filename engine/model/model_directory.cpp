@@ -218,6 +218,22 @@ std::string ModelDirectory::mismatch_of(const std::string& name,
                      shape_text(scale.shape), scale.dtype_name, shape_text(blocks));
 }
 
+// Whether two tensors have the same bytes, as far as some places all over them show.
+bool ModelDirectory::equal_in_places(const Location& one, const Location& other) const {
+  if (one.entry.shape != other.entry.shape || one.entry.dtype != other.entry.dtype) return false;
+  constexpr int64_t kPlaces = 64;
+  const int64_t bytes = std::min<int64_t>(one.entry.bytes, 4096);
+  std::string here(static_cast<size_t>(bytes), '\0');
+  std::string there = here;
+  for (int64_t place = 0; place < kPlaces; ++place) {
+    const int64_t at = (one.entry.bytes - bytes) / (kPlaces - 1) * place;
+    files_[one.file].read_at(one.entry.offset + at, here.data(), bytes);
+    files_[other.file].read_at(other.entry.offset + at, there.data(), bytes);
+    if (here != there) return false;
+  }
+  return true;
+}
+
 void ModelDirectory::check_against_spec() const {
   Mismatches mismatches;
   std::set<std::string> wanted;
@@ -231,7 +247,17 @@ void ModelDirectory::check_against_spec() const {
     }
   }
   const Family* family = find_family_by_type(spec_.architecture.model_type);
-  if (spec_.architecture.tied) wanted.insert(std::string(family->names->head) + ".weight");
+  const std::string head = std::string(family->names->head) + ".weight";
+  if (spec_.architecture.tied && tensors_.contains(head)) {
+    wanted.insert(head);
+    const std::string& embedding = spec_.segments.front().parameters.front().stored.tensor;
+    if (tensors_.contains(embedding) && !equal_in_places(location(head), location(embedding))) {
+      mismatches.add(
+          fmt::format("\"{}\" is not equal to \"{}\", though tie_word_embeddings is "
+                      "true: set it to false, or leave the tensor out",
+                      head, embedding));
+    }
+  }
   std::set<std::string> unexpected;
   for (const auto& [name, place] : tensors_) {
     if (wanted.count(name) == 0 && !is_derived(name)) unexpected.insert(name);

@@ -69,6 +69,7 @@ class ModelDirectory {
   void drop_prefix();
   void add_file(const std::string& name);
   std::string mismatch_of(const std::string& name, const std::vector<int64_t>& shape) const;
+  bool equal_in_places(const Location& one, const Location& other) const;
   void check_against_spec() const;
   const Location& location(const std::string& name) const;
   StoredTensor stored(const std::string& name) const;

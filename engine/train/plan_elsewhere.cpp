@@ -45,11 +45,12 @@ void take_device(const config::Machine& machine, config::Options& options) {
   }
 }
 
-// Paths of that machine need not be here.
+// A machine with a GPU is another one than this, and what is here by the same name says nothing of
+// its drives.
 void take_drives(config::Options& options, RunFacts& facts) {
   if (options.nvme.empty()) return;
-  const bool are_here = std::all_of(options.nvme.begin(), options.nvme.end(),
-                                    [](const std::string& at) { return is_there(at); });
+  const bool are_here = facts.machine.device != DeviceKind::kCuda &&
+                        std::all_of(options.nvme.begin(), options.nvme.end(), is_there);
   if (are_here) return set_room(options, facts);
   facts.nvme_free_bytes = kPlentyOfSpace;
   if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();

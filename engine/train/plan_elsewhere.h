@@ -9,8 +9,8 @@ namespace strata::train {
 
 // Makes options and facts those of a run on the machine of a profile, which need not be this one:
 // budgets, threads and the kind of device come from it where the options do not give them. A node
-// has `device_count` ranks; more ranks are more such nodes. Directories of --nvme that are not here
-// are that machine's, with room for all.
+// has `device_count` ranks; more ranks are more such nodes. Directories of --nvme that are not
+// here, and all of a machine with GPUs, have room for all.
 //
 // Throws Error (kConfig) for a device that the machine does not have.
 void plan_elsewhere(const config::Machine& machine, config::Options& options, RunFacts& facts);

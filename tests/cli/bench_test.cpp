@@ -23,10 +23,16 @@ TEST_F(BenchTest, PrintsATableAndLeavesNothing) {
   expect_empty_drive();
 }
 
-TEST_F(BenchTest, CsvHasARowForEachShape) {
+TEST_F(BenchTest, CsvHasARowForEachShapeAndEachOfItsFiles) {
   ASSERT_EQ(run(bench({"--csv", "--depth", "2,4", "--mode", "read,write", "--files", "1,2"})), 0)
       << err_;
-  EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 1 + 8) << out_;
+  EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 1 + 8 + 4 * 1 + 4 * 2) << out_;
+  std::istringstream lines(out_);
+  int shapes = 0;
+  for (std::string line; std::getline(lines, line); shapes += line.ends_with(",all")) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 23) << line;
+  }
+  EXPECT_EQ(shapes, 8) << out_;
   EXPECT_EQ(out_.rfind("mode,block_bytes,depth,", 0), 0u) << out_;
 }
 
@@ -50,6 +56,12 @@ TEST_F(BenchTest, ItsProfileIsWhatPlanReads) {
 TEST_F(BenchTest, ACarefulResultIsFoundByLaterPlans) {
   make_model(sandbox_, "model", {});
   ASSERT_EQ(run(bench({"--seconds", "1", "--mode", "read,write,mixed", "--json"})), 0) << err_;
+  EXPECT_NE(err_.find("not kept for later plans: no shape is like a run's"), std::string::npos);
+  EXPECT_FALSE(json::parse(out_).contains("machine_profile"));
+  ASSERT_EQ(run({"bench", "io", "--nvme", "drive", "--size", "64MiB", "--block", "1MiB", "--depth",
+                 "8", "--seconds", "1", "--mode", "read,write,mixed", "--json"}),
+            0)
+      << err_;
   const json result = json::parse(out_);
   const std::string path = result["machine_profile"];
   const config::Machine machine = config::read_machine(path);
@@ -158,6 +170,7 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
       {{"--for", "model", "--tokens", "5", "--machine", "missing.toml"}, "missing.toml"},
       {{"--profile", "x", "--nvme-rate", "1GB,1GB"}, "leave out --nvme-rate"},
       {{"--compare-fio", "--baseline", "x"}, "--compare-fio"},
+      {{"--compare-fio", "--nvme-rate", "1GB,1GB"}, "fio would not be limited"},
       {{"--compare-fio", "--compare-checksums"}, "excludes"},
       {{"--compare-checksums", "--no-checksums"}, "contradicts"},
       {{"--machine", "x"}, "--for"},
@@ -422,6 +435,11 @@ TEST(AdviceText, SaysWhetherThereAreDrivesAndSpaceEnough) {
             std::string::npos);
   EXPECT_NE(advice_text(advice).find("but there is only 1.00 GiB free"), std::string::npos);
   advice.drives_enough = 1;
+  EXPECT_FALSE(advice.enough());
+  EXPECT_NE(advice_text(advice).find("NOT ENOUGH SPACE: 7.00 GiB more must be free"),
+            std::string::npos);
+  advice.free_bytes = advice.scratch_bytes;
+  EXPECT_TRUE(advice.enough());
   EXPECT_NE(advice_text(advice).find(" ENOUGH: the transfers hide behind the compute; 1 such"),
             std::string::npos);
   advice.drives_enough = 0;

@@ -90,7 +90,7 @@ TEST_F(SameState, WhereverItLivesAndWhateverMovesIt) {
   const std::string more = std::to_string(std::stoi(least) + 2) + "MiB";
   EXPECT_EQ(offloaded("more", more, {}), resident);
   EXPECT_EQ(offloaded("depth-1", more, {"--prefetch-depth", "1"}), resident);
-  EXPECT_EQ(offloaded("depth-8", "128MiB", {"--prefetch-depth", "8"}), resident);
+  EXPECT_EQ(offloaded("depth-8", least, {"--prefetch-depth", "8"}), resident);
   EXPECT_EQ(offloaded("rate", more, {"--nvme-rate", "40MB,40MB"}), resident);
   EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / "scratch"));
 }

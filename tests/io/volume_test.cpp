@@ -123,6 +123,33 @@ TEST(Volume, FilesAreReservedPrivateAndNameless) {
   EXPECT_NE(holder.find("run 7"), std::string::npos) << holder;
 }
 
+// The name of the lock may be a user's file, or another name of one.
+TEST(Volume, AFileThatIsNoLockIsNotTaken) {
+  const ScratchDir directory;
+  const std::string lock = directory.path() + "/strata.lock";
+  const auto refusal = [&] {
+    try {
+      const Volume volume({.directories = {directory.path()}, .bytes = kMi});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  std::ofstream(directory.path() + "/precious") << "pid of nobody, and much else";
+  std::filesystem::create_hard_link(directory.path() + "/precious", lock);
+  EXPECT_NE(refusal().find("was not made by strata"), std::string::npos) << refusal();
+  std::filesystem::remove(lock);
+  std::ofstream(lock) << "mine";
+  EXPECT_NE(refusal().find("was not made by strata"), std::string::npos) << refusal();
+  std::ifstream mine(lock), precious(directory.path() + "/precious");
+  std::string text;
+  EXPECT_EQ((std::getline(mine, text), text), "mine");
+  EXPECT_EQ((std::getline(precious, text), text), "pid of nobody, and much else");
+  std::filesystem::remove(lock);
+  std::ofstream(lock) << "pid 1 on a machine that lost power\n";
+  EXPECT_EQ(refusal(), "taken");
+}
+
 TEST(Volume, LeavesNothingBehind) {
   const ScratchDir directory;
   { const Volume volume({.directories = {directory.path()}, .bytes = kMi}); }

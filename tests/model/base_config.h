@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 
 #include "engine/base/error.h"
 #include "engine/config/json.h"
@@ -18,9 +19,12 @@ inline constexpr const char* kBaseConfig = R"({
   "num_key_value_heads": 2, "vocab_size": 97, "rms_norm_eps": 1e-05, "hidden_act": "silu",
   "max_position_embeddings": 64})";
 
-// The base with members set.
+// The base with members set. Another architecture has another model_type, which may be left out.
 inline config::Json with(const char* members) {
   config::Json json = config::Json::parse(kBaseConfig, "base");
+  if (std::string_view(members).find("\"architectures\"") != std::string_view::npos) {
+    json.set("model_type", config::Json());
+  }
   for (const config::JsonMember& member : config::Json::parse(members, "members").members()) {
     json.set(member.name, member.value);
   }

@@ -161,9 +161,25 @@ TEST(ModelDirectory, MissingAndUnexpectedTensorsAreErrors) {
             std::string::npos);
 }
 
-TEST(ModelDirectory, AStoredHeadOfATiedModelIsIgnored) {
+TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
   const CopiedDirectory tied("gqa_untied");
   tied.replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_NE(error_of(tied.path()).find("\"lm_head.weight\" is not equal to \"model.embed_tokens"),
+            std::string::npos)
+      << error_of(tied.path());
+  const std::string path = tied / "model.safetensors";
+  std::string file = read_text(path);
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof header);
+  const config::Json table = config::Json::parse(file.substr(8, header), path);
+  const auto begin = [&](const char* name) {
+    const int64_t offset = *table.find(name)->find("data_offsets")->items()[0].int64();
+    return file.begin() + static_cast<int64_t>(8 + header) + offset;
+  };
+  const auto embedding = begin("model.embed_tokens.weight");
+  const auto& ends = table.find("model.embed_tokens.weight")->find("data_offsets")->items();
+  std::copy_n(embedding, *ends[1].int64() - *ends[0].int64(), begin("lm_head.weight"));
+  write_text(path, file);
   EXPECT_EQ(error_of(tied.path()), "accepted");
 }
 
