@@ -54,12 +54,21 @@ std::string flag_text(const OptionRow& row) {
   return fmt::format("  --{} {}", row.name, value);
 }
 
-// " (default 512 tokens)": what the help does not say in words.
-std::string notes(const OptionRow& row) {
-  const std::string unit = row.unit.empty() ? "" : " " + std::string(row.unit);
-  if (!row.unset_note.empty()) return fmt::format(" (default: {})", row.unset_note);
+// What the default is; empty where it is nothing to speak of.
+std::string default_text(const OptionRow& row) {
+  if (!row.unset_note.empty()) return "default: " + std::string(row.unset_note);
   if (row.type == OptionType::kSwitch || row.type == OptionType::kString) return "";
-  return fmt::format(" (default {}{})", value_text(row, Options()), unit);
+  return "default " + value_text(row, Options());
+}
+
+// " (from 1 to 1024 segments; default: the planner chooses)": what the help does not say in words.
+// Choices stand beside the flag.
+std::string notes(const OptionRow& row) {
+  const std::string limits = limits_text(row);
+  const std::string standard = default_text(row);
+  if (limits.empty() && standard.empty()) return "";
+  const bool both = !limits.empty() && !standard.empty();
+  return fmt::format(" ({}{}{})", limits, both ? "; " : "", standard);
 }
 
 }  // namespace

@@ -164,17 +164,23 @@ std::string assign_one(const OptionRow& row, const std::string& text, Options& o
   }
 }
 
-std::string range_text(const OptionRow& row) {
-  const OptionRange& range = row.range;
-  const bool size = row.type == OptionType::kSize || row.type == OptionType::kRates;
-  const auto bound = [size](double value) {
-    return size ? format_bytes(static_cast<int64_t>(value)) : fmt::format("{}", value);
-  };
+template <typename Bound>
+std::string range_text(const OptionRange& range, const Bound& bound) {
   if (std::isinf(range.high)) {
     return fmt::format("{} {}", range.low_open ? "above" : "from", bound(range.low));
   }
   return fmt::format("{} {} {} {}", range.low_open ? "above" : "from", bound(range.low),
                      range.high_open ? "to below" : "to", bound(range.high));
+}
+
+std::string number_text(double value) {
+  return fmt::format("{}", value);
+}
+
+std::string range_text(const OptionRow& row) {
+  if (row.type != OptionType::kRates) return range_text(row.range, number_text);
+  const auto size = [](double value) { return format_bytes(static_cast<int64_t>(value)); };
+  return range_text(row.range, size);
 }
 
 }  // namespace
@@ -276,6 +282,23 @@ std::string accepted_text(const OptionRow& row) {
     }
     default:
       return "a text";
+  }
+}
+
+std::string limits_text(const OptionRow& row) {
+  const std::string unit = row.unit.empty() ? "" : " " + std::string(row.unit);
+  const std::string range = range_text(row.range, number_text) + unit;
+  switch (row.type) {
+    case OptionType::kInt:
+    case OptionType::kFloat:
+      return range;
+    case OptionType::kSize:
+      return range + ", such as 24GiB";
+    case OptionType::kPair:
+    case OptionType::kRates:
+      return "each " + range;
+    default:
+      return "";
   }
 }
 

@@ -26,4 +26,7 @@ void copy_value(const OptionRow& row, const Options& from, Options& to);
 // "a number above 0 to 1", "a whole number from 1", "on or off": what assign() accepts.
 std::string accepted_text(const OptionRow& row);
 
+// "from 1 to 1024 segments": the range of numbers and sizes, with their unit; else empty.
+std::string limits_text(const OptionRow& row);
+
 }  // namespace strata::config

@@ -3,8 +3,10 @@
 // and JSON carries them to and fro.
 #include "engine/config/options.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -304,6 +306,56 @@ TEST(OptionTable, NearestIsNearAndOtherwiseNothing) {
   EXPECT_EQ(nearest_option("host_memroy", Command::kTrain), "host-memory");
   EXPECT_EQ(nearest_option("zzzzzz", Command::kTrain), "");
   EXPECT_EQ(nearest_option(std::string(100000, 'x'), Command::kTrain), "");
+}
+
+// What the help says of one option, on one line: from its flag to the next flag or heading.
+std::string help_of_option(Command command, const OptionRow& row) {
+  const std::string text = help_text(command);
+  const size_t start = text.find("  --" + std::string(row.name) + " ");
+  if (start == std::string::npos) return "";
+  const size_t end = std::min(text.find("\n  --", start), text.find("\n\n", start));
+  std::string line;
+  for (const char letter : text.substr(start, end - start)) {
+    const bool space = letter == ' ' || letter == '\n';
+    if (!space || (!line.empty() && line.back() != ' ')) line += space ? ' ' : letter;
+  }
+  return line;
+}
+
+bool is_number(const OptionRow& row) {
+  return row.type == OptionType::kInt || row.type == OptionType::kFloat ||
+         row.type == OptionType::kSize || row.type == OptionType::kPair ||
+         row.type == OptionType::kRates;
+}
+
+TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
+  for (const OptionRow& row : option_table()) {
+    for (int index = 0; index < kCommandCount; ++index) {
+      const Command command = static_cast<Command>(index);
+      if (!takes(row, command) || row.type == OptionType::kSwitch) continue;
+      const std::string text = help_of_option(command, row);
+      const OptionRange& range = row.range;
+      std::string shown;
+      if (is_number(row))
+        shown = fmt::format("{} {}", range.low_open ? "above" : "from", range.low);
+      if (range.high < 1e300) {
+        shown += fmt::format("{} {}", range.high_open ? " to below" : " to", range.high);
+      }
+      if (!row.unit.empty()) shown += " " + std::string(row.unit);
+      EXPECT_HAS(text, shown);
+      for (const std::string_view choice : row.choices) EXPECT_HAS(text, choice);
+    }
+  }
+  const auto said = [](const char* name) {
+    return help_of_option(Command::kTrain, *find_option(name));
+  };
+  EXPECT_HAS(said("eval-every"), "(from 1 steps; default: never)");
+  EXPECT_HAS(said("sequence-length"), "(from 1 to 16777216 tokens; default 512)");
+  EXPECT_HAS(said("prefetch-depth"), "(from 1 to 1024 segments; default: the planner chooses)");
+  EXPECT_HAS(said("betas"), "(each from 0 to below 1; default 0.9,0.999)");
+  EXPECT_HAS(said("eps"), "(above 0 to 1; default 1e-08)");
+  EXPECT_HAS(said("host-memory"), "(from 1 bytes, such as 24GiB; default: ");
+  EXPECT_HAS(said("recipe"), "--recipe fp32|bf16|fp16 ");
 }
 
 TEST(Help, ListsTheCommandsOptionsInTheLineWidth) {
