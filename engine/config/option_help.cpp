@@ -71,6 +71,18 @@ std::string notes(const OptionRow& row) {
   return fmt::format(" ({}{}{})", limits, both ? "; " : "", standard);
 }
 
+// Of the commands that plan updates.
+constexpr std::string_view kGroupHelp = R"(
+The TOML file may also have [[group]]s: each takes the parameters whose whole name fits its match, a
+regular expression, and that no group before it took. lr_factor, from 0 to 1000, multiplies --lr for
+them; weight_decay, from 0 to 1, replaces --weight-decay; frozen = true leaves them as they are.
+
+  [[group]]
+  match = ".*embed.*"
+  lr_factor = 0.1
+  weight_decay = 0.0
+)";
+
 }  // namespace
 
 std::string_view name_of(Command command) {
@@ -117,6 +129,7 @@ std::string help_text(Command command) {
     append_wrapped(out, std::string(row.help) + notes(row));
   }
   out += "\nEvery option can stand in the TOML file too, with _ for -: host_memory = \"24GiB\".\n";
+  if (command == Command::kTrain || command == Command::kPlan) out += kGroupHelp;
   return out;
 }
 

@@ -358,6 +358,27 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
   EXPECT_HAS(said("recipe"), "--recipe fp32|bf16|fp16 ");
 }
 
+TEST(Help, ExplainsGroupsWhereTheyCount) {
+  for (const Command command : {Command::kTrain, Command::kPlan}) {
+    const std::string text = help_text(command);
+    for (const char* key : {"match", "lr_factor", "weight_decay", "frozen"}) EXPECT_HAS(text, key);
+    // Its example is one.
+    const size_t start = text.find("\n  [[group]]\n");
+    ASSERT_NE(start, std::string::npos);
+    const Options options = train({}, text.substr(start));
+    ASSERT_EQ(options.groups.size(), 1u);
+    EXPECT_EQ(options.groups[0].match, ".*embed.*");
+    EXPECT_EQ(options.groups[0].lr_factor, 0.1);
+    EXPECT_EQ(options.groups[0].weight_decay, 0.0);
+  }
+  EXPECT_EQ(help_text(Command::kDoctor).find("[[group]]"), std::string::npos);
+  // The ranges that it gives.
+  const std::string group = "[[group]]\nmatch = \"x\"\n";
+  EXPECT_EQ(train_error({}, group + "lr_factor = 1000\nweight_decay = 1"), "no error");
+  EXPECT_HAS(train_error({}, group + "lr_factor = 1001"), "is out of range");
+  EXPECT_HAS(train_error({}, group + "weight_decay = 1.1"), "is out of range");
+}
+
 TEST(Help, ListsTheCommandsOptionsInTheLineWidth) {
   for (int index = 0; index < kCommandCount; ++index) {
     const Command command = static_cast<Command>(index);
