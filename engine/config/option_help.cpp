@@ -128,7 +128,9 @@ std::string help_text(Command command) {
     }
     append_wrapped(out, std::string(row.help) + notes(row));
   }
-  out += "\nEvery option can stand in the TOML file too, with _ for -: host_memory = \"24GiB\".\n";
+  out +=
+      "\nEvery option but --config and --help can stand in the TOML file too, with _ for -:\n"
+      "host_memory = \"24GiB\".\n";
   if (command == Command::kTrain || command == Command::kPlan) out += kGroupHelp;
   return out;
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/config/options.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "engine/base/error.h"
 #include "engine/config/deepspeed.h"
@@ -18,11 +20,35 @@ bool is_flag(const std::string& text) {
   return text.starts_with("--");
 }
 
+// Options of which a file can say nothing: one would read another file, one prints and ends.
+constexpr std::string_view kFlagsOnly[] = {"config", "help"};
+
+using Places = std::map<const OptionRow*, std::string>;
+
+// A key at the top of the file. `places` has where options stood before: to TOML, host-memory and
+// host_memory are two keys.
+void collect_toml_option(const TomlEntry& entry, Places& places, OptionCollector& collector) {
+  const std::string shown = entry.where + ": " + entry.key;
+  if (std::ranges::find(kFlagsOnly, entry.key) != std::end(kFlagsOnly)) {
+    return collector.problem(
+        fmt::format("{} belongs to the command line (give --{} there)", shown, entry.key));
+  }
+  if (const OptionRow* row = find_option(entry.key)) {
+    const auto [place, is_new] = places.emplace(row, entry.where);
+    if (!is_new) {
+      return collector.problem(
+          fmt::format("{} is given twice (keep one: {} has it too)", shown, place->second));
+    }
+  }
+  collector.set(SourceKind::kFile, entry.key, entry.values, shown);
+}
+
 void collect_toml(const OptionSources& sources, OptionCollector& collector) {
+  Places places;
   for (const TomlEntry& entry : read_toml(sources.toml, sources.toml_name)) {
     const std::string shown = entry.where + ": " + entry.key;
     if (entry.table.empty()) {
-      collector.set(SourceKind::kFile, entry.key, entry.values, shown);
+      collect_toml_option(entry, places, collector);
     } else if (entry.table == "group" && entry.table_index >= 0) {
       collector.set_group(entry.table_index, entry.key, entry.values, shown);
     } else {

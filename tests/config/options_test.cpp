@@ -72,6 +72,7 @@ TEST(Options, FlagsReachTheirFields) {
 TEST(Options, TomlAndFlagsAgreeForEveryOption) {
   for (const OptionRow& row : option_table()) {
     if (!takes(row, Command::kTrain) || row.type == OptionType::kSwitch) continue;
+    if (row.name == "config") continue;  // not in a file
     Options wanted;
     std::string text = value_text(row, wanted);
     if (row.type == OptionType::kString || row.type == OptionType::kList) text = "x";
@@ -109,6 +110,21 @@ TEST(Options, TomlHasNumbersListsAndBooleans) {
   EXPECT_EQ(options.device_memory, 4096);
   EXPECT_TRUE(options.resume);
   EXPECT_EQ(options.resume_checkpoint, "");
+}
+
+TEST(Options, AFileHasEachOptionOnceHoweverItIsSpelled) {
+  EXPECT_EQ(train({}, "host-memory = \"2GiB\"").host_memory, 2 * kGiB);
+  const std::string error = train_error({}, "host-memory = \"2GiB\"\nhost_memory = \"1GiB\"\n");
+  EXPECT_HAS(error, "run.toml:2:1: host_memory is given twice (keep one: run.toml:1:1 has it too)");
+  EXPECT_HAS(train_error({}, "vocab_size = 300\nvocab-size = 300\n"), "is given twice");
+  EXPECT_HAS(train_error({}, "a-b = 1\na_b = 1\n"), "a_b is not an option");
+}
+
+TEST(Options, AFileNamesNoFileAndAsksForNoHelp) {
+  EXPECT_HAS(train_error({}, "config = \"x\""),
+             "run.toml:1:1: config belongs to the command line (give --config there)");
+  EXPECT_HAS(train_error({}, "help = true"),
+             "run.toml:1:1: help belongs to the command line (give --help there)");
 }
 
 TEST(Options, FlagsOverrideTheFile) {
