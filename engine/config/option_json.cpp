@@ -67,6 +67,7 @@ void collect_groups(const Json& groups, OptionCollector& collector) {
   int index = 0;
   for (const Json& group : groups.items()) {
     if (!group.is_object()) return collector.problem("groups is not an array of objects");
+    collector.open_group(index);
     for (const JsonMember& member : group.members()) {
       collector.set_group(index, member.name, texts_of(member.value),
                           "groups[" + std::to_string(index) + "]." + member.name);

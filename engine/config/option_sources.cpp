@@ -77,12 +77,16 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   known = kind;
 }
 
-void OptionCollector::set_group(int index, std::string_view key,
-                                const std::vector<std::string>& values, const std::string& shown) {
+ParameterGroup& OptionCollector::open_group(int index) {
   if (options_.groups.size() <= static_cast<size_t>(index)) {
     options_.groups.resize(static_cast<size_t>(index) + 1);
   }
-  ParameterGroup& group = options_.groups[static_cast<size_t>(index)];
+  return options_.groups[static_cast<size_t>(index)];
+}
+
+void OptionCollector::set_group(int index, std::string_view key,
+                                const std::vector<std::string>& values, const std::string& shown) {
+  ParameterGroup& group = open_group(index);
   std::string cause;
   if (values.size() != 1) {
     cause = "takes one value, not a list";

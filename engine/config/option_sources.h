@@ -24,7 +24,8 @@ class OptionCollector {
            const std::string& shown);
   void unknown(std::string_view name, const std::string& shown, bool flag);
 
-  // A key of the element `index` of [[group]].
+  // The element `index` of [[group]], which may have no keys; and a key of it.
+  ParameterGroup& open_group(int index);
   void set_group(int index, std::string_view key, const std::vector<std::string>& values,
                  const std::string& shown);
 

@@ -47,10 +47,16 @@ void collect_toml(const OptionSources& sources, OptionCollector& collector) {
   Places places;
   for (const TomlEntry& entry : read_toml(sources.toml, sources.toml_name)) {
     const std::string shown = entry.where + ": " + entry.key;
+    const bool in_group = entry.table == "group" && entry.table_index >= 0;
     if (entry.table.empty()) {
       collect_toml_option(entry, places, collector);
-    } else if (entry.table == "group" && entry.table_index >= 0) {
+    } else if (in_group && entry.is_empty_table) {
+      collector.open_group(entry.table_index);
+    } else if (in_group) {
       collector.set_group(entry.table_index, entry.key, entry.values, shown);
+    } else if (entry.is_empty_table) {
+      collector.problem(fmt::format("{}: the table {} is not used here (only [[group]] is)",
+                                    entry.where, entry.table));
     } else {
       collector.problem(shown + " stands in the table " + entry.table +
                         ", which is not used here (only [[group]] is)");

@@ -37,10 +37,14 @@ struct BrokenAssertion {};
 namespace strata::config {
 namespace {
 
+std::string place_of(std::string_view name, const toml::source_region& source) {
+  return fmt::format("{}:{}:{}", name, source.begin.line, source.begin.column);
+}
+
 [[noreturn]] void refuse(std::string_view name, const toml::source_region& source,
                          const std::string& cause) {
-  throw Error(ErrorCode::kConfig, fmt::format("cannot read TOML: {}:{}:{}: {}", name,
-                                              source.begin.line, source.begin.column, cause));
+  throw Error(ErrorCode::kConfig,
+              fmt::format("cannot read TOML: {}: {}", place_of(name, source), cause));
 }
 
 std::string scalar_text(std::string_view name, const toml::node& node) {
@@ -53,14 +57,21 @@ std::string scalar_text(std::string_view name, const toml::node& node) {
 
 void read_table(std::string_view name, const toml::table& table, const std::string& table_name,
                 int table_index, std::vector<TomlEntry>& entries) {
+  if (table.empty() && !table_name.empty()) {
+    entries.push_back({.table = table_name,
+                       .table_index = table_index,
+                       .key = "",
+                       .values = {},
+                       .where = place_of(name, table.source()),
+                       .is_empty_table = true});
+  }
   for (const auto& [key, node] : table) {
     const auto& source = node.source();
-    TomlEntry entry{
-        .table = table_name,
-        .table_index = table_index,
-        .key = std::string(key.str()),
-        .values = {},
-        .where = fmt::format("{}:{}:{}", name, key.source().begin.line, key.source().begin.column)};
+    TomlEntry entry{.table = table_name,
+                    .table_index = table_index,
+                    .key = std::string(key.str()),
+                    .values = {},
+                    .where = place_of(name, key.source())};
     const toml::array* array = node.as_array();
     if (const toml::table* inner = node.as_table()) {
       if (!table_name.empty()) refuse(name, source, "a table inside a table is not used here");

@@ -14,7 +14,8 @@ struct TomlEntry {
   int table_index = -1;  // which element of a [[table]]; -1 elsewhere
   std::string key;
   std::vector<std::string> values;
-  std::string where;  // "run.toml:3:1"
+  std::string where;            // "run.toml:3:1"
+  bool is_empty_table = false;  // stands for a [table] or [[table]] without keys; no key, no values
 };
 
 // All entries in the order of the file. Throws Error (kConfig) naming line and column where the

@@ -146,9 +146,14 @@ void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, i
   const model::NamePattern pattern("group match", wanted.match);
   std::vector<int> moved(static_cast<size_t>(given), -1);
   bool matched = false;
+  bool taken = false;
   for (model::Segment& segment : spec.segments) {
     for (model::Parameter& parameter : segment.parameters) {
-      if (parameter.group >= given || !pattern.matches(parameter)) continue;
+      if (!pattern.matches(parameter)) continue;
+      if (parameter.group >= given) {
+        taken = true;
+        continue;
+      }
       matched = true;
       int& group = moved[static_cast<size_t>(parameter.group)];
       if (group < 0) {
@@ -164,6 +169,12 @@ void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, i
     }
   }
   if (matched) return;
+  if (taken) {
+    pattern.refuse(
+        "earlier groups took all parameters of such names (put this [[group]] before them, or "
+        "leave "
+        "it out)");
+  }
   pattern.refuse("no parameter has such a name (names look like \"" +
                  spec.segments.back().parameters.front().name + "\")");
 }

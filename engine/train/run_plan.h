@@ -47,7 +47,7 @@ struct RunPlan {
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes);
 
 // Applies --freeze, [[group]] and --decay-all to a model's parameters, and assigns offsets. Throws
-// Error{kConfig} for a pattern that is none or matches nothing.
+// Error{kConfig} for a pattern that is none, or matches nothing that earlier groups left.
 void apply_groups(model::ModelSpec& spec, const config::Options& options);
 
 model::Recipe recipe_of(const config::Options& options);

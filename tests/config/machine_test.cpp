@@ -75,6 +75,7 @@ TEST(Machine, WhatCannotBePlannedWithIsRefused) {
   EXPECT_HAS(error_of(base + "device_count = 0"), "device_count must be above 0");
   EXPECT_HAS(error_of(base + "network_bytes_per_s = [1, 2]"), "is not a single value");
   EXPECT_HAS(error_of(base + "[rates]\na = 1"), "is not a single value");
+  EXPECT_HAS(error_of(base + "[rates]\n"), "m.toml:6:1: the table rates is not used here");
 }
 
 TEST(Machine, TheWorstOfTwoIsTheWorstOfEachFigure) {

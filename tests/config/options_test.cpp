@@ -150,6 +150,16 @@ TEST(Options, GroupsComeFromTheFile) {
   EXPECT_HAS(error, "[[group]] 1 has no match");
 }
 
+TEST(Options, AGroupWithoutKeysHasNoMatch) {
+  EXPECT_HAS(train_error({}, "[[group]]\n"), "[[group]] 1 has no match");
+  EXPECT_HAS(train_error({}, "[[group]]\nmatch = \"x\"\n[[group]]\n"), "[[group]] 2 has no match");
+  EXPECT_HAS(train_error({}, "lr = 1\n[memory]\n"),
+             "run.toml:2:1: the table memory is not used here (only [[group]] is)");
+  EXPECT_HAS(train_error({}, "[group]\n"), "the table group is not used here");
+  EXPECT_EQ(train_error({}, ""), "no error");
+  EXPECT_THROW(options_from_json(Command::kPlan, R"({"model": "m", "groups": [{}]})"), Error);
+}
+
 TEST(Options, ResumeTakesAValueOrNone) {
   EXPECT_TRUE(train({"--resume"}).resume);
   EXPECT_EQ(train({"--resume", "--steps", "3"}).resume_checkpoint, "");
