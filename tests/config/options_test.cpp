@@ -354,6 +354,23 @@ bool is_number(const OptionRow& row) {
          row.type == OptionType::kRates;
 }
 
+TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
+  const std::pair<const char*, const char*> names[] = {
+      {"--max_seq_length", "--sequence-length"},
+      {"--context-length", "--sequence-length"},
+      {"--warmup", "--warmup-steps"},
+      {"--bf16", "--recipe"},
+      {"--fp16", "--recipe"},
+      {"--nvme-dir", "--nvme"},
+      {"--deepspeed-config", "--deepspeed"},
+  };
+  for (const auto& [elsewhere, here] : names) {
+    EXPECT_HAS(train_error({elsewhere}), fmt::format("(did you mean {}?)", here));
+  }
+  // Only where the command takes it.
+  EXPECT_NE(nearest_option("warmup", Command::kGenerate), "warmup-steps");
+}
+
 TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
   for (const OptionRow& row : option_table()) {
     for (int index = 0; index < kCommandCount; ++index) {
