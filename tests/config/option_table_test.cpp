@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The option table: names, defaults and choices hold together, names from elsewhere lead to ours,
+// and the help says what the table does.
+#include "engine/config/option_table.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/config/option_values.h"
+#include "engine/config/options.h"
+
+namespace strata::config {
+namespace {
+
+using Args = std::vector<std::string>;
+
+Options train(const Args& extra, const std::string& toml = "") {
+  Args args = {"--model", "m", "--data", "d", "--out", "o"};
+  args.insert(args.end(), extra.begin(), extra.end());
+  return resolve(Command::kTrain, {.toml = toml, .toml_name = "run.toml", .args = args});
+}
+
+std::string train_error(const Args& extra, const std::string& toml = "") {
+  try {
+    train(extra, toml);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(OptionTable, NamesAreUniqueAndDefaultsWithinTheirRange) {
+  const auto rows = option_table();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(find_option(rows[i].name), &rows[i]) << rows[i].name;
+    EXPECT_NE(rows[i].commands, 0u) << rows[i].name;
+    EXPECT_FALSE(rows[i].help.empty()) << rows[i].name;
+    if (!rows[i].unset_note.empty() || rows[i].type == OptionType::kString) continue;
+    Options options;
+    EXPECT_EQ(assign(rows[i], {value_text(rows[i], options)}, options), "") << rows[i].name;
+  }
+}
+
+TEST(OptionTable, ChoicesCoverTheirEnumerators) {
+  for (const OptionRow& row : option_table()) {
+    for (const std::string_view choice : row.choices) {
+      Options options;
+      ASSERT_EQ(assign(row, {std::string(choice)}, options), "");
+      EXPECT_EQ(value_text(row, options), choice);
+    }
+  }
+  Options options;
+  assign(*find_option("io"), {"threads"}, options);
+  EXPECT_EQ(options.io, IoBackend::kThreads);
+  assign(*find_option("device"), {"cuda"}, options);
+  EXPECT_EQ(options.device, Device::kCuda);
+  assign(*find_option("offload"), {"nvme"}, options);
+  EXPECT_EQ(options.offload, Offload::kNvme);
+}
+
+TEST(OptionTable, NearestIsNearAndOtherwiseNothing) {
+  EXPECT_EQ(nearest_option("sequence-lenght", Command::kTrain), "sequence-length");
+  EXPECT_EQ(nearest_option("host_memroy", Command::kTrain), "host-memory");
+  EXPECT_EQ(nearest_option("zzzzzz", Command::kTrain), "");
+  EXPECT_EQ(nearest_option(std::string(100000, 'x'), Command::kTrain), "");
+}
+
+// What the help says of one option, on one line: from its flag to the next flag or heading.
+std::string help_of_option(Command command, const OptionRow& row) {
+  const std::string text = help_text(command);
+  const size_t start = text.find("  --" + std::string(row.name) + " ");
+  if (start == std::string::npos) return "";
+  const size_t end = std::min(text.find("\n  --", start), text.find("\n\n", start));
+  std::string line;
+  for (const char letter : text.substr(start, end - start)) {
+    const bool space = letter == ' ' || letter == '\n';
+    if (!space || (!line.empty() && line.back() != ' ')) line += space ? ' ' : letter;
+  }
+  return line;
+}
+
+bool is_number(const OptionRow& row) {
+  return row.type == OptionType::kInt || row.type == OptionType::kFloat ||
+         row.type == OptionType::kSize || row.type == OptionType::kPair ||
+         row.type == OptionType::kRates;
+}
+
+TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
+  const std::pair<const char*, const char*> names[] = {
+      {"--max_seq_length", "--sequence-length"},
+      {"--context-length", "--sequence-length"},
+      {"--warmup", "--warmup-steps"},
+      {"--bf16", "--recipe"},
+      {"--fp16", "--recipe"},
+      {"--nvme-dir", "--nvme"},
+      {"--deepspeed-config", "--deepspeed"},
+  };
+  for (const auto& [elsewhere, here] : names) {
+    EXPECT_HAS(train_error({elsewhere}), fmt::format("(did you mean {}?)", here));
+  }
+  // Only where the command takes it.
+  EXPECT_NE(nearest_option("warmup", Command::kGenerate), "warmup-steps");
+}
+
+TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
+  for (const OptionRow& row : option_table()) {
+    for (int index = 0; index < kCommandCount; ++index) {
+      const Command command = static_cast<Command>(index);
+      if (!takes(row, command) || row.type == OptionType::kSwitch) continue;
+      const std::string text = help_of_option(command, row);
+      const OptionRange& range = row.range;
+      std::string shown;
+      if (is_number(row))
+        shown = fmt::format("{} {}", range.low_open ? "above" : "from", range.low);
+      if (range.high < 1e300) {
+        shown += fmt::format("{} {}", range.high_open ? " to below" : " to", range.high);
+      }
+      if (!row.unit.empty()) shown += " " + std::string(row.unit);
+      EXPECT_HAS(text, shown);
+      for (const std::string_view choice : row.choices) EXPECT_HAS(text, choice);
+    }
+  }
+  const auto said = [](const char* name) {
+    return help_of_option(Command::kTrain, *find_option(name));
+  };
+  EXPECT_HAS(said("eval-every"), "(from 1 steps; default: never)");
+  EXPECT_HAS(said("sequence-length"), "(from 1 to 16777216 tokens; default 512)");
+  EXPECT_HAS(said("prefetch-depth"), "(from 1 to 1024 segments; default: the planner chooses)");
+  EXPECT_HAS(said("betas"), "(each from 0 to below 1; default 0.9,0.999)");
+  EXPECT_HAS(said("eps"), "(above 0 to 1; default 1e-08)");
+  EXPECT_HAS(said("host-memory"), "(from 1 bytes, such as 24GiB; default: ");
+  EXPECT_HAS(said("recipe"), "--recipe fp32|bf16|fp16 ");
+}
+
+TEST(Help, ExplainsGroupsWhereTheyCount) {
+  for (const Command command : {Command::kTrain, Command::kPlan}) {
+    const std::string text = help_text(command);
+    for (const char* key : {"match", "lr_factor", "weight_decay", "frozen"}) EXPECT_HAS(text, key);
+    // Its example is one.
+    const size_t start = text.find("\n  [[group]]\n");
+    ASSERT_NE(start, std::string::npos);
+    const Options options = train({}, text.substr(start));
+    ASSERT_EQ(options.groups.size(), 1u);
+    EXPECT_EQ(options.groups[0].match, ".*embed.*");
+    EXPECT_EQ(options.groups[0].lr_factor, 0.1);
+    EXPECT_EQ(options.groups[0].weight_decay, 0.0);
+  }
+  EXPECT_EQ(help_text(Command::kDoctor).find("[[group]]"), std::string::npos);
+  // The ranges that it gives.
+  const std::string group = "[[group]]\nmatch = \"x\"\n";
+  EXPECT_EQ(train_error({}, group + "lr_factor = 1000\nweight_decay = 1"), "no error");
+  EXPECT_HAS(train_error({}, group + "lr_factor = 1001"), "is out of range");
+  EXPECT_HAS(train_error({}, group + "weight_decay = 1.1"), "is out of range");
+}
+
+TEST(Help, ListsTheCommandsOptionsInTheLineWidth) {
+  for (int index = 0; index < kCommandCount; ++index) {
+    const Command command = static_cast<Command>(index);
+    const std::string text = help_text(command);
+    for (const OptionRow& row : option_table()) {
+      const bool listed = text.find("  --" + std::string(row.name) + " ") != std::string::npos ||
+                          text.find("  --" + std::string(row.name) + "\n") != std::string::npos;
+      EXPECT_EQ(listed, takes(row, command)) << name_of(command) << " " << row.name;
+    }
+    size_t start = 0;
+    for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {
+      EXPECT_LE(end - start, 100u) << text.substr(start, end - start);
+      start = end + 1;
+    }
+    EXPECT_EQ(parse_command(name_of(command)), command);
+    EXPECT_HAS(help_text(), name_of(command));
+  }
+  EXPECT_FALSE(parse_command("trian").has_value());
+  EXPECT_EQ(nearest_command("trian"), "train");
+  EXPECT_EQ(nearest_command("unrelated"), "");
+}
+
+}  // namespace
+}  // namespace strata::config
