@@ -47,18 +47,29 @@ std::vector<std::string> texts_of(const Json& value) {
   return texts;
 }
 
-// false, 0, null, "false", "none", "" and {}: what switches a key off.
-bool is_off(const Json& value) {
-  if (value.is_null()) return true;
-  if (const auto on = value.boolean()) return !*on;
-  if (const auto number = value.number()) return *number == 0;
-  if (value.is_object()) return value.members().empty();
-  return value.is_string() &&
-         (value.string() == "false" || value.string() == "none" || value.string().empty());
+// What DeepSpeed reads as a truth value: true, 1, "true", "yes", "on" and their opposites, in any
+// case. Nothing for all else.
+std::optional<bool> truth_of(const Json& value) {
+  if (const auto truth = value.boolean()) return truth;
+  if (const auto number = value.number()) {
+    return *number == 0 || *number == 1 ? std::optional(*number == 1) : std::nullopt;
+  }
+  if (!value.is_string()) return std::nullopt;
+  std::string text = value.string();
+  for (char& letter : text) letter = letter >= 'A' && letter <= 'Z' ? letter + ('a' - 'A') : letter;
+  constexpr std::array<std::string_view, 6> kTrue = {"1", "t", "true", "y", "yes", "on"};
+  constexpr std::array<std::string_view, 6> kFalse = {"0", "f", "false", "n", "no", "off"};
+  if (std::find(kTrue.begin(), kTrue.end(), text) != kTrue.end()) return true;
+  if (std::find(kFalse.begin(), kFalse.end(), text) != kFalse.end()) return false;
+  return std::nullopt;
 }
 
-bool is_on(const Json& value) {
-  return value.boolean().value_or(value.is_string() && value.string() == "true");
+// A false truth value, null, "none", "" and {}: what switches a key off.
+bool is_off(const Json& value) {
+  if (value.is_null()) return true;
+  if (value.is_object()) return value.members().empty();
+  if (const auto truth = truth_of(value)) return !*truth;
+  return value.is_string() && (value.string() == "none" || value.string().empty());
 }
 
 struct Named {
@@ -150,6 +161,13 @@ class Importer {
     return at != nullptr && is_off(*at);
   }
 
+  // The truth value of a key; refuses what is none.
+  std::optional<bool> truth_in(const Leaf& leaf) {
+    const auto truth = truth_of(*leaf.value);
+    if (!truth) refuse(leaf, "neither true nor false (give one of them)");
+    return truth;
+  }
+
   void take_by_code(const Leaf& leaf) {
     const Json& value = *leaf.value;
     const std::string text = text_of(value);
@@ -164,7 +182,9 @@ class Importer {
       peak_ = leaf;
     } else if (last == "adam_w_mode" || last == "bias_correction" ||
                last == "fp32_optimizer_states") {
-      is_off(value) ? refuse(leaf, "AdamW has it always on here") : ignore(leaf, "always on");
+      const auto on = truth_in(leaf);
+      if (!on) return;
+      *on ? ignore(leaf, "always on") : refuse(leaf, "AdamW has it always on here");
     } else if (last == "enabled") {
       recipes_.push_back(leaf);
     } else if (leaf.key == "gradient_allreduce_op") {
@@ -199,8 +219,12 @@ class Importer {
   // No 16-bit section switched on means fp32, unless one is left open by "auto".
   void finish_recipe() {
     const Leaf* chosen = nullptr;
+    bool unread = false;
     for (const Leaf& leaf : recipes_) {
-      if (!is_on(*leaf.value)) {
+      const auto on = truth_in(leaf);
+      if (!on) {
+        unread = true;
+      } else if (!*on) {
         ignore(leaf, "off");
       } else if (chosen != nullptr) {
         refuse(leaf, "two number formats are on");
@@ -214,7 +238,7 @@ class Importer {
       const Json* enabled = section != nullptr ? section->find("enabled") : nullptr;
       return enabled != nullptr && enabled->is_string() && enabled->string() == "auto";
     };
-    if (chosen != nullptr || open("fp16") || open("bf16") || open("bfloat16")) return;
+    if (chosen != nullptr || unread || open("fp16") || open("bf16") || open("bfloat16")) return;
     const Json none("off");
     set({"fp16.enabled, bf16.enabled", &none}, "recipe", {"fp32"});
   }
@@ -227,7 +251,11 @@ class Importer {
     const Leaf* said = nullptr;
     for (const Leaf& leaf : devices_) {
       std::string text = text_of(*leaf.value);
-      if (!leaf.key.ends_with(".device")) text = is_on(*leaf.value) ? "cpu" : "none";
+      if (!leaf.key.ends_with(".device")) {
+        const auto on = truth_in(leaf);
+        if (!on) continue;
+        text = *on ? "cpu" : "none";
+      }
       const auto found = std::find(kDevices.begin(), kDevices.end(), text);
       if (found == kDevices.end()) {
         refuse(leaf, "not one of none, cpu, nvme");

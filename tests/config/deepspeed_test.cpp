@@ -177,6 +177,48 @@ TEST(Deepspeed, RecipesFollowTheSectionThatIsOn) {
   EXPECT_EQ(import_deepspeed(R"({"fp16": {"enabled": "auto"}})", "ds.json", 1).options.size(), 0u);
 }
 
+TEST(Deepspeed, TruthValuesAreThoseOfDeepspeed) {
+  for (const char* on : {"true", "1", "1.0", "\"1\"", "\"True\"", "\"yes\"", "\"on\""}) {
+    const std::string text = std::string("{\"bf16\": {\"enabled\": ") + on + "}}";
+    EXPECT_EQ(line_of(text, "bf16.enabled").text, "--recipe bf16") << text;
+    const std::string offload =
+        std::string("{\"zero_optimization\": {\"cpu_offload\": ") + on + "}}";
+    EXPECT_EQ(line_of(offload, "zero_optimization.cpu_offload").text, "--offload host") << offload;
+    const std::string amsgrad =
+        std::string("{\"optimizer\": {\"params\": {\"amsgrad\": ") + on + "}}}";
+    EXPECT_EQ(line_of(amsgrad, "optimizer.params.amsgrad").fate, ImportFate::kRefused) << amsgrad;
+  }
+  for (const char* off : {"false", "0", "\"0\"", "\"False\"", "\"no\"", "\"off\""}) {
+    const std::string text = std::string("{\"bf16\": {\"enabled\": ") + off + "}}";
+    EXPECT_EQ(line_of(text, "bf16.enabled").text, "off") << text;
+    const std::string amp =
+        std::string("{\"amp\": {\"opt_level\": \"O1\", \"enabled\": ") + off + "}}";
+    EXPECT_EQ(line_of(amp, "amp.opt_level").text, "off") << amp;
+    const std::string mode =
+        std::string("{\"optimizer\": {\"params\": {\"adam_w_mode\": ") + off + "}}}";
+    EXPECT_EQ(line_of(mode, "optimizer.params.adam_w_mode").fate, ImportFate::kRefused) << mode;
+  }
+}
+
+TEST(Deepspeed, WhatIsNoTruthValueIsRefused) {
+  const struct {
+    const char* text;
+    const char* key;
+  } cases[] = {
+      {R"({"bf16": {"enabled": "maybe"}})", "bf16.enabled"},
+      {R"({"fp16": {"enabled": 2}})", "fp16.enabled"},
+      {R"({"bfloat16": {"enabled": [true]}})", "bfloat16.enabled"},
+      {R"({"optimizer": {"params": {"adam_w_mode": "maybe"}}})", "optimizer.params.adam_w_mode"},
+      {R"({"optimizer": {"params": {"bias_correction": 3}}})", "optimizer.params.bias_correction"},
+      {R"({"zero_optimization": {"cpu_offload": "ssd"}})", "zero_optimization.cpu_offload"},
+  };
+  for (const auto& each : cases) {
+    const ImportLine line = line_of(each.text, each.key);
+    EXPECT_EQ(line.fate, ImportFate::kRefused) << each.text;
+    EXPECT_EQ(line.text, "neither true nor false (give one of them)") << each.text;
+  }
+}
+
 TEST(Deepspeed, CommentsGoAndPositionsStay) {
   EXPECT_EQ(without_comments("{\"a\": \"#//,}\", // x\n \"b\": [1,2, ], # y\n /* z\n */ }"),
             "{\"a\": \"#//,}\",     \n \"b\": [1,2  ]     \n     \n    }");
