@@ -10,7 +10,7 @@ constexpr std::string_view kCollective = "collectives are planned by segment";
 constexpr std::string_view kCollected = "always collected: see metrics.jsonl and the report";
 constexpr std::string_view kPinned = "staging memory is always pinned";
 constexpr std::string_view kPipelined = "transfers always overlap";
-constexpr std::string_view kDynamic = "the loss scale is dynamic";
+constexpr std::string_view kDynamic = "the loss scale is dynamic and has its own pace";
 constexpr std::string_view kNoReduced = "moments and masters are fp32 here";
 constexpr std::string_view kNoMetrics = "metrics are written to metrics.jsonl";
 constexpr std::string_view kExport = "the run always exports a full model";
@@ -51,7 +51,13 @@ constexpr DeepspeedRule kRules[] = {
 
     {"fp16.enabled", kCode, ""},
     {"fp16.fp16_master_weights_and_grads", kIgnoreDefault, kNoReduced},
-    {"fp16.*", kIgnore, kDynamic},
+    {"fp16.auto_cast", kIgnore, "number formats are those of --recipe"},
+    {"fp16.loss_scale", kIgnore, kDynamic},
+    {"fp16.initial_scale_power", kIgnore, kDynamic},
+    {"fp16.loss_scale_window", kIgnore, kDynamic},
+    {"fp16.hysteresis", kIgnore, kDynamic},
+    {"fp16.consecutive_hysteresis", kIgnore, kDynamic},
+    {"fp16.min_loss_scale", kIgnore, kDynamic},
     {"bf16.enabled", kCode, ""},
     {"bf16.bf16_master_weights_and_grads", kIgnoreDefault, kNoReduced},
     {"bf16.bf16_optimizer_states", kIgnoreDefault, kNoReduced},
@@ -74,13 +80,19 @@ constexpr DeepspeedRule kRules[] = {
     {"zero_optimization.offload_param.device", kCode, ""},
     {"zero_optimization.offload_param.nvme_path", kCode, ""},
     {"zero_optimization.offload_param.pin_memory", kIgnore, kPinned},
-    {"zero_optimization.offload_param.*", kIgnore, kPlanned},
+    {"zero_optimization.offload_param.buffer_count", kIgnore, kPlanned},
+    {"zero_optimization.offload_param.buffer_size", kIgnore, kPlanned},
+    {"zero_optimization.offload_param.max_in_cpu", kIgnore, kPlanned},
     {"zero_optimization.offload_optimizer.device", kCode, ""},
     {"zero_optimization.offload_optimizer.nvme_path", kCode, ""},
     {"zero_optimization.offload_optimizer.pin_memory", kIgnore, kPinned},
     {"zero_optimization.offload_optimizer.pipeline_read", kIgnore, kPipelined},
     {"zero_optimization.offload_optimizer.pipeline_write", kIgnore, kPipelined},
-    {"zero_optimization.offload_optimizer.*", kIgnore, kPlanned},
+    {"zero_optimization.offload_optimizer.buffer_count", kIgnore, kPlanned},
+    {"zero_optimization.offload_optimizer.fast_init", kIgnore, kPlanned},
+    {"zero_optimization.offload_optimizer.ratio", kIgnore, kPlanned},
+    {"zero_optimization.offload_optimizer.super_offload", kIgnore, kPlanned},
+    {"zero_optimization.offload_optimizer.cpuadam_cores_perc", kIgnore, kPlanned},
     {"zero_optimization.cpu_offload", kCode, ""},
     {"zero_optimization.cpu_offload_param", kCode, ""},
     {"zero_optimization.cpu_offload_use_pin_memory", kIgnore, kPinned},

@@ -169,6 +169,48 @@ TEST(Deepspeed, UnknownKeysAreRefusedWithTheNearest) {
   }
 }
 
+TEST(Deepspeed, MistypedKeysOfFp16AndOffloadAreRefusedWithTheNearest) {
+  const struct {
+    const char* text;
+    const char* key;
+    const char* nearest;
+  } cases[] = {
+      {R"({"fp16": {"enable": true}})", "fp16.enable", "fp16.enabled"},
+      {R"({"fp16": {"los_scale": 0}})", "fp16.los_scale", "fp16.loss_scale"},
+      {R"({"zero_optimization": {"offload_optimizer": {"devise": "cpu"}}})",
+       "zero_optimization.offload_optimizer.devise", "zero_optimization.offload_optimizer.device"},
+      {R"({"zero_optimization": {"offload_optimizer": {"nvme_pth": "/x"}}})",
+       "zero_optimization.offload_optimizer.nvme_pth",
+       "zero_optimization.offload_optimizer.nvme_path"},
+      {R"({"zero_optimization": {"offload_param": {"Device": "nvme"}}})",
+       "zero_optimization.offload_param.Device", "zero_optimization.offload_param.device"},
+  };
+  for (const auto& each : cases) {
+    const ImportLine line = line_of(each.text, each.key);
+    EXPECT_EQ(line.fate, ImportFate::kRefused) << each.text;
+    EXPECT_EQ(line.text, std::string("no such key is known (did you mean ") + each.nearest + "?)");
+  }
+}
+
+TEST(Deepspeed, AllKeysOfFp16AndOffloadAreKnown) {
+  const DeepspeedImport import = import_deepspeed(
+      R"({"fp16": {"enabled": true, "auto_cast": false, "loss_scale": 0, "hysteresis": 2,
+                   "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1,
+                   "consecutive_hysteresis": false, "fp16_master_weights_and_grads": false},
+          "zero_optimization": {
+            "offload_param": {"device": "cpu", "nvme_path": "/x", "buffer_count": 5,
+                              "buffer_size": 1e8, "max_in_cpu": 1e9, "pin_memory": true},
+            "offload_optimizer": {"device": "cpu", "nvme_path": "/x", "buffer_count": 4,
+                                  "pin_memory": true, "pipeline_read": false,
+                                  "pipeline_write": false, "fast_init": false, "ratio": 1.0,
+                                  "super_offload": false, "cpuadam_cores_perc": 0.8}}})",
+      "ds.json", 1);
+  EXPECT_EQ(import.lines.size(), 25u);
+  for (const ImportLine& line : import.lines) {
+    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
+  }
+}
+
 TEST(Deepspeed, RecipesFollowTheSectionThatIsOn) {
   EXPECT_EQ(line_of(R"({"fp16": {"enabled": true}})", "fp16.enabled").text, "--recipe fp16");
   EXPECT_EQ(line_of(R"({"bfloat16": {"enabled": true}})", "bfloat16.enabled").text,
