@@ -14,7 +14,6 @@
 #include "bindings/cli/doctor_command.h"
 #include "engine/base/error.h"
 #include "engine/config/completion.h"
-#include "engine/config/deepspeed.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
 
@@ -95,10 +94,7 @@ int run(const std::vector<std::string>& args) {
     std::fputs(config::help_text(*command).c_str(), stdout);
     return 0;
   }
-  if (!options.deepspeed.empty()) {
-    std::fputs(config::deepspeed_report(options.deepspeed, options.ranks, options.json).c_str(),
-               stderr);
-  }
+  std::fputs(config::deepspeed_report(options, rest).c_str(), stderr);
   return dispatch(*command, options);
 }
 

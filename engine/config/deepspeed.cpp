@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <charconv>
 #include <optional>
 
 #include "engine/base/error.h"
@@ -14,7 +14,6 @@
 #include "engine/config/nearest_name.h"
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
-#include "engine/config/toml_reader.h"
 
 namespace strata::config {
 namespace {
@@ -45,6 +44,14 @@ std::vector<std::string> texts_of(const Json& value) {
   std::vector<std::string> texts;
   for (const Json& item : value.items()) texts.push_back(text_of(item));
   return texts;
+}
+
+// As the option reads it; nothing where it would be refused there.
+std::optional<int64_t> whole(const std::string& text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(value) : std::nullopt;
 }
 
 // What DeepSpeed reads as a truth value: true, 1, "true", "yes", "on" and their opposites, in any
@@ -81,7 +88,8 @@ constexpr std::array<Named, 3> kSchedulers = {
 
 class Importer {
  public:
-  Importer(const Json& root, int64_t ranks) : root_(root), ranks_(ranks) {
+  Importer(const Json& root, int64_t ranks, std::span<const GivenOption> given)
+      : root_(root), ranks_(ranks), given_(given) {
     flatten(root, "", leaves_);
   }
 
@@ -292,37 +300,60 @@ class Importer {
     }
   }
 
+  const GivenOption* given_elsewhere(std::string_view option) const {
+    const auto same = [&](const GivenOption& given) { return given.name == option; };
+    const auto found = std::find_if(given_.rbegin(), given_.rend(), same);
+    return found == given_.rend() ? nullptr : &*found;
+  }
+
+  // A factor of train_batch_size: its value, where it is known, and where that stands.
+  struct Factor {
+    std::optional<int64_t> value;
+    std::string where;
+  };
+  Factor factor(const char* key, std::string_view option) const {
+    if (const GivenOption* given = given_elsewhere(option)) {
+      return {whole(given->text), given->shown};
+    }
+    const Json* value = root_.find(key);
+    return {value != nullptr ? value->int64() : std::nullopt, key};
+  }
+
   // train_batch_size = micro-batch x accumulate x ranks: any two of the first three give the third.
   void finish_batch() {
     if (!batch_) return;
-    const auto known = [&](const char* key) -> std::optional<int64_t> {
-      const Json* value = root_.find(key);
-      return value != nullptr ? value->int64() : std::nullopt;
-    };
     const auto total = batch_->value->int64();
-    const auto micro = known("train_micro_batch_size_per_gpu");
-    const auto accumulate = known("gradient_accumulation_steps");
-    if (!total || *total < 1 || (micro && *micro < 1) || (accumulate && *accumulate < 1)) {
+    const Factor micro = factor("train_micro_batch_size_per_gpu", "micro-batch");
+    const Factor accumulate = factor("gradient_accumulation_steps", "accumulate");
+    if (!total || *total < 1 || micro.value.value_or(1) < 1 || accumulate.value.value_or(1) < 1) {
       return refuse(*batch_, "not a whole number from 1, or one of its factors is not");
     }
-    const int64_t rest = *total / ranks_;
-    int64_t given = 0;
+    int64_t known = 0;
     const bool fits =
-        !__builtin_mul_overflow(micro.value_or(1), accumulate.value_or(1), &given) && given <= rest;
-    if (!fits || rest * ranks_ != *total || rest % given != 0) {
+        !__builtin_mul_overflow(micro.value.value_or(1), accumulate.value.value_or(1), &known) &&
+        !__builtin_mul_overflow(known, ranks_, &known) && known <= *total;
+    const bool both = micro.value && accumulate.value;
+    if (!fits || *total % known != 0 || (both && known != *total)) {
+      std::string factors;
+      const auto name = [&](const char* what, const Factor& factor) {
+        if (!factor.value) return;
+        factors += fmt::format("{} {} ({}) x ", what, *factor.value, factor.where);
+      };
+      name("micro-batch", micro);
+      name("accumulate", accumulate);
       return refuse(*batch_,
-                    fmt::format("not a multiple of the other batch sizes and {} ranks", ranks_));
+                    fmt::format("not {}{}{} ranks (--ranks){} (change one of them, or take "
+                                "train_batch_size out of the file)",
+                                both && fits ? "" : "a multiple of ", factors, ranks_,
+                                fits ? fmt::format(", which is {}", known) : ""));
     }
-    if (micro && accumulate) {
-      return rest == given ? ignore(*batch_, "follows from the other two")
-                           : refuse(*batch_, fmt::format("the other two and {} ranks make {}",
-                                                         ranks_, given * ranks_));
-    }
-    set(*batch_, micro ? "accumulate" : "micro-batch", {fmt::format("{}", rest / given)});
+    if (both) return ignore(*batch_, "follows from the other two");
+    set(*batch_, micro.value ? "accumulate" : "micro-batch", {fmt::format("{}", *total / known)});
   }
 
   const Json& root_;
   const int64_t ranks_;
+  const std::span<const GivenOption> given_;
   std::vector<Leaf> leaves_;
   std::vector<Leaf> recipes_;
   std::vector<Leaf> devices_;
@@ -332,12 +363,6 @@ class Importer {
   int unknown_keys_ = 0;
   DeepspeedImport import_;
 };
-
-const char* name_of(ImportFate fate) {
-  return fate == ImportFate::kBecame    ? "became"
-         : fate == ImportFate::kIgnored ? "ignored"
-                                        : "refused";
-}
 
 }  // namespace
 
@@ -373,7 +398,8 @@ std::string without_comments(std::string_view text) {
   return out;
 }
 
-DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks) {
+DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks,
+                                 std::span<const GivenOption> given) {
   const Json root = Json::parse(without_comments(text), name);
   if (!root.is_object()) {
     throw Error(ErrorCode::kConfig,
@@ -381,43 +407,7 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
                             "an object)",
                             name, root.describe()));
   }
-  return Importer(root, std::max<int64_t>(1, ranks)).run();
-}
-
-std::string import_table(const DeepspeedImport& import) {
-  size_t key_width = 3;
-  size_t value_width = 5;
-  constexpr size_t kValueWidthMax = 24;
-  for (const ImportLine& line : import.lines) {
-    key_width = std::max(key_width, line.key.size());
-    value_width = std::max(value_width, std::min(kValueWidthMax, line.value.size()));
-  }
-  std::string text;
-  for (const ImportLine& line : import.lines) {
-    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<{}}  {}{}\n", line.key, key_width,
-                   line.value, value_width,
-                   line.fate == ImportFate::kBecame ? "" : std::string(name_of(line.fate)) + ": ",
-                   line.text);
-  }
-  return text;
-}
-
-std::string import_json(const DeepspeedImport& import) {
-  Json items = Json::array();
-  for (const ImportLine& line : import.lines) {
-    Json item = Json::object();
-    item.set("key", line.key);
-    item.set("value", line.value);
-    item.set("fate", name_of(line.fate));
-    item.set("text", line.text);
-    items.push_back(std::move(item));
-  }
-  return items.dump(2) + "\n";
-}
-
-std::string deepspeed_report(const std::string& path, int64_t ranks, bool json) {
-  const DeepspeedImport import = import_deepspeed(read_config_file(path), path, ranks);
-  return json ? import_json(import) : "What became of " + path + ":\n" + import_table(import);
+  return Importer(root, std::max<int64_t>(1, ranks), given).run();
 }
 
 }  // namespace strata::config

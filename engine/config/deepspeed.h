@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,22 +26,32 @@ struct ImportedOption {
   std::string key;  // where it comes from
 };
 
+// An option that a stronger source gives: a flag, or a key of the --config file.
+struct GivenOption {
+  std::string name;
+  std::string text;
+  std::string shown;  // as the user wrote it: "--lr" or "run.toml:3:1: lr"
+};
+
 struct DeepspeedImport {
   std::vector<ImportLine> lines;  // in the order of the file; derived ones at the end
   std::vector<ImportedOption> options;
 };
 
 // Reads the text: JSON with comments (//, /* */, #) and trailing commas; numbers like 5e8 are
-// whole. `ranks` is for train_batch_size, which counts all ranks. Throws Error (kConfig) where it
-// is not that; keys that cannot be followed are lines with kRefused.
-DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks);
+// whole. `ranks` is for train_batch_size, which counts all ranks and holds with the factors of
+// `given`, of which the last of a name counts. Throws Error (kConfig) where it is not that; keys
+// that cannot be followed are lines with kRefused.
+DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks,
+                                 std::span<const GivenOption> given = {});
 
 // Three columns: the key, its value, and what became of it.
 std::string import_table(const DeepspeedImport& import);
 std::string import_json(const DeepspeedImport& import);
 
 // The table, under a headline, or its JSON, for a file that resolve_command_line() accepted.
-std::string deepspeed_report(const std::string& path, int64_t ranks, bool json);
+std::string deepspeed_report(const std::string& path, int64_t ranks,
+                             std::span<const GivenOption> given, bool json);
 
 // What follows a comment or is a comma before a closing bracket, made blank; lines and columns
 // stay.

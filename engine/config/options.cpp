@@ -64,9 +64,36 @@ void collect_toml(const OptionSources& sources, OptionCollector& collector) {
   }
 }
 
+// What the file and then the flags give, with the spelling of the table. What is wrong with them is
+// reported where they are collected.
+std::vector<GivenOption> given_options(std::span<const std::string> args, std::string_view toml,
+                                       std::string_view toml_name) {
+  std::vector<GivenOption> given;
+  for (const TomlEntry& entry : read_toml(toml, toml_name)) {
+    const OptionRow* row = entry.table.empty() ? find_option(entry.key) : nullptr;
+    if (row == nullptr) continue;
+    const std::string text = entry.values.size() == 1 ? entry.values[0] : "";
+    given.push_back({std::string(row->name), text, entry.where + ": " + entry.key});
+  }
+  for (size_t at = 0; at < args.size(); ++at) {
+    if (!is_flag(args[at])) continue;
+    const size_t equals = args[at].find('=');
+    const std::string shown = args[at].substr(0, equals);
+    const OptionRow* row = find_option(shown.substr(2));
+    if (row == nullptr) continue;
+    const bool follows = at + 1 < args.size() && !is_flag(args[at + 1]);
+    const std::string text = equals != std::string::npos ? args[at].substr(equals + 1)
+                             : follows                   ? args[at + 1]
+                                                         : "";
+    given.push_back({std::string(row->name), text, shown});
+  }
+  return given;
+}
+
 void collect_deepspeed(const OptionSources& sources, int64_t ranks, OptionCollector& collector) {
   const std::string name(sources.deepspeed_name);
-  const DeepspeedImport import = import_deepspeed(sources.deepspeed, name, ranks);
+  const auto given = given_options(sources.args, sources.toml, sources.toml_name);
+  const DeepspeedImport import = import_deepspeed(sources.deepspeed, name, ranks, given);
   for (const ImportLine& line : import.lines) {
     if (line.fate != ImportFate::kRefused) continue;
     collector.problem(name + ": " + line.key + " \"" + line.value + "\": " + line.text);
@@ -156,6 +183,13 @@ Options resolve_command_line(Command command, std::span<const std::string> args)
                            .deepspeed = deepspeed,
                            .deepspeed_name = import,
                            .args = args});
+}
+
+std::string deepspeed_report(const Options& options, std::span<const std::string> args) {
+  if (options.deepspeed.empty()) return "";
+  const std::string toml = options.config.empty() ? "" : read_config_file(options.config);
+  const auto given = given_options(args, toml, options.config);
+  return deepspeed_report(options.deepspeed, options.ranks, given, options.json);
 }
 
 }  // namespace strata::config

@@ -148,6 +148,9 @@ Options resolve(Command command, const OptionSources& sources);
 // cannot be read.
 Options resolve_command_line(Command command, std::span<const std::string> args);
 
+// What became of the --deepspeed file of options that `args` resolved to; empty without one.
+std::string deepspeed_report(const Options& options, std::span<const std::string> args);
+
 // The options of one command as a JSON object by TOML key, for run.json, and back. from_json
 // refuses what resolve() refuses.
 std::string to_json(Command command, const Options& options);

@@ -62,7 +62,7 @@ TEST(Deepspeed, EveryKeyHasALine) {
   EXPECT_EQ(line_of(import, "wandb.project").value, "a, // b");
   const std::string table = import_table(import);
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 35);
-  EXPECT_EQ(deepspeed_report(kExample, 2, false), "What became of " + kExample + ":\n" + table);
+  EXPECT_EQ(deepspeed_report(kExample, 2, {}, false), "What became of " + kExample + ":\n" + table);
   EXPECT_EQ(Json::parse(import_json(import), "t").items().size(), 35u);
 }
 
@@ -98,6 +98,56 @@ TEST(Deepspeed, BatchSizesMustAgree) {
       line_of(R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 0})", "train_batch_size")
           .fate,
       ImportFate::kRefused);
+}
+
+Options plan_with(const std::string& deepspeed, std::vector<std::string> args,
+                  const std::string& toml = "") {
+  args.insert(args.end(), {"--model", "m"});
+  return resolve(Command::kPlan, {.toml = toml,
+                                  .toml_name = "run.toml",
+                                  .deepspeed = deepspeed,
+                                  .deepspeed_name = "ds.json",
+                                  .args = args});
+}
+
+std::string refusal_of(const std::string& deepspeed, const std::vector<std::string>& args,
+                       const std::string& toml = "") {
+  try {
+    plan_with(deepspeed, args, toml);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Deepspeed, TheBatchHoldsWithFactorsThatFlagsAndFilesGive) {
+  const std::string total = R"({"train_batch_size": 32})";
+  EXPECT_EQ(plan_with(total, {"--micro-batch", "4"}).accumulate, 8);
+  EXPECT_EQ(plan_with(total, {"--micro-batch=4", "--ranks", "2"}).accumulate, 4);
+  EXPECT_EQ(plan_with(total, {}, "micro_batch = 4").accumulate, 8);
+  EXPECT_EQ(plan_with(total, {"--micro-batch", "8"}, "micro_batch = 4").accumulate, 4);
+  EXPECT_EQ(plan_with(total, {"--accumulate", "4"}).micro_batch, 8);
+  EXPECT_EQ(plan_with(total, {"--accumulate", "4", "--micro-batch", "8"}).micro_batch, 8);
+  const std::string micro = R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2})";
+  EXPECT_EQ(plan_with(micro, {"--micro-batch", "4"}).accumulate, 8);
+  EXPECT_EQ(plan_with(micro, {"--accumulate", "16"}).accumulate, 16);
+}
+
+TEST(Deepspeed, ABatchThatFlagsAndFilesContradictIsRefusedWithAllNumbers) {
+  const std::string micro = R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2})";
+  EXPECT_EQ(
+      refusal_of(micro, {"--accumulate", "4"}),
+      "cannot use the options of strata plan: ds.json: train_batch_size \"32\": not "
+      "micro-batch 2 (train_micro_batch_size_per_gpu) x accumulate 4 (--accumulate) x 1 ranks "
+      "(--ranks), which is 8 (change one of them, or take train_batch_size out of the file)");
+  const std::string total = R"({"train_batch_size": 32})";
+  EXPECT_NE(refusal_of(total, {"--micro-batch", "5"})
+                .find("not a multiple of micro-batch 5 (--micro-batch) x 1 ranks"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(total, {"--accumulate", "4"}, "micro_batch = 4\nranks = 4")
+                .find("micro-batch 4 (run.toml:1:1: micro_batch) x accumulate 4 (--accumulate) x 4 "
+                      "ranks (--ranks)"),
+            std::string::npos);
 }
 
 TEST(Deepspeed, WhatWouldChangeNumbersIsRefused) {

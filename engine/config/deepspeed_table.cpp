@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "engine/config/deepspeed.h"
+#include "engine/config/json.h"
+#include "engine/config/toml_reader.h"
+
+namespace strata::config {
+namespace {
+
+const char* name_of(ImportFate fate) {
+  return fate == ImportFate::kBecame    ? "became"
+         : fate == ImportFate::kIgnored ? "ignored"
+                                        : "refused";
+}
+
+}  // namespace
+
+std::string import_table(const DeepspeedImport& import) {
+  size_t key_width = 3;
+  size_t value_width = 5;
+  constexpr size_t kValueWidthMax = 24;
+  for (const ImportLine& line : import.lines) {
+    key_width = std::max(key_width, line.key.size());
+    value_width = std::max(value_width, std::min(kValueWidthMax, line.value.size()));
+  }
+  std::string text;
+  for (const ImportLine& line : import.lines) {
+    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<{}}  {}{}\n", line.key, key_width,
+                   line.value, value_width,
+                   line.fate == ImportFate::kBecame ? "" : std::string(name_of(line.fate)) + ": ",
+                   line.text);
+  }
+  return text;
+}
+
+std::string import_json(const DeepspeedImport& import) {
+  Json items = Json::array();
+  for (const ImportLine& line : import.lines) {
+    Json item = Json::object();
+    item.set("key", line.key);
+    item.set("value", line.value);
+    item.set("fate", name_of(line.fate));
+    item.set("text", line.text);
+    items.push_back(std::move(item));
+  }
+  return items.dump(2) + "\n";
+}
+
+std::string deepspeed_report(const std::string& path, int64_t ranks,
+                             std::span<const GivenOption> given, bool json) {
+  const DeepspeedImport import = import_deepspeed(read_config_file(path), path, ranks, given);
+  return json ? import_json(import) : "What became of " + path + ":\n" + import_table(import);
+}
+
+}  // namespace strata::config
