@@ -96,6 +96,7 @@ class Importer {
   DeepspeedImport run() {
     for (const Leaf& leaf : leaves_) take(leaf);
     if (peak_) set(*peak_, "lr", texts_of(*peak_->value));  // overrides the optimizer's, as there
+    finish_defaults();
     finish_recipe();
     finish_offload();
     finish_batch();
@@ -113,7 +114,8 @@ class Importer {
     line(leaf, ImportFate::kRefused, std::string(why));
   }
 
-  void set(const Leaf& leaf, std::string_view option, const std::vector<std::string>& values) {
+  void set(const Leaf& leaf, std::string_view option, const std::vector<std::string>& values,
+           std::string_view note = "") {
     Options scratch;
     const OptionRow& row = *find_option(option);
     const std::string cause = assign(row, values, scratch);
@@ -123,7 +125,7 @@ class Importer {
     }
     std::string shown;
     for (const std::string& value : values) shown += (shown.empty() ? "" : ",") + value;
-    line(leaf, ImportFate::kBecame, fmt::format("--{} {}", option, shown));
+    line(leaf, ImportFate::kBecame, fmt::format("--{} {}{}", option, shown, note));
     import_.options.push_back({std::string(option), values, leaf.key});
   }
 
@@ -222,6 +224,29 @@ class Importer {
       if (known.name == text) return set(leaf, "schedule", {std::string(known.option_value)});
     }
     refuse(leaf, "the schedules here are constant, linear and cosine after a warm-up");
+  }
+
+  // Null is as good as absent; "auto" is an answer.
+  bool says(std::string_view key) const {
+    return std::any_of(leaves_.begin(), leaves_.end(),
+                       [&](const Leaf& leaf) { return leaf.key == key && !leaf.value->is_null(); });
+  }
+
+  void finish_defaults() {
+    const Json* optimizer = root_.find("optimizer");
+    if (optimizer == nullptr || !optimizer->is_object() || optimizer->members().empty()) return;
+    const Json absent("absent");
+    for (const DeepspeedDefault& each : deepspeed_defaults()) {
+      if (says(each.key) || (each.option == "lr" && peak_)) continue;
+      std::vector<std::string> values;
+      for (size_t at = 0; at <= each.value.size();) {
+        const size_t comma = std::min(each.value.find(',', at), each.value.size());
+        values.emplace_back(each.value.substr(at, comma - at));
+        at = comma + 1;
+      }
+      set({std::string(each.key), &absent}, each.option, values,
+          fmt::format(": absent in the file, DeepSpeed's default{}", each.note));
+    }
   }
 
   // No 16-bit section switched on means fp32, unless one is left open by "auto".
@@ -365,38 +390,6 @@ class Importer {
 };
 
 }  // namespace
-
-std::string without_comments(std::string_view text) {
-  std::string out(text);
-  size_t comma = std::string::npos;  // the last comma with nothing but blanks behind it
-  const auto blank = [&out](size_t from, size_t to) {
-    for (size_t at = from; at < to; ++at) {
-      if (out[at] != '\n') out[at] = ' ';
-    }
-  };
-  for (size_t at = 0; at < out.size(); ++at) {
-    const char letter = out[at];
-    const std::string_view two = text.substr(at, 2);
-    if (letter == '"') {
-      for (++at; at < out.size() && out[at] != '"'; ++at) at += out[at] == '\\' ? 1 : 0;
-      comma = std::string::npos;
-    } else if (letter == '#' || two == "//" || two == "/*") {
-      const bool block = two == "/*";
-      size_t end = block ? text.find("*/", at + 2) : text.find('\n', at);
-      end = end == std::string_view::npos ? out.size() : end + (block ? 2 : 0);
-      blank(at, end);
-      at = end - 1;
-    } else if (letter == ',') {
-      comma = at;
-    } else if (letter == '}' || letter == ']') {
-      if (comma != std::string::npos) out[comma] = ' ';
-      comma = std::string::npos;
-    } else if (letter != ' ' && letter != '\t' && letter != '\n' && letter != '\r') {
-      comma = std::string::npos;
-    }
-  }
-  return out;
-}
 
 DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks,
                                  std::span<const GivenOption> given) {

@@ -186,7 +186,20 @@ constexpr DeepspeedRule kRules[] = {
     {"sparse_attention.*", kSection, kNotThere},
 };
 
+constexpr DeepspeedDefault kDefaults[] = {
+    {"optimizer.params.lr", "lr", "0.001"},
+    {"optimizer.params.betas", "betas", "0.9,0.999"},
+    {"optimizer.params.eps", "eps", "1e-8"},
+    {"optimizer.params.weight_decay", "weight-decay", "0"},
+    {"scheduler.type", "schedule", "constant"},
+    {"gradient_clipping", "clip", "1", " since June 2026 (0, none, before)"},
+};
+
 }  // namespace
+
+std::span<const DeepspeedDefault> deepspeed_defaults() {
+  return kDefaults;
+}
 
 std::span<const DeepspeedRule> deepspeed_rules() {
   return kRules;

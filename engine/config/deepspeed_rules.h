@@ -23,6 +23,16 @@ struct DeepspeedRule {
 
 std::span<const DeepspeedRule> deepspeed_rules();
 
+// What holds in DeepSpeed where a file with an optimizer does not say it.
+struct DeepspeedDefault {
+  std::string_view key;
+  std::string_view option;
+  std::string_view value;      // its parts with commas between
+  std::string_view note = {};  // follows "DeepSpeed's default"
+};
+
+std::span<const DeepspeedDefault> deepspeed_defaults();
+
 // The rule of a key: the one with its name, else the longest that covers it; null for unknown keys.
 const DeepspeedRule* find_rule(std::string_view key);
 

@@ -150,6 +150,41 @@ TEST(Deepspeed, ABatchThatFlagsAndFilesContradictIsRefusedWithAllNumbers) {
             std::string::npos);
 }
 
+TEST(Deepspeed, WhatAFileWithAnOptimizerDoesNotSayIsAsInDeepspeed) {
+  const std::string bare = R"({"optimizer": {"type": "AdamW"}})";
+  const Options options = plan_with(bare, {});
+  EXPECT_EQ(options.lr, 1e-3);
+  EXPECT_EQ(options.betas.first, 0.9);
+  EXPECT_EQ(options.betas.second, 0.999);
+  EXPECT_EQ(options.eps, 1e-8);
+  EXPECT_EQ(options.weight_decay, 0);
+  EXPECT_EQ(options.schedule, Schedule::kConstant);
+  EXPECT_EQ(options.clip, 1);
+  const ImportLine line = line_of(bare, "optimizer.params.weight_decay");
+  EXPECT_EQ(line.value, "absent");
+  EXPECT_EQ(line.text, "--weight-decay 0: absent in the file, DeepSpeed's default");
+  EXPECT_EQ(line_of(bare, "gradient_clipping").text,
+            "--clip 1: absent in the file, DeepSpeed's default since June 2026 (0, none, before)");
+  EXPECT_EQ(plan_with(bare, {"--weight-decay", "0.5"}).weight_decay, 0.5);
+  EXPECT_EQ(plan_with(bare, {}, "schedule = 'linear'").schedule, Schedule::kLinear);
+}
+
+TEST(Deepspeed, WhatAFileSaysOrLeavesToOthersHasNoDefault) {
+  const Options own = plan_with(R"({"bf16": {"enabled": true}})", {});
+  EXPECT_EQ(own.weight_decay, Options().weight_decay);
+  EXPECT_EQ(own.schedule, Options().schedule);
+  const DeepspeedImport open = import_deepspeed(
+      R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+                                                    "weight_decay": "auto"}},
+          "scheduler": {"type": "WarmupLR"}, "gradient_clipping": "auto",
+          "bf16": {"enabled": true}})",
+      "ds.json", 1);
+  EXPECT_EQ(open.options.size(), 2u);  // the schedule and the recipe
+  const char* peak = R"({"optimizer": {"type": "AdamW"},
+                         "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.5}}})";
+  EXPECT_EQ(plan_with(peak, {}).lr, 0.5);
+}
+
 TEST(Deepspeed, WhatWouldChangeNumbersIsRefused) {
   const struct {
     const char* text;
