@@ -12,6 +12,7 @@
 #include "engine/config/deepspeed_rules.h"
 #include "engine/config/json.h"
 #include "engine/config/nearest_name.h"
+#include "engine/config/option_rules.h"
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
 
@@ -95,7 +96,7 @@ class Importer {
 
   DeepspeedImport run() {
     for (const Leaf& leaf : leaves_) take(leaf);
-    if (peak_) set(*peak_, "lr", texts_of(*peak_->value));  // overrides the optimizer's, as there
+    finish_peak();
     finish_defaults();
     finish_recipe();
     finish_offload();
@@ -125,7 +126,12 @@ class Importer {
     }
     std::string shown;
     for (const std::string& value : values) shown += (shown.empty() ? "" : ",") + value;
-    line(leaf, ImportFate::kBecame, fmt::format("--{} {}{}", option, shown, note));
+    const std::string became = fmt::format("--{} {}{}", option, shown, note);
+    if (const GivenOption* stronger = stronger_than(option)) {
+      ignore(leaf, fmt::format("overridden by {} (it would be {})", stronger->shown, became));
+    } else {
+      line(leaf, ImportFate::kBecame, became);
+    }
     import_.options.push_back({std::string(option), values, leaf.key});
   }
 
@@ -224,6 +230,17 @@ class Importer {
       if (known.name == text) return set(leaf, "schedule", {std::string(known.option_value)});
     }
     refuse(leaf, "the schedules here are constant, linear and cosine after a warm-up");
+  }
+
+  // The scheduler's peak overrides the optimizer's rate, as there.
+  void finish_peak() {
+    if (!peak_) return;
+    for (ImportLine& line : import_.lines) {
+      if (line.key != "optimizer.params.lr" || line.fate != ImportFate::kBecame) continue;
+      line.fate = ImportFate::kIgnored;
+      line.text = fmt::format("overridden by {} (it would be {})", peak_->key, line.text);
+    }
+    set(*peak_, "lr", texts_of(*peak_->value));
   }
 
   // Null is as good as absent; "auto" is an answer.
@@ -329,6 +346,16 @@ class Importer {
     const auto same = [&](const GivenOption& given) { return given.name == option; };
     const auto found = std::find_if(given_.rbegin(), given_.rend(), same);
     return found == given_.rend() ? nullptr : &*found;
+  }
+
+  // What overrides an option of the file: itself, or the other way to say the same.
+  const GivenOption* stronger_than(std::string_view option) const {
+    if (const GivenOption* same = given_elsewhere(option)) return same;
+    for (const auto& [first, second] : exclusive_options()) {
+      if (option == first) return given_elsewhere(second);
+      if (option == second) return given_elsewhere(first);
+    }
+    return nullptr;
   }
 
   // A factor of train_batch_size: its value, where it is known, and where that stands.

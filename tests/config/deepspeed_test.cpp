@@ -185,6 +185,36 @@ TEST(Deepspeed, WhatAFileSaysOrLeavesToOthersHasNoDefault) {
   EXPECT_EQ(plan_with(peak, {}).lr, 0.5);
 }
 
+TEST(Deepspeed, TheTableSaysWhatIsOverriddenAndByWhat) {
+  const std::string text = R"({"gradient_clipping": 2, "optimizer": {"params": {"lr": 0.25}},
+                               "scheduler": {"params": {"total_num_steps": 9}}})";
+  const std::vector<GivenOption> given = {
+      {"clip", "3", "run.toml:1:1: clip"}, {"lr", "1", "--lr"}, {"epochs", "2", "--epochs"}};
+  const DeepspeedImport import = import_deepspeed(text, "ds.json", 1, given);
+  EXPECT_EQ(line_of(import, "optimizer.params.lr").text,
+            "overridden by --lr (it would be --lr 0.25)");
+  EXPECT_EQ(line_of(import, "optimizer.params.lr").fate, ImportFate::kIgnored);
+  EXPECT_EQ(line_of(import, "gradient_clipping").text,
+            "overridden by run.toml:1:1: clip (it would be --clip 2)");
+  EXPECT_EQ(line_of(import, "scheduler.params.total_num_steps").text,
+            "overridden by --epochs (it would be --steps 9)");
+  EXPECT_EQ(line_of(import, "optimizer.params.eps").fate, ImportFate::kBecame);
+}
+
+TEST(Deepspeed, TheSchedulersPeakOverridesTheOptimizersRate) {
+  const DeepspeedImport import = import_deepspeed(read_config_file(kExample), "ds.json", 2);
+  EXPECT_EQ(line_of(import, "optimizer.params.lr").text,
+            "overridden by scheduler.params.warmup_max_lr (it would be --lr 3e-05)");
+}
+
+TEST(Deepspeed, TheReportKnowsTheFlags) {
+  const std::vector<std::string> args = {"--model",  "m",           "--ranks", "2",
+                                         "--clip=3", "--deepspeed", kExample};
+  const std::string report = deepspeed_report(resolve_command_line(Command::kPlan, args), args);
+  EXPECT_NE(report.find("overridden by --clip (it would be --clip 0.5)"), std::string::npos)
+      << report;
+}
+
 TEST(Deepspeed, WhatWouldChangeNumbersIsRefused) {
   const struct {
     const char* text;
