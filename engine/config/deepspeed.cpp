@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/config/deepspeed_rules.h"
+#include "engine/config/deepspeed_truth.h"
 #include "engine/config/json.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/option_rules.h"
@@ -53,31 +54,6 @@ std::optional<int64_t> whole(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, value);
   return read.ec == std::errc() && read.ptr == end ? std::optional(value) : std::nullopt;
-}
-
-// What DeepSpeed reads as a truth value: true, 1, "true", "yes", "on" and their opposites, in any
-// case. Nothing for all else.
-std::optional<bool> truth_of(const Json& value) {
-  if (const auto truth = value.boolean()) return truth;
-  if (const auto number = value.number()) {
-    return *number == 0 || *number == 1 ? std::optional(*number == 1) : std::nullopt;
-  }
-  if (!value.is_string()) return std::nullopt;
-  std::string text = value.string();
-  for (char& letter : text) letter = letter >= 'A' && letter <= 'Z' ? letter + ('a' - 'A') : letter;
-  constexpr std::array<std::string_view, 6> kTrue = {"1", "t", "true", "y", "yes", "on"};
-  constexpr std::array<std::string_view, 6> kFalse = {"0", "f", "false", "n", "no", "off"};
-  if (std::find(kTrue.begin(), kTrue.end(), text) != kTrue.end()) return true;
-  if (std::find(kFalse.begin(), kFalse.end(), text) != kFalse.end()) return false;
-  return std::nullopt;
-}
-
-// A false truth value, null, "none", "" and {}: what switches a key off.
-bool is_off(const Json& value) {
-  if (value.is_null()) return true;
-  if (value.is_object()) return value.members().empty();
-  if (const auto truth = truth_of(value)) return !*truth;
-  return value.is_string() && (value.string() == "none" || value.string().empty());
 }
 
 struct Named {
@@ -137,7 +113,7 @@ class Importer {
 
   void take(const Leaf& leaf) {
     const DeepspeedRule* rule = find_rule(leaf.key);
-    if (rule == nullptr) return unknown(leaf);
+    if (rule == nullptr) return names_section(leaf.key) ? section(leaf) : unknown(leaf);
     if (leaf.value->is_string() && leaf.value->string() == "auto") {
       return ignore(leaf, "auto: strata chooses, or its default holds");
     }
@@ -154,6 +130,18 @@ class Importer {
       case RuleKind::kCode:
         return take_by_code(leaf);
     }
+  }
+
+  static bool names_section(const std::string& key) {
+    const auto rules = deepspeed_rules();
+    return std::any_of(rules.begin(), rules.end(),
+                       [&](const DeepspeedRule& rule) { return rule.key.starts_with(key + "."); });
+  }
+
+  // A section without members.
+  void section(const Leaf& leaf) {
+    if (leaf.value->is_null() || leaf.value->is_object()) return ignore(leaf, "nothing is set");
+    refuse(leaf, "a section of keys, not a value (give {...}, or leave it out)");
   }
 
   void unknown(const Leaf& leaf) {
@@ -203,6 +191,8 @@ class Importer {
       *on ? ignore(leaf, "always on") : refuse(leaf, "AdamW has it always on here");
     } else if (last == "enabled") {
       recipes_.push_back(leaf);
+    } else if (leaf.key == "fp16.loss_scale") {
+      take_loss_scale(leaf);
     } else if (leaf.key == "gradient_allreduce_op") {
       text == "mean" ? ignore(leaf, "gradients are averaged")
                      : refuse(leaf, "gradients are averaged");
@@ -215,6 +205,16 @@ class Importer {
       off ? ignore(leaf, "off")
           : refuse(leaf, "sharding within a part of the ranks is not supported here");
     }
+  }
+
+  // 0 is dynamic; a fixed scale is harmless where fp16 is off.
+  void take_loss_scale(const Leaf& leaf) {
+    const Json* section = root_.find("fp16");
+    const Json* enabled = section != nullptr ? section->find("enabled") : nullptr;
+    const auto scale = leaf.value->number();
+    if (scale && *scale == 0) return ignore(leaf, "the loss scale is dynamic");
+    if (enabled == nullptr || is_off(*enabled)) return ignore(leaf, "fp16 is off");
+    refuse(leaf, "the loss scale is always dynamic here (give 0, or leave it out)");
   }
 
   void take_optimizer(const Leaf& leaf, const std::string& text) {

@@ -266,6 +266,50 @@ TEST(Deepspeed, WhatIsOffIsIgnored) {
   }
 }
 
+TEST(Deepspeed, EmptySectionsAreIgnored) {
+  const DeepspeedImport import = import_deepspeed(
+      R"({"bf16": {}, "fp16": null, "optimizer": {"type": "Adam", "params": {}}, "scheduler": null,
+          "zero_optimization": {"offload_param": null, "offload_optimizer": {}}, "aio": {},
+          "activation_checkpointing": {}})",
+      "ds.json", 1);
+  for (const ImportLine& line : import.lines) {
+    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
+  }
+  EXPECT_EQ(line_of(import, "bf16").text, "nothing is set");
+  EXPECT_EQ(line_of(import, "scheduler").text, "nothing is set");
+  EXPECT_EQ(line_of(import, "optimizer.params").text, "nothing is set");
+  EXPECT_EQ(line_of(import, "zero_optimization.offload_param").text, "nothing is set");
+  EXPECT_EQ(line_of(R"({"zero_optimization": {}})", "zero_optimization").text, "nothing is set");
+  const ImportLine value = line_of(R"({"bf16": true})", "bf16");
+  EXPECT_EQ(value.fate, ImportFate::kRefused);
+  EXPECT_EQ(value.text, "a section of keys, not a value (give {...}, or leave it out)");
+}
+
+TEST(Deepspeed, KeysWithoutMeaningHereAreIgnored) {
+  const DeepspeedImport import = import_deepspeed(
+      R"({"seq_parallel_communication_data_type": "fp32", "disable_allgather": false,
+          "use_data_before_expert_parallelism": false,
+          "zero_optimization": {"compute_grad_norm": true, "parameter_alignment": 16}})",
+      "ds.json", 1);
+  EXPECT_EQ(import.lines.size(), 6u);
+  for (const ImportLine& line : import.lines) {
+    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
+  }
+}
+
+TEST(Deepspeed, AFixedLossScaleIsRefusedWhereFp16IsOn) {
+  const std::string key = "fp16.loss_scale";
+  const ImportLine fixed = line_of(R"({"fp16": {"enabled": true, "loss_scale": 128}})", key);
+  EXPECT_EQ(fixed.fate, ImportFate::kRefused);
+  EXPECT_EQ(fixed.text, "the loss scale is always dynamic here (give 0, or leave it out)");
+  EXPECT_EQ(line_of(R"({"fp16": {"enabled": "auto", "loss_scale": 128}})", key).fate,
+            ImportFate::kRefused);
+  EXPECT_EQ(line_of(R"({"fp16": {"enabled": true, "loss_scale": 0}})", key).text,
+            "the loss scale is dynamic");
+  EXPECT_EQ(line_of(R"({"fp16": {"enabled": false, "loss_scale": 128}})", key).text, "fp16 is off");
+  EXPECT_EQ(line_of(R"({"fp16.loss_scale": 128})", key).text, "fp16 is off");
+}
+
 TEST(Deepspeed, UnknownKeysAreRefusedWithTheNearest) {
   EXPECT_EQ(line_of(R"({"gradient_acumulation_steps": 2})", "gradient_acumulation_steps").text,
             "no such key is known (did you mean gradient_accumulation_steps?)");
