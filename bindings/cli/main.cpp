@@ -14,6 +14,7 @@
 #include "bindings/cli/doctor_command.h"
 #include "engine/base/error.h"
 #include "engine/config/completion.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
 
@@ -71,6 +72,18 @@ int run_completion(const std::vector<std::string>& args) {
   return 0;
 }
 
+// Where keys of a DeepSpeed file are refused, the table of all its keys comes before the error.
+config::Options resolved(config::Command command, const std::vector<std::string>& args) {
+  try {
+    return config::resolve_command_line(command, args);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUsage) {
+      std::fputs(config::deepspeed_refusal_report(args).c_str(), stderr);
+    }
+    throw;
+  }
+}
+
 int run(const std::vector<std::string>& args) {
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     std::fputs(config::help_text().c_str(), args.empty() ? stderr : stdout);
@@ -89,7 +102,7 @@ int run(const std::vector<std::string>& args) {
                     config::did_you_mean(config::nearest_command(args[0]), "see strata --help"));
   }
   const std::vector<std::string> rest(args.begin() + 1, args.end());
-  const config::Options options = config::resolve_command_line(*command, rest);
+  const config::Options options = resolved(*command, rest);
   if (options.help) {
     std::fputs(config::help_text(*command).c_str(), stdout);
     return 0;

@@ -53,6 +53,10 @@ std::string import_json(const DeepspeedImport& import);
 std::string deepspeed_report(const std::string& path, int64_t ranks,
                              std::span<const GivenOption> given, bool json);
 
+// The table under its headline where the --deepspeed file of `args` has refused keys, else empty:
+// for the error that resolve_command_line() throws, which names the refused ones only.
+std::string deepspeed_refusal_report(std::span<const std::string> args);
+
 // What follows a comment or is a comma before a closing bracket, made blank; lines and columns
 // stay.
 std::string without_comments(std::string_view text);

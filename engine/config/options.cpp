@@ -185,6 +185,20 @@ Options resolve_command_line(Command command, std::span<const std::string> args)
                            .args = args});
 }
 
+std::string deepspeed_refusal_report(std::span<const std::string> args) {
+  const std::string config = early_value("config", args, "", "");
+  const std::string toml = config.empty() ? "" : read_config_file(config);
+  const std::string path = early_value("deepspeed", args, toml, config);
+  if (path.empty()) return "";
+  const int64_t ranks = early_ranks({.toml = toml, .toml_name = config, .args = args});
+  const DeepspeedImport import =
+      import_deepspeed(read_config_file(path), path, ranks, given_options(args, toml, config));
+  const bool refused =
+      std::any_of(import.lines.begin(), import.lines.end(),
+                  [](const ImportLine& line) { return line.fate == ImportFate::kRefused; });
+  return refused ? "What became of " + path + ":\n" + import_table(import) : "";
+}
+
 std::string deepspeed_report(const Options& options, std::span<const std::string> args) {
   if (options.deepspeed.empty()) return "";
   const std::string toml = options.config.empty() ? "" : read_config_file(options.config);

@@ -53,6 +53,15 @@ TEST_F(Mistakes, InOptions) {
        train({"--lr", "-1", "--acumulate", "3", "--clip", "1", "--optimizer-mode", "in-backward"}),
        kUsage,
        {"3 problems", "--lr \"-1\"", "did you mean --accumulate?", "cannot clip"}},
+      {"DeepSpeed file with refused keys",
+       [](const Sandbox& sandbox) {
+         write_text(sandbox / "ds.json",
+                    R"({"bf16": {"enabled": 1}, "train_batch_size": 32, "steps_per_prnt": 1})");
+       },
+       train({"--deepspeed", "ds.json", "--micro-batch", "5"}),
+       kUsage,
+       {"What became of ds.json:", "--recipe bf16", "did you mean steps_per_print?",
+        "not a multiple of micro-batch 5 (--micro-batch) x 1 ranks"}},
       {"pattern that is none",
        {},
        train({"--freeze", "model.("}),
