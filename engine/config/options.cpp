@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <map>
 
 #include "engine/base/error.h"
@@ -187,9 +188,14 @@ Options resolve_command_line(Command command, std::span<const std::string> args)
 
 std::string deepspeed_refusal_report(std::span<const std::string> args) {
   const std::string config = early_value("config", args, "", "");
-  const std::string toml = config.empty() ? "" : read_config_file(config);
+  // What came through a pipe cannot be read again.
+  const auto is_file = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(path, ignored);
+  };
+  const std::string toml = is_file(config) ? read_config_file(config) : "";
   const std::string path = early_value("deepspeed", args, toml, config);
-  if (path.empty()) return "";
+  if (!is_file(path)) return "";
   const int64_t ranks = early_ranks({.toml = toml, .toml_name = config, .args = args});
   const DeepspeedImport import =
       import_deepspeed(read_config_file(path), path, ranks, given_options(args, toml, config));

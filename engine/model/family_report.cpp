@@ -83,7 +83,8 @@ std::vector<std::string> features_of(const Family& family) {
   add_positions(family, features);
   add_mlp(family, features);
   add_biases(family, features);
-  if (family.score_cap || family.logit_cap) features.push_back("capped scores and logits");
+  if (family.score_cap) features.push_back("capped scores");
+  if (family.logit_cap) features.push_back("capped logits");
   if (family.block.scaled_embedding) features.push_back("scaled embeddings");
   features.push_back(family.tied ? "tied head (or its own)" : "head of its own (or tied)");
   add_storage(*family.names, features);

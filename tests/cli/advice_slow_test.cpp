@@ -67,9 +67,12 @@ TEST_F(AdviceTest, FastDrivesAreEnoughAndItSaysHowManyWouldDoAndThatSpaceLacks) 
   set_drive(2e12);
   question_.free_bytes = 1 << 30;
   question_.drives = 1000;
-  const Advice advice = advise(question_);
-  EXPECT_TRUE(advice.enough()) << advice_text(advice);
+  Advice advice = advise(question_);
+  EXPECT_FALSE(advice.enough()) << advice_text(advice);
   EXPECT_NE(advice_text(advice).find("but there is only 1.00 GiB free"), std::string::npos);
+  EXPECT_NE(advice_text(advice).find("NOT ENOUGH SPACE"), std::string::npos);
+  advice.free_bytes = advice.scratch_bytes;
+  EXPECT_TRUE(advice.enough()) << advice_text(advice);
   EXPECT_LT(advice.drives_enough, 500);
   EXPECT_NE(advice_text(advice).find(" would do"), std::string::npos) << advice_text(advice);
 }
