@@ -41,6 +41,7 @@ std::atomic<int> stop_signal{0};
 std::atomic<bool> stop{false};
 
 void on_signal(int signal) {
+  if (!is_new_request(signal)) return;
   // Who asks twice does not want to wait: the scratch has no names and goes with the process.
   int none = 0;
   if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);

@@ -7,4 +7,8 @@ namespace strata::cli {
 // SIGHUP, which comes when a terminal closes. Where SIGHUP is ignored (nohup) it stays so.
 void on_stop_signals(void (*handler)(int signal));
 
+// For such a handler: whether the signal asks anew. timeout(1) and others signal a process and then
+// its group: the same signal again within a moment is the same request.
+bool is_new_request(int signal);
+
 }  // namespace strata::cli

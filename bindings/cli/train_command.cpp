@@ -37,6 +37,7 @@ std::atomic<bool> stop_requested = false;
 // The first one asks for a checkpoint after the current step, the second ends at once; but a
 // terminal that closes sends several.
 void on_stop_signal(int signal) {
+  if (!is_new_request(signal)) return;
   if (stop_requested.exchange(true) && signal != SIGHUP) _exit(130);
 }
 

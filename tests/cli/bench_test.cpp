@@ -157,6 +157,19 @@ TEST_F(BenchTest, ASignalIsHeededAtAnyRateAndASecondOneAtOnce) {
   }
 }
 
+// As timeout(1) signals a process and then its group.
+TEST_F(BenchTest, TheSameSignalTwiceInAMomentIsOneRequest) {
+  Process process(bench({"--mode", "read", "--nvme-rate", "1MB,1MB", "--seconds", "60", "--json"}),
+                  {.directory = sandbox_.path()});
+  ASSERT_TRUE(process.complains("read 64.00 KiB depth 4")) << process.err();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  process.kill(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(), 128 + SIGTERM) << process.err();
+  expect_empty_drive();  // an end at once leaves the lock's file
+}
+
 TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--json", "--csv"}, "excludes"},
