@@ -145,10 +145,12 @@ class Importer {
   }
 
   void unknown(const Leaf& leaf) {
-    std::vector<std::string_view> names;
-    for (const DeepspeedRule& rule : deepspeed_rules()) names.push_back(rule.key);
-    const bool search = ++unknown_keys_ <= kSuggestionsMax;
-    const std::string_view nearest = search ? nearest_name(leaf.key, names) : std::string_view();
+    std::string_view nearest;
+    if (++unknown_keys_ <= kSuggestionsMax) {
+      std::vector<std::string_view> names;
+      for (const DeepspeedRule& rule : deepspeed_rules()) names.push_back(rule.key);
+      nearest = nearest_name(leaf.key, names);
+    }
     refuse(leaf, "no such key is known" + did_you_mean(nearest));
   }
 
