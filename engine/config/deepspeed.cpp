@@ -134,8 +134,9 @@ class Importer {
 
   static bool names_section(const std::string& key) {
     const auto rules = deepspeed_rules();
+    const std::string section = key + ".";
     return std::any_of(rules.begin(), rules.end(),
-                       [&](const DeepspeedRule& rule) { return rule.key.starts_with(key + "."); });
+                       [&](const DeepspeedRule& rule) { return rule.key.starts_with(section); });
   }
 
   // A section without members.
