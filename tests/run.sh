@@ -3,7 +3,7 @@
 # Builds and tests everything: installs packages, configures, builds, checks the rules of the tree, runs all
 # tests, then the sanitizer builds. Ends with one line in ctest's words that sums all of it up.
 #
-#   tests/run.sh           everything; about 20 minutes on 2 cores at most
+#   tests/run.sh           everything; 20 to 30 minutes on 2 cores, 10 more for a first build
 #   tests/run.sh --fast    the build and its fast tests; about 3 minutes when the compiler cache is warm
 #
 # Build folders are build/, build-asan/ and build-tsan/. CCACHE_DIR chooses the compiler cache and JOBS the
