@@ -258,13 +258,7 @@ class Importer {
     const Json absent("absent");
     for (const DeepspeedDefault& each : deepspeed_defaults()) {
       if (says(each.key) || (each.option == "lr" && peak_)) continue;
-      std::vector<std::string> values;
-      for (size_t at = 0; at <= each.value.size();) {
-        const size_t comma = std::min(each.value.find(',', at), each.value.size());
-        values.emplace_back(each.value.substr(at, comma - at));
-        at = comma + 1;
-      }
-      set({std::string(each.key), &absent}, each.option, values,
+      set({std::string(each.key), &absent}, each.option, {std::string(each.value)},
           fmt::format(": absent in the file, DeepSpeed's default{}", each.note));
     }
   }

@@ -48,12 +48,14 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
 // Three columns: the key, its value, and what became of it.
 std::string import_table(const DeepspeedImport& import);
 std::string import_json(const DeepspeedImport& import);
+// The table under a headline that names the file.
+std::string import_report(const DeepspeedImport& import, const std::string& path);
 
-// The table, under a headline, or its JSON, for a file that resolve_command_line() accepted.
+// The report, or its JSON, for a file that resolve_command_line() accepted.
 std::string deepspeed_report(const std::string& path, int64_t ranks,
                              std::span<const GivenOption> given, bool json);
 
-// The table under its headline where the --deepspeed file of `args` has refused keys, else empty:
+// The report where the --deepspeed file of `args` has refused keys, else empty:
 // for the error that resolve_command_line() throws, which names the refused ones only.
 std::string deepspeed_refusal_report(std::span<const std::string> args);
 

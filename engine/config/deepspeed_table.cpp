@@ -50,10 +50,14 @@ std::string import_json(const DeepspeedImport& import) {
   return items.dump(2) + "\n";
 }
 
+std::string import_report(const DeepspeedImport& import, const std::string& path) {
+  return "What became of " + path + ":\n" + import_table(import);
+}
+
 std::string deepspeed_report(const std::string& path, int64_t ranks,
                              std::span<const GivenOption> given, bool json) {
   const DeepspeedImport import = import_deepspeed(read_config_file(path), path, ranks, given);
-  return json ? import_json(import) : "What became of " + path + ":\n" + import_table(import);
+  return json ? import_json(import) : import_report(import, path);
 }
 
 }  // namespace strata::config

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "engine/base/error.h"
 #include "engine/config/deepspeed.h"
@@ -19,6 +20,22 @@ namespace {
 
 bool is_flag(const std::string& text) {
   return text.starts_with("--");
+}
+
+// A flag as it stands among the arguments.
+struct Flag {
+  std::string shown;                 // "--lr"
+  std::optional<std::string> value;  // behind its =
+  bool has_next = false;             // what could be its value follows
+
+  std::string name() const { return shown.substr(2); }
+};
+
+Flag flag_at(std::span<const std::string> args, size_t at) {
+  const size_t equals = args[at].find('=');
+  Flag flag = {args[at].substr(0, equals), {}, at + 1 < args.size() && !is_flag(args[at + 1])};
+  if (equals != std::string::npos) flag.value = args[at].substr(equals + 1);
+  return flag;
 }
 
 // Options of which a file can say nothing: one would read another file, one prints and ends.
@@ -78,15 +95,12 @@ std::vector<GivenOption> given_options(std::span<const std::string> args, std::s
   }
   for (size_t at = 0; at < args.size(); ++at) {
     if (!is_flag(args[at])) continue;
-    const size_t equals = args[at].find('=');
-    const std::string shown = args[at].substr(0, equals);
-    const OptionRow* row = find_option(shown.substr(2));
+    const Flag flag = flag_at(args, at);
+    const OptionRow* row = find_option(flag.name());
     if (row == nullptr) continue;
-    const bool follows = at + 1 < args.size() && !is_flag(args[at + 1]);
-    const std::string text = equals != std::string::npos ? args[at].substr(equals + 1)
-                             : follows                   ? args[at + 1]
-                                                         : "";
-    given.push_back({std::string(row->name), text, shown});
+    given.push_back({std::string(row->name),
+                     flag.value.value_or(flag.has_next ? args[at + 1] : std::string()),
+                     flag.shown});
   }
   return given;
 }
@@ -110,24 +124,24 @@ void collect_args(std::span<const std::string> args, OptionCollector& collector)
       collector.problem("\"" + args[at] + "\" follows no option that takes it");
       continue;
     }
-    const size_t equals = args[at].find('=');
-    const std::string shown = args[at].substr(0, equals);
-    const std::string name = shown.substr(2);
-    const OptionRow* row = find_option(name);
-    const bool has_next = at + 1 < args.size() && !is_flag(args[at + 1]);
+    const Flag flag = flag_at(args, at);
+    const OptionRow* row = find_option(flag.name());
+    const auto set = [&](const std::string& value) {
+      collector.set(SourceKind::kFlag, flag.name(), {value}, flag.shown);
+    };
     if (row == nullptr) {
-      collector.unknown(name, shown, true);
-      if (equals == std::string::npos && has_next) ++at;  // its value, most likely
-    } else if (equals != std::string::npos) {
-      collector.set(SourceKind::kFlag, name, {args[at].substr(equals + 1)}, shown);
+      collector.unknown(flag.name(), flag.shown, true);
+      if (!flag.value && flag.has_next) ++at;  // its value, most likely
+    } else if (flag.value) {
+      set(*flag.value);
     } else if (row->type == OptionType::kSwitch) {
-      collector.set(SourceKind::kFlag, name, {"on"}, shown);
-    } else if (has_next) {
-      collector.set(SourceKind::kFlag, name, {args[++at]}, shown);
+      set("on");
+    } else if (flag.has_next) {
+      set(args[++at]);
     } else if (row->type == OptionType::kOptional) {
-      collector.set(SourceKind::kFlag, name, {"on"}, shown);
+      set("on");
     } else {
-      collector.problem(shown + " needs a value");
+      collector.problem(flag.shown + " needs a value");
     }
   }
 }
@@ -202,7 +216,7 @@ std::string deepspeed_refusal_report(std::span<const std::string> args) {
   const bool refused =
       std::any_of(import.lines.begin(), import.lines.end(),
                   [](const ImportLine& line) { return line.fate == ImportFate::kRefused; });
-  return refused ? "What became of " + path + ":\n" + import_table(import) : "";
+  return refused ? import_report(import, path) : "";
 }
 
 std::string deepspeed_report(const Options& options, std::span<const std::string> args) {
