@@ -48,11 +48,6 @@ DType dtype_of(config::Recipe recipe) {
   return recipe == config::Recipe::kFp16 ? DType::kF16 : DType::kBF16;
 }
 
-bool is_there(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
-
 // Where the trainer leaves its files before the model is there; gone with the object.
 class TemporaryDirectory {
  public:
@@ -89,7 +84,7 @@ class TemporaryDirectory {
 
 // Everything is checked, and the tokenizer trained, before the directory appears.
 int run_init(const config::Options& options) {
-  if (is_there(options.out) && !options.force) {
+  if (model::is_there(options.out) && !options.force) {
     throw Error(ErrorCode::kConfig,
                 "out: " + options.out + ": exists already (choose another, or add --force)");
   }

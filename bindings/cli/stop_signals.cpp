@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/stop_signals.h"
 
-#include <time.h>
-
 #include <atomic>
 #include <csignal>
-#include <cstdint>
+
+#include "engine/base/clock.h"
 
 namespace strata::cli {
 namespace {
 
-constexpr int64_t kMomentNs = 300'000'000;
+constexpr double kMomentS = 0.3;
 
 std::atomic<int> first_signal = 0;
-std::atomic<int64_t> first_ns = 0;
-
-int64_t now_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
+std::atomic<double> first_s = 0;
 
 constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -40,10 +33,10 @@ void on_stop_signals(void (*handler)(int signal)) {
 }
 
 bool is_new_request(int signal) {
-  if (first_signal == 0) first_ns = now_ns();
+  if (first_signal == 0) first_s = now_s();
   int none = 0;
   if (first_signal.compare_exchange_strong(none, signal)) return true;
-  return signal != first_signal || now_ns() - first_ns > kMomentNs;
+  return signal != first_signal || now_s() - first_s > kMomentS;
 }
 
 }  // namespace strata::cli

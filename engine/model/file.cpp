@@ -172,6 +172,11 @@ void write_file(const std::string& path, std::string_view contents) {
   file.sync();
 }
 
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
 std::string nearest_directory(const std::string& path) {
   std::error_code error;
   fs::path at = fs::absolute(path, error).lexically_normal();

@@ -62,6 +62,9 @@ void sync_directory(const std::string& path);
 // Creates, writes and syncs a small file.
 void write_file(const std::string& path, std::string_view contents);
 
+// Whether something of that name is there; false where that cannot be seen.
+bool is_there(const std::string& path);
+
 // The nearest directory above `path`, or `path` itself, that exists.
 std::string nearest_directory(const std::string& path);
 

@@ -40,11 +40,6 @@ bool is_derived(const std::string& name) {
   throw Error(ErrorCode::kConfig, "cannot open model: " + object + ": " + cause);
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 // Collects what does not match, for one message.
 class Mismatches {
  public:

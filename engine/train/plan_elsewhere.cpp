@@ -2,17 +2,12 @@
 #include "engine/train/plan_elsewhere.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/model/file.h"
 
 namespace strata::train {
 namespace {
-
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 using config::Device;
 using config::DeviceKind;
@@ -50,7 +45,7 @@ void take_device(const config::Machine& machine, config::Options& options) {
 void take_drives(config::Options& options, RunFacts& facts) {
   if (options.nvme.empty()) return;
   const bool are_here = facts.machine.device != DeviceKind::kCuda &&
-                        std::all_of(options.nvme.begin(), options.nvme.end(), is_there);
+                        std::all_of(options.nvme.begin(), options.nvme.end(), model::is_there);
   if (are_here) return set_room(options, facts);
   facts.nvme_free_bytes = kPlentyOfSpace;
   if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
