@@ -175,6 +175,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ExportCase{"yarn_multi_query", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"smollm", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"tinyllama", "fp32", model::Recipe::kFp32, 1 << 30},
+                    ExportCase{"smollm_mha", "fp32", model::Recipe::kFp32, 1 << 30},
+                    ExportCase{"tinyllama_bf16", "bf16", model::Recipe::kBf16, kAsTheyCame},
                     ExportCase{"olmo2", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"olmo2_wide", "fp32", model::Recipe::kFp32, 1 << 30},
                     ExportCase{"qwen3", "fp32", model::Recipe::kFp32, 1 << 30},

@@ -148,6 +148,18 @@ CASES = {
             hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=8,
             num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
             tie_word_embeddings=False)),
+    "smollm_mha": dict(
+        model=LlamaForCausalLM, length=22, clip=1.6, scale=0.15, seed=32, dtype=torch.bfloat16, spelling=4,
+        config=LlamaConfig(
+            hidden_size=28, intermediate_size=37, num_hidden_layers=2, num_attention_heads=7,
+            num_key_value_heads=7, vocab_size=83, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=130000.0))),
+    "tinyllama_bf16": dict(
+        model=LlamaForCausalLM, length=15, clip=2.4, scale=0.14, seed=33, dtype=torch.bfloat16, spelling=4,
+        config=LlamaConfig(
+            hidden_size=40, intermediate_size=27, num_hidden_layers=2, num_attention_heads=10,
+            num_key_value_heads=2, vocab_size=101, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=False)),
     "olmo2": dict(
         model=Olmo2ForCausalLM, length=21, clip=1.8, scale=0.15, seed=24,
         config=Olmo2Config(
