@@ -56,7 +56,7 @@ struct DriverOptions {
 };
 
 // Settings of a training step, as in the references.
-struct StepSettings {
+struct ReferenceSettings {
   kernels::AdamWSettings adamw;
   double clip = 1.0;
 };
@@ -138,7 +138,8 @@ class Driver {
   }
 
   StepResult step(const std::vector<std::vector<int32_t>>& tokens,
-                  const std::vector<std::vector<int32_t>>& targets, const StepSettings& settings) {
+                  const std::vector<std::vector<int32_t>>& targets,
+                  const ReferenceSettings& settings) {
     StepResult result;
     result.loss = gradients(tokens, targets);
     parallel_.run([&] { result.grad_norm = optimize(settings); });
@@ -285,7 +286,7 @@ class Driver {
     STRATA_CHECK(interior.guard_is_whole());
   }
 
-  double optimize(const StepSettings& settings) {
+  double optimize(const ReferenceSettings& settings) {
     ++steps_;
     double squares = 0;
     for (size_t i = 0; i < spec_.segments.size(); ++i) squares += sum_squares(i);

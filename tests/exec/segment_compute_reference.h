@@ -31,6 +31,7 @@ class Reference {
   }
 
   int64_t integer(const char* name) const { return *json_.find(name)->int64(); }
+  const std::string& text(const char* name) const { return json_.find(name)->string(); }
   double number(const char* name) const { return *json_.find(name)->number(); }
   std::vector<double> numbers(const char* name) const {
     std::vector<double> values;
@@ -64,7 +65,7 @@ class Reference {
     return micro_batches;
   }
 
-  StepSettings settings() const {
+  ReferenceSettings settings() const {
     const auto betas = numbers("betas");
     return {{.lr = number("lr"),
              .beta1 = betas[0],

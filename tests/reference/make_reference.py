@@ -14,7 +14,9 @@ from the stored float64 results: what a tolerance can be measured against.
 import argparse
 import json
 import pathlib
+import re
 import shutil
+import tomllib
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +29,7 @@ from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Ge
 STEPS, ACCUMULATE, ROWS = 20, 2, 2
 
 # scale: standard deviation of the matrices. Larger than a fresh model's, so that every part matters.
-# spelling=4: config.json as Transformers 4 wrote it.
+# spelling=4: config.json as Transformers 4 wrote it. toml: a file of --config, for what is trained how.
 CASES = {
     "gqa_untied": dict(
         model=LlamaForCausalLM, length=24, clip=2.0, scale=0.12, seed=22,
@@ -159,6 +161,28 @@ CASES = {
         config=LlamaConfig(
             hidden_size=40, intermediate_size=27, num_hidden_layers=2, num_attention_heads=10,
             num_key_value_heads=2, vocab_size=101, max_position_embeddings=64, rms_norm_eps=1e-5,
+            tie_word_embeddings=False)),
+    "groups": dict(
+        model=LlamaForCausalLM, length=20, clip=1.8, scale=0.14, seed=34, toml=r"""
+freeze = 'model\.layers\.0\.mlp\.(gate|up)_proj\.weight'
+[[group]]
+match = '(.*embed_tokens|lm_head)\.weight'
+lr_factor = 0.1
+weight_decay = 0.5
+[[group]]
+match = 'model\.layers\.1\.self_attn\.[kq]_proj\.weight'
+lr_factor = 0.0
+[[group]]
+match = 'model\.layers\.1\..*'
+lr_factor = 3.0
+weight_decay = 0.0
+[[group]]
+match = '.*\.v_proj\.weight'
+frozen = true
+""",
+        config=LlamaConfig(
+            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
+            num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
             tie_word_embeddings=False)),
     "olmo2": dict(
         model=Olmo2ForCausalLM, length=21, clip=1.8, scale=0.15, seed=24,
@@ -317,23 +341,32 @@ def make_tokens(case):
     return tokens[..., :-1].contiguous(), targets
 
 
-def groups(model, decay):
-    named = list(model.named_parameters())
-    return [dict(params=[p for _, p in named if p.dim() >= 2], weight_decay=decay),
-            dict(params=[p for _, p in named if p.dim() < 2], weight_decay=0.0)]
+def groups(named, case, settings):
+    """PyTorch's parameter groups; those of a case that lists none are matrices and vectors."""
+    given = tomllib.loads(case.get("toml", ""))
+    made = []
+    for name, parameter in named:
+        group = next((g for g in given.get("group", []) if re.fullmatch(g["match"], name)), {})
+        if group.get("frozen") or re.fullmatch(given.get("freeze", ""), name):
+            parameter.requires_grad_(False)
+            continue
+        decay = group.get("weight_decay", settings["weight_decay"])
+        made.append(dict(params=[parameter], lr=settings["lr"] * group.get("lr_factor", 1.0),
+                         weight_decay=decay if parameter.dim() >= 2 else 0.0))
+    return made
 
 
 def train(directory, case, dtype, settings):
     model = load_model(directory, case, dtype)
     model.train()
     tokens, targets = make_tokens(case)
-    optimizer = torch.optim.AdamW(groups(model, settings["weight_decay"]), lr=settings["lr"],
+    named = [(name.removeprefix(case.get("bare", "")), parameter) for name, parameter in model.named_parameters()]
+    optimizer = torch.optim.AdamW(groups(named, case, settings), lr=settings["lr"],
                                   betas=tuple(settings["betas"]), eps=settings["eps"], foreach=False)
     positions = settings["logit_positions"]
     with torch.no_grad():
         arrays = {"logits": model(input_ids=tokens[0, 0]).logits[:, positions, :].transpose(0, 1)}
     losses, norms = [], []
-    named = [(name.removeprefix(case.get("bare", "")), parameter) for name, parameter in model.named_parameters()]
     for step in range(STEPS):
         optimizer.zero_grad()
         count = int((targets[step] >= 0).sum())
@@ -346,7 +379,8 @@ def train(directory, case, dtype, settings):
             total += float(loss.detach())
         if step == 0:
             for name, parameter in named:
-                arrays["grad." + name] = parameter.grad.clone()
+                if parameter.requires_grad:
+                    arrays["grad." + name] = parameter.grad.clone()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"], foreach=False)
         optimizer.step()
         losses.append(total)
@@ -383,6 +417,8 @@ def write_case(name, case, out):
     tokens, targets = make_tokens(case)
     reference = dict(settings, loss=losses, grad_norm=norms, tokens=tokens.flatten().tolist(),
                      targets=targets.flatten().tolist())
+    if "toml" in case:
+        reference["toml"] = case["toml"]
     (directory / "reference.json").write_text(json.dumps(reference))
     save_file(arrays, directory / "reference.safetensors", metadata={"format": "pt"})
     print(f"{name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, clipping bites {bites} of {STEPS}, "
@@ -404,7 +440,7 @@ def compare_float32(name, case, out):
         if key.startswith("final."):
             name = key[len("final."):]
             name = name if name in initial else case["bare"] + name
-            scale = (reference[key] - initial[name].float()).abs().max()
+            scale = (reference[key] - initial[name].float()).abs().max() or torch.tensor(1.0)
         return float((arrays[key] - reference[key]).abs().max() / scale)
 
     errors = {kind: max(array_error(key) for key in reference if key.startswith(kind))
