@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/exec/executor_impl.h"
+#include "engine/exec/fresh_moments.h"
 
 namespace strata::exec {
 namespace {
@@ -42,6 +43,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       spec_(spec),
       options_(options),
       limiter_(options.rates),
+      fresh_moments_(ops_with_fresh_moments(plan.program(plan::ProgramName::kLoad))),
       parallel_(options.threads),
       compute_(options.external
                    ? nullptr

@@ -100,6 +100,7 @@ class Executor::Impl {
   void run_convert(const plan::Op& op, const Instance& instance);
   void await_pace(int64_t bytes);
   void run_save(const plan::Op& op, const Instance& instance);
+  bool has_fresh_moments(const plan::Op& op, const Instance& instance) const;
   ChunkState chunk_state(const plan::Op& op, const Instance& instance, plan::Mode mode) const;
 
   // run_move.cpp
@@ -115,6 +116,7 @@ class Executor::Impl {
   std::unique_ptr<io::Volume> volume_;
   io::RateLimiter limiter_;
   std::array<std::unique_ptr<io::Channel>, plan::kLaneCount> channels_;
+  const std::vector<bool> fresh_moments_;  // by op of `load`, where it is the first program
   kernels::Parallel parallel_;
   std::unique_ptr<SegmentCompute> compute_;                   // null where the caller computes
   std::vector<double> norm_scratch_;                          // Owned by the optimizer lane

@@ -162,7 +162,16 @@ void Executor::Impl::run_convert(const plan::Op& op, const Instance& instance) {
   StateSource* source = frozen ? options_.frozen : instance.source;
   STRATA_CHECK(source != nullptr);
   if (frozen) await_pace(op.bytes);
-  source->read(chunk_state(op, instance, Mode::kWrite));
+  ChunkState state = chunk_state(op, instance, Mode::kWrite);
+  state.zero_moments = !frozen && has_fresh_moments(op, instance);
+  source->read(state);
+}
+
+// Nothing has written to the arenas before the first program.
+bool Executor::Impl::has_fresh_moments(const plan::Op& op, const Instance& instance) const {
+  const bool first = instance.base == decltype(instance.base){};
+  if (!first || instance.program != plan::ProgramName::kLoad) return false;
+  return fresh_moments_[static_cast<size_t>(&op - program_of(instance).ops.data())];
 }
 
 void Executor::Impl::await_pace(int64_t bytes) {

@@ -14,12 +14,14 @@ namespace strata::exec {
 //   hi                           [hi_count]     u16, or the f32 master where lo is null (fp32
 //   recipe) lo, exp_avg, exp_avg_sq      [state_count]  null for a frozen chunk
 //
-// The state is the whole chunk or a rank's part of it; it lies within the range of hi.
+// The state is the whole chunk or a rank's part of it; it lies within the range of hi. A source
+// may leave moments as they are where they are to be zero and `zero_moments` says that they are.
 struct ChunkState {
   int segment = 0;
   int chunk = 0;
   bool frozen = false;
   bool fp32 = false;
+  bool zero_moments = false;
   int64_t hi_first = 0;
   int64_t hi_count = 0;
   int64_t state_first = 0;

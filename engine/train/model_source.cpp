@@ -12,6 +12,10 @@ namespace {
 
 constexpr int64_t kElementsForThread = int64_t{1} << 19;
 
+bool needs_clearing(const exec::ChunkState& chunk) {
+  return !chunk.frozen && !chunk.zero_moments;
+}
+
 void clear_moments(const exec::ChunkState& chunk) {
   const size_t bytes = static_cast<size_t>(chunk.state_count) * sizeof(float);
   std::memset(chunk.exp_avg, 0, bytes);
@@ -29,9 +33,9 @@ ModelSource::ModelSource(const model::ModelDirectory& directory, const model::Mo
 void ModelSource::read(const exec::ChunkState& chunk) {
   // Two thirds of the bytes of bf16 state are moments: one thread for all would hold up the drive.
   std::jthread moments;
-  if (!chunk.frozen && chunk.state_count >= kElementsForThread) {
+  if (needs_clearing(chunk) && chunk.state_count >= kElementsForThread) {
     moments = std::jthread([&chunk] { clear_moments(chunk); });
-  } else if (!chunk.frozen) {
+  } else if (needs_clearing(chunk)) {
     clear_moments(chunk);
   }
   int64_t next = chunk.hi_first;

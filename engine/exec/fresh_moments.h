@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "engine/plan/plan.h"
+
+namespace strata::exec {
+
+// By op of `load`: whether it writes Adam moments where no other op of the program writes. In new
+// arenas, which are zero, such moments are zero before the op.
+std::vector<bool> ops_with_fresh_moments(const plan::Program& load);
+
+}  // namespace strata::exec
