@@ -29,7 +29,7 @@ void require_named_checkpoint(const config::Options& options) {
 
 train::RunPlan inference_plan(const config::Options& options, const model::ModelDirectory& model,
                               int64_t data_bytes) {
-  train::RunFacts facts = read_facts(options);
+  train::RunFacts facts = read_facts_to_run(options);
   facts.inference = true;
   facts.data_bytes = data_bytes;
   facts.machine = nominal_machine(facts.limits.cores);

@@ -132,6 +132,18 @@ train::RunFacts read_facts(const config::Options& options) {
   return facts;
 }
 
+train::RunFacts read_facts_to_run(const config::Options& options) {
+  train::RunFacts facts = read_facts(options);
+  facts.runs_here = true;
+  if (options.host_memory > facts.limits.usable_bytes()) {
+    log(LogLevel::kWarning,
+        fmt::format("host-memory: {} is more than the {} there is ({}): planning with that",
+                    format_bytes(options.host_memory), format_bytes(facts.limits.usable_bytes()),
+                    facts.limits.usable_reason()));
+  }
+  return facts;
+}
+
 train::RunFacts read_facts_elsewhere(config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();

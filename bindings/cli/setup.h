@@ -43,6 +43,10 @@ int64_t data_bytes_for_refusal(const config::Options& options,
 // Limits of the system and free space; no measurement.
 train::RunFacts read_facts(const config::Options& options);
 
+// The same for a command that runs here: its budget is at most what the machine leaves, with a
+// warning.
+train::RunFacts read_facts_to_run(const config::Options& options);
+
 // The same of the machine of --machine FILE, where nothing runs; what `options` leave to the
 // machine is set (train::plan_elsewhere).
 train::RunFacts read_facts_elsewhere(config::Options& options);

@@ -233,7 +233,7 @@ void require_fit(const model::ModelDirectory& model, const config::Options& opti
 // Everything that can be refused is, and the state is loaded, before --out is created or changed.
 int run_train(const config::Options& options) {
   const auto model = open_model(options);
-  train::RunFacts facts = read_facts(options);
+  train::RunFacts facts = read_facts_to_run(options);
   require_fit(*model, options, facts);
   check_scratch(options);
   train::RunDirectory::check(options.out);

@@ -277,6 +277,26 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
          plan_bytes(input, ranks_on_node(options, facts)) + transfer_bytes(input);
 }
 
+bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
+  return facts.runs_here && options.host_memory > facts.limits.usable_bytes();
+}
+
+int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
+  const int64_t usable = facts.limits.usable_bytes();
+  if (is_beyond_machine(options, facts)) return usable;
+  if (options.host_memory > 0) return options.host_memory;
+  return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
+}
+
+// Whose bytes a refusal speaks of.
+std::string name_of_budget(const RunPlan& run, const config::Options& options,
+                           const RunFacts& facts) {
+  const std::string bytes = format_bytes(run.host_budget);
+  if (!is_beyond_machine(options, facts)) return "--host-memory " + bytes;
+  return fmt::format("the {} there is ({}; --host-memory is {})", bytes,
+                     facts.limits.usable_reason(), format_bytes(options.host_memory));
+}
+
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   refuse_what_is_not_built(options, facts);
@@ -288,10 +308,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.threads = std::max<int64_t>(1, cores / sharing);
   run.input = input_of(*run.spec, options, facts, run.threads);
   run.input.mode = modes_of(options, facts.inference).front();
-  run.host_budget =
-      options.host_memory > 0
-          ? options.host_memory
-          : static_cast<int64_t>(kShareOfUsable * static_cast<double>(facts.limits.usable_bytes()));
+  run.host_budget = host_budget_of(options, facts);
   run.outside_bytes = all_outside_bytes(run.input, options, facts);
   run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / sharing;
   return run;
@@ -322,11 +339,10 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
   const std::string least = run.input.nvme_budget > 0 ? with_nvme
                             : helps                   ? without + ", or " + with_nvme
                                                       : without;
-  throw Error(error.code(),
-              fmt::format("{}; of --host-memory {}, {} are for program, libraries, tokens and "
-                          "checksums, so the least that fits is {}",
-                          error.what(), format_bytes(run.host_budget),
-                          format_bytes(run.outside_bytes), least));
+  throw Error(error.code(), fmt::format("{}; of {}, {} are for program, libraries, tokens and "
+                                        "checksums, so the least that fits is {}",
+                                        error.what(), name_of_budget(run, options, facts),
+                                        format_bytes(run.outside_bytes), least));
 }
 
 }  // namespace

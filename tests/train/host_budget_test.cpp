@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A budget of more memory than there is: a plan may ask what if, a run gets what the machine
+// leaves, and is refused before anything is measured where that is too little.
+#include <gtest/gtest.h>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/model/architecture.h"
+#include "engine/train/run_plan.h"
+
+namespace strata::train {
+namespace {
+
+class HostBudget : public testing::Test {
+ protected:
+  HostBudget() {
+    at_.model_type = "llama";
+    at_.layers = 4;
+    at_.hidden = 1024;
+    at_.heads = 8;
+    at_.kv_heads = 8;
+    at_.head_size = 128;
+    at_.feed_forward = 4096;
+    at_.vocabulary = 1000;
+    at_.max_position = 256;
+    options_.sequence_length = 64;
+    options_.host_memory = 1024 * kGiB;
+  }
+
+  RunFacts facts(int64_t available_bytes, bool runs_here) const {
+    RunFacts facts;
+    facts.machine = config::read_machine(STRATA_MACHINES "/small-2core.toml");
+    facts.limits.memory_total_bytes = 2 * available_bytes;
+    facts.limits.memory_available_bytes = available_bytes;
+    facts.runs_here = runs_here;
+    return facts;
+  }
+
+  model::Architecture at_;  // of 69M parameters, 1.1 GB of state
+  config::Options options_;
+};
+
+TEST_F(HostBudget, IsWhatTheMachineLeavesWhereItRuns) {
+  const int64_t enough = 8 * kGiB;
+  const RunFacts here = facts(enough, true);
+  require_fit(model::build_spec(at_), options_, here);
+  EXPECT_EQ(plan_run(model::build_spec(at_), options_, here).host_budget,
+            here.limits.usable_bytes());
+  options_.host_memory = 4 * kGiB;  // there is more
+  EXPECT_EQ(plan_run(model::build_spec(at_), options_, here).host_budget, 4 * kGiB);
+}
+
+TEST_F(HostBudget, ThatIsNotThereIsRefusedWhereItRuns) {
+  const int64_t little = 512 * kMiB;
+  require_fit(model::build_spec(at_), options_, facts(little, false));  // of another machine
+  try {
+    require_fit(model::build_spec(at_), options_, facts(little, true));
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit);
+    for (const char* part :
+         {"--host-memory is 1.00 TiB", "there is (memory", "the least that fits is"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::train
