@@ -125,9 +125,10 @@ struct Resumed {
   int64_t step = 0;
   config::Json about;            // about_run() of the run that made it
   train::ResumeChanges changes;  // of options and frozen weights
+  train::FrozenFingerprint frozen;
 };
 
-// Refuses what is no checkpoint of this model; reads no state.
+// Refuses what is no checkpoint of this model; reads no state but frozen weights that changed.
 Resumed look_at(const std::string& checkpoint, const model::ModelDirectory& model,
                 const config::Options& options) {
   if (checkpoint.empty()) return {};
@@ -137,10 +138,11 @@ Resumed look_at(const std::string& checkpoint, const model::ModelDirectory& mode
   const train::CheckpointReader reader(checkpoint, spec, train::recipe_of(options), frozen);
   const config::Json& about = reader.manifest().trainer;
   train::ResumeChanges changes = train::changed_options(about, options);
-  for (std::string& change : train::changed_model(about, model, spec).breaking) {
+  const auto here = train::frozen_fingerprint(model, spec, train::frozen_of(about));
+  for (std::string& change : train::changed_model(about, here, model.path()).breaking) {
     changes.breaking.push_back(std::move(change));
   }
-  return {checkpoint, reader.manifest().step, about, changes};
+  return {checkpoint, reader.manifest().step, about, changes, here};
 }
 
 std::string joined(const std::vector<std::string>& texts) {
@@ -273,6 +275,8 @@ int run_train(const config::Options& options) {
     return 0;
   }
 
+  const train::FrozenFingerprint frozen =
+      resume_from.empty() ? train::frozen_fingerprint(*model, *plan.spec) : resumed.frozen;
   on_stop_signals(on_stop_signal);
   Reporter reporter(output, done_step + 1, train::planned_steps(options, *data));
   train::TrainJob job;
@@ -280,6 +284,7 @@ int run_train(const config::Options& options) {
   job.plan = &plan;
   job.model = model.get();
   job.data = data.get();
+  job.frozen = frozen;
   job.out = options.out;
   job.resume_from = resume_from;
   job.stop = &stop_requested;

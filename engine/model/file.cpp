@@ -82,6 +82,14 @@ int64_t File::size() const {
   return info.st_size;
 }
 
+std::string File::identity() const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) throw system_error(ErrorCode::kIo, "cannot stat: " + path_, errno);
+  return fmt::format("{} {} {} {}.{:09} {}.{:09}", info.st_dev, info.st_ino, info.st_size,
+                     info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ctim.tv_sec,
+                     info.st_ctim.tv_nsec);
+}
+
 void File::read_at(int64_t offset, void* data, int64_t bytes) const {
   char* next = static_cast<char*>(data);
   while (bytes > 0) {

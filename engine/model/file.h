@@ -30,6 +30,9 @@ class File {
 
   bool is_open() const { return fd_ >= 0; }
   int64_t size() const;
+  // Which file it is, and of which time: another text once it is written to or replaced. The
+  // kernel keeps the last of its times, which no program can set.
+  std::string identity() const;
   void read_at(int64_t offset, void* data, int64_t bytes) const;
   void write_at(int64_t offset, const void* data, int64_t bytes) const;
   // Reserves all blocks now, so that later writes cannot run out of space.

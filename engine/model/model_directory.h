@@ -56,6 +56,9 @@ class ModelDirectory {
     return file_names_[location(name).file];
   }
 
+  // The files with the weights.
+  const std::vector<File>& files() const { return files_; }
+
   // What happens to the weights that the user should know; complete sentences, often none.
   std::vector<std::string> notes() const;
 

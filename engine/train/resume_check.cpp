@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "engine/base/error.h"
-#include "engine/train/frozen_fingerprint.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {
@@ -59,12 +58,27 @@ Json about_data(const Dataset& data) {
 
 }  // namespace
 
-Json about_run(const config::Options& options, const Dataset& data, const std::string& frozen) {
+Json about_run(const config::Options& options, const Dataset& data,
+               const FrozenFingerprint& frozen) {
   Json about = Json::object();
   about.set("options", Json::parse(config::to_json(config::Command::kTrain, options), "options"));
   about.set("data", about_data(data));
-  if (!frozen.empty()) about.set("frozen_weights", frozen);
+  if (frozen.hash.empty()) return about;
+  Json weights = Json::object();
+  weights.set("hash", frozen.hash);
+  weights.set("files", frozen.files);
+  about.set("frozen_weights", weights);
   return about;
+}
+
+FrozenFingerprint frozen_of(const Json& about) {
+  const Json* weights = about.find("frozen_weights");
+  if (weights == nullptr || !weights->is_object()) return {};
+  const auto text = [&](const char* name) {
+    const Json* value = weights->find(name);
+    return value != nullptr && value->is_string() ? value->string() : "";
+  };
+  return {.hash = text("hash"), .files = text("files")};
 }
 
 ResumeChanges changed_options(const Json& about, const config::Options& options) {
@@ -103,16 +117,14 @@ ResumeChanges changed_data(const Json& about, const Dataset& data) {
   return changes;
 }
 
-ResumeChanges changed_model(const Json& about, const model::ModelDirectory& model,
-                            const model::ModelSpec& spec) {
-  const Json* saved = about.find("frozen_weights");
-  if (saved == nullptr || !saved->is_string()) return {};
-  const std::string here = frozen_fingerprint(model, spec);
-  if (here == saved->string()) return {};
+ResumeChanges changed_model(const Json& about, const FrozenFingerprint& here,
+                            const std::string& path) {
+  const std::string saved = frozen_of(about).hash;
+  if (saved.empty() || here.hash == saved) return {};
   ResumeChanges changes;
   changes.breaking.push_back(
-      fmt::format("--model {} has other frozen weights, hash {} (the checkpoint: {})", model.path(),
-                  here.empty() ? "none" : here, saved->string()));
+      fmt::format("--model {} has other frozen weights, hash {} (the checkpoint: {})", path,
+                  here.hash.empty() ? "none" : here.hash, saved));
   return changes;
 }
 
@@ -123,7 +135,8 @@ model::ModelSpec spec_of_checkpoint(const CheckpointManifest& manifest,
   const Json* saved = manifest.trainer.find("options");
   if (saved == nullptr) return spec;
   apply_groups(spec, config::options_from_json(config::Command::kTrain, saved->dump()));
-  const ResumeChanges changes = changed_model(manifest.trainer, model, spec);
+  const FrozenFingerprint here = frozen_fingerprint(model, spec, frozen_of(manifest.trainer));
+  const ResumeChanges changes = changed_model(manifest.trainer, here, model.path());
   if (changes.breaking.empty()) return spec;
   throw Error(ErrorCode::kConfig, fmt::format("resume: {}: {} (give the model that it was trained "
                                               "from)",

@@ -9,6 +9,7 @@
 #include "engine/model/model_directory.h"
 #include "engine/train/checkpoint_manifest.h"
 #include "engine/train/data.h"
+#include "engine/train/frozen_fingerprint.h"
 
 // Whether a run that goes on from a checkpoint is the run that made it.
 namespace strata::train {
@@ -20,9 +21,11 @@ struct ResumeChanges {
 };
 
 // What a manifest keeps about a run, and is compared with.
-// `frozen`: of frozen_fingerprint().
 config::Json about_run(const config::Options& options, const Dataset& data,
-                       const std::string& frozen);
+                       const FrozenFingerprint& frozen);
+
+// The fingerprint in a manifest's `about`; empty where there is none.
+FrozenFingerprint frozen_of(const config::Json& about);
 
 // `about` is a manifest's; what it does not say counts as equal.
 ResumeChanges changed_options(const config::Json& about, const config::Options& options);
@@ -30,9 +33,10 @@ ResumeChanges changed_options(const config::Json& about, const config::Options& 
 // The changes of the data alone, which has to be read for it.
 ResumeChanges changed_data(const config::Json& about, const Dataset& data);
 
-// The changes of frozen weights, which no checkpoint holds. `spec` has the run's groups.
-ResumeChanges changed_model(const config::Json& about, const model::ModelDirectory& model,
-                            const model::ModelSpec& spec);
+// The changes of frozen weights, which no checkpoint holds: `here` are those of the model at
+// `path`.
+ResumeChanges changed_model(const config::Json& about, const FrozenFingerprint& here,
+                            const std::string& path);
 
 // For those who use a checkpoint and do not go on with its run: the model with the groups that it
 // was trained with. Throws Error (kConfig) where the frozen weights of `model` are others than

@@ -10,7 +10,6 @@
 #include "engine/base/error.h"
 #include "engine/comm/group_local.h"
 #include "engine/train/executor_options.h"
-#include "engine/train/frozen_fingerprint.h"
 #include "engine/train/rank_trainer.h"
 #include "engine/train/resume_check.h"
 
@@ -51,9 +50,8 @@ int64_t planned_steps(const config::Options& options, const Dataset& data) {
 
 TrainResult train(const TrainJob& job) {
   const int world = static_cast<int>(job.options->ranks);
-  CheckpointSession checkpoints(
-      job.out + "/checkpoints", *job.plan, job.options->keep_checkpoints,
-      about_run(*job.options, *job.data, frozen_fingerprint(*job.model, *job.plan->spec)));
+  CheckpointSession checkpoints(job.out + "/checkpoints", *job.plan, job.options->keep_checkpoints,
+                                about_run(*job.options, *job.data, job.frozen));
   TrainResult result;
   if (world == 1) {
     RankTrainer(job, 0, {}, checkpoints).run(result);

@@ -13,6 +13,7 @@
 #include "engine/memory/ledger.h"
 #include "engine/model/model_directory.h"
 #include "engine/train/data.h"
+#include "engine/train/frozen_fingerprint.h"
 #include "engine/train/metrics.h"
 #include "engine/train/run_plan.h"
 
@@ -34,6 +35,7 @@ struct TrainJob {
   const RunPlan* plan = nullptr;
   const model::ModelDirectory* model = nullptr;
   const Dataset* data = nullptr;
+  FrozenFingerprint frozen;                 // of the plan's spec, for checkpoints
   std::string out;                          // run directory, locked by the caller
   std::string resume_from;                  // a checkpoint; empty: from the model
   const std::atomic<bool>* stop = nullptr;  // set: finish the step, checkpoint, return

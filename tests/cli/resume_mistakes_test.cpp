@@ -2,6 +2,7 @@
 // A run that goes on is the run that was: what would change it is refused with both values, what a
 // user may change is told, damage in the newest checkpoint costs its steps only, and a reader who
 // goes does not end it.
+#include "engine/config/json.h"
 #include "tests/cli/mistake.h"
 
 namespace strata::cli::test {
@@ -93,6 +94,10 @@ TEST_F(Mistakes, FrozenWeightsOfAnotherModel) {
       {"generate", {}, with(generate, "other"), kUsage, says},
       {"export", {}, with(to_model, "other"), kUsage, says},
   });
+  const config::Json manifest =
+      config::Json::parse(read_text(sandbox_ / (std::string(kNewest) + "/manifest.json")), "it");
+  const config::Json* weights = manifest.find("trainer")->find("frozen_weights");
+  EXPECT_EQ(weights->find("files")->string().size(), 16u) << "they would be read at every resume";
   std::filesystem::rename(sandbox_ / "good", sandbox_ / "elsewhere");
   further[2] = "elsewhere";
   for (const Arguments& fine : {with(eval, "elsewhere"), with(generate, "elsewhere"),
