@@ -155,7 +155,8 @@ std::string zsh(const Commands& commands) {
     cases += " ;;\n";
   }
   return fmt::format(R"(#compdef strata
-# zsh completion for strata: source <(strata completion zsh)
+# zsh completion for strata: source <(strata completion zsh) behind compinit; or as a file _strata
+# in a folder of $fpath.
 _strata() {{
   local -a commands
   commands=(
@@ -169,7 +170,14 @@ _strata() {{
   case $words[1] in
 {}  esac
 }}
-compdef _strata strata
+# As a file in $fpath this text is the function itself, at the first call.
+if [[ $funcstack[1] == _strata ]]; then
+  _strata "$@"
+elif (( $+functions[compdef] )); then
+  compdef _strata strata
+else
+  print -u2 'strata completion: not loaded: autoload -Uz compinit && compinit has to come before it'
+fi
 )",
                      names, cases);
 }

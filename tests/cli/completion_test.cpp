@@ -10,19 +10,25 @@ namespace {
 using Words = std::set<std::string>;
 
 // Asks a shell, with the script sourced, in a directory with folders "some" and "some more" and the
-// files "some.toml" and "other.toml".
+// files "some.toml" and "other.toml". "zsh_fpath" has it as a file that zsh loads at the first TAB,
+// which is the one that is asked with.
 class Completion : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     for (const char* name : {"some", "some more"}) std::filesystem::create_directory(home_ / name);
     for (const char* name : {"some.toml", "other.toml"}) write_text(home_ / name, "");
-    const std::string shell = GetParam();
+    const std::string& shell = shell_;
     if (std::system(("command -v " + shell + " > /dev/null").c_str()) != 0) {
       GTEST_SKIP() << shell << " is not installed";
     }
     Process process({"completion", shell}, {});
     ASSERT_EQ(process.wait(), 0) << process.err();
     write_text(home_ / "script", process.out());
+    std::filesystem::create_directory(home_ / ".functions");
+    if (GetParam() != shell_) {
+      std::filesystem::rename(home_ / "script", home_ / ".functions/_strata");
+      write_text(home_ / "script", "");
+    }
     write_text(home_ / ".zshrc", kZshrc);
     write_text(home_ / "ask.sh", shell == "bash" ? kAskBash : shell == "zsh" ? kAskZsh : kAskFish);
   }
@@ -30,7 +36,7 @@ class Completion : public testing::TestWithParam<const char*> {
   // Without what a shell adds to a word: the '/' of a directory, the flag before '='.
   Words offered(const std::string& line) const {
     std::filesystem::remove(home_ / "result");
-    const std::string shell = GetParam();
+    const std::string& shell = shell_;
     const std::string command = "cd '" + home_.path() + "' && timeout 60 " + shell +
                                 (shell == "fish" ? " --no-config" : "") + " ask.sh '" + line +
                                 "' 2> complaints";
@@ -80,6 +86,7 @@ zpty -w -n shell "$1"$'\t'
 while zpty -r shell line 2> /dev/null; do :; done
 )";
   static constexpr const char* kZshrc = R"(
+fpath=($PWD/.functions $fpath)
 autoload -Uz compinit && compinit -u -D
 source ./script
 hits=()
@@ -95,6 +102,7 @@ zle -C offer complete-word offer
 bindkey '^I' offer
 )";
 
+  const std::string shell_ = std::string(GetParam()).substr(0, std::string(GetParam()).find('_'));
   const Sandbox home_;
 };
 
@@ -156,8 +164,20 @@ TEST_P(Completion, HasAllFlags) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(In, Completion, testing::Values("bash", "zsh", "fish"),
+INSTANTIATE_TEST_SUITE_P(In, Completion, testing::Values("bash", "zsh", "zsh_fpath", "fish"),
                          [](const auto& one) { return std::string(one.param); });
+
+TEST(CompletionMistakes, ZshWithoutItsSystemIsTold) {
+  if (std::system("command -v zsh > /dev/null") != 0) GTEST_SKIP() << "zsh is not installed";
+  const Sandbox home;
+  const std::string command = "cd '" + home.path() +
+                              "' && zsh -f -c 'source <(" STRATA_PROGRAM
+                              " completion zsh)' 2> complaints";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(read_text(home / "complaints"),
+            "strata completion: not loaded: autoload -Uz compinit && compinit has to come before "
+            "it\n");
+}
 
 TEST(CompletionMistakes, NameTheShells) {
   Process none({"completion"}, {});
