@@ -5,6 +5,7 @@
 #include "bindings/cli/setup.h"
 #include "engine/config/json.h"
 #include "engine/model/architecture.h"
+#include "engine/model/model_path.h"
 #include "engine/plan/explainer.h"
 #include "engine/train/plan_report.h"
 
@@ -14,6 +15,7 @@ namespace strata::cli {
 // train counts them. A profile stands for its machine: memory, devices and drives.
 int run_plan(const config::Options& given) {
   config::Options options = given;
+  model::require_model_directory(options.model);
   const std::string path = options.model + "/config.json";
   const model::Architecture architecture =
       model::read_architecture(config::Json::read_file(path), path);

@@ -13,6 +13,7 @@
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/family.h"
+#include "engine/model/model_path.h"
 #include "engine/model/shard_index.h"
 
 namespace strata::model {
@@ -102,13 +103,7 @@ std::string resolve_inside(const std::string& directory, const std::string& name
 }
 
 ModelDirectory ModelDirectory::open(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    refuse(path, is_there(path) ? "it is not a directory" : "there is no such directory");
-  }
-  if (!is_there(fs::path(path) / kConfigName)) {
-    refuse(path, "there is no config.json in it (give a Hugging Face model directory)");
-  }
+  require_model_directory(path);
   ModelDirectory result;
   result.path_ = path;
   const std::string config_path = resolve_inside(path, kConfigName);
@@ -128,13 +123,7 @@ void ModelDirectory::read_tensor_table() {
     add_file(kSingleName);
     return;
   }
-  if (!is_there(home / kIndexName)) {
-    const bool pickle =
-        is_there(home / "pytorch_model.bin") || is_there(home / "pytorch_model.bin.index.json");
-    refuse(path_,
-           pickle ? "it has pytorch_model.bin only, which is never read (convert it to safetensors)"
-                  : fmt::format("there is neither {} nor {} in it", kSingleName, kIndexName));
-  }
+  if (!is_there(home / kIndexName)) refuse_without_weights(path_);
   const std::string index_path = (home / kIndexName).string();
   const Json index = Json::read_file(resolve_inside(path_, kIndexName), {.bytes = kIndexBytesMax});
   const ShardIndex shards = read_shard_index(index, index_path);

@@ -178,6 +178,133 @@ TEST_F(Mistakes, InModelDirectories) {
   });
 }
 
+std::function<void(const Sandbox&)> folder_with(const std::vector<std::string>& names) {
+  return [=](const Sandbox& sandbox) {
+    std::filesystem::remove_all(sandbox / "bad");
+    std::filesystem::create_directory(sandbox / "bad");
+    for (const std::string& name : names) write_text(sandbox / ("bad/" + name), "{}");
+  };
+}
+
+TEST_F(Mistakes, WithWhatIsNoModelDirectory) {
+  const Arguments bad = train({}, "bad");
+  const std::string fetch =
+      "fetch it with \"hf download meta-llama/Llama-3.2-1B --local-dir "
+      "Llama-3.2-1B\", and give --model Llama-3.2-1B)";
+  expect_refusals({
+      {"name on the hub",
+       {},
+       train({}, "meta-llama/Llama-3.2-1B"),
+       kUsage,
+       {"nothing is downloaded", fetch}},
+      {"name on the hub to plan",
+       {},
+       {"plan", "--model", "meta-llama/Llama-3.2-1B"},
+       kUsage,
+       {"nothing is downloaded", fetch}},
+      {"address on the hub",
+       {},
+       train({}, "https://huggingface.co/meta-llama/Llama-3.2-1B/tree/main"),
+       kUsage,
+       {"it is an address, and nothing is downloaded", fetch}},
+      {"address without its scheme",
+       {},
+       train({}, "huggingface.co/meta-llama/Llama-3.2-1B"),
+       kUsage,
+       {fetch}},
+      {"other address",
+       {},
+       train({}, "s3://bucket/models/llama"),
+       kUsage,
+       {"nothing is downloaded (fetch the model, and give the directory that it is in)"}},
+      {"folder of one that is not there",
+       {},
+       train({}, "good/none"),
+       kUsage,
+       {"good/none: there is no such directory\n"}},
+      {"file of weights",
+       {},
+       train({}, "good/model.safetensors"),
+       kUsage,
+       {"it is not a directory (give the one that it is in"}},
+      {"GGUF file",
+       [](const Sandbox& sandbox) { write_text(sandbox / "llama-q4.gguf", "GGUF"); },
+       train({}, "llama-q4.gguf"),
+       kUsage,
+       {"it is a GGUF file, which is not read (give the Hugging Face directory"}},
+      {"folder of GGUF files",
+       folder_with({"llama-q4.gguf", "README.md"}),
+       bad,
+       kUsage,
+       {"it has a GGUF file, which is not read"}},
+      {"config.json with GGUF files",
+       [](const Sandbox& sandbox) {
+         copy_good_model(sandbox);
+         std::filesystem::rename(sandbox / "bad/model.safetensors", sandbox / "bad/llama.gguf");
+       },
+       bad,
+       kUsage,
+       {"it has a GGUF file, which is not read"}},
+      {"adapter",
+       folder_with({"adapter_config.json", "adapter_model.safetensors"}),
+       bad,
+       kUsage,
+       {"it is a PEFT adapter, which is not read", "merge_and_unload()"}},
+      {"adapter to plan",
+       folder_with({"adapter_config.json", "adapter_model.safetensors"}),
+       {"plan", "--model", "bad"},
+       kUsage,
+       {"it is a PEFT adapter"}},
+      {"adapter beside its model's config.json",
+       [](const Sandbox& sandbox) {
+         copy_good_model(sandbox);
+         std::filesystem::rename(sandbox / "bad/model.safetensors",
+                                 sandbox / "bad/adapter_model.safetensors");
+         write_text(sandbox / "bad/adapter_config.json", "{}");
+       },
+       bad,
+       kUsage,
+       {"it is a PEFT adapter, which is not read"}},
+      {"maker's own format",
+       folder_with({"params.json", "consolidated.00.pth"}),
+       bad,
+       kUsage,
+       {"in its maker's own format"}},
+      {"folder of the hub's cache",
+       [](const Sandbox& sandbox) {
+         std::filesystem::remove_all(sandbox / "bad");
+         std::filesystem::create_directories(sandbox / "bad/snapshots/1a2b");
+       },
+       bad,
+       kUsage,
+       {"give --model bad/snapshots/REVISION"}},
+  });
+}
+
+TEST_F(Mistakes, WithARunForItsModel) {
+  make_run();
+  const Arguments generate = {"generate", "--max-new-tokens", "2", "--model"};
+  const auto from = [&](const std::string& path) {
+    Arguments all = generate;
+    all.push_back(path);
+    return all;
+  };
+  expect_refusals({
+      {"run", {}, from("run"), kUsage, {"directory of a run (give its model: --model run/model)"}},
+      {"run, with a slash", {}, from("run/"), kUsage, {"--model run/model)"}},
+      {"checkpoint",
+       {},
+       from("run/checkpoints/step-000002"),
+       kUsage,
+       {"it is a checkpoint", "--resume run/checkpoints/step-000002)"}},
+      {"run that was stopped",
+       [](const Sandbox& sandbox) { std::filesystem::remove_all(sandbox / "run/model"); },
+       from("run"),
+       kUsage,
+       {"has not made its model yet"}},
+  });
+}
+
 TEST_F(Mistakes, ATokenizerOfAnotherModel) {
   make_model(sandbox_, "larger", {.vocabulary = 400});
   expect_refusal({"tokenizer of another model",

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/model_path.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "engine/base/error.h"
+#include "engine/model/file.h"
+
+namespace strata::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kHub = "huggingface.co/";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& cause) {
+  throw Error(ErrorCode::kConfig, "cannot open model: " + path + ": " + cause);
+}
+
+// Whether something in the directory has a name that ends so.
+bool has_file(const std::string& directory, std::string_view ending) {
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().filename().string().ends_with(ending)) return true;
+  }
+  return false;
+}
+
+bool is_word(std::string_view text) {
+  const auto fits = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  return !text.empty() && text.front() != '.' && text.front() != '-' &&
+         std::all_of(text.begin(), text.end(), fits);
+}
+
+// OWNER/NAME, as at the begin of what follows the hub's address; empty where it is none.
+std::string hub_id(std::string_view text) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos) return "";
+  const std::string_view name = text.substr(slash + 1, text.find('/', slash + 1) - slash - 1);
+  if (!is_word(text.substr(0, slash)) || !is_word(name)) return "";
+  return std::string(text.substr(0, slash + 1)) + std::string(name);
+}
+
+std::string fetch_it(const std::string& id) {
+  const std::string name = id.substr(id.find('/') + 1);
+  return fmt::format("fetch it with \"hf download {} --local-dir {}\", and give --model {}", id,
+                     name, name);
+}
+
+void refuse_address(const std::string& path) {
+  if (path.find("://") == std::string::npos && !path.starts_with(kHub)) return;
+  const size_t hub = path.find(kHub);
+  const std::string id = hub == std::string::npos ? "" : hub_id(path.substr(hub + kHub.size()));
+  refuse(path,
+         "it is an address, and nothing is downloaded (" +
+             (id.empty() ? "fetch the model, and give the directory that it is in" : fetch_it(id)) +
+             ")");
+}
+
+[[noreturn]] void refuse_missing(const std::string& path) {
+  const std::string id = hub_id(path);
+  const bool may_be_name = !id.empty() && id == path && !is_there(path.substr(0, path.find('/')));
+  refuse(path, may_be_name ? "there is no such directory, and nothing is downloaded (if it is a "
+                             "name on the Hugging Face hub, " +
+                                 fetch_it(id) + ")"
+                           : "there is no such directory");
+}
+
+[[noreturn]] void refuse_file(const std::string& path) {
+  if (path.ends_with(".gguf")) {
+    refuse(path,
+           "it is a GGUF file, which is not read (give the Hugging Face directory with "
+           "safetensors files that it was made from)");
+  }
+  const bool weights = path.ends_with(".safetensors");
+  refuse(path, weights ? "it is not a directory (give the one that it is in, with its config.json)"
+                       : "it is not a directory");
+}
+
+// What is in the folder of something else, and what that is.
+struct Mark {
+  std::string_view ending;
+  const char* cause;
+};
+
+constexpr Mark kMarks[] = {
+    {"adapter_config.json",
+     "it is a PEFT adapter, which is not read (merge it into its model with PEFT's "
+     "merge_and_unload() and save_pretrained(), and give that directory)"},
+    {".gguf",
+     "it has a GGUF file, which is not read (give the Hugging Face directory with safetensors "
+     "files that it was made from)"},
+    {"params.json",
+     "it has the model in its maker's own format (give the directory in Hugging Face's, with "
+     "config.json and model.safetensors)"},
+};
+
+void refuse_marked(const std::string& path) {
+  for (const Mark& mark : kMarks) {
+    if (has_file(path, mark.ending)) refuse(path, mark.cause);
+  }
+}
+
+// What this program and the hub's leave on disk beside models.
+void refuse_folder_of_ours(const std::string& path) {
+  const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
+  if (is_there(path + "/run.json")) {
+    const bool ended = is_there(path + "/model/config.json");
+    refuse(path,
+           ended ? "it is the directory of a run (give its model: --model " + trimmed + "/model)"
+                 : "it is the directory of a run that has not made its model yet (go on "
+                   "with it, or give the model that it began with)");
+  }
+  if (is_there(path + "/manifest.json")) {
+    refuse(path, "it is a checkpoint (give the model that its run began with, and --resume " +
+                     trimmed + ")");
+  }
+  if (is_there(path + "/snapshots")) {
+    refuse(path, "it is a model's folder in the hub's cache (give --model " + trimmed +
+                     "/snapshots/REVISION)");
+  }
+}
+
+}  // namespace
+
+void require_model_directory(const std::string& path) {
+  refuse_address(path);
+  if (!is_there(path)) refuse_missing(path);
+  std::error_code error;
+  if (!fs::is_directory(path, error)) refuse_file(path);
+  if (is_there(path + "/config.json")) return;
+  refuse_folder_of_ours(path);
+  refuse_marked(path);
+  refuse(path, "there is no config.json in it (give a Hugging Face model directory)");
+}
+
+void refuse_without_weights(const std::string& path) {
+  if (is_there(path + "/pytorch_model.bin") || is_there(path + "/pytorch_model.bin.index.json")) {
+    refuse(path, "it has pytorch_model.bin only, which is never read (convert it to safetensors)");
+  }
+  refuse_marked(path);
+  refuse(path, "there is neither model.safetensors nor model.safetensors.index.json in it");
+}
+
+}  // namespace strata::model

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+// What people give for a model directory that is none: told by name, with what to do.
+namespace strata::model {
+
+// Throws Error (kConfig) unless there is a config.json in the directory `path`: for addresses and
+// names on a hub (nothing is ever downloaded), single files, the directory of a run or checkpoint,
+// and models of other formats.
+void require_model_directory(const std::string& path);
+
+// Throws Error (kConfig) for a directory with a config.json and no safetensors file.
+[[noreturn]] void refuse_without_weights(const std::string& path);
+
+}  // namespace strata::model
