@@ -3,36 +3,24 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "io/bench_io.h"
 #include "io/bench_statistics.h"
+#include "io/fio_process.h"
 #include "io/scratch_file.h"
 
 namespace strata::io {
-
-struct FioResult {
-  double read_bytes_per_s = 0;
-  double write_bytes_per_s = 0;
-  double cpu_s_per_gb = 0;
-  uint64_t bytes_written = 0;
-  double bytes_per_s() const { return read_bytes_per_s + write_bytes_per_s; }
-};
-
-// The last line that fio printed with --output-format=terse --terse-version=3; nothing when it is
-// not one, or reports an error.
-std::optional<FioResult> parse_fio_terse(std::string_view output);
 
 // The same shape under fio: same directories, number of files, block size, depth, mix and O_DIRECT;
 // one job on io_uring with registered files and memory. Its files have no names,
 // so that they go with this process however it ends. It holds a lock of its own on each directory.
 //
 // Failure: the constructor throws Error(kConfig) where fio is missing or a directory cannot be
-// used, measure() Error(kDoesNotFit) without room for the files, Error(kIo) when fio fails and
-// Error(kInterrupted) when it is stopped. fio ends when this process does.
+// used, measure() Error(kDoesNotFit) without room for the files, Error(kIo) when fio fails,
+// Error(kDeadline) when it has not ended `deadline_s` after its time, and Error(kInterrupted) when
+// it is stopped. fio ends when this process does.
 class FioBench {
  public:
   FioBench(const BenchOptions& options, uint32_t files_per_directory);
@@ -40,14 +28,23 @@ class FioBench {
   FioBench(const FioBench&) = delete;
   FioBench& operator=(const FioBench&) = delete;
 
-  FioResult measure(const BenchShape& shape);
+  // Writes no more than `write_allowance_bytes`, and says where that ended it. Where it does not
+  // cover layout_bytes() and a block, nothing runs.
+  FioResult measure(const BenchShape& shape, uint64_t write_allowance_bytes);
+  // Of a run that failed without saying what it wrote, all that it was allowed to.
   uint64_t bytes_written() const { return bytes_written_; }
   // What measure() writes before anything else, the first time.
-  uint64_t layout_bytes() const { return laid_out_ ? 0 : options_.bytes; }
+  uint64_t layout_bytes() const;
 
  private:
+  struct Job {
+    std::vector<std::string> arguments;
+    double seconds = 0;  // it should take
+    uint64_t most_bytes_written = 0;
+  };
+  uint64_t file_bytes() const;
   void lay_out();
-  FioResult run_job(const std::vector<std::string>& job);
+  FioResult run_job(const Job& job);
   void create_files();
   void close_files();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The comparison with fio: turn by turn, within the limit on bytes written, under the conditions
-// that we have, and nothing of it is left.
+// that we have, with errors that say what fio said, and nothing of it is left.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,6 +17,43 @@ namespace strata::io {
 namespace {
 
 constexpr uint64_t kMi = 1 << 20;
+
+constexpr uint64_t kPlenty = uint64_t{1} << 40;
+
+// What this process and the children that it has waited for sent to drives.
+uint64_t bytes_written_by_the_process() {
+  std::ifstream file("/proc/self/io");
+  for (std::string key; file >> key;) {
+    uint64_t value = 0;
+    file >> value;
+    if (key == "write_bytes:") return value;
+  }
+  return 0;
+}
+
+// A shell script that is found before the real fio, which it may become.
+class FakeFio {
+ public:
+  explicit FakeFio(const std::string& script) : path_(getenv("PATH")) {
+    std::ofstream(file("fio")) << "#!/bin/sh\n"
+                               << script << "\nPATH='" << path_ << "'\nexec fio \"$@\"\n";
+    std::filesystem::permissions(file("fio"), std::filesystem::perms(0755));
+    setenv("PATH", (programs_.path() + ":" + path_).c_str(), 1);
+    setenv("FAKE_FIO", programs_.path().c_str(), 1);
+  }
+  ~FakeFio() { setenv("PATH", path_.c_str(), 1); }
+
+  std::string file(const std::string& name) const { return programs_.path() + "/" + name; }
+  std::string word_in(const std::string& name) const {
+    std::string word;
+    std::ifstream(file(name)) >> word;
+    return word;
+  }
+
+ private:
+  const ScratchDir programs_;
+  const std::string path_;
+};
 
 class WithFio : public testing::Test {
  protected:
@@ -68,32 +105,112 @@ TEST_F(WithFio, ADirectoryIsHeldAgainstASecondComparison) {
   EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
 }
 
+// Ours is limited to a slow rate, so that nothing says how fast fio will be.
 TEST_F(WithFio, ItsWritesStayWithinTheLimit) {
-  options_.write_limit_bytes = 80 * kMi;  // both fillings and 16 MiB more
-  IoBench bench(options_);
+  options_.seconds = 1;
+  options_.limits.write_bytes_per_s = 40e6;
+  options_.write_limit_bytes = 140 * kMi;  // both fillings, ours for a second, and half of that
+  for (const BenchMode mode : {BenchMode::kWrite, BenchMode::kMixed}) {
+    IoBench bench(options_);
+    FioBench fio(options_, 1);
+    const BenchShape shape = {.mode = mode, .block_bytes = 256 << 10, .depth = 8};
+    const uint64_t before = bytes_written_by_the_process();
+    EXPECT_THROW(compare_with_fio(bench, fio, shape, options_, 5), Error) << name_of(mode);
+    const uint64_t written = bytes_written_by_the_process() - before;
+    if (written < bench.bytes_written()) GTEST_SKIP() << "this file system does not count writes";
+    EXPECT_LE(written, options_.write_limit_bytes + kMi) << name_of(mode);  // and its metadata
+    EXPECT_GT(fio.bytes_written(), 32 * kMi) << name_of(mode);
+    EXPECT_LE(bench.bytes_written() + fio.bytes_written(), options_.write_limit_bytes);
+    EXPECT_EQ(bench.bytes_written_by_all(), bench.bytes_written() + fio.bytes_written());
+  }
+}
+
+// Several times round its files.
+TEST_F(WithFio, ItEndsByWhatItMayWriteOrByItsTime) {
+  const BenchShape write = {.mode = BenchMode::kWrite, .block_bytes = 256 << 10, .depth = 8};
+  for (const uint32_t files : {1, 2}) {
+    options_.seconds = 60;
+    FioBench fio(options_, files);
+    EXPECT_TRUE(fio.measure(write, 31 * kMi).limit_reached) << "less than its files";
+    EXPECT_EQ(fio.bytes_written(), 0u);
+    const FioResult limited = fio.measure(write, 132 * kMi + 100);
+    EXPECT_TRUE(limited.limit_reached);
+    EXPECT_EQ(limited.bytes_written, 100 * kMi);
+    EXPECT_EQ(fio.bytes_written(), 132 * kMi);
+    const FioResult mixed = fio.measure({.mode = BenchMode::kMixed, .block_bytes = 64 << 10}, kMi);
+    EXPECT_TRUE(mixed.limit_reached);
+    EXPECT_LE(mixed.bytes_written, kMi);
+    EXPECT_GT(mixed.bytes_written, 0u);
+    EXPECT_TRUE(fio.measure(write, 100).limit_reached) << "less than a block";
+  }
+  options_.seconds = 0.3;
   FioBench fio(options_, 1);
-  const BenchShape shape = {.mode = BenchMode::kWrite, .block_bytes = 256 << 10, .depth = 8};
-  EXPECT_THROW(compare_with_fio(bench, fio, shape, options_, 5), Error);
-  EXPECT_LE(bench.bytes_written() + fio.bytes_written(), 80 * kMi);
+  const auto start = std::chrono::steady_clock::now();
+  const FioResult timed = fio.measure(write, kPlenty);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_FALSE(timed.limit_reached);
+  EXPECT_GT(timed.write_bytes_per_s, 0);
+  EXPECT_LT(seconds.count(), 30);
 }
 
 // A fio of the test's own notes what it is given, then becomes the real one.
 TEST_F(WithFio, ItHasHugePages) {
-  const ScratchDir programs;
-  const std::string path = getenv("PATH");
-  std::ofstream(programs.path() + "/fio")
-      << "#!/bin/sh\necho \"$GLIBC_TUNABLES\" > " << programs.path() << "/tunables\nPATH='" << path
-      << "'\nexec fio \"$@\"\n";
-  std::filesystem::permissions(programs.path() + "/fio", std::filesystem::perms(0755));
-  setenv("PATH", (programs.path() + ":" + path).c_str(), 1);
-  {
-    FioBench fio(options_, 1);
-    EXPECT_GT(fio.measure({.mode = BenchMode::kRead, .depth = 4}).read_bytes_per_s, 0);
-    std::string tunables;
-    std::getline(std::ifstream(programs.path() + "/tunables") >> std::ws, tunables);
-    EXPECT_EQ(tunables, "glibc.malloc.hugetlb=1");
+  const FakeFio fake("echo \"$GLIBC_TUNABLES\" > $FAKE_FIO/tunables");
+  FioBench fio(options_, 1);
+  EXPECT_GT(fio.measure({.mode = BenchMode::kRead, .depth = 4}, kPlenty).read_bytes_per_s, 0);
+  EXPECT_EQ(fake.word_in("tunables"), "glibc.malloc.hugetlb=1");
+}
+
+// It may have written all that it was allowed to.
+TEST_F(WithFio, ItsFailureIsToldInItsWordsAndWhatItMayHaveWrittenCounts) {
+  const FakeFio fake(
+      "case \"$*\" in *io_size*)\n"
+      "  echo \"fio: io_u error on file scratch: No space left on device\"\n"
+      "  echo \"3;fio-3.33;strata-bench;0;28;0;0\"\n"
+      "  exit 1;;\n"
+      "esac");
+  options_.write_limit_bytes = 200 * kMi;
+  options_.limits.write_bytes_per_s = 100e6;  // so that ours leaves some of it
+  IoBench bench(options_);
+  FioBench fio(options_, 1);
+  try {
+    compare_with_fio(bench, fio, {.mode = BenchMode::kWrite, .depth = 4}, options_, 1);
+    ADD_FAILURE() << "a comparison without fio";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_NE(
+        text.find("fio failed: fio: io_u error on file scratch: No space left on device (see"),
+        std::string::npos)
+        << text;
+    EXPECT_EQ(text.find("3;fio"), std::string::npos) << text;
   }
-  setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(bench.bytes_written_by_all(), 200 * kMi);
+}
+
+TEST_F(WithFio, OneThatHangsIsKilledAtTheDeadline) {
+  const FakeFio fake(
+      "case \"$*\" in *time_based*)\n"
+      "  sleep 600 &\n"
+      "  echo $! > $FAKE_FIO/pid\n"
+      "  wait;;\n"
+      "esac");
+  options_.deadline_s = 0.5;
+  FioBench fio(options_, 1);
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    fio.measure({.mode = BenchMode::kRead, .depth = 4}, kPlenty);
+    ADD_FAILURE() << "a result of nothing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadline) << error.what();
+    EXPECT_NE(std::string(error.what()).find("was killed (the drive hangs"), std::string::npos);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(seconds.count(), 60);
+  const std::string status = "/proc/" + fake.word_in("pid") + "/stat";
+  std::string text;
+  std::getline(std::ifstream(status) >> std::ws, text);
+  EXPECT_TRUE(text.empty() || text.find(") Z") != std::string::npos) << text;
 }
 
 TEST_F(WithFio, ASignalEndsItEarly) {
@@ -107,7 +224,7 @@ TEST_F(WithFio, ASignalEndsItEarly) {
     stop = true;
   });
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_THROW(fio.measure({.mode = BenchMode::kRead, .depth = 4}), Error);
+  EXPECT_THROW(fio.measure({.mode = BenchMode::kRead, .depth = 4}, kPlenty), Error);
   later.join();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   EXPECT_LT(seconds.count(), 60);
@@ -131,8 +248,18 @@ TEST(Fio, ItsTerseLineIsUnderstood) {
   EXPECT_DOUBLE_EQ(result->read_bytes_per_s, 1048576.0 * 1024);
   EXPECT_DOUBLE_EQ(result->write_bytes_per_s, 524288.0 * 1024);
   EXPECT_NEAR(result->cpu_s_per_gb, 0.05 * 2.0 / (3145728.0 * 1024 / 1e9), 1e-12);
+  EXPECT_EQ(result->bytes_written, 1048576u * 1024);
+  EXPECT_TRUE(parse_fio_terse("fio: a warning\n" + line + "fio: terminating\n").has_value());
   EXPECT_FALSE(parse_fio_terse("fio: error\n").has_value());
   EXPECT_FALSE(parse_fio_terse("3;fio-3.33;t;0;5;1;1\n").has_value());
+}
+
+TEST(Fio, WhatItSaysOfAFailureIsOneLine) {
+  EXPECT_EQ(fio_words("fio: pid=7, err=5\n\n3;fio-3.33;t;0;5;1;1\nfio: done\n"),
+            "fio: pid=7, err=5; fio: done");
+  EXPECT_EQ(fio_words("3;fio-3.33;t;0;28;1;1\n"), "No space left on device");
+  EXPECT_EQ(fio_words(""), "it ended without a result and said nothing");
+  EXPECT_LT(fio_words(std::string(10000, 'x')).size(), 500u);
 }
 
 }  // namespace
