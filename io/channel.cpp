@@ -14,6 +14,13 @@ namespace {
 
 constexpr uint32_t kMaxRereads = 2;
 
+// What a drive says of a sector that it could not read: in general, of the medium, of protection
+// information that does not fit, and of a remote drive.
+bool may_heal(int error_number) {
+  return error_number == EIO || error_number == ENODATA || error_number == EILSEQ ||
+         error_number == EREMOTEIO;
+}
+
 RingOptions ring_options(Volume& volume, const ChannelOptions& options) {
   RingOptions ring;
   ring.backend = options.backend;
@@ -30,7 +37,8 @@ RingOptions ring_options(Volume& volume, const ChannelOptions& options) {
 
 // How many requests a file has in flight right after one is done, where all are kept busy.
 uint32_t share_of_file(const Volume& volume, const ChannelOptions& options) {
-  const auto share = options.depth / static_cast<uint32_t>(volume.files().size());
+  auto share = options.depth / static_cast<uint32_t>(volume.files().size());
+  if (options.file_depth > 0) share = std::min(share, options.file_depth);
   return std::max(2u, share) - 1;
 }
 
@@ -56,6 +64,9 @@ void check_options(const Volume& volume, const ChannelOptions& options) {
 
 struct Channel::Pending {
   Transfer* transfer = nullptr;
+  Direction direction = Direction::kRead;  // as the next two, the transfer's, which may go first
+  uint64_t address = 0;
+  uint64_t bytes = 0;
   uint64_t split_bytes = 0;   // already made into requests
   uint64_t sealed_bytes = 0;  // of a write: already hashed; at least split_bytes
   uint32_t requests = 0;      // not yet back
@@ -77,6 +88,7 @@ Channel::Channel(Volume& volume, const ChannelOptions& options)
       request_bytes_(options.request_bytes),
       max_transfers_(options.max_transfers),
       ahead_bytes_(options.depth * options.request_bytes),
+      file_depth_(options.file_depth > 0 ? options.file_depth : options.depth),
       verify_(options.verify),
       loads_(volume.files().size()) {
   check_options(volume, options);
@@ -101,6 +113,9 @@ Channel::~Channel() {
   for (const Request* request : completed_) {
     if (request->ring.direction == Direction::kRead)
       volume_.count_abandoned(request->ring.bytes_moved);
+  }
+  for (uint32_t i = 0; i < max_transfers_; ++i) {
+    if (pendings_[i].transfer != nullptr) forget_from(pendings_[i], 0);
   }
 }
 
@@ -127,6 +142,9 @@ void Channel::submit(Transfer* transfer) {
   free_pendings_.pop_back();
   *pending = Pending{};
   pending->transfer = transfer;
+  pending->direction = transfer->direction;
+  pending->address = transfer->address;
+  pending->bytes = transfer->bytes;
   pending->queued = true;
   queue_[tail_++ % queue_.size()] = pending;
   ++in_flight_;
@@ -159,6 +177,7 @@ void Channel::collect() {
   for (size_t i = 0; i < count; ++i) {
     const RingRequest& ring = *reaped_[i];
     if (ring.direction == Direction::kRead) volume_.count_read(ring.bytes_moved);
+    --loads_[ring.file].in_ring;
     completed_.push_back(reinterpret_cast<Request*>(reaped_[i]));
   }
   issue();
@@ -177,9 +196,10 @@ void Channel::wake() {
 
 // Starts whatever may start now.
 void Channel::issue() {
-  while (!retries_.empty() && ring_->has_room()) {
-    Request* request = retries_.back();
-    retries_.pop_back();
+  for (size_t i = retries_.size(); i > 0; --i) {
+    Request* request = retries_[i - 1];
+    if (!has_room(request->ring.file)) continue;
+    retries_.erase(retries_.begin() + static_cast<ptrdiff_t>(i - 1));
     start(request);
   }
   while (start_next()) {
@@ -195,6 +215,7 @@ bool Channel::start_next() {
   if (pending->error != nullptr || pending->split_bytes == transfer.bytes) {
     ++head_;
     pending->queued = false;
+    if (pending->error != nullptr) forget_from(*pending, pending->split_bytes);
     settle(pending);
     return true;
   }
@@ -207,8 +228,8 @@ bool Channel::start_next() {
          poisoned_error(transfer.direction, volume_.files()[location.file], location.offset));
     return true;
   }
-  if (free_requests_.empty() || !ring_->has_room() || !limiter_allows(transfer.direction, bytes))
-    return false;
+  if (free_requests_.empty() || !has_room(location.file)) return false;
+  if (!limiter_allows(transfer.direction, bytes)) return false;
   char* data = static_cast<char*>(transfer.data) + pending->split_bytes;
   seal_until(pending, pending->split_bytes + bytes);
 
@@ -230,6 +251,17 @@ bool Channel::start_next() {
   // batch.
   if (transfer.direction == Direction::kWrite && verify_) ring_->flush();
   return true;
+}
+
+bool Channel::has_room(uint32_t file) const {
+  return ring_->has_room() && loads_[file].in_ring < file_depth_;
+}
+
+// What a write was to replace and did not, from there on: it may have been hashed already, and in
+// any case is not what the caller will read for.
+void Channel::forget_from(const Pending& pending, uint64_t offset) {
+  if (pending.direction == Direction::kRead || !verify_ || offset == pending.bytes) return;
+  volume_.forget(pending.address + offset, pending.bytes - offset);
 }
 
 void Channel::seal_until(Pending* pending, uint64_t end) {
@@ -277,6 +309,7 @@ void Channel::start(Request* request) {
   busy_ = true;
   ++stats_.requests;
   ++loads_[request->ring.file].in_flight;
+  ++loads_[request->ring.file].in_ring;
   ring_->submit(&request->ring);
 }
 
@@ -294,7 +327,7 @@ void Channel::complete(Request* request) {
     if (read && !accept_read(request)) return;
   } else {
     if (read) volume_.count_abandoned(ring.bytes_moved);
-    if (read && ring.error_number == EIO && reread(request)) return;
+    if (read && may_heal(ring.error_number) && reread(request)) return;
     if (!read) {
       volume_.poison(ring.file);
       volume_.forget(request->address, ring.bytes);
@@ -382,8 +415,9 @@ void Channel::fail_queued() {
   retries_.clear();
   for (; head_ != tail_; ++head_) {
     Pending* pending = queue_[head_ % queue_.size()];
-    fail_stuck(pending, pending->transfer->address);
+    fail_stuck(pending, pending->address);
     pending->queued = false;
+    forget_from(*pending, pending->split_bytes);
     settle(pending);
   }
 }

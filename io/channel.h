@@ -18,6 +18,7 @@ namespace strata::io {
 struct ChannelOptions {
   Backend backend = Backend::kAuto;
   uint32_t depth = 16;               // requests in flight
+  uint32_t file_depth = 0;           // of those, to one file of the volume; 0: no bound of its own
   uint64_t request_bytes = 1 << 20;  // the most of one; a multiple of the volume's block_bytes
   uint32_t max_transfers = 1024;     // submitted and not done
   std::vector<MemoryRegion> regions = {};  // arenas to register with the kernel
@@ -48,9 +49,10 @@ struct ChannelStats {
 // ring, seals what is written and verifies what is read.
 //
 // Guarantees: a transfer becomes done exactly once, with its bytes right or with an Error that
-// names file, offset and advice; requests start in the order of submit(). A read that fails with
-// EIO or a wrong checksum is read again twice before it is an error. Nothing is allocated while all
-// goes well.
+// names file, offset and advice; requests start in the order of submit(), so that one whose file
+// has `file_depth` in flight holds up those behind it. A read that the drive could not do or that
+// has a wrong checksum is read again twice before it is an error. What a failed write did not write
+// counts as never written. Nothing is allocated while all goes well.
 // Not guaranteed: order of completion.
 // Threads: belongs to one lane, except wake(). The volume and the limiter must outlive it.
 // Failure: construction throws Error; afterwards errors are in the transfers. The destructor
@@ -90,6 +92,8 @@ class Channel {
   void issue();
   void collect();
   bool start_next();
+  bool has_room(uint32_t file) const;
+  void forget_from(const Pending& pending, uint64_t offset);
   void seal_until(Pending* pending, uint64_t end);
   bool seal_ahead();
   bool limiter_allows(Direction direction, uint64_t bytes);
@@ -111,6 +115,7 @@ class Channel {
   const uint64_t request_bytes_;
   const uint32_t max_transfers_;
   const uint64_t ahead_bytes_;  // of what waits, made ready to start
+  const uint32_t file_depth_;
   const bool verify_;
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Pending[]> pendings_;
@@ -131,7 +136,8 @@ class Channel {
   bool busy_ = false;
   double busy_since_s_ = 0;
   struct FileLoad {
-    uint32_t in_flight = 0;
+    uint32_t in_flight = 0;  // started and not looked at
+    uint32_t in_ring = 0;    // of those, not back from the drive
     SpeedWatch speed;
   };
   std::vector<FileLoad> loads_;  // by file

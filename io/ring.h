@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,8 +38,9 @@ const char* name_of(FaultKind kind);
 
 struct SimulatedFault {
   FaultKind kind = FaultKind::kEio;
-  uint64_t index = 0;  // of the first I/O hit, in the order of starting, resubmissions included
-  uint64_t count = 1;  // I/Os hit in a row
+  uint64_t index = 0;      // of the first I/O hit, in the order of starting, resubmissions included
+  uint64_t count = 1;      // I/Os hit in a row
+  int error_number = EIO;  // of kEio: other names that the kernel has for it
 };
 
 // A drive with seeded latencies, and therefore seeded reordering, over the real files.
@@ -51,7 +53,8 @@ struct SimulatedOptions {
   int32_t slow_file = -1;    // only of this file; -1: of all
   bool virtual_time = true;  // wait() advances a clock of the ring's own; else latencies are real
   std::vector<SimulatedFault> faults = {};
-  uint64_t* injected = nullptr;  // counts the faults that happened
+  uint64_t* injected = nullptr;        // counts the faults that happened
+  uint32_t* most_of_a_file = nullptr;  // the most I/Os of one file that were in flight at once
 };
 
 // One raw request; owned by the caller and at a fixed address until poll() returns it.

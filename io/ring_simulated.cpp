@@ -8,7 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -38,8 +37,8 @@ class SimulatedBackend final : public RingBackend {
 
   void start(const Piece& piece) override {
     const uint64_t index = started_++;
-    const std::optional<FaultKind> fault = fault_at(index);
-    if (fault && options_.injected != nullptr) ++*options_.injected;
+    const SimulatedFault* fault = fault_at(index);
+    if (fault != nullptr && options_.injected != nullptr) ++*options_.injected;
     const double latency_s =
         options_.latency_s_min +
         random_.uniform(index) * (options_.latency_s_max - options_.latency_s_min);
@@ -47,15 +46,17 @@ class SimulatedBackend final : public RingBackend {
         index >= options_.slow_from &&
         (options_.slow_file < 0 || static_cast<uint32_t>(options_.slow_file) == piece.file);
     const double slowness = slow ? options_.slow_factor : 1;
-    const bool hangs = fault == FaultKind::kHang;
+    const bool hangs = fault != nullptr && fault->kind == FaultKind::kHang;
     flying_.push_back(
         {.piece = piece,
          .index = index,
          .due_s = hangs ? std::numeric_limits<double>::infinity() : now_s() + latency_s * slowness,
          .fault = fault});
-    if (piece.direction == Direction::kRead && fault != FaultKind::kStale) {
+    const bool stale = fault != nullptr && fault->kind == FaultKind::kStale;
+    if (piece.direction == Direction::kRead && !stale) {
       std::memset(piece.data, kUnreadByte, piece.bytes);
     }
+    if (options_.most_of_a_file != nullptr) note_most_of(piece.file);
   }
 
   void flush() override {}
@@ -108,15 +109,22 @@ class SimulatedBackend final : public RingBackend {
     Piece piece;
     uint64_t index = 0;
     double due_s = 0;
-    std::optional<FaultKind> fault;
+    const SimulatedFault* fault = nullptr;  // of options_, or none
     bool cancelled = false;
   };
 
-  std::optional<FaultKind> fault_at(uint64_t index) const {
+  const SimulatedFault* fault_at(uint64_t index) const {
     for (const SimulatedFault& fault : options_.faults) {
-      if (index >= fault.index && index - fault.index < fault.count) return fault.kind;
+      if (index >= fault.index && index - fault.index < fault.count) return &fault;
     }
-    return std::nullopt;
+    return nullptr;
+  }
+
+  void note_most_of(uint32_t file) {
+    const auto count = std::count_if(flying_.begin(), flying_.end(), [file](const Flight& flight) {
+      return flight.piece.file == file;
+    });
+    *options_.most_of_a_file = std::max(*options_.most_of_a_file, static_cast<uint32_t>(count));
   }
 
   // Ties go to the one that started first, so that a seed is one history.
@@ -129,10 +137,10 @@ class SimulatedBackend final : public RingBackend {
   int64_t carry_out(const Flight& flight) const {
     if (flight.cancelled) return -ECANCELED;
     Piece piece = flight.piece;
-    if (!flight.fault) return move(piece);
-    switch (*flight.fault) {
+    if (flight.fault == nullptr) return move(piece);
+    switch (flight.fault->kind) {
       case FaultKind::kEio:
-        return -EIO;
+        return -flight.fault->error_number;
       case FaultKind::kEnospc:
         return -ENOSPC;
       case FaultKind::kEagain:

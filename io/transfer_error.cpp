@@ -14,6 +14,7 @@ const char* advice_for(int error_number) {
   switch (error_number) {
     case EIO:
     case ENODATA:
+    case EILSEQ:
     case EREMOTEIO:
       return "the drive or its cable fails: see dmesg and smartctl; use another drive";
     case ENOSPC:
@@ -66,9 +67,11 @@ Error checksum_error(const RingRequest& request, const ScratchFile& file, uint64
   const std::string where = fmt::format("{} at offset {} ({} bytes, address {}, tag {:x})",
                                         file.name, offset, wrong.bytes, wrong.address, tag);
   if (wrong.never_written) {
-    return Error(ErrorCode::kCorrupt,
-                 "read of a block that was not written: " + where +
-                     ": it holds nothing (an earlier write to it failed, or none was made)");
+    return Error(
+        ErrorCode::kCorrupt,
+        "read of a block that was not written: " + where +
+            ": nothing was written there, or the write that was to replace it failed (look for "
+            "that write's error above)");
   }
   return Error(
       ErrorCode::kCorrupt,

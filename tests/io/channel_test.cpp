@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <thread>
 
 #include "scratch_dir.h"
@@ -298,6 +300,122 @@ TEST(Channel, AnUrgentReadIsNotBehindTheWrites) {
   EXPECT_LT(writes.stats().bytes_written, 6 * kMi);
   ASSERT_TRUE(drain(writes));
   EXPECT_EQ(write.error, nullptr);
+}
+
+// Two drives, of which the first fails a write while blocks for the other are hashed and wait.
+TEST(Channel, WhatAFailedWriteDidNotReachIsNotBlamedOnItsDrive) {
+  constexpr uint64_t kStripe = 64 << 10;
+  const ScratchDir a, b;
+  Volume volume({.directories = {a.path(), b.path()}, .bytes = kMi, .stripe_bytes = kStripe});
+  const AlignedBuffer older(8 * kStripe, 1);
+  const AlignedBuffer newer(8 * kStripe, 2);
+  const AlignedBuffer read(kStripe);
+  ChannelOptions options = {.backend = Backend::kSimulated, .depth = 2, .request_bytes = kStripe};
+  {
+    Channel channel(volume, options);
+    ASSERT_EQ(run_one(channel, Direction::kWrite, 0, older, 1), "");
+  }
+  options.simulated.faults = {{FaultKind::kEio, 0}};
+  options.simulated.slow_from = 0;
+  options.simulated.slow_file = 1;
+  options.simulated.slow_factor = 100;
+  Channel channel(volume, options);
+  Transfer write = transfer_of(Direction::kWrite, 0, newer, 2);
+  channel.submit(&write);
+  channel.poll();
+  const auto hashed = [&](uint64_t block) {
+    return !volume.verify(block * kStripe, newer.data() + block * kStripe, kStripe, 2).found;
+  };
+  EXPECT_TRUE(hashed(3)) << "ready for the second drive, and not yet with it";
+  EXPECT_FALSE(hashed(7)) << "what comes later still has the old checksum";
+  ASSERT_TRUE(drain(channel));
+  ASSERT_NE(write.error, nullptr);
+  EXPECT_EQ(run_one(channel, Direction::kRead, kStripe, read, 2), "") << "it was written";
+  for (const uint64_t block : {3, 5, 7}) {
+    const std::string error = run_one(channel, Direction::kRead, block * kStripe, read, 2);
+    EXPECT_NE(error.find("read of a block that was not written: scratch file in " + b.path()),
+              std::string::npos)
+        << error;
+    EXPECT_NE(error.find("the write that was to replace it failed"), std::string::npos) << error;
+  }
+  EXPECT_EQ(volume.counters().rereads, 0u);
+}
+
+// Hashed ahead, and the channel went before it was written.
+TEST(Channel, WhatAChannelThatWentHadNotWrittenIsNotBlamedOnTheDrive) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = kMi});
+  const AlignedBuffer buffer(512 << 10, 1);
+  const ChannelOptions options = {
+      .backend = Backend::kSimulated, .depth = 1, .request_bytes = 64 << 10};
+  Transfer write = transfer_of(Direction::kWrite, 0, buffer, 1);
+  {
+    Channel channel(volume, options);
+    channel.submit(&write);
+    channel.poll();
+  }
+  Channel channel(volume, options);
+  for (const uint64_t at : {0, 64 << 10, 448 << 10}) {
+    const std::string error = run_one(channel, Direction::kRead, at, AlignedBuffer(64 << 10), 1);
+    EXPECT_NE(error.find("read of a block that was not written"), std::string::npos) << error;
+  }
+}
+
+TEST(Channel, EveryNameOfASectorThatCannotBeReadIsReadAgain) {
+  const ScratchDir directory;
+  Volume volume({.directories = {directory.path()}, .bytes = kMi});
+  const AlignedBuffer written(64 << 10, 1);
+  const AlignedBuffer read(64 << 10);
+  uint64_t rereads = 0;
+  for (const int error_number : {EIO, ENODATA, EILSEQ, EREMOTEIO, ENXIO}) {
+    const auto read_with = [&](uint64_t count) {
+      ChannelOptions options = {.backend = Backend::kSimulated};
+      options.simulated.faults = {{FaultKind::kEio, 1, count, error_number}};
+      Channel channel(volume, options);
+      if (!run_one(channel, Direction::kWrite, 0, written, 1).empty()) return std::string("wrote");
+      const std::string error = run_one(channel, Direction::kRead, 0, read, 1);
+      return error.empty() && !(read == written) ? "silently wrong" : error;
+    };
+    if (error_number == ENXIO) {
+      EXPECT_NE(read_with(1).find("No such device or address"), std::string::npos);
+      continue;
+    }
+    EXPECT_EQ(read_with(2), "") << error_number;
+    EXPECT_EQ(volume.counters().rereads, rereads += 2) << error_number;
+    const std::string error = read_with(3);
+    EXPECT_NE(error.find(std::strerror(error_number)), std::string::npos) << error;
+    EXPECT_NE(error.find("use another drive"), std::string::npos) << error;
+    rereads += 2;
+  }
+}
+
+TEST(Channel, NoFileHasMoreInFlightThanItsDepth) {
+  const ScratchDir a, b;
+  for (const uint32_t file_depth : {0u, 1u, 2u, 3u}) {
+    Volume volume({.directories = {a.path(), b.path()},
+                   .weights = {3, 1},
+                   .bytes = 4 * kMi,
+                   .stripe_bytes = 64 << 10});
+    const AlignedBuffer written(4 * kMi, 1);
+    const AlignedBuffer read(4 * kMi);
+    uint32_t most = 0;
+    ChannelOptions options = {.backend = Backend::kSimulated,
+                              .depth = 8,
+                              .file_depth = file_depth,
+                              .request_bytes = 64 << 10};
+    options.simulated.most_of_a_file = &most;
+    options.simulated.faults = {{FaultKind::kEio, 70, 2}};  // of reads, which are done again
+    Channel channel(volume, options);
+    EXPECT_EQ(run_one(channel, Direction::kWrite, 0, written, 1), "");
+    EXPECT_EQ(run_one(channel, Direction::kRead, 0, read, 1), "");
+    EXPECT_TRUE(read == written);
+    EXPECT_GE(volume.counters().rereads, 2u);
+    if (file_depth == 0) {
+      EXPECT_GT(most, 4u) << "the drive with three of four stripes";
+    } else {
+      EXPECT_EQ(most, file_depth);
+    }
+  }
 }
 
 TEST(Channel, OptionsThatCannotWorkAreRefused) {
