@@ -260,6 +260,7 @@ void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64
                       .owner = options_.owner,
                       .lock_name = options_.lock_name,
                       .zeros_limit_bytes = allowance - std::min(allowance, bytes),
+                      .zeros_deadline_s = options_.deadline_s,
                       .allow_memory_filesystem = options_.allow_memory_filesystem});
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDoesNotFit) throw;

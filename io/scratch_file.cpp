@@ -11,13 +11,17 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
-#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
+#include "io/huge_memory.h"
+#include "io/ring.h"
+#include "io/transfer_error.h"
 
 namespace strata::io {
 namespace {
@@ -89,45 +93,12 @@ int open_nameless(const DirectoryLock& lock, const std::string& leftover_name, i
   return fd;
 }
 
-// Where fallocate is missing, writing every byte reserves it.
-int fill_with_zeros(int fd, uint64_t bytes) {
-  const std::vector<char> zeros(1 << 20);
-  for (uint64_t at = 0; at < bytes;) {
-    const uint64_t count = std::min<uint64_t>(zeros.size(), bytes - at);
-    const ssize_t moved = pwrite(fd, zeros.data(), count, static_cast<off_t>(at));
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) return moved < 0 ? errno : ENOSPC;
-    at += static_cast<uint64_t>(moved);
-  }
-  return fdatasync(fd) == 0 ? 0 : errno;
-}
-
 int allocate(int fd, uint64_t bytes) {
   int rc = 0;
   do {
     rc = fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   } while (rc == EINTR);
   return rc;
-}
-
-// Returns an errno value, or 0. Closes the file and throws where zeros are needed and too many.
-int reserve(ScratchFile& file, const ScratchRequest& request) {
-  const int error = allocate(file.fd, request.bytes);
-  if (error != EOPNOTSUPP && error != ENOSYS) return error;
-  if (!request.reserved) {
-    return ftruncate(file.fd, static_cast<off_t>(request.bytes)) == 0 ? 0 : errno;
-  }
-  if (request.bytes > request.zeros_limit_bytes) {
-    close(file.fd);
-    throw Error(ErrorCode::kConfig,
-                "reserve scratch: " + file.directory + ": its file system has no fallocate, and " +
-                    format_bytes(static_cast<int64_t>(request.bytes)) +
-                    " of zeros exceed what is left of the limit on bytes written, " +
-                    format_bytes(static_cast<int64_t>(request.zeros_limit_bytes)) +
-                    " (raise it, or shrink the scratch)");
-  }
-  file.zeroed_bytes = request.bytes;
-  return fill_with_zeros(file.fd, request.bytes);
 }
 
 // The kernel's struct statx: the C library's is older than the O_DIRECT fields.
@@ -164,6 +135,78 @@ void enable_direct(ScratchFile& file) {
     return refuse(std::strerror(errno));
   file.direct = true;
   file.alignment = std::max(alignment, 512u);
+}
+
+// Where fallocate is missing, writing every byte reserves it. Through a ring, so that a drive that
+// hangs is an error; with threads, which every machine has. Returns an errno value, or 0.
+int fill_with_zeros(const ScratchFile& file, uint64_t bytes, double deadline_s) {
+  constexpr uint64_t kRequestBytes = 1 << 20;
+  constexpr uint32_t kDepth = 4;
+  const HugeMemory zeros(kRequestBytes);
+  Ring ring({.backend = Backend::kThreads,
+             .depth = kDepth,
+             .files = {{file.fd, file.name}},
+             .deadline_s = deadline_s});
+  std::array<RingRequest, kDepth> requests;
+  std::array<RingRequest*, kDepth> free;
+  for (size_t i = 0; i < kDepth; ++i) free[i] = &requests[i];
+  size_t free_count = kDepth;
+  std::array<RingRequest*, kDepth> finished;
+  for (uint64_t at = 0; at < bytes || free_count < kDepth;) {
+    for (; at < bytes && free_count > 0; --free_count) {
+      RingRequest& request = *free[free_count - 1];
+      request.direction = Direction::kWrite;
+      request.offset = at;
+      request.data = zeros.data();
+      request.bytes = std::min(kRequestBytes, bytes - at);
+      at += request.bytes;
+      ring.submit(&request);
+    }
+    const size_t count = ring.poll(finished);
+    if (count == 0) ring.wait(0.1);
+    for (size_t i = 0; i < count; ++i) {
+      const RingRequest& request = *finished[i];
+      if (request.outcome == RingRequest::Outcome::kDeadline)
+        throw request_error(request, file, request.offset);
+      if (request.outcome == RingRequest::Outcome::kNoProgress) return ENOSPC;
+      if (request.outcome != RingRequest::Outcome::kDone) return request.error_number;
+      free[free_count++] = finished[i];
+    }
+  }
+  // What went past the page cache has its blocks.
+  return file.direct || fdatasync(file.fd) == 0 ? 0 : errno;
+}
+
+// Returns an errno value, or 0. Throws where zeros are needed and too many, or the drive hangs.
+int reserve(ScratchFile& file, const ScratchRequest& request) {
+  const int error = allocate(file.fd, request.bytes);
+  if (error != EOPNOTSUPP && error != ENOSYS) return error;
+  if (!request.reserved) {
+    return ftruncate(file.fd, static_cast<off_t>(request.bytes)) == 0 ? 0 : errno;
+  }
+  if (request.bytes > request.zeros_limit_bytes) {
+    throw Error(ErrorCode::kConfig,
+                "reserve scratch: " + file.directory + ": its file system has no fallocate, and " +
+                    format_bytes(static_cast<int64_t>(request.bytes)) +
+                    " of zeros exceed what is left of the limit on bytes written, " +
+                    format_bytes(static_cast<int64_t>(request.zeros_limit_bytes)) +
+                    " (raise it, or shrink the scratch)");
+  }
+  file.zeroed_bytes = request.bytes;
+  return fill_with_zeros(file, request.bytes, request.zeros_deadline_s);
+}
+
+FreeSpace free_space_at(int fd, const std::string& directory) {
+  struct stat info {};
+  struct statvfs space {};
+  struct statfs kind {};
+  if (fstat(fd, &info) != 0 || fstatvfs(fd, &space) != 0 || fstatfs(fd, &kind) != 0) {
+    throw system_error(ErrorCode::kIo, "read free space: " + directory, errno);
+  }
+  const uint64_t blocks = geteuid() == 0 ? space.f_bfree : space.f_bavail;
+  return {.device = info.st_dev,
+          .bytes = blocks * space.f_frsize,
+          .memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC};
 }
 
 }  // namespace
@@ -234,17 +277,20 @@ void DirectoryLock::close_all() {
 }
 
 FreeSpace free_space(const DirectoryLock& lock) {
-  struct stat info {};
-  struct statvfs space {};
-  struct statfs kind {};
-  if (fstat(lock.directory_fd(), &info) != 0 || fstatvfs(lock.directory_fd(), &space) != 0 ||
-      fstatfs(lock.directory_fd(), &kind) != 0) {
-    throw system_error(ErrorCode::kIo, "read free space: " + lock.directory(), errno);
+  return free_space_at(lock.directory_fd(), lock.directory());
+}
+
+FreeSpace free_space(const std::string& directory) {
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw system_error(ErrorCode::kConfig, "open directory: " + directory, errno);
+  try {
+    const FreeSpace space = free_space_at(fd, directory);
+    close(fd);
+    return space;
+  } catch (...) {
+    close(fd);
+    throw;
   }
-  const uint64_t blocks = geteuid() == 0 ? space.f_bfree : space.f_bavail;
-  return {.device = info.st_dev,
-          .bytes = blocks * space.f_frsize,
-          .memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC};
 }
 
 ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& request) {
@@ -262,7 +308,14 @@ ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& requ
                        : many ? "raise ulimit -n, or use fewer files"
                               : "make the directory writable, or name another");
   }
-  const int error = reserve(file, request);
+  if (request.direct) enable_direct(file);
+  int error = 0;
+  try {
+    error = reserve(file, request);
+  } catch (...) {
+    close(file.fd);
+    throw;
+  }
   if (error != 0) {
     close(file.fd);
     if (is_full(error)) throw no_space(lock.directory(), request.bytes, free_space(lock).bytes);
@@ -274,7 +327,6 @@ ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& requ
     }
     throw system_error(ErrorCode::kIo, "reserve scratch: " + lock.directory(), error);
   }
-  if (request.direct) enable_direct(file);
   return file;
 }
 

@@ -38,6 +38,7 @@ struct FreeSpace {
   bool memory = false;  // tmpfs or ramfs
 };
 FreeSpace free_space(const DirectoryLock& lock);
+FreeSpace free_space(const std::string& directory);  // whoever holds it
 
 struct ScratchRequest {
   uint64_t bytes = 0;
@@ -46,13 +47,14 @@ struct ScratchRequest {
   bool direct = true;
   // Where fallocate is missing, zeros reserve the space: at most so many, else it is an error.
   uint64_t zeros_limit_bytes = ~uint64_t{0};
+  double zeros_deadline_s = 600;  // of one request that writes some of them
   bool reserved = true;  // false: there the file is sparse, for a user who writes all of it first
   std::string
       leftover_name;  // used where O_TMPFILE is missing; a file of this name is a dead run's
 };
 
 // Creates a file of that size without a name, with every block reserved. Throws Error, leaves
-// nothing.
+// nothing. A drive that hangs for good while zeros are written ends the process: see Ring.
 ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& request);
 
 }  // namespace strata::io

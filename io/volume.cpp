@@ -184,6 +184,7 @@ Volume::Volume(const VolumeOptions& options)
                                        .count = options.files_per_directory,
                                        .direct = options.direct,
                                        .zeros_limit_bytes = zeros_limit_bytes,
+                                       .zeros_deadline_s = options.zeros_deadline_s,
                                        .leftover_name = options.lock_name + ".scratch"}));
       zeros_limit_bytes -= files_.back().zeroed_bytes;
       alignment_ = std::max(alignment_, files_.back().alignment);

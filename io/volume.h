@@ -22,6 +22,7 @@ struct VolumeOptions {
   std::string owner = {};                     // written into the lock file: who holds the directory
   std::string lock_name = "strata.lock";      // ranks that share a directory give each its own
   uint64_t zeros_limit_bytes = ~uint64_t{0};  // of zeros that reserve space, without fallocate
+  double zeros_deadline_s = 600;              // of one request that writes some of them
   bool allow_memory_filesystem = false;       // tmpfs would spend the RAM that scratch saves
   bool direct = true;                         // O_DIRECT where the file system has it
 };
@@ -95,7 +96,8 @@ class DirectoryLock;
 // Not guaranteed: order or atomicity of overlapping transfers; the caller orders them.
 // Threads: channels on several threads may use one volume; blocks they touch must be disjoint or
 // ordered.
-// Failure: construction throws Error (kConfig, kDoesNotFit, kIo) and leaves nothing behind.
+// Failure: construction throws Error (kConfig, kDoesNotFit, kIo, kDeadline) and leaves nothing
+// behind.
 // Memory: 8 bytes a block.
 class Volume {
  public:

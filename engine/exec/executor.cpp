@@ -59,6 +59,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
   if (bytes(plan::Arena::kNvme) > 0) {
     io::VolumeOptions volume = options.volume;
     volume.bytes = static_cast<uint64_t>(bytes(plan::Arena::kNvme));
+    volume.zeros_deadline_s = options.io_deadline_s;
     volume_ = std::make_unique<io::Volume>(volume);
     for (Lane lane : kIoLanes) {
       io::ChannelOptions channel;
