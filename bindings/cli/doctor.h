@@ -16,4 +16,8 @@ struct DoctorLine {
   std::string fix;      // what to do; empty when the status is kOk
 };
 
+// Of a limit on locked memory that is too small.
+inline constexpr const char* kMemoryLockFix =
+    "ulimit -l unlimited (LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for docker)";
+
 }  // namespace strata::cli

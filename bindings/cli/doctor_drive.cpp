@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
 
 namespace strata::cli {
@@ -85,6 +86,14 @@ void add_drives(const fs::path& device, int level, std::vector<fs::path>& drives
   if (std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
 }
 
+// The whole drives below a directory; none where sysfs knows of none.
+std::vector<fs::path> drives_of(const std::string& directory, const std::string& root) {
+  std::vector<fs::path> drives;
+  const std::optional<fs::path> device = block_device_of(directory, root);
+  if (device) add_drives(*device, 0, drives);
+  return drives;
+}
+
 // The controller of a drive. That of an NVMe drive with several paths is beside it in its
 // subsystem.
 fs::path controller_of(const fs::path& drive) {
@@ -141,15 +150,12 @@ void check_temperature(const std::string& name, const fs::path& controller,
 }  // namespace
 
 std::vector<DoctorLine> check_drives(const std::string& directory, const std::string& root) {
-  const std::optional<fs::path> device = block_device_of(directory, root);
-  if (!device) {
+  if (!block_device_of(directory, root)) {
     return {
         {Status::kOk, directory, "no block device of its own: nothing is known of the drive", ""}};
   }
   std::vector<DoctorLine> lines;
-  std::vector<fs::path> drives;
-  add_drives(*device, 0, drives);
-  for (const fs::path& drive : drives) {
+  for (const fs::path& drive : drives_of(directory, root)) {
     const std::string name = drive.filename().string();
     const std::string model = read_line(drive / "device/model");
     const bool disk = read_number(drive / "queue/rotational").value_or(0) != 0;
@@ -163,6 +169,20 @@ std::vector<DoctorLine> check_drives(const std::string& directory, const std::st
     check_temperature(name, controller, lines);
   }
   return lines;
+}
+
+std::vector<std::string> drives_below(const std::vector<std::string>& directories,
+                                      const std::string& root) {
+  std::set<std::string> names;
+  for (const std::string& directory : directories) {
+    const std::vector<fs::path> drives = drives_of(directory, root);
+    for (const fs::path& drive : drives) names.insert(drive.filename().string());
+    struct stat info {};
+    if (drives.empty() && stat(directory.c_str(), &info) == 0) {
+      names.insert(fmt::format("{}:{}", major(info.st_dev), minor(info.st_dev)));
+    }
+  }
+  return {names.begin(), names.end()};
 }
 
 }  // namespace strata::cli

@@ -116,8 +116,8 @@ bool may_lock_anything(const std::string& root) {
   return (capabilities >> kIpcLockBit & 1) != 0;
 }
 
+// Each lane of a run registers all of its host memory with io_uring.
 void check_memory_lock(const config::Limits& limits, const std::string& root, Lines& lines) {
-  constexpr int64_t kEnough = 64 * kMiB;
   if (!limits.memlock_bytes) {
     lines.push_back({Status::kOk, "memory lock limit", "unlimited", ""});
     return;
@@ -125,13 +125,11 @@ void check_memory_lock(const config::Limits& limits, const std::string& root, Li
   const std::string text = fmt::format("RLIMIT_MEMLOCK is {}", format_bytes(*limits.memlock_bytes));
   if (may_lock_anything(root)) {
     lines.push_back({Status::kOk, "memory lock limit", text + ", and does not bind this user", ""});
-  } else if (*limits.memlock_bytes < kEnough) {
-    lines.push_back({Status::kWarn, "memory lock limit",
-                     text + "; io_uring then works without registered buffers, at more CPU time",
-                     "ulimit -l unlimited (LimitMEMLOCK=infinity in a systemd unit, --ulimit "
-                     "memlock=-1 for docker)"});
   } else {
-    lines.push_back({Status::kOk, "memory lock limit", text, ""});
+    lines.push_back({Status::kWarn, "memory lock limit",
+                     text + "; a run whose I/O lanes together have more memory leaves it "
+                            "unregistered with io_uring, at more CPU time",
+                     kMemoryLockFix});
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -14,6 +13,8 @@
 #include "bindings/cli/doctor_drive.h"
 #include "engine/base/units.h"
 #include "io/channel.h"
+#include "io/huge_memory.h"
+#include "io/scratch_file.h"
 
 namespace strata::cli {
 namespace {
@@ -21,6 +22,8 @@ namespace {
 using Status = DoctorLine::Status;
 
 constexpr uint64_t kLittleSpaceBytes = uint64_t{50} << 30;
+constexpr int64_t kBlockBytes = 64 * kKiB;  // moved to see that scratch works
+constexpr double kDeadlineS = 10;
 
 struct FileSystemKind {
   unsigned long magic;
@@ -84,37 +87,77 @@ DoctorLine check_kind(const std::string& directory) {
 }
 
 DoctorLine check_space(const std::string& directory) {
-  struct statvfs space {};
-  if (statvfs(directory.c_str(), &space) != 0)
-    return {Status::kFail, directory, std::strerror(errno), "name another directory"};
-  const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
-  const std::string text = format_bytes(static_cast<int64_t>(free)) + " free";
-  if (free >= kLittleSpaceBytes) return {Status::kOk, directory, text, ""};
-  return {Status::kWarn, directory, text,
-          "training state takes 14 to 16 bytes a parameter; free space there"};
-}
-
-// A real volume of one block: the same code path as a run takes.
-DoctorLine check_scratch(const std::string& directory) {
   try {
-    const io::Volume volume({.directories = {directory},
-                             .bytes = 65536,
-                             .owner = "strata doctor",
-                             .allow_memory_filesystem = true});
-    const io::ScratchFile& file = volume.files()[0];
-    if (!file.direct) {
-      return {Status::kWarn, directory,
-              "scratch works, but without O_DIRECT: I/O goes through the page cache",
-              "use ext4 or xfs on a local drive"};
-    }
-    return {Status::kOk, directory,
-            fmt::format("scratch works, O_DIRECT aligned to {} bytes", file.alignment), ""};
+    const uint64_t free = io::free_space(directory).bytes;
+    const std::string text = format_bytes(static_cast<int64_t>(free)) + " free";
+    if (free >= kLittleSpaceBytes) return {Status::kOk, directory, text, ""};
+    return {Status::kWarn, directory, text,
+            "training state takes 14 to 16 bytes a parameter; free space there"};
   } catch (const Error& error) {
     return failure(directory, error.what());
   }
 }
 
-DoctorLine check_uring() {
+// Moves the block there or back. Throws what went wrong.
+void move_block(io::Channel& channel, io::Direction direction, const io::HugeMemory& memory) {
+  io::Transfer transfer;
+  transfer.direction = direction;
+  transfer.bytes = kBlockBytes;
+  transfer.data = memory.data();
+  transfer.tag = 1;
+  channel.submit(&transfer);
+  while (!transfer.done) {
+    if (channel.poll() == 0) channel.wait(0.1);
+  }
+  if (transfer.error) throw Error(*transfer.error);
+}
+
+// A real volume of one block, written and read back: the same code path as a run takes.
+DoctorLine check_scratch(const std::string& directory, io::Backend backend) {
+  try {
+    const io::HugeMemory written(kBlockBytes);
+    const io::HugeMemory read(kBlockBytes);
+    for (uint64_t i = 0; i < kBlockBytes; ++i) {
+      written.data()[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+    }
+    io::Volume volume({.directories = {directory},
+                       .bytes = kBlockBytes,
+                       .owner = "strata doctor",
+                       .allow_memory_filesystem = true});
+    io::Channel channel(volume, {.backend = backend, .depth = 1, .deadline_s = kDeadlineS});
+    move_block(channel, io::Direction::kWrite, written);
+    move_block(channel, io::Direction::kRead, read);
+    if (std::memcmp(written.data(), read.data(), kBlockBytes) != 0) {
+      return {Status::kFail, directory, "scratch returns other bytes than were written",
+              "use another drive"};
+    }
+    const io::ScratchFile& file = volume.files()[0];
+    const std::string text = fmt::format("scratch works: a block was written and read back by {}",
+                                         channel.backend_name());
+    if (!file.direct) {
+      return {Status::kWarn, directory,
+              text + ", but without O_DIRECT: I/O goes through the page cache",
+              "use ext4 or xfs on a local drive"};
+    }
+    return {Status::kOk, directory,
+            fmt::format("{}, O_DIRECT aligned to {} bytes", text, file.alignment), ""};
+  } catch (const Error& error) {
+    return failure(directory, error.what());
+  }
+}
+
+// What to do about the refusal; `disabled` is what sysctl says, or empty.
+std::string uring_fix(const std::string& refusal, const std::string& disabled) {
+  std::string fix =
+      "in a container allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp "
+      "profile";
+  if (refusal.find("RLIMIT_MEMLOCK") != std::string::npos) fix = kMemoryLockFix;
+  if (refusal.find("kernel has none") != std::string::npos) fix = "run a kernel of 5.11 or later";
+  if (disabled == "1" || disabled == "2") fix = "sysctl kernel.io_uring_disabled=0";
+  return "threads are used instead, at more processor time; " + fix;
+}
+
+DoctorLine check_uring(const std::string& root) {
   const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   io::RingOptions options;
   options.backend = io::Backend::kUring;
@@ -123,13 +166,11 @@ DoctorLine check_uring() {
   try {
     const io::Ring ring(options);
   } catch (const Error& error) {
-    const std::string sysctl = read_line("/proc/sys/kernel/io_uring_disabled");
-    line = {
-        Status::kWarn, "io_uring",
-        std::string(error.what()) +
-            (sysctl.empty() ? "" : ", kernel.io_uring_disabled = " + sysctl),
-        "threads are used instead, at more processor time; in a container allow io_uring_setup, "
-        "io_uring_enter and io_uring_register in the seccomp profile"};
+    const std::string disabled = read_line(root + "/proc/sys/kernel/io_uring_disabled");
+    line = {Status::kWarn, "io_uring",
+            std::string(error.what()) +
+                (disabled.empty() ? "" : ", kernel.io_uring_disabled = " + disabled),
+            uring_fix(error.what(), disabled)};
   }
   if (fd >= 0) close(fd);
   return line;
@@ -140,14 +181,19 @@ DoctorLine check_uring() {
 std::vector<DoctorLine> check_storage(const std::vector<std::string>& directories,
                                       const std::string& root) {
   std::vector<DoctorLine> lines;
+  const DoctorLine uring = check_uring(root);
+  // Where there is none it is said once, and not in every directory.
+  const io::Backend backend =
+      uring.status == Status::kOk ? io::Backend::kUring : io::Backend::kThreads;
   for (const std::string& directory : directories) {
     lines.push_back(check_kind(directory));
     if (lines.back().status == Status::kFail) continue;
     lines.push_back(check_space(directory));
-    lines.push_back(check_scratch(directory));
+    if (lines.back().status == Status::kFail) continue;
+    lines.push_back(check_scratch(directory, backend));
     for (DoctorLine& line : check_drives(directory, root)) lines.push_back(std::move(line));
   }
-  lines.push_back(check_uring());
+  lines.push_back(uring);
   return lines;
 }
 

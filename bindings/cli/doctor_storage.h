@@ -9,8 +9,8 @@
 namespace strata::cli {
 
 // What `strata doctor` says about the directories meant for scratch, and about what the kernel
-// permits. Creates one nameless file of 64 KiB in each directory. Never throws for what it finds.
-// `root` is put before /sys, where drives are looked up; tests give a directory.
+// permits. Writes one nameless file of 64 KiB in each directory and reads it back. Never throws for
+// what it finds. `root` is put before /sys, where drives are looked up; tests give a directory.
 std::vector<DoctorLine> check_storage(const std::vector<std::string>& directories,
                                       const std::string& root = "");
 

@@ -15,6 +15,8 @@
 #include <fstream>
 
 #include "bindings/cli/doctor_drive.h"
+#include "engine/base/units.h"
+#include "io/scratch_file.h"
 #include "io/volume.h"
 
 namespace strata::cli {
@@ -136,6 +138,19 @@ TEST_F(StorageTest, SeveralDrivesBelowDeviceMapperAreAllLookedAt) {
   EXPECT_EQ(texts[3], "OK on nvme1n1, Fast Drive 2TB");
 }
 
+// Partitions of one drive are one, and a RAID of two is two.
+TEST_F(StorageTest, DrivesAreCountedNotFileSystems) {
+  EXPECT_EQ(drives_below({scratch(), path_}, root()), (std::vector<std::string>{number_}));
+  const std::string mapper = sys("devices/virtual/block/dm-0");
+  link(mapper + "/slaves/nvme0n1p1", make_nvme("nvme0") + "/nvme0n1p1");
+  link(mapper + "/slaves/nvme1n1", make_nvme("nvme1"));
+  mount_on(mapper);
+  const std::vector<std::string> both = {"nvme0n1", "nvme1n1"};
+  EXPECT_EQ(drives_below({scratch()}, root()), both);
+  EXPECT_EQ(drives_below({scratch(), path_}, root()), both);
+  EXPECT_EQ(drives_below({scratch(), "/proc"}, root()).size(), 3u) << "of its own, and not known";
+}
+
 TEST_F(StorageTest, ADriveWithSeveralPathsHasItsControllerInTheSubsystem) {
   const std::string single = make_nvme("nvme0");
   const std::string subsystem = sys("devices/virtual/nvme-subsystem/nvme-subsys0");
@@ -176,9 +191,24 @@ TEST_F(StorageTest, ADirectoryThatWorksHasNoFailureAndIsLeftEmpty) {
   const auto all = check_storage({scratch()}, root());
   EXPECT_TRUE(std::none_of(all.begin(), all.end(),
                            [](const DoctorLine& line) { return line.status == Status::kFail; }));
-  EXPECT_EQ(about(all, "scratch works").size(), 1u);
+  const auto works = about(all, "scratch works: a block was written and read back by ");
+  ASSERT_EQ(works.size(), 1u);
+  const bool uring = about(all, "available")[0].status == Status::kOk;
+  EXPECT_NE(works[0].text.find(uring ? " by io_uring" : " by threads"), std::string::npos)
+      << works[0].text;
   EXPECT_EQ(about(all, " free").size(), 1u);
   EXPECT_TRUE(fs::is_empty(scratch()));
+}
+
+// What this user may take, as a volume sees it.
+TEST_F(StorageTest, FreeSpaceIsWhatAVolumeMayTake) {
+  bool same = false;  // others may write there between the two looks
+  for (int i = 0; i < 50 && !same; ++i) {
+    const auto free = static_cast<int64_t>(io::free_space(scratch()).bytes);
+    same =
+        about(check_storage({scratch()}, root()), " free")[0].text == format_bytes(free) + " free";
+  }
+  EXPECT_TRUE(same);
 }
 
 TEST_F(StorageTest, EveryTroubleHasAFix) {

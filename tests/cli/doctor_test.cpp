@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `strata doctor` says about machines that are made up: each trouble gets a line with its fix.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -70,6 +71,21 @@ TEST_F(DoctorTest, ASlowClockAndNoHugePagesAreWarnings) {
   write("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
   EXPECT_EQ(line_of("clock").status, Status::kOk);
   EXPECT_EQ(line_of("transparent huge pages").status, Status::kOk);
+}
+
+// What is registered for I/O counts against it, unless the user may lock anything.
+TEST_F(DoctorTest, ALimitOnLockedMemoryIsAWarningUnlessItDoesNotBind) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  const rlimit finite = {std::min<rlim_t>(before.rlim_max, 1 << 30), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &finite), 0);
+  const DoctorLine bound = line_of("memory lock limit");
+  write("/proc/self/status", "Name:\tstrata\nCapEff:\t0000000000004000\n");
+  const DoctorLine free = line_of("memory lock limit");
+  setrlimit(RLIMIT_MEMLOCK, &before);
+  EXPECT_EQ(bound.status, Status::kWarn) << bound.text;
+  EXPECT_NE(bound.fix.find("ulimit -l unlimited"), std::string::npos) << bound.fix;
+  EXPECT_EQ(free.status, Status::kOk) << free.text;
 }
 
 TEST_F(DoctorTest, ASmallCgroupIsAWarningNamingIt) {
