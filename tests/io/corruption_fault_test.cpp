@@ -131,6 +131,21 @@ TEST_F(CorruptionOnTheDrive, FlipsAndSwapsAreDetected) {
         << offset;
     put(offset, content_.data() + offset, 1);
   }
+  for (uint64_t first = 0; first < kBlocks; ++first) {
+    const uint64_t second = (first + 1 + random.u64(1000 + first) % (kBlocks - 1)) % kBlocks;
+    put(first * kBlock, content_.data() + second * kBlock, kBlock);
+    put(second * kBlock, content_.data() + first * kBlock, kBlock);
+    ASSERT_EQ(fdatasync(fd_), 0);
+    for (const uint64_t block : {first, second}) {
+      const std::string error = run_one(channel_, Direction::kRead, block * kBlock, memory_, 1);
+      ASSERT_EQ(error.rfind("wrong bytes read: scratch file in " + directory_.path(), 0), 0u)
+          << first << " with " << second << ": " << error;
+      put(block * kBlock, content_.data() + block * kBlock, kBlock);
+    }
+    ASSERT_EQ(fdatasync(fd_), 0);
+    ASSERT_EQ(run_one(channel_, Direction::kRead, first * kBlock, memory_, 1), "");
+  }
+  EXPECT_TRUE(volume_.files()[0].direct);
 }
 
 // The checksum itself, over every bit of one block and many swaps, without files.

@@ -3,9 +3,9 @@
 //
 // Writing "<direction> <kind> <index> <count>" to the file `faults` makes the next operations of
 // that direction, from `index` on, fail `count` times. Directions: read, write, fsync (of files and
-// directories), rename, reserve (fallocate). Kinds: eio, enospc; of reads and writes also short,
-// flip, stale, misdirect, hang (until the next line of
-// that direction), of reads slow (half a second). Every I/O comes here at once, and
+// directories), rename, reserve (fallocate). Kinds: eio, enospc; of reads and writes also eagain,
+// short, flip, misdirect, hang (until the next line of that direction), of writes stale and torn
+// (the second half is lost), of reads slow (half a second). Every I/O comes here at once, and
 // there is no fallocate; `cached`, the kernel holds what is written and sends it later, as it does
 // with a disk. The count of inodes that statvfs tells is the count of bytes written.
 #define FUSE_USE_VERSION 31
@@ -228,6 +228,7 @@ int disk_read(const char* path, char* out, size_t bytes, off_t offset, fuse_file
   if (fault == "hang") hang("read");
   if (fault == "slow") usleep(500'000);
   if (fault == "eio") return -EIO;
+  if (fault == "eagain") return -EAGAIN;
   const std::lock_guard lock(disk().mu);
   const auto file = file_of(path, info);
   if (file == nullptr) return -ENOENT;
@@ -259,19 +260,20 @@ int disk_write(const char* path, const char* data, size_t bytes, off_t offset,
   if (fault == "hang") hang("write");
   if (fault == "eio") return -EIO;
   if (fault == "enospc") return -ENOSPC;
+  if (fault == "eagain") return -EAGAIN;
   if (fault == "stale") return static_cast<int>(bytes);
   const std::lock_guard lock(disk().mu);
   const auto file = file_of(path, info);
   if (file == nullptr) return -ENOENT;
   auto to = static_cast<size_t>(offset);
   if (fault == "misdirect") to = to >= bytes ? to - bytes : to + bytes;
-  const size_t count = fault == "short" ? bytes / 2 : bytes;
+  const size_t count = fault == "short" || fault == "torn" ? bytes / 2 : bytes;
   if (file->bytes.size() < to + count) file->bytes.resize(to + count);
   disk().written_bytes += count;
   std::memcpy(file->bytes.data() + to, data, count);
   if (fault == "flip")
     file->bytes[to + count / 3] = static_cast<char>(file->bytes[to + count / 3] ^ 4);
-  return static_cast<int>(count);
+  return static_cast<int>(fault == "torn" ? bytes : count);
 }
 
 int disk_statfs(const char*, struct statvfs* space) {

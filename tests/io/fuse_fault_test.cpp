@@ -33,6 +33,12 @@ class FuseDisk : public testing::TestWithParam<Backend> {
   void SetUp() override {
     disk_.emplace(directory_.path());
     if (!disk_->refusal().empty()) GTEST_SKIP() << disk_->refusal();
+    if (GetParam() == Backend::kThreads) return;
+    try {
+      const Ring probe({.backend = Backend::kUring, .files = {{0, "stdin"}}});
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
   }
 
   void TearDown() override {
@@ -47,6 +53,9 @@ class FuseDisk : public testing::TestWithParam<Backend> {
                                               .request_bytes = 64 << 10,
                                               .warn_after_s = 0.5,
                                               .deadline_s = 1.5});
+    ASSERT_TRUE(volume_->files()[0].direct);
+    ASSERT_STREQ(channel_->backend_name(),
+                 GetParam() == Backend::kThreads ? "threads" : "io_uring");
   }
 
   void fault(const std::string& line) const { ASSERT_TRUE(disk_->fault(line)) << line; }
@@ -81,10 +90,30 @@ TEST_P(FuseDisk, AGoodDiskWorksAndIsReadAgainAfterASlip) {
   open_volume();
   EXPECT_EQ(write_all(), "");
   EXPECT_EQ(read_all(), "right");
-  for (const char* kind : {"eio", "flip", "short", "misdirect"}) {
+  for (const char* kind : {"eio", "flip", "short", "misdirect", "eagain"}) {
     fault(std::string("read ") + kind + " 1 1");
     EXPECT_EQ(read_all(), "right") << kind;
   }
+}
+
+// A drive or file system without room for another request: it is asked again, but not for ever.
+TEST_P(FuseDisk, ARefusedRequestIsTriedAgain) {
+  open_volume();
+  fault("write eagain 1 20");
+  EXPECT_EQ(write_all(), "");
+  fault("read eagain 1 20");
+  EXPECT_EQ(read_all(), "right");
+  EXPECT_EQ(volume_->counters().rereads, 0u);
+  // Under io_uring it is the kernel that asks again, until the deadline.
+  const std::string cause =
+      GetParam() == Backend::kThreads ? "Resource temporarily unavailable" : "no answer for ";
+  fault("read eagain 0 1000000");
+  expect_named(read_all(), cause);
+  fault("read eagain 0 0");
+  EXPECT_EQ(read_all(), "right");
+  fault("write eagain 0 1000000");
+  expect_named(write_all(), cause);
+  fault("write eagain 0 0");
 }
 
 // This file system has no O_TMPFILE: scratch has a name for a moment, and a run that died then left
@@ -117,7 +146,7 @@ TEST_P(FuseDisk, ReadsThatKeepFailingAreErrors) {
 
 TEST_P(FuseDisk, SilentWriteFaultsAreFoundWhenRead) {
   open_volume();
-  for (const char* kind : {"stale", "flip", "misdirect"}) {
+  for (const char* kind : {"stale", "torn", "flip", "misdirect"}) {
     fault(std::string("write ") + kind + " 2 1");
     EXPECT_EQ(write_all(), "") << kind;
     expect_named(read_all(), "wrong bytes read");
