@@ -23,6 +23,10 @@ uint64_t stripe_bytes_of(const BenchShape& shape) {
   return std::max<uint64_t>(shape.block_bytes, 1 << 20);
 }
 
+uint64_t checksum_bytes_of(const BenchShape& shape) {
+  return std::min<uint64_t>(shape.block_bytes, 64 << 10);
+}
+
 double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
@@ -229,20 +233,37 @@ void IoBench::check(const BenchShape& shape, uint64_t scratch_bytes) {
   }
 }
 
+bool IoBench::same_volume(const BenchShape& a, const BenchShape& b) {
+  return a.files == b.files && stripe_bytes_of(a) == stripe_bytes_of(b) &&
+         checksum_bytes_of(a) == checksum_bytes_of(b);
+}
+
+bool IoBench::has_volume_for(const BenchShape& shape) const {
+  return volume_ != nullptr && files_ == shape.files &&
+         volume_->block_bytes() == checksum_bytes_of(shape) &&
+         volume_->stripe_bytes() == stripe_bytes_of(shape);
+}
+
+// What it reads lies there without checksums.
+bool IoBench::must_fill(const BenchShape& shape) const {
+  const bool reads_first_half = shape.mode != BenchMode::kWrite;
+  const bool reads_second_half = reads_first_half && shape.mode != BenchMode::kMixed;
+  return (reads_first_half && !sealed_[0]) || (reads_second_half && !sealed_[1]);
+}
+
+bool IoBench::is_filled_for(const BenchShape& shape) const {
+  return has_volume_for(shape) && !must_fill(shape);
+}
+
 // Sees to it that there is a volume for the shape, and that what will be read has been written.
 void IoBench::prepare(const BenchShape& shape, bool verify) {
   check(shape, options_.bytes);
-  const uint64_t checksum_bytes = std::min<uint64_t>(shape.block_bytes, 64 << 10);
-  const uint64_t stripe_bytes = stripe_bytes_of(shape);
-  if (volume_ == nullptr || files_ != shape.files || volume_->block_bytes() != checksum_bytes ||
-      volume_->stripe_bytes() != stripe_bytes) {
-    make_volume(shape, stripe_bytes, checksum_bytes);
+  if (!has_volume_for(shape)) {
+    make_volume(shape, stripe_bytes_of(shape), checksum_bytes_of(shape));
     fill();
     return;
   }
-  const bool reads_first_half = shape.mode != BenchMode::kWrite;
-  const bool reads_second_half = reads_first_half && shape.mode != BenchMode::kMixed;
-  if (verify && ((reads_first_half && !sealed_[0]) || (reads_second_half && !sealed_[1]))) fill();
+  if (verify && must_fill(shape)) fill();
 }
 
 void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes) {

@@ -128,6 +128,10 @@ class IoBench {
   // made.
   static void check(const BenchShape& shape, uint64_t scratch_bytes);
 
+  // Whether both have the same files and blocks, so that what was written for one can be read by
+  // the other.
+  static bool same_volume(const BenchShape& a, const BenchShape& b);
+
   explicit IoBench(const BenchOptions& options);
   ~IoBench();
 
@@ -137,6 +141,9 @@ class IoBench {
   }
   // The same with another length, and checksums on or off, than the options say.
   BenchResult measure(const BenchShape& shape, double seconds, bool verify);
+
+  // Whether a shape that reads can be measured with checksums without writing anything before.
+  bool is_filled_for(const BenchShape& shape) const;
 
   uint64_t bytes_written() const { return bytes_written_; }
   // What others wrote counts against the limit too.
@@ -150,6 +157,8 @@ class IoBench {
     double seconds = 0;
     bool verify = true;
   };
+  bool has_volume_for(const BenchShape& shape) const;
+  bool must_fill(const BenchShape& shape) const;
   void prepare(const BenchShape& shape, bool verify);
   void make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes);
   void fill();

@@ -2,12 +2,11 @@
 #include "bindings/cli/bench_advice.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
+#include <regex>
 
 #include "bindings/cli/setup.h"
 #include "engine/base/error.h"
@@ -21,10 +20,30 @@ namespace strata::cli {
 namespace {
 
 constexpr double kInfinitelyFast = 1e18;  // bytes a second
+// Layers of all sequences of a step; a plan has some operations for each.
+constexpr int64_t kMostPlanned = 1 << 18;
 
 model::Architecture read_model(std::string path) {
   if (std::filesystem::is_directory(path)) path += "/config.json";
   return model::read_architecture(config::Json::read_file(path), path);
+}
+
+int64_t sequence_length_of(const AdviceQuestion& question,
+                           const model::Architecture& architecture) {
+  const int64_t length = std::min(question.sequence_length, question.tokens);
+  return architecture.max_position > 0 ? std::min(length, architecture.max_position) : length;
+}
+
+// A refusal of the planner, which speaks to a user of `strata plan`, in the options of bench.
+std::string in_options_of_bench(std::string text, int64_t tokens_a_micro_batch) {
+  std::smatch found;
+  if (std::regex_search(text, found, std::regex("--accumulate ([0-9]+)"))) {
+    const int64_t tokens = std::stoll(found[1]) * tokens_a_micro_batch;
+    text = found.prefix().str() + fmt::format("--tokens {}", tokens) + found.suffix().str();
+  }
+  text = std::regex_replace(text, std::regex(", or add --nvme DIR"), "");
+  return std::regex_replace(text, std::regex("raise --device-memory"),
+                            "--machine with a larger device");
 }
 
 // One run, planned again and again with faster drives.
@@ -33,10 +52,7 @@ class Planner {
   explicit Planner(const AdviceQuestion& question) : question_(question) {
     architecture_ = read_model(question.model);
     options_.model = question.model;
-    options_.sequence_length = std::min(question.sequence_length, question.tokens);
-    if (architecture_.max_position > 0) {
-      options_.sequence_length = std::min(options_.sequence_length, architecture_.max_position);
-    }
+    options_.sequence_length = sequence_length_of(question, architecture_);
     options_.accumulate = ceil_div(question.tokens, options_.sequence_length);
     options_.nvme = {"drives of " + question.machine.name};
     options_.host_memory = question.host_memory;
@@ -56,7 +72,13 @@ class Planner {
     facts_.machine.nvme_read_bytes_per_s *= speed;
     facts_.machine.nvme_write_bytes_per_s *= speed;
     facts_.machine.nvme_mixed_bytes_per_s *= speed;
-    return train::plan_run(model::build_spec(architecture_), options_, facts_);
+    try {
+      return train::plan_run(model::build_spec(architecture_), options_, facts_);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDoesNotFit) throw;
+      throw Error(error.code(),
+                  "--for: " + in_options_of_bench(error.what(), options_.sequence_length));
+    }
   }
 
   train::RunPlan plan_without_drives_to_wait_for() {
@@ -151,8 +173,19 @@ int fewest_drives(const std::function<double(int drives)>& step_s, const DriveSe
   }
 }
 
-void check_model(const std::string& model) {
-  (void)read_model(model);
+void check_question(const AdviceQuestion& question) {
+  const model::Architecture architecture = read_model(question.model);
+  const int64_t length = sequence_length_of(question, architecture);
+  const int64_t most =
+      std::max<int64_t>(1, kMostPlanned / std::max<int64_t>(1, architecture.layers));
+  const int64_t sequences = ceil_div(question.tokens, length);
+  if (sequences <= most) return;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("--tokens: {}: {} sequences of {} in a step are more than can be planned "
+                  "for {} layers, at most {} (give at most --tokens {}, or longer ones: "
+                  "--sequence-length)",
+                  question.tokens, sequences, length, architecture.layers, most, most * length));
 }
 
 Advice advise(const AdviceQuestion& question) {
@@ -226,15 +259,6 @@ std::string advice_json(const Advice& advice) {
   json.set("enough", advice.enough());
   json.set("verdict", verdict(advice));
   return json.dump(2);
-}
-
-int count_drives(const std::vector<std::string>& directories) {
-  std::set<dev_t> drives;
-  for (const std::string& directory : directories) {
-    struct stat info = {};
-    if (stat(directory.c_str(), &info) == 0) drives.insert(info.st_dev);
-  }
-  return std::max(1, static_cast<int>(drives.size()));
 }
 
 }  // namespace strata::cli

@@ -13,11 +13,11 @@ namespace strata::cli {
 
 // A training run, and the drives that are to serve it.
 struct AdviceQuestion {
-  std::string model;            // a directory with config.json, or such a file; no weights
-  int64_t tokens = 0;           // of a step
-  int64_t sequence_length = 0;  // at most; less where model or tokens are shorter
-  int64_t host_memory = 0;      // budget; 0: most of what the machine has
-  config::Machine machine;      // with figures of all drives together
+  std::string model = {};        // a directory with config.json, or such a file; no weights
+  int64_t tokens = 0;            // of a step
+  int64_t sequence_length = 0;   // at most; less where model or tokens are shorter
+  int64_t host_memory = 0;       // budget; 0: most of what the machine has
+  config::Machine machine = {};  // with figures of all drives together
   int drives = 1;
   int64_t free_bytes = 0;                   // on the drives
   const std::atomic<bool>* stop = nullptr;  // set by a signal: advise() throws kInterrupted
@@ -59,8 +59,9 @@ struct DriveSearch {
 // seconds.
 int fewest_drives(const std::function<double(int drives)>& step_s, const DriveSearch& search);
 
-// Throws Error (kConfig) for a model whose config.json cannot be read.
-void check_model(const std::string& model);
+// Throws Error: kConfig for a model whose config.json cannot be read, kUsage for more sequences
+// than can be planned. Needs `model`, `tokens` and `sequence_length`.
+void check_question(const AdviceQuestion& question);
 
 // Plans the run and times it on the simulator's clock, with these drives, infinitely fast ones and
 // more of them. Throws Error: kConfig for a model that cannot be read, kDoesNotFit where the run
@@ -69,8 +70,5 @@ Advice advise(const AdviceQuestion& question);
 
 std::string advice_text(const Advice& advice);
 std::string advice_json(const Advice& advice);
-
-// How many drives the directories lie on.
-int count_drives(const std::vector<std::string>& directories);
 
 }  // namespace strata::cli

@@ -52,17 +52,21 @@ Baseline parse(const std::string& path, const json& all) {
   Baseline baseline;
   baseline.path = path;
   baseline.rate_limit = all.value("rate_limit", "");
+  if (all.contains("directories")) baseline.directories = all["directories"].size();
   baseline.scratch_bytes = all.value("scratch_bytes", uint64_t{0});
   for (const json& entry : all.at("results")) {
     const double rate =
         entry.at("read_bytes_per_s").get<double>() + entry.at("write_bytes_per_s").get<double>();
     if (!std::isfinite(rate) || rate < 0) throw refused(path, "has a rate that is no number");
     if (rate == 0) continue;  // not measured then
-    baseline.verified = entry.value("verified", true);
-    baseline.backend = entry.value("backend", "");
-    baseline.rates.push_back({shape_name(entry.at("mode"), entry.at("block_bytes"),
-                                         entry.at("depth"), entry.at("files_per_directory")),
-                              rate, p99_s(entry)});
+    baseline.rates.push_back(
+        {.shape = shape_name(entry.at("mode"), entry.at("block_bytes"), entry.at("depth"),
+                             entry.at("files_per_directory")),
+         .bytes_per_s = rate,
+         .p99_s = p99_s(entry),
+         .seconds = entry.value("seconds", 0.0),
+         .backend = entry.value("backend", ""),
+         .verified = entry.value("verified", true)});
   }
   return baseline;
 }
@@ -78,25 +82,49 @@ bool has(const std::vector<io::BenchShape>& shapes, const std::string& name) {
                      [&](const io::BenchShape& shape) { return name_of(shape) == name; });
 }
 
-// What makes rates differ but is no reason to refuse.
+// Conditions that make rates differ but are no reason to refuse, each said once.
+class Conditions {
+ public:
+  template <class T>
+  void compare(const std::string& what, const T& then, const T& now) {
+    const std::string line =
+        fmt::format("  other conditions: {}: {} then, {} now\n", what, then, now);
+    if (then != now && text_.find(line) == std::string::npos) text_ += line;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Of a measurement; by a tenth they are alike, or the shorter saw less of a drive's cache.
+bool same_length(double then_s, double now_s) {
+  return std::abs(then_s - now_s) <= 0.1 * std::max(then_s, now_s);
+}
+
 std::string differing_conditions(const Baseline& baseline, const io::BenchOptions& options,
                                  const std::vector<io::BenchResult>& results) {
-  std::string text;
-  const auto differs = [&](const std::string& what, const std::string& then,
-                           const std::string& now) {
-    if (then != now)
-      text += fmt::format("  other conditions: {}: {} then, {} now\n", what, then, now);
-  };
+  Conditions conditions;
   for (const io::BenchResult& result : results) {
-    if (result.backend.empty() || baseline.backend.empty()) continue;
-    differs("backend", baseline.backend, result.backend);
-    break;
+    const Baseline::Rate* then = find(baseline, name_of(result.shape));
+    if (then == nullptr || result.empty()) continue;
+    if (!then->backend.empty() && !result.backend.empty()) {
+      conditions.compare("backend", then->backend, result.backend);
+    }
+    const auto seconds = [](double value) { return fmt::format("{:.3g} s", value); };
+    if (then->seconds > 0 && !same_length(then->seconds, result.seconds)) {
+      conditions.compare(then->shape + " was measured for", seconds(then->seconds),
+                         seconds(result.seconds));
+    }
+  }
+  if (baseline.directories > 0) {
+    conditions.compare("directories", baseline.directories, uint64_t{options.directories.size()});
   }
   if (baseline.scratch_bytes > 0) {
-    differs("scratch", format_bytes(static_cast<int64_t>(baseline.scratch_bytes)),
-            format_bytes(static_cast<int64_t>(options.bytes)));
+    conditions.compare("scratch", format_bytes(static_cast<int64_t>(baseline.scratch_bytes)),
+                       format_bytes(static_cast<int64_t>(options.bytes)));
   }
-  return text;
+  return conditions.text();
 }
 
 }  // namespace
@@ -122,10 +150,6 @@ void check_comparable(const Baseline& baseline, const io::BenchOptions& options,
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::kConfig, "compare with baseline: " + baseline.path + ": " + what);
   };
-  if (baseline.verified != options.verify) {
-    refuse(baseline.verified ? "was measured with checksums (leave out --no-checksums)"
-                             : "was measured without checksums (add --no-checksums)");
-  }
   const std::string limit = io::RateLimiter(options.limits).describe();
   if (baseline.rate_limit != limit) {
     const auto text = [](const std::string& of) { return of.empty() ? "none" : of; };
@@ -135,16 +159,22 @@ void check_comparable(const Baseline& baseline, const io::BenchOptions& options,
   const std::string backend = options.backend == io::Backend::kUring     ? "io_uring"
                               : options.backend == io::Backend::kThreads ? "threads"
                                                                          : "";
-  if (!backend.empty() && !baseline.backend.empty() && backend != baseline.backend) {
-    refuse("was measured with the backend " + baseline.backend + ", not " + backend +
-           " (--backend)");
+  int found = 0;
+  for (const io::BenchShape& shape : question.shapes) {
+    const Baseline::Rate* then = find(baseline, name_of(shape));
+    if (then == nullptr) continue;
+    ++found;
+    if (then->verified != options.verify) {
+      refuse(then->shape + (then->verified
+                                ? " was measured with checksums (leave out --no-checksums)"
+                                : " was measured without checksums (add --no-checksums)"));
+    }
+    if (!backend.empty() && !then->backend.empty() && backend != then->backend) {
+      refuse(then->shape + " was measured with the backend " + then->backend + ", not " + backend +
+             " (--backend)");
+    }
   }
-  const auto in_baseline = [&](const io::BenchShape& shape) {
-    return find(baseline, name_of(shape)) != nullptr;
-  };
-  if (std::none_of(question.shapes.begin(), question.shapes.end(), in_baseline)) {
-    refuse("has none of these shapes");
-  }
+  if (found == 0) refuse("has none of these shapes");
 }
 
 BaselineVerdict compare_with_baseline(const Baseline& baseline, const io::BenchOptions& options,

@@ -14,13 +14,15 @@ struct Baseline {
   struct Rate {
     std::string shape;  // see name_of()
     double bytes_per_s = 0;
-    double p99_s = 0;  // of a request: the longer of reads and writes; 0 where it is not known
+    double p99_s = 0;    // of a request: the longer of reads and writes; 0 where it is not known
+    double seconds = 0;  // it was measured; as the next, 0 or empty where it is not known
+    std::string backend;
+    bool verified = true;
   };
   std::string path;
   std::vector<Rate> rates;  // of what was measured; at least one
-  bool verified = true;
-  std::string backend;
   std::string rate_limit;
+  uint64_t directories = 0;  // 0: not known
   uint64_t scratch_bytes = 0;
 };
 
@@ -42,7 +44,7 @@ struct BaselineQuestion {
 };
 
 // Before anything is measured: throws Error (kConfig) where none of the shapes is in the baseline,
-// and where checksums, the rate limit or the backend are known to differ.
+// and where checksums or the backend of one that is, or the rate limit, are known to differ.
 void check_comparable(const Baseline& baseline, const io::BenchOptions& options,
                       const BaselineQuestion& question);
 

@@ -17,6 +17,8 @@
 #include "bindings/cli/bench_baseline.h"
 #include "bindings/cli/bench_machine.h"
 #include "bindings/cli/bench_report.h"
+#include "bindings/cli/bench_writes.h"
+#include "bindings/cli/doctor_drive.h"
 #include "bindings/cli/setup.h"
 #include "bindings/cli/stop_signals.h"
 #include "engine/base/units.h"
@@ -31,7 +33,6 @@ namespace {
 
 // A profile measured in less time does not replace what was measured before.
 constexpr double kCarefulS = 1;
-constexpr double kLatencyS = 0.3;
 // A comparison fails where the whole interval of the ratio lies below this.
 constexpr double kParity = 0.97;
 // Of fewer rounds the interval says little.
@@ -54,6 +55,21 @@ void progress(const io::BenchShape& shape) {
                shape.files);
 }
 
+void say(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+WriteQuestion writes_of(const IoArguments& a) {
+  const bool compares = a.compare_fio || a.compare_checksums;
+  return {.shapes = shapes_of(a), .rounds = compares ? a.rounds : 0, .compares_fio = a.compare_fio};
+}
+
+void say_rounds(const IoArguments& a, const io::BenchShape& shape, size_t rounds) {
+  if (rounds == a.rounds || stop) return;
+  say(fmt::format("{}: only {} of {} rounds: --write-limit {} allows no more (raise it)",
+                  name_of(shape), rounds, a.rounds, a.write_limit));
+}
+
 int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& report) {
   io::IoBench bench(options);
   std::optional<io::FioBench> fio;
@@ -65,6 +81,7 @@ int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
     if (a.compare_checksums) {
       report.checksums.push_back(io::compare_checksums(bench, shape, options.seconds, a.rounds));
       report.bytes_written = bench.bytes_written_by_all();
+      say_rounds(a, shape, report.checksums.back().ratio.count);
       continue;
     }
     if (files != shape.files) {
@@ -72,26 +89,18 @@ int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
       fio.emplace(options, shape.files);
     }
     files = shape.files;
-    report.fio.push_back(io::compare_with_fio(bench, *fio, shape, options, a.rounds));
+    try {
+      report.fio.push_back(io::compare_with_fio(bench, *fio, shape, options, a.rounds));
+    } catch (const Error&) {
+      report.bytes_written = bench.bytes_written_by_all();
+      throw;
+    }
     report.bytes_written = bench.bytes_written_by_all();
     const io::FioComparison& last = report.fio.back();
-    if (last.ratio.count < a.rounds) {
-      const std::string text =
-          fmt::format("only {} of {} rounds: --write-limit {} allows no more\n", last.ratio.count,
-                      a.rounds, a.write_limit);
-      std::fputs(text.c_str(), stderr);
-    }
+    say_rounds(a, shape, last.ratio.count);
     slower |= last.ratio.count >= kLeastRounds && last.ratio.high < kParity;
   }
   return slower ? 1 : 0;
-}
-
-std::string not_measured(const std::vector<io::BenchResult>& results) {
-  std::string names;
-  for (const io::BenchResult& result : results) {
-    if (result.empty()) names += (names.empty() ? "" : ", ") + name_of(result.shape);
-  }
-  return names;
 }
 
 // Rates of other shapes would mislead every later plan on this machine.
@@ -104,34 +113,58 @@ bool is_like_a_run(const IoArguments& a) {
          });
 }
 
+// Whether a profile of these measurements may be what later plans use.
+bool is_careful(const IoArguments& a) {
+  return a.rates.empty() && a.seconds >= kCarefulS;
+}
+
+bool wants_machine(const IoArguments& a) {
+  if (!measures_drives(a)) return false;
+  return !a.profile.empty() || !a.model.empty() || (is_careful(a) && is_like_a_run(a));
+}
+
+// Says which shapes the limit on bytes written cut short, and what there is not for that reason.
+// Returns whether the profile may be kept.
+bool say_what_ended(const IoArguments& a, const std::optional<MeasuredDrive>& drive,
+                    const IoReport& report) {
+  const bool whole = drive && drive->shortest_s >= kCarefulS;
+  const bool would_keep = measures_drives(a) && is_careful(a) && is_like_a_run(a);
+  const std::string ended = ended_by_write_limit(report.results);
+  if (!ended.empty()) {
+    say("--write-limit " + a.write_limit + ": " + ended +
+        (would_keep && !whole ? "; for that reason no profile is kept for later plans" : "") +
+        " (raise it, or lower --size or --seconds)");
+  }
+  if (measures_drives(a) && is_careful(a) && !is_like_a_run(a)) {
+    say("not kept for later plans: no shape is like a run's, with blocks of 512 KiB to 4 MiB, a "
+        "depth of at least 8 and --backend auto");
+  }
+  return would_keep && whole;
+}
+
 // What the results say of this machine, and of the run that the user has in mind.
 void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
-  if (!measures_drives(a)) return;
-  std::optional<exec::DriveFigures> drive = drive_figures(report.results, 0);
-  if (!drive && a.model.empty() && a.profile.empty()) return;
-  if (!drive) {
+  const std::optional<MeasuredDrive> measured = measured_drive(report.results);
+  const bool keep = say_what_ended(a, measured, report);
+  if (!wants_machine(a)) return;
+  if (!measured && a.model.empty() && a.profile.empty()) return;
+  if (!measured) {
     throw Error(ErrorCode::kConfig, std::string(a.model.empty() ? "--profile" : "--for") +
-                                        ": no shape has all of its read, write and mixed rates; "
-                                        "not measured: " +
-                                        not_measured(report.results) + " (raise --write-limit " +
-                                        a.write_limit + ", or lower --size or --seconds)");
+                                        ": no shape has all of its read, write and mixed rates; " +
+                                        ended_by_write_limit(report.results) +
+                                        " (raise --write-limit " + a.write_limit +
+                                        ", or lower --size or --seconds)");
   }
-  drive->latency_s =
-      bench.measure(latency_shape(report.results.back().shape), kLatencyS, true).read.p50_s;
+  measure_latency(bench, report.options, report.results, true, report.idle);
   if (stop) return;
-  drive->weights = report.options.weights;
-  const bool careful = a.rates.empty() && a.seconds >= kCarefulS;
-  const bool keep = careful && is_like_a_run(a);
-  if (careful && !keep) {
-    std::fprintf(stderr,
-                 "not kept for later plans: no shape is like a run's, with blocks of 512 "
-                 "KiB to 4 MiB, a depth of at least 8 and --backend auto\n");
-  }
+  exec::DriveFigures drive = measured->figures;
+  drive.latency_s = report.idle->read.p50_s;
+  drive.weights = report.options.weights;
   if (!keep && a.profile.empty() && a.model.empty()) return;
   if (!a.profile.empty() || keep || a.machine.empty()) {
-    const MeasuredMachine measured = measured_machine(a.directories, *drive, keep);
-    report.machine = measured.machine;
-    report.profile_path = measured.path;
+    const MeasuredMachine here = measured_machine(a.directories, drive, keep);
+    report.machine = here.machine;
+    report.profile_path = here.path;
   }
   if (!a.profile.empty()) {
     config::write_machine(a.profile, *report.machine);
@@ -146,8 +179,8 @@ void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
     question.host_memory = static_cast<int64_t>(bytes_of("--host-memory", a.host_memory));
   }
   question.machine = a.machine.empty() ? *report.machine : config::read_machine(a.machine);
-  exec::set_drive(*drive, question.machine);
-  question.drives = count_drives(a.directories);
+  exec::set_drive(drive, question.machine);
+  question.drives = static_cast<int>(drives_below(a.directories).size());
   question.free_bytes = train::free_bytes_of(a.directories);
   question.stop = &stop;
   std::fprintf(stderr, "planning a step of %s\n", question.model.c_str());
@@ -166,7 +199,13 @@ void print(const IoArguments& a, const IoReport& report) {
 // With stripes by the speed of each directory, as a run has them.
 io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
   const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
-  if (options.directories.size() > 1 && writes + options.bytes < options.write_limit_bytes) {
+  if (options.directories.size() < 2) return options;
+  if (writes + options.bytes >= options.write_limit_bytes) {
+    say(
+        fmt::format("stripes are even: to measure the speed of each directory writes up to {} more "
+                    "than the scratch, which --write-limit does not allow (raise it)",
+                    format_bytes(static_cast<int64_t>(writes))));
+  } else {
     const io::DriveWeights measured = io::measure_weights({.directories = options.directories,
                                                            .deadline_s = options.deadline_s,
                                                            .stop = options.stop});
@@ -186,7 +225,9 @@ int measure(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
     check_comparable(*baseline, options, question);
   }
   if (!a.machine.empty()) (void)config::read_machine(a.machine);
-  if (!a.model.empty()) check_model(a.model);
+  if (!a.model.empty()) {
+    check_question({.model = a.model, .tokens = a.tokens, .sequence_length = a.sequence_length});
+  }
   io::IoBench bench(weighted(options, report));
   bench.charge(report.bytes_written);
   for (const io::BenchShape& shape : shapes_of(a)) {
@@ -194,6 +235,9 @@ int measure(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
     progress(shape);
     const io::BenchResult result = bench.measure(shape);
     if (!result.interrupted || !result.empty()) report.results.push_back(result);
+    if (wants_machine(a) && !stop) {
+      measure_latency(bench, options, report.results, false, report.idle);
+    }
     report.bytes_written = bench.bytes_written_by_all();
   }
   if (stop) return 0;
@@ -212,6 +256,7 @@ int bench_io(const IoArguments& a) {
   report.options = options;
   int code = 0;
   try {
+    std::fputs(write_limit_warning(options, writes_of(a)).c_str(), stderr);
     const bool compares = a.compare_fio || a.compare_checksums;
     code = compares ? compare(a, options, report) : measure(a, options, report);
   } catch (const Error& error) {

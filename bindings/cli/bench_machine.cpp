@@ -30,8 +30,7 @@ double sustained_bytes_per_s(const io::BenchResult& result) {
 
 }  // namespace
 
-std::optional<exec::DriveFigures> drive_figures(const std::vector<io::BenchResult>& results,
-                                                double latency_s) {
+std::optional<MeasuredDrive> measured_drive(const std::vector<io::BenchResult>& results) {
   constexpr std::array kWanted = {io::BenchMode::kRead, io::BenchMode::kWrite,
                                   io::BenchMode::kMixed};
   std::map<Key, std::map<io::BenchMode, const io::BenchResult*>> groups;
@@ -49,20 +48,42 @@ std::optional<exec::DriveFigures> drive_figures(const std::vector<io::BenchResul
       groups.begin(), groups.end(),
       [](const auto& a, const auto& b) { return distance(a.first) < distance(b.first); });
   const auto& modes = nearest->second;
-  exec::DriveFigures figures;
+  MeasuredDrive drive;
+  exec::DriveFigures& figures = drive.figures;
   figures.read_bytes_per_s = sustained_bytes_per_s(*modes.at(io::BenchMode::kRead));
   figures.write_bytes_per_s = sustained_bytes_per_s(*modes.at(io::BenchMode::kWrite));
   figures.mixed_bytes_per_s = sustained_bytes_per_s(*modes.at(io::BenchMode::kMixed));
-  figures.latency_s = latency_s;
   figures.cpu_s_per_byte = modes.at(io::BenchMode::kMixed)->cpu_s_per_gb() * 1e-9;
-  return figures;
+  drive.shape = modes.at(io::BenchMode::kRead)->shape;
+  drive.shortest_s = modes.at(io::BenchMode::kRead)->seconds;
+  for (const auto& [mode, result] : modes) {
+    drive.shortest_s = std::min(drive.shortest_s, result->seconds);
+  }
+  return drive;
 }
 
-io::BenchShape latency_shape(const io::BenchShape& last) {
-  io::BenchShape shape = last;
+void measure_latency(io::IoBench& bench, const io::BenchOptions& options,
+                     const std::vector<io::BenchResult>& results, bool last,
+                     std::optional<io::BenchResult>& idle) {
+  constexpr double kSeconds = 0.3;
+  const std::optional<MeasuredDrive> drive = measured_drive(results);
+  if (!drive) return;
+  const io::ChannelOptions run;
+  io::BenchShape shape = drive->shape;
   shape.mode = io::BenchMode::kRead;
   shape.depth = 1;
-  return shape;
+  constexpr uint64_t kLeastRequests = 8;  // of the scratch
+  if (options.bytes >= kLeastRequests * run.request_bytes) shape.block_bytes = run.request_bytes;
+  if (idle && idle->shape == shape) return;
+  if (!bench.is_filled_for(shape)) {
+    if (!last) return;
+    const bool has_room = bench.write_allowance() >= options.bytes;
+    if (!has_room) {
+      shape.block_bytes = results.back().shape.block_bytes;
+      shape.files = results.back().shape.files;
+    }
+  }
+  idle = bench.measure(shape, kSeconds, true);
 }
 
 MeasuredMachine measured_machine(const std::vector<std::string>& directories,

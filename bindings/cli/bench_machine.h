@@ -13,12 +13,22 @@ namespace strata::cli {
 
 // What results of `strata bench io` say of the drives in a machine profile: read, write and mixed
 // of one shape with checksums, the one nearest to what a run does. Where a rate fell off a cliff,
-// what was left of it counts. Nothing where no shape has all three. `latency_s` is taken over.
-std::optional<exec::DriveFigures> drive_figures(const std::vector<io::BenchResult>& results,
-                                                double latency_s);
+// what was left of it counts.
+struct MeasuredDrive {
+  exec::DriveFigures figures;  // without a latency
+  io::BenchShape shape;        // of the three; the mode says nothing
+  double shortest_s = 0;       // of the three measurements
+};
+// Nothing where no shape has all three.
+std::optional<MeasuredDrive> measured_drive(const std::vector<io::BenchResult>& results);
 
-// The shape in which an idle drive's latency is measured: what the volume is now, one request.
-io::BenchShape latency_shape(const io::BenchShape& last);
+// Sees to it that `idle` is an idle drive's latency, measured for the shape that the profile takes
+// from `results`: a request of a run's size at a time, on the files of that shape. Is called after
+// each result, while those files are there; with `last` they are made again where that is within
+// the limit on bytes written, and where it is not, what is there is read.
+void measure_latency(io::IoBench& bench, const io::BenchOptions& options,
+                     const std::vector<io::BenchResult>& results, bool last,
+                     std::optional<io::BenchResult>& idle);
 
 struct MeasuredMachine {
   config::Machine machine;

@@ -214,6 +214,7 @@ std::string io_json(const IoReport& report) {
   json["results"] = ordered_json::array();
   for (const io::BenchResult& result : report.results)
     json["results"].push_back(result_json(result));
+  if (report.idle) json["idle"] = result_json(*report.idle);
   for (const auto& comparison : report.fio) json["compare_fio"].push_back(fio_json(comparison));
   for (const auto& comparison : report.checksums) {
     json["compare_checksums"].push_back(checksum_json(comparison));

@@ -19,6 +19,7 @@ struct IoReport {
   io::BenchOptions options;
   std::vector<io::BenchResult> results;
   uint64_t bytes_written = 0;
+  std::optional<io::BenchResult> idle;  // of which the machine has the latency
   std::vector<io::FioComparison> fio;
   std::vector<io::ChecksumComparison> checksums;
   std::optional<config::Machine> machine;

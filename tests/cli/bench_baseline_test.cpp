@@ -141,6 +141,66 @@ TEST_F(BaselineTest, AShapeThatIsNotMeasuredAnyMoreFails) {
   EXPECT_NE(out_.find("NOT MEASURED"), std::string::npos) << out_;
 }
 
+// A file may hold shapes of several runs: each is compared under its own conditions.
+TEST_F(BaselineTest, EachShapeHasItsOwnConditions) {
+  json then = {{"directories", {"a", "b"}}, {"scratch_bytes", 1 << 20}};
+  const auto add = [&](const char* mode, const char* backend, bool verified, double seconds) {
+    then["results"].push_back({{"mode", mode},
+                               {"block_bytes", 64 << 10},
+                               {"depth", 4},
+                               {"files_per_directory", 1},
+                               {"read_bytes_per_s", 1e9},
+                               {"write_bytes_per_s", 0},
+                               {"backend", backend},
+                               {"verified", verified},
+                               {"seconds", seconds}});
+  };
+  add("read", "threads", true, 5);
+  add("write", "io_uring", false, 1.05);
+  write_text(sandbox_ / "then.json", then.dump());
+  const Baseline baseline = read_baseline(sandbox_ / "then.json");
+  const auto shape = [](io::BenchMode mode) {
+    return io::BenchShape{.mode = mode, .block_bytes = 64 << 10, .depth = 4};
+  };
+  io::BenchOptions options;
+  options.directories = {"a"};
+  options.bytes = 1 << 20;
+  const auto refusal = [&](io::Backend backend, bool verify, io::BenchMode mode) {
+    options.backend = backend;
+    options.verify = verify;
+    try {
+      check_comparable(baseline, options, {.shapes = {shape(mode)}});
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  using enum io::BenchMode;
+  EXPECT_EQ(refusal(io::Backend::kThreads, true, kRead), "");
+  EXPECT_EQ(refusal(io::Backend::kUring, false, kWrite), "");
+  EXPECT_NE(refusal(io::Backend::kAuto, true, kWrite).find("without checksums"), std::string::npos);
+  EXPECT_NE(refusal(io::Backend::kAuto, false, kRead).find("with checksums"), std::string::npos);
+  EXPECT_NE(
+      refusal(io::Backend::kUring, true, kRead).find("with the backend threads, not io_uring"),
+      std::string::npos);
+  std::vector<io::BenchResult> results(2);
+  for (io::BenchResult& result : results) {
+    result.shape = shape(&result == results.data() ? kRead : kWrite);
+    result.seconds = 1;
+    result.bytes_read = 1'000'000'000;
+    result.backend = "io_uring";
+  }
+  const std::string table = compare_with_baseline(baseline, options, results, {}).table;
+  for (const char* text :
+       {"other conditions: backend: threads then, io_uring now",
+        "other conditions: read 64 KiB x 4 on 1 file(s) was measured for: 5 s then, 1 s now",
+        "other conditions: directories: 2 then, 1 now"}) {
+    EXPECT_NE(table.find(text), std::string::npos) << text << " is not in\n" << table;
+  }
+  EXPECT_EQ(table.find("write 64 KiB x 4 on 1 file(s) was measured"), std::string::npos) << table;
+  EXPECT_EQ(table.find("scratch"), std::string::npos) << table;
+}
+
 TEST_F(BaselineTest, WithoutAnOptionAboutShapesAllOfThemAreExpected) {
   write_text(sandbox_ / "then.json", measured("read,write").dump());
   const Baseline baseline = read_baseline(sandbox_ / "then.json");

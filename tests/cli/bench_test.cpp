@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `strata bench io` as a user runs it: what it prints, what it leaves, its exit codes, the machine
 // profile that strata plan reads, and whether drives are enough for a run.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "bindings/cli/bench_advice.h"
-#include "bindings/cli/bench_machine.h"
-#include "bindings/cli/bench_report.h"
 #include "engine/config/machine.h"
 #include "tests/cli/bench_run.h"
 
@@ -93,6 +89,33 @@ TEST_F(BenchTest, ForAModelSaysWhetherTheDrivesAreEnough) {
   expect_empty_drive();
 }
 
+// Of the shape that the profile takes, in requests of a run, whatever is measured last.
+TEST_F(BenchTest, TheLatencyIsThatOfTheShapeNearestToARun) {
+  const auto measured = [&](const Arguments& more) {
+    Arguments all = bench({"--profile", "machine.toml", "--json", "--mode", "read,write,mixed"});
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(run(all), 0) << err_;
+    const json result = json::parse(out_);
+    const config::Machine machine = config::read_machine(sandbox_ / "machine.toml");
+    EXPECT_EQ(result["idle"]["depth"], 1);
+    EXPECT_NEAR(machine.nvme_latency_s, result["idle"]["read_latency"]["p50_s"], 1e-9);
+    return result;
+  };
+  json result = measured({"--files", "1,2"});
+  EXPECT_EQ(result["idle"]["files_per_directory"], 1) << "the last shape has two";
+  EXPECT_EQ(result["idle"]["block_bytes"], 1 << 20) << "64 KiB were measured";
+  const uint64_t fillings = 2 * (64 << 20);
+  uint64_t written = fillings;
+  for (const json& shape : result["results"]) written += shape["bytes_written"].get<uint64_t>();
+  EXPECT_EQ(result["bytes_written"], written) << "its files were still there";
+  // Blocks of 4 KiB have checksums of their own size: the files are made again.
+  Arguments small = {"bench", "io", "--nvme", "drive", "--size", "64MiB", "--block", "4KiB"};
+  small.insert(small.end(), {"--depth", "4", "--seconds", "0.05", "--profile", "machine.toml"});
+  small.insert(small.end(), {"--json", "--mode", "read,write,mixed"});
+  ASSERT_EQ(run(small), 0) << err_;
+  EXPECT_EQ(json::parse(out_)["idle"]["block_bytes"], 1 << 20);
+}
+
 // The filling and the first writes take all of the limit: nothing is left for the mixed rate.
 TEST_F(BenchTest, AQuestionWithoutTheRatesItNeedsIsAnError) {
   make_model(sandbox_, "model", {});
@@ -111,6 +134,62 @@ TEST_F(BenchTest, AQuestionWithoutTheRatesItNeedsIsAnError) {
   }
   EXPECT_FALSE(std::filesystem::exists(sandbox_ / "p.toml"));
   expect_empty_drive();
+}
+
+// Said before and after, since the exit code is that of success.
+TEST_F(BenchTest, ALimitThatWillEndItEarlyIsSaidAndWhatThereIsNotForIt) {
+  const Arguments careful = {"bench",     "io",     "--nvme",           "drive",   "--size",
+                             "64MiB",     "--mode", "read,write,mixed", "--depth", "8",
+                             "--seconds", "1",      "--write-limit",    "80MiB"};
+  ASSERT_EQ(run(careful), 0) << err_;
+  const size_t warning = err_.find(
+      "these measurements would write 1.46 GiB, and they may write "
+      "80.00 MiB: those that come last will end early or not begin "
+      "(give --write-limit 2GiB, or less of --seconds or --size)");
+  EXPECT_NE(warning, std::string::npos) << err_;
+  EXPECT_LT(warning, err_.find("read 1.00 MiB depth 8")) << "before anything is measured";
+  EXPECT_NE(err_.find("--write-limit 80MiB: ended early: write 1024 KiB x 8 on 1 file(s); not "
+                      "measured: mixed 1024 KiB x 8 on 1 file(s); for that reason no profile is "
+                      "kept for later plans"),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(out_.find("machine profile"), std::string::npos) << out_;
+  Arguments enough = careful;
+  enough.back() = "64GiB";
+  ASSERT_EQ(run(enough), 0) << err_;
+  EXPECT_EQ(err_.find("--write-limit"), std::string::npos) << err_;
+  EXPECT_NE(out_.find("machine profile"), std::string::npos) << out_;
+}
+
+TEST_F(BenchTest, MoreTokensThanCanBePlannedAreRefusedAtOnce) {
+  make_model(sandbox_, "model", {.layers = 2});
+  const auto ask = [&](const std::string& tokens) {
+    return run(bench({"--mode", "read,write,mixed", "--machine", STRATA_MACHINE, "--for", "model",
+                      "--host-memory", "1GiB", "--tokens", tokens}));
+  };
+  EXPECT_EQ(ask("1000000000000"), kUsage);
+  const std::string advice = "give at most --tokens ";
+  const size_t at = err_.find(advice);
+  ASSERT_NE(at, std::string::npos) << err_;
+  EXPECT_EQ(out_, "") << "something was measured";
+  const int64_t most = std::stoll(err_.substr(at + advice.size()));
+  EXPECT_EQ(ask(std::to_string(most + 1)), kUsage) << err_;
+  const int code = ask(std::to_string(most));
+  EXPECT_TRUE(code == 0 || code == kDoesNotFit) << err_;
+}
+
+// What a refusal of the plan advises can be done here.
+TEST_F(BenchTest, ARefusedPlanNamesOptionsOfBench) {
+  make_model(sandbox_, "model", {.layers = 4});
+  EXPECT_EQ(run(bench({"--mode", "read,write,mixed", "--machine", STRATA_MACHINE, "--for", "model",
+                       "--host-memory", "1MiB", "--tokens", "65536"})),
+            kDoesNotFit);
+  EXPECT_NE(err_.find("--for: does not fit: "), std::string::npos) << err_;
+  EXPECT_NE(err_.find("--host-memory"), std::string::npos) << err_;
+  for (const char* flag : {"--accumulate", "--micro-batch", "--device-memory", "add --nvme"}) {
+    EXPECT_EQ(err_.find(flag), std::string::npos) << err_;
+  }
+  EXPECT_NE(out_.find("mixed"), std::string::npos) << "what was measured is printed";
 }
 
 TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
@@ -270,97 +349,6 @@ TEST_F(BenchTest, WhatFioWroteIsCounted) {
   ASSERT_TRUE(code == 0 || code == 1) << err_;
   EXPECT_EQ(json::parse(out_)["bytes_written"], 2 * (64 << 20));  // each filled its files once
   expect_empty_drive();
-}
-
-// --- from results to a profile ---
-
-io::BenchResult result_of(io::BenchMode mode, uint64_t block, double gb_per_s) {
-  io::BenchResult result;
-  result.shape = {.mode = mode, .block_bytes = block};
-  result.seconds = 1;
-  result.bytes_read = static_cast<uint64_t>(gb_per_s * 1e9);
-  result.cpu_s = 0.1 * gb_per_s;
-  return result;
-}
-
-TEST(DriveFigures, TheShapeNearestToARunCountsAndACliffIsBelieved) {
-  using enum io::BenchMode;
-  std::vector<io::BenchResult> results = {
-      result_of(kRead, 64 << 10, 9), result_of(kWrite, 64 << 10, 9), result_of(kMixed, 64 << 10, 9),
-      result_of(kRead, 1 << 20, 3),  result_of(kWrite, 1 << 20, 2),
-  };
-  EXPECT_EQ(drive_figures(results, 1e-3)->read_bytes_per_s, 9e9);  // nothing mixed at 1 MiB
-  results.push_back(result_of(kMixed, 1 << 20, 2.5));
-  for (int i = 0; i < 100; ++i) {
-    results[4].samples.push_back({0.01 * i, 0, i < 30 ? 5e9 : 0.5e9});
-  }
-  const auto figures = drive_figures(results, 1e-3);
-  ASSERT_TRUE(figures.has_value());
-  EXPECT_EQ(figures->read_bytes_per_s, 3e9);
-  EXPECT_NEAR(figures->write_bytes_per_s, 0.5e9, 1);
-  EXPECT_EQ(figures->mixed_bytes_per_s, 2.5e9);
-  EXPECT_EQ(figures->latency_s, 1e-3);
-  EXPECT_NEAR(figures->cpu_s_per_byte, 0.1e-9, 1e-15);
-  results.pop_back();
-  for (io::BenchResult& result : results) result.verified = false;
-  EXPECT_FALSE(drive_figures(results, 1e-3).has_value());
-}
-
-TEST(IoReport, AMinutesLongWriteShowsWhereTheCacheEnds) {
-  io::BenchResult result = result_of(io::BenchMode::kWrite, 1 << 20, 2);
-  for (int i = 0; i < 300; ++i) result.samples.push_back({1.0 + i, 0, i < 90 ? 6e9 : 1.5e9});
-  const std::string text = io_rates_over_time(result);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 20 + 1) << text;
-  EXPECT_NE(text.find("   15.0 s    6.000 GB/s ########################################\n"),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("  300.0 s    1.500 GB/s ##########\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("0.25 of the best rate: a full write cache or heat; plan with 1.500 GB/s"),
-            std::string::npos)
-      << text;
-}
-
-// --- whether drives are enough ---
-
-// A step that takes 1 s and the excess that falls with a power of the count, or all at once.
-TEST(FewestDrives, AreFoundWithFewQuestions) {
-  for (const double power : {0.5, 1.0, 2.0, 4.0, 1e9}) {
-    for (const int wanted : {1, 2, 3, 6, 7, 111, 1000, kMostDrives}) {
-      for (const int first : {1, 2, 8, 110, 111, 112, kMostDrives}) {
-        SCOPED_TRACE(testing::Message() << wanted << " from " << first << ", power " << power);
-        int questions = 0;
-        const auto step_s = [&](int drives) {
-          ++questions;
-          const double enough_s = drives >= wanted ? 0.05 : 0.11;
-          return power > 100 ? 1 + enough_s : 1 + 0.1 * std::pow((wanted - 0.5) / drives, power);
-        };
-        EXPECT_EQ(fewest_drives(step_s, {.first = first, .hidden_s = 1, .limit_s = 1.1}), wanted);
-        EXPECT_LE(questions, power > 100 ? 18 : 13);
-      }
-    }
-  }
-  EXPECT_EQ(fewest_drives([](int) { return 2.0; }, {.first = 5, .hidden_s = 1, .limit_s = 1.1}), 0);
-}
-
-TEST(AdviceText, SaysWhetherThereAreDrivesAndSpaceEnough) {
-  Advice advice;
-  advice.scratch_bytes = int64_t{8} << 30;
-  advice.free_bytes = 1 << 30;
-  advice.drives = 2;
-  advice.drives_enough = 3;
-  EXPECT_NE(advice_text(advice).find("NOT ENOUGH: 3 such drives would hide, 1 more than"),
-            std::string::npos);
-  EXPECT_NE(advice_text(advice).find("but there is only 1.00 GiB free"), std::string::npos);
-  advice.drives_enough = 1;
-  EXPECT_FALSE(advice.enough());
-  EXPECT_NE(advice_text(advice).find("NOT ENOUGH SPACE: 7.00 GiB more must be free"),
-            std::string::npos);
-  advice.free_bytes = advice.scratch_bytes;
-  EXPECT_TRUE(advice.enough());
-  EXPECT_NE(advice_text(advice).find(" ENOUGH: the transfers hide behind the compute; 1 such"),
-            std::string::npos);
-  advice.drives_enough = 0;
-  EXPECT_NE(advice_text(advice).find("not even 1024 such drives"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/bench_writes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bindings/cli/bench_baseline.h"
+#include "engine/base/units.h"
+#include "io/drive_weights.h"
+
+namespace strata::cli {
+namespace {
+
+// A comparison measures three times in a round: the two, and one of them again as the control.
+constexpr double kTurns = 3;
+
+double written_share(io::BenchMode mode) {
+  switch (mode) {
+    case io::BenchMode::kRead:
+      return 0;
+    case io::BenchMode::kWrite:
+      return 1;
+    case io::BenchMode::kMixed:
+      return 0.5;
+    case io::BenchMode::kTraining:
+      return 12.0 / 28;  // twelve bytes of state written, and read with twice two of weights
+  }
+  return 0;
+}
+
+// A little more than is expected, as a user writes it.
+std::string limit_for(double bytes) {
+  constexpr double kRoom = 1.1;
+  const double unit = bytes * kRoom < kGiB ? double(kMiB) : double(kGiB);
+  return fmt::format("{:.0f}{}", std::ceil(bytes * kRoom / unit), unit == kMiB ? "MiB" : "GiB");
+}
+
+}  // namespace
+
+double expected_write_bytes(const io::BenchOptions& options, const WriteQuestion& question) {
+  const auto directories = static_cast<double>(options.directories.size());
+  double rate = kAssumedWriteBytesPerS * directories;
+  const double limit = options.limits.write_bytes_per_s;
+  if (limit > 0) rate = std::min(rate, limit);
+  const bool compares = question.rounds > 0;
+  const double runs = compares ? kTurns * question.rounds : 1;
+  double bytes = 0;
+  if (!compares && directories > 1) bytes += directories * double(io::kWeightWriteBytes);
+  const io::BenchShape* last = nullptr;
+  for (const io::BenchShape& shape : question.shapes) {
+    if (compares && shape.mode == io::BenchMode::kTraining) continue;
+    if (last == nullptr || !io::IoBench::same_volume(*last, shape)) bytes += double(options.bytes);
+    const bool other_files = last == nullptr || last->files != shape.files;
+    if (question.compares_fio && other_files) bytes += double(options.bytes);
+    bytes += runs * options.seconds * rate * written_share(shape.mode);
+    last = &shape;
+  }
+  return bytes;
+}
+
+std::string write_limit_warning(const io::BenchOptions& options, const WriteQuestion& question) {
+  const double bytes = expected_write_bytes(options, question);
+  if (bytes <= double(options.write_limit_bytes)) return "";
+  const std::string fewer = question.rounds > 0 ? "fewer --rounds, or less" : "less";
+  return fmt::format(
+      "--write-limit: of directories that each take {} a second (an assumption) these measurements "
+      "would write {}, and they may write {}: those that come last will end early or not begin "
+      "(give --write-limit {}, or {} of --seconds or --size)\n",
+      format_bytes(static_cast<int64_t>(kAssumedWriteBytesPerS)),
+      format_bytes(static_cast<int64_t>(bytes)),
+      format_bytes(static_cast<int64_t>(options.write_limit_bytes)), limit_for(bytes), fewer);
+}
+
+std::string ended_by_write_limit(const std::vector<io::BenchResult>& results) {
+  std::string ended;
+  std::string left_out;
+  for (const io::BenchResult& result : results) {
+    if (!result.write_limit_reached) continue;
+    std::string& names = result.empty() ? left_out : ended;
+    names += (names.empty() ? "" : ", ") + name_of(result.shape);
+  }
+  if (!ended.empty()) ended = "ended early: " + ended;
+  if (!left_out.empty()) left_out = "not measured: " + left_out;
+  return ended + (ended.empty() || left_out.empty() ? "" : "; ") + left_out;
+}
+
+}  // namespace strata::cli
