@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/cli/bench_command.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,11 +16,14 @@
 #include "bindings/cli/bench_machine.h"
 #include "bindings/cli/bench_report.h"
 #include "bindings/cli/bench_writes.h"
+#include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_drive.h"
 #include "bindings/cli/setup.h"
 #include "bindings/cli/stop_signals.h"
 #include "engine/base/units.h"
-#include "engine/config/nearest_name.h"
+#include "engine/config/option_rules.h"
+#include "engine/config/option_table.h"
+#include "engine/config/option_values.h"
 #include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
@@ -59,18 +60,28 @@ void say(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-WriteQuestion writes_of(const IoArguments& a) {
+// As a user writes it.
+std::string write_limit_of(const config::Options& a) {
+  return config::value_text(*config::find_option("write-limit"), a);
+}
+
+uint32_t rounds_of(const config::Options& a) {
+  return static_cast<uint32_t>(a.rounds);
+}
+
+WriteQuestion writes_of(const config::Options& a) {
   const bool compares = a.compare_fio || a.compare_checksums;
-  return {.shapes = shapes_of(a), .rounds = compares ? a.rounds : 0, .compares_fio = a.compare_fio};
+  return {
+      .shapes = shapes_of(a), .rounds = compares ? rounds_of(a) : 0, .compares_fio = a.compare_fio};
 }
 
-void say_rounds(const IoArguments& a, const io::BenchShape& shape, size_t rounds) {
-  if (rounds == a.rounds || stop) return;
+void say_rounds(const config::Options& a, const io::BenchShape& shape, size_t rounds) {
+  if (rounds == rounds_of(a) || stop) return;
   say(fmt::format("{}: only {} of {} rounds: --write-limit {} allows no more (raise it)",
-                  name_of(shape), rounds, a.rounds, a.write_limit));
+                  name_of(shape), rounds, a.rounds, write_limit_of(a)));
 }
 
-int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& report) {
+int compare(const config::Options& a, const io::BenchOptions& options, IoReport& report) {
   io::IoBench bench(options);
   std::optional<io::FioBench> fio;
   uint32_t files = 0;
@@ -79,7 +90,8 @@ int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
     if (shape.mode == io::BenchMode::kTraining || stop) continue;  // fio has no such pattern
     progress(shape);
     if (a.compare_checksums) {
-      report.checksums.push_back(io::compare_checksums(bench, shape, options.seconds, a.rounds));
+      report.checksums.push_back(
+          io::compare_checksums(bench, shape, options.seconds, rounds_of(a)));
       report.bytes_written = bench.bytes_written_by_all();
       say_rounds(a, shape, report.checksums.back().ratio.count);
       continue;
@@ -90,7 +102,7 @@ int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
     }
     files = shape.files;
     try {
-      report.fio.push_back(io::compare_with_fio(bench, *fio, shape, options, a.rounds));
+      report.fio.push_back(io::compare_with_fio(bench, *fio, shape, options, rounds_of(a)));
     } catch (const Error&) {
       report.bytes_written = bench.bytes_written_by_all();
       throw;
@@ -104,9 +116,9 @@ int compare(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
 }
 
 // Rates of other shapes would mislead every later plan on this machine.
-bool is_like_a_run(const IoArguments& a) {
+bool is_like_a_run(const config::Options& a) {
   const std::vector<io::BenchShape> shapes = shapes_of(a);
-  return a.backend == "auto" &&
+  return a.bench_backend == config::IoBackend::kAuto &&
          std::any_of(shapes.begin(), shapes.end(), [](const io::BenchShape& shape) {
            return shape.block_bytes >= uint64_t{512} << 10 &&
                   shape.block_bytes <= uint64_t{4} << 20 && shape.depth >= 8 && shape.files <= 4;
@@ -114,28 +126,28 @@ bool is_like_a_run(const IoArguments& a) {
 }
 
 // Whether a profile of these measurements may be what later plans use.
-bool is_careful(const IoArguments& a) {
-  return a.rates.empty() && a.seconds >= kCarefulS;
+bool is_careful(const config::Options& a) {
+  return !a.is_given("nvme-rate") && a.seconds >= kCarefulS;
 }
 
-bool wants_machine(const IoArguments& a) {
-  if (!measures_drives(a)) return false;
-  return !a.profile.empty() || !a.model.empty() || (is_careful(a) && is_like_a_run(a));
+bool wants_machine(const config::Options& a) {
+  if (!config::measures_drives(a)) return false;
+  return !a.profile.empty() || !a.for_model.empty() || (is_careful(a) && is_like_a_run(a));
 }
 
 // Says which shapes the limit on bytes written cut short, and what there is not for that reason.
 // Returns whether the profile may be kept.
-bool say_what_ended(const IoArguments& a, const std::optional<MeasuredDrive>& drive,
+bool say_what_ended(const config::Options& a, const std::optional<MeasuredDrive>& drive,
                     const IoReport& report) {
   const bool whole = drive && drive->shortest_s >= kCarefulS;
-  const bool would_keep = measures_drives(a) && is_careful(a) && is_like_a_run(a);
+  const bool would_keep = config::measures_drives(a) && is_careful(a) && is_like_a_run(a);
   const std::string ended = ended_by_write_limit(report.results);
   if (!ended.empty()) {
-    say("--write-limit " + a.write_limit + ": " + ended +
+    say("--write-limit " + write_limit_of(a) + ": " + ended +
         (would_keep && !whole ? "; for that reason no profile is kept for later plans" : "") +
         " (raise it, or lower --size or --seconds)");
   }
-  if (measures_drives(a) && is_careful(a) && !is_like_a_run(a)) {
+  if (config::measures_drives(a) && is_careful(a) && !is_like_a_run(a)) {
     say("not kept for later plans: no shape is like a run's, with blocks of 512 KiB to 4 MiB, a "
         "depth of at least 8 and --backend auto");
   }
@@ -143,16 +155,16 @@ bool say_what_ended(const IoArguments& a, const std::optional<MeasuredDrive>& dr
 }
 
 // What the results say of this machine, and of the run that the user has in mind.
-void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
+void conclude(const config::Options& a, io::IoBench& bench, IoReport& report) {
   const std::optional<MeasuredDrive> measured = measured_drive(report.results);
   const bool keep = say_what_ended(a, measured, report);
   if (!wants_machine(a)) return;
-  if (!measured && a.model.empty() && a.profile.empty()) return;
+  if (!measured && a.for_model.empty() && a.profile.empty()) return;
   if (!measured) {
-    throw Error(ErrorCode::kConfig, std::string(a.model.empty() ? "--profile" : "--for") +
+    throw Error(ErrorCode::kConfig, std::string(a.for_model.empty() ? "--profile" : "--for") +
                                         ": no shape has all of its read, write and mixed rates; " +
                                         ended_by_write_limit(report.results) +
-                                        " (raise --write-limit " + a.write_limit +
+                                        " (raise --write-limit " + write_limit_of(a) +
                                         ", or lower --size or --seconds)");
   }
   measure_latency(bench, report.options, report.results, true, report.idle);
@@ -160,9 +172,9 @@ void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
   exec::DriveFigures drive = measured->figures;
   drive.latency_s = report.idle->read.p50_s;
   drive.weights = report.options.weights;
-  if (!keep && a.profile.empty() && a.model.empty()) return;
+  if (!keep && a.profile.empty() && a.for_model.empty()) return;
   if (!a.profile.empty() || keep || a.machine.empty()) {
-    const MeasuredMachine here = measured_machine(a.directories, drive, keep);
+    const MeasuredMachine here = measured_machine(a.nvme, drive, keep);
     report.machine = here.machine;
     report.profile_path = here.path;
   }
@@ -170,24 +182,22 @@ void conclude(const IoArguments& a, io::IoBench& bench, IoReport& report) {
     config::write_machine(a.profile, *report.machine);
     report.profile_path = a.profile;
   }
-  if (a.model.empty()) return;
+  if (a.for_model.empty()) return;
   AdviceQuestion question;
-  question.model = a.model;
+  question.model = a.for_model;
   question.tokens = a.tokens;
   question.sequence_length = a.sequence_length;
-  if (!a.host_memory.empty()) {
-    question.host_memory = static_cast<int64_t>(bytes_of("--host-memory", a.host_memory));
-  }
+  question.host_memory = a.host_memory;
   question.machine = a.machine.empty() ? *report.machine : config::read_machine(a.machine);
   exec::set_drive(drive, question.machine);
-  question.drives = static_cast<int>(drives_below(a.directories).size());
-  question.free_bytes = train::free_bytes_of(a.directories);
+  question.drives = static_cast<int>(drives_below(a.nvme).size());
+  question.free_bytes = train::free_bytes_of(a.nvme);
   question.stop = &stop;
   std::fprintf(stderr, "planning a step of %s\n", question.model.c_str());
   report.advice = advise(question);
 }
 
-void print(const IoArguments& a, const IoReport& report) {
+void print(const config::Options& a, const IoReport& report) {
   const std::string text = a.json ? io_json(report) : a.csv ? io_csv(report) : io_text(report);
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
@@ -216,17 +226,21 @@ io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
   return options;
 }
 
-int measure(const IoArguments& a, const io::BenchOptions& options, IoReport& report) {
+int measure(const config::Options& a, const io::BenchOptions& options, IoReport& report) {
+  constexpr std::array kShapes = {"mode", "block", "depth", "files"};
   const BaselineQuestion question = {
-      .shapes = shapes_of(a), .shapes_given = a.shapes_given, .tolerance = a.tolerance};
+      .shapes = shapes_of(a),
+      .shapes_given = std::ranges::any_of(kShapes, [&](auto name) { return a.is_given(name); }),
+      .tolerance = a.tolerance};
   std::optional<Baseline> baseline;
   if (!a.baseline.empty()) {
     baseline = read_baseline(a.baseline);
     check_comparable(*baseline, options, question);
   }
   if (!a.machine.empty()) (void)config::read_machine(a.machine);
-  if (!a.model.empty()) {
-    check_question({.model = a.model, .tokens = a.tokens, .sequence_length = a.sequence_length});
+  if (!a.for_model.empty()) {
+    check_question(
+        {.model = a.for_model, .tokens = a.tokens, .sequence_length = a.sequence_length});
   }
   io::IoBench bench(weighted(options, report));
   bench.charge(report.bytes_written);
@@ -247,9 +261,11 @@ int measure(const IoArguments& a, const io::BenchOptions& options, IoReport& rep
   return report.baseline->failed() ? 1 : 0;
 }
 
-int bench_io(const IoArguments& a) {
-  check(a);
-  io::BenchOptions options = options_of(a);
+}  // namespace
+
+int run_bench(const config::Options& a) {
+  check_bench(a);
+  io::BenchOptions options = bench_options(a);
   options.stop = &stop;
   on_stop_signals(on_signal);
   IoReport report;
@@ -267,93 +283,6 @@ int bench_io(const IoArguments& a) {
   }
   if (!report.empty()) print(a, report);
   return stop ? 128 + stop_signal : code;
-}
-
-std::vector<std::string> flags_of(const CLI::App& io) {
-  std::vector<std::string> flags;
-  for (const CLI::Option* option : io.get_options()) {
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-  }
-  return flags;
-}
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& words,
-                         std::string_view otherwise) {
-  const std::vector<std::string_view> names(words.begin(), words.end());
-  return config::did_you_mean(config::nearest_name(word, names), otherwise);
-}
-
-// Says what is misspelt before the parser says what is missing then.
-void refuse_unknown(const CLI::App& io, const std::vector<std::string>& words) {
-  if (words.empty()) return;
-  if (!words[0].starts_with("-") && words[0] != "io") {
-    throw Error(ErrorCode::kUsage,
-                "bench: " + words[0] + ": no such benchmark" +
-                    did_you_mean(words[0], {"io"}, "strata bench --help lists them"));
-  }
-  const std::vector<std::string> flags = flags_of(io);
-  for (const std::string& word : words) {
-    if (word == "--") return;
-    const std::string flag = word.substr(0, word.find('='));
-    if (!word.starts_with("--") || std::find(flags.begin(), flags.end(), flag) != flags.end()) {
-      continue;
-    }
-    throw Error(ErrorCode::kUsage,
-                "bench: " + flag + " is not an option" +
-                    did_you_mean(flag, flags, "strata bench io --help lists the options"));
-  }
-}
-
-}  // namespace
-
-config::CompletedCommand bench_completion() {
-  using enum config::FlagValue;
-  CLI::App io;
-  IoArguments arguments;
-  declare(io, arguments);
-  const std::map<std::string, config::FlagValue> paths = {{"nvme", kDirectory},
-                                                          {"profile", kFile},
-                                                          {"baseline", kFile},
-                                                          {"machine", kFile},
-                                                          {"for", kFile}};
-  const std::map<std::string, std::vector<std::string>> choices = {
-      {"mode", {"read", "write", "mixed", "training"}},
-      {"backend", {"auto", "io_uring", "threads"}}};
-  config::CompletedCommand command = {
-      "bench", "Measure this machine's drives as the I/O engine uses them.", {"io"}};
-  for (const CLI::Option* option : io.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      config::CompletedFlag flag = {name, option->get_description()};
-      if (option->get_expected_max() > 0) flag.value = kOther;
-      if (paths.contains(name)) flag.value = paths.at(name);
-      if (choices.contains(name)) {
-        flag.value = kChoice;
-        flag.choices = choices.at(name);
-      }
-      flag.metavar = name;
-      command.flags.push_back(flag);
-    }
-  }
-  return command;
-}
-
-int bench_command(int argc, char** argv) {
-  CLI::App app("Measures this machine", "strata bench");
-  app.require_subcommand(1);
-  CLI::App* io =
-      app.add_subcommand("io", "Drives: rates, latencies and processor time of the I/O engine");
-  IoArguments arguments;
-  declare(*io, arguments);
-  refuse_unknown(*io, std::vector<std::string>(argv + 1, argv + argc));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  for (const char* flag : {"--mode", "--block", "--depth", "--files"}) {
-    arguments.shapes_given |= io->count(flag) > 0;
-  }
-  return bench_io(arguments);
 }
 
 }  // namespace strata::cli

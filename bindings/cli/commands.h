@@ -14,5 +14,7 @@ int run_plan(const config::Options& options);
 int run_export(const config::Options& options);
 int run_models(const config::Options& options);
 int run_generate(const config::Options& options);
+// Also 1, where --baseline or --compare-fio finds a shape slower.
+int run_bench(const config::Options& options);
 
 }  // namespace strata::cli

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "bindings/cli/bench_command.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
 #include "engine/base/error.h"
@@ -41,23 +40,13 @@ int dispatch(config::Command command, const config::Options& options) {
       return run_generate(options);
     case config::Command::kModels:
       return run_models(options);
+    case config::Command::kBench:
+      return run_bench(options);
   }
   return kOtherFailure;
 }
 
-// `bench` has options of its own, not those of a run.
-int run_bench(std::vector<std::string> args) {
-  std::vector<char*> argv;
-  for (std::string& arg : args) argv.push_back(arg.data());
-  argv.push_back(nullptr);
-  return bench_command(static_cast<int>(args.size()), argv.data());
-}
-
 int run_completion(const std::vector<std::string>& args) {
-  const config::CompletedCommand extra[] = {
-      bench_completion(),
-      {"completion", "Print a script that completes command lines.", {"bash", "zsh", "fish"}},
-  };
   if (args.size() != 2) {
     throw Error(ErrorCode::kUsage, "completion: name one shell (strata completion bash|zsh|fish)");
   }
@@ -67,7 +56,7 @@ int run_completion(const std::vector<std::string>& args) {
                     "  bash  source <(strata completion bash), in ~/.bashrc\n"
                     "  zsh   source <(strata completion zsh), in ~/.zshrc behind compinit\n"
                     "  fish  strata completion fish | source, in ~/.config/fish/config.fish\n"
-                  : config::completion_text(args[1], extra).c_str(),
+                  : config::completion_text(args[1]).c_str(),
              stdout);
   return 0;
 }
@@ -84,6 +73,35 @@ config::Options resolved(config::Command command, const std::vector<std::string>
   }
 }
 
+// A command, and how many words name it.
+struct NamedCommand {
+  config::Command command;
+  int words;
+};
+
+// What `strata bench` measures is said by a second word; its help needs none.
+NamedCommand bench_of(const std::vector<std::string>& args) {
+  constexpr std::string_view kSubjects[] = {"io"};
+  const std::string word = args.size() > 1 ? args[1] : "";
+  if (word == "io") return {config::Command::kBench, 2};
+  if (word == "--help" || word == "-h") return {config::Command::kBench, 1};
+  if (word.empty() || word.starts_with("-")) {
+    throw Error(ErrorCode::kUsage, "bench: what to measure is missing (strata bench io ...)");
+  }
+  throw Error(ErrorCode::kUsage,
+              "bench: " + word + ": no such benchmark" +
+                  config::did_you_mean(config::nearest_name(word, kSubjects), "there is bench io"));
+}
+
+NamedCommand command_of(const std::vector<std::string>& args) {
+  if (args[0] == "bench") return bench_of(args);
+  const auto command = config::parse_command(args[0]);
+  if (command) return {*command, 1};
+  throw Error(ErrorCode::kUsage,
+              "command: " + args[0] + ": no such command" +
+                  config::did_you_mean(config::nearest_command(args[0]), "see strata --help"));
+}
+
 int run(const std::vector<std::string>& args) {
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     std::fputs(config::help_text().c_str(), args.empty() ? stderr : stdout);
@@ -93,22 +111,16 @@ int run(const std::vector<std::string>& args) {
     std::puts("strata " STRATA_VERSION);
     return 0;
   }
-  if (args[0] == "bench") return run_bench(args);
   if (args[0] == "completion") return run_completion(args);
-  const auto command = config::parse_command(args[0]);
-  if (!command) {
-    throw Error(ErrorCode::kUsage,
-                "command: " + args[0] + ": no such command" +
-                    config::did_you_mean(config::nearest_command(args[0]), "see strata --help"));
-  }
-  const std::vector<std::string> rest(args.begin() + 1, args.end());
-  const config::Options options = resolved(*command, rest);
+  const auto [command, words] = command_of(args);
+  const std::vector<std::string> rest(args.begin() + words, args.end());
+  const config::Options options = resolved(command, rest);
   if (options.help) {
-    std::fputs(config::help_text(*command).c_str(), stdout);
+    std::fputs(config::help_text(command).c_str(), stdout);
     return 0;
   }
   std::fputs(config::deepspeed_report(options, rest).c_str(), stderr);
-  return dispatch(*command, options);
+  return dispatch(command, options);
 }
 
 // An answer that a full disk swallowed is none. A reader who has seen enough is no failure, and

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdint>
 #include <iterator>
 #include <map>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/config/nearest_name.h"
@@ -14,7 +16,29 @@
 namespace strata::config {
 namespace {
 
+// What stands behind a flag.
+enum class FlagValue : uint8_t { kNothing, kChoice, kDirectory, kFile, kOther };
+
+struct CompletedFlag {
+  std::string name;  // without dashes
+  std::string help;
+  FlagValue value = FlagValue::kNothing;
+  std::vector<std::string> choices = {};
+  std::string metavar = {};
+  bool value_may_lack = false;
+};
+
+// A command: what may follow it at once, and its flags.
+struct CompletedCommand {
+  std::string name;
+  std::string help;
+  std::vector<std::string> words = {};
+  std::vector<CompletedFlag> flags = {};
+};
+
 using Commands = std::vector<CompletedCommand>;
+
+constexpr std::array<std::string_view, 3> kShells = {"bash", "zsh", "fish"};
 
 FlagValue value_of(const OptionRow& row) {
   if (row.type == OptionType::kSwitch) return FlagValue::kNothing;
@@ -34,17 +58,27 @@ CompletedFlag flag_of(const OptionRow& row) {
   return flag;
 }
 
-Commands all_commands(std::span<const CompletedCommand> extra) {
+// "bench io" is the command bench and the word io behind it.
+CompletedCommand command_named(std::string_view name, std::string_view help) {
+  const size_t space = name.find(' ');
+  CompletedCommand command = {std::string(name.substr(0, space)), std::string(help)};
+  if (space != std::string_view::npos) command.words.emplace_back(name.substr(space + 1));
+  return command;
+}
+
+Commands all_commands() {
   Commands commands;
   for (int index = 0; index < kCommandCount; ++index) {
     const auto command = static_cast<Command>(index);
-    CompletedCommand one = {std::string(name_of(command)), std::string(help_of(command))};
+    CompletedCommand one = command_named(name_of(command), help_of(command));
     for (const OptionRow& row : option_table()) {
       if (takes(row, command)) one.flags.push_back(flag_of(row));
     }
     commands.push_back(one);
   }
-  commands.insert(commands.end(), extra.begin(), extra.end());
+  commands.push_back({"completion",
+                      "Print a script that completes command lines.",
+                      {kShells.begin(), kShells.end()}});
   return commands;
 }
 
@@ -229,12 +263,11 @@ complete -c strata -f
 
 }  // namespace
 
-std::string completion_text(std::string_view shell, std::span<const CompletedCommand> extra) {
-  const Commands commands = all_commands(extra);
+std::string completion_text(std::string_view shell) {
+  const Commands commands = all_commands();
   if (shell == "bash") return bash(commands);
   if (shell == "zsh") return zsh(commands);
   if (shell == "fish") return fish(commands);
-  constexpr std::array<std::string_view, 3> kShells = {"bash", "zsh", "fish"};
   throw Error(ErrorCode::kUsage,
               fmt::format("completion: {}: no such shell{}", shell,
                           did_you_mean(nearest_name(shell, kShells), "give bash, zsh or fish")));

@@ -348,7 +348,7 @@ class Importer {
   // What overrides an option of the file: itself, or the other way to say the same.
   const GivenOption* stronger_than(std::string_view option) const {
     if (const GivenOption* same = given_elsewhere(option)) return same;
-    for (const auto& [first, second] : exclusive_options()) {
+    for (const auto& [first, second, reason] : exclusive_options()) {
       if (option == first) return given_elsewhere(second);
       if (option == second) return given_elsewhere(first);
     }

@@ -30,6 +30,8 @@ constexpr std::array<CommandRow, kCommandCount> kCommands = {{
     {"export", "--model DIR --out DIR", "Write a checkpoint as a Hugging Face model directory."},
     {"generate", "--model DIR --prompt TEXT", "Continue a text."},
     {"models", "", "List the families of models that are trained here."},
+    {"bench io", "--nvme DIR[,DIR]",
+     "Measure drives as the I/O engine uses them: rates, latencies, processor time."},
 }};
 
 constexpr size_t kFlagWidth = 30;
@@ -50,7 +52,10 @@ void append_wrapped(std::string& out, std::string_view text) {
 std::string flag_text(const OptionRow& row) {
   std::string value(row.metavar);
   if (row.type == OptionType::kOnOff) value = "on|off";
-  for (const auto choice : row.choices) value += (value.empty() ? "" : "|") + std::string(choice);
+  const char* between = row.type == OptionType::kList ? "," : "|";
+  for (const auto choice : row.choices) {
+    value += (value.empty() ? "" : between) + std::string(choice);
+  }
   return fmt::format("  --{} {}", row.name, value);
 }
 
@@ -102,8 +107,7 @@ std::optional<Command> parse_command(std::string_view name) {
 
 std::string_view nearest_command(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const CommandRow& row : kCommands) names.push_back(row.name);
-  names.push_back("bench");
+  for (const CommandRow& row : kCommands) names.push_back(row.name.substr(0, row.name.find(' ')));
   names.push_back("completion");
   return nearest_name(name, names);
 }
@@ -128,9 +132,11 @@ std::string help_text(Command command) {
     }
     append_wrapped(out, std::string(row.help) + notes(row));
   }
-  out +=
-      "\nEvery option but --config and --help can stand in the TOML file too, with _ for -:\n"
-      "host_memory = \"24GiB\".\n";
+  if (takes(*find_option("config"), command)) {
+    out +=
+        "\nEvery option but --config and --help can stand in the TOML file too, with _ for -:\n"
+        "host_memory = \"24GiB\". Commands share a file: keys of the others are read over.\n";
+  }
   if (command == Command::kTrain || command == Command::kPlan) out += kGroupHelp;
   return out;
 }
@@ -143,7 +149,6 @@ std::string help_text() {
     fmt::format_to(std::back_inserter(out), "  {:<12}{}\n", row.name, row.help);
   }
   out +=
-      "  bench       Measure this machine's drives as the I/O engine uses them.\n"
       "  completion  Print a script that completes command lines: bash, zsh or fish.\n"
       "\nstrata COMMAND --help lists the options of a command.\n";
   return out;

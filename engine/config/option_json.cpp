@@ -17,9 +17,10 @@ Json value_json(const OptionRow& row, const Options& options) {
     } else if constexpr (std::is_same_v<Field, Rates Options::*>) {
       const Rates& rates = options.*field;
       return Json::Array{rates.read_bytes_per_s, rates.write_bytes_per_s};
-    } else if constexpr (std::is_same_v<Field, std::vector<std::string> Options::*>) {
+    } else if constexpr (std::is_same_v<Field, std::vector<std::string> Options::*> ||
+                         std::is_same_v<Field, std::vector<int64_t> Options::*>) {
       Json parts = Json::array();
-      for (const std::string& part : options.*field) parts.push_back(part);
+      for (const auto& part : options.*field) parts.push_back(part);
       return parts;
     } else if constexpr (std::is_same_v<Field, EnumField> || std::is_same_v<Field, OptionalField>) {
       return value_text(row, options);

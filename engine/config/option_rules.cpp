@@ -3,6 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+
+#include "engine/base/error.h"
+#include "engine/config/option_table.h"
+
 namespace strata::config {
 namespace {
 
@@ -15,10 +21,36 @@ constexpr Required kRequired[] = {
     {Command::kInit, "data"},  {Command::kInit, "out"},       {Command::kTrain, "model"},
     {Command::kTrain, "data"}, {Command::kTrain, "out"},      {Command::kEval, "model"},
     {Command::kEval, "data"},  {Command::kPlan, "model"},     {Command::kExport, "model"},
-    {Command::kExport, "out"}, {Command::kGenerate, "model"},
+    {Command::kExport, "out"}, {Command::kGenerate, "model"}, {Command::kBench, "nvme"},
 };
 
-constexpr ExclusivePair kExclusive[] = {{"steps", "epochs"}, {"warmup-steps", "warmup-ratio"}};
+constexpr std::string_view kSame = "say the same thing";
+constexpr std::string_view kNoCsv = "do not go together: a comparison has no CSV";
+constexpr std::string_view kComparisons = "are two comparisons";
+constexpr std::string_view kNoProfile = "do not go together: a comparison makes no profile";
+constexpr std::string_view kNoAnswer = "do not go together: a comparison does not answer it";
+
+constexpr ExclusivePair kExclusive[] = {
+    {"steps", "epochs", kSame},
+    {"warmup-steps", "warmup-ratio", kSame},
+    {"json", "csv", "are two forms of one answer"},
+    {"csv", "compare-fio", kNoCsv},
+    {"csv", "compare-checksums", kNoCsv},
+    {"compare-fio", "compare-checksums", kComparisons},
+    {"baseline", "compare-fio", kComparisons},
+    {"baseline", "compare-checksums", kComparisons},
+    {"profile", "compare-fio", kNoProfile},
+    {"profile", "compare-checksums", kNoProfile},
+    {"for", "compare-fio", kNoAnswer},
+    {"for", "compare-checksums", kNoAnswer},
+    {"no-checksums", "compare-checksums", "contradict each other"},
+};
+
+constexpr DetailOf kDetails[] = {
+    {Command::kBench, "tokens", "for"},         {Command::kBench, "sequence-length", "for"},
+    {Command::kBench, "host-memory", "for"},    {Command::kBench, "machine", "for"},
+    {Command::kBench, "tolerance", "baseline"},
+};
 
 void check_schedule(const Options& options, std::vector<std::string>& problems) {
   if (options.steps > 0 && options.warmup_steps > options.steps) {
@@ -72,10 +104,55 @@ void check_shape(const Options& options, std::vector<std::string>& problems) {
   }
 }
 
+// A switch that is off says nothing.
+bool says(const Options& options, std::string_view name) {
+  if (!options.is_given(name)) return false;
+  const OptionRow& row = *find_option(name);
+  return row.type != OptionType::kSwitch || options.*std::get<bool Options::*>(row.field);
+}
+
+void check_rates_wanted(const Options& options, std::vector<std::string>& problems) {
+  if (measures_drives(options)) return;
+  for (const char* name : {"for", "profile"}) {
+    if (!says(options, name)) continue;
+    problems.push_back(fmt::format(
+        "--{} needs the modes read, write and mixed, with checksums (leave out --mode and "
+        "--no-checksums)",
+        name));
+  }
+}
+
+void check_bench(const Options& options, std::vector<std::string>& problems) {
+  if (says(options, "for") && !says(options, "tokens")) {
+    problems.push_back("--for does not say how much a step computes (give --tokens N)");
+  }
+  check_rates_wanted(options, problems);
+  if (says(options, "nvme-rate") && says(options, "profile")) {
+    problems.push_back(
+        "--profile is of the drives as they are, not limited (leave out --nvme-rate)");
+  }
+  if (says(options, "nvme-rate") && options.compare_fio) {
+    problems.push_back("--compare-fio: fio would not be limited as we are (leave out --nvme-rate)");
+  }
+  for (const int64_t block : options.blocks) {
+    if (std::has_single_bit(static_cast<uint64_t>(block))) continue;
+    problems.push_back(fmt::format("--block {} is no power of two (64KiB and 1MiB are)", block));
+  }
+  const bool compares = options.compare_fio || options.compare_checksums;
+  if (compares && options.modes == std::vector<std::string>{"training"}) {
+    problems.push_back(fmt::format("--{} compares read, write and mixed, of which --mode has none",
+                                   options.compare_fio ? "compare-fio" : "compare-checksums"));
+  }
+}
+
 }  // namespace
 
 std::span<const ExclusivePair> exclusive_options() {
   return kExclusive;
+}
+
+std::span<const DetailOf> option_details() {
+  return kDetails;
 }
 
 std::vector<std::string> find_conflicts(Command command, const Options& options) {
@@ -87,16 +164,36 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
     }
   }
   for (const ExclusivePair& pair : kExclusive) {
-    if (options.is_given(pair.first) && options.is_given(pair.second)) {
+    if (says(options, pair.first) && says(options, pair.second)) {
       problems.push_back(
-          fmt::format("--{} and --{} say the same thing (give one)", pair.first, pair.second));
+          fmt::format("--{} and --{} {} (give one)", pair.first, pair.second, pair.reason));
     }
   }
   check_schedule(options, problems);
   check_memory(options, problems);
   check_optimizer(options, problems);
   if (command == Command::kInit) check_shape(options, problems);
+  if (command == Command::kBench) check_bench(options, problems);
   return problems;
+}
+
+bool measures_drives(const Options& options) {
+  const auto has = [&](const char* mode) {
+    return std::ranges::find(options.modes, mode) != options.modes.end();
+  };
+  return !options.no_checksums && has("read") && has("write") && has("mixed");
+}
+
+void refuse_options(Command command, const std::vector<std::string>& problems) {
+  std::string message = fmt::format("cannot use the options of strata {}: ", name_of(command));
+  if (problems.size() == 1) throw Error(ErrorCode::kUsage, message + problems[0]);
+  message += fmt::format("{} problems", problems.size());
+  constexpr size_t kShown = 40;
+  for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) message += "\n  " + problems[i];
+  if (problems.size() > kShown) {
+    message += fmt::format("\n  and {} more", problems.size() - kShown);
+  }
+  throw Error(ErrorCode::kUsage, message);
 }
 
 }  // namespace strata::config

@@ -10,16 +10,34 @@
 
 namespace strata::config {
 
-// Two options that say one thing in two ways.
+// Two options of which a command takes one.
 struct ExclusivePair {
   std::string_view first;
   std::string_view second;
+  std::string_view reason;  // follows their names
 };
 
 std::span<const ExclusivePair> exclusive_options();
 
+// An option that says more of another one, without which it means nothing. In a file it may stand
+// alone, for other commands or for a flag to come.
+struct DetailOf {
+  Command command;
+  std::string_view detail;
+  std::string_view of;
+};
+
+std::span<const DetailOf> option_details();
+
 // What options that are each in range cannot mean together, and what a command cannot do without:
 // one text a problem.
 std::vector<std::string> find_conflicts(Command command, const Options& options);
+
+// Whether `bench io` gets the read, write and mixed rates, with checksums, of which profiles of
+// machines are made.
+bool measures_drives(const Options& options);
+
+// All of them as one error, "cannot use the options of strata train: ...".
+[[noreturn]] void refuse_options(Command command, const std::vector<std::string>& problems);
 
 }  // namespace strata::config

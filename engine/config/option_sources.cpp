@@ -41,6 +41,10 @@ bool Options::is_given(std::string_view name) const {
 OptionCollector::OptionCollector(Command command)
     : command_(command), kinds_(option_table().size(), SourceKind::kDefault) {}
 
+SourceKind& OptionCollector::kind_of(std::string_view name) {
+  return kinds_[static_cast<size_t>(find_option(name) - option_table().data())];
+}
+
 void OptionCollector::unknown(std::string_view name, const std::string& shown, bool flag) {
   const bool search = problems_.size() < kSuggestionsMax;
   const std::string_view nearest = search ? nearest_option(name, command_) : std::string_view();
@@ -64,7 +68,7 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
     if (!cause.empty()) problem(fmt::format("{} = \"{}\" {}", shown, joined(values), cause));
     return;
   }
-  SourceKind& known = kinds_[static_cast<size_t>(row - option_table().data())];
+  SourceKind& known = kind_of(row->name);
   if (known == SourceKind::kFlag && kind == SourceKind::kFlag) {
     return problem(fmt::format("{} is given twice", shown));
   }
@@ -109,9 +113,9 @@ void OptionCollector::set_group(int index, std::string_view key,
 Options OptionCollector::finish() {
   const auto rows = option_table();
   // A flag silences the other way to say the same thing where only a file says it.
-  for (const auto& [first, second] : exclusive_options()) {
-    SourceKind& a = kinds_[static_cast<size_t>(find_option(first) - rows.data())];
-    SourceKind& b = kinds_[static_cast<size_t>(find_option(second) - rows.data())];
+  for (const auto& [first, second, reason] : exclusive_options()) {
+    SourceKind& a = kind_of(first);
+    SourceKind& b = kind_of(second);
     if (a == SourceKind::kDefault || b == SourceKind::kDefault || a == b) continue;
     const OptionRow& loser = *find_option(a < b ? first : second);
     copy_value(loser, Options(), options_);
@@ -127,17 +131,14 @@ Options OptionCollector::finish() {
     }
   }
   for (std::string& text : find_conflicts(command_, options_)) problem(std::move(text));
-  if (problems_.empty()) return std::move(options_);
-
-  std::string message = fmt::format("cannot use the options of strata {}: ", name_of(command_));
-  if (problems_.size() == 1) throw Error(ErrorCode::kUsage, message + problems_[0]);
-  message += fmt::format("{} problems", problems_.size());
-  constexpr size_t kShown = 40;
-  for (size_t i = 0; i < std::min(problems_.size(), kShown); ++i) message += "\n  " + problems_[i];
-  if (problems_.size() > kShown) {
-    message += fmt::format("\n  and {} more", problems_.size() - kShown);
+  for (const auto& [command, detail, of] : option_details()) {
+    if (command != command_ || kind_of(detail) != SourceKind::kFlag || options_.is_given(of)) {
+      continue;
+    }
+    problem(fmt::format("--{} says nothing without --{} (give both or none)", detail, of));
   }
-  throw Error(ErrorCode::kUsage, message);
+  if (!problems_.empty()) refuse_options(command_, problems_);
+  return std::move(options_);
 }
 
 }  // namespace strata::config

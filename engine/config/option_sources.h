@@ -35,6 +35,8 @@ class OptionCollector {
   Options finish();
 
  private:
+  SourceKind& kind_of(std::string_view name);
+
   const Command command_;
   Options options_;
   std::vector<SourceKind> kinds_;  // by row of the table

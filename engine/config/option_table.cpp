@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/config/option_table.h"
 
-#include <algorithm>
-#include <utility>
-
-#include "engine/config/nearest_name.h"
-
 namespace strata::config {
 namespace {
 
@@ -22,9 +17,10 @@ constexpr uint32_t kDoctor = bit(Command::kDoctor);
 constexpr uint32_t kExport = bit(Command::kExport);
 constexpr uint32_t kGenerate = bit(Command::kGenerate);
 constexpr uint32_t kModels = bit(Command::kModels);
+constexpr uint32_t kBench = bit(Command::kBench);
 constexpr uint32_t kStep = kTrain | kPlan;             // what decides a step
 constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // what runs a model
-constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport;
+constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport | kBench;
 
 template <auto Member>
 constexpr EnumField enum_field() {
@@ -43,13 +39,26 @@ constexpr std::string_view kOffloads[] = {"auto", "none", "host", "nvme"};
 constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward"};
 constexpr std::string_view kActivations[] = {"auto", "recompute", "keep"};
 constexpr std::string_view kIoBackends[] = {"auto", "uring", "threads"};
+constexpr std::string_view kBenchBackends[] = {"auto", "io_uring", "threads"};
+constexpr std::string_view kBenchModes[] = {"read", "write", "mixed", "training"};
 
 constexpr OptionRange kAny = {};
 constexpr OptionRange kFromOne = {1, kInfinity};
+constexpr OptionRange up_to(double high) {
+  return {1, high};
+}
 constexpr OptionRange kRatio = {0, 1};
 constexpr OptionRange kBelowOne = {0, 1, false, true};
 constexpr OptionRange kPositive = {0, kInfinity, true, true};
 constexpr OptionRange kAboveZeroToOne = {0, 1, true, false};
+constexpr OptionRange kFinite = {0, kInfinity, false, true};
+constexpr OptionRange kRate = {64 * kKiB, kInfinity};
+constexpr OptionRange kStages = {0, 3};
+constexpr OptionRange kVocabulary = {257, 1 << 24};
+constexpr OptionRange kTemperature = {0, 100};
+constexpr OptionRange kBlock = {4 * kKiB, 64 * kMiB};
+constexpr OptionRange kSeconds = {0.05, 86400};
+constexpr OptionRange kTokens = {1, static_cast<double>(int64_t{1} << 40)};
 
 constexpr std::string_view kFiles = "Model, data and files";
 constexpr std::string_view kLength = "Length and batch";
@@ -59,6 +68,9 @@ constexpr std::string_view kRanks = "Ranks";
 constexpr std::string_view kSaving = "Evaluation and checkpoints";
 constexpr std::string_view kShape = "Shape of the new model";
 constexpr std::string_view kText = "Text";
+constexpr std::string_view kDrives = "What is measured";
+constexpr std::string_view kCompared = "Comparisons";
+constexpr std::string_view kQuestion = "What the drives are for";
 constexpr std::string_view kAnswer = "Answer";
 
 using enum OptionType;
@@ -85,35 +97,11 @@ constexpr OptionRow kTable[] = {
      "How many updates the whole run makes; with --resume this counts from its first start."},
     {"epochs", kFloat, &O::epochs, kStep, kLength, "F", "passes over the data", kPositive,
      "1, where --steps is not given", "How long to train, as passes over the data."},
-    {"sequence-length",
-     kInt,
-     &O::sequence_length,
-     kRuns,
-     kLength,
-     "N",
-     "tokens",
-     {1, 1 << 24},
-     "",
-     "Tokens in a sample. Activations and attention grow with it."},
-    {"micro-batch",
-     kInt,
-     &O::micro_batch,
-     kStep | kEval,
-     kLength,
-     "N",
-     "samples",
-     {1, 1 << 20},
-     "",
-     "Samples in one forward and backward of one rank. Smaller needs less memory."},
-    {"accumulate",
-     kInt,
-     &O::accumulate,
-     kStep,
-     kLength,
-     "N",
-     "micro-batches",
-     {1, 1 << 20},
-     "",
+    {"sequence-length", kInt, &O::sequence_length, kRuns | kBench, kLength, "N", "tokens",
+     up_to(1 << 24), "", "Tokens in a sample. Activations and attention grow with it."},
+    {"micro-batch", kInt, &O::micro_batch, kStep | kEval, kLength, "N", "samples", up_to(1 << 20),
+     "", "Samples in one forward and backward of one rank. Smaller needs less memory."},
+    {"accumulate", kInt, &O::accumulate, kStep, kLength, "N", "micro-batches", up_to(1 << 20), "",
      "Micro-batches in a step. More hides drive traffic: weights move twice a step whatever it "
      "is."},
 
@@ -134,15 +122,7 @@ constexpr OptionRow kTable[] = {
      "Decay rates of AdamW's two moments."},
     {"eps", kFloat, &O::eps, kStep, kOptimizer, "F", "", kAboveZeroToOne, "",
      "Added to the root of the second moment."},
-    {"clip",
-     kFloat,
-     &O::clip,
-     kStep,
-     kOptimizer,
-     "F",
-     "",
-     {0, kInfinity, false, true},
-     "",
+    {"clip", kFloat, &O::clip, kStep, kOptimizer, "F", "", kFinite, "",
      "Largest global gradient norm; 0 turns clipping off and lets updates start in the backward."},
     {"freeze", kString, &O::freeze, kStep, kOptimizer, "REGEX", "", kAny, "nothing",
      "Parameters whose name matches stay as they are: no state, no writes; what does not fit in "
@@ -156,19 +136,12 @@ constexpr OptionRow kTable[] = {
      "Where the arithmetic runs; emulated is a device with its own memory, on the CPU.", kDevices},
     {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
      "what the device has, less a margin", "Budget on the device, a rank."},
-    {"host-memory", kSize, &O::host_memory, kRuns | kExport, kMemory, "SIZE", "bytes", kFromOne,
-     "what this process may use, less a margin",
+    {"host-memory", kSize, &O::host_memory, kRuns | kExport | kBench, kMemory, "SIZE", "bytes",
+     kFromOne, "what this process may use, less a margin",
      "Budget in host memory for everything: state, staging, activations, data, libraries."},
-    {"nvme", kList, &O::nvme, kRuns | kDoctor, kMemory, "DIR[,DIR]", "", kAny, "none",
+    {"nvme", kList, &O::nvme, kRuns | kDoctor | kBench, kMemory, "DIR[,DIR]", "", kAny, "none",
      "Directories for scratch, striped over all of them: one on each drive."},
-    {"nvme-rate",
-     kRates,
-     &O::nvme_rate,
-     kRuns,
-     kMemory,
-     "R,W",
-     "bytes/s",
-     {65536, kInfinity},
+    {"nvme-rate", kRates, &O::nvme_rate, kRuns | kBench, kMemory, "R,W", "bytes/s", kRate,
      "no limit",
      "Limit of all ranks' drive reads and writes after loading, for shared drives: 2GB,1GB."},
     {"offload", kEnum, enum_field<&O::offload>(), kRuns, kMemory, "", "", kAny, "",
@@ -178,59 +151,20 @@ constexpr OptionRow kTable[] = {
      kOptimizerModes},
     {"activations", kEnum, enum_field<&O::activations>(), kStep, kMemory, "", "", kAny, "",
      "Recompute a unit in its backward, or keep what its forward made.", kActivations},
-    {"prefetch-depth",
-     kInt,
-     &O::prefetch_depth,
-     kRuns,
-     kMemory,
-     "N",
-     "segments",
-     {1, 1024},
+    {"prefetch-depth", kInt, &O::prefetch_depth, kRuns, kMemory, "N", "segments", up_to(1024),
      "the planner chooses",
      "How far ahead weights and state are fetched, to begin with: the planner may still move "
      "that memory where it shortens the step."},
     {"io", kEnum, enum_field<&O::io>(), kRuns, kMemory, "", "", kAny, "",
      "How drives are driven; auto: io_uring, or threads where it is blocked.", kIoBackends},
-    {"io-deadline",
-     kInt,
-     &O::io_deadline,
-     kRuns,
-     kMemory,
-     "N",
-     "seconds",
-     {1, 86400},
-     "",
-     "How long a drive may take to answer a request; then the run ends with an error."},
-    {"threads",
-     kInt,
-     &O::threads,
-     kRuns,
-     kMemory,
-     "N",
-     "",
-     {1, 4096},
-     "one a core",
+    {"io-deadline", kInt, &O::io_deadline, kRuns | kBench, kMemory, "N", "seconds", up_to(86400),
+     "", "How long a drive may take to answer a request; then the run ends with an error."},
+    {"threads", kInt, &O::threads, kRuns, kMemory, "N", "", up_to(4096), "one a core",
      "Threads for arithmetic. Results do not depend on it."},
 
-    {"ranks",
-     kInt,
-     &O::ranks,
-     kStep,
-     kRanks,
-     "N",
-     "",
-     {1, 1 << 20},
-     "",
+    {"ranks", kInt, &O::ranks, kStep, kRanks, "N", "", up_to(1 << 20), "",
      "Data-parallel ranks; the batch of a step is micro-batch x accumulate x ranks."},
-    {"zero-stage",
-     kInt,
-     &O::zero_stage,
-     kStep,
-     kRanks,
-     "N",
-     "",
-     {0, 3},
-     "",
+    {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share out: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters."},
 
     {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromOne, "never",
@@ -238,53 +172,21 @@ constexpr OptionRow kTable[] = {
     {"checkpoint-every", kInt, &O::checkpoint_every, kStep, kSaving, "N", "steps", kFromOne,
      "at the end only",
      "What a crash can lose at most. SIGINT, SIGTERM and SIGHUP end a run with a checkpoint."},
-    {"keep-checkpoints",
-     kInt,
-     &O::keep_checkpoints,
-     kTrain,
-     kSaving,
-     "N",
-     "",
-     {1, 1 << 20},
-     "",
+    {"keep-checkpoints", kInt, &O::keep_checkpoints, kTrain, kSaving, "N", "", up_to(1 << 20), "",
      "Older checkpoints are deleted after a new one is committed."},
     {"resume", kOptional, OptionalField{&O::resume, &O::resume_checkpoint},
      kTrain | kEval | kExport | kGenerate, kSaving, "[CHECKPOINT]", "", kAny, "off",
      "Start from a checkpoint; without a value, from the newest in the run directory."},
 
-    {"vocab-size",
-     kInt,
-     &O::vocab_size,
-     kInit,
-     kShape,
-     "N",
-     "tokens",
-     {257, 1 << 24},
-     "",
+    {"vocab-size", kInt, &O::vocab_size, kInit, kShape, "N", "tokens", kVocabulary, "",
      "Size of the tokenizer that is trained on --data."},
-    {"hidden", kInt, &O::hidden, kInit, kShape, "N", "", {1, 1 << 20}, "", "Width of the model."},
-    {"layers", kInt, &O::layers, kInit, kShape, "N", "", {1, 1 << 16}, "", "Transformer blocks."},
-    {"heads", kInt, &O::heads, kInit, kShape, "N", "", {1, 1 << 16}, "", "Attention heads."},
-    {"kv-heads",
-     kInt,
-     &O::kv_heads,
-     kInit,
-     kShape,
-     "N",
-     "",
-     {1, 1 << 16},
-     "as many as --heads",
+    {"hidden", kInt, &O::hidden, kInit, kShape, "N", "", up_to(1 << 20), "", "Width of the model."},
+    {"layers", kInt, &O::layers, kInit, kShape, "N", "", up_to(1 << 16), "", "Transformer blocks."},
+    {"heads", kInt, &O::heads, kInit, kShape, "N", "", up_to(1 << 16), "", "Attention heads."},
+    {"kv-heads", kInt, &O::kv_heads, kInit, kShape, "N", "", up_to(1 << 16), "as many as --heads",
      "Key-value heads; fewer than heads is grouped-query attention."},
-    {"feed-forward",
-     kInt,
-     &O::feed_forward,
-     kInit,
-     kShape,
-     "N",
-     "",
-     {1, 1 << 24},
-     "8/3 of --hidden, in steps of 64",
-     "Width inside the MLP."},
+    {"feed-forward", kInt, &O::feed_forward, kInit, kShape, "N", "", up_to(1 << 24),
+     "8/3 of --hidden, in steps of 64", "Width inside the MLP."},
     {"tied", kOnOff, &O::tied, kInit, kShape, "", "", kAny, "",
      "The head reads the embedding's matrix."},
 
@@ -300,117 +202,74 @@ constexpr OptionRow kTable[] = {
      "Text to go on from.",
      {},
      true},
-    {"max-new-tokens",
-     kInt,
-     &O::max_new_tokens,
-     kGenerate,
-     kText,
-     "N",
-     "tokens",
-     {1, 1 << 24},
-     "",
-     "How many tokens to add at most."},
-    {"temperature",
-     kFloat,
-     &O::temperature,
-     kGenerate,
-     kText,
-     "F",
-     "",
-     {0, 100},
-     "",
+    {"max-new-tokens", kInt, &O::max_new_tokens, kGenerate, kText, "N", "tokens", up_to(1 << 24),
+     "", "How many tokens to add at most."},
+    {"temperature", kFloat, &O::temperature, kGenerate, kText, "F", "", kTemperature, "",
      "Spread of the choice; 0 takes the most likely token."},
     {"top-k", kInt, &O::top_k, kGenerate, kText, "N", "tokens", kFromOne, "off",
      "Choose among the N most likely tokens."},
     {"top-p", kFloat, &O::top_p, kGenerate, kText, "F", "", kAboveZeroToOne, "",
      "Choose among the most likely tokens that together have this probability."},
 
-    {"machine", kString, &O::machine, kStep, kAnswer, "FILE", "", kAny, "measured here",
+    {"size", kSize, &O::size, kBench, kDrives, "SIZE", "bytes", kFromOne, "",
+     "Scratch in all directories together. More than the drives' caches hold tells the truth."},
+    {"block", kSizes, &O::blocks, kBench, kDrives, "SIZE[,SIZE]", "", kBlock, "",
+     "Sizes of a request, powers of two. A run's requests are of 1MiB."},
+    {"depth", kInts, &O::depths, kBench, kDrives, "N[,N]", "requests", up_to(1024), "",
+     "Requests in flight, over all files. More keeps fast drives busy, and waits longer for each."},
+    {"files", kInts, &O::files, kBench, kDrives, "N[,N]", "files", up_to(64), "",
+     "Files in each directory."},
+    {"mode", kList, &O::modes, kBench, kDrives, "", "", kAny, "",
+     "What is done: read, write, both by turns, or what an offloaded run does. Every mode is "
+     "measured "
+     "with every block, depth and files.",
+     kBenchModes},
+    {"seconds", kFloat, &O::seconds, kBench, kDrives, "F", "seconds", kSeconds, "",
+     "Of each measurement; minutes show where a drive's write cache ends."},
+    {"write-limit", kSize, &O::write_limit, kBench, kDrives, "SIZE", "bytes", kFromOne, "",
+     "The most that all measurements together write, as writing wears drives."},
+    {"backend", kEnum, enum_field<&O::bench_backend>(), kBench, kDrives, "", "", kAny, "",
+     "How drives are driven; auto: io_uring, or threads where it is blocked.", kBenchBackends},
+    {"no-checksums", kSwitch, &O::no_checksums, kBench, kDrives, "", "", kAny, "",
+     "The raw path, without verifying what is read."},
+
+    {"compare-fio", kSwitch, &O::compare_fio, kBench, kCompared, "", "", kAny, "",
+     "Measure fio with the same shapes, turn by turn: exit code 1 when it is faster."},
+    {"compare-checksums", kSwitch, &O::compare_checksums, kBench, kCompared, "", "", kAny, "",
+     "Measure what checksums cost, with and without by turns."},
+    {"rounds", kInt, &O::rounds, kBench, kCompared, "N", "rounds", up_to(1000), "",
+     "Turns of a comparison; more make its interval narrower, fewer than 7 give no verdict."},
+    {"baseline", kString, &O::baseline, kBench, kCompared, "FILE", "", kAny, "",
+     "JSON of an earlier run: exit code 1 when a shape is slower, in GB/s by more than "
+     "--tolerance or in p99 latency by a factor of 3."},
+    {"tolerance", kFloat, &O::tolerance, kBench, kCompared, "F", "of the rate", kRatio, "",
+     "How much lower than the baseline's a rate may be; drives vary by some percent."},
+
+    {"for", kString, &O::for_model, kBench, kQuestion, "PATH", "", kAny, "",
+     "Are the drives enough to train this model, a directory or its config.json? Needs --tokens; "
+     "--sequence-length, --host-memory and --machine are of that run too."},
+    {"tokens", kInt, &O::tokens, kBench, kQuestion, "N", "tokens", kTokens, "none",
+     "Of a step of the run of --for: micro-batch x accumulate x sequence length."},
+    {"profile", kString, &O::profile, kBench, kQuestion, "FILE", "", kAny, "",
+     "Write this machine's profile, with these drives, for strata plan --machine."},
+
+    {"machine", kString, &O::machine, kStep | kBench, kAnswer, "FILE", "", kAny, "measured here",
      "Machine profile to plan for (examples/machines), instead of this machine's."},
     {"explain", kSwitch, &O::explain, kPlan, kAnswer, "", "", kAny, "",
      "Print every op of the step program too."},
     {"force", kSwitch, &O::force, kInit | kTrain | kExport, kAnswer, "", "", kAny, "",
      "Replace what --out holds; with --resume, go on although data, batch or seed changed."},
+    {"csv", kSwitch, &O::csv, kBench, kAnswer, "", "", kAny, "",
+     "Print the results as CSV on standard output, a row for each shape and file."},
     {"json", kSwitch, &O::json, kAll | kModels, kAnswer, "", "", kAny, "",
      "Print tables as JSON on standard output."},
     {"help", kSwitch, &O::help, kAll | kModels, kAnswer, "", "", kAny, "", "Print this text."},
 };
 
-// What other programs call these options, where the letters are not near.
-constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
-    {"learning-rate", "lr"},
-    {"batch-size", "micro-batch"},
-    {"per-device-train-batch-size", "micro-batch"},
-    {"gradient-accumulation-steps", "accumulate"},
-    {"grad-accum", "accumulate"},
-    {"max-length", "sequence-length"},
-    {"max-seq-length", "sequence-length"},
-    {"context-length", "sequence-length"},
-    {"seq-len", "sequence-length"},
-    {"block-size", "sequence-length"},
-    {"max-grad-norm", "clip"},
-    {"gradient-clipping", "clip"},
-    {"output-dir", "out"},
-    {"output", "out"},
-    {"num-train-epochs", "epochs"},
-    {"max-steps", "steps"},
-    {"lr-scheduler-type", "schedule"},
-    {"save-steps", "checkpoint-every"},
-    {"save-total-limit", "keep-checkpoints"},
-    {"eval-steps", "eval-every"},
-    {"resume-from-checkpoint", "resume"},
-    {"model-name-or-path", "model"},
-    {"train-file", "data"},
-    {"dataset", "data"},
-    {"nvme-path", "nvme"},
-    {"nvme-dir", "nvme"},
-    {"deepspeed-config", "deepspeed"},
-    {"warmup", "warmup-steps"},
-    {"adam-epsilon", "eps"},
-    {"dtype", "recipe"},
-    {"precision", "recipe"},
-    {"bf16", "recipe"},
-    {"fp16", "recipe"},
-    {"world-size", "ranks"},
-    {"memory", "host-memory"},
-};
-
-std::string with_dashes(std::string_view name) {
-  std::string text(name);
-  std::replace(text.begin(), text.end(), '_', '-');
-  return text;
-}
-
 }  // namespace
 
 std::span<const OptionRow> option_table() {
   return kTable;
-}
-
-std::string key_of(const OptionRow& row) {
-  std::string key(row.name);
-  std::replace(key.begin(), key.end(), '-', '_');
-  return key;
-}
-
-const OptionRow* find_option(std::string_view name) {
-  const std::string dashed = with_dashes(name);
-  for (const OptionRow& row : kTable) {
-    if (row.name == dashed) return &row;
-  }
-  return nullptr;
-}
-
-std::string_view nearest_option(std::string_view name, Command command) {
-  const std::string dashed = with_dashes(name);
-  for (const auto& [elsewhere, here] : kNamesElsewhere) {
-    if (dashed == elsewhere && takes(*find_option(here), command)) return here;
-  }
-  std::vector<std::string_view> names;
-  for (const OptionRow& row : kTable) {
-    if (takes(row, command)) names.push_back(row.name);
-  }
-  return nearest_name(dashed, names);
 }
 
 }  // namespace strata::config

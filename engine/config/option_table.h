@@ -21,7 +21,9 @@ enum class OptionType : uint8_t {
   kSize,      // bytes, as 24GiB
   kString,    // text or a path
   kOptional,  // a flag whose value may be left out
-  kList,      // texts separated by commas
+  kList,      // texts separated by commas, or those of `choices`
+  kInts,      // whole numbers separated by commas
+  kSizes,     // sizes separated by commas
   kEnum,      // one of `choices`
   kPair,      // two finite numbers separated by a comma
   kRates,     // two sizes a second separated by a comma
@@ -38,11 +40,12 @@ struct OptionalField {
   std::string Options::*value;
 };
 
-using OptionField = std::variant<bool Options::*, int64_t Options::*, double Options::*,
-                                 std::string Options::*, std::vector<std::string> Options::*,
-                                 Betas Options::*, Rates Options::*, EnumField, OptionalField>;
+using OptionField =
+    std::variant<bool Options::*, int64_t Options::*, double Options::*, std::string Options::*,
+                 std::vector<std::string> Options::*, std::vector<int64_t> Options::*,
+                 Betas Options::*, Rates Options::*, EnumField, OptionalField>;
 
-// The values an option may have; for a pair, each of the two.
+// The values an option may have; for pairs and lists, each of them.
 struct OptionRange {
   double low = 0;
   double high = std::numeric_limits<double>::infinity();

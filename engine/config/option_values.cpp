@@ -63,16 +63,16 @@ std::vector<std::string> split(const std::vector<std::string>& values) {
   }
 }
 
-std::string join(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
-  return text;
+template <typename Texts>
+std::string join(const Texts& parts, std::string_view between = ",") {
+  return fmt::format("{}", fmt::join(parts, between));
 }
 
 // A size without needless digits, that parse_bytes reads back to the same number.
 std::string size_text(int64_t bytes) {
   if (bytes > 0 && bytes % kGiB == 0) return fmt::format("{}GiB", bytes / kGiB);
   if (bytes > 0 && bytes % kMiB == 0) return fmt::format("{}MiB", bytes / kMiB);
+  if (bytes > 0 && bytes % kKiB == 0) return fmt::format("{}KiB", bytes / kKiB);
   return fmt::format("{}", bytes);
 }
 
@@ -115,8 +115,26 @@ std::string assign_list(const OptionRow& row, const std::vector<std::string>& pa
   for (auto part = parts.begin(); part != parts.end(); ++part) {
     if (part->empty()) return "has an empty part";
     if (std::find(parts.begin(), part, *part) != part) return "names " + *part + " twice";
+    if (row.choices.empty() || std::ranges::find(row.choices, *part) != row.choices.end()) continue;
+    return "has the unknown part " + *part + did_you_mean(nearest_name(*part, row.choices));
   }
   options.*std::get<std::vector<std::string> Options::*>(row.field) = parts;
+  return "";
+}
+
+std::string assign_numbers(const OptionRow& row, const std::vector<std::string>& parts,
+                           Options& options) {
+  const bool sizes = row.type == OptionType::kSizes;
+  std::vector<int64_t> numbers;
+  for (const std::string& part : parts) {
+    const auto number = sizes ? parse_bytes(part) : parse_whole<int64_t>(part);
+    if (!number) return "has a part that is no " + std::string(sizes ? "size" : "whole number");
+    if (!within(row.range, static_cast<double>(*number))) return "has a part that is out of range";
+    const bool known = std::find(numbers.begin(), numbers.end(), *number) != numbers.end();
+    if (known) return "names " + part + " twice";
+    numbers.push_back(*number);
+  }
+  options.*std::get<std::vector<int64_t> Options::*>(row.field) = numbers;
   return "";
 }
 
@@ -178,6 +196,10 @@ std::string number_text(double value) {
 }
 
 std::string range_text(const OptionRow& row) {
+  if (row.type == OptionType::kSizes) {
+    return range_text(row.range,
+                      [](double value) { return size_text(static_cast<int64_t>(value)); });
+  }
   if (row.type != OptionType::kRates) return range_text(row.range, number_text);
   const auto size = [](double value) { return format_bytes(static_cast<int64_t>(value)); };
   return range_text(row.range, size);
@@ -193,6 +215,9 @@ std::string assign(const OptionRow& row, const std::vector<std::string>& values,
       return assign_rates(row, split(values), options);
     case OptionType::kList:
       return assign_list(row, split(values), options);
+    case OptionType::kInts:
+    case OptionType::kSizes:
+      return assign_numbers(row, split(values), options);
     default:
       if (values.size() != 1) return "takes one value, not a list";
       return assign_one(row, values[0], options);
@@ -219,6 +244,15 @@ std::string value_text(const OptionRow& row, const Options& options) {
     }
     case OptionType::kList:
       return join(options.*std::get<std::vector<std::string> Options::*>(row.field));
+    case OptionType::kInts:
+      return join(options.*std::get<std::vector<int64_t> Options::*>(row.field));
+    case OptionType::kSizes: {
+      std::vector<std::string> texts;
+      for (const int64_t bytes : options.*std::get<std::vector<int64_t> Options::*>(row.field)) {
+        texts.push_back(size_text(bytes));
+      }
+      return join(texts);
+    }
     case OptionType::kEnum:
       return std::string(row.choices[std::get<EnumField>(row.field).get(options)]);
     case OptionType::kPair: {
@@ -273,13 +307,14 @@ std::string accepted_text(const OptionRow& row) {
     case OptionType::kRates:
       return "read,write a second, each " + range_text(row) + ", such as 2GB,1GB";
     case OptionType::kList:
-      return "texts separated by commas, each once";
-    case OptionType::kEnum: {
-      std::string text;
-      for (const auto choice : row.choices)
-        text += (text.empty() ? "" : ", ") + std::string(choice);
-      return "one of " + text;
-    }
+      if (row.choices.empty()) return "texts separated by commas, each once";
+      return "one or more of " + join(row.choices) + ", each once";
+    case OptionType::kInts:
+      return "whole numbers " + range_text(row) + ", separated by commas, each once";
+    case OptionType::kSizes:
+      return "sizes " + range_text(row) + ", separated by commas, each once";
+    case OptionType::kEnum:
+      return "one of " + join(row.choices, ", ");
     default:
       return "a text";
   }
@@ -296,7 +331,10 @@ std::string limits_text(const OptionRow& row) {
       return range + ", such as 24GiB";
     case OptionType::kPair:
     case OptionType::kRates:
+    case OptionType::kInts:
       return "each " + range;
+    case OptionType::kSizes:
+      return "each " + range_text(row);
     default:
       return "";
   }

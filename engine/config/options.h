@@ -9,12 +9,24 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/units.h"
+
 // What the user asked for. The table in option_table.cpp gives every field its flag, TOML key,
 // unit, range and help; the initial values below are the defaults.
 namespace strata::config {
 
-enum class Command : uint8_t { kInit, kTrain, kEval, kPlan, kDoctor, kExport, kGenerate, kModels };
-inline constexpr int kCommandCount = 8;
+enum class Command : uint8_t {
+  kInit,
+  kTrain,
+  kEval,
+  kPlan,
+  kDoctor,
+  kExport,
+  kGenerate,
+  kModels,
+  kBench,
+};
+inline constexpr int kCommandCount = 9;
 
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Recipe : uint8_t { kFp32, kBf16, kFp16 };
@@ -120,6 +132,26 @@ struct Options {
   std::string machine;
   bool explain = false;
 
+  // bench io
+  int64_t size = 2 * kGiB;  // of the scratch in all directories
+  std::vector<int64_t> blocks = {kMiB};
+  std::vector<int64_t> depths = {16};
+  std::vector<int64_t> files = {1};  // in each directory
+  std::vector<std::string> modes = {"read", "write", "mixed", "training"};
+  double seconds = 5;  // of a measurement
+  int64_t write_limit = 64 * kGiB;
+  IoBackend bench_backend = IoBackend::kAuto;
+  bool no_checksums = false;
+  bool csv = false;
+  bool compare_fio = false;
+  bool compare_checksums = false;
+  int64_t rounds = 21;
+  std::string baseline;
+  double tolerance = 0.1;
+  std::string profile;
+  std::string for_model;
+  int64_t tokens = 0;  // of a step of for_model
+
   // How to answer
   bool force = false;
   bool json = false;
@@ -160,11 +192,12 @@ Options options_from_json(Command command, std::string_view json);
 std::string help_text(Command command);
 std::string help_text();
 
+// A command's name has two words where the first alone says too little: "bench io".
 std::optional<Command> parse_command(std::string_view name);
 std::string_view name_of(Command command);
 std::string_view help_of(Command command);  // one sentence
 
-// The command with the nearest name; empty when none is near.
+// The nearest first word of a command; empty when none is near.
 std::string_view nearest_command(std::string_view name);
 
 }  // namespace strata::config

@@ -194,44 +194,44 @@ TEST_F(BenchTest, ARefusedPlanNamesOptionsOfBench) {
 
 TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
-      {{"--json", "--csv"}, "excludes"},
-      {{"--for", "model"}, "--tokens"},
-      {{"--tokens", "5"}, "--for"},
-      {{"--for", "model", "--tokens", "0"}, "--tokens"},
-      {{"--for", "model", "--tokens", "many"}, "--tokens"},
+      {{"--json", "--csv"}, "two forms of one answer (give one)"},
+      {{"--for", "model"}, "give --tokens N"},
+      {{"--tokens", "5"}, "--tokens says nothing without --for"},
+      {{"--for", "model", "--tokens", "0"}, "--tokens \"0\" is out of range"},
+      {{"--for", "model", "--tokens", "many"}, "--tokens \"many\" is not a whole number"},
       {{"--for", "model", "--tokens", "5", "--mode", "read"}, "read, write and mixed"},
       {{"--for", "model", "--tokens", "5", "--no-checksums"}, "with checksums"},
       {{"--for", "model", "--tokens", "5", "--host-memory", "lots"}, "not a size"},
       {{"--for", "model", "--tokens", "5", "--machine", "missing.toml"}, "missing.toml"},
       {{"--profile", "x", "--nvme-rate", "1GB,1GB"}, "leave out --nvme-rate"},
-      {{"--compare-fio", "--baseline", "x"}, "--compare-fio"},
+      {{"--compare-fio", "--baseline", "x"}, "are two comparisons (give one)"},
       {{"--compare-fio", "--nvme-rate", "1GB,1GB"}, "fio would not be limited"},
-      {{"--compare-fio", "--compare-checksums"}, "excludes"},
-      {{"--compare-checksums", "--no-checksums"}, "contradicts"},
-      {{"--machine", "x"}, "--for"},
+      {{"--compare-fio", "--compare-checksums"}, "are two comparisons (give one)"},
+      {{"--compare-checksums", "--no-checksums"}, "contradict each other"},
+      {{"--machine", "x"}, "--machine says nothing without --for"},
       {{"--for", "nowhere", "--tokens", "5"}, "nowhere"},
       {{"--profile", "nowhere/machine.toml"}, "No such file or directory"},
       {{"--profile", "."}, "is a directory"},
       {{"--compare-fio", "--mode", "training"}, "of which --mode has none"},
       {{"--compare-checksums", "--mode", "training"}, "of which --mode has none"},
-      {{"--depth", "4,0"}, "depth must be from 1"},
-      {{"--files", "1,65"}, "files_per_directory 65 must be from 1 to 64"},
-      {{"--block", "5000"}, "must be a power of two"},
+      {{"--depth", "4,0"}, "whole numbers from 1 to 1024"},
+      {{"--files", "1,65"}, "whole numbers from 1 to 64"},
+      {{"--block", "5000"}, "is no power of two"},
       {{"--block", "1MiB"}, "is too small, training at this block size"},
       {{"--seconds", "0"}, "--seconds"},
       {{"--seconds", "-1"}, "--seconds"},
-      {{"--depth", "0"}, "depth must be from 1"},
-      {{"--depth", "5000"}, "depth must be from 1"},
-      {{"--files", "0"}, "files_per_directory"},
-      {{"--mode", "fast"}, "none of read, write"},
+      {{"--depth", "0"}, "--depth \"0\" has a part that is out of range"},
+      {{"--depth", "5000"}, "whole numbers from 1 to 1024"},
+      {{"--files", "0"}, "--files \"0\" has a part that is out of range"},
+      {{"--mode", "fast"}, "give one or more of read,write,mixed,training"},
       {{"--write-limit", "none"}, "not a size"},
       {{"--write-limit", "1MiB"}, "limit on bytes written"},
       {{"--rounds", "0"}, "--rounds"},
       {{"--backend", "magic"}, "--backend"},
       {{"--nvme-rate", "1GB"}, "--nvme-rate"},
-      {{"--nvme-rate", "0,0"}, "must be above 0"},
-      {{"--mode", "read,write,read"}, "named twice"},
-      {{"--depth", "4,4"}, "named twice"},
+      {{"--nvme-rate", "0,0"}, "is out of range"},
+      {{"--mode", "read,write,read"}, "names read twice"},
+      {{"--depth", "4,4"}, "names 4 twice"},
       {{"--unknown"}, "--unknown"},
   };
   for (const auto& [arguments, text] : cases) {
@@ -242,14 +242,15 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
   }
   EXPECT_EQ(run({"bench", "io"}), kUsage);
   EXPECT_EQ(run({"bench"}), kUsage);
+  EXPECT_NE(err_.find("what to measure is missing (strata bench io ...)"), std::string::npos);
   EXPECT_EQ(run({"bench", "io", "--nvme", "missing"}), kUsage);
   EXPECT_NE(err_.find("missing: No such file or directory"), std::string::npos) << err_;
   EXPECT_EQ(run({"bench", "io", "--nvme", "/dev/shm"}), kUsage);
   EXPECT_NE(err_.find("file system in memory"), std::string::npos) << err_;
-  for (const char* same : {"drive,drive", "drive,drive/../drive"}) {
-    EXPECT_EQ(run({"bench", "io", "--nvme", same}), kUsage);
-    EXPECT_NE(err_.find("are one directory, named twice"), std::string::npos) << err_;
-  }
+  EXPECT_EQ(run({"bench", "io", "--nvme", "drive,drive"}), kUsage);
+  EXPECT_NE(err_.find("names drive twice"), std::string::npos) << err_;
+  EXPECT_EQ(run({"bench", "io", "--nvme", "drive,drive/../drive"}), kUsage);
+  EXPECT_NE(err_.find("are one directory, named twice"), std::string::npos) << err_;
   EXPECT_EQ(run({"bench", "io", "--nvme", "drive", "--size", "1EiB"}), kUsage);
   EXPECT_EQ(run({"bench", "io", "--nvme", "drive", "--size", "512TiB", "--write-limit", "1024TiB"}),
             kDoesNotFit);
@@ -263,10 +264,12 @@ TEST_F(BenchTest, WhatIsMisspeltIsNamedWithTheNearest) {
       {{"bench", "io", "--nvm", "drive"}, "--nvm is not an option (did you mean --nvme?)"},
       {{"bench", "io", "--nvme", "drive", "--sise=1GiB"},
        "--sise is not an option (did you mean --size?)"},
-      {{"bench", "io", "--nvme", "drive", "--xylophone"},
-       "--xylophone is not an option (strata bench io --help lists the options)"},
+      {{"bench", "io", "--nvme", "drive", "--xylophone"}, "--xylophone is not an option"},
       {{"bench", "oi", "--nvme", "drive"}, "oi: no such benchmark (did you mean io?)"},
+      {{"bench", "--nvme", "drive"}, "what to measure is missing (strata bench io ...)"},
       {{"bench", "io", "--nvme", "drive", "--mode", "raed"}, "(did you mean read?)"},
+      {{"bench", "io", "--nvme", "drive", "--dpeth", "4", "--sise", "1GiB", "--csv", "--json"},
+       "3 problems"},
   };
   for (const auto& [arguments, text] : cases) {
     EXPECT_EQ(run(arguments), kUsage) << text;
@@ -277,6 +280,38 @@ TEST_F(BenchTest, WhatIsMisspeltIsNamedWithTheNearest) {
                  "--seconds=0.05", "--mode=read"}),
             0)
       << err_;
+}
+
+TEST_F(BenchTest, TheFileOfARunSaysWhatIsMeasuredToo) {
+  write_text(sandbox_ / "run.toml",
+             "model = \"model\"\nlr = 1e-4\nhost_memory = \"1GiB\"\nnvme = [\"drive\"]\n"
+             "size = \"64MiB\"\nblock = [\"64KiB\", \"128KiB\"]\ndepth = 4\nseconds = 0.05\n"
+             "mode = \"read\"\ncsv = true\n");
+  ASSERT_EQ(run({"bench", "io", "--config", "run.toml", "--depth", "2"}), 0) << err_;
+  EXPECT_NE(out_.find("\nread,65536,2,1,"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("\nread,131072,2,1,"), std::string::npos) << out_;
+  expect_empty_drive();
+  write_text(sandbox_ / "run.toml", "nvme = [\"drive\"]\ndpeth = 4\nrounds = 0\n");
+  EXPECT_EQ(run({"bench", "io", "--config", "run.toml", "--json", "--csv"}), kUsage);
+  for (const char* text :
+       {"3 problems", "run.toml:2:1: dpeth is not an option (did you mean depth?)",
+        "run.toml:3:1: rounds \"0\"", "--json and --csv"}) {
+    EXPECT_NE(err_.find(text), std::string::npos) << text << " is not in\n" << err_;
+  }
+  const Arguments several = {"bench",     "io",       "--nvme",  "drive,drive/../drive",
+                             "--size",    "64MiB",    "--depth", "1024",
+                             "--profile", "nowhere/p"};
+  EXPECT_EQ(run(several), kUsage);
+  for (const char* text : {"3 problems", "--size: ", "are one directory", "--profile: nowhere/p"}) {
+    EXPECT_NE(err_.find(text), std::string::npos) << text << " is not in\n" << err_;
+  }
+}
+
+TEST_F(BenchTest, HelpNeedsNoSubject) {
+  for (const Arguments& arguments : {Arguments{"bench", "--help"}, {"bench", "io", "-h"}}) {
+    EXPECT_EQ(run(arguments), 0) << err_;
+    EXPECT_NE(out_.find("Usage: strata bench io --nvme DIR"), std::string::npos) << out_;
+  }
 }
 
 TEST_F(BenchTest, AReadOnlyDirectoryIsRefused) {

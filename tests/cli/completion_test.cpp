@@ -153,10 +153,10 @@ TEST_P(Completion, HasAllFlags) {
     const Words words = offered("strata " + std::string(command) + " --");
     int flags = 0;
     const std::string text = help.out();
-    for (size_t at = text.find("\n  "); at != std::string::npos; at = text.find("\n  ", at + 1)) {
-      const size_t start = text.find_first_not_of(" \n", at);
-      if (text.compare(start, 2, "--") != 0) continue;
-      const std::string flag = text.substr(start, text.find_first_of(" ,\n", start) - start);
+    const std::string begin = "\n  --";
+    for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) {
+      const size_t start = at + begin.size() - 2;
+      const std::string flag = text.substr(start, text.find_first_of(" \n", start) - start);
       EXPECT_TRUE(words.contains(flag)) << command << " " << flag;
       ++flags;
     }

@@ -90,7 +90,7 @@ std::string help_of_option(Command command, const OptionRow& row) {
 bool is_number(const OptionRow& row) {
   return row.type == OptionType::kInt || row.type == OptionType::kFloat ||
          row.type == OptionType::kSize || row.type == OptionType::kPair ||
-         row.type == OptionType::kRates;
+         row.type == OptionType::kRates || row.type == OptionType::kInts;
 }
 
 TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
@@ -120,7 +120,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
       std::string shown;
       if (is_number(row))
         shown = fmt::format("{} {}", range.low_open ? "above" : "from", range.low);
-      if (range.high < 1e300) {
+      if (range.high < 1e300 && row.type != OptionType::kSizes) {  // its bounds have units
         shown += fmt::format("{} {}", range.high_open ? " to below" : " to", range.high);
       }
       if (!row.unit.empty()) shown += " " + std::string(row.unit);

@@ -41,7 +41,6 @@ tbb/                            kernels/cpu/
 hwy/                            kernels/cpu/
 nlohmann/                       engine/config/json|bindings/cli/
 toml\+\+/                       engine/config/toml_reader
-CLI/                            bindings/cli/
 hwloc                           engine/memory/
 xxhash\.h                       io/
 pcre2\.h                        engine/model/name_pattern|engine/train/

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options by name: as flags and keys are written, misspelt, and called elsewhere.
+#include <algorithm>
+#include <utility>
+
+#include "engine/config/nearest_name.h"
+#include "engine/config/option_table.h"
+
+namespace strata::config {
+namespace {
+
+// What other programs call these options, where the letters are not near.
+constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
+    {"learning-rate", "lr"},
+    {"batch-size", "micro-batch"},
+    {"per-device-train-batch-size", "micro-batch"},
+    {"gradient-accumulation-steps", "accumulate"},
+    {"grad-accum", "accumulate"},
+    {"max-length", "sequence-length"},
+    {"max-seq-length", "sequence-length"},
+    {"context-length", "sequence-length"},
+    {"seq-len", "sequence-length"},
+    {"block-size", "block"},
+    {"block-size", "sequence-length"},
+    {"max-grad-norm", "clip"},
+    {"gradient-clipping", "clip"},
+    {"output-dir", "out"},
+    {"output", "out"},
+    {"num-train-epochs", "epochs"},
+    {"max-steps", "steps"},
+    {"lr-scheduler-type", "schedule"},
+    {"save-steps", "checkpoint-every"},
+    {"save-total-limit", "keep-checkpoints"},
+    {"eval-steps", "eval-every"},
+    {"resume-from-checkpoint", "resume"},
+    {"model-name-or-path", "model"},
+    {"train-file", "data"},
+    {"dataset", "data"},
+    {"nvme-path", "nvme"},
+    {"nvme-dir", "nvme"},
+    {"deepspeed-config", "deepspeed"},
+    {"warmup", "warmup-steps"},
+    {"adam-epsilon", "eps"},
+    {"dtype", "recipe"},
+    {"precision", "recipe"},
+    {"bf16", "recipe"},
+    {"fp16", "recipe"},
+    {"world-size", "ranks"},
+    {"memory", "host-memory"},
+    {"bs", "block"},
+    {"rw", "mode"},
+    {"iodepth", "depth"},
+    {"queue-depth", "depth"},
+    {"numjobs", "files"},
+    {"ioengine", "backend"},
+    {"runtime", "seconds"},
+    {"directory", "nvme"},
+};
+
+std::string with_dashes(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+}  // namespace
+
+std::string key_of(const OptionRow& row) {
+  std::string key(row.name);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+const OptionRow* find_option(std::string_view name) {
+  const std::string dashed = with_dashes(name);
+  for (const OptionRow& row : option_table()) {
+    if (row.name == dashed) return &row;
+  }
+  return nullptr;
+}
+
+std::string_view nearest_option(std::string_view name, Command command) {
+  const std::string dashed = with_dashes(name);
+  for (const auto& [elsewhere, here] : kNamesElsewhere) {
+    if (dashed == elsewhere && takes(*find_option(here), command)) return here;
+  }
+  std::vector<std::string_view> names;
+  for (const OptionRow& row : option_table()) {
+    if (takes(row, command)) names.push_back(row.name);
+  }
+  return nearest_name(dashed, names);
+}
+
+}  // namespace strata::config
