@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/config/config_file.h"
 
 namespace strata::cli {
 namespace {
@@ -27,16 +26,17 @@ std::string shape_name(const std::string& mode, uint64_t block, uint64_t depth, 
 }
 
 std::string read_text(const std::string& path) {
+  constexpr size_t kBytesMax = 64 << 20;  // many shapes, with their rates over minutes
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) throw refused(path, "is a directory");
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file.is_open() || file.bad()) throw refused(path, "cannot be read");
-  if (text.str().empty()) {
-    throw refused(path, "is empty (write it with `strata bench io --json`)");
+  std::string text;
+  try {
+    text = config::read_config_file(path, kBytesMax);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("read baseline: ") + error.what());
   }
-  return text.str();
+  if (text.empty()) throw refused(path, "is empty (write it with `strata bench io --json`)");
+  return text;
 }
 
 double p99_s(const json& entry) {

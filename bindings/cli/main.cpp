@@ -13,7 +13,6 @@
 #include "bindings/cli/doctor_command.h"
 #include "engine/base/error.h"
 #include "engine/config/completion.h"
-#include "engine/config/deepspeed.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
 
@@ -61,14 +60,16 @@ int run_completion(const std::vector<std::string>& args) {
   return 0;
 }
 
-// Where keys of a DeepSpeed file are refused, the table of all its keys comes before the error.
+// Says what became of a DeepSpeed file beside the command's answer. Where keys of it are refused,
+// that comes before the error, and as JSON it is all the answer that there is.
 config::Options resolved(config::Command command, const std::vector<std::string>& args) {
+  config::DeepspeedReport report;
   try {
-    return config::resolve_command_line(command, args);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUsage) {
-      std::fputs(config::deepspeed_refusal_report(args).c_str(), stderr);
-    }
+    config::Options options = config::resolve_command_line(command, args, &report);
+    std::fputs(report.text.c_str(), stderr);
+    return options;
+  } catch (const Error&) {
+    if (report.is_refusal) std::fputs(report.text.c_str(), report.is_json ? stdout : stderr);
     throw;
   }
 }
@@ -119,7 +120,6 @@ int run(const std::vector<std::string>& args) {
     std::fputs(config::help_text(command).c_str(), stdout);
     return 0;
   }
-  std::fputs(config::deepspeed_report(options, rest).c_str(), stderr);
   return dispatch(command, options);
 }
 

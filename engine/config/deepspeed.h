@@ -36,6 +36,8 @@ struct GivenOption {
 struct DeepspeedImport {
   std::vector<ImportLine> lines;  // in the order of the file; derived ones at the end
   std::vector<ImportedOption> options;
+
+  bool is_refused() const;  // a line is
 };
 
 // Reads the text: JSON with comments (//, /* */, #) and trailing commas; numbers like 5e8 are
@@ -47,17 +49,8 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
 
 // Three columns: the key, its value, and what became of it.
 std::string import_table(const DeepspeedImport& import);
-std::string import_json(const DeepspeedImport& import);
-// The table under a headline that names the file.
-std::string import_report(const DeepspeedImport& import, const std::string& path);
-
-// The report, or its JSON, for a file that resolve_command_line() accepted.
-std::string deepspeed_report(const std::string& path, int64_t ranks,
-                             std::span<const GivenOption> given, bool json);
-
-// The report where the --deepspeed file of `args` has refused keys, else empty:
-// for the error that resolve_command_line() throws, which names the refused ones only.
-std::string deepspeed_refusal_report(std::span<const std::string> args);
+// The table under a headline that names the file, or a JSON array of its lines.
+std::string import_report(const DeepspeedImport& import, const std::string& path, bool json);
 
 // What follows a comment or is a comma before a closing bracket, made blank; lines and columns
 // stay.

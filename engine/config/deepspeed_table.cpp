@@ -6,7 +6,6 @@
 
 #include "engine/config/deepspeed.h"
 #include "engine/config/json.h"
-#include "engine/config/toml_reader.h"
 
 namespace strata::config {
 namespace {
@@ -17,7 +16,25 @@ const char* name_of(ImportFate fate) {
                                         : "refused";
 }
 
+std::string import_json(const DeepspeedImport& import) {
+  Json items = Json::array();
+  for (const ImportLine& line : import.lines) {
+    Json item = Json::object();
+    item.set("key", line.key);
+    item.set("value", line.value);
+    item.set("fate", name_of(line.fate));
+    item.set("text", line.text);
+    items.push_back(std::move(item));
+  }
+  return items.dump(2) + "\n";
+}
+
 }  // namespace
+
+bool DeepspeedImport::is_refused() const {
+  return std::any_of(lines.begin(), lines.end(),
+                     [](const ImportLine& line) { return line.fate == ImportFate::kRefused; });
+}
 
 std::string import_table(const DeepspeedImport& import) {
   size_t key_width = 3;
@@ -37,27 +54,8 @@ std::string import_table(const DeepspeedImport& import) {
   return text;
 }
 
-std::string import_json(const DeepspeedImport& import) {
-  Json items = Json::array();
-  for (const ImportLine& line : import.lines) {
-    Json item = Json::object();
-    item.set("key", line.key);
-    item.set("value", line.value);
-    item.set("fate", name_of(line.fate));
-    item.set("text", line.text);
-    items.push_back(std::move(item));
-  }
-  return items.dump(2) + "\n";
-}
-
-std::string import_report(const DeepspeedImport& import, const std::string& path) {
-  return "What became of " + path + ":\n" + import_table(import);
-}
-
-std::string deepspeed_report(const std::string& path, int64_t ranks,
-                             std::span<const GivenOption> given, bool json) {
-  const DeepspeedImport import = import_deepspeed(read_config_file(path), path, ranks, given);
-  return json ? import_json(import) : import_report(import, path);
+std::string import_report(const DeepspeedImport& import, const std::string& path, bool json) {
+  return json ? import_json(import) : "What became of " + path + ":\n" + import_table(import);
 }
 
 }  // namespace strata::config

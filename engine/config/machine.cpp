@@ -18,6 +18,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/config/config_file.h"
 #include "engine/config/json.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/option_table.h"

@@ -31,6 +31,9 @@ class OptionCollector {
 
   void problem(std::string text) { problems_.push_back(std::move(text)); }
 
+  // What has been collected, unchecked.
+  const Options& so_far() const { return options_; }
+
   // The options, checked for conflicts. Throws one Error (kUsage) with all problems.
   Options finish();
 

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <map>
 #include <optional>
 
 #include "engine/base/error.h"
+#include "engine/config/config_file.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/option_sources.h"
 #include "engine/config/option_table.h"
@@ -105,10 +105,35 @@ std::vector<GivenOption> given_options(std::span<const std::string> args, std::s
   return given;
 }
 
-void collect_deepspeed(const OptionSources& sources, int64_t ranks, OptionCollector& collector) {
-  const std::string name(sources.deepspeed_name);
+// The value that flags or file give an option, for those that decide how others are read.
+std::string early_value(const std::string& key, std::span<const std::string> args,
+                        std::string_view toml, std::string_view toml_name) {
+  const std::string flag = "--" + key;
+  for (size_t at = 0; at < args.size(); ++at) {
+    if (args[at] == flag && at + 1 < args.size()) return args[at + 1];
+    if (args[at].starts_with(flag + "=")) return args[at].substr(flag.size() + 1);
+  }
+  for (const TomlEntry& entry : read_toml(toml, toml_name)) {
+    if (entry.table.empty() && entry.key == key && entry.values.size() == 1) return entry.values[0];
+  }
+  return "";
+}
+
+int64_t early_ranks(const OptionSources& sources) {
+  const std::string text = early_value("ranks", sources.args, sources.toml, sources.toml_name);
+  int64_t ranks = 1;
+  std::from_chars(text.data(), text.data() + text.size(), ranks);
+  return ranks;  // what is no number is reported where the option itself is read
+}
+
+DeepspeedImport import_from(const OptionSources& sources) {
   const auto given = given_options(sources.args, sources.toml, sources.toml_name);
-  const DeepspeedImport import = import_deepspeed(sources.deepspeed, name, ranks, given);
+  return import_deepspeed(sources.deepspeed, std::string(sources.deepspeed_name),
+                          early_ranks(sources), given);
+}
+
+void collect_deepspeed(const DeepspeedImport& import, const std::string& name,
+                       OptionCollector& collector) {
   for (const ImportLine& line : import.lines) {
     if (line.fate != ImportFate::kRefused) continue;
     collector.problem(name + ": " + line.key + " \"" + line.value + "\": " + line.text);
@@ -146,27 +171,6 @@ void collect_args(std::span<const std::string> args, OptionCollector& collector)
   }
 }
 
-// The value that flags or file give an option, for those that decide how others are read.
-std::string early_value(const std::string& key, std::span<const std::string> args,
-                        std::string_view toml, std::string_view toml_name) {
-  const std::string flag = "--" + key;
-  for (size_t at = 0; at < args.size(); ++at) {
-    if (args[at] == flag && at + 1 < args.size()) return args[at + 1];
-    if (args[at].starts_with(flag + "=")) return args[at].substr(flag.size() + 1);
-  }
-  for (const TomlEntry& entry : read_toml(toml, toml_name)) {
-    if (entry.table.empty() && entry.key == key && entry.values.size() == 1) return entry.values[0];
-  }
-  return "";
-}
-
-int64_t early_ranks(const OptionSources& sources) {
-  const std::string text = early_value("ranks", sources.args, sources.toml, sources.toml_name);
-  int64_t ranks = 1;
-  std::from_chars(text.data(), text.data() + text.size(), ranks);
-  return ranks;  // what is no number is reported where the option itself is read
-}
-
 bool wants_help(std::span<const std::string> args) {
   return std::any_of(args.begin(), args.end(),
                      [](const std::string& arg) { return arg == "--help" || arg == "-h"; });
@@ -174,56 +178,43 @@ bool wants_help(std::span<const std::string> args) {
 
 }  // namespace
 
-Options resolve(Command command, const OptionSources& sources) {
+Options resolve(Command command, const OptionSources& sources, DeepspeedReport* report) {
   if (wants_help(sources.args)) {
     Options options;
     options.help = true;
     return options;
   }
   OptionCollector collector(command);
-  if (!sources.deepspeed_name.empty()) collect_deepspeed(sources, early_ranks(sources), collector);
+  const std::string deepspeed(sources.deepspeed_name);
+  std::optional<DeepspeedImport> import;
+  if (!deepspeed.empty()) {
+    import = import_from(sources);
+    collect_deepspeed(*import, deepspeed, collector);
+  }
   collect_toml(sources, collector);
   collect_args(sources.args, collector);
+  if (import && report != nullptr) {
+    const bool json = collector.so_far().json;
+    *report = {import_report(*import, deepspeed, json), json, import->is_refused()};
+  }
   return collector.finish();
 }
 
-Options resolve_command_line(Command command, std::span<const std::string> args) {
+Options resolve_command_line(Command command, std::span<const std::string> args,
+                             DeepspeedReport* report) {
   if (wants_help(args)) return resolve(command, {.args = args});
   const std::string config = early_value("config", args, "", "");
   const std::string toml = config.empty() ? "" : read_config_file(config);
-  const std::string import = early_value("deepspeed", args, toml, config);
+  const bool imports = takes(*find_option("deepspeed"), command);
+  const std::string import = imports ? early_value("deepspeed", args, toml, config) : "";
   const std::string deepspeed = import.empty() ? "" : read_config_file(import);
-  return resolve(command, {.toml = toml,
-                           .toml_name = config,
-                           .deepspeed = deepspeed,
-                           .deepspeed_name = import,
-                           .args = args});
-}
-
-std::string deepspeed_refusal_report(std::span<const std::string> args) {
-  const std::string config = early_value("config", args, "", "");
-  // What came through a pipe cannot be read again.
-  const auto is_file = [](const std::string& path) {
-    std::error_code ignored;
-    return std::filesystem::is_regular_file(path, ignored);
-  };
-  const std::string toml = is_file(config) ? read_config_file(config) : "";
-  const std::string path = early_value("deepspeed", args, toml, config);
-  if (!is_file(path)) return "";
-  const int64_t ranks = early_ranks({.toml = toml, .toml_name = config, .args = args});
-  const DeepspeedImport import =
-      import_deepspeed(read_config_file(path), path, ranks, given_options(args, toml, config));
-  const bool refused =
-      std::any_of(import.lines.begin(), import.lines.end(),
-                  [](const ImportLine& line) { return line.fate == ImportFate::kRefused; });
-  return refused ? import_report(import, path) : "";
-}
-
-std::string deepspeed_report(const Options& options, std::span<const std::string> args) {
-  if (options.deepspeed.empty()) return "";
-  const std::string toml = options.config.empty() ? "" : read_config_file(options.config);
-  const auto given = given_options(args, toml, options.config);
-  return deepspeed_report(options.deepspeed, options.ranks, given, options.json);
+  return resolve(command,
+                 {.toml = toml,
+                  .toml_name = config,
+                  .deepspeed = deepspeed,
+                  .deepspeed_name = import,
+                  .args = args},
+                 report);
 }
 
 }  // namespace strata::config

@@ -171,17 +171,23 @@ struct OptionSources {
   std::span<const std::string> args = {};  // what follows the command's name
 };
 
+// What became of the --deepspeed file, to be printed; without one there is no text.
+struct DeepspeedReport {
+  std::string text;  // a table, or with --json a JSON array
+  bool is_json = false;
+  bool is_refusal = false;  // some key cannot be followed
+};
+
 // Throws one Error (kUsage) that lists every problem of every source: unknown names with the
 // nearest known one, values that cannot be read, out of range or not finite, and conflicts. With
-// --help given, returns without looking at anything else.
-Options resolve(Command command, const OptionSources& sources);
+// --help given, returns without looking at anything else. `report` is written also where this
+// throws for what options say.
+Options resolve(Command command, const OptionSources& sources, DeepspeedReport* report = nullptr);
 
-// As resolve(), reading the files that --config and --deepspeed name. Throws also kConfig when it
-// cannot be read.
-Options resolve_command_line(Command command, std::span<const std::string> args);
-
-// What became of the --deepspeed file of options that `args` resolved to; empty without one.
-std::string deepspeed_report(const Options& options, std::span<const std::string> args);
+// As resolve(), reading the files that --config and --deepspeed name, each once. Throws also
+// kConfig when it cannot be read.
+Options resolve_command_line(Command command, std::span<const std::string> args,
+                             DeepspeedReport* report = nullptr);
 
 // The options of one command as a JSON object by TOML key, for run.json, and back. from_json
 // refuses what resolve() refuses.

@@ -3,9 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <memory>
-
 #include "engine/base/error.h"
 
 namespace strata::config {
@@ -108,24 +105,6 @@ std::vector<TomlEntry> read_toml(std::string_view text, std::string_view name) {
                             name));
   }
   return entries;
-}
-
-std::string read_config_file(const std::string& path) {
-  constexpr size_t kBytesMax = 1 << 20;
-  const auto close = [](std::FILE* file) { std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rbe"), close);
-  if (!file) throw system_error(ErrorCode::kConfig, "cannot open " + path, errno);
-  std::string text(kBytesMax + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
-  if (std::ferror(file.get()) != 0) {
-    throw system_error(ErrorCode::kConfig, "cannot read " + path, errno);
-  }
-  if (text.size() > kBytesMax) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("cannot read {}: it has more than {} bytes (is it the right file?)",
-                            path, kBytesMax));
-  }
-  return text;
 }
 
 }  // namespace strata::config

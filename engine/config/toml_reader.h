@@ -22,7 +22,4 @@ struct TomlEntry {
 // text is not TOML or nests deeper than one table or one array. `name` is the file's, for messages.
 std::vector<TomlEntry> read_toml(std::string_view text, std::string_view name);
 
-// The text of a file of at most 1 MiB. Throws Error (kConfig).
-std::string read_config_file(const std::string& path);
-
 }  // namespace strata::config

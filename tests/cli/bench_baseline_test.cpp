@@ -78,7 +78,7 @@ TEST_F(BaselineTest, WhatIsNoBaselineIsRefusedBeforeAnythingIsMeasured) {
   write_text(sandbox_ / "no_shape.json", "{\"results\": [{}]}");
   write_text(sandbox_ / "no_results.json", "{\"results\": []}");
   const std::pair<const char*, const char*> cases[] = {
-      {"missing.json", "cannot be read"},
+      {"missing.json", "cannot open missing.json: No such file"},
       {".", "is a directory"},
       {"empty.json", "is empty"},
       {"no_json.json", "not a result of `strata bench io --json`"},

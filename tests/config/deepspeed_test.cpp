@@ -1,34 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeepSpeed files: each key becomes an option, is ignored or is refused, with the reason; nothing
 // is lost.
-#include "engine/config/deepspeed.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "engine/config/config_file.h"
 #include "engine/config/deepspeed_rules.h"
 #include "engine/config/json.h"
 #include "engine/config/option_table.h"
 #include "engine/config/options.h"
-#include "engine/config/toml_reader.h"
+#include "tests/config/deepspeed_file.h"
 
-namespace strata::config {
+namespace strata::config::test {
 namespace {
-
-const std::string kExample = STRATA_TEST_DATA "/config/deepspeed_zero3_nvme.json";
-
-ImportLine line_of(const DeepspeedImport& import, const std::string& key) {
-  for (const ImportLine& line : import.lines) {
-    if (line.key == key) return line;
-  }
-  return {key, "", ImportFate::kRefused, "no such line"};
-}
-
-ImportLine line_of(const std::string& text, const std::string& key, int64_t ranks = 1) {
-  return line_of(import_deepspeed(text, "ds.json", ranks), key);
-}
 
 TEST(Deepspeed, AFileAsPeopleHaveItBecomesOptions) {
   const std::vector<std::string> args = {"--model", "m", "--ranks", "2", "--deepspeed", kExample};
@@ -62,8 +48,8 @@ TEST(Deepspeed, EveryKeyHasALine) {
   EXPECT_EQ(line_of(import, "wandb.project").value, "a, // b");
   const std::string table = import_table(import);
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 35);
-  EXPECT_EQ(deepspeed_report(kExample, 2, {}, false), "What became of " + kExample + ":\n" + table);
-  EXPECT_EQ(Json::parse(import_json(import), "t").items().size(), 35u);
+  EXPECT_EQ(import_report(import, "a.json", false), "What became of a.json:\n" + table);
+  EXPECT_EQ(Json::parse(import_report(import, "a.json", true), "t").items().size(), 35u);
 }
 
 TEST(Deepspeed, FileAndFlagsOverrideIt) {
@@ -100,26 +86,6 @@ TEST(Deepspeed, BatchSizesMustAgree) {
       ImportFate::kRefused);
 }
 
-Options plan_with(const std::string& deepspeed, std::vector<std::string> args,
-                  const std::string& toml = "") {
-  args.insert(args.end(), {"--model", "m"});
-  return resolve(Command::kPlan, {.toml = toml,
-                                  .toml_name = "run.toml",
-                                  .deepspeed = deepspeed,
-                                  .deepspeed_name = "ds.json",
-                                  .args = args});
-}
-
-std::string refusal_of(const std::string& deepspeed, const std::vector<std::string>& args,
-                       const std::string& toml = "") {
-  try {
-    plan_with(deepspeed, args, toml);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Deepspeed, TheBatchHoldsWithFactorsThatFlagsAndFilesGive) {
   const std::string total = R"({"train_batch_size": 32})";
   EXPECT_EQ(plan_with(total, {"--micro-batch", "4"}).accumulate, 8);
@@ -148,71 +114,6 @@ TEST(Deepspeed, ABatchThatFlagsAndFilesContradictIsRefusedWithAllNumbers) {
                 .find("micro-batch 4 (run.toml:1:1: micro_batch) x accumulate 4 (--accumulate) x 4 "
                       "ranks (--ranks)"),
             std::string::npos);
-}
-
-TEST(Deepspeed, WhatAFileWithAnOptimizerDoesNotSayIsAsInDeepspeed) {
-  const std::string bare = R"({"optimizer": {"type": "AdamW"}})";
-  const Options options = plan_with(bare, {});
-  EXPECT_EQ(options.lr, 1e-3);
-  EXPECT_EQ(options.betas.first, 0.9);
-  EXPECT_EQ(options.betas.second, 0.999);
-  EXPECT_EQ(options.eps, 1e-8);
-  EXPECT_EQ(options.weight_decay, 0);
-  EXPECT_EQ(options.schedule, Schedule::kConstant);
-  EXPECT_EQ(options.clip, 1);
-  const ImportLine line = line_of(bare, "optimizer.params.weight_decay");
-  EXPECT_EQ(line.value, "absent");
-  EXPECT_EQ(line.text, "--weight-decay 0: absent in the file, DeepSpeed's default");
-  EXPECT_EQ(line_of(bare, "gradient_clipping").text,
-            "--clip 1: absent in the file, DeepSpeed's default since June 2026 (0, none, before)");
-  EXPECT_EQ(plan_with(bare, {"--weight-decay", "0.5"}).weight_decay, 0.5);
-  EXPECT_EQ(plan_with(bare, {}, "schedule = 'linear'").schedule, Schedule::kLinear);
-}
-
-TEST(Deepspeed, WhatAFileSaysOrLeavesToOthersHasNoDefault) {
-  const Options own = plan_with(R"({"bf16": {"enabled": true}})", {});
-  EXPECT_EQ(own.weight_decay, Options().weight_decay);
-  EXPECT_EQ(own.schedule, Options().schedule);
-  const DeepspeedImport open = import_deepspeed(
-      R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
-                                                    "weight_decay": "auto"}},
-          "scheduler": {"type": "WarmupLR"}, "gradient_clipping": "auto",
-          "bf16": {"enabled": true}})",
-      "ds.json", 1);
-  EXPECT_EQ(open.options.size(), 2u);  // the schedule and the recipe
-  const char* peak = R"({"optimizer": {"type": "AdamW"},
-                         "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.5}}})";
-  EXPECT_EQ(plan_with(peak, {}).lr, 0.5);
-}
-
-TEST(Deepspeed, TheTableSaysWhatIsOverriddenAndByWhat) {
-  const std::string text = R"({"gradient_clipping": 2, "optimizer": {"params": {"lr": 0.25}},
-                               "scheduler": {"params": {"total_num_steps": 9}}})";
-  const std::vector<GivenOption> given = {
-      {"clip", "3", "run.toml:1:1: clip"}, {"lr", "1", "--lr"}, {"epochs", "2", "--epochs"}};
-  const DeepspeedImport import = import_deepspeed(text, "ds.json", 1, given);
-  EXPECT_EQ(line_of(import, "optimizer.params.lr").text,
-            "overridden by --lr (it would be --lr 0.25)");
-  EXPECT_EQ(line_of(import, "optimizer.params.lr").fate, ImportFate::kIgnored);
-  EXPECT_EQ(line_of(import, "gradient_clipping").text,
-            "overridden by run.toml:1:1: clip (it would be --clip 2)");
-  EXPECT_EQ(line_of(import, "scheduler.params.total_num_steps").text,
-            "overridden by --epochs (it would be --steps 9)");
-  EXPECT_EQ(line_of(import, "optimizer.params.eps").fate, ImportFate::kBecame);
-}
-
-TEST(Deepspeed, TheSchedulersPeakOverridesTheOptimizersRate) {
-  const DeepspeedImport import = import_deepspeed(read_config_file(kExample), "ds.json", 2);
-  EXPECT_EQ(line_of(import, "optimizer.params.lr").text,
-            "overridden by scheduler.params.warmup_max_lr (it would be --lr 3e-05)");
-}
-
-TEST(Deepspeed, TheReportKnowsTheFlags) {
-  const std::vector<std::string> args = {"--model",  "m",           "--ranks", "2",
-                                         "--clip=3", "--deepspeed", kExample};
-  const std::string report = deepspeed_report(resolve_command_line(Command::kPlan, args), args);
-  EXPECT_NE(report.find("overridden by --clip (it would be --clip 0.5)"), std::string::npos)
-      << report;
 }
 
 TEST(Deepspeed, WhatWouldChangeNumbersIsRefused) {
@@ -447,4 +348,4 @@ TEST(Deepspeed, RulesNameOptionsThatExistOnce) {
 }
 
 }  // namespace
-}  // namespace strata::config
+}  // namespace strata::config::test
