@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "engine/base/error.h"
+#include "engine/config/deepspeed_leaves.h"
 #include "engine/config/deepspeed_rules.h"
 #include "engine/config/deepspeed_truth.h"
 #include "engine/config/json.h"
@@ -19,34 +20,6 @@
 
 namespace strata::config {
 namespace {
-
-struct Leaf {
-  std::string key;
-  const Json* value;
-};
-
-void flatten(const Json& value, const std::string& key, std::vector<Leaf>& leaves) {
-  if (!value.is_object() || value.members().empty()) {
-    leaves.push_back({key, &value});
-    return;
-  }
-  for (const JsonMember& member : value.members()) {
-    flatten(member.value, key.empty() ? member.name : key + "." + member.name, leaves);
-  }
-}
-
-std::string text_of(const Json& value) {
-  if (value.is_string()) return value.string();
-  if (const auto whole = value.int64()) return fmt::format("{}", *whole);  // 5e8 too
-  return value.dump();
-}
-
-std::vector<std::string> texts_of(const Json& value) {
-  if (!value.is_array()) return {text_of(value)};
-  std::vector<std::string> texts;
-  for (const Json& item : value.items()) texts.push_back(text_of(item));
-  return texts;
-}
 
 // As the option reads it; nothing where it would be refused there.
 std::optional<int64_t> whole(const std::string& text) {
@@ -66,9 +39,7 @@ constexpr std::array<Named, 3> kSchedulers = {
 class Importer {
  public:
   Importer(const Json& root, int64_t ranks, std::span<const GivenOption> given)
-      : root_(root), ranks_(ranks), given_(given) {
-    flatten(root, "", leaves_);
-  }
+      : root_(root), ranks_(ranks), given_(given), leaves_(leaves_of(root)) {}
 
   DeepspeedImport run() {
     for (const Leaf& leaf : leaves_) take(leaf);
@@ -230,20 +201,27 @@ class Importer {
 
   void take_scheduler(const Leaf& leaf, const std::string& text) {
     for (const Named& known : kSchedulers) {
-      if (known.name == text) return set(leaf, "schedule", {std::string(known.option_value)});
+      if (known.name != text) continue;
+      scheduler_ = text;
+      return set(leaf, "schedule", {std::string(known.option_value)});
     }
     refuse(leaf, "the schedules here are constant, linear and cosine after a warm-up");
   }
 
-  // The scheduler's peak overrides the optimizer's rate, as there.
+  // The scheduler's peak overrides the optimizer's rate, as there; WarmupDecayLR has one by
+  // default.
   void finish_peak() {
+    const std::string_view key = "scheduler.params.warmup_max_lr";
+    const bool absent = scheduler_ == "WarmupDecayLR" && !says(key);
+    if (absent) peak_ = {std::string(key), &absent_};
     if (!peak_) return;
     for (ImportLine& line : import_.lines) {
       if (line.key != "optimizer.params.lr" || line.fate != ImportFate::kBecame) continue;
       line.fate = ImportFate::kIgnored;
       line.text = fmt::format("overridden by {} (it would be {})", peak_->key, line.text);
     }
-    set(*peak_, "lr", texts_of(*peak_->value));
+    absent ? set(*peak_, "lr", {"0.001"}, ": absent in the file, DeepSpeed's default")
+           : set(*peak_, "lr", texts_of(*peak_->value));
   }
 
   // Null is as good as absent; "auto" is an answer.
@@ -252,15 +230,44 @@ class Importer {
                        [&](const Leaf& leaf) { return leaf.key == key && !leaf.value->is_null(); });
   }
 
+  // What an absent key means to DeepSpeed, in the section that would have it.
   void finish_defaults() {
     const Json* optimizer = root_.find("optimizer");
-    if (optimizer == nullptr || !optimizer->is_object() || optimizer->members().empty()) return;
-    const Json absent("absent");
+    const bool optimizes =
+        optimizer != nullptr && optimizer->is_object() && !optimizer->members().empty();
     for (const DeepspeedDefault& each : deepspeed_defaults()) {
-      if (says(each.key) || (each.option == "lr" && peak_)) continue;
-      set({std::string(each.key), &absent}, each.option, {std::string(each.value)},
-          fmt::format(": absent in the file, DeepSpeed's default{}", each.note));
+      const bool applies = each.schedulers.empty() ? optimizes : schedules(each.schedulers);
+      const bool is_said = says(each.key) || (each.option == "lr" && peak_);
+      if (!applies || is_said) continue;
+      const Leaf leaf = {std::string(each.key), &absent_};
+      if (each.option.empty()) {
+        ignore(leaf, fmt::format("absent in the file: {}", each.note));
+      } else if (each.option == "warmup-steps" && is_beyond_the_run(each.value)) {
+        refuse(leaf, fmt::format("absent in the file, and DeepSpeed's default of {} is more than "
+                                 "all steps of the run (give it, or --warmup-steps)",
+                                 each.value));
+      } else {
+        set(leaf, each.option, {std::string(each.value)},
+            fmt::format(": absent in the file, DeepSpeed's default{}", each.note));
+      }
     }
+  }
+
+  bool schedules(std::string_view names) const {
+    return !scheduler_.empty() && names.find(scheduler_) != std::string_view::npos;
+  }
+
+  // Whether so many steps of warm-up are known to be more than all steps.
+  bool is_beyond_the_run(std::string_view warmup) const {
+    if (stronger_than("warmup-steps") != nullptr) return false;
+    std::optional<int64_t> steps;
+    for (const Leaf& leaf : leaves_) {
+      if (leaf.key == "scheduler.params.total_num_steps") steps = leaf.value->int64();
+    }
+    if (const GivenOption* given = stronger_than("steps")) {
+      steps = given->name == "steps" ? whole(given->text) : std::nullopt;
+    }
+    return steps && *steps < whole(std::string(warmup)).value_or(0);
   }
 
   // No 16-bit section switched on means fp32, unless one is left open by "auto".
@@ -403,12 +410,14 @@ class Importer {
   const Json& root_;
   const int64_t ranks_;
   const std::span<const GivenOption> given_;
-  std::vector<Leaf> leaves_;
+  const std::vector<Leaf> leaves_;
+  const Json absent_{"absent"};  // stands for the value of a key that the file lacks
   std::vector<Leaf> recipes_;
   std::vector<Leaf> devices_;
   std::vector<Leaf> paths_;
   std::optional<Leaf> batch_;
   std::optional<Leaf> peak_;
+  std::string scheduler_;  // its type, where it is known
   int unknown_keys_ = 0;
   DeepspeedImport import_;
 };

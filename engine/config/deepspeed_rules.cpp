@@ -191,6 +191,9 @@ constexpr DeepspeedRule kRules[] = {
     {"sparse_attention.*", kSection, kNotThere},
 };
 
+constexpr std::string_view kAnyScheduler = "WarmupLR WarmupDecayLR WarmupCosineLR";
+constexpr std::string_view kFalling = "WarmupDecayLR WarmupCosineLR";
+
 constexpr DeepspeedDefault kDefaults[] = {
     {"optimizer.params.lr", "lr", "0.001"},
     {"optimizer.params.betas", "betas", "0.9,0.999"},
@@ -198,6 +201,12 @@ constexpr DeepspeedDefault kDefaults[] = {
     {"optimizer.params.weight_decay", "weight-decay", "0"},
     {"scheduler.type", "schedule", "constant"},
     {"gradient_clipping", "clip", "1", " since June 2026 (0, none, before)"},
+    {"scheduler.params.warmup_num_steps", "warmup-steps", "1000", "", kAnyScheduler},
+    {"scheduler.params.warmup_type", "", "", "DeepSpeed's default is log, warm-up is linear here",
+     kAnyScheduler},
+    {"scheduler.params.total_num_steps", "", "", "the schedule ends with the run (--steps)",
+     kFalling},
+    {"scheduler.params.cos_min_ratio", "min-lr-ratio", "0.0001", "", "WarmupCosineLR"},
 };
 
 }  // namespace

@@ -23,12 +23,14 @@ struct DeepspeedRule {
 
 std::span<const DeepspeedRule> deepspeed_rules();
 
-// What holds in DeepSpeed where a file with an optimizer does not say it.
+// What holds in DeepSpeed where a file with an optimizer, or with one of `schedulers`, does not say
+// it.
 struct DeepspeedDefault {
   std::string_view key;
-  std::string_view option;
-  std::string_view value;      // its parts with commas between
-  std::string_view note = {};  // follows "DeepSpeed's default"
+  std::string_view option;           // empty where it has none: `note` says what it means
+  std::string_view value;            // its parts with commas between
+  std::string_view note = {};        // follows "DeepSpeed's default"
+  std::string_view schedulers = {};  // types; empty: of the optimizer
 };
 
 std::span<const DeepspeedDefault> deepspeed_defaults();

@@ -103,6 +103,50 @@ TEST_F(Mistakes, InOptions) {
   });
 }
 
+TEST_F(Mistakes, InDeepspeedFiles) {
+  const auto with = [](const std::string& name, const std::string& text,
+                       const std::vector<std::string>& says, const Arguments& more = {}) {
+    Arguments arguments = train(more);
+    arguments.insert(arguments.end(), {"--deepspeed", "ds.json"});
+    const auto prepare = [=](const Sandbox& sandbox) { write_text(sandbox / "ds.json", text); };
+    return Mistake{name, prepare, arguments, kUsage, says};
+  };
+  expect_refusals({
+      with("no JSON", "{\n  \"gradient_clipping\": 1\n  \"fp16\": {}\n}\n", {"ds.json:3:"}),
+      with("no object", "[]", {"cannot read DeepSpeed options: ds.json", "give an object"}),
+      with("a key twice", R"({"steps_per_print": 1, "steps_per_print": 2})",
+           {"ds.json:1:", "steps_per_print"}),
+      with("a misspelt section", R"({"zero_optimisation": {"stage": 2}})",
+           {"zero_optimisation.stage", "did you mean zero_optimization.stage?"}),
+      with("another optimizer", R"({"optimizer": {"type": "Lamb", "params": {"lr": 1e-3}}})",
+           {"optimizer.type \"Lamb\"", "AdamW is the only optimizer here"}),
+      with("another schedule", R"({"scheduler": {"type": "OneCycle"}})",
+           {"scheduler.type \"OneCycle\"", "constant, linear and cosine"}),
+      with("a text for a number", R"({"optimizer": {"params": {"lr": "1e-4 or so"}}})",
+           {"optimizer.params.lr", "is not a finite number", "--lr: a number from 0 to 1"}),
+      with("two number formats", R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})",
+           {"bf16.enabled", "two number formats are on"}),
+      with("a batch that is no product",
+           R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 5})",
+           {"not a multiple of micro-batch 5", "change one of them"}),
+      with("a device of another kind",
+           R"({"zero_optimization": {"offload_optimizer": {"device": "ssd"}}})",
+           {"offload_optimizer.device \"ssd\"", "not one of none, cpu, nvme"}),
+      with("nvme without a path", R"({"zero_optimization": {"offload_param": {"device": "nvme"}}})",
+           {"give --nvme DIR"}),
+      with("a drive of another machine",
+           R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/gone"}}})",
+           {"nvme: /gone"}),
+      with("a warm-up that is not said and too long", R"({"scheduler": {"type": "WarmupLR"}})",
+           {"warmup_num_steps \"absent\"", "DeepSpeed's default of 1000", "--warmup-steps"}),
+      with("several together",
+           R"({"optimizer": {"type": "Lamb"}, "zero_optimization": {"zero_quantized_weights": 1}})",
+           {"3 problems", "optimizer.type", "it would change the numbers", "--lrr"},
+           {"--lrr", "1"}),
+      {"no such file", {}, train({"--deepspeed", "no.json"}), kUsage, {"cannot open no.json"}},
+  });
+}
+
 TEST_F(Mistakes, InData) {
   const auto data = [](const std::string& name, const std::string& text) {
     return [=](const Sandbox& sandbox) { write_text(sandbox / name, text); };

@@ -37,7 +37,7 @@ TEST(Deepspeed, AFileAsPeopleHaveItBecomesOptions) {
 
 TEST(Deepspeed, EveryKeyHasALine) {
   const DeepspeedImport import = import_deepspeed(read_config_file(kExample), "ds.json", 2);
-  EXPECT_EQ(import.lines.size(), 35u);
+  EXPECT_EQ(import.lines.size(), 36u);
   for (const ImportLine& line : import.lines) {
     EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
     EXPECT_FALSE(line.text.empty()) << line.key;
@@ -47,9 +47,9 @@ TEST(Deepspeed, EveryKeyHasALine) {
   EXPECT_EQ(line_of(import, "zero_optimization.offload_param.device").fate, ImportFate::kIgnored);
   EXPECT_EQ(line_of(import, "wandb.project").value, "a, // b");
   const std::string table = import_table(import);
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 35);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 36);
   EXPECT_EQ(import_report(import, "a.json", false), "What became of a.json:\n" + table);
-  EXPECT_EQ(Json::parse(import_report(import, "a.json", true), "t").items().size(), 35u);
+  EXPECT_EQ(Json::parse(import_report(import, "a.json", true), "t").items().size(), 36u);
 }
 
 TEST(Deepspeed, FileAndFlagsOverrideIt) {
@@ -165,6 +165,12 @@ TEST(Deepspeed, WhatIsOffIsIgnored) {
   for (const auto& each : cases) {
     EXPECT_EQ(line_of(each.text, each.key).fate, ImportFate::kIgnored) << each.text;
   }
+}
+
+TEST(Deepspeed, AnEmptyFileSaysThatNothingIsOn) {
+  const DeepspeedImport import = import_deepspeed("{}", "ds.json", 1);
+  ASSERT_EQ(import.lines.size(), 1u);
+  EXPECT_EQ(import.lines[0].text, "--recipe fp32");
 }
 
 TEST(Deepspeed, EmptySectionsAreIgnored) {
