@@ -21,6 +21,10 @@ Builder::Builder(const PlanInput& input, const Placement& placement)
   for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
     footprints_.push_back(footprint_of(input, s));
   }
+  contributions_.assign(input.spec->segments.size(), input.micro_batches);
+  for (const model::Segment& segment : input.spec->segments) {
+    if (segment.shares >= 0) contributions_[segment.shares] += input.micro_batches;
+  }
   map_ = lay_out(input, placement, plan_);
 }
 

@@ -93,7 +93,7 @@ class Builder {
   int64_t state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
                          Part part = Part::kAll);  // of the open op; returns their bytes
   void predicate(Op& op, const Update& update);
-  int contributions(int segment) const;
+  int contributions(int segment) const { return contributions_[segment]; }
   Value gradient_value(int segment, int index, bool reduced) const;
   void begin_gradient(int segment);
   void add_gradient(int segment);  // accesses of the open op: one more contribution
@@ -129,6 +129,7 @@ class Builder {
   MemoryMap map_;
   Emitter emit_;
   std::vector<model::Footprint> footprints_;
+  std::vector<int> contributions_;  // by segment: what its whole gradient is summed from
 
   // State of emission
   Ring weights_ring_, state_ring_, gradient_ring_, device_weights_ring_, device_gradient_ring_;

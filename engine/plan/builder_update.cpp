@@ -5,12 +5,6 @@
 
 namespace strata::plan {
 
-int Builder::contributions(int segment) const {
-  int uses = 1;
-  for (const model::Segment& other : input_.spec->segments) uses += other.shares == segment;
-  return uses * input_.micro_batches;
-}
-
 Value Builder::gradient_value(int segment, int index, bool reduced) const {
   return {.kind = ValueKind::kGradient, .reduced = reduced, .segment = segment, .index = index};
 }

@@ -234,11 +234,13 @@ void lay_out_interiors(const PlanInput& input, const Placement& placement, Packe
   const model::ModelSpec& spec = *input.spec;
   const Arena compute = compute_arena(input);
   map.interior.resize(spec.segments.size());
-  std::vector<int64_t> shared_bytes;  // by position in the unit
+  std::vector<int64_t> interior_bytes;  // by segment
+  std::vector<int64_t> shared_bytes;    // by position in the unit
   for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
     const model::Footprint print = footprint_of(input, s);
     map.scratch_bytes = std::max({map.scratch_bytes, print.forward_workspace_bytes,
                                   print.recompute_workspace_bytes, print.backward_workspace_bytes});
+    interior_bytes.push_back(print.interior_bytes);
     const int u = spec.segments[s].unit;
     if (print.interior_bytes == 0) continue;
     if (placement.keep[u]) {
@@ -256,8 +258,7 @@ void lay_out_interiors(const PlanInput& input, const Placement& placement, Packe
   for (const model::Unit& unit : spec.units) {
     for (size_t i = 0; i < unit.segments.size(); ++i) {
       const int s = unit.segments[i];
-      const model::Footprint print = footprint_of(input, s);
-      if (print.interior_bytes == 0 || !map.interior[s].empty()) continue;
+      if (interior_bytes[s] == 0 || !map.interior[s].empty()) continue;
       map.interior[s].assign(input.micro_batches, shared[i]);
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -30,7 +31,10 @@ class TurnRooms {
     int64_t end;
     bool whole = true;
   };
-  std::vector<Room> rooms_;  // ascending
+  void remove(std::size_t first, std::size_t last);
+
+  std::vector<Room> rooms_;  // ascending, from first_ on
+  std::size_t first_ = 0;
 };
 
 }  // namespace strata::plan
