@@ -54,6 +54,7 @@ int run_completion(const std::vector<std::string>& args) {
                     "Usage: strata completion bash|zsh|fish\n\n"
                     "  bash  source <(strata completion bash), in ~/.bashrc\n"
                     "  zsh   source <(strata completion zsh), in ~/.zshrc behind compinit\n"
+                    "        or the text as a file _strata in a folder of $fpath\n"
                     "  fish  strata completion fish | source, in ~/.config/fish/config.fish\n"
                   : config::completion_text(args[1]).c_str(),
              stdout);
