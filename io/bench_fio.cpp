@@ -151,7 +151,7 @@ FioResult FioBench::measure(const BenchShape& shape, uint64_t write_allowance_by
   if (writes && moved_bytes == 0) return nothing;
   lay_out();
   const char* pattern = !writes ? "read" : shape.mode == BenchMode::kWrite ? "write" : "rw";
-  Job job = {.arguments = {"--rw=" + std::string(pattern), "--rwmixread=50",
+  Job job = {.arguments = {"--rw=" + std::string(pattern), "--rwmixread=50", "--randrepeat=0",
                            "--bs=" + std::to_string(shape.block_bytes),
                            "--iodepth=" + std::to_string(shape.depth),
                            "--runtime=" +
@@ -159,7 +159,8 @@ FioResult FioBench::measure(const BenchShape& shape, uint64_t write_allowance_by
              .seconds = options_.seconds,
              .most_bytes_written = writes ? write_allowance_bytes : 0};
   // With time_based fio goes on after io_size bytes; without, it goes round its files until then,
-  // and lets its queue run empty once a round.
+  // and lets its queue run empty once a round. With randrepeat it would toss the same coins again
+  // in each round.
   job.arguments.push_back(writes ? "--io_size=" + std::to_string(moved_bytes) : "--time_based");
   FioResult result = run_job(job);
   result.limit_reached =

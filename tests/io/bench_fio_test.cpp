@@ -153,6 +153,20 @@ TEST_F(WithFio, ItEndsByWhatItMayWriteOrByItsTime) {
   EXPECT_LT(seconds.count(), 30);
 }
 
+// Round and round small files: a share of writes that is not even in one round must not be the same
+// in all.
+TEST_F(WithFio, AMixedJobStaysWithinItsWritesHoweverOftenItGoesRound) {
+  constexpr uint64_t kAllowance = 500 * kMi;
+  options_.bytes = 4 * kMi;
+  options_.seconds = 60;
+  FioBench fio(options_, 1);
+  const FioResult mixed =
+      fio.measure({.mode = BenchMode::kMixed, .block_bytes = 64 << 10}, 4 * kMi + kAllowance);
+  EXPECT_TRUE(mixed.limit_reached);
+  EXPECT_LE(mixed.bytes_written, kAllowance);
+  EXPECT_GT(mixed.bytes_written, kAllowance / 10 * 9);
+}
+
 // A fio of the test's own notes what it is given, then becomes the real one.
 TEST_F(WithFio, ItHasHugePages) {
   const FakeFio fake("echo \"$GLIBC_TUNABLES\" > $FAKE_FIO/tunables");
