@@ -51,7 +51,8 @@ void OptionCollector::unknown(std::string_view name, const std::string& shown, b
   std::string written;
   if (!nearest.empty())
     written = flag ? "--" + std::string(nearest) : key_of(*find_option(nearest));
-  problem(shown + " is not an option" + did_you_mean(written));
+  problem(shown + " is not an option" +
+          did_you_mean(written, fmt::format("strata {} --help lists them", name_of(command_))));
 }
 
 void OptionCollector::set(SourceKind kind, std::string_view name,
