@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the packages of tests/packages.txt that are missing; does nothing, and needs no network, when all
-# are there. Elsewhere than on Debian and its relatives it says what is needed and goes on.
+# Installs the packages of a list (tests/packages.txt where none is given) that are missing; does nothing, and
+# needs no network, when all are there. Elsewhere than on Debian and its relatives it says what is needed and
+# goes on.
 set -euo pipefail
 
-list=$(cd "$(dirname "$0")" && pwd)/packages.txt
+list=${1:-$(cd "$(dirname "$0")" && pwd)/packages.txt}
 mapfile -t packages < <(grep -vE '^[[:space:]]*(#|$)' "$list")
 
 if ! command -v apt-get > /dev/null; then
