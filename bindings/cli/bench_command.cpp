@@ -211,6 +211,7 @@ io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
   const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
   if (options.directories.size() < 2) return options;
   if (writes + options.bytes >= options.write_limit_bytes) {
+    if (drives_below(options.directories).size() < 2) return options;
     say(
         fmt::format("stripes are even: to measure the speed of each directory writes up to {} more "
                     "than the scratch, which --write-limit does not allow (raise it)",

@@ -123,6 +123,7 @@ DoctorLine check_scratch(const std::string& directory, io::Backend backend) {
     io::Volume volume({.directories = {directory},
                        .bytes = kBlockBytes,
                        .owner = "strata doctor",
+                       .zeros_deadline_s = kDeadlineS,
                        .allow_memory_filesystem = true});
     io::Channel channel(volume, {.backend = backend, .depth = 1, .deadline_s = kDeadlineS});
     move_block(channel, io::Direction::kWrite, written);

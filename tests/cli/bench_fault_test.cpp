@@ -93,6 +93,25 @@ TEST_F(BenchFaults, ZerosThatReserveTheScratchCountAsWritten) {
   EXPECT_NE(out_.find("\"bytes_written\": " + std::to_string(kLimit)), std::string::npos) << out_;
 }
 
+// Two drives, which stripes by speed would suit.
+TEST_F(BenchFaults, WeightsThatTheLimitDoesNotAllowAreSaid) {
+  std::filesystem::create_directory(sandbox_ / "other");
+  const FuseMount disk(sandbox_ / "other");
+  if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();
+  const auto limited = [&](const std::string& directories, const std::string& limit) {
+    return run({"bench", "io", "--nvme", directories, "--size", "8MiB", "--block", "64KiB",
+                "--depth", "2", "--mode", "read", "--seconds", "0.05", "--write-limit", limit});
+  };
+  const std::string text =
+      "stripes are even: to measure the speed of each directory writes up to 512.00 MiB more than "
+      "the scratch, which --write-limit does not allow (raise it)";
+  EXPECT_EQ(limited("drive,other", "100MiB"), 0) << err_;
+  EXPECT_NE(err_.find(text), std::string::npos) << err_;
+  std::filesystem::create_directory(sandbox_ / "same");
+  EXPECT_EQ(limited("drive,same", "100MiB"), 0) << err_;
+  EXPECT_EQ(err_.find("stripes are even"), std::string::npos) << "one drive: " << err_;
+}
+
 TEST_F(BenchFaults, AComparisonWithFioThatIsKilledLeavesNoFile) {
   if (std::system("fio --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "fio is missing";
   Arguments compare = {"bench", "io", "--nvme", "drive", "--size", "32MiB", "--block", "64KiB"};

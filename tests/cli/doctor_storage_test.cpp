@@ -4,13 +4,19 @@
 #include "bindings/cli/doctor_storage.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -239,6 +245,46 @@ TEST_F(StorageTest, AReadOnlyDirectoryFailsWithAFix) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+// Refuses io_uring with this error from here on.
+bool refuse_io_uring(uint16_t error) {
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program = {4, code};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_F(StorageTest, ARefusedIoUringHasTheFixOfItsReason) {
+  struct Case {
+    uint16_t error;
+    const char* disabled;  // what sysctl says
+    const char* fix;
+  };
+  const Case cases[] = {{EPERM, "", "in the seccomp profile"},
+                        {EPERM, "2", "sysctl kernel.io_uring_disabled=0"},
+                        {ENOMEM, "0", "ulimit -l unlimited"},
+                        {ENOSYS, "", "run a kernel of 5.11 or later"}};
+  for (const Case& each : cases) {
+    fs::remove(root() + "/proc/sys/kernel/io_uring_disabled");
+    if (*each.disabled != 0) write(root() + "/proc/sys/kernel/io_uring_disabled", each.disabled);
+    const pid_t child = fork();
+    if (child == 0) {
+      if (!refuse_io_uring(each.error)) _exit(9);
+      const auto all = check_storage({scratch()}, root());
+      const auto line = about(all, "io_uring is not available");
+      const bool works = about(all, "written and read back by threads").size() == 1;
+      if (line.size() == 1) std::fprintf(stderr, "%s\n", line[0].fix.c_str());
+      const bool named = line.size() == 1 && line[0].fix.find(each.fix) != std::string::npos;
+      _exit(works && named ? 7 : 3);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 7) << each.fix;
+  }
 }
 
 TEST_F(StorageTest, AnotherRunThatHoldsItIsNamed) {
