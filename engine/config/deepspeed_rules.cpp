@@ -201,6 +201,8 @@ constexpr DeepspeedDefault kDefaults[] = {
     {"optimizer.params.weight_decay", "weight-decay", "0"},
     {"scheduler.type", "schedule", "constant"},
     {"gradient_clipping", "clip", "1", " since June 2026 (0, none, before)"},
+    {"zero_optimization.stage", "", "",
+     "DeepSpeed's default is 0, here --zero-stage says it; the numbers are the same"},
     {"scheduler.params.warmup_num_steps", "warmup-steps", "1000", "", kAnyScheduler},
     {"scheduler.params.warmup_type", "", "", "DeepSpeed's default is log, warm-up is linear here",
      kAnyScheduler},

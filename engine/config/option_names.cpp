@@ -9,7 +9,7 @@
 namespace strata::config {
 namespace {
 
-// What other programs call these options, where the letters are not near.
+// What other programs, or other commands, call these options, where the letters are not near.
 constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"learning-rate", "lr"},
     {"batch-size", "micro-batch"},
@@ -55,6 +55,8 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"ioengine", "backend"},
     {"runtime", "seconds"},
     {"directory", "nvme"},
+    {"model", "for"},
+    {"io", "backend"},
 };
 
 std::string with_dashes(std::string_view name) {
@@ -79,11 +81,18 @@ const OptionRow* find_option(std::string_view name) {
   return nullptr;
 }
 
-std::string_view nearest_option(std::string_view name, Command command) {
+std::string_view called_elsewhere(std::string_view name, Command command) {
   const std::string dashed = with_dashes(name);
   for (const auto& [elsewhere, here] : kNamesElsewhere) {
     if (dashed == elsewhere && takes(*find_option(here), command)) return here;
   }
+  return {};
+}
+
+std::string_view nearest_option(std::string_view name, Command command) {
+  const std::string_view same = called_elsewhere(name, command);
+  if (!same.empty()) return same;
+  const std::string dashed = with_dashes(name);
   std::vector<std::string_view> names;
   for (const OptionRow& row : option_table()) {
     if (takes(row, command)) names.push_back(row.name);

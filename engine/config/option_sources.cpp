@@ -61,8 +61,10 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   if (row == nullptr) return unknown(name, shown, kind == SourceKind::kFlag);
   if (!takes(*row, command_)) {
     if (kind == SourceKind::kFlag) {
-      return problem(fmt::format("{} is not an option of {} (it is one of: {})", shown,
-                                 name_of(command_), commands_of(*row)));
+      const std::string_view here = called_elsewhere(name, command_);
+      return problem(fmt::format("{} is not an option of {} (it is one of: {}{})", shown,
+                                 name_of(command_), commands_of(*row),
+                                 here.empty() ? "" : fmt::format("; did you mean --{}?", here)));
     }
     Options scratch;
     const std::string cause = assign(*row, values, scratch);

@@ -80,7 +80,11 @@ std::string key_of(const OptionRow& row);
 // By flag or key: '-' and '_' are the same. Null when there is none.
 const OptionRow* find_option(std::string_view name);
 
-// The option of `command` whose name is nearest by edit distance; empty when none is near.
+// The option of `command` that other programs or commands call `name`; empty when there is none.
+std::string_view called_elsewhere(std::string_view name, Command command);
+
+// That one, or the option of `command` whose name is nearest by edit distance; empty when none is
+// near.
 std::string_view nearest_option(std::string_view name, Command command);
 
 }  // namespace strata::config

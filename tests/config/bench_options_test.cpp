@@ -184,6 +184,8 @@ TEST(BenchOptions, NamesFromFioLeadToTheOnesHere) {
   EXPECT_HAS(bench_error({"--iodepth=4"}), "(did you mean --depth?)");
   EXPECT_HAS(bench_error({"--runtime", "4"}), "(did you mean --seconds?)");
   EXPECT_HAS(bench_error({"--lr", "1"}), "--lr is not an option of bench io (it is one of: train");
+  EXPECT_HAS(bench_error({"--model", "m"}), "generate; did you mean --for?)");
+  EXPECT_HAS(bench_error({"--io", "threads"}), "generate; did you mean --backend?)");
   EXPECT_HAS(bench_error({"io"}), "\"io\" follows no option");
   try {
     resolve(Command::kBench, {});

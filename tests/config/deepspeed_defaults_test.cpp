@@ -83,6 +83,15 @@ TEST(DeepspeedDefaults, AWarmUpBeyondTheRunIsRefusedByItsKey) {
   EXPECT_EQ(plan_with(bare, {"--steps", "20", "--warmup-steps", "2"}).warmup_steps, 2);
 }
 
+TEST(DeepspeedDefaults, AnotherStageChangesNoNumber) {
+  const std::string bare = R"({"optimizer": {"type": "AdamW"}})";
+  EXPECT_EQ(line_of(bare, "zero_optimization.stage").text,
+            "absent in the file: DeepSpeed's default is 0, here --zero-stage says it; the numbers "
+            "are the same");
+  EXPECT_EQ(plan_with(bare, {}).zero_stage, Options().zero_stage);
+  EXPECT_EQ(plan_with(R"({"zero_optimization": {"stage": 0}})", {}).zero_stage, 0);
+}
+
 TEST(DeepspeedDefaults, ACosineEndsWhereDeepspeedsDoes) {
   const std::string cosine = R"({"scheduler": {"type": "WarmupCosineLR"}})";
   EXPECT_EQ(plan_with(cosine, {}).min_lr_ratio, 0.0001);
