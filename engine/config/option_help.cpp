@@ -135,7 +135,8 @@ std::string help_text(Command command) {
   if (takes(*find_option("config"), command)) {
     out +=
         "\nEvery option but --config and --help can stand in the TOML file too, with _ for -:\n"
-        "host_memory = \"24GiB\". Commands can share a file: the keys of others are checked and left.\n";
+        "host_memory = \"24GiB\". Commands can share a file: keys of others are checked and "
+        "left.\n";
   }
   if (command == Command::kTrain || command == Command::kPlan) out += kGroupHelp;
   return out;
