@@ -111,7 +111,7 @@ TEST(Machine, AWrittenFileReadsBack) {
   write_machine(path, machine);
   EXPECT_EQ(to_json(read_machine(path)), to_json(machine));
   std::filesystem::remove(path);
-  EXPECT_THROW(write_machine("/nonexistent/machine.toml", machine), Error);
+  EXPECT_THROW(write_machine("/proc/nonexistent/machine.toml", machine), Error);
 }
 
 TEST(Machine, ExamplesLoad) {

@@ -31,10 +31,12 @@ class Exactness : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(scratch()); }
 
-  // Runs with the smallest placement, then random ones, the last of four stopped and resumed.
+  // Runs with the smallest placement, then random ones, on one thread or two, every other one
+  // stopped and resumed.
   void expect_same_bits(test::Draw& draw, const model::ModelSpec& spec, int trials) {
     plan::PlanInput input = test::random_input(draw, spec, 1);
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    options_.backend = draw.coin() ? &kernels::ref_backend() : &kernels::cpu_backend();
     options_.threads = static_cast<int>(draw.between(1, 2));
     plan::PlanInput plain = input;
     plain.discrete = false;
@@ -44,7 +46,8 @@ class Exactness : public ::testing::Test {
     for (int trial = 0; trial < trials; ++trial) {
       const plan::Placement placement =
           trial == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
-      options_.resume_after = trial == 3 ? static_cast<int>(draw.between(1, 3)) : 0;
+      options_.resume_after = trial % 2 == 1 ? static_cast<int>(draw.between(1, 3)) : 0;
+      options_.threads = static_cast<int>(draw.between(1, 2));
       const test::RunResult result = small_run(input, placement, options_);
       ASSERT_EQ(result.losses, expected.losses) << "trial " << trial;
       ASSERT_EQ(result.norms, expected.norms) << "trial " << trial;

@@ -44,7 +44,7 @@ class MachineProbe : public testing::Test {
 
 TEST_F(MachineProbe, EveryFigureIsMeasuredAndACacheThatCannotBeWrittenIsNoError) {
   bool measured = false;
-  const config::Machine machine = machine_for("/nonexistent", "1", options_, &measured);
+  const config::Machine machine = machine_for("/proc/nonexistent", "1", options_, &measured);
   EXPECT_TRUE(measured);
   const config::Machine back = config::parse_machine(config::to_toml(machine), "probe");
   EXPECT_EQ(config::to_json(back), config::to_json(machine));
@@ -88,7 +88,7 @@ TEST_F(MachineProbe, AProfileIsMeasuredOnceAndAgainWhenItCannotBeRead) {
 }
 
 TEST_F(MachineProbe, ADirectoryThatIsNotThereIsAnError) {
-  options_.drive.directories = {"/nonexistent"};
+  options_.drive.directories = {"/proc/nonexistent"};
   EXPECT_THROW(probe_machine(options_), Error);
 }
 
@@ -115,7 +115,7 @@ TEST_F(MachineProbe, FiguresMeasuredElsewhereAreKept) {
   EXPECT_FALSE(measured);
   EXPECT_EQ(later.nvme_mixed_bytes_per_s, 2.5e9);
   EXPECT_EQ(later.matmul_flops_per_s, first.matmul_flops_per_s);
-  machine_with("/nonexistent", "1", options_, drive, &path);
+  machine_with("/proc/nonexistent", "1", options_, drive, &path);
   EXPECT_EQ(path, "");
 }
 

@@ -261,7 +261,8 @@ TEST_F(DataTest, DataWithoutATargetIsRefused) {
 }
 
 TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
-  EXPECT_TRUE(contains(error_of("/nonexistent", {.length = 2}), "/nonexistent: No such file"));
+  EXPECT_TRUE(
+      contains(error_of("/proc/nonexistent", {.length = 2}), "/proc/nonexistent: No such file"));
   EXPECT_TRUE(contains(error_of(write("a.txt", ""), {.length = 2}), "empty"));
   EXPECT_TRUE(
       contains(error_of(write("b.txt", "abc"), {.length = 9}), "4 tokens, fewer than one sample"));

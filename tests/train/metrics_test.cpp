@@ -110,7 +110,7 @@ TEST(Metrics, AStartAfreshEmptiesTheFile) {
 }
 
 TEST(Metrics, AFileThatCannotBeOpenedIsAnError) {
-  EXPECT_THROW(MetricsWriter("/nonexistent/metrics.jsonl", 0), Error);
+  EXPECT_THROW(MetricsWriter("/proc/nonexistent/metrics.jsonl", 0), Error);
 }
 
 TEST(LossMean, WeighsBatchesByTheirTargets) {

@@ -139,7 +139,7 @@ TEST(TokenizerRead, UnknownIdsAreNotDecoded) {
 }
 
 TEST(TokenizerRead, DirectoryWithoutTheFileIsRefused) {
-  EXPECT_THROW(Tokenizer::read("/nonexistent"), Error);
+  EXPECT_THROW(Tokenizer::read("/proc/nonexistent"), Error);
 }
 
 // Bytes changed at random: each result either works or is an Error, and none crashes or hangs.
