@@ -11,6 +11,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/config/machine.h"
 #include "engine/config/option_rules.h"
 
 namespace strata::cli {
@@ -54,6 +55,14 @@ void check_profile(const std::string& path, Problems& problems) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     return problems.push_back("--profile: " + path + ": is a directory (name a file)");
+  }
+  if (std::filesystem::exists(path, ignored)) {
+    try {
+      (void)config::read_machine(path);
+    } catch (const Error&) {
+      return problems.push_back("--profile: " + path +
+                                ": is there, and no machine profile (name another file)");
+    }
   }
   const std::string parent = std::filesystem::path(path).parent_path();
   const std::string directory = parent.empty() ? std::string(".") : parent;

@@ -18,6 +18,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/model/other_files.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_reader.h"
 #include "engine/train/model_sink.h"
@@ -174,6 +175,13 @@ void set_checkpoint(const std::string& path, train::TrainResult& result) {
   }
 }
 
+// Once a run has begun, what does not fit any more is a failure that left its last checkpoint, not
+// a refusal that changed nothing.
+[[noreturn]] void fail(const Error& error, bool begun) {
+  if (begun && error.code() == ErrorCode::kDoesNotFit) throw Error(ErrorCode::kIo, error.what());
+  throw error;
+}
+
 // The model of an earlier end would pass for this run's; a checkpoint has its state.
 void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
   std::error_code unequal;
@@ -235,6 +243,7 @@ void require_fit(const model::ModelDirectory& model, const config::Options& opti
 // Everything that can be refused is, and the state is loaded, before --out is created or changed.
 int run_train(const config::Options& options) {
   const auto model = open_model(options);
+  model::check_other_files(model->path());  // they are in the model that is made at the end
   train::RunFacts facts = read_facts_to_run(options);
   require_fit(*model, options, facts);
   check_scratch(options);
@@ -253,6 +262,7 @@ int run_train(const config::Options& options) {
   tokenizer.reset();  // its vocabulary and cache are room for the run
   malloc_trim(0);
   facts.data_bytes = data->bytes();
+  train::require_fit(model->spec(), options, facts);  // now that the data's size is known
   measure_machine(options, facts);
   const train::RunPlan plan = make_run_plan(model->spec(), options, facts);
   check_space(options, plan, train::planned_steps(options, *data));
@@ -288,6 +298,7 @@ int run_train(const config::Options& options) {
   job.out = options.out;
   job.resume_from = resume_from;
   job.stop = &stop_requested;
+  bool begun = false;
   job.events.started = [&](int64_t first_step) {
     if (!directory) directory.emplace(options.out, "strata train");
     if (!options.resume) refuse_second_run(options, *directory);
@@ -301,14 +312,20 @@ int run_train(const config::Options& options) {
     directory->write_run(run_json(options, facts));
     if (!continues) reporter.open_metrics(directory->metrics(), first_step);
     directory->write_plan(table);
+    begun = true;
   };
   job.events.step = [&](const train::StepMetrics& step) { reporter.step(step); };
   job.events.evaluated = [&](int64_t step, double loss) { reporter.evaluated(step, loss); };
   const double begin_s = now_s();
-  train::TrainResult result = train::train(job);
-  reporter.finish();
-  if (result.checkpoint.empty()) set_checkpoint(resume_from, result);
-  if (!result.stopped) export_model(result.checkpoint, *model, plan, directory->model());
+  train::TrainResult result;
+  try {
+    result = train::train(job);
+    reporter.finish();
+    if (result.checkpoint.empty()) set_checkpoint(resume_from, result);
+    if (!result.stopped) export_model(result.checkpoint, *model, plan, directory->model());
+  } catch (const Error& error) {
+    fail(error, begun);
+  }
   const double total_s = now_s() - begin_s;
   output.conclude(train_summary(options, plan, result, total_s),
                   train_summary_json(options, plan, result, total_s));

@@ -62,15 +62,22 @@ int64_t arena_bytes(const Memory& memory) {
          memory.ledger.planned_bytes(config::Tier::kHost);
 }
 
+// An emulated device's memory is of this process too, beside the host's budget.
+std::string device_budget(const train::RunPlan& plan) {
+  if (!plan.input.discrete) return "";
+  if (plan.input.device_budget == plan::kNoLimit) return " and the device's";
+  return fmt::format(" and {} of the device", format_bytes(plan.input.device_budget));
+}
+
 std::string memory_line(const train::RunPlan& plan) {
   const Memory memory = memory_of(plan);
   return fmt::format(
       "memory   {} arenas + {} heap + {} stacks + {} program = {} counted; the kernel's peak is "
-      "{}; budget {}\n",
+      "{}; budget {}{}\n",
       format_bytes(arena_bytes(memory)), format_bytes(memory.process.heap_bytes),
       format_bytes(memory.process.stack_bytes), format_bytes(memory.process.file_bytes),
       format_bytes(memory.check.counted_bytes), format_bytes(memory.check.kernel_bytes),
-      format_bytes(plan.host_budget));
+      format_bytes(plan.host_budget), device_budget(plan));
 }
 
 config::Json memory_json(const train::RunPlan& plan) {

@@ -51,16 +51,36 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   return std::nullopt;
 }
 
-std::string format_bytes(int64_t bytes) {
+namespace {
+
+struct Scaled {
+  double value;
+  const char* unit;
+};
+
+Scaled scaled(int64_t bytes) {
   constexpr std::array<const char*, 5> kNames = {"B", "KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes);
   size_t index = 0;
   while (value >= 1024 && index + 1 < kNames.size()) {
     value /= 1024;
     ++index;
   }
-  return fmt::format("{:.2f} {}", value, kNames[index]);
+  return {value, kNames[index]};
+}
+
+}  // namespace
+
+std::string format_bytes(int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  const auto [value, unit] = scaled(bytes);
+  return fmt::format("{:.2f} {}", value, unit);
+}
+
+std::string format_bytes_up(int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  const auto [value, unit] = scaled(bytes);
+  return fmt::format("{:.2f} {}", std::ceil(value * 100) / 100, unit);
 }
 
 }  // namespace strata

@@ -262,7 +262,7 @@ class Importer {
     if (stronger_than("warmup-steps") != nullptr) return false;
     std::optional<int64_t> steps;
     for (const Leaf& leaf : leaves_) {
-      if (leaf.key == "scheduler.params.total_num_steps") steps = leaf.value->int64();
+      if (leaf.key == "scheduler.params.total_num_steps") steps = whole(text_of(*leaf.value));
     }
     if (const GivenOption* given = stronger_than("steps")) {
       steps = given->name == "steps" ? whole(given->text) : std::nullopt;
@@ -372,13 +372,13 @@ class Importer {
       return {whole(given->text), given->shown};
     }
     const Json* value = root_.find(key);
-    return {value != nullptr ? value->int64() : std::nullopt, key};
+    return {value != nullptr ? whole(text_of(*value)) : std::nullopt, key};
   }
 
   // train_batch_size = micro-batch x accumulate x ranks: any two of the first three give the third.
   void finish_batch() {
     if (!batch_) return;
-    const auto total = batch_->value->int64();
+    const auto total = whole(text_of(*batch_->value));
     const Factor micro = factor("train_micro_batch_size_per_gpu", "micro-batch");
     const Factor accumulate = factor("gradient_accumulation_steps", "accumulate");
     if (!total || *total < 1 || micro.value.value_or(1) < 1 || accumulate.value.value_or(1) < 1) {

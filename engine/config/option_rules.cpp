@@ -66,10 +66,14 @@ void check_memory(const Options& options, std::vector<std::string>& problems) {
   if (options.is_given("nvme-rate") && options.nvme.empty()) {
     problems.push_back("--nvme-rate limits nothing (give --nvme DIR too)");
   }
-  if (options.device == Device::kCpu && options.is_given("device-memory")) {
+  // A profile may have a device; what is here by itself is the CPU.
+  const bool is_host = options.device == Device::kCpu ||
+                       (options.device == Device::kAuto && options.machine.empty());
+  if (is_host && options.is_given("device-memory")) {
     problems.push_back(
-        "--device-memory has no meaning with --device cpu, whose memory is the host's "
-        "(use --host-memory)");
+        fmt::format("--device-memory has no meaning with --device {}, whose memory is the host's "
+                    "(use --host-memory)",
+                    options.device == Device::kCpu ? "cpu" : "auto, which is the CPU here"));
   }
 }
 

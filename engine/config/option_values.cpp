@@ -112,6 +112,7 @@ std::string assign_enum(const OptionRow& row, const std::string& text, Options& 
 
 std::string assign_list(const OptionRow& row, const std::vector<std::string>& parts,
                         Options& options) {
+  if (parts.empty()) return "is empty (leave it out for the default)";
   for (auto part = parts.begin(); part != parts.end(); ++part) {
     if (part->empty()) return "has an empty part";
     if (std::find(parts.begin(), part, *part) != part) return "names " + *part + " twice";
@@ -125,6 +126,7 @@ std::string assign_list(const OptionRow& row, const std::vector<std::string>& pa
 std::string assign_numbers(const OptionRow& row, const std::vector<std::string>& parts,
                            Options& options) {
   const bool sizes = row.type == OptionType::kSizes;
+  if (parts.empty()) return "is empty (leave it out for the default)";
   std::vector<int64_t> numbers;
   for (const std::string& part : parts) {
     const auto number = sizes ? parse_bytes(part) : parse_whole<int64_t>(part);

@@ -81,6 +81,17 @@ void refuse_missing_shards(const std::string& directory, const std::vector<std::
                                 kIndexName, missing));
 }
 
+// The Hub cache keeps files in MODEL/blobs and links to them from MODEL/snapshots/REVISION, and
+// from folders in there.
+bool is_in_hub_cache(const fs::path& home, const fs::path& target) {
+  const fs::path above = home.parent_path();
+  for (const fs::path& snapshots : {above, above.parent_path()}) {
+    if (snapshots.filename() != "snapshots") continue;
+    if (target.parent_path() == snapshots.parent_path() / "blobs") return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string resolve_inside(const std::string& directory, const std::string& name) {
@@ -92,10 +103,7 @@ std::string resolve_inside(const std::string& directory, const std::string& name
   if (error) refuse(directory, error.message());
   const fs::path target = fs::canonical(home / name, error);
   if (error) refuse((home / name).string(), error.message());
-  // The Hub cache keeps files in MODEL/blobs and links to them from MODEL/snapshots/REVISION.
-  const fs::path blobs = home.parent_path().parent_path() / "blobs";
-  const bool hub = home.parent_path().filename() == "snapshots" && target.parent_path() == blobs;
-  if (target.parent_path() != home && !hub) {
+  if (target.parent_path() != home && !is_in_hub_cache(home, target)) {
     refuse((home / name).string(), "it is a link out of the directory, to " + target.string() +
                                        " (copy the file into the directory)");
   }

@@ -18,6 +18,7 @@
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/model_directory.h"
+#include "engine/model/other_files.h"
 #include "engine/model/quantization.h"
 #include "engine/model/transfer_buffer.h"
 #include "engine/model/transpose.h"
@@ -37,14 +38,6 @@ constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kMarker = ".strata-export";
 // config.json until all else is there, so that a partial directory does not pass for a model.
 constexpr const char* kUnnamedConfig = ".config.json";
-constexpr int64_t kOtherFileBytesMax = int64_t{1} << 30;
-
-// Weights in any format, and what is written anew.
-constexpr std::string_view kNotCopied[] = {".safetensors", ".index.json", ".bin",  ".pt",   ".pth",
-                                           ".h5",          ".msgpack",    ".gguf", ".onnx", ".ot"};
-// The one folder that tokenizers have.
-constexpr const char* kTemplates = "additional_chat_templates";
-
 // Runs `work`; what the file system refuses there becomes our error.
 template <typename Work>
 void guarded(const std::string& what, const Work& work) {
@@ -53,49 +46,6 @@ void guarded(const std::string& what, const Work& work) {
   } catch (const fs::filesystem_error& error) {
     throw system_error(ErrorCode::kIo, what, error.code().value());
   }
-}
-
-bool is_copied(const fs::directory_entry& entry) {
-  const std::string name = entry.path().filename().string();
-  if (!entry.is_regular_file() || name == "config.json" || name.starts_with(".")) return false;
-  return std::none_of(std::begin(kNotCopied), std::end(kNotCopied),
-                      [&](std::string_view suffix) { return name.ends_with(suffix); });
-}
-
-void copy_file(const std::string& from, const std::string& to) {
-  const File source = File::open_to_read(from);
-  const int64_t bytes = source.size();
-  if (bytes > kOtherFileBytesMax) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format(
-            "cannot copy: {}: it has {}, more than a file beside the weights should (move it "
-            "out of the model directory)",
-            from, format_bytes(bytes)));
-  }
-  std::string contents(static_cast<size_t>(bytes), '\0');
-  source.read_at(0, contents.data(), bytes);
-  write_file(to, contents);
-}
-
-void copy_files(const std::string& from, const std::string& to) {
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
-    if (is_copied(entry)) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names) {
-    copy_file(resolve_inside(from, name), (fs::path(to) / name).string());
-  }
-}
-
-// What copy_files() will copy.
-int64_t bytes_of_other_files(const std::string& directory) {
-  int64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (is_copied(entry)) bytes += static_cast<int64_t>(entry.file_size());
-  }
-  return bytes;
 }
 
 int64_t bytes_of_shards(const std::vector<ShardPlan>& shards) {
@@ -224,7 +174,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
                   "cannot write model: " + options_.path +
                       ": it is there and is no model directory (give another path)");
     }
-    require_no_folder(options_.path, kTemplates, "model");  // what is replaced is removed
+    require_no_folder(options_.path, kTemplatesFolder, "model");  // what is replaced is removed
     const std::string parent = parent_of(path).string();
     const int64_t others =
         options_.like != nullptr ? bytes_of_other_files(options_.like->path()) : 0;
@@ -308,15 +258,7 @@ void ModelWriter::write_index(int64_t total_bytes) const {
 }
 
 void ModelWriter::copy_other_files(const std::string& model_directory) {
-  guarded("cannot copy files of: " + model_directory, [&] {
-    copy_files(model_directory, partial_);
-    const fs::path templates = fs::path(model_directory) / kTemplates;
-    if (!fs::is_directory(templates)) return;
-    const std::string to = partial_ + "/" + kTemplates;
-    fs::create_directory(to);
-    copy_files(templates.string(), to);
-    sync_directory(to);
-  });
+  model::copy_other_files(model_directory, partial_);
 }
 
 void ModelWriter::add_file(const std::string& name, const std::string& contents) {

@@ -153,7 +153,7 @@ std::string cheapest_change(const PlanInput& input) {
     const int64_t need = bytes[static_cast<size_t>(limit.arena)];
     if (need <= limit.budget) continue;
     if (!text.empty()) text += "; ";
-    text += fmt::format("{}: needs at least {}, has {} ({})", limit.what, format_bytes(need),
+    text += fmt::format("{}: needs at least {}, has {} ({})", limit.what, format_bytes_up(need),
                         format_bytes(limit.budget), limit.fix);
   }
   const std::string change = cheapest_change(input);

@@ -158,11 +158,13 @@ void RankTrainer::finish(TrainResult& result) {
   last_end_s_ = instance->end_s;
   done_step_ = step;
   if (!instance->finite || !std::isfinite(loss)) {
+    const bool deferred = job_.plan->input.mode == plan::OptimizerMode::kDeferred;
     throw Error(
         ErrorCode::kNumeric,
-        fmt::format("step {}: loss {} and gradient norm {}: not finite, and the update was not "
-                    "applied (lower --lr, set --clip, or look at the data)",
-                    step, loss, instance->grad_norm));
+        fmt::format("step {}: loss {} and gradient norm {}: not finite{} (lower --lr, set --clip, "
+                    "or look at the data)",
+                    step, loss, instance->grad_norm,
+                    deferred ? ", and the update was not applied" : ""));
   }
   if (result.tokens == 0) result.first_loss = loss;
   result.last_loss = loss;

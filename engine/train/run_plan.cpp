@@ -222,6 +222,18 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
          nvme_bytes / kChecksumBlock * 8;
 }
 
+namespace {
+
+void require_trained(const model::ModelSpec& spec) {
+  for (const model::Segment& segment : spec.segments) {
+    if (segment.trainable_numel > 0) return;
+  }
+  throw Error(ErrorCode::kConfig,
+              "[[group]]: frozen groups leave nothing to train (freeze fewer parameters)");
+}
+
+}  // namespace
+
 void apply_groups(model::ModelSpec& spec, const config::Options& options) {
   const int given = static_cast<int>(spec.groups.size());
   if (options.decay_all) {
@@ -231,6 +243,7 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options) {
   const int shards = static_cast<int>(options.ranks);
   model::assign_offsets(spec, shards);
   if (!options.freeze.empty()) model::freeze_parameters(spec, options.freeze, shards);
+  require_trained(spec);
 }
 
 int64_t free_bytes_of(const std::vector<std::string>& directories,

@@ -212,6 +212,7 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
       {{"--for", "nowhere", "--tokens", "5"}, "nowhere"},
       {{"--profile", "nowhere/machine.toml"}, "No such file or directory"},
       {{"--profile", "."}, "is a directory"},
+      {{"--profile", "notes.txt"}, "is there, and no machine profile"},
       {{"--compare-fio", "--mode", "training"}, "of which --mode has none"},
       {{"--compare-checksums", "--mode", "training"}, "of which --mode has none"},
       {{"--depth", "4,0"}, "whole numbers from 1 to 1024"},
@@ -234,12 +235,14 @@ TEST_F(BenchTest, WhatContradictsItselfIsRefused) {
       {{"--depth", "4,4"}, "names 4 twice"},
       {{"--unknown"}, "--unknown"},
   };
+  write_text(sandbox_ / "notes.txt", "of somebody");
   for (const auto& [arguments, text] : cases) {
     EXPECT_EQ(run(bench(arguments)), kUsage) << arguments[0] << err_;
     EXPECT_NE((err_ + out_).find(text), std::string::npos) << text << " is not in\n" << err_;
     EXPECT_EQ(err_.find("GB/s"), std::string::npos) << "something was measured";
     expect_empty_drive();
   }
+  EXPECT_EQ(read_text(sandbox_ / "notes.txt"), "of somebody");
   EXPECT_EQ(run({"bench", "io"}), kUsage);
   EXPECT_EQ(run({"bench"}), kUsage);
   EXPECT_NE(err_.find("what to measure is missing (strata bench io ...)"), std::string::npos);

@@ -93,6 +93,14 @@ TEST_F(Mistakes, InModelDirectories) {
       {"no such directory", {}, train({}, "nowhere"), kUsage, {"nowhere", "no such directory"}},
       {"a file", {}, train({}, STRATA_TEXT), kUsage, {"it is not a directory"}},
       {"no config", without_file("config.json"), bad, kUsage, {"no config.json"}},
+      {"a file that the export could not have",
+       [](const Sandbox& sandbox) {
+         copy_good_model(sandbox);
+         std::filesystem::create_symlink("/etc/hostname", sandbox / "bad/README.md");
+       },
+       bad,
+       kUsage,
+       {"README.md", "link out of the directory", "copy the file"}},
       {"broken config", with_file("config.json", "{"), bad, kUsage, {"config.json:1:2"}},
       {"negative size",
        edited("config.json", "\"hidden_size\": 32", "\"hidden_size\": -32"),

@@ -151,6 +151,9 @@ TEST(BenchOptions, PartsOfListsAreChecked) {
       bench_error({"--mode", "raed,write"}),
       "has the unknown part raed (did you mean read?) (give one or more of read,write,mixed");
   EXPECT_HAS(bench_error({"--files", "65"}), "out of range");
+  for (const char* key : {"mode", "block", "depth", "files", "nvme"}) {
+    EXPECT_HAS(bench_error({}, std::string(key) + " = []"), "is empty");
+  }
 }
 
 TEST(BenchOptions, ConflictsAreReportedTogether) {

@@ -86,6 +86,13 @@ TEST(Deepspeed, BatchSizesMustAgree) {
       ImportFate::kRefused);
 }
 
+TEST(Deepspeed, NumbersInQuotesAreNumbersEverywhere) {
+  const char* all = R"({"train_batch_size": "24", "train_micro_batch_size_per_gpu": 3,
+                        "gradient_accumulation_steps": "4"})";
+  EXPECT_EQ(line_of(all, "train_batch_size", 2).text, "follows from the other two");
+  EXPECT_EQ(line_of(all, "train_batch_size", 4).fate, ImportFate::kRefused);
+}
+
 TEST(Deepspeed, TheBatchHoldsWithFactorsThatFlagsAndFilesGive) {
   const std::string total = R"({"train_batch_size": 32})";
   EXPECT_EQ(plan_with(total, {"--micro-batch", "4"}).accumulate, 8);

@@ -87,6 +87,7 @@ TEST(Options, TomlAndFlagsAgreeForEveryOption) {
       if (row.name != need) toml += std::string(need) + " = \"x\"\n";
     }
     if (row.name == "warmup-steps") toml += "epochs = 1.0\n";
+    if (row.name == "device-memory") toml += "device = \"emulated\"\n";
     by_toml = resolve(Command::kTrain, {.toml = toml, .toml_name = "t", .args = args});
     EXPECT_EQ(value_text(row, by_toml), value_text(row, by_flag)) << row.name;
     EXPECT_TRUE(by_toml.is_given(row.name)) << row.name;
@@ -97,7 +98,7 @@ TEST(Options, TomlHasNumbersListsAndBooleans) {
   const Options options =
       train({},
             "steps = 7\nlr = 1\nbetas = [0.5, 0.25]\nnvme = [\"/a,b\", \"/c\"]\n"
-            "shuffle = false\nhost_memory = \"2GiB\"\ndevice_memory = 4096\n"
+            "shuffle = false\nhost_memory = \"2GiB\"\ndevice = \"emulated\"\ndevice_memory = 4096\n"
             "resume = true\n");
   EXPECT_EQ(options.steps, 7);
   EXPECT_EQ(options.lr, 1.0);
@@ -193,6 +194,8 @@ TEST(Options, ConflictsAreNamed) {
   EXPECT_HAS(train_error({"--optimizer-mode", "in-backward", "--clip", "0", "--recipe", "fp16"}),
              "cannot scale the loss");
   EXPECT_HAS(train_error({"--device", "cpu", "--device-memory", "1GiB"}), "use --host-memory");
+  EXPECT_HAS(train_error({"--device-memory", "1GiB"}), "--device auto, which is the CPU here");
+  EXPECT_EQ(train_error({"--device-memory", "1GiB", "--machine", "gpu.toml"}), "no error");
   EXPECT_HAS(train_error({}, "steps = 1\nepochs = 1.0"), "say the same thing");
 }
 

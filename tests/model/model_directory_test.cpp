@@ -13,7 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
+#include "engine/model/other_files.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {
@@ -214,6 +214,10 @@ TEST(ModelDirectory, LinksOutAreRefusedAndTheHubCacheIsRead) {
     fs::create_symlink(std::string("../../blobs/") + name, hub / "models--x/snapshots/abc/" + name);
   }
   EXPECT_EQ(error_of(hub / "models--x/snapshots/abc"), "accepted");
+  const std::string templates = hub / "models--x/snapshots/abc/additional_chat_templates";
+  fs::create_directory(templates);
+  fs::create_symlink("../../../blobs/config.json", templates + "/tool.jinja");
+  check_other_files(hub / "models--x/snapshots/abc");
 }
 
 TEST(ModelDirectory, WhatIsNoModelDirectoryIsSaidSo) {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/other_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/model/file.h"
+#include "engine/model/model_directory.h"
+
+namespace strata::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kBytesMax = int64_t{1} << 30;
+// Weights in any format, and what is written anew.
+constexpr std::string_view kNotCopied[] = {".safetensors", ".index.json", ".bin",  ".pt",   ".pth",
+                                           ".h5",          ".msgpack",    ".gguf", ".onnx", ".ot"};
+
+// Runs `work`; what the file system refuses there becomes our error.
+template <typename Work>
+auto guarded(const std::string& what, const Work& work) {
+  try {
+    return work();
+  } catch (const fs::filesystem_error& error) {
+    throw system_error(ErrorCode::kIo, what, error.code().value());
+  }
+}
+
+bool is_copied(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  if (!entry.is_regular_file() || name == "config.json" || name.starts_with(".")) return false;
+  return std::none_of(std::begin(kNotCopied), std::end(kNotCopied),
+                      [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (is_copied(entry)) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+File open_file(const std::string& directory, const std::string& name) {
+  File file = File::open_to_read(resolve_inside(directory, name));
+  if (file.size() <= kBytesMax) return file;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("cannot copy: {}: it has {}, more than a file beside the weights should "
+                          "(move it out of the model directory)",
+                          file.path(), format_bytes(file.size())));
+}
+
+void copy_files(const std::string& from, const std::string& to) {
+  for (const std::string& name : names_in(from)) {
+    const File source = open_file(from, name);
+    std::string contents(static_cast<size_t>(source.size()), '\0');
+    source.read_at(0, contents.data(), source.size());
+    write_file((fs::path(to) / name).string(), contents);
+  }
+}
+
+// The directory, and its folder where it has that.
+std::vector<std::string> folders_of(const std::string& model_directory) {
+  const std::string templates = (fs::path(model_directory) / kTemplatesFolder).string();
+  if (!fs::is_directory(templates)) return {model_directory};
+  return {model_directory, templates};
+}
+
+}  // namespace
+
+void check_other_files(const std::string& model_directory) {
+  guarded("cannot look at the files of: " + model_directory, [&] {
+    for (const std::string& folder : folders_of(model_directory)) {
+      for (const std::string& name : names_in(folder)) (void)open_file(folder, name);
+    }
+  });
+}
+
+int64_t bytes_of_other_files(const std::string& model_directory) {
+  return guarded("cannot look at the files of: " + model_directory, [&] {
+    int64_t bytes = 0;
+    for (const std::string& folder : folders_of(model_directory)) {
+      for (const std::string& name : names_in(folder)) bytes += open_file(folder, name).size();
+    }
+    return bytes;
+  });
+}
+
+void copy_other_files(const std::string& model_directory, const std::string& to) {
+  guarded("cannot copy files of: " + model_directory, [&] {
+    copy_files(model_directory, to);
+    const fs::path templates = fs::path(model_directory) / kTemplatesFolder;
+    if (!fs::is_directory(templates)) return;
+    const std::string folder = to + "/" + kTemplatesFolder;
+    fs::create_directory(folder);
+    copy_files(templates.string(), folder);
+    sync_directory(folder);
+  });
+}
+
+}  // namespace strata::model

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file system that fills up while a run goes on: the run has failed, not been refused, and goes
+// on from its last checkpoint when there is room.
+#include <fstream>
+
+#include "tests/cli/mistake.h"
+#include "tests/support/small_file_system.h"
+
+namespace strata::cli::test {
+namespace {
+
+// Leaves room for metrics, and none for a checkpoint.
+void fill(const std::string& path) {
+  constexpr uint64_t kLeft = 256 << 10;
+  const std::string block(32 << 10, 'x');
+  std::ofstream file(path);
+  while (file && std::filesystem::space(path).available > kLeft) file << block << std::flush;
+}
+
+// Of the newest whole checkpoint; 0 without one.
+int64_t last_step(const std::filesystem::path& checkpoints) {
+  int64_t last = 0;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints, none)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("step-") && name.find('.') == std::string::npos) {
+      last = std::max<int64_t>(last, std::stoll(name.substr(5)));
+    }
+  }
+  return last;
+}
+
+TEST(FullDisk, DuringARunIsAFailureThatKeepsTheLastCheckpoint) {
+  const Sandbox sandbox;
+  make_model(sandbox, "model", {});
+  std::filesystem::create_directory(sandbox / "drive");
+  const auto small =
+      strata::test::SmallFileSystem::on_drive(sandbox / "drive", sandbox / "image", "24m");
+  if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
+  const auto with_steps = [](int64_t steps, const Arguments& more) {
+    Arguments all = train({"--checkpoint-every", "20", "--steps", std::to_string(steps)}, "model");
+    *(std::find(all.begin(), all.end(), "--out") + 1) = "drive/run";
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const std::filesystem::path checkpoints = sandbox / "drive/run/checkpoints";
+  Process run(with_steps(1'000'000, {}), {.directory = sandbox.path()});
+  while (last_step(checkpoints) == 0 && !run.is_over()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  fill(sandbox / "drive/filler");
+  EXPECT_EQ(run.wait(), kFailed) << run.err();
+  EXPECT_NE(run.err().find("cannot write checkpoint"), std::string::npos) << run.err();
+  std::filesystem::remove(sandbox / "drive/filler");
+  const int64_t step = last_step(checkpoints);
+  ASSERT_GT(step, 0);
+  Process again(with_steps(step + 3, {"--resume"}), {.directory = sandbox.path()});
+  EXPECT_EQ(again.wait(), 0) << again.err();
+  EXPECT_NE(again.out().find("done     3 steps"), std::string::npos) << again.out();
+}
+
+}  // namespace
+}  // namespace strata::cli::test
