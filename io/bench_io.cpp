@@ -168,6 +168,15 @@ IoBench::IoBench(const BenchOptions& options) : options_(options) {
 IoBench::~IoBench() = default;
 
 BenchResult IoBench::measure(const BenchShape& shape, double seconds, bool verify) {
+  check(shape, options_.bytes);
+  const bool fills = !has_volume_for(shape) || (verify && must_fill(shape));
+  const bool is_first = bytes_written_ == 0;  // without it there is nothing at all
+  if (fills && !is_first && write_allowance() < options_.bytes) {
+    BenchResult nothing;
+    nothing.shape = shape;
+    nothing.write_limit_reached = true;
+    return nothing;
+  }
   prepare(shape, verify);
   if (stopped()) {
     BenchResult nothing;
@@ -257,7 +266,6 @@ bool IoBench::is_filled_for(const BenchShape& shape) const {
 
 // Sees to it that there is a volume for the shape, and that what will be read has been written.
 void IoBench::prepare(const BenchShape& shape, bool verify) {
-  check(shape, options_.bytes);
   if (!has_volume_for(shape)) {
     make_volume(shape, stripe_bytes_of(shape), checksum_bytes_of(shape));
     fill();

@@ -85,7 +85,7 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
   io::IoBench bench(options);
   std::optional<io::FioBench> fio;
   uint32_t files = 0;
-  bool slower = false;
+  bool failed = false;
   for (const io::BenchShape& shape : shapes_of(a)) {
     if (shape.mode == io::BenchMode::kTraining || stop) continue;  // fio has no such pattern
     progress(shape);
@@ -110,9 +110,17 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
     report.bytes_written = bench.bytes_written_by_all();
     const io::FioComparison& last = report.fio.back();
     say_rounds(a, shape, last.ratio.count);
-    slower |= last.ratio.count >= kLeastRounds && last.ratio.high < kParity;
+    const bool verdict = last.ratio.count >= kLeastRounds;
+    if (!verdict && !stop) {
+      say(
+          fmt::format("{}: no verdict: of {} rounds the interval says little, at least {} are "
+                      "needed (--rounds, --write-limit)",
+                      name_of(shape), last.ratio.count, kLeastRounds));
+    }
+    // A verdict that was asked for and did not come is no pass.
+    failed |= verdict ? last.ratio.high < kParity : rounds_of(a) >= kLeastRounds;
   }
-  return slower ? 1 : 0;
+  return failed ? 1 : 0;
 }
 
 // Rates of other shapes would mislead every later plan on this machine.

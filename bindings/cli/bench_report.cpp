@@ -227,11 +227,21 @@ std::string io_json(const IoReport& report) {
                         {"shapes_slower", report.baseline->slower},
                         {"shapes_missing", report.baseline->missing}};
   }
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 // A row for each shape, whose file is "all", and behind it one for each of its files, where what is
 // known of all files alone is empty. A row that ended early says so.
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string csv = "\"";
+  for (const char c : text) csv += c == '"' ? "\"\"" : std::string(1, c);
+  return csv + "\"";
+}
+
+}  // namespace
+
 std::string io_csv(const IoReport& report) {
   std::string text =
       "mode,block_bytes,depth,files_per_directory,backend,verified,seconds,read_bytes_per_s,"
@@ -251,8 +261,8 @@ std::string io_csv(const IoReport& report) {
                         r.read.p99_s, r.read.p999_s, r.read.max_s, r.write.p50_s, r.write.p99_s,
                         r.write.p999_s, r.write.max_s, r.bytes_read, r.bytes_written, state);
     for (const io::BenchFile& file : r.files) {
-      text += shape + fmt::format("{:.6g},{:.6g},,,,,,,,,,,,{}\"{}\"\n", file.read_bytes_per_s,
-                                  file.write_bytes_per_s, state, file.name);
+      text += shape + fmt::format("{:.6g},{:.6g},,,,,,,,,,,,{}{}\n", file.read_bytes_per_s,
+                                  file.write_bytes_per_s, state, quoted(file.name));
     }
   }
   return text;

@@ -58,6 +58,11 @@ int run_eval(const config::Options& given) {
   const train::RunPlan plan = inference_plan(options, *model, data->bytes());
   train::Inference inference(plan, options, *model, options.resume_checkpoint);
   const train::Inference::Loss loss = inference.evaluate(part ? data->held_out() : data->train());
+  if (!std::isfinite(loss.mean)) {
+    throw Error(ErrorCode::kNumeric, fmt::format("eval: {}: loss {}: not finite (look at the "
+                                                 "weights and the data)",
+                                                 options.model, loss.mean));
+  }
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("loss", loss.mean);

@@ -12,6 +12,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/config/completion.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
@@ -147,10 +148,10 @@ int main(int argc, char** argv) {
     const std::vector<std::string> args(argv + 1, argv + argc);
     return strata::cli::answered(args, strata::cli::run(args));
   } catch (const strata::Error& error) {
-    std::fprintf(stderr, "strata: error: %s\n", error.what());
+    std::fprintf(stderr, "strata: error: %s\n", strata::printable(error.what()).c_str());
     return error.exit_code();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "strata: error: %s\n", error.what());
+    std::fprintf(stderr, "strata: error: %s\n", strata::printable(error.what()).c_str());
     return 4;
   }
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <optional>
 
@@ -191,8 +192,10 @@ class Importer {
     refuse(leaf, "the loss scale is always dynamic here (give 0, or leave it out)");
   }
 
-  void take_optimizer(const Leaf& leaf, const std::string& text) {
-    if (text == "AdamW" || text == "Adam") {
+  // DeepSpeed takes its name in any case.
+  void take_optimizer(const Leaf& leaf, std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (text == "adamw" || text == "adam") {
       ignore(leaf, "AdamW is the optimizer here, and what DeepSpeed means by both names");
     } else {
       refuse(leaf, "AdamW is the only optimizer here");

@@ -23,7 +23,7 @@ using config::Json;
 void require_type_of(const Fields& fields, const Family& family, const std::string& architecture) {
   const std::string type = fields.text("model_type", family.model_type);
   const Family* other = find_family_by_type(type);
-  if (other == nullptr || other == &family) return;
+  if (other == &family) return;
   fields.refuse(
       fmt::format("architectures: \"{}\" contradicts model_type \"{}\" (correct the one "
                   "that is wrong)",
@@ -101,8 +101,10 @@ constexpr const char* kWindowLayer = "sliding_attention";
 // Which layers have the window where nothing names them layer by layer.
 std::vector<char> windowed_by_rule(const Fields& fields, const Family& family, int64_t layers) {
   std::vector<char> windowed(static_cast<size_t>(layers));
-  const int64_t pattern =
-      fields.optional_integer("sliding_window_pattern").value_or(family.window_pattern);
+  int64_t pattern = family.window_pattern;
+  if (family.window_pattern_member) {
+    pattern = fields.optional_integer("sliding_window_pattern").value_or(pattern);
+  }
   const int64_t full = fields.optional_integer("max_window_layers").value_or(family.full_layers);
   if (family.window_rule == WindowRule::kPattern && pattern < 1) {
     fields.refuse(fmt::format("sliding_window_pattern: {} is less than 1", pattern));

@@ -75,6 +75,9 @@ class RopeObject {
 RopeScaling scaling_of(const RopeObject& object) {
   const Json* type = object.find("rope_type");
   if (type == nullptr) type = object.find("type");
+  if (type != nullptr && !type->is_string() && !type->is_null()) {
+    object.refuse(fmt::format(": rope_type {} is no text", type->dump()));
+  }
   const std::string name = type != nullptr && type->is_string() ? type->string() : "default";
   std::string known;
   // Phi-3 models with longrope have been called yarn, too.
@@ -252,13 +255,26 @@ void require_one_spelling(const Fields& fields) {
   const Json* old = fields.find("rope_scaling");
   const Json* now = fields.find("rope_parameters");
   if (old == nullptr || now == nullptr || !old->is_object()) return;
-  for (const config::JsonMember& member : old->members()) {
-    const Json* same = now->is_object() ? now->find(member.name) : nullptr;
-    if (same != nullptr && same->dump() == member.value.dump()) continue;
+  const auto says = [](const Json* object, const std::string& name, const Json& value) {
+    const Json* same = object != nullptr && object->is_object() ? object->find(name) : nullptr;
+    return same != nullptr && same->dump() == value.dump();
+  };
+  const auto refuse = [&](const std::string& name) {
     fields.refuse(
         fmt::format("rope_scaling and rope_parameters differ in {}: which one is meant? "
                     "(keep one of them)",
-                    member.name));
+                    name));
+  };
+  for (const config::JsonMember& member : old->members()) {
+    if (!says(now, member.name, member.value)) refuse(member.name);
+  }
+  if (!now->is_object()) return;
+  // What the old one does not have is said elsewhere, or Transformers does not see it.
+  for (const config::JsonMember& member : now->members()) {
+    const bool elsewhere = member.name == "rope_theta" && fields.find("rope_theta") != nullptr &&
+                           fields.find("rope_theta")->dump() == member.value.dump();
+    const bool older = member.name == "rope_type" && says(old, "type", member.value);
+    if (!elsewhere && !older && old->find(member.name) == nullptr) refuse(member.name);
   }
 }
 

@@ -162,6 +162,7 @@ constexpr Family kFamilies[] = {
      .activation = Activation::kGeluTanh,
      .members = {.activation = "hidden_activation"},
      .window_rule = WindowRule::kPattern,
+     .window_pattern_member = true,
      .window_theta = 1e4,
      .score_scalar = 256,
      .logit_cap = 0,

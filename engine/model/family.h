@@ -62,7 +62,7 @@ enum class WindowRule : uint8_t {
   kNone,
   kAll,      // the window of all layers; null for none
   kSwitch,   // of the layers from "max_window_layers" on, where "use_sliding_window" says so
-  kPattern,  // of all layers but every "sliding_window_pattern"-th
+  kPattern,  // of all layers but every `window_pattern`-th
 };
 
 struct Family {
@@ -88,6 +88,7 @@ struct Family {
   // Members that not every family has. Numbers: what a missing one means; nothing: it has none.
   MemberNames members = {};
   WindowRule window_rule = WindowRule::kNone;
+  bool window_pattern_member = false;  // "sliding_window_pattern" is instead of window_pattern
   bool partial_rotary = false;
   int64_t original_position = 0;  // "original_max_position_embeddings"; 0: those of the model
   std::optional<double> window_theta = {};  // windowed layers have a RoPE of their own

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "engine/base/dtype.h"
+#include "engine/base/log.h"
 #include "engine/base/rng.h"
 
 namespace strata {
@@ -31,6 +32,18 @@ TEST(Units, FormatPicksTheLargestUnit) {
   EXPECT_EQ(format_bytes(12), "12 B");
   EXPECT_EQ(format_bytes(1536), "1.50 KiB");
   EXPECT_EQ(format_bytes(3 * kGiB), "3.00 GiB");
+}
+
+TEST(FormatBytes, UpIsNeverLess) {
+  EXPECT_EQ(format_bytes(10'215'000), "9.74 MiB");
+  EXPECT_EQ(format_bytes_up(10'215'000), "9.75 MiB");
+  EXPECT_EQ(format_bytes_up(9 << 20), "9.00 MiB");
+  EXPECT_EQ(format_bytes_up(1000), "1000 B");
+}
+
+TEST(Printable, HidesWhatATerminalWouldObey) {
+  EXPECT_EQ(printable("a\x1b[2Jb\x07\tc\n\x7f"), "a\\x1b[2Jb\\x07\tc\n\\x7f");
+  EXPECT_EQ(printable("Gr\xc3\xbc\xc3\x9f"), "Gr\xc3\xbc\xc3\x9f");
 }
 
 TEST(Master, HiAndLoTogetherAreTheMasterExactly) {

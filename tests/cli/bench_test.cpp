@@ -116,6 +116,33 @@ TEST_F(BenchTest, TheLatencyIsThatOfTheShapeNearestToARun) {
   EXPECT_EQ(json::parse(out_)["idle"]["block_bytes"], 1 << 20);
 }
 
+// Blocks of another checksum size need files of their own, for which no bytes are left.
+TEST_F(BenchTest, AShapeThatCannotBeFilledIsLeftOut) {
+  ASSERT_EQ(
+      run(bench({"--block", "64KiB,32KiB", "--mode", "read", "--write-limit", "100MiB", "--json"})),
+      0)
+      << err_;
+  const json results = json::parse(out_)["results"];
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_GT(results[0]["bytes_read"], 0);
+  EXPECT_EQ(results[1]["bytes_read"], 0);
+  EXPECT_EQ(results[1]["write_limit_reached"], true);
+  EXPECT_NE(err_.find("not measured: read 32 KiB x 4 on 1 file(s)"), std::string::npos) << err_;
+}
+
+TEST_F(BenchTest, ADirectoryOfAnyNameIsInTheAnswers) {
+  const std::string name = "dr\xff\"ive";
+  std::filesystem::create_directory(sandbox_ / name);
+  const auto measured = [&](const char* form) {
+    return run({"bench", "io", "--nvme", name, "--size", "64MiB", "--mode", "read", "--seconds",
+                "0.05", "--depth", "4", form});
+  };
+  ASSERT_EQ(measured("--json"), 0) << err_;
+  EXPECT_EQ(json::parse(out_)["results"].size(), 1u);
+  ASSERT_EQ(measured("--csv"), 0) << err_;
+  EXPECT_NE(out_.find("dr\xff\"\"ive"), std::string::npos) << out_;
+}
+
 // The filling and the first writes take all of the limit: nothing is left for the mixed rate.
 TEST_F(BenchTest, AQuestionWithoutTheRatesItNeedsIsAnError) {
   make_model(sandbox_, "model", {});

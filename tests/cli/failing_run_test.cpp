@@ -51,6 +51,12 @@ TEST_F(FailingRun, ALossThatIsNotFiniteIsReportedHoweverStepsOverlap) {
   }
 }
 
+TEST_F(FailingRun, SoIsThatOfAnEvaluation) {
+  break_weights(sandbox_ / "model/model.safetensors");
+  expect_failure({"eval", "--model", "model", "--data", STRATA_TEXT, "--sequence-length", "32"}, {},
+                 "not finite");
+}
+
 TEST_F(FailingRun, MetricsThatCannotBeWrittenEndItInOrder) {
   for (int again = 0; again < 3; ++again) {
     std::filesystem::remove_all(sandbox_ / "run");

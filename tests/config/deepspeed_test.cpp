@@ -86,6 +86,13 @@ TEST(Deepspeed, BatchSizesMustAgree) {
       ImportFate::kRefused);
 }
 
+TEST(Deepspeed, TheOptimizersNameIsInAnyCase) {
+  for (const char* name : {"AdamW", "adamw", "Adam", "ADAM"}) {
+    const std::string file = std::string(R"({"optimizer": {"type": ")") + name + R"("}})";
+    EXPECT_EQ(line_of(file, "optimizer.type").fate, ImportFate::kIgnored) << name;
+  }
+}
+
 TEST(Deepspeed, NumbersInQuotesAreNumbersEverywhere) {
   const char* all = R"({"train_batch_size": "24", "train_micro_batch_size_per_gpu": 3,
                         "gradient_accumulation_steps": "4"})";

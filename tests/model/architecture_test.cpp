@@ -108,6 +108,14 @@ TEST(Architecture, MistralWithoutMembersHasItsOwnDefaults) {
   EXPECT_EQ(read(R"({"architectures": ["MistralForCausalLM"], "sliding_window": null})").window, 0);
 }
 
+// Transformers has it of Gemma 3 alone.
+TEST(Architecture, LayersOfGemma2AlternateWhateverThePatternSays) {
+  const std::string gemma2 = R"({"architectures": ["Gemma2ForCausalLM"], "head_dim": 8,
+      "num_hidden_layers": 4)";
+  EXPECT_EQ(read((gemma2 + R"(, "sliding_window_pattern": 3})").c_str()).windowed,
+            read((gemma2 + "}").c_str()).windowed);
+}
+
 TEST(Architecture, GemmaIsTheSameInBothSpellings) {
   const char* old = R"({"architectures": ["Gemma3ForCausalLM"], "head_dim": 8, "rope_theta": 5e5,
       "rope_local_base_freq": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
@@ -230,7 +238,12 @@ TEST(Architecture, NumbersThatCannotBeAreRefusedByName) {
       {R"({"rope_scaling": {"rope_type": "linear", "factor": 8},
            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})",
        "rope_scaling and rope_parameters differ in rope_type"},
+      {R"({"rope_scaling": {"rope_type": "linear", "factor": 3},
+           "rope_parameters": {"rope_type": "linear", "factor": 3, "rope_theta": 50.0}})",
+       "rope_scaling and rope_parameters differ in rope_theta"},
+      {R"({"rope_scaling": {"rope_type": 7, "factor": 3}})", "rope_type 7 is no text"},
       {R"({"model_type": "mistral"})", "contradicts model_type \"mistral\""},
+      {R"({"model_type": "granite"})", "contradicts model_type \"granite\""},
       {R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "beta_fast": 0.5}})", "beta_fast"},
       {R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "attention_factor": -1}})",
        "attention_factor"},

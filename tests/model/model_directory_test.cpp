@@ -13,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/model/architecture.h"
+#include "engine/model/model_writer.h"
 #include "engine/model/other_files.h"
 #include "tests/model/temporary_directory.h"
 
