@@ -25,7 +25,7 @@ struct ModelWriterOptions {
   std::string path;  // the directory that will exist after finish()
   DType dtype = DType::kF32;
   int64_t shard_bytes = 5'000'000'000;   // of tensor data in one file, unless one tensor is larger
-  const ModelDirectory* like = nullptr;  // instead: its files, and F16 where it has F16
+  const ModelDirectory* like = nullptr;  // instead: its files, and F32 or F16 where it has them
   std::optional<int64_t> buffer_bytes = {};  // by default transfer_buffer_bytes(); 0: page cache
 };
 
@@ -42,8 +42,8 @@ struct ConstPlanes {
   }
 };
 
-// The type that an exported model's weights have where they did not come as F16: what the recipe
-// trained with, f32 for fp16.
+// The type that an exported model's weights have where they came as neither F32 nor F16: what the
+// recipe trained with, f32 for fp16.
 DType export_dtype(Recipe recipe);
 
 // Writes a model directory that Transformers loads: the stored tensors that the parameters of the

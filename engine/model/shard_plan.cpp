@@ -66,7 +66,8 @@ std::vector<ShardPlan> plan_shards(const ModelSpec& spec, DType dtype, int64_t s
 std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, DType dtype) {
   std::map<std::string, ShardPlan> by_file;
   for (TensorPlan& tensor : tensors_of(source.spec(), dtype)) {
-    if (source.tensor(tensor.name).dtype == DType::kF16) tensor.dtype = DType::kF16;
+    const DType came = source.tensor(tensor.name).dtype;
+    if (came == DType::kF16 || came == DType::kF32) tensor.dtype = came;
     ShardPlan& shard = by_file[source.file_of(tensor.name)];
     shard.tensors.push_back(std::move(tensor));
   }

@@ -20,7 +20,8 @@ struct ShardPlan {
 // Tensors in the order of the spec, in files of at most `shard_bytes` unless one is larger.
 std::vector<ShardPlan> plan_shards(const ModelSpec& spec, DType dtype, int64_t shard_bytes);
 
-// Every tensor in the file that it came from; F16 ones stay F16, the others become `dtype`.
+// Every tensor in the file that it came from; F32 and F16 ones stay as they came, the others become
+// `dtype`: none is narrower than it was, nor than what was trained.
 std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, DType dtype);
 
 // The type that most of the bytes have.

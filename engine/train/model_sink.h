@@ -16,7 +16,8 @@ struct ModelSinkOptions {
 };
 
 // Final state to a model directory: trained parameters from the state, frozen ones and all other
-// files from the directory that the run began with, weights in export_dtype(recipe).
+// files from the directory that the run began with, weights that were neither F32
+// nor F16 in export_dtype(recipe).
 //
 // Guarantees: nothing at `path` changes before finish(). Every trainable element is written once,
 // by one rank: in ZeRO stage 0 only rank 0 saves. Threads: write() from any thread, so ranks of one
