@@ -168,6 +168,11 @@ FioResult FioBench::measure(const BenchShape& shape, uint64_t write_allowance_by
   return result;
 }
 
+FioVerdict verdict_of(const FioComparison& comparison) {
+  if (comparison.ratio.count < kFioLeastRounds) return FioVerdict::kNone;
+  return comparison.ratio.high < kFioParity ? FioVerdict::kSlower : FioVerdict::kAsFast;
+}
+
 FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& shape,
                                const BenchOptions& options, uint32_t rounds) {
   STRATA_CHECK(rounds > 0);

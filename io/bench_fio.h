@@ -68,6 +68,13 @@ struct FioComparison {
   Interval ratio;    // strata / fio
   Interval control;  // fio / fio
 };
+// Slower where the whole interval of the ratio lies below kFioParity; of fewer rounds the interval
+// says too little for a verdict.
+inline constexpr double kFioParity = 0.97;
+inline constexpr uint32_t kFioLeastRounds = 7;
+enum class FioVerdict : uint8_t { kNone, kAsFast, kSlower };
+FioVerdict verdict_of(const FioComparison& comparison);
+
 // Fewer rounds where the bench's limit on bytes written, against which fio's count too, ends first,
 // or `options.stop` is set; throws Error (kConfig, kInterrupted) before the first is whole.
 FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& shape,

@@ -34,10 +34,6 @@ namespace {
 
 // A profile measured in less time does not replace what was measured before.
 constexpr double kCarefulS = 1;
-// A comparison fails where the whole interval of the ratio lies below this.
-constexpr double kParity = 0.97;
-// Of fewer rounds the interval says little.
-constexpr uint32_t kLeastRounds = 7;
 
 std::atomic<int> stop_signal{0};
 std::atomic<bool> stop{false};
@@ -110,15 +106,16 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
     report.bytes_written = bench.bytes_written_by_all();
     const io::FioComparison& last = report.fio.back();
     say_rounds(a, shape, last.ratio.count);
-    const bool verdict = last.ratio.count >= kLeastRounds;
-    if (!verdict && !stop) {
+    const io::FioVerdict verdict = io::verdict_of(last);
+    const bool none = verdict == io::FioVerdict::kNone;
+    if (none && !stop) {
       say(
           fmt::format("{}: no verdict: of {} rounds the interval says little, at least {} are "
                       "needed (--rounds, --write-limit)",
-                      name_of(shape), last.ratio.count, kLeastRounds));
+                      name_of(shape), last.ratio.count, io::kFioLeastRounds));
     }
     // A verdict that was asked for and did not come is no pass.
-    failed |= verdict ? last.ratio.high < kParity : rounds_of(a) >= kLeastRounds;
+    failed |= verdict == io::FioVerdict::kSlower || (none && rounds_of(a) >= io::kFioLeastRounds);
   }
   return failed ? 1 : 0;
 }

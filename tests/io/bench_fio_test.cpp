@@ -276,5 +276,19 @@ TEST(Fio, WhatItSaysOfAFailureIsOneLine) {
   EXPECT_LT(fio_words(std::string(10000, 'x')).size(), 500u);
 }
 
+TEST(FioVerdict, NeedsRoundsAndAnIntervalWhollyBelowParity) {
+  const auto of = [](double low, double median, double high, size_t count) {
+    FioComparison comparison;
+    comparison.ratio = {.median = median, .low = low, .high = high, .count = count};
+    return verdict_of(comparison);
+  };
+  EXPECT_EQ(of(0.80, 0.90, 0.96, 21), FioVerdict::kSlower);
+  EXPECT_EQ(of(0.80, 0.90, 0.96, 7), FioVerdict::kSlower);
+  EXPECT_EQ(of(0.80, 0.90, 0.96, 6), FioVerdict::kNone);
+  EXPECT_EQ(of(0.80, 0.90, 0.975, 21), FioVerdict::kAsFast);
+  EXPECT_EQ(of(1.10, 1.20, 1.30, 21), FioVerdict::kAsFast);
+  EXPECT_EQ(of(1.10, 1.20, 1.30, 6), FioVerdict::kNone);
+}
+
 }  // namespace
 }  // namespace strata::io

@@ -146,6 +146,7 @@ TEST_F(CorruptionOnTheDrive, FlipsAndSwapsAreDetected) {
     ASSERT_EQ(run_one(channel_, Direction::kRead, first * kBlock, memory_, 1), "");
   }
   EXPECT_TRUE(volume_.files()[0].direct);
+  EXPECT_NE(fcntl(volume_.files()[0].fd, F_GETFL) & O_DIRECT, 0) << "it says so and is not";
 }
 
 // The checksum itself, over every bit of one block and many swaps, without files.

@@ -265,6 +265,7 @@ TEST(LoopDevice, FourKibSectorsWork) {
     if (mounted.error() == 0) {
       Volume volume({.directories = {root}, .bytes = 8 * kMi});
       EXPECT_TRUE(volume.files()[0].direct);
+      EXPECT_NE(fcntl(volume.files()[0].fd, F_GETFL) & O_DIRECT, 0) << "it says so and is not";
       EXPECT_EQ(volume.alignment(), 4096u);
       Channel channel(volume, {});
       const AlignedBuffer written(4 * kMi - 4096, 1);

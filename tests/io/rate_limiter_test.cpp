@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/base/clock.h"
+#include "io/bench_io.h"
 #include "io/latency.h"
 #include "scratch_dir.h"
 
@@ -109,6 +110,19 @@ TEST(LatencyHistogram, PercentilesAreWithinABucket) {
   EXPECT_DOUBLE_EQ(histogram.max_s(), 0.1);
   EXPECT_DOUBLE_EQ(histogram.percentile_s(1.0), 0.1);
   EXPECT_NEAR(histogram.mean_s(), 0.05, 1e-4);
+}
+
+TEST(LatencyHistogram, ASummaryHasEachOfItsFigures) {
+  LatencyHistogram histogram;
+  for (int i = 1; i <= 10000; ++i) histogram.add(i * 1e-5);
+  const LatencySummary summary = summarize(histogram);
+  EXPECT_EQ(summary.count, 10000u);
+  EXPECT_NEAR(summary.p50_s, 0.05, 0.05 * 0.07);
+  EXPECT_NEAR(summary.p99_s, 0.099, 0.099 * 0.07);
+  EXPECT_NEAR(summary.p999_s, 0.0999, 0.0999 * 0.07);
+  EXPECT_LT(summary.p50_s, summary.p99_s);
+  EXPECT_LE(summary.p99_s, summary.p999_s);
+  EXPECT_DOUBLE_EQ(summary.max_s, 0.1);
 }
 
 TEST(LatencyHistogram, ExtremesStayInside) {
