@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/planner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/check.h"
-#include "engine/base/error.h"
-#include "engine/base/units.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/placement_climb.h"
+#include "engine/plan/refusal.h"
 
 namespace strata::plan {
 namespace {
@@ -112,8 +110,7 @@ bool same(const Placement& a, const Placement& b) {
          a.gradient_ring == b.gradient_ring;
 }
 
-// The smallest single change of the batch that would fit, as a sentence; empty when none does.
-std::string cheapest_change(const PlanInput& input) {
+SmallerBatch cheapest_change(const PlanInput& input) {
   PlanInput trial = input;
   const auto fits = [&] {
     const PlacementSearch search(trial);
@@ -121,44 +118,31 @@ std::string cheapest_change(const PlanInput& input) {
   };
   for (int64_t rows = input.shape.rows / 2; rows >= 1; rows /= 2) {
     trial.shape.rows = rows;
-    if (fits()) return fmt::format("--micro-batch {}", rows);
+    if (fits()) return {.micro_batch = rows};
   }
   trial = input;
   for (int count = input.micro_batches / 2; count >= 1; count /= 2) {
     trial.micro_batches = count;
-    if (fits()) return fmt::format("--accumulate {}", count);
+    if (fits()) return {.accumulate = count};
   }
   trial = input;
   for (int64_t length = input.shape.length / 2; length >= 16; length /= 2) {
     trial.shape.length = length;
-    if (fits()) return fmt::format("--sequence-length {}", length);
+    if (fits()) return {.sequence_length = length};
   }
-  return "";
+  return {};
 }
 
 [[noreturn]] void refuse(const PlanInput& input, const std::array<int64_t, kArenaCount>& bytes) {
-  struct Limit {
-    Arena arena;
-    int64_t budget;
-    const char* what;
-    const char* fix;
-  };
-  const Limit limits[] = {
-      {Arena::kDevice, input.device_budget, "device memory", "raise --device-memory"},
-      {Arena::kHost, input.host_budget, "host memory",
-       input.nvme_budget > 0 ? "raise --host-memory" : "raise --host-memory, or add --nvme DIR"},
-      {Arena::kNvme, input.nvme_budget, "NVMe space", "--nvme with that much free space"}};
-  std::string text;
-  for (const Limit& limit : limits) {
-    const int64_t need = bytes[static_cast<size_t>(limit.arena)];
-    if (need <= limit.budget) continue;
-    if (!text.empty()) text += "; ";
-    text += fmt::format("{}: needs at least {}, has {} ({})", limit.what, format_bytes_up(need),
-                        format_bytes(limit.budget), limit.fix);
+  const std::pair<Arena, int64_t> budgets[] = {{Arena::kDevice, input.device_budget},
+                                               {Arena::kHost, input.host_budget},
+                                               {Arena::kNvme, input.nvme_budget}};
+  std::vector<Shortage> shortages;
+  for (const auto& [arena, budget] : budgets) {
+    const int64_t need = bytes[static_cast<size_t>(arena)];
+    if (need > budget) shortages.push_back({arena, need, budget});
   }
-  const std::string change = cheapest_change(input);
-  if (!change.empty()) text += "; or " + change;
-  throw Error(ErrorCode::kDoesNotFit, "does not fit: " + text);
+  throw DoesNotFit(std::move(shortages), cheapest_change(input), input.nvme_budget == 0);
 }
 
 // Everything that the options and a missing drive force, and nothing else resident.

@@ -46,7 +46,7 @@ std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& 
 // Bytes of every arena for a placement.
 std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placement& placement);
 
-// Places everything and plans all programs. Throws Error{kDoesNotFit} where even the smallest
+// Places everything and plans all programs. Throws DoesNotFit (refusal.h) where even the smallest
 // placement is over a budget, naming what it would need and the cheapest change that fits.
 PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options);
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/refusal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/units.h"
+
+namespace strata::plan {
+namespace {
+
+const char* fix_of(Arena arena, bool may_add_nvme) {
+  if (arena == Arena::kDevice) return "raise --device-memory";
+  if (arena == Arena::kNvme) return "--nvme with that much free space";
+  return may_add_nvme ? "raise --host-memory, or add --nvme DIR" : "raise --host-memory";
+}
+
+std::string option_of(const SmallerBatch& change) {
+  if (change.micro_batch > 0) return fmt::format("--micro-batch {}", change.micro_batch);
+  if (change.accumulate > 0) return fmt::format("--accumulate {}", change.accumulate);
+  if (change.sequence_length > 0) {
+    return fmt::format("--sequence-length {}", change.sequence_length);
+  }
+  return "";
+}
+
+std::string text_of(const std::vector<Shortage>& shortages, const SmallerBatch& change,
+                    bool may_add_nvme) {
+  std::string text;
+  for (const Shortage& shortage : shortages) {
+    if (!text.empty()) text += "; ";
+    text += fmt::format("{} ({})", describe(shortage), fix_of(shortage.arena, may_add_nvme));
+  }
+  const std::string option = option_of(change);
+  if (!option.empty()) text += "; or " + option;
+  return "does not fit: " + text;
+}
+
+}  // namespace
+
+DoesNotFit::DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& change,
+                       bool may_add_nvme)
+    : Error(ErrorCode::kDoesNotFit, text_of(shortages, change, may_add_nvme)),
+      shortages_(std::move(shortages)),
+      change_(change) {}
+
+DoesNotFit::DoesNotFit(const DoesNotFit& other, const std::string& note)
+    : Error(ErrorCode::kDoesNotFit, fmt::format("{}; {}", other.what(), note)),
+      shortages_(other.shortages_),
+      change_(other.change_),
+      note_(note) {}
+
+bool DoesNotFit::lacks(Arena arena) const {
+  return std::any_of(shortages_.begin(), shortages_.end(),
+                     [&](const Shortage& shortage) { return shortage.arena == arena; });
+}
+
+std::string describe(const Shortage& shortage) {
+  const char* what = shortage.arena == Arena::kDevice ? "device memory"
+                     : shortage.arena == Arena::kHost ? "host memory"
+                                                      : "NVMe space";
+  return fmt::format("{}: needs at least {}, has {}", what, format_bytes_up(shortage.need_bytes),
+                     format_bytes(shortage.has_bytes));
+}
+
+}  // namespace strata::plan
