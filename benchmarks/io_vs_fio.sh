@@ -20,7 +20,7 @@ failed=0
 
 bench() {
   "$strata" bench io --nvme "$directory" --mode "$modes" --block 1MiB,4MiB --depth 16 \
-    --seconds "$seconds" --rounds "$rounds" --size 2GiB --write-limit 4TiB "$@" 2> /dev/null
+    --seconds "$seconds" --rounds "$rounds" --size 2GiB --write-limit 4TiB "$@"
 }
 
 echo "Checksums on:"
@@ -30,12 +30,12 @@ echo "$on"
 echo
 echo "Checksums off, as fio has none: the cost of everything else."
 echo
-off=$(bench --compare-fio --files 1 --no-checksums) || failed=1
+off=$(bench --compare-fio --files "$files" --no-checksums) || failed=1
 echo "$off"
 echo
 echo "Checksums on and off by turns:"
 echo
-bench --compare-checksums --files 1
+bench --compare-checksums --files "$files"
 echo
 # Columns 11 and 12 are the processor times per GB.
 echo "$off" | awk -F'|' 'NR > 2 && $11 > 1.1 * $12 { print "too much processor time:" $2 $3; bad = 1 } END { exit bad }' ||

@@ -48,6 +48,7 @@ int main(int argc, char** argv) try {
   Volume volume(options);
   const std::unique_ptr<char, void (*)(void*)> memory(
       static_cast<char*>(std::aligned_alloc(4096, kBuffers * kExtentBytes)), &std::free);
+  if (memory == nullptr) throw Error(ErrorCode::kDoesNotFit, "64 MiB of memory are not there");
   for (uint64_t i = 0; i < kBuffers * kExtentBytes; ++i) memory.get()[i] = static_cast<char>(i * i);
   Channel channel(volume, {.depth = 16, .regions = {{memory.get(), kBuffers * kExtentBytes}}});
   move_all(channel, Direction::kWrite, memory.get());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "io/bench_io.h"
 #include "io/bench_statistics.h"
 
@@ -18,6 +20,16 @@ struct ChecksumComparison {
   Interval ratio;              // with / without, of the rates
   Interval control;            // without / without
 };
+// One round of such a comparison: rates in bytes/s, processor time in s/GB.
+struct ChecksumRound {
+  double with = 0;
+  double without = 0;
+  double without_again = 0;  // the control
+  double with_cpu = 0;
+  double without_cpu = 0;
+};
+ChecksumComparison comparison_of(const BenchShape& shape, const std::vector<ChecksumRound>& rounds);
+
 // Fewer rounds where the limit on bytes written or BenchOptions::stop ends first; throws Error
 // (kConfig, kInterrupted) before the first is whole.
 ChecksumComparison compare_checksums(IoBench& bench, const BenchShape& shape, double seconds,

@@ -168,6 +168,26 @@ FioResult FioBench::measure(const BenchShape& shape, uint64_t write_allowance_by
   return result;
 }
 
+// Ours is compared with the fio run next to it, and that one with the other fio run.
+FioComparison comparison_of(const BenchShape& shape, const std::vector<FioRound>& rounds) {
+  std::vector<double> ours, theirs, our_cpu, their_cpu, ratios, controls;
+  for (const FioRound& round : rounds) {
+    ours.push_back(round.strata);
+    theirs.push_back(round.fio);
+    our_cpu.push_back(round.strata_cpu);
+    their_cpu.push_back(round.fio_cpu);
+    ratios.push_back(round.strata / round.fio);
+    controls.push_back(round.another_fio / round.fio);
+  }
+  return {.shape = shape,
+          .strata_bytes_per_s = median_of(ours),
+          .fio_bytes_per_s = median_of(theirs),
+          .strata_cpu_s_per_gb = median_of(our_cpu),
+          .fio_cpu_s_per_gb = median_of(their_cpu),
+          .ratio = bootstrap_median(ratios),
+          .control = bootstrap_median(controls)};
+}
+
 FioVerdict verdict_of(const FioComparison& comparison) {
   if (comparison.ratio.count < kFioLeastRounds) return FioVerdict::kNone;
   return comparison.ratio.high < kFioParity ? FioVerdict::kSlower : FioVerdict::kAsFast;
@@ -176,7 +196,7 @@ FioVerdict verdict_of(const FioComparison& comparison) {
 FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& shape,
                                const BenchOptions& options, uint32_t rounds) {
   STRATA_CHECK(rounds > 0);
-  std::vector<double> ours, theirs, our_cpu, their_cpu, ratios, controls;
+  std::vector<FioRound> done;
   const auto stopped = [&] { return options.stop != nullptr && *options.stop; };
   const auto measure_fio = [&]() -> std::optional<FioResult> {
     if (stopped()) return std::nullopt;
@@ -202,15 +222,13 @@ FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& 
     if (!ours_first && first) mine = bench.measure(shape);
     const std::optional<FioResult> second = measure_fio();
     if (mine.empty() || mine.write_limit_reached || mine.interrupted || !first || !second) break;
-    // Ours is compared with the fio run next to it, and that one with the other fio run.
-    ours.push_back(mine.bytes_per_s());
-    theirs.push_back(first->bytes_per_s());
-    our_cpu.push_back(mine.cpu_s_per_gb());
-    their_cpu.push_back(first->cpu_s_per_gb);
-    ratios.push_back(mine.bytes_per_s() / first->bytes_per_s());
-    controls.push_back(second->bytes_per_s() / first->bytes_per_s());
+    done.push_back({.strata = mine.bytes_per_s(),
+                    .fio = first->bytes_per_s(),
+                    .another_fio = second->bytes_per_s(),
+                    .strata_cpu = mine.cpu_s_per_gb(),
+                    .fio_cpu = first->cpu_s_per_gb});
   }
-  if (ratios.empty()) {
+  if (done.empty()) {
     if (stopped()) throw Error(ErrorCode::kInterrupted, "compare with fio: interrupted");
     throw Error(
         ErrorCode::kConfig,
@@ -219,14 +237,9 @@ FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& 
                     name_of(shape.mode), shape.block_bytes >> 10, shape.depth,
                     format_bytes(static_cast<int64_t>(options.write_limit_bytes))));
   }
-  return {.shape = shape,
-          .verified = options.verify,
-          .strata_bytes_per_s = median_of(ours),
-          .fio_bytes_per_s = median_of(theirs),
-          .strata_cpu_s_per_gb = median_of(our_cpu),
-          .fio_cpu_s_per_gb = median_of(their_cpu),
-          .ratio = bootstrap_median(ratios),
-          .control = bootstrap_median(controls)};
+  FioComparison comparison = comparison_of(shape, done);
+  comparison.verified = options.verify;
+  return comparison;
 }
 
 }  // namespace strata::io

@@ -68,6 +68,16 @@ struct FioComparison {
   Interval ratio;    // strata / fio
   Interval control;  // fio / fio
 };
+// One round of such a comparison: rates in bytes/s, processor time in s/GB.
+struct FioRound {
+  double strata = 0;
+  double fio = 0;          // the run next to ours
+  double another_fio = 0;  // the control
+  double strata_cpu = 0;
+  double fio_cpu = 0;
+};
+FioComparison comparison_of(const BenchShape& shape, const std::vector<FioRound>& rounds);
+
 // Slower where the whole interval of the ratio lies below kFioParity; of fewer rounds the interval
 // says too little for a verdict.
 inline constexpr double kFioParity = 0.97;

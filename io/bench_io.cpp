@@ -169,9 +169,8 @@ IoBench::~IoBench() = default;
 
 BenchResult IoBench::measure(const BenchShape& shape, double seconds, bool verify) {
   check(shape, options_.bytes);
-  const bool fills = !has_volume_for(shape) || (verify && must_fill(shape));
   const bool is_first = bytes_written_ == 0;  // without it there is nothing at all
-  if (fills && !is_first && write_allowance() < options_.bytes) {
+  if (fills_for(shape, verify) && !is_first && write_allowance() < options_.bytes) {
     BenchResult nothing;
     nothing.shape = shape;
     nothing.write_limit_reached = true;
@@ -238,7 +237,7 @@ void IoBench::check(const BenchShape& shape, uint64_t scratch_bytes) {
     throw refused("scratch of " + format_bytes(static_cast<int64_t>(scratch_bytes)) +
                   " is too small, " + name_of(shape.mode) + " at this block size and depth wants " +
                   format_bytes(static_cast<int64_t>(least)) +
-                  " (raise the size, or use smaller blocks)");
+                  " (raise the size, use smaller blocks, or leave out that mode)");
   }
 }
 
@@ -260,18 +259,17 @@ bool IoBench::must_fill(const BenchShape& shape) const {
   return (reads_first_half && !sealed_[0]) || (reads_second_half && !sealed_[1]);
 }
 
-bool IoBench::is_filled_for(const BenchShape& shape) const {
-  return has_volume_for(shape) && !must_fill(shape);
+bool IoBench::fills_for(const BenchShape& shape, bool verify) const {
+  return !has_volume_for(shape) || (verify && must_fill(shape));
 }
 
 // Sees to it that there is a volume for the shape, and that what will be read has been written.
 void IoBench::prepare(const BenchShape& shape, bool verify) {
+  if (!fills_for(shape, verify)) return;
   if (!has_volume_for(shape)) {
     make_volume(shape, stripe_bytes_of(shape), checksum_bytes_of(shape));
-    fill();
-    return;
   }
-  if (verify && must_fill(shape)) fill();
+  fill();
 }
 
 void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes) {

@@ -143,7 +143,7 @@ class IoBench {
   BenchResult measure(const BenchShape& shape, double seconds, bool verify);
 
   // Whether a shape that reads can be measured with checksums without writing anything before.
-  bool is_filled_for(const BenchShape& shape) const;
+  bool is_filled_for(const BenchShape& shape) const { return !fills_for(shape, true); }
 
   uint64_t bytes_written() const { return bytes_written_; }
   // What others wrote counts against the limit too.
@@ -159,6 +159,7 @@ class IoBench {
   };
   bool has_volume_for(const BenchShape& shape) const;
   bool must_fill(const BenchShape& shape) const;
+  bool fills_for(const BenchShape& shape, bool verify) const;
   void prepare(const BenchShape& shape, bool verify);
   void make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes);
   void fill();

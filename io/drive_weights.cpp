@@ -1,27 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/drive_weights.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "io/bench_io.h"
+#include "io/drives.h"
 
 namespace strata::io {
 namespace {
 
 constexpr double kAlike = 0.8;  // slowest / fastest
-
-size_t count_devices(const std::vector<std::string>& directories) {
-  std::set<dev_t> devices;
-  for (const std::string& directory : directories) {
-    struct stat info {};
-    if (stat(directory.c_str(), &info) == 0) devices.insert(info.st_dev);
-  }
-  return devices.size();
-}
 
 }  // namespace
 
@@ -35,9 +24,12 @@ std::vector<double> weights_of(const std::vector<double>& bytes_per_s) {
   return weights;
 }
 
+bool may_differ(const std::vector<std::string>& directories) {
+  return directories.size() > 1 && !share_a_drive(directories);
+}
+
 DriveWeights measure_weights(const DriveWeightOptions& options) {
-  if (count_devices(options.directories) < options.directories.size()) return {};
-  if (options.directories.size() < 2) return {};
+  if (!may_differ(options.directories)) return {};
   std::vector<double> rates;
   DriveWeights measured;
   try {

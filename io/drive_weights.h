@@ -16,6 +16,9 @@ std::vector<double> weights_of(const std::vector<double>& bytes_per_s);
 // The most that measuring one directory writes.
 inline constexpr uint64_t kWeightWriteBytes = uint64_t{256} << 20;
 
+// Whether there is anything to measure: several directories, of which no two lie on one drive.
+bool may_differ(const std::vector<std::string>& directories);
+
 struct DriveWeightOptions {
   std::vector<std::string> directories = {};
   double deadline_s = 600;  // of one request
@@ -28,8 +31,8 @@ struct DriveWeights {
   std::vector<double> weights = {};  // of the directories; empty: alike
   uint64_t bytes_written = 0;        // to find that out
 };
-// Measures each directory alone, with reads and writes at once. No weights too where they lie on
-// one drive, or where one has no room to measure. Throws what a volume throws.
+// Measures each directory alone, with reads and writes at once, if they may differ. No weights too
+// where one has no room to measure. Throws what a volume throws.
 DriveWeights measure_weights(const DriveWeightOptions& options);
 
 }  // namespace strata::io

@@ -23,7 +23,7 @@ struct MemoryRegion {
 enum class FaultKind : uint8_t {
   kEio,
   kEnospc,
-  kShort,  // half of the bytes move
+  kShort,  // about half of the bytes move, up to a place within a sector
   kZero,   // success with no bytes
   kEagain,
   kEintr,

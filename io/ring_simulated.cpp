@@ -27,7 +27,9 @@ constexpr int kUnreadByte = 0xDB;
 class SimulatedBackend final : public RingBackend {
  public:
   explicit SimulatedBackend(const RingOptions& options)
-      : options_(options.simulated), random_(options.simulated.seed) {
+      : options_(options.simulated),
+        alignment_(options.alignment),
+        random_(options.simulated.seed) {
     for (const RingFile& file : options.files) fds_.push_back(file.fd);
     flying_.reserve(options.depth);
   }
@@ -137,6 +139,7 @@ class SimulatedBackend final : public RingBackend {
   int64_t carry_out(const Flight& flight) const {
     if (flight.cancelled) return -ECANCELED;
     Piece piece = flight.piece;
+    if (piece.offset % alignment_ != 0) return -EINVAL;  // as O_DIRECT has it
     if (flight.fault == nullptr) return move(piece);
     switch (flight.fault->kind) {
       case FaultKind::kEio:
@@ -150,8 +153,7 @@ class SimulatedBackend final : public RingBackend {
       case FaultKind::kZero:
         return 0;
       case FaultKind::kShort:
-        piece.bytes /= 2;
-        return move(piece);
+        return move_short(piece, random_.at(flight.index, 1)[0]);
       case FaultKind::kTorn:
         piece.bytes /= 2;
         return move(piece) < 0 ? -EIO : flight.piece.bytes;
@@ -178,6 +180,13 @@ class SimulatedBackend final : public RingBackend {
     return moved < 0 ? -errno : moved;
   }
 
+  // Half moves, and a few bytes of that are not counted: the end lies within a sector.
+  int64_t move_short(Piece piece, uint32_t draw) const {
+    piece.bytes /= 2;
+    const int64_t moved = move(piece);
+    return moved <= 1 ? moved : moved - 1 - draw % std::min<int64_t>(moved - 1, 511);
+  }
+
   // On the way to the file the caller's memory is as before afterwards.
   int64_t move_flipped(const Piece& piece, uint32_t draw) const {
     char* bytes = static_cast<char*>(piece.data);
@@ -196,6 +205,7 @@ class SimulatedBackend final : public RingBackend {
 
   // Constant after construction.
   const SimulatedOptions options_;
+  const uint32_t alignment_;
   const Philox random_;
   std::vector<int> fds_;
 

@@ -203,9 +203,8 @@ FreeSpace free_space_at(int fd, const std::string& directory) {
   if (fstat(fd, &info) != 0 || fstatvfs(fd, &space) != 0 || fstatfs(fd, &kind) != 0) {
     throw system_error(ErrorCode::kIo, "read free space: " + directory, errno);
   }
-  const uint64_t blocks = geteuid() == 0 ? space.f_bfree : space.f_bavail;
   return {.device = info.st_dev,
-          .bytes = blocks * space.f_frsize,
+          .bytes = space.f_bavail * space.f_frsize,
           .memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC};
 }
 
@@ -214,6 +213,12 @@ FreeSpace free_space_at(int fd, const std::string& directory) {
 DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lock_name,
                              const std::string& owner)
     : directory_(directory), lock_name_(lock_name) {
+  const auto foreign = [&] {
+    close_all();
+    return Error(ErrorCode::kConfig, "lock directory: " + directory + "/" + lock_name +
+                                         ": is there and was not made by strata (move it away, or "
+                                         "name another directory)");
+  };
   const auto unusable = [&](const char* what, int error, const char* advice) {
     close_all();
     if (is_full(error)) {
@@ -230,6 +235,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
   for (;;) {
     lock_fd_ =
         openat(directory_fd_, lock_name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock_fd_ < 0 && (errno == ELOOP || errno == EISDIR)) throw foreign();
     if (lock_fd_ < 0) throw unusable("lock directory", errno, "make it writable, or name another");
     if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
@@ -249,12 +255,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
     }
     close(lock_fd_);
   }
-  if (!is_lock(lock_fd_)) {
-    close_all();
-    throw Error(ErrorCode::kConfig, "lock directory: " + directory + "/" + lock_name +
-                                        ": is there and was not made by strata (move it away, or "
-                                        "name another directory)");
-  }
+  if (!is_lock(lock_fd_)) throw foreign();
   const std::string text = "pid " + std::to_string(getpid()) + " on " + host_name() +
                            (owner.empty() ? "" : ": " + owner) + "\n";
   if (ftruncate(lock_fd_, 0) != 0 ||
@@ -282,7 +283,10 @@ FreeSpace free_space(const DirectoryLock& lock) {
 
 FreeSpace free_space(const std::string& directory) {
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw system_error(ErrorCode::kConfig, "open directory: " + directory, errno);
+  if (fd < 0) {
+    throw system_error(ErrorCode::kConfig, "nvme: " + directory, errno,
+                       "give an existing directory on a drive");
+  }
   try {
     const FreeSpace space = free_space_at(fd, directory);
     close(fd);

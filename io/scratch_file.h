@@ -34,7 +34,7 @@ class DirectoryLock {
 
 struct FreeSpace {
   uint64_t device = 0;
-  uint64_t bytes = 0;   // what this user may take
+  uint64_t bytes = 0;   // without what is kept for root, who is not to take it for scratch either
   bool memory = false;  // tmpfs or ramfs
 };
 FreeSpace free_space(const DirectoryLock& lock);

@@ -5,14 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <regex>
 
 #include "bindings/cli/setup.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/model/architecture.h"
+#include "engine/model/model_path.h"
+#include "engine/plan/refusal.h"
 #include "engine/train/plan_elsewhere.h"
 #include "engine/train/plan_report.h"
 
@@ -23,8 +23,12 @@ constexpr double kInfinitelyFast = 1e18;  // bytes a second
 // Layers of all sequences of a step; a plan has some operations for each.
 constexpr int64_t kMostPlanned = 1 << 18;
 
+// What --for names: a config.json, or a directory that has one.
 model::Architecture read_model(std::string path) {
-  if (std::filesystem::is_directory(path)) path += "/config.json";
+  if (!path.ends_with(".json")) {
+    model::require_model_directory(path, "--for");
+    path += "/config.json";
+  }
   return model::read_architecture(config::Json::read_file(path), path);
 }
 
@@ -34,16 +38,26 @@ int64_t sequence_length_of(const AdviceQuestion& question,
   return architecture.max_position > 0 ? std::min(length, architecture.max_position) : length;
 }
 
-// A refusal of the planner, which speaks to a user of `strata plan`, in the options of bench.
-std::string in_options_of_bench(std::string text, int64_t tokens_a_micro_batch) {
-  std::smatch found;
-  if (std::regex_search(text, found, std::regex("--accumulate ([0-9]+)"))) {
-    const int64_t tokens = std::stoll(found[1]) * tokens_a_micro_batch;
-    text = found.prefix().str() + fmt::format("--tokens {}", tokens) + found.suffix().str();
+// What can be done about it here: the machine may be another one, and drives are what is asked
+// about.
+Error refusal_of(const plan::DoesNotFit& why, const config::Options& options) {
+  std::string text = "--for: does not fit: ";
+  for (const plan::Shortage& shortage : why.shortages()) {
+    if (&shortage != &why.shortages().front()) text += "; ";
+    const char* fix = shortage.arena == plan::Arena::kDevice ? "--machine with a larger device"
+                      : shortage.arena == plan::Arena::kHost ? "raise --host-memory"
+                                                             : "--nvme with that much free space";
+    text += fmt::format("{} ({})", plan::describe(shortage), fix);
   }
-  text = std::regex_replace(text, std::regex(", or add --nvme DIR"), "");
-  return std::regex_replace(text, std::regex("raise --device-memory"),
-                            "--machine with a larger device");
+  const plan::SmallerBatch& change = why.change();
+  if (change.accumulate > 0) {
+    text += fmt::format("; or --tokens {}", change.accumulate * options.sequence_length);
+  }
+  if (change.sequence_length > 0) {
+    text += fmt::format("; or --sequence-length {}", change.sequence_length);
+  }
+  if (!why.note().empty()) text += "; " + why.note();
+  return Error(ErrorCode::kDoesNotFit, text);
 }
 
 // One run, planned again and again with faster drives.
@@ -74,10 +88,8 @@ class Planner {
     facts_.machine.nvme_mixed_bytes_per_s *= speed;
     try {
       return train::plan_run(model::build_spec(architecture_), options_, facts_);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kDoesNotFit) throw;
-      throw Error(error.code(),
-                  "--for: " + in_options_of_bench(error.what(), options_.sequence_length));
+    } catch (const plan::DoesNotFit& why) {
+      throw refusal_of(why, options_);
     }
   }
 

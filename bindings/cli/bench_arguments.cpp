@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/config/machine.h"
 #include "engine/config/option_rules.h"
+#include "engine/train/executor_options.h"
 
 namespace strata::cli {
 namespace {
@@ -35,7 +36,7 @@ void check_shapes(const config::Options& options, Problems& problems) {
       io::IoBench::check(shape, static_cast<uint64_t>(options.size));
     }
   } catch (const Error& error) {
-    problems.push_back(std::string("--size: ") + error.what());
+    problems.push_back(std::string("--size, --block, --depth, --mode: ") + error.what());
   }
 }
 
@@ -71,18 +72,6 @@ void check_profile(const std::string& path, Problems& problems) {
       system_error(ErrorCode::kConfig, "--profile: " + path + ": " + directory, errno).what());
 }
 
-io::Backend backend_of(config::IoBackend backend) {
-  switch (backend) {
-    case config::IoBackend::kUring:
-      return io::Backend::kUring;
-    case config::IoBackend::kThreads:
-      return io::Backend::kThreads;
-    case config::IoBackend::kAuto:
-      break;
-  }
-  return io::Backend::kAuto;
-}
-
 }  // namespace
 
 void check_bench(const config::Options& options) {
@@ -102,7 +91,7 @@ io::BenchOptions bench_options(const config::Options& options) {
   bench.write_limit_bytes = static_cast<uint64_t>(options.write_limit);
   bench.deadline_s = static_cast<double>(options.io_deadline);
   bench.verify = !options.no_checksums;
-  bench.backend = backend_of(options.bench_backend);
+  bench.backend = train::io_backend_of(options.io);
   bench.limits.read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s);
   bench.limits.write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s);
   return bench;

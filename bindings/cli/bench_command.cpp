@@ -17,7 +17,6 @@
 #include "bindings/cli/bench_report.h"
 #include "bindings/cli/bench_writes.h"
 #include "bindings/cli/commands.h"
-#include "bindings/cli/doctor_drive.h"
 #include "bindings/cli/setup.h"
 #include "bindings/cli/stop_signals.h"
 #include "engine/base/units.h"
@@ -28,12 +27,10 @@
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
 #include "io/drive_weights.h"
+#include "io/drives.h"
 
 namespace strata::cli {
 namespace {
-
-// A profile measured in less time does not replace what was measured before.
-constexpr double kCarefulS = 1;
 
 std::atomic<int> stop_signal{0};
 std::atomic<bool> stop{false};
@@ -123,7 +120,7 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
 // Rates of other shapes would mislead every later plan on this machine.
 bool is_like_a_run(const config::Options& a) {
   const std::vector<io::BenchShape> shapes = shapes_of(a);
-  return a.bench_backend == config::IoBackend::kAuto &&
+  return a.io == config::IoBackend::kAuto &&
          std::any_of(shapes.begin(), shapes.end(), [](const io::BenchShape& shape) {
            return shape.block_bytes >= uint64_t{512} << 10 &&
                   shape.block_bytes <= uint64_t{4} << 20 && shape.depth >= 8 && shape.files <= 4;
@@ -144,7 +141,7 @@ bool wants_machine(const config::Options& a) {
 // Returns whether the profile may be kept.
 bool say_what_ended(const config::Options& a, const std::optional<MeasuredDrive>& drive,
                     const IoReport& report) {
-  const bool whole = drive && drive->shortest_s >= kCarefulS;
+  const bool whole = drive && drive->is_careful();
   const bool would_keep = config::measures_drives(a) && is_careful(a) && is_like_a_run(a);
   const std::string ended = ended_by_write_limit(report.results);
   if (!ended.empty()) {
@@ -195,7 +192,7 @@ void conclude(const config::Options& a, io::IoBench& bench, IoReport& report) {
   question.host_memory = a.host_memory;
   question.machine = a.machine.empty() ? *report.machine : config::read_machine(a.machine);
   exec::set_drive(drive, question.machine);
-  question.drives = static_cast<int>(drives_below(a.nvme).size());
+  question.drives = static_cast<int>(io::drives_below(a.nvme).size());
   question.free_bytes = train::free_bytes_of(a.nvme);
   question.stop = &stop;
   std::fprintf(stderr, "planning a step of %s\n", question.model.c_str());
@@ -214,9 +211,8 @@ void print(const config::Options& a, const IoReport& report) {
 // With stripes by the speed of each directory, as a run has them.
 io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
   const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
-  if (options.directories.size() < 2) return options;
+  if (!io::may_differ(options.directories)) return options;
   if (writes + options.bytes >= options.write_limit_bytes) {
-    if (drives_below(options.directories).size() < 2) return options;
     say(
         fmt::format("stripes are even: to measure the speed of each directory writes up to {} more "
                     "than the scratch, which --write-limit does not allow (raise it)",
@@ -243,7 +239,7 @@ int measure(const config::Options& a, const io::BenchOptions& options, IoReport&
     baseline = read_baseline(a.baseline);
     check_comparable(*baseline, options, question);
   }
-  if (!a.machine.empty()) (void)config::read_machine(a.machine);
+  if (!a.for_model.empty() && !a.machine.empty()) (void)config::read_machine(a.machine);
   if (!a.for_model.empty()) {
     check_question(
         {.model = a.for_model, .tokens = a.tokens, .sequence_length = a.sequence_length});

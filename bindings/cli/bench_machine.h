@@ -14,10 +14,14 @@ namespace strata::cli {
 // What results of `strata bench io` say of the drives in a machine profile: read, write and mixed
 // of one shape with checksums, the one nearest to what a run does. Where a rate fell off a cliff,
 // what was left of it counts.
+inline constexpr double kCarefulS = 1;
 struct MeasuredDrive {
   exec::DriveFigures figures;  // without a latency
   io::BenchShape shape;        // of the three; the mode says nothing
   double shortest_s = 0;       // of the three measurements
+
+  // Of less time, it does not replace what was measured before.
+  bool is_careful() const { return shortest_s >= kCarefulS; }
 };
 // Nothing where no shape has all three.
 std::optional<MeasuredDrive> measured_drive(const std::vector<io::BenchResult>& results);

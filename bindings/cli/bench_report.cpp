@@ -89,15 +89,15 @@ ordered_json interval_json(const io::Interval& interval) {
 }  // namespace
 
 std::string io_table(const std::vector<io::BenchResult>& results) {
-  std::string text = fmt::format("{:<9}{:>8}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}  {:<26}{:<26}\n",
+  std::string text = fmt::format("{:<9}{:>8}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}  {:<29}{:<29}\n",
                                  "mode", "block", "depth", "files", "read", "write", "total",
                                  "total", "CPU", "read latency ms", "write latency ms");
-  text += fmt::format("{:<9}{:>8}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}  {:<26}{:<26}\n", "", "", "",
+  text += fmt::format("{:<9}{:>8}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}  {:<29}{:<29}\n", "", "", "",
                       "/dir", "GB/s", "GB/s", "GB/s", "GiB/s", "s/GB", "p50/p99/p99.9/max",
                       "p50/p99/p99.9/max");
   for (const io::BenchResult& result : results) {
     text += fmt::format(
-        "{:<9}{:>8}{:>6}{:>6}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}  {:<26}{:<26}{}\n",
+        "{:<9}{:>8}{:>6}{:>6}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}  {:<29}{:<29}{}\n",
         io::name_of(result.shape.mode), block_text(result.shape), result.shape.depth,
         result.shape.files, gb(result.read_bytes_per_s()), gb(result.write_bytes_per_s()),
         gb(result.bytes_per_s()), gib(result.bytes_per_s()), result.cpu_s_per_gb(),
@@ -230,8 +230,6 @@ std::string io_json(const IoReport& report) {
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-// A row for each shape, whose file is "all", and behind it one for each of its files, where what is
-// known of all files alone is empty. A row that ended early says so.
 namespace {
 
 std::string quoted(const std::string& text) {
@@ -242,18 +240,23 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
+// A row for each shape, whose file is "all", and behind it one for each of its files, where what is
+// known of all files alone is empty. A row that ended early says so.
 std::string io_csv(const IoReport& report) {
   std::string text =
       "mode,block_bytes,depth,files_per_directory,backend,verified,seconds,read_bytes_per_s,"
       "write_bytes_per_s,cpu_s_per_gb,read_p50_s,read_p99_s,read_p999_s,read_max_s,write_p50_s,"
       "write_p99_s,write_p999_s,write_max_s,bytes_read,bytes_written,direct,write_limit_reached,"
-      "interrupted,file\n";
+      "interrupted,limit_read_bytes_per_s,limit_write_bytes_per_s,file\n";
+  const io::RateLimits& limits = report.options.limits;  // 0: none
+  const std::string limited =
+      fmt::format("{:.6g},{:.6g},", limits.read_bytes_per_s, limits.write_bytes_per_s);
   for (const io::BenchResult& r : report.results) {
     const std::string shape =
         fmt::format("{},{},{},{},{},{},{:.6g},", io::name_of(r.shape.mode), r.shape.block_bytes,
                     r.shape.depth, r.shape.files, r.backend, r.verified, r.seconds);
     const std::string state =
-        fmt::format("{},{},{},", r.direct, r.write_limit_reached, r.interrupted);
+        fmt::format("{},{},{},", r.direct, r.write_limit_reached, r.interrupted) + limited;
     text += shape + fmt::format(
                         "{:.6g},{:.6g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},{:.4g},"
                         "{:.4g},{},{},{}all\n",

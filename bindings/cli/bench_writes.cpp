@@ -47,7 +47,8 @@ double expected_write_bytes(const io::BenchOptions& options, const WriteQuestion
   const bool compares = question.rounds > 0;
   const double runs = compares ? kTurns * question.rounds : 1;
   double bytes = 0;
-  if (!compares && directories > 1) bytes += directories * double(io::kWeightWriteBytes);
+  if (!compares && io::may_differ(options.directories))
+    bytes += directories * double(io::kWeightWriteBytes);
   const io::BenchShape* last = nullptr;
   for (const io::BenchShape& shape : question.shapes) {
     if (compares && shape.mode == io::BenchMode::kTraining) continue;

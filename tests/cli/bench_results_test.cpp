@@ -41,6 +41,10 @@ TEST(DriveFigures, TheShapeNearestToARunCountsAndACliffIsBelieved) {
   ASSERT_TRUE(drive.has_value());
   EXPECT_EQ(drive->shape.block_bytes, 1u << 20);
   EXPECT_EQ(drive->shortest_s, 0.5);
+  EXPECT_FALSE(drive->is_careful());
+  results[3].seconds = 1;
+  EXPECT_TRUE(measured_drive(results)->is_careful()) << "all three have their second";
+  results[3].seconds = 0.5;
   const exec::DriveFigures& figures = drive->figures;
   EXPECT_EQ(figures.read_bytes_per_s, 6e9);
   EXPECT_NEAR(figures.write_bytes_per_s, 0.5e9, 1);

@@ -26,10 +26,13 @@ TEST_F(BenchTest, CsvHasARowForEachShapeAndEachOfItsFiles) {
   std::istringstream lines(out_);
   int shapes = 0;
   for (std::string line; std::getline(lines, line); shapes += line.ends_with(",all")) {
-    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 23) << line;
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 25) << line;
   }
   EXPECT_EQ(shapes, 8) << out_;
   EXPECT_EQ(out_.rfind("mode,block_bytes,depth,", 0), 0u) << out_;
+  EXPECT_NE(out_.find(",0,0,all\n"), std::string::npos) << "no rate limit" << out_;
+  ASSERT_EQ(run(bench({"--csv", "--mode", "read", "--nvme-rate", "200MB,100MB"})), 0) << err_;
+  EXPECT_NE(out_.find(",2e+08,1e+08,all\n"), std::string::npos) << out_;
 }
 
 TEST_F(BenchTest, ItsProfileIsWhatPlanReads) {
@@ -46,6 +49,16 @@ TEST_F(BenchTest, ItsProfileIsWhatPlanReads) {
   EXPECT_FALSE(std::filesystem::exists(sandbox_ / "cache/strata/") &&
                std::filesystem::is_empty(sandbox_ / "cache/strata"));
   expect_empty_drive();
+}
+
+// What a file says of runs, their machine too, is none of its business.
+TEST_F(BenchTest, ReadsTheFileOfARun) {
+  write_text(sandbox_ / "run.toml",
+             "model = \"m\"\nmachine = \"nowhere.toml\"\nhost_memory = \"1GiB\"\nsteps = 9\n"
+             "sequence_length = 64\nio = \"threads\"\nnvme = \"nowhere\"\n[[group]]\n"
+             "match = \".*\"\nlr_factor = 0.5\n");
+  ASSERT_EQ(run(bench({"--config", "run.toml", "--mode", "read", "--json"})), 0) << err_;
+  EXPECT_EQ(json::parse(out_)["results"][0]["backend"], "threads");
 }
 
 // A careful measurement is what later plans for the same directories use, by whatever name.
@@ -333,7 +346,8 @@ TEST_F(BenchTest, TheFileOfARunSaysWhatIsMeasuredToo) {
                              "--size",    "64MiB",    "--depth", "1024",
                              "--profile", "nowhere/p"};
   EXPECT_EQ(run(several), kUsage);
-  for (const char* text : {"3 problems", "--size: ", "are one directory", "--profile: nowhere/p"}) {
+  for (const char* text :
+       {"3 problems", "--mode: I/O benchmark: ", "are one directory", "--profile: nowhere/p"}) {
     EXPECT_NE(err_.find(text), std::string::npos) << text << " is not in\n" << err_;
   }
 }

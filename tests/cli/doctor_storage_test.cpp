@@ -4,12 +4,8 @@
 #include "bindings/cli/doctor_storage.h"
 
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,8 +18,10 @@
 
 #include "bindings/cli/doctor_drive.h"
 #include "engine/base/units.h"
+#include "io/drives.h"
 #include "io/scratch_file.h"
 #include "io/volume.h"
+#include "tests/support/refuse_io_uring.h"
 
 namespace strata::cli {
 namespace {
@@ -146,15 +144,34 @@ TEST_F(StorageTest, SeveralDrivesBelowDeviceMapperAreAllLookedAt) {
 
 // Partitions of one drive are one, and a RAID of two is two.
 TEST_F(StorageTest, DrivesAreCountedNotFileSystems) {
-  EXPECT_EQ(drives_below({scratch(), path_}, root()), (std::vector<std::string>{number_}));
+  EXPECT_EQ(io::drives_below({scratch(), path_}, root()), (std::vector<std::string>{number_}));
   const std::string mapper = sys("devices/virtual/block/dm-0");
   link(mapper + "/slaves/nvme0n1p1", make_nvme("nvme0") + "/nvme0n1p1");
   link(mapper + "/slaves/nvme1n1", make_nvme("nvme1"));
   mount_on(mapper);
   const std::vector<std::string> both = {"nvme0n1", "nvme1n1"};
-  EXPECT_EQ(drives_below({scratch()}, root()), both);
-  EXPECT_EQ(drives_below({scratch(), path_}, root()), both);
-  EXPECT_EQ(drives_below({scratch(), "/proc"}, root()).size(), 3u) << "of its own, and not known";
+  EXPECT_EQ(io::drives_below({scratch()}, root()), both);
+  EXPECT_EQ(io::drives_below({scratch(), path_}, root()), both);
+  EXPECT_EQ(io::drives_below({scratch(), "/proc"}, root()).size(), 3u)
+      << "of its own, and not known";
+}
+
+// A second file system of a made-up device: /proc has one number everywhere.
+TEST_F(StorageTest, PartitionsOfOneDriveShareItAndADriveOfTheirOwnDoesNot) {
+  struct stat info {};
+  ASSERT_EQ(stat("/proc", &info), 0);
+  const std::string other = sys("dev/block/" + std::to_string(major(info.st_dev)) + ":" +
+                                std::to_string(minor(info.st_dev)));
+  mount_on(make_nvme("nvme0") + "/nvme0n1p1");
+  EXPECT_FALSE(io::share_a_drive({scratch()}, root()));
+  EXPECT_TRUE(io::share_a_drive({scratch(), path_}, root())) << "one file system";
+  EXPECT_FALSE(io::share_a_drive({scratch(), "/proc"}, root())) << "it is not known";
+  link(other, make_nvme("nvme1"));
+  EXPECT_FALSE(io::share_a_drive({scratch(), "/proc"}, root()));
+  fs::remove(other);
+  write(sys("devices/pci0000:00/0000:01:00.0-nvme0/nvme/nvme0/nvme0n1/nvme0n1p2/partition"), "2");
+  link(other, sys("devices/pci0000:00/0000:01:00.0-nvme0/nvme/nvme0/nvme0n1/nvme0n1p2"));
+  EXPECT_TRUE(io::share_a_drive({scratch(), "/proc"}, root())) << "two partitions";
 }
 
 TEST_F(StorageTest, ADriveWithSeveralPathsHasItsControllerInTheSubsystem) {
@@ -190,7 +207,7 @@ TEST_F(StorageTest, DeviceMapperThatRefersToItselfEnds) {
   const std::string mapper = sys("devices/virtual/block/dm-0");
   link(mapper + "/slaves/dm-0", mapper);
   mount_on(mapper);
-  EXPECT_TRUE(lines().empty());
+  EXPECT_EQ(lines(), Texts{"OK no block device of its own: nothing is known of the drive"});
 }
 
 TEST_F(StorageTest, ADirectoryThatWorksHasNoFailureAndIsLeftEmpty) {
@@ -247,17 +264,6 @@ TEST_F(StorageTest, AReadOnlyDirectoryFailsWithAFix) {
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
-// Refuses io_uring with this error from here on.
-bool refuse_io_uring(uint16_t error) {
-  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog program = {4, code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 TEST_F(StorageTest, ARefusedIoUringHasTheFixOfItsReason) {
   struct Case {
     uint16_t error;
@@ -273,7 +279,7 @@ TEST_F(StorageTest, ARefusedIoUringHasTheFixOfItsReason) {
     if (*each.disabled != 0) write(root() + "/proc/sys/kernel/io_uring_disabled", each.disabled);
     const pid_t child = fork();
     if (child == 0) {
-      if (!refuse_io_uring(each.error)) _exit(9);
+      if (!test::refuse_io_uring(each.error)) _exit(9);
       const auto all = check_storage({scratch()}, root());
       const auto line = about(all, "io_uring is not available");
       const bool works = about(all, "written and read back by threads").size() == 1;

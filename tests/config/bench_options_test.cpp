@@ -47,8 +47,7 @@ TEST(BenchOptions, FlagsReachTheirFields) {
   EXPECT_EQ(options.files, (std::vector<int64_t>{2}));
   EXPECT_EQ(options.modes, (std::vector<std::string>{"write", "read"}));
   EXPECT_EQ(options.seconds, 0.5);
-  EXPECT_EQ(options.bench_backend, IoBackend::kUring);
-  EXPECT_EQ(options.io, IoBackend::kAuto);
+  EXPECT_EQ(options.io, IoBackend::kUring);
   EXPECT_EQ(options.tolerance, 0.2);
   EXPECT_EQ(options.baseline, "then.json");
   EXPECT_EQ(options.nvme_rate.write_bytes_per_s, 2000000000);
@@ -72,7 +71,7 @@ TEST(BenchOptions, TomlAndFlagsAgreeForEveryOption) {
       {"mode", "mixed,read"},
       {"seconds", "0.25"},
       {"write-limit", "1GiB"},
-      {"backend", "threads"},
+      {"io", "threads"},
       {"no-checksums", "on"},
       {"compare-fio", "on"},
       {"compare-checksums", "on"},
@@ -188,7 +187,7 @@ TEST(BenchOptions, NamesFromFioLeadToTheOnesHere) {
   EXPECT_HAS(bench_error({"--runtime", "4"}), "(did you mean --seconds?)");
   EXPECT_HAS(bench_error({"--lr", "1"}), "--lr is not an option of bench io (it is one of: train");
   EXPECT_HAS(bench_error({"--model", "m"}), "generate; did you mean --for?)");
-  EXPECT_HAS(bench_error({"--io", "threads"}), "generate; did you mean --backend?)");
+  EXPECT_HAS(bench_error({"--ioengine", "libaio"}), "(did you mean --io?)");
   EXPECT_HAS(bench_error({"io"}), "\"io\" follows no option");
   try {
     resolve(Command::kBench, {});
@@ -198,13 +197,24 @@ TEST(BenchOptions, NamesFromFioLeadToTheOnesHere) {
   }
 }
 
+// One thing with one name in a file that commands share, and the other name that it has had.
+TEST(BenchOptions, TheBackendIsTheIoOfRuns) {
+  EXPECT_EQ(bench({"--io", "uring"}).io, IoBackend::kUring);
+  EXPECT_EQ(bench({"--backend=io_uring"}).io, IoBackend::kUring);
+  EXPECT_EQ(bench({}, "io = \"threads\"").io, IoBackend::kThreads);
+  EXPECT_EQ(bench({}, "backend = \"threads\"").io, IoBackend::kThreads);
+  EXPECT_HAS(bench_error({"--io", "threads", "--backend", "uring"}), "--backend is given twice");
+  EXPECT_HAS(bench_error({}, "io = \"auto\"\nbackend = \"auto\""),
+             "run.toml:1:1: io is given twice");
+}
+
 TEST(BenchOptions, TheHelpSaysUnitsRangesAndDefaults) {
   const std::string text = help_text(Command::kBench);
   EXPECT_HAS(text, "Usage: strata bench io --nvme DIR[,DIR] [options]");
   EXPECT_HAS(text, "from 4KiB to 64MiB; default 1MiB)");
   EXPECT_HAS(text, "--mode read,write,mixed,training");
   EXPECT_HAS(text, "(from 1 bytes, such as 24GiB; default 64GiB)");
-  EXPECT_HAS(text, "--backend auto|io_uring|threads");
+  EXPECT_HAS(text, "--io auto|uring|threads");
   EXPECT_HAS(text, "(from 0.05 to 86400 seconds; default 5)");
   EXPECT_EQ(help_text(Command::kModels).find("TOML"), std::string::npos) << "it takes no --config";
   EXPECT_EQ(nearest_command("benhc"), "bench");

@@ -276,6 +276,25 @@ TEST(Fio, WhatItSaysOfAFailureIsOneLine) {
   EXPECT_LT(fio_words(std::string(10000, 'x')).size(), 500u);
 }
 
+// Drifts of the machine are in both of a round: the median of ratios, not a ratio of medians.
+TEST(FioRounds, RatiosAreOfNeighboursAndTheControlIsFioAgainstItself) {
+  const FioComparison comparison = comparison_of(
+      {.mode = BenchMode::kWrite},
+      {{.strata = 1.1e9, .fio = 1e9, .another_fio = 0.9e9, .strata_cpu = 3, .fio_cpu = 1},
+       {.strata = 6e9, .fio = 5e9, .another_fio = 5e9, .strata_cpu = 5, .fio_cpu = 9},
+       {.strata = 2.6e9, .fio = 2e9, .another_fio = 1.6e9, .strata_cpu = 4, .fio_cpu = 2}});
+  EXPECT_EQ(comparison.shape.mode, BenchMode::kWrite);
+  EXPECT_DOUBLE_EQ(comparison.strata_bytes_per_s, 2.6e9);
+  EXPECT_DOUBLE_EQ(comparison.fio_bytes_per_s, 2e9);
+  EXPECT_DOUBLE_EQ(comparison.ratio.median, 1.2);
+  EXPECT_DOUBLE_EQ(comparison.control.median, 0.9);
+  EXPECT_DOUBLE_EQ(comparison.control.low, 0.8);
+  EXPECT_DOUBLE_EQ(comparison.control.high, 1.0);
+  EXPECT_EQ(comparison.ratio.count, 3u);
+  EXPECT_DOUBLE_EQ(comparison.strata_cpu_s_per_gb, 4);
+  EXPECT_DOUBLE_EQ(comparison.fio_cpu_s_per_gb, 2);
+}
+
 TEST(FioVerdict, NeedsRoundsAndAnIntervalWhollyBelowParity) {
   const auto of = [](double low, double median, double high, size_t count) {
     FioComparison comparison;

@@ -87,6 +87,41 @@ TEST_F(Corruption, EverySwapOfTwoBlocksIsDetectedInBoth) {
   EXPECT_EQ(run_one(channel_, Direction::kRead, 0, memory_, 1), "");
 }
 
+// A stripe goes to each file by turns, so that blocks at one offset of two files are neighbours.
+TEST(CorruptionOfTwoFiles, SwapsBetweenFilesAreDetectedInBoth) {
+  constexpr uint64_t kStripe = 1 << 20;
+  const ScratchDir directory(ScratchDir::kMemory);
+  Volume volume({.directories = {directory.path()},
+                 .files_per_directory = 2,
+                 .bytes = 4 * kStripe,
+                 .stripe_bytes = kStripe,
+                 .block_bytes = kBlock,
+                 .allow_memory_filesystem = true});
+  Channel channel(volume, {.request_bytes = kBlock});
+  const AlignedBuffer content(4 * kStripe, 1), memory(kBlock);
+  ASSERT_EQ(run_one(channel, Direction::kWrite, 0, content, 1), "");
+  const auto address_of = [](uint64_t file, uint64_t offset) {
+    return (offset / kStripe * 2 + file) * kStripe + offset % kStripe;
+  };
+  const auto put = [&](uint64_t file, uint64_t offset, uint64_t address) {
+    return pwrite(volume.files()[file].fd, content.data() + address, kBlock,
+                  static_cast<off_t>(offset)) == static_cast<ssize_t>(kBlock);
+  };
+  const Philox random(8);
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const uint64_t offset = random.u64(i, 0) % (2 * kStripe / kBlock) * kBlock;
+    // At one offset, or anywhere.
+    const uint64_t other = i % 2 == 0 ? offset : random.u64(i, 1) % (2 * kStripe / kBlock) * kBlock;
+    const uint64_t first = address_of(0, offset), second = address_of(1, other);
+    ASSERT_EQ(run_one(channel, Direction::kRead, first, memory, 1), "");
+    ASSERT_TRUE(put(0, offset, second) && put(1, other, first));
+    const std::string error = run_one(channel, Direction::kRead, first, memory, 1);
+    ASSERT_NE(error.find("scratch file 1 of 2"), std::string::npos) << error;
+    ASSERT_NE(run_one(channel, Direction::kRead, second, memory, 1), "");
+    ASSERT_TRUE(put(0, offset, first) && put(1, other, second));
+  }
+}
+
 TEST_F(Corruption, AnOlderGenerationInPlaceIsDetected) {
   const AlignedBuffer newer(kBlock, 9);
   for (uint64_t block = 0; block < kBlocks; ++block) {

@@ -227,6 +227,7 @@ int disk_read(const char* path, char* out, size_t bytes, off_t offset, fuse_file
   const std::string fault = next_fault("read");
   if (fault == "hang") hang("read");
   if (fault == "slow") usleep(500'000);
+  if (fault == "slower") usleep(4'000'000);
   if (fault == "eio") return -EIO;
   if (fault == "eagain") return -EAGAIN;
   const std::lock_guard lock(disk().mu);

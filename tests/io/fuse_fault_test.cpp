@@ -46,13 +46,13 @@ class FuseDisk : public testing::TestWithParam<Backend> {
     volume_.reset();
   }
 
-  void open_volume() {
+  void open_volume(double deadline_s = 1.5) {
     volume_.emplace(VolumeOptions{.directories = {directory_.path()}, .bytes = 2 * kBytes});
     channel_.emplace(*volume_, ChannelOptions{.backend = GetParam(),
                                               .depth = 4,
                                               .request_bytes = 64 << 10,
                                               .warn_after_s = 0.5,
-                                              .deadline_s = 1.5});
+                                              .deadline_s = deadline_s});
     ASSERT_TRUE(volume_->files()[0].direct);
     ASSERT_STREQ(channel_->backend_name(),
                  GetParam() == Backend::kThreads ? "threads" : "io_uring");
@@ -98,15 +98,15 @@ TEST_P(FuseDisk, AGoodDiskWorksAndIsReadAgainAfterASlip) {
 
 // A drive or file system without room for another request: it is asked again, but not for ever.
 TEST_P(FuseDisk, ARefusedRequestIsTriedAgain) {
-  open_volume();
+  // Under io_uring it is the kernel that asks again, until the deadline.
+  const bool asks_itself = GetParam() == Backend::kThreads;
+  open_volume(asks_itself ? 60 : 1.5);
   fault("write eagain 1 20");
   EXPECT_EQ(write_all(), "");
   fault("read eagain 1 20");
   EXPECT_EQ(read_all(), "right");
   EXPECT_EQ(volume_->counters().rereads, 0u);
-  // Under io_uring it is the kernel that asks again, until the deadline.
-  const std::string cause =
-      GetParam() == Backend::kThreads ? "Resource temporarily unavailable" : "no answer for ";
+  const std::string cause = asks_itself ? "Resource temporarily unavailable" : "no answer for ";
   fault("read eagain 0 1000000");
   expect_named(read_all(), cause);
   fault("read eagain 0 0");
@@ -200,6 +200,18 @@ TEST_P(FuseDisk, WhenEverythingHangsWhatWaitsFailsToo) {
   EXPECT_EQ(channel_->lost_requests(), 4u);
   expect_named(second.error->what(), "every request of this channel hangs");
   disk_->kill();
+}
+
+// Longer than a ring waits for what is lost, and within the deadline.
+TEST_P(FuseDisk, AChannelThatGoesWaitsForASlowDriveUntilTheDeadline) {
+  open_volume(30);
+  EXPECT_EQ(write_all(), "");
+  fault("read slower 0 1");
+  Transfer read = transfer_of(Direction::kRead, 0, read_, 1);
+  channel_->submit(&read);
+  channel_->wait(0.01);
+  channel_.reset();  // would end this process
+  EXPECT_FALSE(read.done);
 }
 
 // A channel that goes while the drive still reads waits for it: the bytes must not land in memory

@@ -4,16 +4,13 @@
 // skipped.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -22,6 +19,7 @@
 #include "io/channel.h"
 #include "io/checksum.h"
 #include "scratch_dir.h"
+#include "tests/support/refuse_io_uring.h"
 
 namespace strata::io {
 namespace {
@@ -101,16 +99,6 @@ std::string hash_in(const std::string& text) {
   return at == std::string::npos ? "none: " + text : text.substr(at, 21);
 }
 
-bool forbid_io_uring() {
-  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog program = {4, code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 TEST(AutoBackend, MovesBytesOrNamesTheError) {
   const ScratchDir directory;
   EXPECT_TRUE(move_bytes(directory.path(), true));
@@ -120,7 +108,7 @@ TEST(AutoBackend, ASeccompFilterLeadsToThreadsWithTheSameBits) {
   const ScratchDir directory;
   const Output free = in_child([&] { return move_bytes(directory.path(), false); });
   const Output filtered =
-      in_child([&] { return forbid_io_uring() && move_bytes(directory.path(), false); });
+      in_child([&] { return test::refuse_io_uring(EPERM) && move_bytes(directory.path(), false); });
   EXPECT_EQ(filtered.status, 0) << filtered.text;
   EXPECT_EQ(hash_in(filtered.text), hash_in(free.text));
   EXPECT_NE(filtered.text.find("backend threads"), std::string::npos) << filtered.text;
@@ -231,6 +219,23 @@ TEST(FullFileSystem, OneBlockTooFewIsRefusedBeforeAnythingElse) {
   }
   const Volume fits(
       {.directories = {directory.path()}, .bytes = 3 * kMi, .allow_memory_filesystem = true});
+}
+
+TEST(FullFileSystem, AllFilesOfADirectoryAreCounted) {
+  const ScratchDir directory;
+  const Mounted small("tmpfs", directory.path(), "tmpfs", "size=4m");
+  if (small.error() != 0) GTEST_SKIP() << "mounting is not permitted: " << strerror(small.error());
+  try {
+    const Volume volume({.directories = {directory.path()},
+                         .files_per_directory = 4,
+                         .bytes = 8 * kMi,
+                         .stripe_bytes = kMi,
+                         .allow_memory_filesystem = true});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit);
+    EXPECT_NE(std::string(error.what()).find("needs 8.00 MiB"), std::string::npos) << error.what();
+  }
 }
 
 TEST(FullFileSystem, AnotherProcessFillingTheDriveDoesNotHarmWhatIsReserved) {

@@ -146,6 +146,12 @@ TEST(Volume, AFileThatIsNoLockIsNotTaken) {
   EXPECT_EQ((std::getline(mine, text), text), "mine");
   EXPECT_EQ((std::getline(precious, text), text), "pid of nobody, and much else");
   std::filesystem::remove(lock);
+  std::filesystem::create_symlink("precious", lock);
+  EXPECT_NE(refusal().find("was not made by strata"), std::string::npos) << refusal();
+  std::filesystem::remove(lock);
+  std::filesystem::create_directory(lock);
+  EXPECT_NE(refusal().find("was not made by strata"), std::string::npos) << refusal();
+  std::filesystem::remove(lock);
   std::ofstream(lock) << "pid 1 on a machine that lost power\n";
   EXPECT_EQ(refusal(), "taken");
 }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "io/bench_io.h"
+#include "scratch_dir.h"
+
+namespace strata::io {
+
+inline constexpr uint64_t kMi = 1 << 20;
+
+// Scratch of 64 MiB, for a tenth of a second.
+inline BenchOptions small_bench(const ScratchDir& directory) {
+  BenchOptions options;
+  options.directories = {directory.path()};
+  options.bytes = 64 * kMi;
+  options.seconds = 0.1;
+  options.sample_s = 0.02;
+  options.allow_memory_filesystem = true;
+  return options;
+}
+
+}  // namespace strata::io

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel is really given: registered memory and files, batches of which it takes only a
+// part, and for the benchmark the order of a training step's transfers and the halves of mixed
+// loads. Skipped where io_uring is refused.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "io/ring.h"
+#include "small_bench.h"
+#include "submission_probe.h"
+
+namespace strata::io {
+namespace {
+
+constexpr uint64_t kBlock = 64 << 10;
+
+class Submissions : public testing::Test {
+ protected:
+  void SetUp() override {
+    fd_ = open(directory_.path().c_str(), O_TMPFILE | O_RDWR, 0600);
+    ASSERT_EQ(pwrite(fd_, content_.data(), content_.bytes(), 0),
+              static_cast<ssize_t>(content_.bytes()));
+    try {
+      const Ring probe(options());
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  void TearDown() override { close(fd_); }
+
+  RingOptions options() const {
+    RingOptions options;
+    options.backend = Backend::kUring;
+    options.depth = 32;
+    options.files = {{fd_, "the file"}};
+    options.regions = {{memory_.data(), memory_.bytes()}};
+    options.deadline_s = 20;
+    return options;
+  }
+
+  // Reads the file in 32 parts at once, into memory from `to` on.
+  static void read_all(Ring& ring, char* to) {
+    std::array<RingRequest, 32> requests;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].offset = i * kBlock;
+      requests[i].data = to + i * kBlock;
+      requests[i].bytes = kBlock;
+      ring.submit(&requests[i]);
+    }
+    std::array<RingRequest*, 32> finished{};
+    while (ring.in_flight() > 0) {
+      if (ring.poll(finished) == 0) ring.wait(0.1);
+    }
+    for (const RingRequest& request : requests) {
+      EXPECT_EQ(request.outcome, RingRequest::Outcome::kDone);
+    }
+  }
+
+  const ScratchDir directory_{ScratchDir::kMemory};
+  const AlignedBuffer content_{32 * kBlock, 1};
+  const AlignedBuffer memory_{32 * kBlock};
+  int fd_ = -1;
+};
+
+TEST_F(Submissions, WhatTheKernelDoesNotTakeAtOnceIsGivenAgain) {
+  for (const unsigned most : {1, 3, 31}) {
+    const SubmissionProbe probe(most);
+    Ring ring(options());
+    const AlignedBuffer read(32 * kBlock);
+    read_all(ring, read.data());
+    EXPECT_TRUE(read == content_) << most;
+    EXPECT_EQ(probe.taken().size(), 32u) << most;
+    EXPECT_GE(probe.partial_calls(), 1u) << most;
+  }
+}
+
+TEST_F(Submissions, RegisteredMemoryAndFilesAreUsed) {
+  const SubmissionProbe probe;
+  Ring ring(options());
+  read_all(ring, memory_.data());
+  const AlignedBuffer elsewhere(32 * kBlock);
+  read_all(ring, elsewhere.data());
+  EXPECT_TRUE(memory_ == content_ && elsewhere == content_);
+  const std::vector<Submission> taken = probe.taken();
+  ASSERT_EQ(taken.size(), 64u);
+  for (size_t i = 0; i < taken.size(); ++i) {
+    EXPECT_TRUE(taken[i].fixed_file) << i;
+    EXPECT_EQ(taken[i].fixed_buffer, i < 32) << i;
+  }
+}
+
+// What the kernel took is done, all else fails at once, and each comes back.
+TEST_F(Submissions, WhenTheKernelRefusesForGoodEveryRequestComesBack) {
+  constexpr unsigned kTaken = 5;  // of which one is the wake-up
+  const SubmissionProbe probe(kTaken, 1);
+  Ring ring(options());
+  std::array<RingRequest, 32> requests;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].offset = i * kBlock;
+    requests[i].data = memory_.data() + i * kBlock;
+    requests[i].bytes = kBlock;
+    ring.submit(&requests[i]);
+  }
+  std::array<RingRequest*, 32> finished{};
+  while (ring.in_flight() > 0) {
+    if (ring.poll(finished) == 0) ring.wait(0.1);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const bool done = requests[i].outcome == RingRequest::Outcome::kDone;
+    EXPECT_EQ(done, i < probe.taken().size()) << i;
+    EXPECT_EQ(requests[i].error_number, done ? 0 : EPERM) << i;
+  }
+  EXPECT_GE(probe.taken().size(), kTaken - 1);
+}
+
+// As at each border of two registered buffers of one arena.
+TEST_F(Submissions, APieceAcrossTheEndOfARegionIsNotTakenForRegistered) {
+  RingOptions half = options();
+  half.regions = {{memory_.data(), memory_.bytes() / 2}};
+  const SubmissionProbe probe;
+  Ring ring(half);
+  RingRequest request;
+  request.data = memory_.data() + memory_.bytes() / 2 - kBlock / 2;
+  request.bytes = kBlock;
+  ring.submit(&request);
+  std::array<RingRequest*, 1> finished{};
+  while (ring.in_flight() > 0) {
+    if (ring.poll(finished) == 0) ring.wait(0.1);
+  }
+  EXPECT_EQ(request.outcome, RingRequest::Outcome::kDone) << request.error_number;
+  EXPECT_EQ(std::memcmp(request.data, content_.data(), kBlock), 0);
+  ASSERT_EQ(probe.taken().size(), 1u);
+  EXPECT_FALSE(probe.taken()[0].fixed_buffer);
+}
+
+class BenchSubmissions : public Submissions {
+ protected:
+  // What one measurement gives to the kernel, without the filling before it.
+  std::vector<Submission> measured(const BenchShape& shape) {
+    BenchOptions options = small_bench(directory_);
+    options.backend = Backend::kUring;
+    IoBench bench(options);
+    bench.measure(shape, 0.01, true);
+    const SubmissionProbe probe;
+    result_ = bench.measure(shape);
+    return probe.taken();
+  }
+
+  BenchResult result_;
+};
+
+TEST_F(BenchSubmissions, AMixedLoadReadsOneHalfAndWritesTheOtherByTurns) {
+  const auto taken = measured({.mode = BenchMode::kMixed, .block_bytes = kBlock, .depth = 8});
+  ASSERT_GT(taken.size(), 100u);
+  std::map<bool, uint64_t> last;
+  for (const Submission& one : taken) {
+    EXPECT_TRUE(one.fixed_buffer && one.fixed_file);
+    EXPECT_EQ(one.bytes, kBlock);
+    EXPECT_EQ(one.offset >= 32 * kMi, one.write) << one.offset;
+    const auto before = last.find(one.write);
+    const uint64_t begin = one.write ? 32 * kMi : 0;
+    const bool first = before == last.end() || before->second + kBlock == begin + 32 * kMi;
+    EXPECT_EQ(one.offset, first ? begin : before->second + kBlock) << "they go in order";
+    last[one.write] = one.offset;
+  }
+}
+
+// 16 layers of 2 units of weights and 12 of state, each of 4 blocks.
+constexpr uint64_t kUnit = 4 * kBlock;
+constexpr uint64_t kLayerUnits = 14;
+
+uint64_t layer_of(const Submission& one) {
+  return one.offset / kUnit / kLayerUnits;
+}
+bool is_weight(const Submission& one) {
+  return one.offset / kUnit % kLayerUnits < 2;
+}
+
+// The layers of a stream of requests, in order, each as often as it has requests.
+std::vector<uint64_t> layers_of(const std::vector<Submission>& stream) {
+  std::vector<uint64_t> layers;
+  for (const Submission& one : stream) layers.push_back(layer_of(one));
+  return layers;
+}
+
+TEST_F(BenchSubmissions, ATrainingStepReadsWeightsForwardThenBackwardWithStateBesideTheSecondPass) {
+  const auto taken = measured({.mode = BenchMode::kTraining, .block_bytes = kBlock, .depth = 8});
+  ASSERT_GE(result_.steps, 1u);
+  std::map<const void*, std::vector<Submission>> rings;
+  for (const Submission& one : taken) rings[one.ring].push_back(one);
+  ASSERT_EQ(rings.size(), 3u) << "weights, state in, state out: each has a queue of its own";
+  std::vector<uint64_t> weights, state;
+  for (uint32_t step = 0; step < result_.steps; ++step) {
+    for (uint64_t layer = 0; layer < 16; ++layer) weights.insert(weights.end(), 2 * 4, layer);
+    for (uint64_t layer = 16; layer-- > 0;) weights.insert(weights.end(), 2 * 4, layer);
+    for (uint64_t layer = 16; layer-- > 0;) state.insert(state.end(), 12 * 4, layer);
+  }
+  int writers = 0;
+  for (const auto& [ring, stream] : rings) {
+    const bool of_weights = is_weight(stream[0]);
+    const bool writes = stream[0].write;
+    writers += writes;
+    EXPECT_FALSE(of_weights && writes);
+    EXPECT_EQ(layers_of(stream), of_weights ? weights : state) << writes;
+    for (const Submission& one : stream) {
+      EXPECT_EQ(is_weight(one), of_weights) << one.offset;
+      EXPECT_EQ(one.write, writes) << one.offset;
+    }
+  }
+  EXPECT_EQ(writers, 1);
+}
+
+}  // namespace
+}  // namespace strata::io
