@@ -217,8 +217,7 @@ Round measure(const Settings& settings, const std::string& source_path) {
   round.read_after = raw_read_rate(files, settings.in_flight);
   round.write_before = raw_write_rate(settings.directory + "/raw", bytes, settings.in_flight);
   begin = now_s();
-  train::ModelSink sink(source, source.spec(),
-                        {.path = settings.directory + "/export", .recipe = model::Recipe::kBf16});
+  train::ModelSink sink(source, source.spec(), {.path = settings.directory + "/export"});
   for (const shard::Chunk& chunk : layout.chunks) sink.write(buffers.state_of(chunk));
   sink.finish();
   round.write_export = static_cast<double>(bytes) / (now_s() - begin);

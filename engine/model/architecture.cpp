@@ -13,44 +13,12 @@
 #include "engine/model/config_rope.h"
 #include "engine/model/family.h"
 #include "engine/model/quantization.h"
+#include "engine/model/text_model.h"
 
 namespace strata::model {
 namespace {
 
 using config::Json;
-
-// Transformers goes by model_type, so a file that contradicts itself is two models.
-void require_type_of(const Fields& fields, const Family& family, const std::string& architecture) {
-  const std::string type = fields.text("model_type", family.model_type);
-  const Family* other = find_family_by_type(type);
-  if (other == &family) return;
-  fields.refuse(
-      fmt::format("architectures: \"{}\" contradicts model_type \"{}\" (correct the one "
-                  "that is wrong)",
-                  architecture, type));
-}
-
-const Family& family_of(const Fields& fields) {
-  std::string name;
-  if (const Json* list = fields.find("architectures"); list != nullptr) {
-    if (!list->is_array() || list->items().size() != 1 || !list->items()[0].is_string()) {
-      fields.wrong("architectures", "an array of one name", *list);
-    }
-    name = list->items()[0].string();
-    if (const Family* family = find_family_by_architecture(name)) {
-      require_type_of(fields, *family, name);
-      return *family;
-    }
-  } else {
-    name = fields.text("model_type", "");
-    if (const Family* family = find_family_by_type(name)) return *family;
-  }
-  const char* hint =
-      name.ends_with("ForConditionalGeneration") ? "save its text model by itself, or " : "";
-  fields.refuse(fmt::format(
-      "architecture \"{}\" is not one that is computed here ({}use a model of one of: {})", name,
-      hint, family_names()));
-}
 
 struct ActivationName {
   const char* name;
@@ -76,11 +44,10 @@ Activation read_activation(const Fields& fields, const Family& family) {
                             name, known));
 }
 
-// Members that would change what the model computes in a way that we do not have.
+// Members that would change what the model computes in a way that we do not have. Dropout is told
+// when a model is opened: none is applied, to no family.
 void refuse_variants(const Fields& fields) {
-  if (fields.number("attention_dropout", 0.0) != 0.0) {
-    fields.refuse("attention_dropout: only 0 is computed here");
-  }
+  (void)fields.number("attention_dropout", 0.0);  // must be one
   const struct {
     const char* name;
     bool computed;
@@ -90,7 +57,8 @@ void refuse_variants(const Fields& fields) {
                   {"add_cross_attention", false}};
   for (const auto& one : switches) {
     if (fields.boolean(one.name, one.computed) == one.computed) continue;
-    fields.refuse(fmt::format("{}: only {} is computed here", one.name, one.computed));
+    fields.refuse(fmt::format("{}: only {} is computed here (use a model that has it so)", one.name,
+                              one.computed));
   }
 }
 
@@ -120,8 +88,12 @@ std::vector<char> windowed_by_rule(const Fields& fields, const Family& family, i
 std::optional<std::vector<char>> read_layer_types(const Fields& fields, int64_t layers) {
   const Json* types = fields.find("layer_types");
   if (types == nullptr) return std::nullopt;
-  if (!types->is_array() || static_cast<int64_t>(types->items().size()) != layers) {
-    fields.wrong("layer_types", "an array of num_hidden_layers names", *types);
+  if (!types->is_array()) fields.wrong("layer_types", "an array of names", *types);
+  if (const auto count = static_cast<int64_t>(types->items().size()); count != layers) {
+    fields.refuse(
+        fmt::format("layer_types: has {} names for {} layers (correct it, or "
+                    "num_hidden_layers)",
+                    count, layers));
   }
   std::vector<char> windowed;
   for (const Json& type : types->items()) {
@@ -196,6 +168,12 @@ void read_biases(const Fields& fields, const Family& family, Architecture& resul
   result.mlp_bias = mlp || family.mlp_bias == BiasRule::kAll;
 }
 
+// Where `otherwise` is 0 it must be there.
+int64_t integer_or(const Fields& fields, const char* name, int64_t otherwise) {
+  if (otherwise == 0) return fields.integer(name);
+  return fields.optional_integer(name).value_or(otherwise);
+}
+
 int64_t read_feed_forward(const Fields& fields, const Family& family, int64_t hidden) {
   const char* member = family.members.feed_forward;
   if (family.feed_forward_ratio == 0) return fields.integer(member);
@@ -214,8 +192,9 @@ struct Range {
 
 Architecture read_architecture(const Json& json, const std::string& source) {
   if (!json.is_object()) refuse_config(source, "it is " + json.describe() + ", must be an object");
-  const Fields fields(json, source);
-  const Family& family = family_of(fields);
+  const TextModel text = find_text_model(json, source);
+  const Fields fields(*text.members, text.beside, text.source);
+  const Family& family = *text.family;
   read_quantization(json, source);  // refuses what cannot be read
   refuse_variants(fields);
 
@@ -224,11 +203,11 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   const MemberNames& members = family.members;
   result.hidden = fields.integer(members.hidden);
   result.layers = fields.integer(members.layers);
-  result.heads = fields.integer(members.heads);
+  result.heads = integer_or(fields, members.heads, family.heads);
   const int64_t kv_heads = family.kv_heads > 0 ? family.kv_heads : result.heads;
   result.kv_heads = fields.optional_integer("num_key_value_heads").value_or(kv_heads);
   result.feed_forward = read_feed_forward(fields, family, result.hidden);
-  result.vocabulary = fields.integer("vocab_size");
+  result.vocabulary = integer_or(fields, "vocab_size", family.vocabulary);
   result.max_position = fields.optional_integer(members.max_position).value_or(family.max_position);
   result.block = family.block;
   result.norm = family.norm;
@@ -253,11 +232,11 @@ Architecture read_architecture(const Json& json, const std::string& source) {
                     "head_dim",
                     result.hidden, result.heads));
   }
-  validate(result, source);
+  validate(result, text.source);
   // After sizes are known to be bounded: what follows allocates by layer and divides by positions.
   read_window(fields, family, result);
   if (result.position == Position::kRope) read_ropes(fields, family, result);
-  validate(result, source);
+  validate(result, text.source);
   return result;
 }
 

@@ -15,27 +15,29 @@ namespace strata::model {
   throw Error(ErrorCode::kConfig, "cannot use model: " + source + ": " + cause);
 }
 
-// The members of one config.json, looked up in text_config before the root. Every failure is an
-// Error (kConfig) that names the file and the member. `root` and `source` must outlive this.
+// The members of a text model in one config.json: an object, and another one beside it that may
+// have what it lacks. Every failure is an Error (kConfig) that names the file and the member.
+// Objects and `source` must outlive this.
 class Fields {
  public:
-  Fields(const config::Json& root, const std::string& source) : root_(root), source_(source) {
-    const config::Json* text = root.find("text_config");
-    text_ = text != nullptr && text->is_object() ? text : &root;
-  }
+  Fields(const config::Json& members, const config::Json& beside, const std::string& source)
+      : members_(members), beside_(beside), source_(source) {}
 
   // Null members count as absent.
   const config::Json* find(const char* name) const {
-    for (const config::Json* place : {text_, &root_}) {
-      const config::Json* value = place->find(name);
-      if (value != nullptr && !value->is_null()) return value;
+    const config::Json* inner = present(members_.find(name));
+    const config::Json* outer = present(beside_.find(name));
+    if (inner != nullptr && outer != nullptr && inner->dump() != outer->dump()) {
+      refuse(
+          fmt::format("{}: is {} in text_config and {} beside it: which one is meant? (keep one)",
+                      name, inner->dump(), outer->dump()));
     }
-    return nullptr;
+    return inner != nullptr ? inner : outer;
   }
 
   // Present, be it as null.
   bool has(const char* name) const {
-    return text_->find(name) != nullptr || root_.find(name) != nullptr;
+    return members_.find(name) != nullptr || beside_.find(name) != nullptr;
   }
 
   std::optional<int64_t> optional_integer(const char* name) const {
@@ -91,9 +93,13 @@ class Fields {
   const std::string& source() const { return source_; }
 
  private:
-  const config::Json& root_;
+  static const config::Json* present(const config::Json* value) {
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+  const config::Json& members_;
+  const config::Json& beside_;
   const std::string& source_;
-  const config::Json* text_;
 };
 
 }  // namespace strata::model

@@ -64,6 +64,7 @@ class RopeObject {
   }
   std::string path(const std::string& name) const { return where_ + "." + name; }
   const Json& json() const { return object_; }
+  const Fields& fields() const { return fields_; }
   [[noreturn]] void refuse(const std::string& cause) const { fields_.refuse(where_ + cause); }
 
  private:
@@ -125,15 +126,15 @@ struct Positions {
   bool partial;  // whether the family may turn parts of heads
 };
 
-// The elements of a head that are turned; 0 for all. `where` refuses.
-template <typename Where>
-int64_t rotary_of(double part, const Positions& positions, const Where& where) {
+// The elements of a head that are turned; 0 for all. `path` is the member's.
+int64_t rotary_of(double part, const Positions& positions, const Fields& fields,
+                  const std::string& path) {
   if (part == 1.0) return 0;
   const double turned = static_cast<double>(positions.head_size) * part;
   if (!positions.partial || !(part < 1 && turned >= 2)) {
-    where.refuse(
-        fmt::format(".{}: {}: {} is computed here for this model", kPartial, part,
-                    positions.partial ? "a part of at least two elements of a head" : "only 1"));
+    fields.refuse(fmt::format(
+        "{}: {}: {} is computed here for this model (use one that has it so)", path, part,
+        positions.partial ? "a part of at least two elements of a head" : "only 1"));
   }
   return static_cast<int64_t>(turned);
 }
@@ -184,7 +185,8 @@ void read_rope_object(const RopeObject& object, const Positions& positions, Rope
     rope.attention_factor = long_attention_factor(object, rope);
   }
   if (object.find(kPartial) != nullptr) {
-    rope.rotary = rotary_of(object.number(kPartial, 1.0), positions, object);
+    rope.rotary =
+        rotary_of(object.number(kPartial, 1.0), positions, object.fields(), object.path(kPartial));
   }
 }
 
@@ -248,8 +250,6 @@ Json parameters_object(const Rope& rope) {
   return object;
 }
 
-}  // namespace
-
 // Both spellings may be there where they say the same.
 void require_one_spelling(const Fields& fields) {
   const Json* old = fields.find("rope_scaling");
@@ -270,13 +270,17 @@ void require_one_spelling(const Fields& fields) {
   }
   if (!now->is_object()) return;
   // What the old one does not have is said elsewhere, or Transformers does not see it.
+  const Json* theta = fields.find("rope_theta");
   for (const config::JsonMember& member : now->members()) {
-    const bool elsewhere = member.name == "rope_theta" && fields.find("rope_theta") != nullptr &&
-                           fields.find("rope_theta")->dump() == member.value.dump();
+    if (old->find(member.name) != nullptr) continue;
+    const bool elsewhere =
+        member.name == "rope_theta" && theta != nullptr && theta->dump() == member.value.dump();
     const bool older = member.name == "rope_type" && says(old, "type", member.value);
-    if (!elsewhere && !older && old->find(member.name) == nullptr) refuse(member.name);
+    if (!elsewhere && !older) refuse(member.name);
   }
 }
+
+}  // namespace
 
 void read_ropes(const Fields& fields, const Family& family, Architecture& result) {
   require_one_spelling(fields);
@@ -286,7 +290,7 @@ void read_ropes(const Fields& fields, const Family& family, Architecture& result
   if (!positions.original && family.original_position > 0) {
     positions.original = family.original_position;
   }
-  rope.rotary = rotary_of(fields.number(kPartial, 1.0), positions, fields);
+  rope.rotary = rotary_of(fields.number(kPartial, 1.0), positions, fields, kPartial);
   if (family.window_theta) {
     result.window_rope = rope;
     result.window_rope->theta = fields.number("rope_local_base_freq", *family.window_theta);
@@ -308,12 +312,16 @@ void read_ropes(const Fields& fields, const Family& family, Architecture& result
 namespace {
 
 void validate_long_rope(const Rope& rope, int64_t head_size, const std::string& source) {
-  const auto pairs = static_cast<size_t>((rope.rotary > 0 ? rope.rotary : head_size) / 2);
+  const int64_t turned = rope.rotary > 0 ? rope.rotary : head_size;
+  const auto pairs = static_cast<size_t>(turned / 2);
   for (const auto* factors : {&rope.short_factor, &rope.long_factor}) {
     const char* name = factors == &rope.short_factor ? "short_factor" : "long_factor";
     if (factors->size() != pairs) {
-      refuse_config(source, fmt::format("{}: has {} numbers, the heads have {} pairs", name,
-                                        factors->size(), pairs));
+      refuse_config(source,
+                    fmt::format("{}: has {} numbers, must have {}: one for each pair of the {} "
+                                "elements that RoPE turns of head_dim {} (take this model's own "
+                                "array, or correct head_dim or {})",
+                                name, factors->size(), pairs, turned, head_size, kPartial));
     }
     for (const double factor : *factors) {
       if (factor > 0 && std::isfinite(factor)) continue;

@@ -79,6 +79,12 @@ Json write_config(const Architecture& a, DType dtype) {
 Json with_dtype(Json json, DType dtype) {
   const bool new_spelling = json.find("dtype") != nullptr;
   json.set(new_spelling ? "dtype" : "torch_dtype", torch_name(dtype));
+  for (config::JsonMember& member : json.members()) {
+    if (member.name != "text_config" || !member.value.is_object()) continue;
+    for (const char* name : {"dtype", "torch_dtype"}) {
+      if (member.value.find(name) != nullptr) member.value.set(name, torch_name(dtype));
+    }
+  }
   return json;
 }
 

@@ -74,8 +74,10 @@ struct Family {
 
   // What a missing member of config.json means.
   double norm_eps = 1e-6;
-  int64_t kv_heads = 0;   // 0: as many as heads
-  int64_t head_size = 0;  // 0: hidden over heads
+  int64_t heads = 0;       // 0: it must be there
+  int64_t vocabulary = 0;  // the same
+  int64_t kv_heads = 0;    // 0: as many as heads
+  int64_t head_size = 0;   // 0: hidden over heads
   int64_t max_position = 0;
   int64_t window = 0;
   int64_t window_pattern = 0;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/model/config_rope.h"
+#include "engine/model/text_model.h"
 
 namespace strata::model {
 namespace {
@@ -88,6 +89,10 @@ std::vector<std::string> features_of(const Family& family) {
   if (family.block.scaled_embedding) features.push_back("scaled embeddings");
   features.push_back(family.tied ? "tied head (or its own)" : "head of its own (or tied)");
   add_storage(*family.names, features);
+  for (const Multimodal& of : multimodals()) {
+    if (!same(of.text_type, family.model_type)) continue;
+    features.push_back(std::string("also as the text model in ") + of.architecture);
+  }
   return features;
 }
 

@@ -39,7 +39,8 @@ void init_model(const Architecture& architecture, uint64_t seed, const ModelWrit
                 const std::vector<NamedContents>& files) {
   validate(architecture, "new model");
   const ModelSpec spec = build_spec(architecture);
-  ModelWriter writer(spec, write_config(architecture, options.dtype), options);
+  ModelWriter writer(spec, write_config(architecture, options.dtype.value_or(DType::kF32)),
+                     options);
   for (const NamedContents& file : files) writer.add_file(file.name, file.contents);
   const Philox random(seed);
   std::vector<float> tile(static_cast<size_t>(kTileElements));

@@ -12,9 +12,10 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
-#include "engine/model/family.h"
 #include "engine/model/model_path.h"
 #include "engine/model/shard_index.h"
+#include "engine/model/stored_names.h"
+#include "engine/model/text_model.h"
 
 namespace strata::model {
 namespace {
@@ -30,7 +31,8 @@ constexpr int64_t kIndexBytesMax = kHeaderBytesMax;
 // Tables that some old exports stored beside the weights; they follow from config.json.
 constexpr std::string_view kDerivedSuffixes[] = {"rotary_emb.inv_freq", ".attn.bias",
                                                  ".attn.masked_bias"};
-constexpr const char* kDropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+constexpr const char* kDropouts[] = {"attention_dropout", "attn_pdrop", "embd_pdrop",
+                                     "resid_pdrop"};
 
 bool is_derived(const std::string& name) {
   return std::any_of(std::begin(kDerivedSuffixes), std::end(kDerivedSuffixes),
@@ -112,16 +114,22 @@ std::string resolve_inside(const std::string& directory, const std::string& name
 
 ModelDirectory ModelDirectory::open(const std::string& path) {
   require_model_directory(path);
+  refuse_broken_links(path);
   ModelDirectory result;
   result.path_ = path;
   const std::string config_path = resolve_inside(path, kConfigName);
   result.config_ = Json::read_file(config_path);
   const std::string source = (fs::path(path) / kConfigName).string();
   result.spec_ = build_spec(read_architecture(result.config_, source));
+  const TextModel text = find_text_model(result.config_, source);
   result.fp8_ = read_quantization(result.config_, source);
   result.read_tensor_table();
-  result.drop_prefix();
-  result.check_against_spec();
+  const bool nested = text.members != &result.config_;
+  const std::string head = adopt_stored_names(result.spec_, nested, [&](const std::string& name) {
+    return result.tensors_.contains(name);
+  });
+  if (text.of != nullptr) result.keep_parts(text.of->parts);
+  result.check_against_spec(head);
   return result;
 }
 
@@ -135,6 +143,7 @@ void ModelDirectory::read_tensor_table() {
   const std::string index_path = (home / kIndexName).string();
   const Json index = Json::read_file(resolve_inside(path_, kIndexName), {.bytes = kIndexBytesMax});
   const ShardIndex shards = read_shard_index(index, index_path);
+  if (const Json* metadata = index.find("metadata")) index_metadata_ = *metadata;
   refuse_missing_shards(path_, shards.files);
   for (const std::string& name : shards.files) add_file(name);
   for (const auto& [tensor, wanted] : shards.tensors) {
@@ -143,24 +152,6 @@ void ModelDirectory::read_tensor_table() {
         files_[found->second.file].path() != resolve_inside(path_, wanted)) {
       refuse(index_path,
              fmt::format("it says that \"{}\" is in {}, where it is not", tensor, wanted));
-    }
-  }
-}
-
-// Some files have the tensors of the inner model alone, without the outer one's prefix.
-void ModelDirectory::drop_prefix() {
-  const char* prefix = find_family_by_type(spec_.architecture.model_type)->names->prefix;
-  if (prefix == nullptr) return;
-  for (const auto& [name, place] : tensors_) {
-    if (name.starts_with(prefix)) return;
-  }
-  const auto drop = [&](std::string& name) {
-    if (name.starts_with(prefix)) name.erase(0, std::string_view(prefix).size());
-  };
-  for (Segment& segment : spec_.segments) {
-    for (Parameter& parameter : segment.parameters) {
-      drop(parameter.name);
-      drop(parameter.stored.tensor);
     }
   }
 }
@@ -226,7 +217,38 @@ bool ModelDirectory::equal_in_places(const Location& one, const Location& other)
   return true;
 }
 
-void ModelDirectory::check_against_spec() const {
+// Tensors of what is no text.
+void ModelDirectory::keep_parts(std::span<const std::string_view> prefixes) {
+  for (const auto& [name, place] : tensors_) {
+    const auto begins = [&name = name](std::string_view prefix) {
+      return name.starts_with(prefix);
+    };
+    if (std::any_of(prefixes.begin(), prefixes.end(), begins)) kept_.push_back(name);
+  }
+  std::sort(kept_.begin(), kept_.end());
+}
+
+// What quantization_config says of weights that are not quantized, Transformers believes.
+void ModelDirectory::require_fp8_weights() const {
+  const TensorEntry* other = nullptr;
+  for (const Segment& segment : spec_.segments) {
+    if (segment.layer < 0) continue;  // embedding and head are not quantized
+    for (const Parameter& parameter : segment.parameters) {
+      const auto found = tensors_.find(parameter.stored.tensor);
+      if (found == tensors_.end() || parameter.shape.size() != 2) continue;
+      if (found->second.entry.dtype == DType::kF8E4M3) return;
+      if (other == nullptr) other = &found->second.entry;
+    }
+  }
+  if (other == nullptr) return;  // all are missing, which is said
+  refuse(path_,
+         fmt::format("quantization_config in config.json says that weights are FP8, and none "
+                     "is: \"{}\" is {} (take quantization_config out if they were "
+                     "converted, or fetch the FP8 weights)",
+                     other->name, other->dtype_name));
+}
+
+void ModelDirectory::check_against_spec(const std::string& head) const {
   Mismatches mismatches;
   std::set<std::string> wanted;
   for (const Segment& segment : spec_.segments) {
@@ -238,8 +260,14 @@ void ModelDirectory::check_against_spec() const {
       if (!wrong.empty()) mismatches.add(wrong);
     }
   }
-  const Family* family = find_family_by_type(spec_.architecture.model_type);
-  const std::string head = std::string(family->names->head) + ".weight";
+  if (fp8_) require_fp8_weights();
+  for (const std::string& name : kept_) {
+    wanted.insert(name);
+    const TensorEntry& entry = location(name).entry;
+    if (entry.dtype_known && entry.dtype != DType::kF8E4M3) continue;
+    mismatches.add(fmt::format("\"{}\" has type {}, only F32, BF16 and F16 are copied", name,
+                               entry.dtype_name));
+  }
   if (spec_.architecture.tied && tensors_.contains(head)) {
     wanted.insert(head);
     const std::string& embedding = spec_.segments.front().parameters.front().stored.tensor;
@@ -293,29 +321,45 @@ ModelDirectory::StoredRange ModelDirectory::stored_range(const Parameter& parame
   return {&file, place.entry.offset + stored_index(parameter, 0) * width, parameter.numel * width};
 }
 
+bool ModelDirectory::has(DType dtype) const {
+  const auto is_one = [&](const Parameter& parameter) {
+    return tensor(parameter.stored.tensor).dtype == dtype;
+  };
+  return std::any_of(spec_.segments.begin(), spec_.segments.end(), [&](const auto& s) {
+    return std::any_of(s.parameters.begin(), s.parameters.end(), is_one);
+  });
+}
+
+ModelDirectory::StoredRange ModelDirectory::stored_range(const std::string& kept) const {
+  const Location& place = location(kept);
+  return {&files_[place.file], place.entry.offset, place.entry.bytes};
+}
+
+int64_t ModelDirectory::bytes_of_kept() const {
+  int64_t bytes = 0;
+  for (const std::string& name : kept_) bytes += location(name).entry.bytes;
+  return bytes;
+}
+
 std::vector<std::string> ModelDirectory::notes() const {
   std::vector<std::string> notes;
   if (fp8_) {
     notes.push_back(
         fmt::format("the weights are FP8 with a scale for each block of {} x {}: they are widened "
-                    "with their scales, and an exported model has bf16 weights (f32 with --recipe "
-                    "fp32) and no quantization_config",
+                    "with their scales, and an exported model has no quantization_config",
                     fp8_->rows, fp8_->cols));
   }
-  const auto is_f16 = [&](const Parameter& parameter) {
-    return tensor(parameter.stored.tensor).dtype == DType::kF16;
-  };
-  const bool has_f16 = std::any_of(
-      spec_.segments.begin(), spec_.segments.end(),
-      [&](const auto& s) { return std::any_of(s.parameters.begin(), s.parameters.end(), is_f16); });
-  if (has_f16) {
+  if (!kept_.empty()) {
     notes.push_back(
-        "weights that are F16 here are F16 in an exported model: masters are rounded to it, "
-        "and one beyond 65504 ends the export");
+        fmt::format("{} tensors ({}) are not of the text model, \"{}\" the first: they are not "
+                    "trained, and an exported model has them as they are",
+                    kept_.size(), format_bytes(bytes_of_kept()), kept_.front()));
   }
   std::string dropouts;
+  const TextModel text = find_text_model(config_, path_);
   for (const char* name : kDropouts) {
-    const Json* value = config_.find(name);
+    const Json* value = text.members->find(name);
+    if (value == nullptr) value = text.beside.find(name);
     if (value == nullptr || value->number().value_or(0) == 0) continue;
     dropouts += fmt::format("{}{} {}", dropouts.empty() ? "" : ", ", name, *value->number());
   }

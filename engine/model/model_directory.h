@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -50,14 +52,26 @@ class ModelDirectory {
   };
   StoredRange stored_range(const Parameter& parameter) const;
 
-  // A tensor that the spec names: its type, and the name of its file in the directory.
+  // Tensors of no parameter that a copy of the model has as they are, such as those of a vision
+  // tower, by name.
+  const std::vector<std::string>& kept() const { return kept_; }
+  StoredRange stored_range(const std::string& kept) const;
+
+  // A tensor that the spec names, or a kept one: its type, and the name of its file in the
+  // directory.
   const TensorEntry& tensor(const std::string& name) const { return location(name).entry; }
   const std::string& file_of(const std::string& name) const {
     return file_names_[location(name).file];
   }
 
+  // What the index says of itself ("metadata"); null without an index.
+  const config::Json& index_metadata() const { return index_metadata_; }
+
   // The files with the weights.
   const std::vector<File>& files() const { return files_; }
+
+  // Whether a tensor that the spec names has this type.
+  bool has(DType dtype) const;
 
   // What happens to the weights that the user should know; complete sentences, often none.
   std::vector<std::string> notes() const;
@@ -69,22 +83,26 @@ class ModelDirectory {
   };
 
   void read_tensor_table();
-  void drop_prefix();
+  void keep_parts(std::span<const std::string_view> prefixes);
   void add_file(const std::string& name);
   std::string mismatch_of(const std::string& name, const std::vector<int64_t>& shape) const;
   bool equal_in_places(const Location& one, const Location& other) const;
-  void check_against_spec() const;
+  void require_fp8_weights() const;
+  void check_against_spec(const std::string& head) const;
+  int64_t bytes_of_kept() const;
   const Location& location(const std::string& name) const;
   StoredTensor stored(const std::string& name) const;
 
   // Constant after open()
   std::string path_;
   config::Json config_;
+  config::Json index_metadata_;
   ModelSpec spec_;
   std::optional<Fp8Blocks> fp8_;
   std::vector<File> files_;
   std::vector<std::string> file_names_;  // in the directory; paths lead to where links point
   std::unordered_map<std::string, Location> tensors_;
+  std::vector<std::string> kept_;  // sorted
 };
 
 // The path of a file that the directory names. Throws Error unless `name` is a plain name and the

@@ -48,28 +48,28 @@ std::string hub_id(std::string_view text) {
   return std::string(text.substr(0, slash + 1)) + std::string(name);
 }
 
-std::string fetch_it(const std::string& id) {
+std::string fetch_it(const std::string& id, std::string_view flag) {
   const std::string name = id.substr(id.find('/') + 1);
-  return fmt::format("fetch it with \"hf download {} --local-dir {}\", and give --model {}", id,
-                     name, name);
+  return fmt::format("fetch it with \"hf download {} --local-dir {}\", and give {} {}", id, name,
+                     flag, name);
 }
 
-void refuse_address(const std::string& path) {
+void refuse_address(const std::string& path, std::string_view flag) {
   if (path.find("://") == std::string::npos && !path.starts_with(kHub)) return;
   const size_t hub = path.find(kHub);
   const std::string id = hub == std::string::npos ? "" : hub_id(path.substr(hub + kHub.size()));
-  refuse(path,
-         "it is an address, and nothing is downloaded (" +
-             (id.empty() ? "fetch the model, and give the directory that it is in" : fetch_it(id)) +
-             ")");
+  refuse(path, "it is an address, and nothing is downloaded (" +
+                   (id.empty() ? "fetch the model, and give the directory that it is in"
+                               : fetch_it(id, flag)) +
+                   ")");
 }
 
-[[noreturn]] void refuse_missing(const std::string& path) {
+[[noreturn]] void refuse_missing(const std::string& path, std::string_view flag) {
   const std::string id = hub_id(path);
   const bool may_be_name = !id.empty() && id == path && !is_there(path.substr(0, path.find('/')));
   refuse(path, may_be_name ? "there is no such directory, and nothing is downloaded (if it is a "
                              "name on the Hugging Face hub, " +
-                                 fetch_it(id) + ")"
+                                 fetch_it(id, flag) + ")"
                            : "there is no such directory");
 }
 
@@ -79,9 +79,9 @@ void refuse_address(const std::string& path) {
            "it is a GGUF file, which is not read (give the Hugging Face directory with "
            "safetensors files that it was made from)");
   }
-  const bool weights = path.ends_with(".safetensors");
-  refuse(path, weights ? "it is not a directory (give the one that it is in, with its config.json)"
-                       : "it is not a directory");
+  const bool of_model = path.ends_with(".safetensors") || path.ends_with("config.json");
+  refuse(path, of_model ? "it is not a directory (give the one that it is in, with its config.json)"
+                        : "it is not a directory (give a Hugging Face model directory)");
 }
 
 // What is in the folder of something else, and what that is.
@@ -109,34 +109,47 @@ void refuse_marked(const std::string& path) {
 }
 
 // What this program and the hub's leave on disk beside models.
-void refuse_folder_of_ours(const std::string& path) {
+void refuse_folder_of_ours(const std::string& path, std::string_view flag) {
   const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
+  const std::string by = std::string(flag) + " ";
   if (is_there(path + "/run.json")) {
     const bool ended = is_there(path + "/model/config.json");
-    refuse(path,
-           ended ? "it is the directory of a run (give its model: --model " + trimmed + "/model)"
-                 : "it is the directory of a run that has not made its model yet (go on "
-                   "with it, or give the model that it began with)");
+    refuse(path, ended ? "it is the directory of a run (give its model: " + by + trimmed + "/model)"
+                       : "it is the directory of a run that has not made its model yet (go on "
+                         "with it, or give the model that it began with)");
   }
   if (is_there(path + "/manifest.json")) {
     refuse(path, "it is a checkpoint (give the model that its run began with, and --resume " +
                      trimmed + ")");
   }
   if (is_there(path + "/snapshots")) {
-    refuse(path, "it is a model's folder in the hub's cache (give --model " + trimmed +
+    refuse(path, "it is a model's folder in the hub's cache (give " + by + trimmed +
                      "/snapshots/REVISION)");
   }
 }
 
 }  // namespace
 
-void require_model_directory(const std::string& path) {
-  refuse_address(path);
-  if (!is_there(path)) refuse_missing(path);
+void refuse_broken_links(const std::string& path) {
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    const fs::path target = fs::read_symlink(at->path(), ignored);
+    if (ignored || fs::exists(at->path(), ignored)) continue;
+    refuse(path, fmt::format("{} is a link to {}, which is not there (fetch the file again, or "
+                             "copy the model with the files that its links lead to: cp -rL)",
+                             at->path().filename().string(), target.string()));
+  }
+}
+
+void require_model_directory(const std::string& path, std::string_view flag) {
+  refuse_address(path, flag);
+  if (!is_there(path)) refuse_missing(path, flag);
   std::error_code error;
   if (!fs::is_directory(path, error)) refuse_file(path);
   if (is_there(path + "/config.json")) return;
-  refuse_folder_of_ours(path);
+  refuse_broken_links(path);
+  refuse_folder_of_ours(path, flag);
   refuse_marked(path);
   refuse(path, "there is no config.json in it (give a Hugging Face model directory)");
 }
@@ -146,7 +159,17 @@ void refuse_without_weights(const std::string& path) {
     refuse(path, "it has pytorch_model.bin only, which is never read (convert it to safetensors)");
   }
   refuse_marked(path);
-  refuse(path, "there is neither model.safetensors nor model.safetensors.index.json in it");
+  if (has_file(path, ".incomplete")) {
+    refuse(path, "its download did not come to its end (fetch the model again)");
+  }
+  if (has_file(path, ".safetensors")) {
+    refuse(path,
+           "its safetensors files have no model.safetensors.index.json (fetch that too, or name a "
+           "single file model.safetensors)");
+  }
+  refuse(path,
+         "there is neither model.safetensors nor model.safetensors.index.json in it (fetch the "
+         "whole model)");
 }
 
 }  // namespace strata::model

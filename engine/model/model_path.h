@@ -2,14 +2,19 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 // What people give for a model directory that is none: told by name, with what to do.
 namespace strata::model {
 
 // Throws Error (kConfig) unless there is a config.json in the directory `path`: for addresses and
 // names on a hub (nothing is ever downloaded), single files, the directory of a run or checkpoint,
-// and models of other formats.
-void require_model_directory(const std::string& path);
+// and models of other formats. `flag` gives it.
+void require_model_directory(const std::string& path, std::string_view flag = "--model");
+
+// Throws Error (kConfig) naming a symbolic link in the directory that leads nowhere, as those of a
+// hub's cache do after a move or a part of a download.
+void refuse_broken_links(const std::string& path);
 
 // Throws Error (kConfig) for a directory with a config.json and no safetensors file.
 [[noreturn]] void refuse_without_weights(const std::string& path);

@@ -19,6 +19,7 @@
 #include "engine/model/architecture.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/other_files.h"
+#include "engine/model/path_errors.h"
 #include "engine/model/quantization.h"
 #include "engine/model/transfer_buffer.h"
 #include "engine/model/transpose.h"
@@ -38,20 +39,12 @@ constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kMarker = ".strata-export";
 // config.json until all else is there, so that a partial directory does not pass for a model.
 constexpr const char* kUnnamedConfig = ".config.json";
-// Runs `work`; what the file system refuses there becomes our error.
-template <typename Work>
-void guarded(const std::string& what, const Work& work) {
-  try {
-    work();
-  } catch (const fs::filesystem_error& error) {
-    throw system_error(ErrorCode::kIo, what, error.code().value());
-  }
-}
 
-int64_t bytes_of_shards(const std::vector<ShardPlan>& shards) {
-  int64_t bytes = 0;
-  for (const ShardPlan& shard : shards) bytes += make_safetensors_prefix(shard.tensors).file_bytes;
-  return bytes;
+// Of a directory to be written: the weights, and what is beside them.
+int64_t bytes_on_disk(const std::vector<ShardPlan>& shards, const ModelDirectory* like) {
+  constexpr int64_t kConfigAndIndex = kMiB;
+  const int64_t others = like != nullptr ? bytes_of_other_files(like->path()) : 0;
+  return bytes_of_files(shards) + others + kConfigAndIndex;
 }
 
 // A master that rounds to infinity was trained beyond what the file's type holds.
@@ -62,8 +55,8 @@ void require_finite(const char* halves, int64_t count, const std::string& tensor
     if ((half & 0x7c00) != 0x7c00) continue;
     throw Error(ErrorCode::kNumeric,
                 "cannot write model: tensor \"" + tensor +
-                    "\": a weight is beyond 65504, the largest of F16 (lower --lr, or train from a "
-                    "directory whose weights are bf16)");
+                    "\": a weight is beyond 65504, the largest of F16 (lower --lr, or give "
+                    "--export-dtype fp32)");
   }
 }
 
@@ -124,10 +117,26 @@ void replace_directory(const std::string& partial, const std::string& path) {
   replace_by_two_renames(partial, path);
 }
 
+struct Totals {
+  int64_t bytes = 0;
+  int64_t elements = 0;
+};
+
+// What the source's index says of itself, its sums counted anew: without FP8's scales there are
+// fewer parameters than before.
+Json index_metadata(const ModelDirectory* like, const Totals& totals) {
+  const bool has_some = like != nullptr && like->index_metadata().is_object();
+  Json metadata = has_some ? like->index_metadata() : Json::object();
+  constexpr const char* kParameters = "total_parameters";
+  if (metadata.find(kParameters) != nullptr) metadata.set(kParameters, totals.elements);
+  metadata.set("total_size", totals.bytes);
+  return metadata;
+}
+
 }  // namespace
 
-DType export_dtype(Recipe recipe) {
-  return recipe == Recipe::kBf16 ? DType::kBF16 : DType::kF32;
+int64_t export_bytes(const ModelDirectory& source, std::optional<DType> dtype) {
+  return bytes_on_disk(plan_shards_like(source, dtype), &source);
 }
 
 namespace {
@@ -162,8 +171,9 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
       partial_(options_.path + ".partial") {
   STRATA_CHECK(options_.shard_bytes > 0);
   const std::vector<ShardPlan> shards =
-      options_.like != nullptr ? plan_shards_like(*options_.like, options_.dtype)
-                               : plan_shards(spec, options_.dtype, options_.shard_bytes);
+      options_.like != nullptr
+          ? plan_shards_like(*options_.like, options_.dtype)
+          : plan_shards(spec, options_.dtype.value_or(DType::kF32), options_.shard_bytes);
   guarded("cannot write model: " + options_.path, [&] {
     const fs::path path(options_.path);
     const bool other =
@@ -176,9 +186,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
     }
     require_no_folder(options_.path, kTemplatesFolder, "model");  // what is replaced is removed
     const std::string parent = parent_of(path).string();
-    const int64_t others =
-        options_.like != nullptr ? bytes_of_other_files(options_.like->path()) : 0;
-    require_free_space(nearest_directory(parent), bytes_of_shards(shards) + others + kMiB, "model");
+    require_free_space(nearest_directory(parent), bytes_on_disk(shards, options_.like), "model");
     fs::create_directories(parent);
     clear_leftovers(partial_, options_.path);
     fs::create_directory(partial_);
@@ -189,6 +197,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
     write_file(partial_ + "/" + kUnnamedConfig, written.dump(2) + "\n");
     create_files(shards);
     if (*options_.buffer_bytes > 0) open_direct(spec);
+    if (options_.like != nullptr) copy_kept(*options_.like);
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(partial_, ignored);
@@ -240,6 +249,27 @@ void ModelWriter::open_direct(const ModelSpec& spec) {
   direct_ = DirectWriter::open(files, *options_.buffer_bytes);
 }
 
+void ModelWriter::copy_kept(const ModelDirectory& from) {
+  std::vector<char> part(static_cast<size_t>(kStepElements));
+  for (const std::string& name : from.kept()) {
+    const Location& to = tensors_.at(name);
+    const File& file = files_[to.file];
+    const ModelDirectory::StoredRange source = from.stored_range(name);
+    for (int64_t done = 0; done < source.bytes; done += kStepElements) {
+      const int64_t now = std::min(source.bytes - done, kStepElements);
+      const int64_t at = to.entry.offset + done;
+      source.file->read_at(source.offset + done, part.data(), now);
+      if (direct_ != nullptr && direct_->takes(file)) {
+        direct_->write(file, at, part.data(), now);
+      } else {
+        file.write_at(at, part.data(), now);
+        behind_.written(file, at, now);
+      }
+    }
+    written_ += to.entry.numel;
+  }
+}
+
 void ModelWriter::write_index(int64_t total_bytes) const {
   std::vector<std::string> names;
   for (const auto& [name, place] : tensors_) names.push_back(name);
@@ -249,10 +279,8 @@ void ModelWriter::write_index(int64_t total_bytes) const {
     const std::string& path = files_[tensors_.at(name).file].path();
     map.members().push_back({name, Json(fs::path(path).filename().string())});
   }
-  Json metadata = Json::object();
-  metadata.set("total_size", total_bytes);
   Json index = Json::object();
-  index.set("metadata", std::move(metadata));
+  index.set("metadata", index_metadata(options_.like, {total_bytes, elements_}));
   index.set("weight_map", std::move(map));
   write_file(partial_ + "/model.safetensors.index.json", index.dump(2) + "\n");
 }

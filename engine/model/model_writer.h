@@ -22,10 +22,10 @@
 namespace strata::model {
 
 struct ModelWriterOptions {
-  std::string path;  // the directory that will exist after finish()
-  DType dtype = DType::kF32;
+  std::string path;                      // the directory that will exist after finish()
+  std::optional<DType> dtype = {};       // of all weights; by default those of `like`, or F32
   int64_t shard_bytes = 5'000'000'000;   // of tensor data in one file, unless one tensor is larger
-  const ModelDirectory* like = nullptr;  // instead: its files, and F32 or F16 where it has them
+  const ModelDirectory* like = nullptr;  // instead: its files, and its types (plan_shards_like)
   std::optional<int64_t> buffer_bytes = {};  // by default transfer_buffer_bytes(); 0: page cache
 };
 
@@ -42,12 +42,12 @@ struct ConstPlanes {
   }
 };
 
-// The type that an exported model's weights have where they came as neither F32 nor F16: what the
-// recipe trained with, f32 for fp16.
-DType export_dtype(Recipe recipe);
+// The disk space that an export of this directory's model takes: weights in its types or in
+// `dtype`, the other files, config.json and the index.
+int64_t export_bytes(const ModelDirectory& source, std::optional<DType> dtype);
 
 // Writes a model directory that Transformers loads: the stored tensors that the parameters of the
-// spec lie in, fused and transposed as the spec says.
+// spec lie in, fused and transposed as the spec says, and the kept ones of `like`, byte for byte.
 //
 // Guarantees: everything is written to PATH.partial, whose blocks are reserved by the constructor;
 // finish() makes it durable, gives it its config.json and renames it to PATH, replacing a model
@@ -95,6 +95,7 @@ class ModelWriter {
   void open_direct(const ModelSpec& spec);
   void write_direct(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes);
   enum class Flush : uint8_t { kBehind, kByKernel };
+  void copy_kept(const ModelDirectory& from);
   void write_range(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes,
                    Flush flush);
   void write_transposed(const Location& place, const Parameter& parameter, int64_t first,

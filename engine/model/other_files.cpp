@@ -12,6 +12,7 @@
 #include "engine/base/units.h"
 #include "engine/model/file.h"
 #include "engine/model/model_directory.h"
+#include "engine/model/path_errors.h"
 
 namespace strata::model {
 namespace {
@@ -22,16 +23,6 @@ constexpr int64_t kBytesMax = int64_t{1} << 30;
 // Weights in any format, and what is written anew.
 constexpr std::string_view kNotCopied[] = {".safetensors", ".index.json", ".bin",  ".pt",   ".pth",
                                            ".h5",          ".msgpack",    ".gguf", ".onnx", ".ot"};
-
-// Runs `work`; what the file system refuses there becomes our error.
-template <typename Work>
-auto guarded(const std::string& what, const Work& work) {
-  try {
-    return work();
-  } catch (const fs::filesystem_error& error) {
-    throw system_error(ErrorCode::kIo, what, error.code().value());
-  }
-}
 
 bool is_copied(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();

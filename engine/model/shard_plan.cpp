@@ -63,13 +63,20 @@ std::vector<ShardPlan> plan_shards(const ModelSpec& spec, DType dtype, int64_t s
   return shards;
 }
 
-std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, DType dtype) {
+DType exported_dtype(DType came) {
+  return came == DType::kF8E4M3 ? DType::kBF16 : came;
+}
+
+std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, std::optional<DType> dtype) {
   std::map<std::string, ShardPlan> by_file;
-  for (TensorPlan& tensor : tensors_of(source.spec(), dtype)) {
-    const DType came = source.tensor(tensor.name).dtype;
-    if (came == DType::kF16 || came == DType::kF32) tensor.dtype = came;
+  for (TensorPlan& tensor : tensors_of(source.spec(), dtype.value_or(DType::kF32))) {
+    if (!dtype) tensor.dtype = exported_dtype(source.tensor(tensor.name).dtype);
     ShardPlan& shard = by_file[source.file_of(tensor.name)];
     shard.tensors.push_back(std::move(tensor));
+  }
+  for (const std::string& name : source.kept()) {
+    const TensorEntry& entry = source.tensor(name);
+    by_file[source.file_of(name)].tensors.push_back({name, entry.dtype, entry.shape});
   }
   std::vector<ShardPlan> shards;
   for (auto& [file, shard] : by_file) {
@@ -78,6 +85,12 @@ std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, DType dtyp
     shards.push_back(std::move(shard));
   }
   return shards;
+}
+
+int64_t bytes_of_files(const std::vector<ShardPlan>& shards) {
+  int64_t bytes = 0;
+  for (const ShardPlan& shard : shards) bytes += make_safetensors_prefix(shard.tensors).file_bytes;
+  return bytes;
 }
 
 DType main_dtype(const std::vector<ShardPlan>& shards) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,16 @@ struct ShardPlan {
 // Tensors in the order of the spec, in files of at most `shard_bytes` unless one is larger.
 std::vector<ShardPlan> plan_shards(const ModelSpec& spec, DType dtype, int64_t shard_bytes);
 
-// Every tensor in the file that it came from; F32 and F16 ones stay as they came, the others become
-// `dtype`: none is narrower than it was, nor than what was trained.
-std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, DType dtype);
+// The type that a weight which came in this one is exported in, unless another is asked for: FP8
+// becomes BF16, all others stay.
+DType exported_dtype(DType came);
+
+// Every tensor in the file that it came from, in its exported_dtype() or, where one is given, in
+// `dtype`; kept tensors as they came.
+std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, std::optional<DType> dtype);
+
+// Of all the files, headers included.
+int64_t bytes_of_files(const std::vector<ShardPlan>& shards);
 
 // The type that most of the bytes have.
 DType main_dtype(const std::vector<ShardPlan>& shards);

@@ -35,10 +35,28 @@ char first_character(const std::string& path) {
   return at == std::string_view::npos ? '\0' : text[at];
 }
 
+// What is no text, whatever its bytes are.
+struct OtherKind {
+  std::string_view extension;
+  const char* advice;
+};
+
+constexpr const char* kAsRecords =
+    "it is a table, which is not read (write its text as .jsonl, {\"text\": ...} in each line)";
+constexpr const char* kUnpack = "it is packed, and is not unpacked here (unpack it first)";
+
+constexpr OtherKind kOtherKinds[] = {
+    {".csv", kAsRecords}, {".tsv", kAsRecords}, {".parquet", kAsRecords}, {".arrow", kAsRecords},
+    {".gz", kUnpack},     {".zst", kUnpack},    {".xz", kUnpack},         {".zip", kUnpack},
+};
+
 FileKind kind_of_file(const std::string& path) {
   const std::string extension = fs::path(path).extension().string();
   if (extension == ".bin" || TokenSequence::is_llmc_file(path)) return FileKind::kTokens;
   if (extension == ".txt" || extension == ".md") return FileKind::kText;
+  for (const OtherKind& other : kOtherKinds) {
+    if (extension == other.extension) throw bad_data(path, other.advice);
+  }
   const char first = first_character(path);
   const bool is_json = extension == ".jsonl" || extension == ".json";
   if (is_json && first == '[') {
@@ -125,9 +143,11 @@ std::unique_ptr<TokenSequence> read_file(const std::string& path, const Tokenize
     return tokens;
   }
   if (tokenizer == nullptr) {
-    throw bad_data(path,
-                   "text needs a tokenizer, and the model directory has no tokenizer.json (add "
-                   "one, or give a token file)");
+    throw bad_data(
+        path,
+        "text needs a tokenizer, and the model directory has no tokenizer.json (add one: "
+        "Transformers' AutoTokenizer saves it with save_pretrained(); or give a token "
+        "file)");
   }
   auto tokens = std::make_unique<TokenSequence>(path, vocabulary);
   *found = kind == FileKind::kText ? read_text(path, *tokenizer, *tokens)
@@ -178,6 +198,10 @@ void check_options(const DataOptions& options) {
                   options.held_out_fraction, options.held_out_samples));
 }
 
+bool has_records(const std::string& directory) {
+  return fs::exists(fs::path(directory) / "train.jsonl");
+}
+
 }  // namespace
 
 void TokenSource::sample(int64_t index, int32_t* inputs, int32_t* targets) const {
@@ -200,9 +224,7 @@ int64_t TokenSource::target_count(int64_t index) const {
   return tokens_->target_count((first_ + index) * length_ + 1, length_of(index));
 }
 
-Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
-                      const DataOptions& options) {
-  check_options(options);
+void Dataset::check(const std::string& path) {
   std::error_code failure;
   const fs::file_status status = fs::status(path, failure);
   if (failure) throw bad_data(path, failure.message());
@@ -212,10 +234,18 @@ Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
   if (fs::is_directory(status) && ::access(path.c_str(), R_OK | X_OK) != 0) {
     throw bad_data(path, "this user may not look into the directory (chmod u+rx, or give another)");
   }
+  if (fs::is_regular_file(status)) (void)FileReader(path);
+  if (fs::is_directory(status) && !has_records(path)) (void)text_files_of(path);
+}
+
+Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
+                      const DataOptions& options) {
+  check_options(options);
+  check(path);
   Dataset data;
   std::string found;
   std::string main_path = path;
-  if (fs::is_directory(path) && fs::exists(fs::path(path) / "train.jsonl")) {
+  if (fs::is_directory(path) && has_records(path)) {
     main_path = (fs::path(path) / "train.jsonl").string();
     const std::string valid = (fs::path(path) / "valid.jsonl").string();
     if (fs::exists(valid)) {

@@ -68,6 +68,9 @@ class Dataset {
   static Dataset open(const std::string& path, const Tokenizer* tokenizer,
                       const DataOptions& options);
 
+  // Throws what open() throws before it reads: whether there is data at all.
+  static void check(const std::string& path);
+
   // What tokens of the shortest text take in memory.
   static int64_t least_bytes(int64_t vocabulary) { return TokenSequence::block_bytes(vocabulary); }
   // The most that tokens of so many bytes of text can take: a byte or more each.

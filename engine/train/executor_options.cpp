@@ -18,6 +18,12 @@ comm::GroupOptions group_options(const config::Options& options) {
   return {.deadline_s = static_cast<double>(options.io_deadline) + kMostOfRanksS};
 }
 
+io::Backend io_backend_of(config::IoBackend backend) {
+  return backend == config::IoBackend::kUring     ? io::Backend::kUring
+         : backend == config::IoBackend::kThreads ? io::Backend::kThreads
+                                                  : io::Backend::kAuto;
+}
+
 exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan,
                                        int rank, const RankGroups& groups) {
   exec::ExecutorOptions executor;
@@ -27,9 +33,7 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   executor.volume.weights = plan.nvme_weights;
   executor.volume.owner = "strata";
   if (options.ranks > 1) executor.volume.lock_name = fmt::format("strata.rank{}.lock", rank);
-  executor.io_backend = options.io == config::IoBackend::kUring     ? io::Backend::kUring
-                        : options.io == config::IoBackend::kThreads ? io::Backend::kThreads
-                                                                    : io::Backend::kAuto;
+  executor.io_backend = io_backend_of(options.io);
   const auto part = [&](int64_t rate) {  // the drives are shared among the ranks
     return static_cast<double>(rate) / static_cast<double>(options.ranks);
   };

@@ -20,6 +20,8 @@ struct RankGroups {
 // How long ranks wait for each other.
 comm::GroupOptions group_options(const config::Options& options);
 
+io::Backend io_backend_of(config::IoBackend backend);
+
 exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan,
                                        int rank, const RankGroups& groups);
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/model_sink.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/model/shard_plan.h"
 
 namespace strata::train {
 namespace {
@@ -13,13 +16,34 @@ constexpr int64_t kExportElements = int64_t{2} << 20;  // a few blocks of a chec
 
 }  // namespace
 
+std::optional<DType> dtype_of(config::ExportDtype dtype) {
+  if (dtype == config::ExportDtype::kSource) return std::nullopt;
+  return DType::kF32;
+}
+
+std::vector<std::string> export_notes(const model::ModelDirectory& source, model::Recipe recipe,
+                                      config::ExportDtype dtype) {
+  std::vector<std::string> notes;
+  if (dtype != config::ExportDtype::kSource) return notes;
+  for (const DType came : {DType::kBF16, DType::kF16, DType::kF8E4M3}) {
+    const DType goes = model::exported_dtype(came);
+    const bool rounds = recipe != model::Recipe::kBf16 || goes != DType::kBF16;
+    if (!source.has(came) || (came == goes && !rounds)) continue;
+    notes.push_back(fmt::format(
+        "weights that are {} here are {} in the exported model{}{} (--export-dtype "
+        "fp32 keeps every bit)",
+        name_of(came), name_of(goes), rounds ? ": what is trained is rounded to it" : "",
+        goes == DType::kF16 ? ", and one beyond 65504 ends the export" : ""));
+  }
+  return notes;
+}
+
 ModelSink::ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,
                      const ModelSinkOptions& options)
     : source_(source),
       spec_(spec),
-      writer_(
-          spec, source.config(),
-          {.path = options.path, .dtype = model::export_dtype(options.recipe), .like = &source}) {
+      writer_(spec, source.config(),
+              {.path = options.path, .dtype = options.dtype, .like = &source}) {
   writer_.copy_other_files(source.path());
 }
 
@@ -67,7 +91,7 @@ void ModelSink::finish() {
 void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory& source,
                        const model::ModelSpec& spec, const ModelSinkOptions& options) {
   ModelSink sink(source, spec, options);
-  const bool fp32 = options.recipe == model::Recipe::kFp32;
+  const bool fp32 = checkpoint.manifest().recipe == model::Recipe::kFp32;
   std::vector<float> master(fp32 ? static_cast<size_t>(kExportElements) : 0);
   std::vector<uint16_t> hi(fp32 ? 0 : static_cast<size_t>(kExportElements));
   std::vector<uint16_t> lo(hi.size());

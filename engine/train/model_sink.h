@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "engine/config/options.h"
 #include "engine/exec/state_io.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/model_writer.h"
@@ -11,13 +14,20 @@
 namespace strata::train {
 
 struct ModelSinkOptions {
-  std::string path;  // the directory that will exist after finish()
-  model::Recipe recipe = model::Recipe::kFp32;
+  std::string path;                 // the directory that will exist after finish()
+  std::optional<DType> dtype = {};  // of all weights; by default the types that they came in
 };
 
+// For ModelSinkOptions.
+std::optional<DType> dtype_of(config::ExportDtype dtype);
+
+// What the weights of an exported model lose, or become, other than what was trained; complete
+// sentences that name --export-dtype, often none.
+std::vector<std::string> export_notes(const model::ModelDirectory& source, model::Recipe recipe,
+                                      config::ExportDtype dtype);
+
 // Final state to a model directory: trained parameters from the state, frozen ones and all other
-// files from the directory that the run began with, weights that were neither F32
-// nor F16 in export_dtype(recipe).
+// files from the directory that the run began with, as are the types of the weights.
 //
 // Guarantees: nothing at `path` changes before finish(). Every trainable element is written once,
 // by one rank: in ZeRO stage 0 only rank 0 saves. Threads: write() from any thread, so ranks of one

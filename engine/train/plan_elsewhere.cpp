@@ -34,6 +34,11 @@ void take_device(const config::Machine& machine, config::Options& options) {
                 "device: cuda: the machine " + machine.name +
                     " has no such device (give --machine with a profile that has one)");
   }
+  if (options.device == Device::kCpu && options.device_memory > 0) {
+    throw Error(ErrorCode::kConfig, "device-memory: the machine " + machine.name +
+                                        " has no device with memory of its own (use "
+                                        "--host-memory)");
+  }
   if (options.device_memory == 0) {
     options.device_memory =
         static_cast<int64_t>(kShareOfDevice * static_cast<double>(machine.device_bytes));

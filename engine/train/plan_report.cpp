@@ -7,7 +7,6 @@
 #include <map>
 
 #include "engine/base/units.h"
-#include "engine/config/json.h"
 #include "engine/plan/timeline.h"
 
 namespace strata::train {
@@ -127,7 +126,7 @@ std::string plan_table(const RunPlan& run, const PlanReport& report) {
   return text;
 }
 
-std::string plan_json(const RunPlan& run, const PlanReport& report) {
+config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   const plan::Plan& plan = run.ranks.front();
   config::Json root = config::Json::object();
   root.set("parameters", run.spec->parameter_count());
@@ -150,7 +149,7 @@ std::string plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("nvme_read_bytes", report.read_bytes - report.file_bytes);
   root.set("file_read_bytes", report.file_bytes);
   root.set("nvme_write_bytes", report.write_bytes);
-  return root.dump();
+  return root;
 }
 
 }  // namespace strata::train

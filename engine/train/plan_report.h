@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "engine/config/json.h"
 #include "engine/plan/simulator.h"
 #include "engine/train/run_plan.h"
 
@@ -24,6 +25,6 @@ PlanReport report_of(const RunPlan& run);
 // Bytes per tier by purpose, predicted step time by resource with the bottleneck, bytes written and
 // wear.
 std::string plan_table(const RunPlan& run, const PlanReport& report);
-std::string plan_json(const RunPlan& run, const PlanReport& report);
+config::Json plan_json(const RunPlan& run, const PlanReport& report);
 
 }  // namespace strata::train

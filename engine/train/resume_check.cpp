@@ -22,8 +22,9 @@ constexpr std::array<std::string_view, 6> kBreaking = {"micro_batch",     "accum
 
 // Where things are, and what a new run in the same place is for. A model elsewhere with the same
 // shapes may be the same one: changed_model() looks at the weights that are not in the checkpoint.
-constexpr std::array<std::string_view, 9> kNotOfTheRun = {
-    "out", "config", "deepspeed", "resume", "machine", "data", "model", "keep_checkpoints", "io"};
+constexpr std::array<std::string_view, 10> kNotOfTheRun = {
+    "out",  "config", "deepspeed",        "resume", "machine",
+    "data", "model",  "keep_checkpoints", "io",     "export_dtype"};
 
 template <size_t N>
 bool is_in(const std::array<std::string_view, N>& names, std::string_view name) {

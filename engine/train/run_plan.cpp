@@ -2,12 +2,10 @@
 #include "engine/train/run_plan.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
+#include <exception>
 #include <map>
 #include <numeric>
 
@@ -18,7 +16,9 @@
 #include "engine/model/name_pattern.h"
 #include "engine/model/transfer_buffer.h"
 #include "engine/plan/builder.h"
+#include "engine/plan/refusal.h"
 #include "engine/plan/simulator.h"
+#include "io/scratch_file.h"
 
 namespace strata::train {
 namespace {
@@ -43,8 +43,10 @@ int64_t ranks_on_node(const config::Options& options, const RunFacts& facts) {
   return facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
 }
 
-void refuse_what_is_not_built(const config::Options& options, const RunFacts& facts) {
-  if (options.device == config::Device::kCuda && !facts.elsewhere) {
+}  // namespace
+
+void require_built(const config::Options& options, bool elsewhere) {
+  if (options.device == config::Device::kCuda && !elsewhere) {
     throw Error(ErrorCode::kConfig,
                 "device: cuda: this build has no CUDA backend (use --device cpu or emulated)");
   }
@@ -59,6 +61,8 @@ void refuse_what_is_not_built(const config::Options& options, const RunFacts& fa
         "--clip 0, or use --optimizer-mode deferred)");
   }
 }
+
+namespace {
 
 plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& options,
                          const RunFacts& facts, int64_t threads) {
@@ -116,7 +120,7 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
     return plan::simulate(plan, program, rates).step_s;
   };
   plan::PlannedRun best;
-  std::string refusal;
+  std::exception_ptr refusal;
   for (plan::OptimizerMode mode : modes_of(options, input.inference)) {
     input.mode = mode;
     try {
@@ -124,10 +128,10 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
       if (best.candidates == 0 || run.predicted_s < best.predicted_s) best = std::move(run);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
-      refusal = error.what();
+      refusal = std::current_exception();
     }
   }
-  if (best.candidates == 0) throw Error(ErrorCode::kDoesNotFit, refusal);
+  if (best.candidates == 0) std::rethrow_exception(refusal);
   input.mode = best.plan.mode;
   return best;
 }
@@ -172,10 +176,9 @@ void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, i
   if (taken) {
     pattern.refuse(
         "earlier groups took all parameters of such names (put this [[group]] before them, or "
-        "leave "
-        "it out)");
+        "leave it out)");
   }
-  pattern.refuse("no parameter has such a name (names look like \"" +
+  pattern.refuse("no parameter has such a name (it must match a whole name, such as \"" +
                  spec.segments.back().parameters.front().name + "\")");
 }
 
@@ -232,6 +235,29 @@ void require_trained(const model::ModelSpec& spec) {
               "[[group]]: frozen groups leave nothing to train (freeze fewer parameters)");
 }
 
+// Throws for a group that changes nothing of what is trained.
+void refuse_idle_group(const model::ModelSpec& spec, const config::ParameterGroup& wanted) {
+  int64_t trained = 0;
+  int64_t decaying = 0;
+  for (const model::Segment& segment : spec.segments) {
+    for (const model::Parameter& parameter : segment.parameters) {
+      const model::ParameterGroup& group = spec.groups[static_cast<size_t>(parameter.group)];
+      if (parameter.frozen || group.name != wanted.match) continue;
+      ++trained;
+      decaying += group.decays;
+    }
+  }
+  const model::NamePattern pattern("group match", wanted.match);
+  if (trained == 0) {
+    pattern.refuse("--freeze leaves none of its parameters to train (leave out this [[group]])");
+  }
+  if (decaying == 0 && wanted.weight_decay > 0.0) {
+    pattern.refuse(
+        "norms and biases, of which it is, have no weight decay without --decay-all (add that, or "
+        "leave out weight_decay)");
+  }
+}
+
 }  // namespace
 
 void apply_groups(model::ModelSpec& spec, const config::Options& options) {
@@ -244,6 +270,9 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options) {
   model::assign_offsets(spec, shards);
   if (!options.freeze.empty()) model::freeze_parameters(spec, options.freeze, shards);
   require_trained(spec);
+  for (const config::ParameterGroup& wanted : options.groups) {
+    if (!wanted.frozen) refuse_idle_group(spec, wanted);
+  }
 }
 
 int64_t free_bytes_of(const std::vector<std::string>& directories,
@@ -256,14 +285,9 @@ int64_t free_bytes_of(const std::vector<std::string>& directories,
   };
   std::map<dev_t, FileSystem> file_systems;
   for (size_t i = 0; i < directories.size(); ++i) {
-    struct statvfs space = {};
-    struct stat info = {};
-    if (statvfs(directories[i].c_str(), &space) != 0 || stat(directories[i].c_str(), &info) != 0) {
-      throw system_error(ErrorCode::kConfig, "nvme: " + directories[i], errno,
-                         "give an existing directory on a drive");
-    }
-    FileSystem& one = file_systems[info.st_dev];
-    one.free_bytes = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
+    const io::FreeSpace space = io::free_space(directories[i]);
+    FileSystem& one = file_systems[space.device];
+    one.free_bytes = static_cast<double>(space.bytes);
     one.share += weights.empty() ? 1 / static_cast<double>(directories.size()) : weights[i] / sum;
   }
   double least = static_cast<double>(plan::kNoLimit);
@@ -312,7 +336,7 @@ std::string name_of_budget(const RunPlan& run, const config::Options& options,
 
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
-  refuse_what_is_not_built(options, facts);
+  require_built(options, facts.elsewhere);
   RunPlan run;
   if (!facts.inference) apply_groups(spec, options);
   run.spec = std::make_unique<model::ModelSpec>(std::move(spec));
@@ -341,9 +365,8 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
 
 // The refusal speaks of arenas; the user gave a budget for the whole process.
 [[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,
-                                  const RunFacts& facts, const Error& error) {
-  if (std::string_view(error.what()).find("host memory: needs") == std::string_view::npos)
-    throw error;
+                                  const RunFacts& facts, const plan::DoesNotFit& why) {
+  if (!why.lacks(plan::Arena::kHost)) throw why;
   const auto flag = [](int64_t bytes) { return fmt::format("--host-memory {}MiB", bytes / kMiB); };
   const std::string with_nvme =
       flag(least_host_memory(run, options, facts, plan::kNoLimit)) + " with NVMe";
@@ -352,10 +375,10 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
   const std::string least = run.input.nvme_budget > 0 ? with_nvme
                             : helps                   ? without + ", or " + with_nvme
                                                       : without;
-  throw Error(error.code(), fmt::format("{}; of {}, {} are for program, libraries, tokens and "
-                                        "checksums, so the least that fits is {}",
-                                        error.what(), name_of_budget(run, options, facts),
-                                        format_bytes(run.outside_bytes), least));
+  throw plan::DoesNotFit(why, fmt::format("of {}, {} are for program, libraries, tokens and "
+                                          "checksums, so the least that fits is {}",
+                                          name_of_budget(run, options, facts),
+                                          format_bytes(run.outside_bytes), least));
 }
 
 }  // namespace
@@ -364,8 +387,8 @@ void require_fit(model::ModelSpec spec, const config::Options& options, const Ru
   const RunPlan run = prepare(std::move(spec), options, facts);
   try {
     plan::candidates(run.input, planner_options(options));
-  } catch (const Error& error) {
-    explain_refusal(run, options, facts, error);
+  } catch (const plan::DoesNotFit& why) {
+    explain_refusal(run, options, facts, why);
   }
 }
 
@@ -386,8 +409,8 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   plan::PlannedRun best;
   try {
     best = best_of_modes(run.input, options, run.rates, facts.stop);
-  } catch (const Error& error) {
-    explain_refusal(run, options, facts, error);
+  } catch (const plan::DoesNotFit& why) {
+    explain_refusal(run, options, facts, why);
   }
   run.placement_name = best.name;
   if (facts.machine.nvme_weights.size() == options.nvme.size()) {

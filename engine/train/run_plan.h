@@ -47,6 +47,10 @@ struct RunPlan {
 // Bytes that program, libraries, plan and checksum tables take outside arenas.
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes);
 
+// Throws Error (kConfig) for a device, number format or mode that this build does not have; a plan
+// for elsewhere may be for a device that is not here.
+void require_built(const config::Options& options, bool elsewhere);
+
 // Applies --freeze, [[group]] and --decay-all to a model's parameters, and assigns offsets. Throws
 // Error{kConfig} for a pattern that is none, or matches nothing that earlier groups left.
 void apply_groups(model::ModelSpec& spec, const config::Options& options);

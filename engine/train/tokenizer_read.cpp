@@ -231,6 +231,24 @@ TokenizerDefinition read_tokenizer_json(const Json& json, const std::string& sou
   return definition;
 }
 
+namespace {
+
+// What was thrown of the tokenizer in `path`, with where and what to do.
+Error explained(const Error& error, const std::filesystem::path& path) {
+  std::string what = error.what();
+  if (what.find(path.parent_path().string()) == std::string::npos) {
+    what = fmt::format("read tokenizer: {}: {} (fetch the file again)", path.string(), what);
+  } else if (what.find("not supported") != std::string::npos) {
+    what +=
+        " (use a model whose tokenizer is byte-level or SentencePiece BPE, or give --data as a "
+        "file "
+        "of tokens, without tokenizer.json in the model directory)";
+  }
+  return Error(error.code(), what);
+}
+
+}  // namespace
+
 Tokenizer Tokenizer::read(const std::string& directory) {
   const std::filesystem::path path = std::filesystem::path(directory) / "tokenizer.json";
   if (!std::filesystem::exists(path)) {
@@ -240,10 +258,14 @@ Tokenizer Tokenizer::read(const std::string& directory) {
                     "converted by loading and saving it with Transformers)",
                     path.string()));
   }
-  TokenizerDefinition definition =
-      read_tokenizer_json(Json::read_file(path.string(), kFileLimits), path.string());
-  TokenizerConfig config = read_config(path.parent_path(), definition);
-  return Tokenizer(std::move(definition), std::move(config));
+  const Json json = Json::read_file(path.string(), kFileLimits);
+  try {
+    TokenizerDefinition definition = read_tokenizer_json(json, path.string());
+    TokenizerConfig config = read_config(path.parent_path(), definition);
+    return Tokenizer(std::move(definition), std::move(config));
+  } catch (const Error& error) {
+    throw explained(error, path);
+  }
 }
 
 }  // namespace strata::train

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tests/support/small_model.h"
 #include "tests/support/small_run.h"
 
 namespace strata {
@@ -40,17 +41,7 @@ class DirtySource : public exec::StateSource {
 class FreshMoments : public ::testing::Test {
  protected:
   FreshMoments() {
-    model::Architecture at;
-    at.model_type = "llama";
-    at.heads = 2;
-    at.kv_heads = 1;
-    at.head_size = 8;
-    at.hidden = 32;
-    at.layers = 4;
-    at.feed_forward = 64;
-    at.vocabulary = 101;
-    at.max_position = 64;
-    spec_ = model::build_spec(at);
+    spec_ = model::build_spec(test::small_llama());
     model::assign_offsets(spec_, 1);
     input_.spec = &spec_;
     input_.shape = {1, 8};

@@ -11,6 +11,7 @@
 #include "engine/exec/executor.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/simulator.h"
+#include "tests/support/small_model.h"
 #include "tests/support/small_run.h"
 
 namespace strata {
@@ -19,17 +20,7 @@ namespace {
 class FrozenRate : public ::testing::Test {
  protected:
   void SetUp() override {
-    model::Architecture at;
-    at.model_type = "llama";
-    at.heads = 2;
-    at.kv_heads = 1;
-    at.head_size = 8;
-    at.hidden = 32;
-    at.layers = 4;
-    at.feed_forward = 64;
-    at.vocabulary = 101;
-    at.max_position = 64;
-    spec_ = model::build_spec(at);
+    spec_ = model::build_spec(test::small_llama());
     for (model::Segment& segment : spec_.segments) {
       for (model::Parameter& parameter : segment.parameters) parameter.frozen = true;
     }

@@ -128,13 +128,14 @@ TEST_P(Bf16Parity, LossesStayNearFp32) {
 }
 
 constexpr const char* kNames[] = {
-    "gqa_untied", "mha_tied_llama3", "five_heads",   "sharded_bf16",
-    "window",     "llama_biases",    "qwen2",        "float16",
-    "fp8",        "qwen2_windows",   "mistral_bf16", "yarn_multi_query",
-    "smollm",     "tinyllama",       "olmo2",        "olmo2_wide",
-    "qwen3",      "qwen3_windows",   "gemma2",       "gemma2_untied",
-    "gemma3",     "gemma3_pattern",  "gpt2",         "gpt2_bare",
-    "phi3",       "phi3_long",       "smollm_mha",   "tinyllama_bf16"};
+    "gqa_untied",    "mha_tied_llama3",   "five_heads",   "sharded_bf16",
+    "window",        "llama_biases",      "qwen2",        "float16",
+    "fp8",           "qwen2_windows",     "mistral_bf16", "yarn_multi_query",
+    "smollm",        "tinyllama",         "olmo2",        "olmo2_wide",
+    "qwen3",         "qwen3_windows",     "gemma2",       "gemma2_untied",
+    "gemma3",        "gemma3_pattern",    "gpt2",         "gpt2_bare",
+    "phi3",          "phi3_long",         "smollm_mha",   "tinyllama_bf16",
+    "gemma3_vision", "gemma3_vision_bf16"};
 
 std::vector<Case> cases(bool with_ref) {
   std::vector<Case> all;

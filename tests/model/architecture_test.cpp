@@ -93,12 +93,6 @@ TEST(Architecture, ThePadTokenIsThatOfTheEmbedding) {
   EXPECT_EQ(read(R"({"pad_token_id": 97})").pad_token, -1);
 }
 
-TEST(Architecture, TextConfigIsLookedUpFirst) {
-  const Architecture a = read(R"({"hidden_size": 1, "text_config": {"hidden_size": 96}})");
-  EXPECT_EQ(a.hidden, 96);
-  EXPECT_EQ(a.vocabulary, 97);
-}
-
 TEST(Architecture, MistralWithoutMembersHasItsOwnDefaults) {
   const char* mistral = R"({"architectures": ["MistralForCausalLM"], "num_attention_heads": 8,
       "num_key_value_heads": null, "hidden_size": 64})";
@@ -199,13 +193,22 @@ TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
       "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})")
                 .find("sliding_attention"),
             std::string::npos);
-  EXPECT_NE(error_of(R"({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {}})")
+  EXPECT_NE(error_of(R"({"architectures": ["LlavaForConditionalGeneration"], "text_config": {}})")
                 .find("save its text model"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"use_bidirectional_attention": true})").find("bidirectional"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}})")
                 .find("full_attention"),
+            std::string::npos);
+}
+
+TEST(Architecture, APartOfAHeadIsRefusedByThePathOfItsMember) {
+  EXPECT_NE(error_of(R"({"partial_rotary_factor": 0.5})")
+                .find("config.json: partial_rotary_factor: 0.5: only 1 is computed here"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"rope_parameters": {"partial_rotary_factor": 0.5}})")
+                .find("config.json: rope_parameters.partial_rotary_factor: 0.5"),
             std::string::npos);
 }
 
@@ -285,6 +288,11 @@ TEST(Architecture, TheWeightTypeIsReplacedInItsSpelling) {
             R"({"dtype": "bfloat16", "x": 1})");
   EXPECT_EQ(with_dtype(Json::parse(R"({"x": 1})", "x"), DType::kF32).dump(),
             R"({"x": 1, "torch_dtype": "float32"})");
+  EXPECT_EQ(
+      with_dtype(Json::parse(R"({"dtype": "float32", "text_config": {"dtype": "float32"}})", "x"),
+                 DType::kBF16)
+          .dump(),
+      R"({"dtype": "bfloat16", "text_config": {"dtype": "bfloat16"}})");
 }
 
 TEST(Spec, HasUnitsSegmentsAndEveryTensorOnce) {

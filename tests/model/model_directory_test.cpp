@@ -162,6 +162,54 @@ TEST(ModelDirectory, MissingAndUnexpectedTensorsAreErrors) {
             std::string::npos);
 }
 
+// Every family alike: dropout changes training alone, and none is applied.
+TEST(ModelDirectory, DropoutIsTold) {
+  EXPECT_TRUE(ModelDirectory::open(data_path("gqa_untied")).notes().empty());
+  const CopiedDirectory dropping("gqa_untied");
+  dropping.replace("config.json", "\"attention_dropout\": 0.0", "\"attention_dropout\": 0.5");
+  const std::vector<std::string> notes = ModelDirectory::open(dropping.path()).notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_NE(notes[0].find("dropout for training (attention_dropout 0.5): none is applied"),
+            std::string::npos)
+      << notes[0];
+  dropping.replace("config.json", "\"attention_dropout\": 0.5", "\"attention_dropout\": \"all\"");
+  EXPECT_NE(error_of(dropping.path()).find("attention_dropout"), std::string::npos);
+}
+
+TEST(ModelDirectory, TensorsOfImagesAreKeptAndOthersAreRefused) {
+  const ModelDirectory whole = ModelDirectory::open(data_path("gemma3_vision_bf16"));
+  EXPECT_EQ(whole.kept().front(), "model.multi_modal_projector.mm_input_projection_weight");
+  EXPECT_EQ(whole.spec().segments[0].parameters[0].name,
+            "model.language_model.embed_tokens.weight");
+  ASSERT_EQ(whole.notes().size(), 1U);
+  EXPECT_NE(whole.notes()[0].find("are not of the text model"), std::string::npos);
+  const CopiedDirectory other("gemma3_vision_bf16");
+  other.replace("model.safetensors", "model.vision_tower.", "model.vision_towel.");
+  EXPECT_NE(error_of(other.path()).find("is in the files but not in the architecture"),
+            std::string::npos);
+}
+
+TEST(ModelDirectory, Fp8ThatNoWeightHasIsRefused) {
+  const CopiedDirectory plain("gqa_untied");
+  plain.replace("config.json", "{", R"({"quantization_config": {"quant_method": "fp8",
+      "weight_block_size": [128, 128]},)");
+  EXPECT_NE(error_of(plain.path()).find("says that weights are FP8, and none is: \"model."),
+            std::string::npos)
+      << error_of(plain.path());
+}
+
+TEST(ModelDirectory, LinksThatLeadNowhereAreNamed) {
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    const CopiedDirectory copy("gqa_untied");
+    fs::remove(copy / name);
+    fs::create_symlink("../../blobs/1a2b", copy / name);
+    EXPECT_NE(error_of(copy.path())
+                  .find(std::string(name) + " is a link to ../../blobs/1a2b, which is not there"),
+              std::string::npos)
+        << error_of(copy.path());
+  }
+}
+
 TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
   const CopiedDirectory tied("gqa_untied");
   tied.replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");

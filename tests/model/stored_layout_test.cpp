@@ -232,8 +232,7 @@ TEST(StoredLayout, F16StaysF16InTheSameFiles) {
   const TemporaryDirectory home;
   write_f16_directory(home / "in");
   const ModelDirectory source = ModelDirectory::open(home / "in");
-  ModelWriter writer(source.spec(), source.config(),
-                     {.path = home / "out", .dtype = DType::kBF16, .like = &source});
+  ModelWriter writer(source.spec(), source.config(), {.path = home / "out", .like = &source});
   for_each_parameter(source.spec(), [&](const Parameter& parameter) {
     std::vector<float> values(static_cast<size_t>(parameter.numel));
     source.read_parameter(parameter, 0, parameter.numel, values.data());
@@ -249,36 +248,6 @@ TEST(StoredLayout, F16StaysF16InTheSameFiles) {
     source.read_parameter(parameter, 0, parameter.numel, before.data());
     again.read_parameter(parameter, 0, parameter.numel, after.data());
     EXPECT_EQ(before, after) << parameter.name;
-  });
-}
-
-// Masters have more bits than the halves of the bf16 recipe: a file of F32 holds them all.
-TEST(StoredLayout, F32StaysF32AndHoldsTheMasters) {
-  const TemporaryDirectory home;
-  const ModelDirectory source =
-      ModelDirectory::open(std::string(STRATA_TEST_DATA) + "/model/gqa_untied");
-  ModelWriter writer(source.spec(), source.config(),
-                     {.path = home / "out", .dtype = DType::kBF16, .like = &source});
-  const auto master = [](int64_t i) { return 1.0f + static_cast<float>(i % 1000) * 0x1p-20f; };
-  for_each_parameter(source.spec(), [&](const Parameter& parameter) {
-    std::vector<uint16_t> hi, lo;
-    for (int64_t i = 0; i < parameter.numel; ++i) {
-      const SplitMaster split = split_master(master(i));
-      hi.push_back(split.hi);
-      lo.push_back(split.lo);
-    }
-    writer.write(parameter, 0, parameter.numel, ConstPlanes{.hi = hi.data(), .lo = lo.data()});
-  });
-  writer.finish();
-  const ModelDirectory again = ModelDirectory::open(home / "out");
-  EXPECT_EQ(again.config().find("dtype")->string(), "float32");
-  for_each_parameter(source.spec(), [&](const Parameter& parameter) {
-    EXPECT_EQ(again.tensor(parameter.name).dtype, DType::kF32);
-    std::vector<float> after(static_cast<size_t>(parameter.numel));
-    again.read_parameter(parameter, 0, parameter.numel, after.data());
-    for (int64_t i = 0; i < parameter.numel; ++i) {
-      ASSERT_EQ(after[static_cast<size_t>(i)], master(i)) << parameter.name;
-    }
   });
 }
 
@@ -374,12 +343,11 @@ TEST(StoredLayout, Fp8IsWidenedWithTheScalesOfItsBlocks) {
   EXPECT_EQ(seen, 2);
 }
 
-TEST(StoredLayout, Fp8IsExportedInTheTypeOfTheRecipeWithoutItsConfig) {
+TEST(StoredLayout, Fp8IsExportedAsBf16WithoutItsConfig) {
   const TemporaryDirectory home;
   write_fp8_directory(home / "m");
   const ModelDirectory source = ModelDirectory::open(home / "m");
-  ModelWriter writer(source.spec(), source.config(),
-                     {.path = home / "out", .dtype = DType::kBF16, .like = &source});
+  ModelWriter writer(source.spec(), source.config(), {.path = home / "out", .like = &source});
   for_each_parameter(source.spec(), [&](const Parameter& parameter) {
     std::vector<float> values(static_cast<size_t>(parameter.numel));
     source.read_parameter(parameter, 0, parameter.numel, values.data());

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the model directories and reference results of tests/data/model.
 
-Each case is a random-weight directory written by Transformers, trained for 20 AdamW steps in float64.
+Each case, a row of reference_cases.py, is a random-weight directory written by Transformers, trained for 20 AdamW steps in float64.
 reference.json has settings, tokens, losses and gradient norms; reference.safetensors has the logits of
 three positions before training, every gradient of the first step, and the weights after the last.
 
@@ -21,223 +21,10 @@ import tomllib
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config,
-                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+
+from reference_cases import CASES
 
 STEPS, ACCUMULATE, ROWS = 20, 2, 2
-
-# scale: standard deviation of the matrices. Larger than a fresh model's, so that every part matters.
-# spelling=4: config.json as Transformers 4 wrote it. toml: a file of --config, for what is trained how.
-CASES = {
-    "gqa_untied": dict(
-        model=LlamaForCausalLM, length=24, clip=2.0, scale=0.12, seed=22,
-        config=LlamaConfig(
-            hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=False)),
-    "mha_tied_llama3": dict(
-        model=LlamaForCausalLM, length=33, clip=1.4, scale=0.12, seed=12,
-        config=LlamaConfig(
-            hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
-            num_key_value_heads=4, vocab_size=131, max_position_embeddings=128, rms_norm_eps=1e-6,
-            tie_word_embeddings=True,
-            rope_parameters=dict(rope_type="llama3", rope_theta=1000.0, factor=4.0, low_freq_factor=1.0,
-                                 high_freq_factor=4.0, original_max_position_embeddings=48))),
-    "five_heads": dict(
-        model=LlamaForCausalLM, length=17, clip=2.3, scale=0.1, seed=13,
-        config=LlamaConfig(
-            hidden_size=40, intermediate_size=72, num_hidden_layers=3, num_attention_heads=5,
-            num_key_value_heads=5, head_dim=12, vocab_size=997, max_position_embeddings=64,
-            rms_norm_eps=1e-5, tie_word_embeddings=True)),
-    "sharded_bf16": dict(
-        model=LlamaForCausalLM, length=20, clip=2.3, scale=0.12, seed=14, dtype=torch.bfloat16,
-        shard_size="24KB",
-        config=LlamaConfig(
-            hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=1, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=False,
-            rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0))),
-    "window": dict(
-        model=MistralForCausalLM, length=21, clip=1.2, scale=0.15, seed=15,
-        config=MistralConfig(
-            hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=1, vocab_size=53, max_position_embeddings=64, rms_norm_eps=1e-5,
-            sliding_window=6, tie_word_embeddings=False)),
-    "llama_biases": dict(
-        model=LlamaForCausalLM, length=18, clip=1.1, scale=0.15, seed=16,
-        config=LlamaConfig(
-            hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
-            num_key_value_heads=4, head_dim=16, vocab_size=59, max_position_embeddings=64,
-            rms_norm_eps=1e-5, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
-    "gpt2": dict(
-        model=GPT2LMHeadModel, length=21, clip=1.2, scale=0.12, seed=20, shard_size="60KB",
-        config=GPT2Config(
-            n_embd=36, n_layer=2, n_head=3, n_positions=40, vocab_size=61, resid_pdrop=0.0, embd_pdrop=0.0,
-            attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
-    "gpt2_bare": dict(
-        model=GPT2LMHeadModel, length=17, clip=0.95, scale=0.15, seed=21, bare="transformer.",
-        config=GPT2Config(
-            n_embd=20, n_layer=1, n_head=4, n_positions=24, n_inner=52, vocab_size=53, resid_pdrop=0.0,
-            embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0, tie_word_embeddings=False,
-            activation_function="gelu_pytorch_tanh")),
-    "phi3": dict(
-        model=Phi3ForCausalLM, length=20, clip=2.0, scale=0.13, seed=23, dtype=torch.bfloat16,
-        config=Phi3Config(
-            hidden_size=32, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, vocab_size=61, max_position_embeddings=128, sliding_window=7,
-            original_max_position_embeddings=64, pad_token_id=0, bos_token_id=0, eos_token_id=0,
-            rope_parameters=dict(rope_type="longrope", rope_theta=1000.0, original_max_position_embeddings=64,
-                                 short_factor=[1.0, 1.1, 1.25, 1.5], long_factor=[1.0, 2.0, 3.5, 6.0]))),
-    "phi3_long": dict(
-        model=Phi3ForCausalLM, length=19, clip=2.4, scale=0.13, seed=24,
-        config=Phi3Config(
-            hidden_size=40, intermediate_size=36, num_hidden_layers=2, num_attention_heads=5,
-            num_key_value_heads=5, vocab_size=67, max_position_embeddings=48, tie_word_embeddings=True,
-            original_max_position_embeddings=12, pad_token_id=0, bos_token_id=0, eos_token_id=0,
-            rope_parameters=dict(rope_type="longrope", rope_theta=100.0, original_max_position_embeddings=12,
-                                 partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.3],
-                                 long_factor=[1.2, 2.0, 3.5]))),
-    "float16": dict(
-        model=LlamaForCausalLM, length=22, clip=1.9, scale=0.13, seed=18, dtype=torch.float16,
-        config=LlamaConfig(
-            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
-            num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=False)),
-    "fp8": dict(
-        model=LlamaForCausalLM, length=18, clip=2.0, scale=0.13, seed=19, dtype=torch.bfloat16, blocks=(16, 12),
-        config=LlamaConfig(
-            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
-            num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=False)),
-    "qwen2": dict(
-        model=Qwen2ForCausalLM, length=19, clip=2.0, scale=0.15, seed=17,
-        config=Qwen2Config(
-            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
-            num_key_value_heads=1, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-6,
-            tie_word_embeddings=True)),
-    "qwen2_windows": dict(
-        model=Qwen2ForCausalLM, length=22, clip=1.3, scale=0.15, seed=18, spelling=4,
-        config=Qwen2Config(
-            hidden_size=20, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2,
-            num_key_value_heads=1, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-6,
-            tie_word_embeddings=True, use_sliding_window=True, sliding_window=7, max_window_layers=1)),
-    "mistral_bf16": dict(
-        model=MistralForCausalLM, length=17, clip=2.1, scale=0.15, seed=19, dtype=torch.bfloat16, spelling=4,
-        config=MistralConfig(
-            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=8, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-5,
-            sliding_window=None, tie_word_embeddings=False,
-            rope_parameters=dict(rope_type="default", rope_theta=1e6))),
-    "yarn_multi_query": dict(
-        model=LlamaForCausalLM, length=40, clip=1.2, scale=0.15, seed=20,
-        config=LlamaConfig(
-            hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=3,
-            num_key_value_heads=1, vocab_size=71, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
-            rope_parameters=dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, beta_fast=4.0, beta_slow=0.5,
-                                 original_max_position_embeddings=16))),
-    "smollm": dict(
-        model=LlamaForCausalLM, length=19, clip=2.5, scale=0.15, seed=21, spelling=4,
-        config=LlamaConfig(
-            hidden_size=36, intermediate_size=24, num_hidden_layers=2, num_attention_heads=9,
-            num_key_value_heads=3, vocab_size=73, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=True)),
-    "tinyllama": dict(
-        model=LlamaForCausalLM, length=18, clip=1.4, scale=0.15, seed=23,
-        config=LlamaConfig(
-            hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=8,
-            num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=False)),
-    "smollm_mha": dict(
-        model=LlamaForCausalLM, length=22, clip=1.6, scale=0.15, seed=32, dtype=torch.bfloat16, spelling=4,
-        config=LlamaConfig(
-            hidden_size=28, intermediate_size=37, num_hidden_layers=2, num_attention_heads=7,
-            num_key_value_heads=7, vocab_size=83, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=130000.0))),
-    "tinyllama_bf16": dict(
-        model=LlamaForCausalLM, length=15, clip=2.4, scale=0.14, seed=33, dtype=torch.bfloat16, spelling=4,
-        config=LlamaConfig(
-            hidden_size=40, intermediate_size=27, num_hidden_layers=2, num_attention_heads=10,
-            num_key_value_heads=2, vocab_size=101, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=False)),
-    "groups": dict(
-        model=LlamaForCausalLM, length=20, clip=1.8, scale=0.14, seed=34, toml=r"""
-freeze = 'model\.layers\.0\.mlp\.(gate|up)_proj\.weight'
-[[group]]
-match = '(.*embed_tokens|lm_head)\.weight'
-lr_factor = 0.1
-weight_decay = 0.5
-[[group]]
-match = 'model\.layers\.1\.self_attn\.[kq]_proj\.weight'
-lr_factor = 0.0
-[[group]]
-match = 'model\.layers\.1\..*'
-lr_factor = 3.0
-weight_decay = 0.0
-[[group]]
-match = '.*\.v_proj\.weight'
-frozen = true
-""",
-        config=LlamaConfig(
-            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
-            num_key_value_heads=1, vocab_size=59, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=False)),
-    "olmo2": dict(
-        model=Olmo2ForCausalLM, length=21, clip=1.8, scale=0.15, seed=24,
-        config=Olmo2Config(
-            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-6,
-            tie_word_embeddings=False)),
-    "olmo2_wide": dict(
-        model=Olmo2ForCausalLM, length=17, clip=2.3, scale=0.15, seed=25, spelling=4,
-        config=Olmo2Config(
-            hidden_size=20, intermediate_size=28, num_hidden_layers=3, num_attention_heads=5,
-            num_key_value_heads=5, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-5,
-            tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=5e5))),
-    "qwen3": dict(
-        model=Qwen3ForCausalLM, length=19, clip=1.9, scale=0.15, seed=26,
-        config=Qwen3Config(
-            hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
-            num_key_value_heads=1, head_dim=14, vocab_size=67, max_position_embeddings=64, rms_norm_eps=1e-6,
-            tie_word_embeddings=True)),
-    "qwen3_windows": dict(
-        model=Qwen3ForCausalLM, length=23, clip=0.8, scale=0.15, seed=27, spelling=4,
-        config=Qwen3Config(
-            hidden_size=16, intermediate_size=28, num_hidden_layers=3, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=6, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-6,
-            tie_word_embeddings=False, attention_bias=True, use_sliding_window=True, sliding_window=5,
-            max_window_layers=2, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
-    "gemma2": dict(
-        model=Gemma2ForCausalLM, length=22, clip=1.9, scale=0.15, seed=28,
-        config=Gemma2Config(
-            hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3,
-            num_key_value_heads=1, head_dim=10, vocab_size=61, max_position_embeddings=64, sliding_window=6,
-            query_pre_attn_scalar=7, attn_logit_softcapping=2.0, final_logit_softcapping=5.0)),
-    "gemma2_untied": dict(
-        model=Gemma2ForCausalLM, length=18, clip=1.6, scale=0.15, seed=29, spelling=4,
-        config=Gemma2Config(
-            hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=8, vocab_size=67, max_position_embeddings=64, sliding_window=4,
-            query_pre_attn_scalar=8, tie_word_embeddings=False)),
-    "gemma3": dict(
-        model=Gemma3ForCausalLM, length=23, clip=2.1, scale=0.15, seed=30,
-        config=Gemma3TextConfig(
-            hidden_size=24, intermediate_size=32, num_hidden_layers=3, num_attention_heads=3,
-            num_key_value_heads=1, head_dim=10, vocab_size=61, max_position_embeddings=64, sliding_window=6,
-            query_pre_attn_scalar=7, final_logit_softcapping=4.0,
-            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-            rope_parameters=dict(
-                full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
-                sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
-    "gemma3_pattern": dict(
-        model=Gemma3ForCausalLM, length=18, clip=2.7, scale=0.15, seed=31, spelling=4,
-        config=Gemma3TextConfig(
-            hidden_size=16, intermediate_size=24, num_hidden_layers=4, num_attention_heads=2,
-            num_key_value_heads=2, head_dim=8, vocab_size=59, max_position_embeddings=64, sliding_window=5,
-            query_pre_attn_scalar=8, sliding_window_pattern=3)),
-}
 
 
 def norm_is_distance(name, case):
@@ -263,6 +50,31 @@ def drop_prefix(directory, prefix):
     tensors = load_file(directory / "model.safetensors")
     save_file({name.removeprefix(prefix): tensor for name, tensor in tensors.items()},
               directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def stored_name(name, case):
+    """What the files call a parameter."""
+    for prefix, stored in case.get("text", {}).items():
+        if name.startswith(prefix):
+            return stored + name.removeprefix(prefix)
+    return name.removeprefix(case.get("bare", ""))
+
+
+def name_as_in_memory(directory):
+    """The tensors under the names that save_pretrained replaces, as some releases left them."""
+    tensors = load_file(directory / "model.safetensors")
+    save_file({"model." + name.replace("language_model.model.", "language_model."): tensor
+               for name, tensor in tensors.items()},
+              directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def trained(model, case):
+    """The parameters under the names of the files; those of images are not trained."""
+    named = list(model.named_parameters())
+    text = tuple(case.get("text", ("",)))
+    for name, parameter in named:
+        parameter.requires_grad_(name.startswith(text))
+    return [(stored_name(name, case), parameter) for name, parameter in named if parameter.requires_grad]
 
 
 def quantize(directory, blocks):
@@ -310,18 +122,21 @@ def load_model(directory, case, dtype):
     return case["model"].from_pretrained(directory, dtype=dtype, attn_implementation="eager")
 
 
-def spell_as_version_4(path):
+def spell_as_version_4(path, left_out=()):
     """Rewrites a config.json of Transformers 5 with the members of version 4."""
     config = json.loads(path.read_text())
     config["torch_dtype"] = config.pop("dtype")
-    rope = config.pop("rope_parameters")
-    layer_types = config.pop("layer_types", None)
+    text = config.get("text_config", config)
+    rope = text.pop("rope_parameters")
+    layer_types = text.pop("layer_types", None)
     if "sliding_attention" in rope:
-        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
-        config["sliding_window_pattern"] = config.pop("_sliding_window_pattern")
+        text["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        text["sliding_window_pattern"] = text.pop("_sliding_window_pattern")
         rope = rope["full_attention"]
-    config["rope_theta"] = rope.pop("rope_theta")
-    config["rope_scaling"] = None if rope == {"rope_type": "default"} else rope
+    text["rope_theta"] = rope.pop("rope_theta")
+    text["rope_scaling"] = None if rope == {"rope_type": "default"} else rope
+    for name in left_out:
+        text.pop(name)
     config["transformers_version"] = "4.57.0"
     path.write_text(json.dumps(config, indent=2) + "\n")
     return layer_types
@@ -330,7 +145,7 @@ def spell_as_version_4(path):
 def make_tokens(case):
     """[STEPS, ACCUMULATE, ROWS, T + 1]: noisy walks over the vocabulary, so that there is something to learn."""
     generator = torch.Generator().manual_seed(1000 + case["seed"])
-    vocabulary = case["config"].vocab_size
+    vocabulary = case["config"].get_text_config().vocab_size
     shape = (STEPS, ACCUMULATE, ROWS, case["length"] + 1)
     start = torch.randint(vocabulary, shape[:-1] + (1,), generator=generator)
     walk = (start + 7 * torch.arange(shape[-1])) % vocabulary
@@ -360,7 +175,7 @@ def train(directory, case, dtype, settings):
     model = load_model(directory, case, dtype)
     model.train()
     tokens, targets = make_tokens(case)
-    named = [(name.removeprefix(case.get("bare", "")), parameter) for name, parameter in model.named_parameters()]
+    named = trained(model, case)
     optimizer = torch.optim.AdamW(groups(named, case, settings), lr=settings["lr"],
                                   betas=tuple(settings["betas"]), eps=settings["eps"], foreach=False)
     positions = settings["logit_positions"]
@@ -404,11 +219,13 @@ def write_case(name, case, out):
     if "blocks" in case:
         quantize(directory, case["blocks"])
     if case.get("spelling") == 4:
-        layer_types = spell_as_version_4(directory / "config.json")
-        again = case["model"].from_pretrained(directory).config
+        layer_types = spell_as_version_4(directory / "config.json", case.get("left_out", ()))
+        again = case["model"].from_pretrained(directory).config.get_text_config()
         assert getattr(again, "layer_types", None) == layer_types, f"{name}: {again}"
     if "bare" in case:
         drop_prefix(directory, case["bare"])
+    if "text" in case and "model.language_model." in case["text"].values():
+        name_as_in_memory(directory)
     settings = settings_of(case)
     losses, norms, arrays = train(directory, case, torch.float64, settings)
     bites = sum(norm > settings["clip"] for norm in norms)
@@ -428,7 +245,8 @@ def write_case(name, case, out):
 def compare_float32(name, case, out):
     directory = out / name
     stored = json.loads((directory / "reference.json").read_text())
-    initial = load_model(directory, case, torch.float32).state_dict()
+    initial = {stored_name(name, case): tensor
+               for name, tensor in load_model(directory, case, torch.float32).state_dict().items()}
     reference = load_file(directory / "reference.safetensors")
     losses, norms, arrays = train(directory, case, torch.float32, stored)
 
@@ -438,9 +256,7 @@ def compare_float32(name, case, out):
     def array_error(key):
         scale = reference[key].abs().max()
         if key.startswith("final."):
-            name = key[len("final."):]
-            name = name if name in initial else case["bare"] + name
-            scale = (reference[key] - initial[name].float()).abs().max() or torch.tensor(1.0)
+            scale = (reference[key] - initial[key[len("final."):]].float()).abs().max() or torch.tensor(1.0)
         return float((arrays[key] - reference[key]).abs().max() / scale)
 
     errors = {kind: max(array_error(key) for key in reference if key.startswith(kind))

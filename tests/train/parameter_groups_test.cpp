@@ -31,9 +31,11 @@ config::ParameterGroup group(const char* match, double lr_factor = 1) {
   return made;
 }
 
-std::string refusal(const std::vector<config::ParameterGroup>& groups) {
+std::string refusal(const std::vector<config::ParameterGroup>& groups,
+                    const std::string& freeze = "") {
   config::Options options;
   options.groups = groups;
+  options.freeze = freeze;
   model::ModelSpec spec = small_spec();
   try {
     apply_groups(spec, options);
@@ -65,9 +67,25 @@ TEST(ParameterGroups, OneThatTakesNothingIsRefusedWithTheCause) {
                 .find("\".*input_layernorm.*\": earlier groups took all parameters of such names"),
             std::string::npos);
   EXPECT_NE(refusal({group(".*norm.*"), group("norms")})
-                .find("no parameter has such a name (names look like"),
+                .find("no parameter has such a name (it must match a whole name"),
             std::string::npos);
   EXPECT_EQ(refusal({group(".*input_layernorm.*"), group(".*norm.*")}), "accepted");
+}
+
+TEST(ParameterGroups, OneThatChangesNothingThatIsTrainedIsRefused) {
+  EXPECT_NE(refusal({group(".*proj.*", 0.5)}, ".*proj.*")
+                .find("\".*proj.*\": --freeze leaves none of its parameters to train"),
+            std::string::npos);
+  EXPECT_EQ(refusal({group(".*proj.*", 0.5)}, ".*[qk]_proj.*"), "accepted");
+  config::ParameterGroup decaying = group(".*norm.*");
+  decaying.weight_decay = 0.1;
+  EXPECT_NE(refusal({decaying}).find("have no weight decay without --decay-all"),
+            std::string::npos);
+  decaying.match = ".*";  // matrices are among them
+  EXPECT_EQ(refusal({decaying}), "accepted");
+  decaying.match = ".*norm.*";
+  decaying.weight_decay = 0.0;
+  EXPECT_EQ(refusal({decaying}), "accepted") << "it is what it says";
 }
 
 }  // namespace

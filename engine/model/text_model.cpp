@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/text_model.h"
+
+#include <fmt/core.h>
+
+#include "engine/model/config_fields.h"
+
+namespace strata::model {
+namespace {
+
+using config::Json;
+
+constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector.",
+                                             "model.vision_tower.", "model.multi_modal_projector."};
+
+constexpr Multimodal kMultimodals[] = {
+    {"Gemma3ForConditionalGeneration", "gemma3", "gemma3_text", kVisionParts},
+};
+
+constexpr const char* kText = "text_config";
+constexpr const char* kType = "model_type";
+constexpr const char* kArchitectures = "architectures";
+
+const Json* present(const Json& json, const char* name) {
+  const Json* member = json.find(name);
+  return member == nullptr || member->is_null() ? nullptr : member;
+}
+
+std::string text_of(const Json& json, const char* name, const std::string& source) {
+  const Json* member = present(json, name);
+  if (member == nullptr) return "";
+  if (member->is_string()) return member->string();
+  refuse_config(source, fmt::format("{}: is {}, must be a string", name, member->describe()));
+}
+
+// Empty where it is missing.
+std::string architecture_of(const Json& json, const std::string& source) {
+  const Json* list = present(json, kArchitectures);
+  if (list == nullptr) return "";
+  if (list->is_array() && list->items().size() == 1 && list->items()[0].is_string()) {
+    return list->items()[0].string();
+  }
+  refuse_config(source, fmt::format("{}: is {}, must be an array of one name", kArchitectures,
+                                    list->describe()));
+}
+
+const Multimodal* find_multimodal(const std::string& architecture, const std::string& type) {
+  for (const Multimodal& row : kMultimodals) {
+    if (architecture == row.architecture || (architecture.empty() && type == row.model_type)) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+// Transformers goes by model_type, so a file that contradicts itself is two models.
+void require_type(const std::string& type, const char* wanted, const std::string& architecture,
+                  const std::string& source) {
+  if (type.empty() || type == wanted) return;
+  refuse_config(source,
+                fmt::format("architectures: \"{}\" contradicts model_type \"{}\" (correct the one "
+                            "that is wrong)",
+                            architecture, type));
+}
+
+[[noreturn]] void refuse_unknown(const std::string& name, const std::string& type,
+                                 const std::string& source) {
+  if (name.empty()) {
+    refuse_config(
+        source, "architectures: missing, and so is model_type (fetch the model's own config.json)");
+  }
+  if (const Family* family = find_family_by_type(type)) {
+    refuse_config(source, fmt::format("architecture \"{}\" is not one that is computed here (of "
+                                      "model_type \"{}\" only {} is)",
+                                      name, type, family->architecture));
+  }
+  const char* hint =
+      name.ends_with("ForConditionalGeneration") ? "save its text model by itself, or " : "";
+  std::string known = family_names();
+  for (const Multimodal& row : kMultimodals) known += std::string(", ") + row.architecture;
+  refuse_config(source,
+                fmt::format("architecture \"{}\" is not one that is computed here ({}use a model "
+                            "of one of: {})",
+                            name, hint, known));
+}
+
+TextModel text_of_multimodal(const Json& json, const Multimodal& of, const std::string& source) {
+  require_type(text_of(json, kType, source), of.model_type, of.architecture, source);
+  const Json* text = present(json, kText);
+  if (text == nullptr || !text->is_object()) {
+    refuse_config(source,
+                  fmt::format("{}: is {}, must be an object: {} has its text model there", kText,
+                              text == nullptr ? "missing" : text->describe(), of.architecture));
+  }
+  TextModel result{find_family_by_type(of.text_type), &of, text, Json::object(),
+                   source + ": " + kText};
+  const std::string type = text_of(*text, kType, result.source);
+  if (!type.empty() && type != of.text_type) {
+    refuse_config(result.source, fmt::format("model_type: is \"{}\", only \"{}\" is computed here "
+                                             "in {}",
+                                             type, of.text_type, of.architecture));
+  }
+  // The head is the outer model's.
+  constexpr const char* kTied = "tie_word_embeddings";
+  if (const Json* tied = json.find(kTied)) result.beside.set(kTied, *tied);
+  return result;
+}
+
+}  // namespace
+
+std::span<const Multimodal> multimodals() {
+  return kMultimodals;
+}
+
+TextModel find_text_model(const Json& json, const std::string& source) {
+  const std::string architecture = architecture_of(json, source);
+  const std::string type = text_of(json, kType, source);
+  if (const Multimodal* of = find_multimodal(architecture, type)) {
+    return text_of_multimodal(json, *of, source);
+  }
+  const Json* text = present(json, kText);
+  const bool nested = text != nullptr && text->is_object();
+  const std::string inner = nested ? text_of(*text, kType, source + ": " + kText) : "";
+  const std::string type_of_text = inner.empty() ? type : inner;
+  const Family* family = architecture.empty() ? find_family_by_type(type_of_text)
+                                              : find_family_by_architecture(architecture);
+  if (family == nullptr) refuse_unknown(architecture.empty() ? type : architecture, type, source);
+  require_type(type_of_text, family->model_type, architecture, source);
+  if (nested) return {family, nullptr, text, json, source};
+  return {family, nullptr, &json, Json::object(), source};
+}
+
+}  // namespace strata::model
