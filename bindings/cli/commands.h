@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/config/json.h"
 #include "engine/config/options.h"
 
 // The commands of `strata`. Each returns the exit code of a run that came to its end; everything
-// else is an Error.
+// else is an Error. `deepspeed` has what became of each key of the --deepspeed file, for the answer
+// as JSON; null without one.
 namespace strata::cli {
 
 int run_init(const config::Options& options);
-int run_train(const config::Options& options);
+int run_train(const config::Options& options, const config::Json& deepspeed);
 int run_eval(const config::Options& options);
-int run_plan(const config::Options& options);
+int run_plan(const config::Options& options, const config::Json& deepspeed);
 int run_export(const config::Options& options);
 int run_models(const config::Options& options);
 int run_generate(const config::Options& options);

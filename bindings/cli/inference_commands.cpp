@@ -8,6 +8,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/setup.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/config/json.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_reader.h"
@@ -50,7 +51,13 @@ int run_eval(const config::Options& given) {
   require_named_checkpoint(given);
   config::Options options = given;
   options.ranks = 1;
-  const auto model = open_model(options);
+  Failures failures;
+  const auto model = collect_model(options, failures);
+  if (model) failures.collect([&] { require_positions(options, model->architecture()); });
+  failures.collect([&] { train::require_built(options, false); });
+  collect_files(options, failures);
+  collect_drives(options, failures);
+  failures.throw_if_any("cannot start strata eval");
   const auto tokenizer = open_tokenizer(options, false);
   const bool part = options.is_given("eval-fraction");
   const auto data = open_data(options, model->architecture(), tokenizer.get(),
@@ -81,9 +88,20 @@ int run_generate(const config::Options& given) {
   require_named_checkpoint(given);
   config::Options options = given;
   options.ranks = options.accumulate = options.micro_batch = 1;
-  const auto model = open_model(options);
+  Failures failures;
+  const auto model = collect_model(options, failures);
+  std::unique_ptr<train::Tokenizer> tokenizer;
+  if (model) {
+    failures.collect([&] {
+      if (options.is_given("sequence-length")) require_positions(options, model->architecture());
+    });
+    failures.collect([&] { tokenizer = open_tokenizer(options, true); });
+  }
+  failures.collect([&] { train::require_built(options, false); });
+  collect_files(options, failures);
+  collect_drives(options, failures);
+  failures.throw_if_any("cannot start strata generate");
   options.sequence_length = std::min(options.sequence_length, model->architecture().max_position);
-  const auto tokenizer = open_tokenizer(options, true);
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
   if (ids.empty()) ids.push_back(first_id(*tokenizer, options));
   const train::RunPlan plan = inference_plan(options, *model, 0);
@@ -127,21 +145,29 @@ int run_export(const config::Options& options) {
     throw Error(ErrorCode::kUsage,
                 "export: no checkpoint given (add --resume RUN/checkpoints/step-000123)");
   }
-  if (std::filesystem::exists(options.out) && !options.force) {
+  Failures failures;
+  failures.collect([&] {
+    if (!std::filesystem::exists(options.out) || options.force) return;
     throw Error(ErrorCode::kConfig,
                 "out: " + options.out + ": exists already (choose another, or add --force)");
-  }
-  const auto model = open_model(options);
+  });
+  const auto model = collect_model(options, failures);
+  collect_files(options, failures);
+  failures.throw_if_any("cannot start strata export");
   const train::CheckpointManifest manifest = train::read_manifest(options.resume_checkpoint);
   const model::ModelSpec spec =
       train::spec_of_checkpoint(manifest, *model, options.resume_checkpoint);
   train::ModelSource frozen(*model, spec);
   train::CheckpointReader reader(options.resume_checkpoint, spec, manifest.recipe, frozen);
-  train::export_checkpoint(reader, *model, spec, {.path = options.out, .recipe = manifest.recipe});
+  const auto notes = train::export_notes(*model, manifest.recipe, options.export_dtype);
+  for (const std::string& note : notes) log(LogLevel::kInfo, "export: " + note);
+  train::export_checkpoint(reader, *model, spec,
+                           {.path = options.out, .dtype = train::dtype_of(options.export_dtype)});
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("model", options.out);
     json.set("step", manifest.step);
+    json.set("notes", config::Json::Array(notes.begin(), notes.end()));
     std::puts(json.dump().c_str());
   } else {
     std::printf("%s: exported step %lld\n", options.out.c_str(),

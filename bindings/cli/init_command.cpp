@@ -11,12 +11,14 @@
 
 #include "bindings/cli/commands.h"
 #include "engine/base/error.h"
+#include "engine/base/failures.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/model/architecture.h"
 #include "engine/model/file.h"
 #include "engine/model/model_writer.h"
 #include "engine/train/bpe_trainer.h"
+#include "engine/train/data_files.h"
 
 namespace strata::cli {
 namespace {
@@ -84,12 +86,18 @@ class TemporaryDirectory {
 
 // Everything is checked, and the tokenizer trained, before the directory appears.
 int run_init(const config::Options& options) {
-  if (model::is_there(options.out) && !options.force) {
-    throw Error(ErrorCode::kConfig,
-                "out: " + options.out + ": exists already (choose another, or add --force)");
-  }
-  model::require_may_create(options.out, "model");
-  model::validate(architecture_of(options, options.vocab_size), "options");
+  Failures failures;
+  failures.collect([&] {
+    if (model::is_there(options.out) && !options.force) {
+      throw Error(ErrorCode::kConfig,
+                  "out: " + options.out + ": exists already (choose another, or add --force)");
+    }
+    model::require_may_create(options.out, "model");
+  });
+  failures.collect(
+      [&] { model::validate(architecture_of(options, options.vocab_size), "options"); });
+  failures.collect([&] { (void)train::text_files_of(options.data); });
+  failures.throw_if_any("cannot start strata init");
   train::BpeTrainOptions tokenizer;
   tokenizer.vocabulary_size = options.vocab_size;
   const TemporaryDirectory trained;

@@ -14,6 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/config/completion.h"
+#include "engine/config/json.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
 
@@ -22,16 +23,17 @@ namespace {
 
 constexpr int kOtherFailure = 4;
 
-int dispatch(config::Command command, const config::Options& options) {
+int dispatch(config::Command command, const config::Options& options,
+             const config::Json& deepspeed) {
   switch (command) {
     case config::Command::kInit:
       return run_init(options);
     case config::Command::kTrain:
-      return run_train(options);
+      return run_train(options, deepspeed);
     case config::Command::kEval:
       return run_eval(options);
     case config::Command::kPlan:
-      return run_plan(options);
+      return run_plan(options, deepspeed);
     case config::Command::kDoctor:
       return run_doctor(options, [](const char* name) { return std::getenv(name); });
     case config::Command::kExport:
@@ -62,16 +64,24 @@ int run_completion(const std::vector<std::string>& args) {
   return 0;
 }
 
-// Says what became of a DeepSpeed file beside the command's answer. Where keys of it are refused,
-// that comes before the error, and as JSON it is all the answer that there is.
-config::Options resolved(config::Command command, const std::vector<std::string>& args) {
-  config::DeepspeedReport report;
+// Says what became of a DeepSpeed file beside the command's answer, unless that is JSON and has it.
+// Where keys of it are refused, that comes before the error, and as JSON it is all the answer that
+// there is.
+config::Options resolved(config::Command command, const std::vector<std::string>& args,
+                         config::DeepspeedReport& report) {
   try {
     config::Options options = config::resolve_command_line(command, args, &report);
-    std::fputs(report.text.c_str(), stderr);
+    if (!report.wants_json) std::fputs(report.table.c_str(), stderr);
+    for (const std::string& warning : options.warnings) log(LogLevel::kWarning, warning);
     return options;
   } catch (const Error&) {
-    if (report.is_refusal) std::fputs(report.text.c_str(), report.is_json ? stdout : stderr);
+    if (report.is_refusal && report.wants_json) {
+      config::Json answer = config::Json::object();
+      answer.set("deepspeed", report.lines);
+      std::puts(answer.dump().c_str());
+    } else if (report.is_refusal) {
+      std::fputs(report.table.c_str(), stderr);
+    }
     throw;
   }
 }
@@ -105,7 +115,16 @@ NamedCommand command_of(const std::vector<std::string>& args) {
                   config::did_you_mean(config::nearest_command(args[0]), "see strata --help"));
 }
 
-int run(const std::vector<std::string>& args) {
+// `strata help COMMAND` is `strata COMMAND --help`.
+std::vector<std::string> without_help_word(std::vector<std::string> args) {
+  if (args.size() < 2 || args[0] != "help") return args;
+  args.erase(args.begin());
+  args.emplace_back("--help");
+  return args;
+}
+
+int run(const std::vector<std::string>& given) {
+  const std::vector<std::string> args = without_help_word(given);
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     std::fputs(config::help_text().c_str(), args.empty() ? stderr : stdout);
     return args.empty() ? 2 : 0;
@@ -117,12 +136,13 @@ int run(const std::vector<std::string>& args) {
   if (args[0] == "completion") return run_completion(args);
   const auto [command, words] = command_of(args);
   const std::vector<std::string> rest(args.begin() + words, args.end());
-  const config::Options options = resolved(command, rest);
+  config::DeepspeedReport report;
+  const config::Options options = resolved(command, rest, report);
   if (options.help) {
     std::fputs(config::help_text(command).c_str(), stdout);
     return 0;
   }
-  return dispatch(command, options);
+  return dispatch(command, options, report.lines);
 }
 
 // An answer that a full disk swallowed is none. A reader who has seen enough is no failure, and

@@ -15,16 +15,17 @@ using config::Json;
 
 constexpr size_t kLineWidth = 100;
 
-// Joined by commas, broken before an item that does not fit.
+// Joined by semicolons, broken before an item that does not fit.
 std::string wrapped(const std::vector<std::string>& items, size_t indent) {
   std::string text(indent, ' ');
   size_t used = indent;
   for (size_t i = 0; i < items.size(); ++i) {
-    const std::string item = items[i] + (i + 1 < items.size() ? "; " : "");
-    if (used > indent && used + item.size() > kLineWidth) {
+    std::string item = items[i] + (i + 1 < items.size() ? ";" : "");
+    if (used > indent && used + 1 + item.size() > kLineWidth) {
       text += "\n" + std::string(indent, ' ');
       used = indent;
     }
+    if (used > indent) item = " " + item;
     text += item;
     used += item.size();
   }

@@ -11,30 +11,56 @@
 
 namespace strata::cli {
 
+namespace {
+
+// Of the model, from its config.json alone; empty where that cannot be.
+model::ModelSpec collect_spec(const config::Options& options, Failures& failures) {
+  model::ModelSpec spec;
+  const bool is_there = failures.collect([&] {
+    model::require_model_directory(options.model);
+    const std::string path = options.model + "/config.json";
+    spec = model::build_spec(model::read_architecture(config::Json::read_file(path), path));
+  });
+  if (!is_there) return spec;
+  failures.collect([&] { require_positions(options, spec.architecture); });
+  failures.collect([&] {
+    model::ModelSpec grouped = spec;
+    train::apply_groups(grouped, options);
+  });
+  return spec;
+}
+
+}  // namespace
+
 // Needs config.json alone: no weights, nothing is allocated. With --data its tokens are counted as
 // train counts them. A profile stands for its machine: memory, devices and drives.
-int run_plan(const config::Options& given) {
+int run_plan(const config::Options& given, const config::Json& deepspeed) {
   config::Options options = given;
-  model::require_model_directory(options.model);
-  const std::string path = options.model + "/config.json";
-  const model::Architecture architecture =
-      model::read_architecture(config::Json::read_file(path), path);
-  require_positions(options, architecture);
-  const model::ModelSpec spec = model::build_spec(architecture);
-  const bool elsewhere = !given.machine.empty();
-  train::RunFacts facts = elsewhere ? read_facts_elsewhere(options) : read_facts(options);
+  Failures failures;
+  const model::ModelSpec spec = collect_spec(options, failures);
+  const model::Architecture& architecture = spec.architecture;
+  failures.collect([&] { train::require_built(options, !options.machine.empty()); });
+  collect_files(options, failures);
+  const auto profile = collect_profile(options, failures);
+  if (given.machine.empty()) collect_drives(options, failures);
+  failures.throw_if_any("cannot start strata plan");
+  train::RunFacts facts = profile ? read_facts_elsewhere(*profile, options) : read_facts(options);
   facts.data_bytes = train::Dataset::least_bytes(architecture.vocabulary);
   if (!options.data.empty()) {
     const auto tokenizer = open_tokenizer(options, false);
     facts.data_bytes = open_data(options, architecture, tokenizer.get(), {})->bytes();
   }
   train::require_fit(spec, options, facts);
-  if (!elsewhere) measure_machine(options, facts);
+  if (!profile) measure_machine(options, profile, facts);
   const train::RunPlan plan = make_run_plan(spec, options, facts);
   const train::PlanReport report = train::report_of(plan);
-  const std::string text =
-      options.json ? train::plan_json(plan, report) + "\n" : train::plan_table(plan, report);
-  std::fputs(text.c_str(), stdout);
+  if (options.json) {
+    config::Json json = train::plan_json(plan, report);
+    if (!deepspeed.is_null()) json.set("deepspeed", deepspeed);
+    std::puts(json.dump().c_str());
+  } else {
+    std::fputs(train::plan_table(plan, report).c_str(), stdout);
+  }
   if (options.explain) {
     for (plan::ProgramName name : {plan::ProgramName::kStep, plan::ProgramName::kDrain}) {
       std::fputs(plan::explain(plan.ranks.front(), *plan.spec, name).c_str(),

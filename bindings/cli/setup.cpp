@@ -12,6 +12,7 @@
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/plan/verifier.h"
+#include "engine/train/checkpoint.h"
 #include "engine/train/plan_elsewhere.h"
 
 namespace strata::cli {
@@ -112,23 +113,35 @@ config::Machine read_profile(const config::Options& options) {
   return machine;
 }
 
-void warn_of_unused_drives(const config::Options& options) {
-  const bool in_memory =
-      options.offload == config::Offload::kNone || options.offload == config::Offload::kHost;
-  if (!in_memory || options.nvme.empty()) return;
-  log(LogLevel::kWarning,
-      fmt::format("nvme: {} is not used: --offload {} keeps all state in memory",
-                  options.nvme.front(),
-                  options.offload == config::Offload::kNone ? "none" : "host"));
+}  // namespace
+
+std::unique_ptr<model::ModelDirectory> collect_model(const config::Options& options,
+                                                     Failures& failures) {
+  std::unique_ptr<model::ModelDirectory> model;
+  failures.collect([&] { model = open_model(options); });
+  return model;
 }
 
-}  // namespace
+void collect_files(const config::Options& options, Failures& failures) {
+  if (!options.data.empty()) failures.collect([&] { train::Dataset::check(options.data); });
+  if (options.resume_checkpoint.empty()) return;
+  failures.collect([&] { (void)train::read_manifest(options.resume_checkpoint); });
+}
+
+std::optional<config::Machine> collect_profile(const config::Options& options, Failures& failures) {
+  std::optional<config::Machine> profile;
+  if (!options.machine.empty()) failures.collect([&] { profile = read_profile(options); });
+  return profile;
+}
+
+void collect_drives(const config::Options& options, Failures& failures) {
+  failures.collect([&] { (void)train::free_bytes_of(options.nvme); });
+}
 
 train::RunFacts read_facts(const config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();
   facts.nvme_free_bytes = train::free_bytes_of(options.nvme);
-  warn_of_unused_drives(options);
   return facts;
 }
 
@@ -144,11 +157,10 @@ train::RunFacts read_facts_to_run(const config::Options& options) {
   return facts;
 }
 
-train::RunFacts read_facts_elsewhere(config::Options& options) {
+train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();
-  warn_of_unused_drives(options);
-  train::plan_elsewhere(read_profile(options), options, facts);
+  train::plan_elsewhere(machine, options, facts);
   const int64_t nodes = ceil_div(options.ranks, facts.ranks_on_node);
   log(LogLevel::kInfo,
       fmt::format("plan: for {} of {}, {} of its {} devices used, {}",
@@ -186,9 +198,10 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
   return probe;
 }
 
-void measure_machine(const config::Options& options, train::RunFacts& facts) {
-  if (!options.machine.empty()) {
-    facts.machine = read_profile(options);
+void measure_machine(const config::Options& options, const std::optional<config::Machine>& profile,
+                     train::RunFacts& facts) {
+  if (profile) {
+    facts.machine = *profile;
     train::set_room(options, facts);
     return;
   }

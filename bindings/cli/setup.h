@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/base/failures.h"
 #include "engine/config/options.h"
 #include "engine/exec/machine_probe.h"
 #include "engine/model/model_directory.h"
@@ -15,17 +16,24 @@
 // What several commands do before they start: open, check, measure, plan.
 namespace strata::cli {
 
-// Model, tokenizer and data of a run, opened and checked against each other. Cheap failures first.
-struct Inputs {
-  std::unique_ptr<model::ModelDirectory> model;
-  std::unique_ptr<train::Tokenizer> tokenizer;  // null with token files and without a tokenizer
-  std::unique_ptr<train::Dataset> data;
-};
-
 std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options);
 std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options, bool required);
 // Throws Error (kConfig) for samples that are longer than the model has positions.
 void require_positions(const config::Options& options, const model::Architecture& architecture);
+
+// What is wrong with files and directories that options name, as far as that can be said of each by
+// itself, is collected before the first of them ends the command.
+
+// The model, opened; null where it cannot be.
+std::unique_ptr<model::ModelDirectory> collect_model(const config::Options& options,
+                                                     Failures& failures);
+// --data, and a named checkpoint of --resume.
+void collect_files(const config::Options& options, Failures& failures);
+// The profile of --machine; nothing without one. The file is read once: it may be a pipe.
+std::optional<config::Machine> collect_profile(const config::Options& options, Failures& failures);
+// Whether the directories of --nvme are there.
+void collect_drives(const config::Options& options, Failures& failures);
+
 // How the data of --data is used.
 struct DataUse {
   bool holds_out = false;   // the part of --eval-fraction
@@ -47,9 +55,9 @@ train::RunFacts read_facts(const config::Options& options);
 // warning.
 train::RunFacts read_facts_to_run(const config::Options& options);
 
-// The same of the machine of --machine FILE, where nothing runs; what `options` leave to the
-// machine is set (train::plan_elsewhere).
-train::RunFacts read_facts_elsewhere(config::Options& options);
+// The same of a machine where nothing runs; what `options` leave to the machine is set
+// (train::plan_elsewhere).
+train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Options& options);
 
 // Where profiles of machines are kept, made if need be; empty where the environment names no place.
 std::string cache_directory();
@@ -57,8 +65,9 @@ std::string cache_directory();
 // How this machine is measured for such a run.
 exec::ProbeOptions probe_options(const config::Options& options, const train::RunFacts& facts);
 
-// The machine profile: --machine FILE, the cached one, or measured now in a few seconds.
-void measure_machine(const config::Options& options, train::RunFacts& facts);
+// The machine profile: the one given, the cached one, or measured now in a few seconds.
+void measure_machine(const config::Options& options, const std::optional<config::Machine>& profile,
+                     train::RunFacts& facts);
 
 // Rates of a middling machine, for where a measurement is not worth its time or has no room: they
 // decide between plans, never whether one fits.

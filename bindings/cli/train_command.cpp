@@ -17,6 +17,7 @@
 #include "bindings/cli/train_summary.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/failures.h"
 #include "engine/base/log.h"
 #include "engine/model/other_files.h"
 #include "engine/train/checkpoint.h"
@@ -46,6 +47,7 @@ void on_stop_signal(int signal) {
 // is created.
 void check_scratch(const config::Options& options) {
   if (options.nvme.empty()) return;
+  (void)train::free_bytes_of(options.nvme);
   io::VolumeOptions volume;
   volume.directories = options.nvme;
   volume.bytes = volume.stripe_bytes;
@@ -78,10 +80,7 @@ void refuse_later_checkpoints(const config::Options& options, const train::RunDi
 // The checkpoint to go on from: empty for a run from the model.
 std::string checkpoint_to_resume(const config::Options& options,
                                  const std::optional<train::RunDirectory>& run) {
-  if (!options.resume) {
-    if (run) refuse_second_run(options, *run);
-    return "";
-  }
+  if (!options.resume) return "";
   if (!options.resume_checkpoint.empty()) return options.resume_checkpoint;
   train::FoundCheckpoint found;
   if (run) {
@@ -114,10 +113,10 @@ config::Json run_json(const config::Options& options, const train::RunFacts& fac
 }
 
 void export_model(const std::string& checkpoint, const model::ModelDirectory& model,
-                  const train::RunPlan& plan, const std::string& path) {
+                  const train::RunPlan& plan, const train::ModelSinkOptions& options) {
   train::ModelSource frozen(model, *plan.spec);
   train::CheckpointReader reader(checkpoint, *plan.spec, plan.input.recipe, frozen);
-  train::export_checkpoint(reader, model, *plan.spec, {.path = path, .recipe = plan.input.recipe});
+  train::export_checkpoint(reader, model, *plan.spec, options);
 }
 
 // The checkpoint to go on from; of step 0 without one.
@@ -175,13 +174,6 @@ void set_checkpoint(const std::string& path, train::TrainResult& result) {
   }
 }
 
-// Once a run has begun, what does not fit any more is a failure that left its last checkpoint, not
-// a refusal that changed nothing.
-[[noreturn]] void fail(const Error& error, bool begun) {
-  if (begun && error.code() == ErrorCode::kDoesNotFit) throw Error(ErrorCode::kIo, error.what());
-  throw error;
-}
-
 // The model of an earlier end would pass for this run's; a checkpoint has its state.
 void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
   std::error_code unequal;
@@ -209,9 +201,10 @@ int64_t scratch_beside(const std::string& directory, const config::Options& opti
 
 // Room for what the run will write: the model, the checkpoints that are kept and the one being
 // written, and scratch where it shares the file system.
-void check_space(const config::Options& options, const train::RunPlan& plan, int64_t steps) {
+void check_space(const config::Options& options, const model::ModelDirectory& model,
+                 const train::RunPlan& plan, int64_t steps) {
   const std::string directory = model::nearest_directory(options.out);
-  const int64_t model_bytes = plan.spec->parameter_count() * static_cast<int64_t>(sizeof(float));
+  const int64_t model_bytes = model::export_bytes(model, train::dtype_of(options.export_dtype));
   const int64_t every = options.checkpoint_every > 0 ? options.checkpoint_every : steps;
   const int64_t checkpoints =
       std::min<int64_t>(options.keep_checkpoints + 1, (steps + every - 1) / every);
@@ -238,18 +231,49 @@ void require_fit(const model::ModelDirectory& model, const config::Options& opti
   }
 }
 
+// What the options name.
+struct Places {
+  std::unique_ptr<model::ModelDirectory> model;
+  std::optional<config::Machine> profile;        // of --machine
+  std::optional<train::RunDirectory> directory;  // of --out, where a run was before
+};
+
+// All that is wrong with them is told together.
+void open_places(const config::Options& options, Places& places) {
+  Failures failures;
+  places.model = collect_model(options, failures);
+  if (const model::ModelDirectory* model = places.model.get()) {
+    failures.collect([&] { require_positions(options, model->architecture()); });
+    // They are in the model that is made at the end.
+    failures.collect([&] { model::check_other_files(options.model); });
+    failures.collect([&] {
+      model::ModelSpec spec = model->spec();
+      train::apply_groups(spec, options);
+    });
+  }
+  failures.collect([&] { train::require_built(options, false); });
+  collect_files(options, failures);
+  places.profile = collect_profile(options, failures);
+  failures.collect([&] { check_scratch(options); });
+  failures.collect([&] {
+    train::RunDirectory::check(options.out);
+    if (!std::filesystem::exists(options.out)) return;
+    places.directory.emplace(options.out, "strata train");
+    if (!options.resume) refuse_second_run(options, *places.directory);
+  });
+  failures.throw_if_any("cannot start strata train");
+}
+
 }  // namespace
 
 // Everything that can be refused is, and the state is loaded, before --out is created or changed.
-int run_train(const config::Options& options) {
-  const auto model = open_model(options);
-  model::check_other_files(model->path());  // they are in the model that is made at the end
+int run_train(const config::Options& options, const config::Json& deepspeed) {
+  Places places;
+  open_places(options, places);
+  const std::unique_ptr<model::ModelDirectory>& model = places.model;
+  std::optional<train::RunDirectory>& directory = places.directory;
   train::RunFacts facts = read_facts_to_run(options);
   require_fit(*model, options, facts);
-  check_scratch(options);
-  train::RunDirectory::check(options.out);
-  std::optional<train::RunDirectory> directory;
-  if (std::filesystem::exists(options.out)) directory.emplace(options.out, "strata train");
   const std::string resume_from = checkpoint_to_resume(options, directory);
   const Resumed resumed = look_at(resume_from, *model, options);
   const int64_t done_step = resumed.step;
@@ -263,28 +287,34 @@ int run_train(const config::Options& options) {
   malloc_trim(0);
   facts.data_bytes = data->bytes();
   train::require_fit(model->spec(), options, facts);  // now that the data's size is known
-  measure_machine(options, facts);
+  measure_machine(options, places.profile, facts);
   const train::RunPlan plan = make_run_plan(model->spec(), options, facts);
-  check_space(options, plan, train::planned_steps(options, *data));
+  check_space(options, *model, plan, train::planned_steps(options, *data));
   malloc_trim(0);  // what planning needed
   const std::string table = train::plan_table(plan, train::report_of(plan));
   TrainOutput output(options.json);
   output.say(data->description() + "\n" + table);
   if (!resume_from.empty()) output.say("resume   from " + resume_from + "\n");
+  const auto notes = train::export_notes(*model, plan.input.recipe, options.export_dtype);
+  const auto export_to = [&](const std::string& path) {
+    return train::ModelSinkOptions{.path = path, .dtype = train::dtype_of(options.export_dtype)};
+  };
   if (directory && done_step >= train::planned_steps(options, *data)) {
     train::TrainResult result;
     result.first_step = done_step + 1;
     result.last_step = done_step;
     set_checkpoint(resume_from, result);
-    // A run that was killed after its last checkpoint has no model yet.
-    if (!std::filesystem::exists(directory->model())) {
-      export_model(resume_from, *model, plan, directory->model());
-    }
-    output.conclude(train_summary(options, plan, result, 0),
-                    train_summary_json(options, plan, result, 0));
+    // A run that was killed after its last checkpoint has no model yet, or not in these types.
+    const bool exports =
+        !std::filesystem::exists(directory->model()) || options.is_given("export-dtype");
+    if (exports) export_model(resume_from, *model, plan, export_to(directory->model()));
+    const std::vector<std::string> none;  // the model that is there may have other types
+    const Outcome outcome = {options, deepspeed, plan, result, exports ? notes : none};
+    output.conclude(train_summary(outcome), train_summary_json(outcome));
     return 0;
   }
 
+  for (const std::string& note : notes) log(LogLevel::kInfo, "export: " + note);
   const train::FrozenFingerprint frozen =
       resume_from.empty() ? train::frozen_fingerprint(*model, *plan.spec) : resumed.frozen;
   on_stop_signals(on_stop_signal);
@@ -322,13 +352,17 @@ int run_train(const config::Options& options) {
     result = train::train(job);
     reporter.finish();
     if (result.checkpoint.empty()) set_checkpoint(resume_from, result);
-    if (!result.stopped) export_model(result.checkpoint, *model, plan, directory->model());
+    if (!result.stopped) {
+      export_model(result.checkpoint, *model, plan, export_to(directory->model()));
+    }
   } catch (const Error& error) {
-    fail(error, begun);
+    // Once it has begun, what does not fit any more is a failure that left the last checkpoint, not
+    // a refusal that changed nothing.
+    if (!begun || error.code() != ErrorCode::kDoesNotFit) throw;
+    throw Error(ErrorCode::kIo, error.what());
   }
-  const double total_s = now_s() - begin_s;
-  output.conclude(train_summary(options, plan, result, total_s),
-                  train_summary_json(options, plan, result, total_s));
+  const Outcome outcome = {options, deepspeed, plan, result, notes, now_s() - begin_s};
+  output.conclude(train_summary(outcome), train_summary_json(outcome));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "engine/base/units.h"
 #include "engine/memory/ledger.h"
@@ -113,16 +114,19 @@ config::Json nvme_json(const config::Options& options, const train::TrainResult&
 }
 
 // Where the result is, and what to try next.
-std::string ending(const config::Options& options, const train::TrainResult& result) {
+std::string ending(const Outcome& outcome) {
+  const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
   const std::string state =
       fmt::format("state    {:016x} in {}\n", result.state_hash, result.checkpoint);
   if (result.stopped) {
     return state + fmt::format("next     strata train ... --out {} --resume\n", options.out);
   }
-  return state + fmt::format(
-                     "model    {0}/model\nnext     strata generate --model {0}/model "
-                     "--prompt \"...\"\n",
-                     options.out);
+  std::string text = state + fmt::format("model    {}/model\n", options.out);
+  for (const std::string& note : notes) text += "         " + note + "\n";
+  // Data of tokens needs no tokenizer, but a prompt does.
+  if (!std::filesystem::exists(options.model + "/tokenizer.json")) return text;
+  return text +
+         fmt::format("next     strata generate --model {}/model --prompt \"...\"\n", options.out);
 }
 
 // Results of a drive that was slowed down on purpose say so.
@@ -137,15 +141,15 @@ std::string rate_limit(const config::Options& options) {
 
 }  // namespace
 
-std::string train_summary(const config::Options& options, const train::RunPlan& plan,
-                          const train::TrainResult& result, double total_s) {
+std::string train_summary(const Outcome& outcome) {
+  const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
   const int64_t steps = result.last_step - result.first_step + 1;
   if (steps <= 0) {
     return fmt::format(
                "done     step {} was reached before; nothing was left to do (raise --steps to go "
                "on)\n",
                result.last_step) +
-           ending(options, result);
+           ending(outcome);
   }
   std::string text = fmt::format("done     {} steps ({} to {}) in {}{}\n", steps, result.first_step,
                                  result.last_step, train::format_duration(total_s),
@@ -174,12 +178,12 @@ std::string train_summary(const config::Options& options, const train::RunPlan& 
         result.io_backend, rate_limit(options));
   }
   text += memory_line(plan);
-  return text + ending(options, result);
+  return text + ending(outcome);
 }
 
 // Times and losses are null where no step was left to do.
-config::Json train_summary_json(const config::Options& options, const train::RunPlan& plan,
-                                const train::TrainResult& result, double total_s) {
+config::Json train_summary_json(const Outcome& outcome) {
+  const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
   const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
   const auto measured = [&](double value) {
     return steps > 0 ? config::Json(value) : config::Json();
@@ -205,6 +209,8 @@ config::Json train_summary_json(const config::Options& options, const train::Run
   json.set("checkpoint", result.checkpoint);
   json.set("state_hash", fmt::format("{:016x}", result.state_hash));
   json.set("model", result.stopped ? config::Json() : config::Json(options.out + "/model"));
+  if (!result.stopped) json.set("model_notes", config::Json::Array(notes.begin(), notes.end()));
+  if (!deepspeed.is_null()) json.set("deepspeed", deepspeed);
   return json;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/config/json.h"
 #include "engine/config/options.h"
@@ -9,11 +10,19 @@
 
 namespace strata::cli {
 
+// A run that is over.
+struct Outcome {
+  const config::Options& options;
+  const config::Json& deepspeed;  // what became of that file, or null
+  const train::RunPlan& plan;
+  const train::TrainResult& result;
+  const std::vector<std::string>& export_notes;  // of the model that it left, if it did
+  double total_s = 0;
+};
+
 // What happened in a run, for its end: loss, time by cause, bytes, prediction against measurement,
 // peak memory, and the next command to try; as text and as JSON.
-std::string train_summary(const config::Options& options, const train::RunPlan& plan,
-                          const train::TrainResult& result, double total_s);
-config::Json train_summary_json(const config::Options& options, const train::RunPlan& plan,
-                                const train::TrainResult& result, double total_s);
+std::string train_summary(const Outcome& outcome);
+config::Json train_summary_json(const Outcome& outcome);
 
 }  // namespace strata::cli

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <optional>
 
 #include "engine/base/error.h"
@@ -21,14 +19,6 @@
 
 namespace strata::config {
 namespace {
-
-// As the option reads it; nothing where it would be refused there.
-std::optional<int64_t> whole(const std::string& text) {
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, value);
-  return read.ec == std::errc() && read.ptr == end ? std::optional(value) : std::nullopt;
-}
 
 struct Named {
   std::string_view name;
@@ -53,8 +43,8 @@ class Importer {
   }
 
  private:
-  void line(const Leaf& leaf, ImportFate fate, std::string text) {
-    import_.lines.push_back({leaf.key, text_of(*leaf.value), fate, std::move(text)});
+  void line(const Leaf& leaf, ImportFate fate, std::string why) {
+    import_.lines.push_back({leaf.key, text_of(*leaf.value), fate, "", std::move(why)});
   }
   void ignore(const Leaf& leaf, std::string_view why) {
     line(leaf, ImportFate::kIgnored, std::string(why));
@@ -74,13 +64,17 @@ class Importer {
     }
     std::string shown;
     for (const std::string& value : values) shown += (shown.empty() ? "" : ",") + value;
-    const std::string became = fmt::format("--{} {}{}", option, shown, note);
-    if (const GivenOption* stronger = stronger_than(option)) {
-      ignore(leaf, fmt::format("overridden by {} (it would be {})", stronger->shown, became));
-    } else {
-      line(leaf, ImportFate::kBecame, became);
-    }
+    ImportLine line = {leaf.key, text_of(*leaf.value), ImportFate::kBecame,
+                       fmt::format("--{} {}", option, shown), std::string(note)};
+    if (const GivenOption* stronger = stronger_than(option)) mark_overridden(line, stronger->shown);
+    import_.lines.push_back(std::move(line));
     import_.options.push_back({std::string(option), values, leaf.key});
+  }
+
+  static void mark_overridden(ImportLine& line, std::string_view by) {
+    line.why = fmt::format("overridden by {} (it would be {})", by, line.text());
+    line.became.clear();
+    line.fate = ImportFate::kIgnored;
   }
 
   void take(const Leaf& leaf) {
@@ -193,9 +187,9 @@ class Importer {
   }
 
   // DeepSpeed takes its name in any case.
-  void take_optimizer(const Leaf& leaf, std::string text) {
-    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (text == "adamw" || text == "adam") {
+  void take_optimizer(const Leaf& leaf, const std::string& text) {
+    const std::string name = lower_case(text);
+    if (name == "adamw" || name == "adam") {
       ignore(leaf, "AdamW is the optimizer here, and what DeepSpeed means by both names");
     } else {
       refuse(leaf, "AdamW is the only optimizer here");
@@ -220,10 +214,9 @@ class Importer {
     if (!peak_) return;
     for (ImportLine& line : import_.lines) {
       if (line.key != "optimizer.params.lr" || line.fate != ImportFate::kBecame) continue;
-      line.fate = ImportFate::kIgnored;
-      line.text = fmt::format("overridden by {} (it would be {})", peak_->key, line.text);
+      mark_overridden(line, peak_->key);
     }
-    absent ? set(*peak_, "lr", {"0.001"}, ": absent in the file, DeepSpeed's default")
+    absent ? set(*peak_, "lr", {"0.001"}, "absent in the file, DeepSpeed's default")
            : set(*peak_, "lr", texts_of(*peak_->value));
   }
 
@@ -251,7 +244,7 @@ class Importer {
                                  each.value));
       } else {
         set(leaf, each.option, {std::string(each.value)},
-            fmt::format(": absent in the file, DeepSpeed's default{}", each.note));
+            fmt::format("absent in the file, DeepSpeed's default{}", each.note));
       }
     }
   }
@@ -265,12 +258,13 @@ class Importer {
     if (stronger_than("warmup-steps") != nullptr) return false;
     std::optional<int64_t> steps;
     for (const Leaf& leaf : leaves_) {
-      if (leaf.key == "scheduler.params.total_num_steps") steps = whole(text_of(*leaf.value));
+      if (leaf.key == "scheduler.params.total_num_steps")
+        steps = parse_whole_number(text_of(*leaf.value));
     }
     if (const GivenOption* given = stronger_than("steps")) {
-      steps = given->name == "steps" ? whole(given->text) : std::nullopt;
+      steps = given->name == "steps" ? parse_whole_number(given->text) : std::nullopt;
     }
-    return steps && *steps < whole(std::string(warmup)).value_or(0);
+    return steps && *steps < parse_whole_number(warmup).value_or(0);
   }
 
   // No 16-bit section switched on means fp32, unless one is left open by "auto".
@@ -372,16 +366,16 @@ class Importer {
   };
   Factor factor(const char* key, std::string_view option) const {
     if (const GivenOption* given = given_elsewhere(option)) {
-      return {whole(given->text), given->shown};
+      return {parse_whole_number(given->text), given->shown};
     }
     const Json* value = root_.find(key);
-    return {value != nullptr ? whole(text_of(*value)) : std::nullopt, key};
+    return {value != nullptr ? parse_whole_number(text_of(*value)) : std::nullopt, key};
   }
 
   // train_batch_size = micro-batch x accumulate x ranks: any two of the first three give the third.
   void finish_batch() {
     if (!batch_) return;
-    const auto total = whole(text_of(*batch_->value));
+    const auto total = parse_whole_number(text_of(*batch_->value));
     const Factor micro = factor("train_micro_batch_size_per_gpu", "micro-batch");
     const Factor accumulate = factor("gradient_accumulation_steps", "accumulate");
     if (!total || *total < 1 || micro.value.value_or(1) < 1 || accumulate.value.value_or(1) < 1) {
@@ -429,7 +423,7 @@ class Importer {
 
 DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks,
                                  std::span<const GivenOption> given) {
-  const Json root = Json::parse(without_comments(text), name);
+  const Json root = parse_deepspeed(text, name);
   if (!root.is_object()) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("cannot read DeepSpeed options: {}: it holds {} (give "

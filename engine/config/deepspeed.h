@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/config/json.h"
+
 // DeepSpeed JSON files, for those who have one: every key becomes an option of ours, or is ignored
 // or refused with the reason. Nothing is dropped silently.
 namespace strata::config {
@@ -17,7 +19,10 @@ struct ImportLine {
   std::string key;    // "zero_optimization.stage"
   std::string value;  // as in the file
   ImportFate fate = ImportFate::kIgnored;
-  std::string text;  // "--zero-stage 3", or the reason
+  std::string became;  // "--zero-stage 3"; empty unless that is its fate
+  std::string why;     // empty where the file's value alone is the reason
+
+  std::string text() const;  // both
 };
 
 struct ImportedOption {
@@ -49,11 +54,14 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
 
 // Three columns: the key, its value, and what became of it.
 std::string import_table(const DeepspeedImport& import);
-// The table under a headline that names the file, or a JSON array of its lines.
-std::string import_report(const DeepspeedImport& import, const std::string& path, bool json);
+// The table under a headline that names the file, and its lines as a JSON array.
+std::string import_report(const DeepspeedImport& import, const std::string& path);
+Json import_json(const DeepspeedImport& import);
 
 // What follows a comment or is a comma before a closing bracket, made blank; lines and columns
 // stay.
 std::string without_comments(std::string_view text);
+// The text as JSON. Throws Error (kConfig) that also says what may stand in such a file.
+Json parse_deepspeed(std::string_view text, const std::string& name);
 
 }  // namespace strata::config

@@ -38,4 +38,9 @@ std::vector<std::string> texts_of(const Json& value) {
   return texts;
 }
 
+std::string lower_case(std::string text) {
+  for (char& letter : text) letter = letter >= 'A' && letter <= 'Z' ? letter + ('a' - 'A') : letter;
+  return text;
+}
+
 }  // namespace strata::config

@@ -21,4 +21,7 @@ std::vector<Leaf> leaves_of(const Json& root);
 std::string text_of(const Json& value);
 std::vector<std::string> texts_of(const Json& value);
 
+// Names and truth values are read in any case.
+std::string lower_case(std::string text);
+
 }  // namespace strata::config

@@ -16,20 +16,30 @@ const char* name_of(ImportFate fate) {
                                         : "refused";
 }
 
-std::string import_json(const DeepspeedImport& import) {
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+}  // namespace
+
+std::string ImportLine::text() const {
+  if (became.empty() || why.empty()) return became + why;
+  return became + ": " + why;
+}
+
+Json import_json(const DeepspeedImport& import) {
   Json items = Json::array();
   for (const ImportLine& line : import.lines) {
     Json item = Json::object();
     item.set("key", line.key);
     item.set("value", line.value);
     item.set("fate", name_of(line.fate));
-    item.set("text", line.text);
+    item.set("became", text_or_null(line.became));
+    item.set("why", text_or_null(line.why));
     items.push_back(std::move(item));
   }
-  return items.dump(2) + "\n";
+  return items;
 }
-
-}  // namespace
 
 bool DeepspeedImport::is_refused() const {
   return std::any_of(lines.begin(), lines.end(),
@@ -49,13 +59,13 @@ std::string import_table(const DeepspeedImport& import) {
     fmt::format_to(std::back_inserter(text), "{:<{}}  {:<{}}  {}{}\n", line.key, key_width,
                    line.value, value_width,
                    line.fate == ImportFate::kBecame ? "" : std::string(name_of(line.fate)) + ": ",
-                   line.text);
+                   line.text());
   }
   return text;
 }
 
-std::string import_report(const DeepspeedImport& import, const std::string& path, bool json) {
-  return json ? import_json(import) : "What became of " + path + ":\n" + import_table(import);
+std::string import_report(const DeepspeedImport& import, const std::string& path) {
+  return "What became of " + path + ":\n" + import_table(import);
 }
 
 }  // namespace strata::config

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/config/deepspeed_leaves.h"
+
 namespace strata::config {
 
 std::optional<bool> truth_of(const Json& value) {
@@ -14,8 +16,7 @@ std::optional<bool> truth_of(const Json& value) {
     return *number == 0 || *number == 1 ? std::optional(*number == 1) : std::nullopt;
   }
   if (!value.is_string()) return std::nullopt;
-  std::string text = value.string();
-  for (char& letter : text) letter = letter >= 'A' && letter <= 'Z' ? letter + ('a' - 'A') : letter;
+  const std::string text = lower_case(value.string());
   constexpr std::array<std::string_view, 6> kTrue = {"1", "t", "true", "y", "yes", "on"};
   constexpr std::array<std::string_view, 6> kFalse = {"0", "f", "false", "n", "no", "off"};
   if (std::find(kTrue.begin(), kTrue.end(), text) != kTrue.end()) return true;

@@ -80,7 +80,8 @@ std::string notes(const OptionRow& row) {
 constexpr std::string_view kGroupHelp = R"(
 The TOML file may also have [[group]]s: each takes the parameters whose whole name fits its match, a
 regular expression, and that no group before it took. lr_factor, from 0 to 1000, multiplies --lr for
-them; weight_decay, from 0 to 1, replaces --weight-decay; frozen = true leaves them as they are.
+them; weight_decay, from 0 to 1, replaces --weight-decay, but norms and biases have none without
+--decay-all; frozen = true leaves them as they are.
 
   [[group]]
   match = ".*embed.*"
@@ -108,7 +109,7 @@ std::optional<Command> parse_command(std::string_view name) {
 std::string_view nearest_command(std::string_view name) {
   std::vector<std::string_view> names;
   for (const CommandRow& row : kCommands) names.push_back(row.name.substr(0, row.name.find(' ')));
-  names.push_back("completion");
+  names.insert(names.end(), {"completion", "help"});
   return nearest_name(name, names);
 }
 
@@ -151,7 +152,8 @@ std::string help_text() {
   }
   out +=
       "  completion  Print a script that completes command lines: bash, zsh or fish.\n"
-      "\nstrata COMMAND --help lists the options of a command.\n";
+      "  help        Print this, or the options of a command: strata help train.\n"
+      "\nstrata COMMAND --help lists the options of a command, too.\n";
   return out;
 }
 

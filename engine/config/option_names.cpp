@@ -42,6 +42,10 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"warmup", "warmup-steps"},
     {"adam-epsilon", "eps"},
     {"dtype", "recipe"},
+    {"dtype", "export-dtype"},
+    {"torch-dtype", "export-dtype"},
+    {"save-dtype", "export-dtype"},
+    {"outtype", "export-dtype"},
     {"precision", "recipe"},
     {"bf16", "recipe"},
     {"fp16", "recipe"},
@@ -52,12 +56,14 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"iodepth", "depth"},
     {"queue-depth", "depth"},
     {"numjobs", "files"},
-    {"ioengine", "backend"},
+    {"ioengine", "io"},
     {"runtime", "seconds"},
     {"directory", "nvme"},
     {"model", "for"},
-    {"io", "backend"},
 };
+
+// Other names of ours for an option, which every command takes.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {{"backend", "io"}};
 
 std::string with_dashes(std::string_view name) {
   std::string text(name);
@@ -74,7 +80,10 @@ std::string key_of(const OptionRow& row) {
 }
 
 const OptionRow* find_option(std::string_view name) {
-  const std::string dashed = with_dashes(name);
+  std::string dashed = with_dashes(name);
+  for (const auto& [alias, own] : kAliases) {
+    if (dashed == alias) dashed = own;
+  }
   for (const OptionRow& row : option_table()) {
     if (row.name == dashed) return &row;
   }

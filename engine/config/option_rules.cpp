@@ -59,16 +59,17 @@ void check_schedule(const Options& options, std::vector<std::string>& problems) 
   }
 }
 
-void check_memory(const Options& options, std::vector<std::string>& problems) {
+void check_memory(Command command, const Options& options, std::vector<std::string>& problems) {
   if (options.offload == Offload::kNvme && options.nvme.empty()) {
     problems.push_back("--offload nvme needs a directory (give --nvme DIR)");
   }
   if (options.is_given("nvme-rate") && options.nvme.empty()) {
     problems.push_back("--nvme-rate limits nothing (give --nvme DIR too)");
   }
-  // A profile may have a device; what is here by itself is the CPU.
-  const bool is_host = options.device == Device::kCpu ||
-                       (options.device == Device::kAuto && options.machine.empty());
+  // A profile to plan for may have a device; what is here by itself is the CPU.
+  const bool elsewhere = command == Command::kPlan && !options.machine.empty();
+  const bool is_host =
+      options.device == Device::kCpu || (options.device == Device::kAuto && !elsewhere);
   if (is_host && options.is_given("device-memory")) {
     problems.push_back(
         fmt::format("--device-memory has no meaning with --device {}, whose memory is the host's "
@@ -89,6 +90,44 @@ void check_optimizer(const Options& options, std::vector<std::string>& problems)
     problems.push_back(
         "--optimizer-mode in-backward cannot scale the loss, which --recipe fp16 needs "
         "(use --recipe bf16, or --optimizer-mode deferred)");
+  }
+}
+
+// Whether a group makes its parameters differ from the rest.
+bool differs(const ParameterGroup& group) {
+  return group.frozen || group.lr_factor != 1 || group.weight_decay;
+}
+
+void check_frozen_group(const ParameterGroup& group, const std::string& name,
+                        std::vector<std::string>& problems) {
+  const bool has_factor = group.lr_factor != 1;
+  if (!has_factor && !group.weight_decay) return;
+  problems.push_back(fmt::format(
+      "{} is frozen, which leaves no use for its {}{}{} (leave that out, or frozen)", name,
+      has_factor ? "lr_factor" : "", has_factor && group.weight_decay ? " and " : "",
+      group.weight_decay ? "weight_decay" : ""));
+}
+
+// A group may be as the rest to keep its parameters from a later one.
+void check_groups(const Options& options, std::vector<std::string>& problems) {
+  const double highest_lr = find_option("lr")->range.high;
+  bool differs_later = false;
+  for (size_t index = options.groups.size(); index-- > 0;) {
+    const ParameterGroup& group = options.groups[index];
+    const std::string name = fmt::format("[[group]] {}", index + 1);
+    if (group.frozen) {
+      check_frozen_group(group, name, problems);
+    } else if (group.lr_factor > 1 && options.lr * group.lr_factor > highest_lr) {
+      problems.push_back(
+          fmt::format("{}: --lr {} times lr_factor {} is {}, more than {}, the most "
+                      "that --lr may be (lower one of them)",
+                      name, options.lr, group.lr_factor, options.lr * group.lr_factor, highest_lr));
+    } else if (!differs(group) && !differs_later && !group.match.empty()) {
+      problems.push_back(name +
+                         " has no effect: its parameters are as the rest (give lr_factor, "
+                         "weight_decay or frozen = true, or leave it out)");
+    }
+    differs_later = differs_later || differs(group);
   }
 }
 
@@ -174,8 +213,9 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
     }
   }
   check_schedule(options, problems);
-  check_memory(options, problems);
+  check_memory(command, options, problems);
   check_optimizer(options, problems);
+  if (command == Command::kTrain || command == Command::kPlan) check_groups(options, problems);
   if (command == Command::kInit) check_shape(options, problems);
   if (command == Command::kBench) check_bench(options, problems);
   return problems;

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "engine/base/error.h"
+#include "engine/config/idle_options.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/option_rules.h"
 #include "engine/config/option_values.h"
@@ -76,12 +77,10 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
     return problem(fmt::format("{} is given twice", shown));
   }
   if (known > kind) return;
+  known = kind;  // whatever it says, it is not missing
   const std::string cause = assign(*row, values, options_);
-  if (!cause.empty()) {
-    return problem(
-        fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
-  }
-  known = kind;
+  if (cause.empty()) return;
+  problem(fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
 }
 
 ParameterGroup& OptionCollector::open_group(int index) {
@@ -101,14 +100,17 @@ void OptionCollector::set_group(int index, std::string_view key,
     group.match = values[0];
   } else if (key == "lr_factor") {
     cause = assign_number(values[0], {0, 1000}, group.lr_factor);
+    if (!cause.empty()) cause += " (give a number from 0 to 1000)";
   } else if (key == "weight_decay") {
     cause = assign_number(values[0], {0, 1}, group.weight_decay.emplace());
+    if (!cause.empty()) cause += " (give a number from 0 to 1)";
   } else if (key == "frozen") {
     group.frozen = values[0] == "true";
     if (!group.frozen && values[0] != "false") cause = "is neither true nor false";
   } else {
     return problem(shown + " is not a key of [[group]]" +
-                   did_you_mean(nearest_name(key, kGroupKeys)));
+                   did_you_mean(nearest_name(key, kGroupKeys),
+                                "match, lr_factor, weight_decay and frozen are"));
   }
   if (!cause.empty()) problem(fmt::format("{} \"{}\" {}", shown, joined(values), cause));
 }
@@ -139,6 +141,13 @@ Options OptionCollector::finish() {
       continue;
     }
     problem(fmt::format("--{} says nothing without --{} (give both or none)", detail, of));
+  }
+  for (IdleOption& idle : find_idle_options(command_, options_)) {
+    if (idle.is_mistake && kind_of(idle.name) == SourceKind::kFlag) {
+      problem(std::move(idle.text));
+    } else {
+      options_.warnings.push_back(std::move(idle.text));
+    }
   }
   if (!problems_.empty()) refuse_options(command_, problems_);
   return std::move(options_);

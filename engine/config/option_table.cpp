@@ -39,7 +39,7 @@ constexpr std::string_view kOffloads[] = {"auto", "none", "host", "nvme"};
 constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward"};
 constexpr std::string_view kActivations[] = {"auto", "recompute", "keep"};
 constexpr std::string_view kIoBackends[] = {"auto", "uring", "threads"};
-constexpr std::string_view kBenchBackends[] = {"auto", "io_uring", "threads"};
+constexpr std::string_view kExportDtypes[] = {"source", "fp32"};
 constexpr std::string_view kBenchModes[] = {"read", "write", "mixed", "training"};
 
 constexpr OptionRange kAny = {};
@@ -105,7 +105,8 @@ constexpr OptionRow kTable[] = {
      "Micro-batches in a step. More hides drive traffic: weights move twice a step whatever it "
      "is."},
 
-    {"lr", kFloat, &O::lr, kStep, kOptimizer, "F", "", kRatio, "", "Peak learning rate of AdamW."},
+    {"lr", kFloat, &O::lr, kStep, kOptimizer, "F", "", kAboveZeroToOne, "",
+     "Peak learning rate of AdamW."},
     {"schedule", kEnum, enum_field<&O::schedule>(), kStep, kOptimizer, "", "", kAny, "",
      "How the learning rate goes from its peak to the end.", kSchedules},
     {"warmup-steps", kInt, &O::warmup_steps, kStep, kOptimizer, "N", "steps", kAny, "",
@@ -115,7 +116,9 @@ constexpr OptionRow kTable[] = {
     {"min-lr-ratio", kFloat, &O::min_lr_ratio, kStep, kOptimizer, "F", "of the peak", kRatio, "",
      "Where the linear and cosine schedules end."},
     {"weight-decay", kFloat, &O::weight_decay, kStep, kOptimizer, "F", "", kRatio, "",
-     "Decoupled decay of tensors with two and more dimensions."},
+     "Decoupled decay of tensors with two and more dimensions; of norms and biases with "
+     "--decay-all "
+     "alone."},
     {"decay-all", kOnOff, &O::decay_all, kStep, kOptimizer, "", "", kAny, "",
      "Decay norms and biases too, as torch.optim.AdamW does with one group."},
     {"betas", kPair, &O::betas, kStep, kOptimizer, "F,F", "", kBelowOne, "",
@@ -136,8 +139,8 @@ constexpr OptionRow kTable[] = {
      "Where the arithmetic runs; emulated is a device with its own memory, on the CPU.", kDevices},
     {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
      "what the device has, less a margin", "Budget on the device, a rank."},
-    {"host-memory", kSize, &O::host_memory, kRuns | kExport | kBench, kMemory, "SIZE", "bytes",
-     kFromOne, "what this process may use, less a margin",
+    {"host-memory", kSize, &O::host_memory, kRuns | kBench, kMemory, "SIZE", "bytes", kFromOne,
+     "what this process may use, less a margin",
      "Budget in host memory for everything: state, staging, activations, data, libraries."},
     {"nvme", kList, &O::nvme, kRuns | kDoctor | kBench, kMemory, "DIR[,DIR]", "", kAny, "none",
      "Directories for scratch, striped over all of them: one on each drive."},
@@ -155,7 +158,7 @@ constexpr OptionRow kTable[] = {
      "the planner chooses",
      "How far ahead weights and state are fetched, to begin with: the planner may still move "
      "that memory where it shortens the step."},
-    {"io", kEnum, enum_field<&O::io>(), kRuns, kMemory, "", "", kAny, "",
+    {"io", kEnum, enum_field<&O::io>(), kRuns | kBench, kMemory, "", "", kAny, "",
      "How drives are driven; auto: io_uring, or threads where it is blocked.", kIoBackends},
     {"io-deadline", kInt, &O::io_deadline, kRuns | kBench, kMemory, "N", "seconds", up_to(86400),
      "", "How long a drive may take to answer a request; then the run ends with an error."},
@@ -174,6 +177,11 @@ constexpr OptionRow kTable[] = {
      "What a crash can lose at most. SIGINT, SIGTERM and SIGHUP end a run with a checkpoint."},
     {"keep-checkpoints", kInt, &O::keep_checkpoints, kTrain, kSaving, "N", "", up_to(1 << 20), "",
      "Older checkpoints are deleted after a new one is committed."},
+    {"export-dtype", kEnum, enum_field<&O::export_dtype>(), kTrain | kExport, kSaving, "", "", kAny,
+     "",
+     "Types of the exported weights: those that the model came with (FP8 becomes BF16), or fp32, "
+     "which keeps every bit that was trained.",
+     kExportDtypes},
     {"resume", kOptional, OptionalField{&O::resume, &O::resume_checkpoint},
      kTrain | kEval | kExport | kGenerate, kSaving, "[CHECKPOINT]", "", kAny, "off",
      "Start from a checkpoint; without a value, from the newest in the run directory."},
@@ -221,15 +229,12 @@ constexpr OptionRow kTable[] = {
      "Files in each directory."},
     {"mode", kList, &O::modes, kBench, kDrives, "", "", kAny, "",
      "What is done: read, write, both by turns, or what an offloaded run does. Every mode is "
-     "measured "
-     "with every block, depth and files.",
+     "measured with every block, depth and files.",
      kBenchModes},
     {"seconds", kFloat, &O::seconds, kBench, kDrives, "F", "seconds", kSeconds, "",
-     "Of each measurement; minutes show where a drive's write cache ends."},
+     "Of each measurement, of training to the end of a step; minutes show a write cache's end."},
     {"write-limit", kSize, &O::write_limit, kBench, kDrives, "SIZE", "bytes", kFromOne, "",
      "The most that all measurements together write, as writing wears drives."},
-    {"backend", kEnum, enum_field<&O::bench_backend>(), kBench, kDrives, "", "", kAny, "",
-     "How drives are driven; auto: io_uring, or threads where it is blocked.", kBenchBackends},
     {"no-checksums", kSwitch, &O::no_checksums, kBench, kDrives, "", "", kAny, "",
      "The raw path, without verifying what is read."},
 

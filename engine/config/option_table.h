@@ -77,7 +77,8 @@ inline bool takes(const OptionRow& row, Command command) {
 }
 std::string key_of(const OptionRow& row);
 
-// By flag or key: '-' and '_' are the same. Null when there is none.
+// By flag or key, or another name of ours for it: '-' and '_' are the same. Null when there is
+// none.
 const OptionRow* find_option(std::string_view name);
 
 // The option of `command` that other programs or commands call `name`; empty when there is none.

@@ -25,6 +25,14 @@ std::optional<Number> parse_whole(std::string_view text) {
   return number;
 }
 
+}  // namespace
+
+std::optional<int64_t> parse_whole_number(std::string_view text) {
+  return parse_whole<int64_t>(text);
+}
+
+namespace {
+
 // A finite number, or nothing; from_chars reads "nan" and "inf".
 std::optional<double> parse_finite(std::string_view text) {
   const auto number = parse_whole<double>(text);
@@ -76,6 +84,19 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{}", bytes);
 }
 
+bool is_path(const OptionRow& row) {
+  const std::string_view kinds[] = {"DIR", "DIR[,DIR]", "FILE", "PATH", "[CHECKPOINT]"};
+  return std::ranges::find(kinds, row.metavar) != std::end(kinds);
+}
+
+// What is wrong with a path; empty where nothing is. No shell reads files, nor what is behind =.
+std::string path_problem(const OptionRow& row, std::string_view path) {
+  if (!is_path(row) || path.empty() || (path[0] != '~' && path[0] != '$')) return "";
+  return fmt::format(
+      "begins with {}, which only a shell replaces: write the whole path, or ./{}...", path[0],
+      path[0]);
+}
+
 std::string assign_pair(const OptionRow& row, const std::vector<std::string>& parts,
                         Options& options) {
   if (parts.size() != 2) return "needs two numbers";
@@ -101,7 +122,8 @@ std::string assign_rates(const OptionRow& row, const std::vector<std::string>& p
   return "";
 }
 
-std::string assign_enum(const OptionRow& row, const std::string& text, Options& options) {
+std::string assign_enum(const OptionRow& row, const std::string& given, Options& options) {
+  const std::string text = given == "io_uring" ? "uring" : given;  // as tables print it
   const auto found = std::find(row.choices.begin(), row.choices.end(), text);
   if (found == row.choices.end()) {
     return "is unknown" + did_you_mean(nearest_name(text, row.choices));
@@ -115,6 +137,7 @@ std::string assign_list(const OptionRow& row, const std::vector<std::string>& pa
   if (parts.empty()) return "is empty (leave it out for the default)";
   for (auto part = parts.begin(); part != parts.end(); ++part) {
     if (part->empty()) return "has an empty part";
+    if (const std::string wrong = path_problem(row, *part); !wrong.empty()) return wrong;
     if (std::find(parts.begin(), part, *part) != part) return "names " + *part + " twice";
     if (row.choices.empty() || std::ranges::find(row.choices, *part) != row.choices.end()) continue;
     return "has the unknown part " + *part + did_you_mean(nearest_name(*part, row.choices));
@@ -167,11 +190,13 @@ std::string assign_one(const OptionRow& row, const std::string& text, Options& o
       return assign_field(row, parse_bytes(text), "is not a size (24GiB, 512MiB, 1.5GB)", options);
     case OptionType::kString:
       if (text.empty() && !row.may_be_empty) return "is empty";
+      if (const std::string wrong = path_problem(row, text); !wrong.empty()) return wrong;
       options.*std::get<std::string Options::*>(row.field) = text;
       return "";
     case OptionType::kOptional: {
       const OptionalField& field = std::get<OptionalField>(row.field);
       const auto on = parse_on_off(text);
+      if (const std::string wrong = path_problem(row, text); !wrong.empty()) return wrong;
       options.*field.flag = on.value_or(true);
       options.*field.value = on ? "" : text;
       return "";
@@ -318,7 +343,7 @@ std::string accepted_text(const OptionRow& row) {
     case OptionType::kEnum:
       return "one of " + join(row.choices, ", ");
     default:
-      return "a text";
+      return is_path(row) ? "a path" : "a text";
   }
 }
 

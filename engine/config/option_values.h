@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +21,9 @@ std::string value_text(const OptionRow& row, const Options& options);
 
 // As assign(), for a number that is no option: into `number`, within `range`.
 std::string assign_number(std::string_view text, const OptionRange& range, double& number);
+
+// A text as options of whole numbers read it; nothing where they refuse it.
+std::optional<int64_t> parse_whole_number(std::string_view text);
 
 // Makes the field of `to` that of `from`.
 void copy_value(const OptionRow& row, const Options& from, Options& to);

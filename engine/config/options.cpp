@@ -4,15 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 
 #include "engine/base/error.h"
+#include "engine/base/failures.h"
 #include "engine/config/config_file.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/option_sources.h"
 #include "engine/config/option_table.h"
+#include "engine/config/option_values.h"
 #include "engine/config/toml_reader.h"
 
 namespace strata::config {
@@ -105,38 +106,27 @@ std::vector<GivenOption> given_options(std::span<const std::string> args, std::s
   return given;
 }
 
-// The value that flags or file give an option, for those that decide how others are read.
-std::string early_value(const std::string& key, std::span<const std::string> args,
-                        std::string_view toml, std::string_view toml_name) {
-  const std::string flag = "--" + key;
-  for (size_t at = 0; at < args.size(); ++at) {
-    if (args[at] == flag && at + 1 < args.size()) return args[at + 1];
-    if (args[at].starts_with(flag + "=")) return args[at].substr(flag.size() + 1);
+// What is given for an option that decides how others are read; empty where nothing is.
+std::string early_value(std::string_view name, std::span<const GivenOption> given) {
+  std::string text;
+  for (const GivenOption& one : given) {
+    if (one.name == name) text = one.text;
   }
-  for (const TomlEntry& entry : read_toml(toml, toml_name)) {
-    if (entry.table.empty() && entry.key == key && entry.values.size() == 1) return entry.values[0];
-  }
-  return "";
-}
-
-int64_t early_ranks(const OptionSources& sources) {
-  const std::string text = early_value("ranks", sources.args, sources.toml, sources.toml_name);
-  int64_t ranks = 1;
-  std::from_chars(text.data(), text.data() + text.size(), ranks);
-  return ranks;  // what is no number is reported where the option itself is read
+  return text;
 }
 
 DeepspeedImport import_from(const OptionSources& sources) {
   const auto given = given_options(sources.args, sources.toml, sources.toml_name);
-  return import_deepspeed(sources.deepspeed, std::string(sources.deepspeed_name),
-                          early_ranks(sources), given);
+  // What is no number is reported where the option itself is read.
+  const int64_t ranks = parse_whole_number(early_value("ranks", given)).value_or(1);
+  return import_deepspeed(sources.deepspeed, std::string(sources.deepspeed_name), ranks, given);
 }
 
 void collect_deepspeed(const DeepspeedImport& import, const std::string& name,
                        OptionCollector& collector) {
   for (const ImportLine& line : import.lines) {
     if (line.fate != ImportFate::kRefused) continue;
-    collector.problem(name + ": " + line.key + " \"" + line.value + "\": " + line.text);
+    collector.problem(name + ": " + line.key + " \"" + line.value + "\": " + line.why);
   }
   for (const ImportedOption& option : import.options) {
     collector.set(SourceKind::kImport, option.name, option.values, name + ": " + option.key);
@@ -194,8 +184,8 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
   collect_toml(sources, collector);
   collect_args(sources.args, collector);
   if (import && report != nullptr) {
-    const bool json = collector.so_far().json;
-    *report = {import_report(*import, deepspeed, json), json, import->is_refused()};
+    *report = {import_report(*import, deepspeed), import_json(*import), collector.so_far().json,
+               import->is_refused()};
   }
   return collector.finish();
 }
@@ -203,11 +193,16 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
 Options resolve_command_line(Command command, std::span<const std::string> args,
                              DeepspeedReport* report) {
   if (wants_help(args)) return resolve(command, {.args = args});
-  const std::string config = early_value("config", args, "", "");
-  const std::string toml = config.empty() ? "" : read_config_file(config);
+  const std::string config = early_value("config", given_options(args, "", ""));
+  Failures failures;
+  std::string toml;
+  if (!config.empty()) failures.collect([&] { toml = read_config_file(config); });
   const bool imports = takes(*find_option("deepspeed"), command);
-  const std::string import = imports ? early_value("deepspeed", args, toml, config) : "";
-  const std::string deepspeed = import.empty() ? "" : read_config_file(import);
+  const std::string import =
+      imports ? early_value("deepspeed", given_options(args, toml, config)) : "";
+  std::string deepspeed;
+  if (!import.empty()) failures.collect([&] { deepspeed = read_config_file(import); });
+  failures.throw_if_any("cannot read files with options");
   return resolve(command,
                  {.toml = toml,
                   .toml_name = config,

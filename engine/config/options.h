@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/units.h"
+#include "engine/config/json.h"
 
 // What the user asked for. The table in option_table.cpp gives every field its flag, TOML key,
 // unit, range and help; the initial values below are the defaults.
@@ -35,6 +36,7 @@ enum class Offload : uint8_t { kAuto, kNone, kHost, kNvme };
 enum class OptimizerMode : uint8_t { kAuto, kDeferred, kInBackward };
 enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
 enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
+enum class ExportDtype : uint8_t { kSource, kFp32 };
 
 struct Betas {
   double first = 0.9;
@@ -109,6 +111,7 @@ struct Options {
   int64_t eval_every = 0;        // 0: never
   int64_t checkpoint_every = 0;  // 0: at the end only
   int64_t keep_checkpoints = 2;
+  ExportDtype export_dtype = ExportDtype::kSource;
   bool resume = false;
   std::string resume_checkpoint;  // empty: the newest in `out`
 
@@ -140,7 +143,6 @@ struct Options {
   std::vector<std::string> modes = {"read", "write", "mixed", "training"};
   double seconds = 5;  // of a measurement
   int64_t write_limit = 64 * kGiB;
-  IoBackend bench_backend = IoBackend::kAuto;
   bool no_checksums = false;
   bool csv = false;
   bool compare_fio = false;
@@ -160,6 +162,8 @@ struct Options {
   // Names of the options that a flag or file set, in table order.
   std::vector<std::string> given;
   bool is_given(std::string_view name) const;
+  // What is given and does nothing beside the rest: complete sentences, to be told once.
+  std::vector<std::string> warnings;
 };
 
 // Everything that sets options; a later one overrides an earlier one.
@@ -171,10 +175,11 @@ struct OptionSources {
   std::span<const std::string> args = {};  // what follows the command's name
 };
 
-// What became of the --deepspeed file, to be printed; without one there is no text.
+// What became of the --deepspeed file; without one there is no table.
 struct DeepspeedReport {
-  std::string text;  // a table, or with --json a JSON array
-  bool is_json = false;
+  std::string table;
+  Json lines;               // of the table: an array of objects, or null
+  bool wants_json = false;  // as the options say, so far as they could be read
   bool is_refusal = false;  // some key cannot be followed
 };
 

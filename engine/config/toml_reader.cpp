@@ -52,6 +52,19 @@ std::string scalar_text(std::string_view name, const toml::node& node) {
   refuse(name, node.source(), "dates, times and nested values are not used here");
 }
 
+// What a text that is no TOML was meant to be.
+const char* advice_for(std::string_view text, std::string_view cause) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && text[first] == '{') {
+    return "it looks like JSON: DeepSpeed's is given as --deepspeed";
+  }
+  if (cause.find("escape sequence") != std::string_view::npos) {
+    return "in double quotes \\ begins an escape: put patterns in single quotes";
+  }
+  return "write lines like lr = 1e-4 and host_memory = \"24GiB\": sizes, paths and words stand in "
+         "quotes";
+}
+
 void read_table(std::string_view name, const toml::table& table, const std::string& table_name,
                 int table_index, std::vector<TomlEntry>& entries) {
   if (table.empty() && !table_name.empty()) {
@@ -97,7 +110,8 @@ std::vector<TomlEntry> read_toml(std::string_view text, std::string_view name) {
   try {
     read_table(name, toml::parse(text), "", -1, entries);
   } catch (const toml::parse_error& error) {
-    refuse(name, error.source(), std::string(error.description()));
+    const std::string_view cause = error.description();
+    refuse(name, error.source(), fmt::format("{} ({})", cause, advice_for(text, cause)));
   } catch (const BrokenAssertion&) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("cannot read TOML: {}: it is none (write lines like lr = 1e-4; what "

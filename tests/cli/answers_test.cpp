@@ -43,6 +43,14 @@ TEST_F(Answers, OfTrain) {
   EXPECT_EQ(again.find("state_hash")->string(), summary.find("state_hash")->string());
 }
 
+TEST_F(Answers, HelpIsAskedForInTwoWays) {
+  EXPECT_EQ(run({"help"}), run({"--help"}));
+  EXPECT_EQ(run({"help", "train"}), run({"train", "--help"}));
+  EXPECT_EQ(run({"help", "bench"}), run({"bench", "--help"}));
+  EXPECT_EQ(run({"help", "bench", "io"}), run({"bench", "io", "--help"}));
+  EXPECT_EQ(run({"help", "completion"}), run({"completion", "--help"}));
+}
+
 TEST_F(Answers, ThatCannotBeWrittenAreAFailure) {
   const Arguments plan = {"plan", "--model", "good", "--machine", STRATA_MACHINE};
   const Arguments eval = {"eval",      "--model",           "good", "--data",
@@ -120,7 +128,8 @@ TEST_F(Answers, AnUnusedDriveIsTold) {
   Arguments arguments = train({"--offload", "none", "--nvme", "."});
   arguments[4] = "run";
   run(arguments);
-  EXPECT_NE(err_.find("nvme: . is not used: --offload none"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("warning: --nvme has no effect: --offload none"), std::string::npos) << err_;
+  EXPECT_EQ(err_.find("has no effect"), err_.rfind("has no effect")) << "told twice: " << err_;
 }
 
 TEST_F(Answers, PlanAndTrainReadOneFile) {

@@ -128,7 +128,7 @@ TEST_P(Completion, OfValues) {
   EXPECT_EQ(offered("strata train --schedule co"), Words({"constant", "cosine"}));
   EXPECT_EQ(offered("strata train --schedule=co"), Words({"constant", "cosine"}));
   EXPECT_EQ(offered("strata train --shuffle o"), Words({"on", "off"}));
-  EXPECT_EQ(offered("strata bench io --backend t"), Words({"threads"}));
+  EXPECT_EQ(offered("strata bench io --io t"), Words({"threads"}));
   EXPECT_EQ(offered("strata train --steps "), Words()) << "a number";
 }
 

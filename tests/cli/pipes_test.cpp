@@ -65,14 +65,31 @@ TEST_F(Pipes, ARefusedOneHasItsTable) {
 
 TEST_F(Pipes, ARefusalAsJsonIsTheAnswer) {
   EXPECT_EQ(run(plan({"--json", "--deepspeed", "wrong.json"}), ""), kUsage);
-  const json lines = json::parse(out_);
+  const json lines = json::parse(out_)["deepspeed"];
   ASSERT_GE(lines.size(), 2u);
-  EXPECT_EQ(lines[0]["text"], "--clip 1");
+  EXPECT_EQ(lines[0]["became"], "--clip 1");
   EXPECT_EQ(lines[1]["fate"], "refused");
   EXPECT_TRUE(err_.starts_with("strata: error: ")) << err_;
-  ASSERT_EQ(run(plan({"--json", "--deepspeed", "ds.json"}), ""), 0) << err_;
-  EXPECT_TRUE(json::parse(out_).is_object()) << "the plan alone";
-  EXPECT_HAS(err_, "\"fate\": \"became\"");
+}
+
+TEST_F(Pipes, APlanAndARunAsJsonHaveTheTable) {
+  const Arguments train = {
+      "train", "--model", "good", "--data",    STRATA_TEXT,   "--out", "run", "--sequence-length",
+      "32",    "--steps", "1",    "--machine", STRATA_MACHINE};
+  for (Arguments arguments : {plan({}), train}) {
+    arguments.insert(arguments.end(), {"--json", "--deepspeed", "ds.json"});
+    ASSERT_EQ(run(arguments, ""), 0) << err_;
+    const json lines = json::parse(out_)["deepspeed"];
+    ASSERT_GE(lines.size(), 3u);
+    EXPECT_EQ(lines[1]["key"], "optimizer.params.lr");
+    EXPECT_EQ(lines[1]["value"], "1e-04");
+    EXPECT_EQ(lines[1]["fate"], "became");
+    EXPECT_EQ(lines[1]["became"], "--lr 1e-04");
+    EXPECT_TRUE(lines[1]["why"].is_null());
+    EXPECT_EQ(err_.find("optimizer.params.lr"), std::string::npos) << "it is said twice: " << err_;
+  }
+  ASSERT_EQ(run(plan({"--json"}), ""), 0) << err_;
+  EXPECT_FALSE(json::parse(out_).contains("deepspeed"));
 }
 
 TEST_F(Pipes, WithoutAWriterAreRefused) {

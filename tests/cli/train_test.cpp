@@ -52,6 +52,20 @@ TEST_F(Program, ARunLeavesItsRecordsACheckpointAndAModel) {
   EXPECT_EQ(step, 3);
 }
 
+// A prompt needs a tokenizer, which data of tokens does without.
+TEST_F(Program, WhatToTryNextCanBeTried) {
+  EXPECT_NE(train({"--steps", "1"}).find("next     strata generate"), std::string::npos);
+  std::filesystem::remove(sandbox_ / "model/tokenizer.json");
+  std::string tokens;
+  for (int i = 0; i < 2000; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
+  write_text(sandbox_ / "tokens.bin", tokens);
+  const std::string out =
+      run({"train", "--model", "model", "--data", "tokens.bin", "--out", "other", "--machine",
+           STRATA_MACHINE, "--sequence-length", "32", "--steps", "1"});
+  EXPECT_NE(out.find("\nmodel    other/model"), std::string::npos) << out;
+  EXPECT_EQ(out.find("strata generate"), std::string::npos) << out;
+}
+
 TEST_F(Program, ForceStartsOverWithoutWhatWasThere) {
   train({"--steps", "4", "--checkpoint-every", "1", "--keep-checkpoints", "9"});
   train({"--steps", "2", "--force"});
@@ -132,6 +146,7 @@ TEST_F(Program, ModelsListsEveryFamily) {
     EXPECT_GE(one.find("features")->items().size(), 4u);
     EXPECT_NE(text.find(model::families()[i].architecture), std::string::npos);
   }
+  EXPECT_EQ(text.find(" \n"), std::string::npos) << "blanks at the end of a line";
 }
 
 TEST_F(Program, EveryCommandHasHelp) {

@@ -23,8 +23,8 @@ TEST(DeepspeedDefaults, WhatAFileWithAnOptimizerDoesNotSayIsAsInDeepspeed) {
   EXPECT_EQ(options.clip, 1);
   const ImportLine line = line_of(bare, "optimizer.params.weight_decay");
   EXPECT_EQ(line.value, "absent");
-  EXPECT_EQ(line.text, "--weight-decay 0: absent in the file, DeepSpeed's default");
-  EXPECT_EQ(line_of(bare, "gradient_clipping").text,
+  EXPECT_EQ(line.text(), "--weight-decay 0: absent in the file, DeepSpeed's default");
+  EXPECT_EQ(line_of(bare, "gradient_clipping").text(),
             "--clip 1: absent in the file, DeepSpeed's default since June 2026 (0, none, before)");
   EXPECT_EQ(plan_with(bare, {"--weight-decay", "0.5"}).weight_decay, 0.5);
   EXPECT_EQ(plan_with(bare, {}, "schedule = 'linear'").schedule, Schedule::kLinear);
@@ -49,7 +49,7 @@ TEST(DeepspeedDefaults, WhatAFileSaysOrLeavesToOthersHasNoDefault) {
 
 TEST(DeepspeedDefaults, TheSchedulersPeakOverridesTheOptimizersRate) {
   const DeepspeedImport import = import_deepspeed(read_config_file(kExample), "ds.json", 2);
-  EXPECT_EQ(line_of(import, "optimizer.params.lr").text,
+  EXPECT_EQ(line_of(import, "optimizer.params.lr").text(),
             "overridden by scheduler.params.warmup_max_lr (it would be --lr 3e-05)");
 }
 
@@ -59,8 +59,8 @@ TEST(DeepspeedDefaults, AWarmUpOfUnsaidLengthHasAThousandSteps) {
   EXPECT_EQ(plan_with(bare, {}).schedule, Schedule::kConstant);
   const ImportLine line = line_of(bare, "scheduler.params.warmup_num_steps");
   EXPECT_EQ(line.value, "absent");
-  EXPECT_EQ(line.text, "--warmup-steps 1000: absent in the file, DeepSpeed's default");
-  EXPECT_EQ(line_of(bare, "scheduler.params.warmup_type").text,
+  EXPECT_EQ(line.text(), "--warmup-steps 1000: absent in the file, DeepSpeed's default");
+  EXPECT_EQ(line_of(bare, "scheduler.params.warmup_type").text(),
             "absent in the file: DeepSpeed's default is log, warm-up is linear here");
   EXPECT_EQ(plan_with(bare, {"--warmup-steps", "7"}).warmup_steps, 7);
   EXPECT_EQ(plan_with(bare, {"--warmup-ratio", "0.5"}).warmup_steps, 0);
@@ -85,7 +85,7 @@ TEST(DeepspeedDefaults, AWarmUpBeyondTheRunIsRefusedByItsKey) {
 
 TEST(DeepspeedDefaults, AnotherStageChangesNoNumber) {
   const std::string bare = R"({"optimizer": {"type": "AdamW"}})";
-  EXPECT_EQ(line_of(bare, "zero_optimization.stage").text,
+  EXPECT_EQ(line_of(bare, "zero_optimization.stage").text(),
             "absent in the file: DeepSpeed's default is 0, here --zero-stage says it; the numbers "
             "are the same");
   EXPECT_EQ(plan_with(bare, {}).zero_stage, Options().zero_stage);
@@ -95,9 +95,9 @@ TEST(DeepspeedDefaults, AnotherStageChangesNoNumber) {
 TEST(DeepspeedDefaults, ACosineEndsWhereDeepspeedsDoes) {
   const std::string cosine = R"({"scheduler": {"type": "WarmupCosineLR"}})";
   EXPECT_EQ(plan_with(cosine, {}).min_lr_ratio, 0.0001);
-  EXPECT_EQ(line_of(cosine, "scheduler.params.cos_min_ratio").text,
+  EXPECT_EQ(line_of(cosine, "scheduler.params.cos_min_ratio").text(),
             "--min-lr-ratio 0.0001: absent in the file, DeepSpeed's default");
-  EXPECT_EQ(line_of(cosine, "scheduler.params.total_num_steps").text,
+  EXPECT_EQ(line_of(cosine, "scheduler.params.total_num_steps").text(),
             "absent in the file: the schedule ends with the run (--steps)");
   EXPECT_EQ(plan_with(R"({"scheduler": {"type": "WarmupDecayLR"}})", {}).min_lr_ratio, 0);
 }
@@ -106,9 +106,9 @@ TEST(DeepspeedDefaults, WarmupDecayHasAPeakOfItsOwn) {
   const std::string decay = R"({"optimizer": {"params": {"lr": 3e-5}},
                                 "scheduler": {"type": "WarmupDecayLR"}})";
   EXPECT_EQ(plan_with(decay, {}).lr, 0.001);
-  EXPECT_EQ(line_of(decay, "scheduler.params.warmup_max_lr").text,
+  EXPECT_EQ(line_of(decay, "scheduler.params.warmup_max_lr").text(),
             "--lr 0.001: absent in the file, DeepSpeed's default");
-  EXPECT_EQ(line_of(decay, "optimizer.params.lr").text,
+  EXPECT_EQ(line_of(decay, "optimizer.params.lr").text(),
             "overridden by scheduler.params.warmup_max_lr (it would be --lr 3e-05)");
   EXPECT_EQ(plan_with(decay, {"--lr", "0.5"}).lr, 0.5);
   const std::string open = R"({"optimizer": {"params": {"lr": 3e-5}},

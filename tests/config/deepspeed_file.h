@@ -17,7 +17,7 @@ inline ImportLine line_of(const DeepspeedImport& import, const std::string& key)
   for (const ImportLine& line : import.lines) {
     if (line.key == key) return line;
   }
-  return {key, "", ImportFate::kRefused, "no such line"};
+  return {key, "", ImportFate::kRefused, "", "no such line"};
 }
 
 inline ImportLine line_of(const std::string& text, const std::string& key, int64_t ranks = 1) {

@@ -39,17 +39,17 @@ TEST(Deepspeed, EveryKeyHasALine) {
   const DeepspeedImport import = import_deepspeed(read_config_file(kExample), "ds.json", 2);
   EXPECT_EQ(import.lines.size(), 36u);
   for (const ImportLine& line : import.lines) {
-    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
-    EXPECT_FALSE(line.text.empty()) << line.key;
+    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text();
+    EXPECT_FALSE(line.text().empty()) << line.key;
   }
-  EXPECT_EQ(line_of(import, "train_batch_size").text, "--accumulate 8");
+  EXPECT_EQ(line_of(import, "train_batch_size").text(), "--accumulate 8");
   EXPECT_EQ(line_of(import, "zero_optimization.reduce_bucket_size").value, "500000000");
   EXPECT_EQ(line_of(import, "zero_optimization.offload_param.device").fate, ImportFate::kIgnored);
   EXPECT_EQ(line_of(import, "wandb.project").value, "a, // b");
   const std::string table = import_table(import);
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 36);
-  EXPECT_EQ(import_report(import, "a.json", false), "What became of a.json:\n" + table);
-  EXPECT_EQ(Json::parse(import_report(import, "a.json", true), "t").items().size(), 36u);
+  EXPECT_EQ(import_report(import, "a.json"), "What became of a.json:\n" + table);
+  EXPECT_EQ(import_json(import).items().size(), 36u);
 }
 
 TEST(Deepspeed, FileAndFlagsOverrideIt) {
@@ -68,16 +68,17 @@ TEST(Deepspeed, FileAndFlagsOverrideIt) {
 }
 
 TEST(Deepspeed, BatchSizesMustAgree) {
-  EXPECT_EQ(line_of(R"({"train_batch_size": 12})", "train_batch_size", 3).text, "--micro-batch 4");
+  EXPECT_EQ(line_of(R"({"train_batch_size": 12})", "train_batch_size", 3).text(),
+            "--micro-batch 4");
   EXPECT_EQ(
       line_of(R"({"train_batch_size": 12, "gradient_accumulation_steps": 2})", "train_batch_size")
-          .text,
+          .text(),
       "--micro-batch 6");
   EXPECT_EQ(line_of(R"({"train_batch_size": 12})", "train_batch_size", 5).fate,
             ImportFate::kRefused);
   const char* all = R"({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 3,
                         "gradient_accumulation_steps": 4})";
-  EXPECT_EQ(line_of(all, "train_batch_size").text, "follows from the other two");
+  EXPECT_EQ(line_of(all, "train_batch_size").text(), "follows from the other two");
   EXPECT_EQ(line_of(all, "train_batch_size", 2).fate, ImportFate::kRefused);
   EXPECT_EQ(line_of(R"({"train_batch_size": 0})", "train_batch_size").fate, ImportFate::kRefused);
   EXPECT_EQ(
@@ -96,7 +97,7 @@ TEST(Deepspeed, TheOptimizersNameIsInAnyCase) {
 TEST(Deepspeed, NumbersInQuotesAreNumbersEverywhere) {
   const char* all = R"({"train_batch_size": "24", "train_micro_batch_size_per_gpu": 3,
                         "gradient_accumulation_steps": "4"})";
-  EXPECT_EQ(line_of(all, "train_batch_size", 2).text, "follows from the other two");
+  EXPECT_EQ(line_of(all, "train_batch_size", 2).text(), "follows from the other two");
   EXPECT_EQ(line_of(all, "train_batch_size", 4).fate, ImportFate::kRefused);
 }
 
@@ -184,7 +185,7 @@ TEST(Deepspeed, WhatIsOffIsIgnored) {
 TEST(Deepspeed, AnEmptyFileSaysThatNothingIsOn) {
   const DeepspeedImport import = import_deepspeed("{}", "ds.json", 1);
   ASSERT_EQ(import.lines.size(), 1u);
-  EXPECT_EQ(import.lines[0].text, "--recipe fp32");
+  EXPECT_EQ(import.lines[0].text(), "--recipe fp32");
 }
 
 TEST(Deepspeed, EmptySectionsAreIgnored) {
@@ -194,16 +195,16 @@ TEST(Deepspeed, EmptySectionsAreIgnored) {
           "activation_checkpointing": {}})",
       "ds.json", 1);
   for (const ImportLine& line : import.lines) {
-    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
+    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text();
   }
-  EXPECT_EQ(line_of(import, "bf16").text, "nothing is set");
-  EXPECT_EQ(line_of(import, "scheduler").text, "nothing is set");
-  EXPECT_EQ(line_of(import, "optimizer.params").text, "nothing is set");
-  EXPECT_EQ(line_of(import, "zero_optimization.offload_param").text, "nothing is set");
-  EXPECT_EQ(line_of(R"({"zero_optimization": {}})", "zero_optimization").text, "nothing is set");
+  EXPECT_EQ(line_of(import, "bf16").text(), "nothing is set");
+  EXPECT_EQ(line_of(import, "scheduler").text(), "nothing is set");
+  EXPECT_EQ(line_of(import, "optimizer.params").text(), "nothing is set");
+  EXPECT_EQ(line_of(import, "zero_optimization.offload_param").text(), "nothing is set");
+  EXPECT_EQ(line_of(R"({"zero_optimization": {}})", "zero_optimization").text(), "nothing is set");
   const ImportLine value = line_of(R"({"bf16": true})", "bf16");
   EXPECT_EQ(value.fate, ImportFate::kRefused);
-  EXPECT_EQ(value.text, "a section of keys, not a value (give {...}, or leave it out)");
+  EXPECT_EQ(value.text(), "a section of keys, not a value (give {...}, or leave it out)");
 }
 
 TEST(Deepspeed, KeysWithoutMeaningHereAreIgnored) {
@@ -214,7 +215,7 @@ TEST(Deepspeed, KeysWithoutMeaningHereAreIgnored) {
       "ds.json", 1);
   EXPECT_EQ(import.lines.size(), 6u);
   for (const ImportLine& line : import.lines) {
-    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
+    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text();
   }
 }
 
@@ -222,19 +223,20 @@ TEST(Deepspeed, AFixedLossScaleIsRefusedWhereFp16IsOn) {
   const std::string key = "fp16.loss_scale";
   const ImportLine fixed = line_of(R"({"fp16": {"enabled": true, "loss_scale": 128}})", key);
   EXPECT_EQ(fixed.fate, ImportFate::kRefused);
-  EXPECT_EQ(fixed.text, "the loss scale is always dynamic here (give 0, or leave it out)");
+  EXPECT_EQ(fixed.text(), "the loss scale is always dynamic here (give 0, or leave it out)");
   EXPECT_EQ(line_of(R"({"fp16": {"enabled": "auto", "loss_scale": 128}})", key).fate,
             ImportFate::kRefused);
-  EXPECT_EQ(line_of(R"({"fp16": {"enabled": true, "loss_scale": 0}})", key).text,
+  EXPECT_EQ(line_of(R"({"fp16": {"enabled": true, "loss_scale": 0}})", key).text(),
             "the loss scale is dynamic");
-  EXPECT_EQ(line_of(R"({"fp16": {"enabled": false, "loss_scale": 128}})", key).text, "fp16 is off");
-  EXPECT_EQ(line_of(R"({"fp16.loss_scale": 128})", key).text, "fp16 is off");
+  EXPECT_EQ(line_of(R"({"fp16": {"enabled": false, "loss_scale": 128}})", key).text(),
+            "fp16 is off");
+  EXPECT_EQ(line_of(R"({"fp16.loss_scale": 128})", key).text(), "fp16 is off");
 }
 
 TEST(Deepspeed, UnknownKeysAreRefusedWithTheNearest) {
-  EXPECT_EQ(line_of(R"({"gradient_acumulation_steps": 2})", "gradient_acumulation_steps").text,
+  EXPECT_EQ(line_of(R"({"gradient_acumulation_steps": 2})", "gradient_acumulation_steps").text(),
             "no such key is known (did you mean gradient_accumulation_steps?)");
-  EXPECT_EQ(line_of(R"({"zero_optimization": {"stagee": 2}})", "zero_optimization.stagee").text,
+  EXPECT_EQ(line_of(R"({"zero_optimization": {"stagee": 2}})", "zero_optimization.stagee").text(),
             "no such key is known (did you mean zero_optimization.stage?)");
   const std::vector<std::string> args = {"--model", "m"};
   try {
@@ -268,7 +270,8 @@ TEST(Deepspeed, MistypedKeysOfFp16AndOffloadAreRefusedWithTheNearest) {
   for (const auto& each : cases) {
     const ImportLine line = line_of(each.text, each.key);
     EXPECT_EQ(line.fate, ImportFate::kRefused) << each.text;
-    EXPECT_EQ(line.text, std::string("no such key is known (did you mean ") + each.nearest + "?)");
+    EXPECT_EQ(line.text(),
+              std::string("no such key is known (did you mean ") + each.nearest + "?)");
   }
 }
 
@@ -287,35 +290,36 @@ TEST(Deepspeed, AllKeysOfFp16AndOffloadAreKnown) {
       "ds.json", 1);
   EXPECT_EQ(import.lines.size(), 25u);
   for (const ImportLine& line : import.lines) {
-    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text;
+    EXPECT_NE(line.fate, ImportFate::kRefused) << line.key << ": " << line.text();
   }
 }
 
 TEST(Deepspeed, RecipesFollowTheSectionThatIsOn) {
-  EXPECT_EQ(line_of(R"({"fp16": {"enabled": true}})", "fp16.enabled").text, "--recipe fp16");
-  EXPECT_EQ(line_of(R"({"bfloat16": {"enabled": true}})", "bfloat16.enabled").text,
+  EXPECT_EQ(line_of(R"({"fp16": {"enabled": true}})", "fp16.enabled").text(), "--recipe fp16");
+  EXPECT_EQ(line_of(R"({"bfloat16": {"enabled": true}})", "bfloat16.enabled").text(),
             "--recipe bf16");
-  EXPECT_EQ(line_of("{}", "fp16.enabled, bf16.enabled").text, "--recipe fp32");
+  EXPECT_EQ(line_of("{}", "fp16.enabled, bf16.enabled").text(), "--recipe fp32");
   EXPECT_EQ(import_deepspeed(R"({"fp16": {"enabled": "auto"}})", "ds.json", 1).options.size(), 0u);
 }
 
 TEST(Deepspeed, TruthValuesAreThoseOfDeepspeed) {
   for (const char* on : {"true", "1", "1.0", "\"1\"", "\"True\"", "\"yes\"", "\"on\""}) {
     const std::string text = std::string("{\"bf16\": {\"enabled\": ") + on + "}}";
-    EXPECT_EQ(line_of(text, "bf16.enabled").text, "--recipe bf16") << text;
+    EXPECT_EQ(line_of(text, "bf16.enabled").text(), "--recipe bf16") << text;
     const std::string offload =
         std::string("{\"zero_optimization\": {\"cpu_offload\": ") + on + "}}";
-    EXPECT_EQ(line_of(offload, "zero_optimization.cpu_offload").text, "--offload host") << offload;
+    EXPECT_EQ(line_of(offload, "zero_optimization.cpu_offload").text(), "--offload host")
+        << offload;
     const std::string amsgrad =
         std::string("{\"optimizer\": {\"params\": {\"amsgrad\": ") + on + "}}}";
     EXPECT_EQ(line_of(amsgrad, "optimizer.params.amsgrad").fate, ImportFate::kRefused) << amsgrad;
   }
   for (const char* off : {"false", "0", "\"0\"", "\"False\"", "\"no\"", "\"off\""}) {
     const std::string text = std::string("{\"bf16\": {\"enabled\": ") + off + "}}";
-    EXPECT_EQ(line_of(text, "bf16.enabled").text, "off") << text;
+    EXPECT_EQ(line_of(text, "bf16.enabled").text(), "off") << text;
     const std::string amp =
         std::string("{\"amp\": {\"opt_level\": \"O1\", \"enabled\": ") + off + "}}";
-    EXPECT_EQ(line_of(amp, "amp.opt_level").text, "off") << amp;
+    EXPECT_EQ(line_of(amp, "amp.opt_level").text(), "off") << amp;
     const std::string mode =
         std::string("{\"optimizer\": {\"params\": {\"adam_w_mode\": ") + off + "}}}";
     EXPECT_EQ(line_of(mode, "optimizer.params.adam_w_mode").fate, ImportFate::kRefused) << mode;
@@ -337,7 +341,7 @@ TEST(Deepspeed, WhatIsNoTruthValueIsRefused) {
   for (const auto& each : cases) {
     const ImportLine line = line_of(each.text, each.key);
     EXPECT_EQ(line.fate, ImportFate::kRefused) << each.text;
-    EXPECT_EQ(line.text, "neither true nor false (give one of them)") << each.text;
+    EXPECT_EQ(line.text(), "neither true nor false (give one of them)") << each.text;
   }
 }
 

@@ -72,7 +72,7 @@ TEST(HostileConfig, BatchSizesThatOverflowAreNoFactors) {
   for (const ImportLine& line : import.lines) {
     if (line.key != "train_batch_size") continue;
     EXPECT_EQ(line.fate, ImportFate::kRefused);
-    EXPECT_NE(line.text.find("not a multiple"), std::string::npos) << line.text;
+    EXPECT_NE(line.text().find("not a multiple"), std::string::npos) << line.text();
   }
 }
 

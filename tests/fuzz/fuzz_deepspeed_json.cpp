@@ -18,8 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     STRATA_CHECK(import.options.size() <= import.lines.size());
     if (size % 8 != 0) return 0;  // the rest is most of the time
     STRATA_CHECK(without_comments(text).size() == text.size());
-    import_report(import, "fuzz", false);
-    import_report(import, "fuzz", true);
+    import_report(import, "fuzz");
+    import_json(import);
   } catch (const strata::Error& error) {
     STRATA_CHECK(error.code() == strata::ErrorCode::kConfig);
   }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/idle_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace strata::config {
+namespace {
+
+bool is_constant(const Options& options) {
+  return options.schedule == Schedule::kConstant;
+}
+
+bool only_warms_up(const Options& options) {
+  return options.warmup_ratio == 1 || (options.steps > 0 && options.warmup_steps >= options.steps);
+}
+
+bool evaluates_nothing(const Options& options) {
+  return options.eval_every == 0;
+}
+
+bool decays_nothing(const Options& options) {
+  const auto decays = [](const ParameterGroup& group) { return group.weight_decay > 0.0; };
+  return options.decay_all && options.weight_decay == 0 &&
+         std::none_of(options.groups.begin(), options.groups.end(), decays);
+}
+
+bool has_one_rank(const Options& options) {
+  return options.ranks == 1;
+}
+
+bool saves_once(const Options& options) {
+  return options.checkpoint_every == 0 && !options.resume;
+}
+
+bool ends_before_a_checkpoint(const Options& options) {
+  return options.steps > 0 && options.checkpoint_every > options.steps;
+}
+
+bool keeps_order(const Options& options) {
+  return !options.shuffle;
+}
+
+bool is_greedy(const Options& options) {
+  return options.temperature == 0;
+}
+
+bool has_no_drive(const Options& options) {
+  return options.nvme.empty();
+}
+
+bool stays_in_memory(const Options& options) {
+  return options.offload == Offload::kNone || options.offload == Offload::kHost;
+}
+
+// A device has a memory of its own, from and to which state moves.
+bool stays_in_place(const Options& options) {
+  const bool on_host = options.device == Device::kCpu ||
+                       (options.device == Device::kAuto && options.machine.empty());
+  return on_host && stays_in_memory(options);
+}
+
+bool compares_nothing(const Options& options) {
+  return !options.compare_fio && !options.compare_checksums;
+}
+
+enum class Severity : uint8_t { kHarmless, kMistake };
+
+struct Rule {
+  uint32_t commands;  // as OptionRow::commands
+  std::string_view name;
+  bool (*is_idle)(const Options&);
+  Severity severity;
+  std::string_view why;
+};
+
+using enum Command;
+using enum Severity;
+
+constexpr uint32_t bits_of(std::initializer_list<Command> commands) {
+  uint32_t bits = 0;
+  for (const Command command : commands) bits |= 1u << static_cast<int>(command);
+  return bits;
+}
+constexpr uint32_t kSteps = bits_of({kTrain, kPlan});
+constexpr uint32_t kRuns = bits_of({kTrain, kPlan, kEval, kGenerate});
+constexpr std::string_view kWarmUp = "the warm-up lasts all steps (shorten it)";
+constexpr std::string_view kInMemory = "--offload none and host keep all state in memory";
+constexpr std::string_view kGreedy = "--temperature 0 takes the most likely token";
+
+constexpr Rule kRules[] = {
+    {kSteps, "min-lr-ratio", is_constant, kMistake,
+     "--schedule constant stays at its peak (give --schedule linear or cosine)"},
+    {kSteps, "min-lr-ratio", only_warms_up, kMistake, kWarmUp},
+    {kSteps, "schedule", only_warms_up, kHarmless, kWarmUp},
+    {kSteps, "decay-all", decays_nothing, kMistake, "--weight-decay is 0, so nothing decays"},
+    {kSteps, "zero-stage", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
+    {kSteps, "checkpoint-every", ends_before_a_checkpoint, kHarmless,
+     "--steps is less, and a run ends with a checkpoint"},
+    {bits_of({kTrain}), "eval-fraction", evaluates_nothing, kMistake,
+     "nothing is evaluated (give --eval-every N)"},
+    {bits_of({kTrain}), "keep-checkpoints", saves_once, kHarmless,
+     "the run makes one checkpoint, at its end (give --checkpoint-every N)"},
+    {bits_of({kTrain}), "seed", keeps_order, kHarmless, "with --shuffle off nothing is random"},
+    {bits_of({kGenerate}), "seed", is_greedy, kHarmless, kGreedy},
+    {bits_of({kGenerate}), "top-k", is_greedy, kMistake, kGreedy},
+    {bits_of({kGenerate}), "top-p", is_greedy, kMistake, kGreedy},
+    {kRuns, "io", has_no_drive, kHarmless, "no drive is used (give --nvme DIR)"},
+    {kRuns, "io", stays_in_memory, kHarmless, kInMemory},
+    {kRuns, "nvme", stays_in_memory, kHarmless, kInMemory},
+    {kRuns, "nvme-rate", stays_in_memory, kHarmless, kInMemory},
+    {kRuns, "prefetch-depth", stays_in_place, kHarmless, kInMemory},
+    {bits_of({kBench}), "rounds", compares_nothing, kMistake,
+     "nothing is compared (give --compare-fio or --compare-checksums)"},
+};
+
+}  // namespace
+
+std::vector<IdleOption> find_idle_options(Command command, const Options& options) {
+  std::vector<IdleOption> idle;
+  for (const Rule& rule : kRules) {
+    const bool applies = (rule.commands & bits_of({command})) != 0;
+    const bool is_known = !idle.empty() && idle.back().name == rule.name;
+    if (!applies || is_known || !options.is_given(rule.name) || !rule.is_idle(options)) continue;
+    idle.push_back({rule.name, rule.severity == kMistake,
+                    fmt::format("--{} has no effect: {}", rule.name, rule.why)});
+  }
+  return idle;
+}
+
+}  // namespace strata::config
