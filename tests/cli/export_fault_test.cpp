@@ -40,9 +40,7 @@ class ExportFaults : public testing::Test {
  protected:
   void SetUp() override {
     make_sharded_phi3(sandbox_ / "phi3");
-    std::string tokens;
-    for (int i = 0; i < 2000; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
-    write_text(sandbox_ / "tokens.bin", tokens);
+    write_tokens(sandbox_ / "tokens.bin");
     Process run({"train", "--model", "phi3", "--data", "tokens.bin", "--out", "run", "--machine",
                  STRATA_MACHINE, "--sequence-length", "16", "--steps", "2", "--lr", "1e-2",
                  "--checkpoint-every", "1"},

@@ -13,7 +13,7 @@ namespace {
 void fill(const std::string& path) {
   constexpr uint64_t kLeft = 256 << 10;
   const std::string block(32 << 10, 'x');
-  std::ofstream file(path);
+  std::ofstream file(path, std::ios::app);
   while (file && std::filesystem::space(path).available > kLeft) file << block << std::flush;
 }
 
@@ -48,7 +48,10 @@ TEST(FullDisk, DuringARunIsAFailureThatKeepsTheLastCheckpoint) {
   while (last_step(checkpoints) == 0 && !run.is_over()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  fill(sandbox / "drive/filler");
+  while (!run.is_over()) {  // an old checkpoint that goes leaves room for another one
+    fill(sandbox / "drive/filler");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   EXPECT_EQ(run.wait(), kFailed) << run.err();
   EXPECT_NE(run.err().find("cannot write checkpoint"), std::string::npos) << run.err();
   std::filesystem::remove(sandbox / "drive/filler");

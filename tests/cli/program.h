@@ -159,6 +159,13 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
+// A corpus of 2,000 tokens below 61, two bytes each.
+inline void write_tokens(const std::string& path) {
+  std::string tokens;
+  for (int i = 0; i < 2000; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
+  write_text(path, tokens);
+}
+
 // A directory that goes with the object, and the program run in it.
 class Sandbox {
  public:

@@ -56,9 +56,7 @@ TEST_F(Program, ARunLeavesItsRecordsACheckpointAndAModel) {
 TEST_F(Program, WhatToTryNextCanBeTried) {
   EXPECT_NE(train({"--steps", "1"}).find("next     strata generate"), std::string::npos);
   std::filesystem::remove(sandbox_ / "model/tokenizer.json");
-  std::string tokens;
-  for (int i = 0; i < 2000; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
-  write_text(sandbox_ / "tokens.bin", tokens);
+  write_tokens(sandbox_ / "tokens.bin");
   const std::string out =
       run({"train", "--model", "model", "--data", "tokens.bin", "--out", "other", "--machine",
            STRATA_MACHINE, "--sequence-length", "32", "--steps", "1"});

