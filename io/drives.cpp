@@ -18,16 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr int kMostLevels = 8;  // of device mapper over device mapper
 
-std::vector<fs::path> entries_of(const fs::path& directory) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-    entries.push_back(at->path());
-  }
-  std::sort(entries.begin(), entries.end());
-  return entries;
-}
-
 // Where sysfs describes the block device that a file system is on. Some, such as btrfs, have a
 // number of their own: then the mount table names the device.
 std::optional<fs::path> block_device_of(const std::string& directory, const std::string& root) {
@@ -67,6 +57,16 @@ void add_drives(const fs::path& device, int level, std::vector<fs::path>& drives
 }
 
 }  // namespace
+
+std::vector<fs::path> entries_of(const fs::path& directory, const std::string& prefix) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().filename().string().starts_with(prefix)) entries.push_back(at->path());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
 
 std::vector<fs::path> drives_of(const std::string& directory, const std::string& root) {
   std::vector<fs::path> drives;

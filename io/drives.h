@@ -7,6 +7,10 @@
 
 namespace strata::io {
 
+// Paths of a directory whose names begin with `prefix`, sorted; none where it cannot be read.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& directory,
+                                              const std::string& prefix = "");
+
 // Where sysfs describes the whole drives that a directory lies on, through partitions, device
 // mapper and RAID; none where it knows of none. `root` is put before /sys and /proc: tests give a
 // directory.

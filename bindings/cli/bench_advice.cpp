@@ -40,15 +40,13 @@ int64_t sequence_length_of(const AdviceQuestion& question,
 
 // What can be done about it here: the machine may be another one, and drives are what is asked
 // about.
+const char* fix_of(plan::Arena arena) {
+  if (arena == plan::Arena::kDevice) return "--machine with a larger device";
+  return arena == plan::Arena::kHost ? "raise --host-memory" : "--nvme with that much free space";
+}
+
 Error refusal_of(const plan::DoesNotFit& why, const config::Options& options) {
-  std::string text = "--for: does not fit: ";
-  for (const plan::Shortage& shortage : why.shortages()) {
-    if (&shortage != &why.shortages().front()) text += "; ";
-    const char* fix = shortage.arena == plan::Arena::kDevice ? "--machine with a larger device"
-                      : shortage.arena == plan::Arena::kHost ? "raise --host-memory"
-                                                             : "--nvme with that much free space";
-    text += fmt::format("{} ({})", plan::describe(shortage), fix);
-  }
+  std::string text = "--for: does not fit: " + plan::describe(why.shortages(), fix_of);
   const plan::SmallerBatch& change = why.change();
   if (change.accumulate > 0) {
     text += fmt::format("; or --tokens {}", change.accumulate * options.sequence_length);

@@ -11,10 +11,12 @@
 
 namespace strata::cli {
 
+// A shape measured for less than this says little of a drive.
+inline constexpr double kCarefulS = 1;
+
 // What results of `strata bench io` say of the drives in a machine profile: read, write and mixed
 // of one shape with checksums, the one nearest to what a run does. Where a rate fell off a cliff,
 // what was left of it counts.
-inline constexpr double kCarefulS = 1;
 struct MeasuredDrive {
   exec::DriveFigures figures;  // without a latency
   io::BenchShape shape;        // of the three; the mode says nothing

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +14,7 @@ namespace strata::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using io::entries_of;
 using Status = DoctorLine::Status;
 
 constexpr double kHotCelsius = 70;  // where the drive does not say what it bears
@@ -33,16 +33,6 @@ std::optional<double> read_number(const fs::path& path) {
   const double value = std::strtod(line.c_str(), &end);
   if (end == line.c_str()) return std::nullopt;
   return value;
-}
-
-std::vector<fs::path> entries_of(const fs::path& directory, const std::string& prefix) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().filename().string().rfind(prefix, 0) == 0) entries.push_back(at->path());
-  }
-  std::sort(entries.begin(), entries.end());
-  return entries;
 }
 
 // The controller of a drive. That of an NVMe drive with several paths is beside it in its

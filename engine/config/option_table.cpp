@@ -117,8 +117,7 @@ constexpr OptionRow kTable[] = {
      "Where the linear and cosine schedules end."},
     {"weight-decay", kFloat, &O::weight_decay, kStep, kOptimizer, "F", "", kRatio, "",
      "Decoupled decay of tensors with two and more dimensions; of norms and biases with "
-     "--decay-all "
-     "alone."},
+     "--decay-all alone."},
     {"decay-all", kOnOff, &O::decay_all, kStep, kOptimizer, "", "", kAny, "",
      "Decay norms and biases too, as torch.optim.AdamW does with one group."},
     {"betas", kPair, &O::betas, kStep, kOptimizer, "F,F", "", kBelowOne, "",

@@ -21,27 +21,20 @@ constexpr const char* kText = "text_config";
 constexpr const char* kType = "model_type";
 constexpr const char* kArchitectures = "architectures";
 
-const Json* present(const Json& json, const char* name) {
-  const Json* member = json.find(name);
-  return member == nullptr || member->is_null() ? nullptr : member;
-}
-
-std::string text_of(const Json& json, const char* name, const std::string& source) {
-  const Json* member = present(json, name);
-  if (member == nullptr) return "";
-  if (member->is_string()) return member->string();
-  refuse_config(source, fmt::format("{}: is {}, must be a string", name, member->describe()));
+// The members of one object alone.
+Fields fields_of(const Json& json, const std::string& source) {
+  static const Json kNothing = Json::object();
+  return {json, kNothing, source};
 }
 
 // Empty where it is missing.
-std::string architecture_of(const Json& json, const std::string& source) {
-  const Json* list = present(json, kArchitectures);
+std::string architecture_of(const Fields& fields) {
+  const Json* list = fields.find(kArchitectures);
   if (list == nullptr) return "";
   if (list->is_array() && list->items().size() == 1 && list->items()[0].is_string()) {
     return list->items()[0].string();
   }
-  refuse_config(source, fmt::format("{}: is {}, must be an array of one name", kArchitectures,
-                                    list->describe()));
+  fields.wrong(kArchitectures, "an array of one name", *list);
 }
 
 const Multimodal* find_multimodal(const std::string& architecture, const std::string& type) {
@@ -85,8 +78,9 @@ void require_type(const std::string& type, const char* wanted, const std::string
 }
 
 TextModel text_of_multimodal(const Json& json, const Multimodal& of, const std::string& source) {
-  require_type(text_of(json, kType, source), of.model_type, of.architecture, source);
-  const Json* text = present(json, kText);
+  const Fields outer = fields_of(json, source);
+  require_type(outer.text(kType, ""), of.model_type, of.architecture, source);
+  const Json* text = outer.find(kText);
   if (text == nullptr || !text->is_object()) {
     refuse_config(source,
                   fmt::format("{}: is {}, must be an object: {} has its text model there", kText,
@@ -94,7 +88,7 @@ TextModel text_of_multimodal(const Json& json, const Multimodal& of, const std::
   }
   TextModel result{find_family_by_type(of.text_type), &of, text, Json::object(),
                    source + ": " + kText};
-  const std::string type = text_of(*text, kType, result.source);
+  const std::string type = fields_of(*text, result.source).text(kType, "");
   if (!type.empty() && type != of.text_type) {
     refuse_config(result.source, fmt::format("model_type: is \"{}\", only \"{}\" is computed here "
                                              "in {}",
@@ -113,14 +107,16 @@ std::span<const Multimodal> multimodals() {
 }
 
 TextModel find_text_model(const Json& json, const std::string& source) {
-  const std::string architecture = architecture_of(json, source);
-  const std::string type = text_of(json, kType, source);
+  const Fields fields = fields_of(json, source);
+  const std::string architecture = architecture_of(fields);
+  const std::string type = fields.text(kType, "");
   if (const Multimodal* of = find_multimodal(architecture, type)) {
     return text_of_multimodal(json, *of, source);
   }
-  const Json* text = present(json, kText);
+  const Json* text = fields.find(kText);
   const bool nested = text != nullptr && text->is_object();
-  const std::string inner = nested ? text_of(*text, kType, source + ": " + kText) : "";
+  const std::string where = source + ": " + kText;
+  const std::string inner = nested ? fields_of(*text, where).text(kType, "") : "";
   const std::string type_of_text = inner.empty() ? type : inner;
   const Family* family = architecture.empty() ? find_family_by_type(type_of_text)
                                               : find_family_by_architecture(architecture);

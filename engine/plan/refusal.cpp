@@ -28,14 +28,10 @@ std::string option_of(const SmallerBatch& change) {
 
 std::string text_of(const std::vector<Shortage>& shortages, const SmallerBatch& change,
                     bool may_add_nvme) {
-  std::string text;
-  for (const Shortage& shortage : shortages) {
-    if (!text.empty()) text += "; ";
-    text += fmt::format("{} ({})", describe(shortage), fix_of(shortage.arena, may_add_nvme));
-  }
   const std::string option = option_of(change);
-  if (!option.empty()) text += "; or " + option;
-  return "does not fit: " + text;
+  return "does not fit: " +
+         describe(shortages, [&](Arena arena) { return fix_of(arena, may_add_nvme); }) +
+         (option.empty() ? "" : "; or " + option);
 }
 
 }  // namespace
@@ -57,12 +53,19 @@ bool DoesNotFit::lacks(Arena arena) const {
                      [&](const Shortage& shortage) { return shortage.arena == arena; });
 }
 
-std::string describe(const Shortage& shortage) {
-  const char* what = shortage.arena == Arena::kDevice ? "device memory"
-                     : shortage.arena == Arena::kHost ? "host memory"
-                                                      : "NVMe space";
-  return fmt::format("{}: needs at least {}, has {}", what, format_bytes_up(shortage.need_bytes),
-                     format_bytes(shortage.has_bytes));
+std::string describe(const std::vector<Shortage>& shortages,
+                     const std::function<const char*(Arena)>& fix_of) {
+  std::string text;
+  for (const Shortage& shortage : shortages) {
+    if (!text.empty()) text += "; ";
+    const char* what = shortage.arena == Arena::kDevice ? "device memory"
+                       : shortage.arena == Arena::kHost ? "host memory"
+                                                        : "NVMe space";
+    text += fmt::format("{}: needs at least {}, has {} ({})", what,
+                        format_bytes_up(shortage.need_bytes), format_bytes(shortage.has_bytes),
+                        fix_of(shortage.arena));
+  }
+  return text;
 }
 
 }  // namespace strata::plan

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,8 @@ class DoesNotFit : public Error {
   std::string note_;
 };
 
-// "host memory: needs at least 2.00 GiB, has 1.00 GiB"
-std::string describe(const Shortage& shortage);
+// "host memory: needs at least 2.00 GiB, has 1.00 GiB (the fix); NVMe space: ..."
+std::string describe(const std::vector<Shortage>& shortages,
+                     const std::function<const char*(Arena)>& fix_of);
 
 }  // namespace strata::plan

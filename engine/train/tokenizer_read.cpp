@@ -241,8 +241,7 @@ Error explained(const Error& error, const std::filesystem::path& path) {
   } else if (what.find("not supported") != std::string::npos) {
     what +=
         " (use a model whose tokenizer is byte-level or SentencePiece BPE, or give --data as a "
-        "file "
-        "of tokens, without tokenizer.json in the model directory)";
+        "file of tokens, without tokenizer.json in the model directory)";
   }
   return Error(error.code(), what);
 }
