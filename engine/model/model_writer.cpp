@@ -294,6 +294,12 @@ void ModelWriter::add_file(const std::string& name, const std::string& contents)
   write_file(partial_ + "/" + name, contents);
 }
 
+// A transpose goes through masters.
+bool ModelWriter::wants_lo(const Parameter& parameter) const {
+  const TensorEntry& entry = tensors_.at(parameter.stored.tensor).entry;
+  return entry.dtype != DType::kBF16 || parameter.stored.transposed;
+}
+
 void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count,
                         const ConstPlanes& planes) {
   const auto found = tensors_.find(parameter.stored.tensor);

@@ -74,6 +74,9 @@ class ModelWriter {
   // A file of the caller's own beside the weights: a new tokenizer.
   void add_file(const std::string& name, const std::string& contents);
 
+  // Whether write() makes something else of halves `hi` and `lo` than `hi` as it is.
+  bool wants_lo(const Parameter& parameter) const;
+
   // Elements [first, first + count) of a parameter; stored as bf16 by to_bf16.
   void write(const Parameter& parameter, int64_t first, int64_t count, const ConstPlanes& planes);
   void write(const Parameter& parameter, int64_t first, int64_t count, const float* values) {

@@ -125,11 +125,16 @@ void CheckpointReader::read_extent(const Place& place, int64_t first, int64_t co
   int64_t next = (first - extent.first) * width;
   const int64_t last = next + count * width;
   while (next < last) {
-    const int64_t begin = next / kCheckpointBlockBytes * kCheckpointBlockBytes;
-    const int64_t end = reader.end_of(begin, last);
-    reader.read(begin, end, buffer_.get());
-    const int64_t now = std::min(end, last) - next;
-    std::memcpy(out, buffer_.get() + (next - begin), static_cast<size_t>(now));
+    // The block that the read before this one ended in is not read again.
+    if (!(buffered_.extent == &extent && buffered_.begin <= next && next < buffered_.end)) {
+      const int64_t begin = next / kCheckpointBlockBytes * kCheckpointBlockBytes;
+      const int64_t end = reader.end_of(begin, last);
+      buffered_ = {};
+      reader.read(begin, end, buffer_.get());
+      buffered_ = {&extent, begin, end};
+    }
+    const int64_t now = std::min(buffered_.end, last) - next;
+    std::memcpy(out, buffer_.get() + (next - buffered_.begin), static_cast<size_t>(now));
     out += now;
     next += now;
   }

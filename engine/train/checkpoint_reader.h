@@ -51,6 +51,12 @@ class CheckpointReader : public exec::StateSource {
 
   std::vector<CheckpointFile> files_;
   PageBuffer buffer_;
+  struct Buffered {
+    const StateExtent* extent = nullptr;  // null: nothing
+    int64_t begin = 0;                    // bytes of it
+    int64_t end = 0;
+  };
+  Buffered buffered_;  // what buffer_ holds, verified
 };
 
 // Reads every block of a checkpoint. Throws Error (kCorrupt, kIo) for the first bad one.

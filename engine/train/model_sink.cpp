@@ -8,11 +8,12 @@
 
 #include "engine/base/check.h"
 #include "engine/model/shard_plan.h"
+#include "engine/train/weight_stream.h"
 
 namespace strata::train {
 namespace {
 
-constexpr int64_t kExportElements = int64_t{2} << 20;  // a few blocks of a checkpoint
+constexpr int64_t kCopiedElements = int64_t{2} << 20;  // at once
 
 }  // namespace
 
@@ -47,6 +48,13 @@ ModelSink::ModelSink(const model::ModelDirectory& source, const model::ModelSpec
   writer_.copy_other_files(source.path());
 }
 
+bool ModelSink::wants_lo(const model::Segment& segment) const {
+  return std::any_of(segment.parameters.begin(), segment.parameters.end(),
+                     [&](const model::Parameter& parameter) {
+                       return !parameter.frozen && writer_.wants_lo(parameter);
+                     });
+}
+
 void ModelSink::write(const exec::ChunkState& chunk) {
   STRATA_CHECK(!chunk.frozen);
   for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
@@ -64,18 +72,18 @@ void ModelSink::write_parameter(const exec::ChunkState& chunk, const model::Para
     planes.master = static_cast<const float*>(chunk.hi) + (first - chunk.hi_first);
   } else {
     planes.hi = static_cast<const uint16_t*>(chunk.hi) + (first - chunk.hi_first);
-    planes.lo = chunk.lo + (first - chunk.state_first);
+    planes.lo = chunk.lo == nullptr ? nullptr : chunk.lo + (first - chunk.state_first);
   }
   writer_.write(parameter, first - parameter.offset, last - first, planes);
 }
 
 void ModelSink::copy_frozen() {
-  std::vector<float> tile(static_cast<size_t>(kExportElements));
+  std::vector<float> tile(static_cast<size_t>(kCopiedElements));
   for (const model::Segment& segment : spec_.segments) {
     for (const model::Parameter& parameter : segment.parameters) {
       if (!parameter.frozen) continue;
-      for (int64_t first = 0; first < parameter.numel; first += kExportElements) {
-        const int64_t count = std::min(kExportElements, parameter.numel - first);
+      for (int64_t first = 0; first < parameter.numel; first += kCopiedElements) {
+        const int64_t count = std::min(kCopiedElements, parameter.numel - first);
         source_.read_parameter(parameter, first, count, tile.data());
         writer_.write(parameter, first, count, tile.data());
       }
@@ -91,26 +99,10 @@ void ModelSink::finish() {
 void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory& source,
                        const model::ModelSpec& spec, const ModelSinkOptions& options) {
   ModelSink sink(source, spec, options);
-  const bool fp32 = checkpoint.manifest().recipe == model::Recipe::kFp32;
-  std::vector<float> master(fp32 ? static_cast<size_t>(kExportElements) : 0);
-  std::vector<uint16_t> hi(fp32 ? 0 : static_cast<size_t>(kExportElements));
-  std::vector<uint16_t> lo(hi.size());
-  for (size_t s = 0; s < spec.segments.size(); ++s) {
-    const int64_t numel = spec.segments[s].trainable_numel;
-    for (int64_t first = 0; first < numel; first += kExportElements) {
-      exec::ChunkState part;
-      part.segment = static_cast<int>(s);
-      part.fp32 = fp32;
-      part.hi_first = part.state_first = first;
-      part.hi_count = part.state_count = std::min(kExportElements, numel - first);
-      part.hi = fp32 ? static_cast<void*>(master.data()) : hi.data();
-      checkpoint.read_plane(part.segment, plan::Plane::kHi, first, part.hi_count, part.hi);
-      if (!fp32) {
-        part.lo = lo.data();
-        checkpoint.read_plane(part.segment, plan::Plane::kLo, first, part.state_count, part.lo);
-      }
-      sink.write(part);
-    }
+  {
+    WeightStream weights(checkpoint, spec,
+                         [&](const model::Segment& segment) { return sink.wants_lo(segment); });
+    while (const exec::ChunkState* part = weights.next()) sink.write(*part);
   }
   sink.finish();
 }

@@ -38,6 +38,10 @@ class ModelSink : public exec::StateSink {
   ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,
             const ModelSinkOptions& options);
 
+  // Whether more than the 16-bit weights of a bf16 run is written of this segment: chunks of others
+  // may come without `lo`.
+  bool wants_lo(const model::Segment& segment) const;
+
   void write(const exec::ChunkState& chunk) override;
 
   // Copies the frozen parameters, then commits.
