@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "io/last_words.h"
 #include "io/ring_backend.h"
 
 namespace strata::io {
@@ -85,12 +86,14 @@ Ring::~Ring() {
     if (slots_[slot].in_backend) backend_->cancel(slot);
   }
   const double limit_s = closing_limit_s();
-  double since_s = now_s();
+  const double begin_s = now_s();
+  double since_s = begin_s;
   while (held() > 0) {
     backend_->wait(0.1);
     const size_t count = backend_->reap(completions_);
     for (size_t i = 0; i < count; ++i) slots_[completions_[i].slot].in_backend = false;
-    if (held() > 0 && now_s() > limit_s) end_process();
+    const bool soon = closes_without_patience() && now_s() > begin_s + kCloseGraceS;
+    if (held() > 0 && (soon || now_s() > limit_s)) end_process();
     if (now_s() - since_s > warn_after_s_) {
       log(LogLevel::kWarning, "closing " + files_[0].name + ": waiting for " +
                                   std::to_string(held()) +
@@ -122,9 +125,10 @@ void Ring::end_process() const {
       describe(slot.asked, files_[slot.asked.file], now_s() - slot.asked.started_s) +
           ", and the kernel does not let go of its memory, so this process ends (the drive hangs: "
           "see dmesg)");
+  const int code = say_last_words(error.exit_code());
   std::fflush(stdout);
   std::fprintf(stderr, "error: %s\n", error.what());
-  _exit(error.exit_code());
+  _exit(code);
 }
 
 const char* Ring::backend_name() const {

@@ -171,7 +171,7 @@ void check_comparable(const Baseline& baseline, const io::BenchOptions& options,
     }
     if (!backend.empty() && !then->backend.empty() && backend != then->backend) {
       refuse(then->shape + " was measured with the backend " + then->backend + ", not " + backend +
-             " (--backend)");
+             " (--io)");
     }
   }
   if (found == 0) refuse("has none of these shapes");

@@ -28,6 +28,7 @@
 #include "io/bench_io.h"
 #include "io/drive_weights.h"
 #include "io/drives.h"
+#include "io/last_words.h"
 
 namespace strata::cli {
 namespace {
@@ -41,6 +42,7 @@ void on_signal(int signal) {
   int none = 0;
   if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   stop = true;
+  io::close_without_patience();
 }
 
 void progress(const io::BenchShape& shape) {
@@ -151,7 +153,7 @@ bool say_what_ended(const config::Options& a, const std::optional<MeasuredDrive>
   }
   if (config::measures_drives(a) && is_careful(a) && !is_like_a_run(a)) {
     say("not kept for later plans: no shape is like a run's, with blocks of 512 KiB to 4 MiB, a "
-        "depth of at least 8 and --backend auto");
+        "depth of at least 8 and --io auto");
   }
   return would_keep && whole;
 }
@@ -206,6 +208,15 @@ void print(const config::Options& a, const IoReport& report) {
   if (!a.json && !a.csv) return;
   if (report.baseline) std::fputs(report.baseline->table.c_str(), stderr);
   if (report.advice) std::fputs(advice_text(*report.advice).c_str(), stderr);
+}
+
+// What is printed where a drive that hangs ends the program.
+const config::Options* open_options = nullptr;
+const IoReport* open_report = nullptr;
+
+int print_open_report(int code) {
+  if (!open_report->empty()) print(*open_options, *open_report);
+  return stop ? 128 + stop_signal : code;
 }
 
 // With stripes by the speed of each directory, as a run has them.
@@ -272,6 +283,9 @@ int run_bench(const config::Options& a) {
   on_stop_signals(on_signal);
   IoReport report;
   report.options = options;
+  open_options = &a;
+  open_report = &report;
+  io::set_last_words(print_open_report);
   int code = 0;
   try {
     std::fputs(write_limit_warning(options, writes_of(a)).c_str(), stderr);

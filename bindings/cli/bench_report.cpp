@@ -186,11 +186,16 @@ std::string io_text(const IoReport& report) {
   if (!report.checksums.empty()) return checksum_table(report.checksums);
   constexpr double kLongS = 20;
   const std::string limit = io::RateLimiter(report.options.limits).describe();
-  std::string text = fmt::format(
-      "{}, {}, checksums {}{}, {} written in all\n", report.results[0].backend,
-      report.results[0].direct ? "O_DIRECT" : "through the page cache",
-      report.options.verify ? "on" : "off", limit.empty() ? "" : ", limited to " + limit,
-      format_bytes(static_cast<int64_t>(report.bytes_written)));
+  const auto measured = std::find_if(report.results.begin(), report.results.end(),
+                                     [](const io::BenchResult& result) { return !result.empty(); });
+  const std::string how = measured == report.results.end()
+                              ? "nothing was measured"
+                              : std::string(measured->backend) +
+                                    (measured->direct ? ", O_DIRECT" : ", through the page cache");
+  std::string text = fmt::format("{}, checksums {}{}, {} written in all\n", how,
+                                 report.options.verify ? "on" : "off",
+                                 limit.empty() ? "" : ", limited to " + limit,
+                                 format_bytes(static_cast<int64_t>(report.bytes_written)));
   text += io_table(report.results);
   for (const io::BenchResult& result : report.results) {
     if (report.options.seconds >= kLongS) text += io_rates_over_time(result);

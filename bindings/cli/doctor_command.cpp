@@ -10,6 +10,7 @@
 
 #include "bindings/cli/doctor_storage.h"
 #include "engine/config/json.h"
+#include "io/last_words.h"
 
 namespace strata::cli {
 namespace {
@@ -23,6 +24,25 @@ const char* name_of(DoctorLine::Status status) {
 auto count_of(const std::vector<DoctorLine>& lines, DoctorLine::Status status) {
   return std::count_if(lines.begin(), lines.end(),
                        [status](const DoctorLine& line) { return line.status == status; });
+}
+
+// For a drive that hangs, which ends the program.
+StorageCheck* open_check = nullptr;
+bool prints_json = false;
+
+// Returns the exit code.
+int print(const std::vector<DoctorLine>& lines) {
+  const std::string text = prints_json ? doctor_json(lines) : doctor_table(lines);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return doctor_exit_code(lines);
+}
+
+int print_open_check(int) {
+  open_check->lines.push_back({DoctorLine::Status::kFail, open_check->checking,
+                               "the drive hangs: it does not answer, and the directories after it "
+                               "were not looked at",
+                               "see dmesg, and use another drive"});
+  return print(open_check->lines);
 }
 
 }  // namespace
@@ -61,12 +81,12 @@ int doctor_exit_code(const std::vector<DoctorLine>& lines) {
 }
 
 int run_doctor(const config::Options& options, const Environment& environment) {
-  std::vector<DoctorLine> lines = check_machine(environment);
-  const std::vector<DoctorLine> storage = check_storage(options.nvme);
-  lines.insert(lines.end(), storage.begin(), storage.end());
-  const std::string text = options.json ? doctor_json(lines) : doctor_table(lines);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return doctor_exit_code(lines);
+  StorageCheck check{.lines = check_machine(environment), .checking = {}};
+  open_check = &check;
+  prints_json = options.json;
+  io::set_last_words(print_open_check);
+  check_storage(options.nvme, "", check);
+  return print(check.lines);
 }
 
 }  // namespace strata::cli

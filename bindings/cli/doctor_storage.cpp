@@ -179,9 +179,9 @@ DoctorLine check_uring(const std::string& root) {
 
 }  // namespace
 
-std::vector<DoctorLine> check_storage(const std::vector<std::string>& directories,
-                                      const std::string& root) {
-  std::vector<DoctorLine> lines;
+void check_storage(const std::vector<std::string>& directories, const std::string& root,
+                   StorageCheck& check) {
+  std::vector<DoctorLine>& lines = check.lines;
   const DoctorLine uring = check_uring(root);
   // Where there is none it is said once, and not in every directory.
   const io::Backend backend =
@@ -191,11 +191,20 @@ std::vector<DoctorLine> check_storage(const std::vector<std::string>& directorie
     if (lines.back().status == Status::kFail) continue;
     lines.push_back(check_space(directory));
     if (lines.back().status == Status::kFail) continue;
-    lines.push_back(check_scratch(directory, backend));
+    check.checking = directory;
+    DoctorLine scratch = check_scratch(directory, backend);
+    check.checking.clear();
+    lines.push_back(std::move(scratch));
     for (DoctorLine& line : check_drives(directory, root)) lines.push_back(std::move(line));
   }
   lines.push_back(uring);
-  return lines;
+}
+
+std::vector<DoctorLine> check_storage(const std::vector<std::string>& directories,
+                                      const std::string& root) {
+  StorageCheck check;
+  check_storage(directories, root, check);
+  return check.lines;
 }
 
 }  // namespace strata::cli

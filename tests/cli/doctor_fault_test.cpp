@@ -57,5 +57,31 @@ TEST_F(DoctorFaults, ADriveThatLosesOrSpoilsABlockFails) {
   }
 }
 
+// It hangs until the disk answers again: what was found before is said all the same.
+TEST_F(DoctorFaults, ADriveThatHangsFailsAndTheRestIsSaid) {
+  const FuseMount disk(sandbox_ / "drive");
+  if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();
+  std::filesystem::create_directory(sandbox_ / "good");
+  ASSERT_TRUE(disk.fault("read hang 1 1"));
+  Process process({"doctor", "--nvme", "good,drive", "--json"}, {.directory = sandbox_.path()});
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!process.has_left() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(process.has_left()) << process.err();
+  ASSERT_TRUE(disk.fault("read none 0 0"));
+  EXPECT_EQ(process.wait(), kUsage) << process.err();
+  const json lines = json::parse(process.out());
+  const auto about = [&](const std::string& subject, const std::string& text) {
+    return std::any_of(lines.begin(), lines.end(), [&](const json& line) {
+      return line["subject"] == subject &&
+             line["text"].get<std::string>().find(text) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(about("good", "a block was written and read back")) << lines;
+  EXPECT_TRUE(about("drive", "the drive hangs")) << lines;
+  EXPECT_EQ(lines.back()["status"], "FAIL") << lines;
+}
+
 }  // namespace
 }  // namespace strata::cli::test

@@ -36,12 +36,18 @@ class Hangs : public testing::Test {
     return text.substr(at, text.find("MiB", at) + 3 - at);
   }
 
-  // Runs while the drive hangs from that request on; then the drive answers again.
+  // Runs while the drive hangs from that request on, and is sent `signal` when it does; then the
+  // drive answers again.
   void expect_it_ends(const Arguments& arguments, const std::string& direction,
-                      const std::string& index) {
+                      const std::string& index, int signal = 0) {
     SCOPED_TRACE(arguments[0] + " while a " + direction + " hangs");
     ASSERT_TRUE(disk_->fault(direction + " hang " + index + " 1"));
     Process process(arguments, here());
+    if (signal != 0) {
+      ASSERT_TRUE(process.complains(direction + " 64.00 KiB")) << process.err();
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      process.kill(signal);
+    }
     const auto start = std::chrono::steady_clock::now();
     const std::chrono::duration<double> limit(kEndsWithinS);
     while (!process.has_left() && std::chrono::steady_clock::now() - start < limit) {
@@ -50,7 +56,8 @@ class Hangs : public testing::Test {
     EXPECT_TRUE(process.has_left()) << process.err();
     const std::string err = process.err();
     ASSERT_TRUE(disk_->fault(direction + " none 0 0"));
-    EXPECT_EQ(process.wait(), kFailed) << err;
+    EXPECT_EQ(process.wait(), signal == 0 ? kFailed : 128 + signal) << err;
+    out_ = process.out();
     EXPECT_NE(err.find("scratch file in drive"), std::string::npos) << err;
     EXPECT_NE(err.find("error: "), std::string::npos) << err;
     EXPECT_NE(err.find(direction), std::string::npos) << err;
@@ -59,6 +66,7 @@ class Hangs : public testing::Test {
 
   const Sandbox sandbox_;
   std::optional<FuseMount> disk_;
+  std::string out_;
 };
 
 TEST_F(Hangs, BenchIoEndsAndTheNextRunWorks) {
@@ -71,8 +79,26 @@ TEST_F(Hangs, BenchIoEndsAndTheNextRunWorks) {
     expect_it_ends(all, "read", "100");
     expect_it_ends(all, "write", "20");  // of 128 of zeros, that reserve
     expect_it_ends(all, "write", "200");
+    *(std::find(all.begin(), all.end(), "--io-deadline") + 1) = "60";
     Process next(all, here());
     EXPECT_EQ(next.wait(), 0) << next.err();
+  }
+}
+
+// The writes, before the first read; also where a user does not wait for the deadline.
+TEST_F(Hangs, BenchIoPrintsWhatWasMeasured) {
+  const auto bench = [](const std::string& backend, const std::string& deadline) {
+    return Arguments{"bench",   "io",         "--nvme",  "drive", "--size",        "8MiB",
+                     "--block", "64KiB",      "--depth", "4",     "--seconds",     "0.2",
+                     "--mode",  "write,read", "--io",    backend, "--io-deadline", deadline};
+  };
+  for (const char* backend : {"auto", "threads"}) {
+    SCOPED_TRACE(backend);
+    expect_it_ends(bench(backend, "2"), "read", "40");
+    EXPECT_NE(out_.find("\nwrite "), std::string::npos) << out_;
+    EXPECT_EQ(out_.find("\nread "), std::string::npos) << out_;
+    expect_it_ends(bench(backend, "600"), "read", "40", SIGINT);
+    EXPECT_NE(out_.find("\nwrite "), std::string::npos) << out_;
   }
 }
 
