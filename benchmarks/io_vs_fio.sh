@@ -30,7 +30,8 @@ echo "$on"
 echo
 echo "Checksums off, as fio has none: the cost of everything else."
 echo
-off=$(bench --compare-fio --files "$files" --no-checksums) || failed=1
+# Its verdict on rates is another question than the one that is asked here.
+off=$(bench --compare-fio --files "$files" --no-checksums) || (($? == 1)) || failed=1
 echo "$off"
 echo
 echo "Checksums on and off by turns:"

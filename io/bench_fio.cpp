@@ -40,7 +40,13 @@ uint64_t most_bytes_moved(const BenchShape& shape, uint64_t write_allowance_byte
 
 FioBench::FioBench(const BenchOptions& options, uint32_t files_per_directory)
     : options_(options), files_per_directory_(files_per_directory) {
-  if (run_fio({"--version"}, kStartS, nullptr).status != 0) {
+  const FioOutput version = run_fio({"--version"}, kStartS + options.deadline_s, options.stop);
+  if (version.timed_out) {
+    throw Error(ErrorCode::kDeadline, fmt::format("compare with fio: fio --version: had not ended "
+                                                  "after {:.0f} s (is the machine overloaded?)",
+                                                  kStartS + options.deadline_s));
+  }
+  if (version.status != 0) {
     throw Error(ErrorCode::kConfig, "compare with fio: fio: not found (install the package fio)");
   }
   for (const std::string& directory : options.directories) {
@@ -116,6 +122,7 @@ FioResult FioBench::run_job(const Job& job) {
                                         "--registerfiles=1",
                                         "--fixedbufs=1",
                                         "--file_service_type=roundrobin",
+                                        "--scramble_buffers=0",  // ours writes what it has
                                         "--output-format=terse",
                                         "--terse-version=3"};
   arguments.insert(arguments.end(), job.arguments.begin(), job.arguments.end());

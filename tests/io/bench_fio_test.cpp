@@ -3,6 +3,8 @@
 // that we have, with errors that say what fio said, and nothing of it is left.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
 #include "scratch_dir.h"
+#include "submission_probe.h"
 
 namespace strata::io {
 namespace {
@@ -44,6 +47,12 @@ class FakeFio {
   ~FakeFio() { setenv("PATH", path_.c_str(), 1); }
 
   std::string file(const std::string& name) const { return programs_.path() + "/" + name; }
+  std::vector<std::string> lines_of(const std::string& name) const {
+    std::vector<std::string> lines;
+    std::ifstream text(file(name));
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    return lines;
+  }
   std::string word_in(const std::string& name) const {
     std::string word;
     std::ifstream(file(name)) >> word;
@@ -177,6 +186,56 @@ TEST_F(WithFio, ItHasHugePages) {
   FioBench fio(options_, 1);
   EXPECT_GT(fio.measure({.mode = BenchMode::kRead, .depth = 4}, kPlenty).read_bytes_per_s, 0);
   EXPECT_EQ(fake.word_in("tunables"), "glibc.malloc.hugetlb=1");
+}
+
+// The same shape as ours, under the same conditions.
+TEST_F(WithFio, ItsJobsHaveOurShape) {
+  const FakeFio fake("echo \"$* \" >> $FAKE_FIO/jobs");
+  FioBench fio(options_, 2);
+  for (const BenchMode mode : {BenchMode::kRead, BenchMode::kMixed, BenchMode::kWrite}) {
+    fio.measure({.mode = mode, .block_bytes = 256 << 10, .depth = 7, .files = 2}, kPlenty);
+  }
+  const std::vector<std::string> jobs = fake.lines_of("jobs");
+  ASSERT_EQ(jobs.size(), 5u) << "the version, the layout, and three measurements";
+  const std::string patterns[] = {"read", "rw", "write"};
+  for (size_t i = 0; i < 3; ++i) {
+    const std::string& job = jobs[2 + i];
+    for (const std::string& argument :
+         {"--rw=" + patterns[i], std::string("--bs=262144"), std::string("--iodepth=7"),
+          std::string("--direct=1"), std::string("--ioengine=io_uring"),
+          std::string("--registerfiles=1"), std::string("--fixedbufs=1"),
+          std::string("--scramble_buffers=0"), std::string("--rwmixread=50"),
+          std::string("--runtime=100000us"), "--size=" + std::to_string(32 * kMi)}) {
+      EXPECT_NE(job.find(argument + " "), std::string::npos) << argument << " is not in " << job;
+    }
+    EXPECT_EQ(std::count(job.begin(), job.end(), ':'), 1) << "two files: " << job;
+  }
+}
+
+// Ours, fio, fio; then fio, ours, fio.
+TEST_F(WithFio, WhoGoesFirstChangesFromRoundToRound) {
+  const FakeFio fake("case \"$*\" in *--rw=read*) date +%s.%N >> $FAKE_FIO/starts;; esac");
+  options_.backend = Backend::kUring;
+  try {
+    IoBench bench(options_);
+    FioBench fio(options_, 1);
+    const BenchShape shape = {.block_bytes = 256 << 10, .depth = 4};
+    bench.measure(shape, 0.01, true);
+    const SubmissionProbe probe;
+    compare_with_fio(bench, fio, shape, options_, 2);
+    std::vector<double> starts;
+    for (const std::string& line : fake.lines_of("starts")) starts.push_back(std::stod(line));
+    ASSERT_EQ(starts.size(), 4u);
+    std::array<size_t, 5> ours{};  // before the first, between them, after the last
+    for (const Submission& one : probe.taken()) {
+      ++ours[static_cast<size_t>(
+          std::count_if(starts.begin(), starts.end(), [&](double at) { return at < one.at_s; }))];
+    }
+    for (size_t i = 0; i < ours.size(); ++i) EXPECT_EQ(ours[i] > 0, i == 0 || i == 3) << i;
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("io_uring is not available") == std::string::npos) throw;
+    GTEST_SKIP() << error.what();
+  }
 }
 
 // It may have written all that it was allowed to.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 
 namespace strata::io {
@@ -24,6 +25,8 @@ Notes notes;
 constexpr uint64_t kMostSlots = 1 << 16;
 
 void note(const io_uring* ring, const io_uring_sqe& entry) {
+  const double now_s =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   const bool fixed_buffer =
       entry.opcode == IORING_OP_READ_FIXED || entry.opcode == IORING_OP_WRITE_FIXED;
   const bool write = entry.opcode == IORING_OP_WRITE || entry.opcode == IORING_OP_WRITE_FIXED;
@@ -33,7 +36,8 @@ void note(const io_uring* ring, const io_uring_sqe& entry) {
                          .fixed_buffer = fixed_buffer,
                          .fixed_file = (entry.flags & IOSQE_FIXED_FILE) != 0,
                          .offset = entry.off,
-                         .bytes = entry.len});
+                         .bytes = entry.len,
+                         .at_s = now_s});
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ struct Submission {
   bool fixed_file = false;
   uint64_t offset = 0;
   uint32_t bytes = 0;
+  double at_s = 0;  // of the time of day
 };
 
 // Stands between the rings of this program and io_uring_submit() while it lives: notes every read
