@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/setup.h"
@@ -44,6 +46,59 @@ int32_t first_id(const train::Tokenizer& tokenizer, const config::Options& optio
   throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
                                       " has no token for the begin of a text (give --prompt TEXT)");
 }
+
+// Room for the prompt and all that may be added to it, as far as the model has positions. Says so
+// where that is not enough.
+void set_longest_text(int64_t prompt_tokens, const model::Architecture& architecture,
+                      config::Options& options) {
+  const bool given = options.is_given("sequence-length");
+  const int64_t wanted = std::max<int64_t>(1, prompt_tokens + options.max_new_tokens - 1);
+  if (!given) options.sequence_length = wanted;
+  options.sequence_length = std::min(options.sequence_length, architecture.max_position);
+  if (wanted <= options.sequence_length) return;
+  log(LogLevel::kWarning,
+      fmt::format("generate: a prompt of {} tokens and {} new ones are more than {} {}: where the "
+                  "text is longer, only its last {} tokens are seen",
+                  prompt_tokens, options.max_new_tokens,
+                  given ? "--sequence-length" : "the model's positions,", options.sequence_length,
+                  options.sequence_length));
+}
+
+// Passes over a text that grows.
+class Passes {
+ public:
+  // `options.sequence_length`: the longest text.
+  Passes(const config::Options& options, const model::ModelDirectory& model)
+      : options_(options), model_(model), longest_(options.sequence_length) {}
+
+  const std::vector<float>& next_logits(const std::vector<int32_t>& text) {
+    const int64_t length = length_for(static_cast<int64_t>(text.size()));
+    if (!inference_ || length != options_.sequence_length) prepare(length);
+    return inference_->next_logits(text);
+  }
+
+ private:
+  // longrope turns texts within the original positions by other factors than longer ones.
+  int64_t length_for(int64_t tokens) const {
+    const model::Rope& rope = model_.architecture().rope;
+    const bool has_two = rope.scaling == model::RopeScaling::kLongRope;
+    if (!has_two || tokens > rope.original_max_position) return longest_;
+    return std::min(longest_, rope.original_max_position);
+  }
+
+  void prepare(int64_t length) {
+    inference_.reset();
+    options_.sequence_length = length;
+    plan_ = inference_plan(options_, model_, 0);
+    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint);
+  }
+
+  config::Options options_;
+  const model::ModelDirectory& model_;
+  const int64_t longest_;
+  train::RunPlan plan_;
+  std::optional<train::Inference> inference_;
+};
 
 }  // namespace
 
@@ -101,11 +156,10 @@ int run_generate(const config::Options& given) {
   collect_files(options, failures);
   collect_drives(options, failures);
   failures.throw_if_any("cannot start strata generate");
-  options.sequence_length = std::min(options.sequence_length, model->architecture().max_position);
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
   if (ids.empty()) ids.push_back(first_id(*tokenizer, options));
-  const train::RunPlan plan = inference_plan(options, *model, 0);
-  train::Inference inference(plan, options, *model, options.resume_checkpoint);
+  set_longest_text(static_cast<int64_t>(ids.size()), model->architecture(), options);
+  Passes passes(options, *model);
   train::TokenSampler sampler({.temperature = options.temperature,
                                .top_k = options.top_k,
                                .top_p = options.top_p,
@@ -120,7 +174,7 @@ int run_generate(const config::Options& given) {
   emit(options.prompt);
   const size_t prompt_tokens = ids.size();
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
-    const std::vector<float>& logits = inference.next_logits(ids);
+    const std::vector<float>& logits = passes.next_logits(ids);
     const int32_t next = sampler.next(logits.data(), model->architecture().vocabulary, 0, i);
     if (tokenizer->eos_id() && next == *tokenizer->eos_id()) break;
     ids.push_back(next);

@@ -81,7 +81,8 @@ constexpr OptionRow kTable[] = {
      "Hugging Face model directory: config.json, safetensors, tokenizer. plan needs only "
      "config.json."},
     {"data", kString, &O::data, kInit | kStep | kEval, kFiles, "PATH", "", kAny, "",
-     "Text, JSONL or token file (.bin), or a directory of them. plan counts its tokens."},
+     "Text, JSONL or token file (.bin), or a directory: its .txt and .md files, or train.jsonl "
+     "with valid.jsonl. plan counts its tokens."},
     {"out", kString, &O::out, kInit | kTrain | kExport, kFiles, "DIR", "", kAny, "",
      "Where the result goes: the run directory, the new model, or the exported one."},
     {"config", kString, &O::config, kAll, kFiles, "FILE", "", kAny, "",
@@ -98,7 +99,9 @@ constexpr OptionRow kTable[] = {
     {"epochs", kFloat, &O::epochs, kStep, kLength, "F", "passes over the data", kPositive,
      "1, where --steps is not given", "How long to train, as passes over the data."},
     {"sequence-length", kInt, &O::sequence_length, kRuns | kBench, kLength, "N", "tokens",
-     up_to(1 << 24), "", "Tokens in a sample. Activations and attention grow with it."},
+     up_to(1 << 24), "",
+     "Tokens in a sample. Activations and attention grow with it. generate sees so many at once; "
+     "without it, all of them."},
     {"micro-batch", kInt, &O::micro_batch, kStep | kEval, kLength, "N", "samples", up_to(1 << 20),
      "", "Samples in one forward and backward of one rank. Smaller needs less memory."},
     {"accumulate", kInt, &O::accumulate, kStep, kLength, "N", "micro-batches", up_to(1 << 20), "",
