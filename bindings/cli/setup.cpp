@@ -64,7 +64,8 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
     throw Error(
         ErrorCode::kConfig,
         fmt::format("tokenizer: {}: has {} tokens, the model's embedding only {} (is it another "
-                    "model's tokenizer?)",
+                    "model's tokenizer? where tokens were added, Transformers' "
+                    "resize_token_embeddings() makes room for them)",
                     options.model, tokenizer->vocabulary_size(), architecture.vocabulary));
   }
   require_positions(options, architecture);

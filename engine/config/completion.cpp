@@ -79,6 +79,11 @@ Commands all_commands() {
   commands.push_back({"completion",
                       "Print a script that completes command lines.",
                       {kShells.begin(), kShells.end()}});
+  CompletedCommand help = {"help", "What a command does, and its options."};
+  for (const CompletedCommand& command : commands) {
+    if (command.name != "completion") help.words.push_back(command.name);
+  }
+  commands.push_back(help);
   return commands;
 }
 

@@ -86,7 +86,7 @@ class Importer {
     if (leaf.value->is_null()) return ignore(leaf, "null: not set");
     switch (rule->kind) {
       case RuleKind::kSet:
-        return set(leaf, rule->text, texts_of(*leaf.value));
+        return set(leaf, rule->text, texts_of(*leaf.value), note_of(leaf));
       case RuleKind::kIgnore:
         return ignore(leaf, rule->text);
       case RuleKind::kIgnoreDefault:
@@ -96,6 +96,13 @@ class Importer {
       case RuleKind::kCode:
         return take_by_code(leaf);
     }
+  }
+
+  // DeepSpeed itself decays all that it is given; who gives it all but norms and biases, as
+  // Transformers' Trainer does, has what holds here.
+  static std::string_view note_of(const Leaf& leaf) {
+    if (leaf.key != "optimizer.params.weight_decay" || is_off(*leaf.value)) return "";
+    return "not of norms and biases, as with Transformers' Trainer; of all with --decay-all on";
   }
 
   static bool names_section(const std::string& key) {

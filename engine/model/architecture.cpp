@@ -112,8 +112,10 @@ int64_t read_window_size(const Fields& fields, const Family& family) {
   const bool off = rule == WindowRule::kNone ||
                    (rule == WindowRule::kSwitch && !fields.boolean("use_sliding_window", false));
   if (off) return 0;
-  return fields.has("sliding_window") ? fields.optional_integer("sliding_window").value_or(0)
-                                      : family.window;
+  if (!fields.has("sliding_window")) return family.window;
+  const auto window = fields.optional_integer("sliding_window");
+  if (window == 0) fields.refuse("sliding_window: is 0, which sees nothing (set it to null)");
+  return window.value_or(0);
 }
 
 void read_window(const Fields& fields, const Family& family, Architecture& result) {
@@ -137,6 +139,9 @@ void read_window(const Fields& fields, const Family& family, Architecture& resul
 double read_own_number(const Fields& fields, const char* name,
                        const std::optional<double>& otherwise) {
   const double value = fields.has(name) ? fields.number(name, 0) : otherwise.value_or(0);
+  if (otherwise && value == 0 && fields.find(name) != nullptr) {
+    fields.refuse(fmt::format("{}: is 0, and is divided by (set it to null to go without)", name));
+  }
   if (otherwise || value == 0) return value;
   fields.refuse(
       fmt::format("{}: is {}, but this family computes without it (set it to null)", name, value));
@@ -204,8 +209,11 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   result.hidden = fields.integer(members.hidden);
   result.layers = fields.integer(members.layers);
   result.heads = integer_or(fields, members.heads, family.heads);
-  const int64_t kv_heads = family.kv_heads > 0 ? family.kv_heads : result.heads;
-  result.kv_heads = fields.optional_integer("num_key_value_heads").value_or(kv_heads);
+  // Null is as many as heads, whatever the family's own number is.
+  constexpr const char* kKvHeads = "num_key_value_heads";
+  const bool as_heads = family.kv_heads == 0 || fields.has(kKvHeads);
+  result.kv_heads =
+      fields.optional_integer(kKvHeads).value_or(as_heads ? result.heads : family.kv_heads);
   result.feed_forward = read_feed_forward(fields, family, result.hidden);
   result.vocabulary = integer_or(fields, "vocab_size", family.vocabulary);
   result.max_position = fields.optional_integer(members.max_position).value_or(family.max_position);

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
+#include "engine/model/config_fields.h"
 #include "engine/model/model_path.h"
 #include "engine/model/shard_index.h"
 #include "engine/model/stored_names.h"
@@ -118,7 +119,7 @@ ModelDirectory ModelDirectory::open(const std::string& path) {
   ModelDirectory result;
   result.path_ = path;
   const std::string config_path = resolve_inside(path, kConfigName);
-  result.config_ = Json::read_file(config_path);
+  result.config_ = read_model_json(config_path, {});
   const std::string source = (fs::path(path) / kConfigName).string();
   result.spec_ = build_spec(read_architecture(result.config_, source));
   const TextModel text = find_text_model(result.config_, source);
@@ -141,7 +142,7 @@ void ModelDirectory::read_tensor_table() {
   }
   if (!is_there(home / kIndexName)) refuse_without_weights(path_);
   const std::string index_path = (home / kIndexName).string();
-  const Json index = Json::read_file(resolve_inside(path_, kIndexName), {.bytes = kIndexBytesMax});
+  const Json index = read_model_json(resolve_inside(path_, kIndexName), {.bytes = kIndexBytesMax});
   const ShardIndex shards = read_shard_index(index, index_path);
   if (const Json* metadata = index.find("metadata")) index_metadata_ = *metadata;
   refuse_missing_shards(path_, shards.files);
@@ -248,7 +249,7 @@ void ModelDirectory::require_fp8_weights() const {
                      other->name, other->dtype_name));
 }
 
-void ModelDirectory::check_against_spec(const std::string& head) const {
+void ModelDirectory::check_against_spec(const std::string& head) {
   Mismatches mismatches;
   std::set<std::string> wanted;
   for (const Segment& segment : spec_.segments) {
@@ -270,6 +271,7 @@ void ModelDirectory::check_against_spec(const std::string& head) const {
   }
   if (spec_.architecture.tied && tensors_.contains(head)) {
     wanted.insert(head);
+    second_embedding_ = head;
     const std::string& embedding = spec_.segments.front().parameters.front().stored.tensor;
     if (tensors_.contains(embedding) && !equal_in_places(location(head), location(embedding))) {
       mismatches.add(
@@ -348,6 +350,12 @@ std::vector<std::string> ModelDirectory::notes() const {
         fmt::format("the weights are FP8 with a scale for each block of {} x {}: they are widened "
                     "with their scales, and an exported model has no quantization_config",
                     fp8_->rows, fp8_->cols));
+  }
+  if (!second_embedding_.empty()) {
+    notes.push_back(
+        fmt::format("\"{}\" is the embedding once more (tie_word_embeddings): an exported model "
+                    "has that once",
+                    second_embedding_));
   }
   if (!kept_.empty()) {
     notes.push_back(

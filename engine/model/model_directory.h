@@ -88,7 +88,7 @@ class ModelDirectory {
   std::string mismatch_of(const std::string& name, const std::vector<int64_t>& shape) const;
   bool equal_in_places(const Location& one, const Location& other) const;
   void require_fp8_weights() const;
-  void check_against_spec(const std::string& head) const;
+  void check_against_spec(const std::string& head);
   int64_t bytes_of_kept() const;
   const Location& location(const std::string& name) const;
   StoredTensor stored(const std::string& name) const;
@@ -103,6 +103,7 @@ class ModelDirectory {
   std::vector<std::string> file_names_;  // in the directory; paths lead to where links point
   std::unordered_map<std::string, Location> tensors_;
   std::vector<std::string> kept_;  // sorted
+  std::string second_embedding_;   // the name of a tied head that is stored; else empty
 };
 
 // The path of a file that the directory names. Throws Error unless `name` is a plain name and the

@@ -245,8 +245,11 @@ CheckpointManifest read_manifest(const std::string& path) {
   const std::string file = path + "/" + kManifest;
   struct stat info {};
   if (::lstat(file.c_str(), &info) != 0 && errno == ENOENT) {
-    throw Error(ErrorCode::kConfig, "cannot read checkpoint: " + path +
-                                        ": it has no manifest.json (name a whole checkpoint)");
+    const bool is_run = ::lstat((path + "/checkpoints").c_str(), &info) == 0;
+    throw Error(ErrorCode::kConfig,
+                "cannot read checkpoint: " + path + ": it has no manifest.json " +
+                    (is_run ? "(it is a run: name one of " + path + "/checkpoints)"
+                            : "(name a whole checkpoint)"));
   }
   CheckpointManifest manifest = parse_manifest(read_text(file), file);
   for (const StateFile& state : manifest.files) {

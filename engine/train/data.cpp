@@ -11,6 +11,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/config/json.h"
 #include "engine/train/data_files.h"
 #include "engine/train/data_records.h"
@@ -202,6 +203,21 @@ bool has_records(const std::string& directory) {
   return fs::exists(fs::path(directory) / "train.jsonl");
 }
 
+// A directory is not all that is in it.
+void say_what_is_left_out(const std::string& directory) {
+  const fs::path path(directory);
+  const auto left_out = left_out_of(
+      directory, has_records(directory)
+                     ? std::vector{(path / "train.jsonl").string(), (path / "valid.jsonl").string()}
+                     : text_files_of(directory));
+  if (left_out.empty()) return;
+  log(LogLevel::kWarning,
+      fmt::format("data: {}: {} {} not read, \"{}\" the first: of a directory .txt and .md files "
+                  "are, or train.jsonl and valid.jsonl alone (name other files themselves)",
+                  directory, left_out.size(), left_out.size() == 1 ? "file is" : "files are",
+                  left_out.front()));
+}
+
 }  // namespace
 
 void TokenSource::sample(int64_t index, int32_t* inputs, int32_t* targets) const {
@@ -253,6 +269,7 @@ Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
     }
   }
   data.tokens_ = read_file(main_path, tokenizer, options.vocabulary, &found);
+  if (fs::is_directory(path)) say_what_is_left_out(path);
   data.split(main_path, options);
   data.description_ =
       fmt::format("{}: {}; {} tokens, {} samples of {}{}", main_path, found, data.tokens_->count(),

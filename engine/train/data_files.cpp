@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <filesystem>
+#include <set>
 
 #include "engine/base/error.h"
 #include "engine/train/text_unicode.h"
@@ -16,7 +18,28 @@
 namespace strata::train {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr size_t kBlockBytes = 16 << 20;
+
+// All files below a directory, by path, without those of runs that have their directory there.
+std::vector<fs::path> files_below(const std::string& directory) {
+  std::error_code failure;
+  std::error_code ignored;  // of a link that leads nowhere
+  std::vector<fs::path> files;
+  for (fs::recursive_directory_iterator at(directory, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    if (at->is_directory(ignored) && fs::exists(at->path() / "run.json", ignored)) {
+      at.disable_recursion_pending();
+    }
+    if (at->is_regular_file(ignored)) files.push_back(at->path());
+  }
+  if (failure) {
+    throw Error(ErrorCode::kConfig, fmt::format("list data: {}: {}", directory, failure.message()));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
 
 // The last place in front of which a text may be cut, or its end.
 size_t last_cut(std::string_view text) {
@@ -76,7 +99,6 @@ size_t FileReader::read(char* buffer, size_t count) {
 }
 
 std::vector<std::string> text_files_of(const std::string& path) {
-  namespace fs = std::filesystem;
   std::error_code failure;
   const fs::file_status status = fs::status(path, failure);
   if (failure || !fs::exists(status)) {
@@ -84,22 +106,33 @@ std::vector<std::string> text_files_of(const std::string& path) {
   }
   if (!fs::is_directory(status)) return {path};
   std::vector<std::string> files;
-  for (fs::recursive_directory_iterator at(path, failure), end; !failure && at != end;
-       at.increment(failure)) {
-    const std::string extension = at->path().extension().string();
-    if ((extension == ".txt" || extension == ".md") && at->is_regular_file(failure)) {
-      files.push_back(at->path().string());
-    }
-  }
-  if (failure) {
-    throw Error(ErrorCode::kConfig, fmt::format("list data: {}: {}", path, failure.message()));
+  for (const fs::path& file : files_below(path)) {
+    if (file.extension() == ".txt" || file.extension() == ".md") files.push_back(file.string());
   }
   if (files.empty()) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("open data: {}: the directory holds no .txt or .md file", path));
+                fmt::format("open data: {}: the directory holds no .txt or .md file, and no "
+                            "train.jsonl (name other files themselves)",
+                            path));
   }
-  std::sort(files.begin(), files.end());
   return files;
+}
+
+std::vector<std::string> left_out_of(const std::string& directory,
+                                     const std::vector<std::string>& read) {
+  static const std::set<std::string> kData = {".txt", ".md",  ".jsonl", ".bin", ".parquet",
+                                              ".csv", ".tsv", ".arrow", ".gz",  ".zst"};
+  std::vector<std::string> left_out;
+  for (const fs::path& file : files_below(directory)) {
+    std::string extension = file.extension().string();
+    std::transform(extension.begin(), extension.end(), extension.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    if (!kData.contains(extension)) continue;
+    if (std::find(read.begin(), read.end(), file.string()) == read.end()) {
+      left_out.push_back(file.string());
+    }
+  }
+  return left_out;
 }
 
 void for_each_text_block(const std::string& path,

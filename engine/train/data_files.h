@@ -10,8 +10,13 @@
 namespace strata::train {
 
 // The text files that a path stands for: the file itself, or the .txt and .md files below a
-// directory in order of their paths. Throws Error when there is none.
+// directory in order of their paths; what runs wrote there is no data. Throws Error when there is
+// none.
 std::vector<std::string> text_files_of(const std::string& path);
+
+// Other files below a directory that look like data, but for those named: they are not read.
+std::vector<std::string> left_out_of(const std::string& directory,
+                                     const std::vector<std::string>& read);
 
 // Calls `use` with the file's text in blocks of about 16 MiB, each cut in front of a line that
 // starts with no white space where there is one. Throws Error naming file and byte for what is not

@@ -238,6 +238,8 @@ Error explained(const Error& error, const std::filesystem::path& path) {
   std::string what = error.what();
   if (what.find(path.parent_path().string()) == std::string::npos) {
     what = fmt::format("read tokenizer: {}: {} (fetch the file again)", path.string(), what);
+  } else if (what.find("syntax error") != std::string::npos) {
+    what += " (fetch the file again)";
   } else if (what.find("not supported") != std::string::npos) {
     what +=
         " (use a model whose tokenizer is byte-level or SentencePiece BPE, or give --data as a "

@@ -109,10 +109,11 @@ bindkey '^I' offer
 TEST_P(Completion, OfCommands) {
   EXPECT_EQ(offered("strata tr"), Words({"train"}));
   EXPECT_EQ(offered("strata "), Words({"init", "train", "eval", "plan", "doctor", "export",
-                                       "generate", "models", "bench", "completion"}));
+                                       "generate", "models", "bench", "completion", "help"}));
   EXPECT_EQ(offered("strata completion "), Words({"bash", "zsh", "fish"}));
   EXPECT_EQ(offered("strata completion z"), Words({"zsh"}));
   EXPECT_EQ(offered("strata bench i"), Words({"io"}));
+  EXPECT_EQ(offered("strata help tr"), Words({"train"}));
 }
 
 TEST_P(Completion, OfFlags) {

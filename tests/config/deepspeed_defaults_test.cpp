@@ -30,6 +30,18 @@ TEST(DeepspeedDefaults, WhatAFileWithAnOptimizerDoesNotSayIsAsInDeepspeed) {
   EXPECT_EQ(plan_with(bare, {}, "schedule = 'linear'").schedule, Schedule::kLinear);
 }
 
+TEST(DeepspeedDefaults, WhatDecaysIsTold) {
+  const auto decay = [](const std::string& value) {
+    const std::string file =
+        R"({"optimizer": {"type": "AdamW", "params": {"weight_decay": )" + value + "}}}";
+    return line_of(file, "optimizer.params.weight_decay").text();
+  };
+  EXPECT_EQ(decay("0.5"),
+            "--weight-decay 0.5: not of norms and biases, as with Transformers' Trainer; of all "
+            "with --decay-all on");
+  EXPECT_EQ(decay("0"), "--weight-decay 0");
+}
+
 TEST(DeepspeedDefaults, WhatAFileSaysOrLeavesToOthersHasNoDefault) {
   const Options own = plan_with(R"({"bf16": {"enabled": true}})", {});
   EXPECT_EQ(own.weight_decay, Options().weight_decay);

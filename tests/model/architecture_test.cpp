@@ -99,6 +99,10 @@ TEST(Architecture, MistralWithoutMembersHasItsOwnDefaults) {
   const Architecture a = read(mistral);
   EXPECT_EQ(a.kv_heads, 8);
   EXPECT_EQ(a.window, 4096);
+  EXPECT_EQ(read(R"({"architectures": ["MistralForCausalLM"], "num_attention_heads": 16,
+      "num_key_value_heads": null, "hidden_size": 64})")
+                .kv_heads,
+            16);
   EXPECT_EQ(read(R"({"architectures": ["MistralForCausalLM"], "sliding_window": null})").window, 0);
 }
 
@@ -181,6 +185,12 @@ TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
   EXPECT_NE(error_of(R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true,
       "layer_types": ["full_attention"]})")
                 .find("layer_types"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["MistralForCausalLM"], "sliding_window": 0})")
+                .find("sliding_window: is 0"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"architectures": ["Gemma2ForCausalLM"], "attn_logit_softcapping": 0.0})")
+                .find("attn_logit_softcapping: is 0"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})").find("dynamic"),
             std::string::npos);

@@ -230,6 +230,11 @@ TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
   std::copy_n(embedding, *ends[1].int64() - *ends[0].int64(), begin("lm_head.weight"));
   write_text(path, file);
   EXPECT_EQ(error_of(tied.path()), "accepted");
+  const std::vector<std::string> notes = ModelDirectory::open(tied.path()).notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes[0],
+            "\"lm_head.weight\" is the embedding once more (tie_word_embeddings): an exported "
+            "model has that once");
 }
 
 TEST(ModelDirectory, AnIndexThatLiesIsRefused) {

@@ -287,6 +287,21 @@ TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
       contains(error_of((folder_ / "nothing").string(), {.length = 1}), "no .txt or .md file"));
 }
 
+// A run leaves texts of its own where it is.
+TEST_F(DataTest, ADirectoryIsItsTextsWithoutThoseOfRuns) {
+  fs::create_directories(folder_ / "corpus/run/checkpoints");
+  fs::create_directories(folder_ / "corpus/part");
+  for (const char* name : {"corpus/a.txt", "corpus/part/b.md", "corpus/c.TXT", "corpus/d.jsonl",
+                           "corpus/run/plan.txt", "corpus/run/run.json", "corpus/README"}) {
+    write(name, "text");
+  }
+  const std::string corpus = (folder_ / "corpus").string();
+  const std::vector<std::string> texts = text_files_of(corpus);
+  EXPECT_EQ(texts, (std::vector<std::string>{corpus + "/a.txt", corpus + "/part/b.md"}));
+  EXPECT_EQ(left_out_of(corpus, texts),
+            (std::vector<std::string>{corpus + "/c.TXT", corpus + "/d.jsonl"}));
+}
+
 TEST_F(DataTest, TextNeedsATokenizer) {
   const std::string path = write("a.txt", "abc");
   EXPECT_THROW(Dataset::open(path, nullptr, {.length = 1, .vocabulary = 300}), Error);
