@@ -5,7 +5,8 @@
 namespace strata::cli::test {
 namespace {
 
-// A large model's planning takes longer than its measurements.
+// A large model's planning takes longer than its measurements; where it was over before the signal
+// came, that is tried again.
 TEST_F(BenchTest, ASignalEndsThePlanningAndKeepsWhatWasMeasured) {
   make_model(sandbox_, "model", {});
   std::string config = read_text(sandbox_ / "model/config.json");
@@ -15,17 +16,21 @@ TEST_F(BenchTest, ASignalEndsThePlanningAndKeepsWhatWasMeasured) {
   const size_t end = config.find_first_not_of("0123456789", at + layers.size());
   config.replace(at, end - at, layers + "300");
   write_text(sandbox_ / "model/config.json", config);
-  Process process(bench({"--mode", "read,write,mixed", "--machine", STRATA_MACHINE, "--for",
-                         "model", "--tokens", "512", "--host-memory", "300MiB"}),
-                  {.directory = sandbox_.path()});
-  ASSERT_TRUE(process.complains("planning a step of model")) << process.err();
-  const auto start = std::chrono::steady_clock::now();
-  process.kill(SIGINT);
-  EXPECT_EQ(process.wait(), 128 + SIGINT) << process.err();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
-  EXPECT_NE(process.out().find("mixed"), std::string::npos) << process.out();
-  EXPECT_EQ(process.out().find("tokens a step"), std::string::npos) << process.out();
-  expect_empty_drive();
+  int code = 0;
+  for (int i = 0; i < 20 && code == 0; ++i) {
+    Process process(bench({"--mode", "read,write,mixed", "--machine", STRATA_MACHINE, "--for",
+                           "model", "--tokens", "512", "--host-memory", "300MiB"}),
+                    {.directory = sandbox_.path()});
+    ASSERT_TRUE(process.complains("planning a step of model")) << process.err();
+    const auto start = std::chrono::steady_clock::now();
+    process.kill(SIGINT);
+    code = process.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    EXPECT_NE(process.out().find("mixed"), std::string::npos) << process.out();
+    EXPECT_EQ(process.out().find("tokens a step") == std::string::npos, code != 0);
+    expect_empty_drive();
+  }
+  EXPECT_EQ(code, 128 + SIGINT);
 }
 
 TEST_F(BenchTest, ASignalIsHeededAtAnyRateAndASecondOneAtOnce) {

@@ -159,8 +159,8 @@ TEST_F(BenchTest, ADirectoryOfAnyNameIsInTheAnswers) {
 // The filling and the first writes take all of the limit: nothing is left for the mixed rate.
 TEST_F(BenchTest, AQuestionWithoutTheRatesItNeedsIsAnError) {
   make_model(sandbox_, "model", {});
-  const Arguments poor = {"--mode", "read,write,mixed", "--write-limit",
-                          "65MiB",  "--seconds",        "0.5"};
+  const Arguments poor = {"--mode",   "read,write,mixed", "--write-limit",
+                          "66048KiB", "--seconds",        "0.5"};  // the scratch and 8 blocks
   for (const Arguments& question :
        {Arguments{"--for", "model", "--tokens", "512"}, Arguments{"--profile", "p.toml"}}) {
     Arguments all = bench(poor);

@@ -52,7 +52,35 @@ double process_cpu_of(const std::function<void()>& work) {
 }
 
 // What a result says is checked against what is known from outside: the time that the process took,
-// and the sums over samples and files.
+// and the sums over samples and files. Returns whether most of the time, and of the bytes, is in
+// it.
+bool adds_up(IoBench& bench, const BenchShape& shape) {
+  BenchResult result;
+  const double cpu_s = process_cpu_of([&] { result = bench.measure(shape, 0.5, true); });
+  EXPECT_LE(result.cpu_s + result.optimizer_s, cpu_s + 1e-3);
+  double read = 0, written = 0, last_s = 0;
+  for (const BenchSample& sample : result.samples) {
+    EXPECT_GT(sample.at_s, last_s);
+    read += sample.read_bytes_per_s * (sample.at_s - last_s);
+    written += sample.write_bytes_per_s * (sample.at_s - last_s);
+    last_s = sample.at_s;
+  }
+  EXPECT_LE(last_s, result.seconds);
+  const auto moved_read = static_cast<double>(result.bytes_read);
+  const auto moved_written = static_cast<double>(result.bytes_written);
+  EXPECT_LE(read, moved_read * 1.0001);
+  EXPECT_LE(written, moved_written * 1.0001);
+  double of_files_read = 0, of_files_written = 0;
+  for (const BenchFile& file : result.files) {
+    of_files_read += file.read_bytes_per_s * result.seconds;
+    of_files_written += file.write_bytes_per_s * result.seconds;
+  }
+  EXPECT_NEAR(of_files_read, moved_read, 1e-6 * moved_read);
+  EXPECT_NEAR(of_files_written, moved_written, 1e-6 * moved_written);
+  return result.cpu_s + result.optimizer_s >= 0.7 * cpu_s &&
+         read + written >= 0.5 * last_s / result.seconds * (moved_read + moved_written);
+}
+
 TEST(IoBench, FiguresAddUp) {
   const ScratchDir directory(ScratchDir::kMemory);
   IoBench bench(small_bench(directory));
@@ -61,30 +89,9 @@ TEST(IoBench, FiguresAddUp) {
     SCOPED_TRACE(name_of(mode));
     const BenchShape shape = {.mode = mode, .block_bytes = 64 << 10, .depth = 8, .files = 2};
     bench.measure(shape, 0.01, true);
-    BenchResult result;
-    const double cpu_s = process_cpu_of([&] { result = bench.measure(shape, 0.5, true); });
-    EXPECT_LE(result.cpu_s + result.optimizer_s, cpu_s + 1e-3);
-    EXPECT_GE(result.cpu_s + result.optimizer_s, 0.5 * cpu_s);
-    double read = 0, written = 0, last_s = 0;
-    for (const BenchSample& sample : result.samples) {
-      EXPECT_GT(sample.at_s, last_s);
-      read += sample.read_bytes_per_s * (sample.at_s - last_s);
-      written += sample.write_bytes_per_s * (sample.at_s - last_s);
-      last_s = sample.at_s;
-    }
-    EXPECT_LE(last_s, result.seconds);
-    const auto moved_read = static_cast<double>(result.bytes_read);
-    const auto moved_written = static_cast<double>(result.bytes_written);
-    EXPECT_LE(read, moved_read * 1.0001);
-    EXPECT_LE(written, moved_written * 1.0001);
-    EXPECT_GE(read + written, 0.5 * last_s / result.seconds * (moved_read + moved_written));
-    double of_files_read = 0, of_files_written = 0;
-    for (const BenchFile& file : result.files) {
-      of_files_read += file.read_bytes_per_s * result.seconds;
-      of_files_written += file.write_bytes_per_s * result.seconds;
-    }
-    EXPECT_NEAR(of_files_read, moved_read, 1e-6 * moved_read);
-    EXPECT_NEAR(of_files_written, moved_written, 1e-6 * moved_written);
+    bool most_counted = false;  // on a busy machine not each time
+    for (int i = 0; i < 20 && !most_counted; ++i) most_counted = adds_up(bench, shape);
+    EXPECT_TRUE(most_counted);
   }
 }
 
