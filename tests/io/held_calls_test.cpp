@@ -102,7 +102,8 @@ TEST(HeldChannel, AWriteThatNeverStartsIsForgotten) {
   Volume volume(
       {.directories = {directory.path()}, .bytes = 16 * kBlock, .allow_memory_filesystem = true});
   ChannelOptions options = {.backend = Backend::kThreads, .depth = 2, .request_bytes = kBlock};
-  const AlignedBuffer older(2 * kBlock, 1), newer(2 * kBlock, 2), read(2 * kBlock);
+  const AlignedBuffer older(2 * kBlock, 1), newer(2 * kBlock, 2);
+  const AlignedBuffer held_read(2 * kBlock), next_read(2 * kBlock);
   {
     Channel channel(volume, options);
     ASSERT_EQ(run_one(channel, Direction::kWrite, 0, older, 1), "");
@@ -111,7 +112,7 @@ TEST(HeldChannel, AWriteThatNeverStartsIsForgotten) {
   options.deadline_s = 0.4;
   Channel channel(volume, options);
   HeldCalls held(volume.files()[0].fd);
-  Transfer stuck = transfer_of(Direction::kRead, 0, read, 1);
+  Transfer stuck = transfer_of(Direction::kRead, 0, held_read, 1);
   Transfer waiting = transfer_of(Direction::kWrite, 4 * kBlock, newer, 2);
   channel.submit(&stuck);
   channel.submit(&waiting);
@@ -126,7 +127,7 @@ TEST(HeldChannel, AWriteThatNeverStartsIsForgotten) {
   held.release();
   options.deadline_s = 60;
   Channel next(volume, options);
-  const std::string error = run_one(next, Direction::kRead, 4 * kBlock, read, 2);
+  const std::string error = run_one(next, Direction::kRead, 4 * kBlock, next_read, 2);
   EXPECT_NE(error.find("the write that was to replace it failed"), std::string::npos) << error;
 }
 
