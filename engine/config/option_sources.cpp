@@ -69,7 +69,10 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
     }
     Options scratch;
     const std::string cause = assign(*row, values, scratch);
-    if (!cause.empty()) problem(fmt::format("{} = \"{}\" {}", shown, joined(values), cause));
+    if (!cause.empty()) {
+      problem(fmt::format("{} = \"{}\" {} (give {})", shown, joined(values), cause,
+                          accepted_text(*row)));
+    }
     return;
   }
   SourceKind& known = kind_of(row->name);
