@@ -29,7 +29,7 @@ model::Architecture read_model(std::string path) {
     model::require_model_directory(path, "--for");
     path += "/config.json";
   }
-  return model::read_architecture(config::Json::read_file(path), path);
+  return model::read_architecture_file(path);
 }
 
 int64_t sequence_length_of(const AdviceQuestion& question,

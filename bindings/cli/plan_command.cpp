@@ -19,7 +19,7 @@ model::ModelSpec collect_spec(const config::Options& options, Failures& failures
   const bool is_there = failures.collect([&] {
     model::require_model_directory(options.model);
     const std::string path = options.model + "/config.json";
-    spec = model::build_spec(model::read_architecture(config::Json::read_file(path), path));
+    spec = model::build_spec(model::read_architecture_file(path));
   });
   if (!is_there) return spec;
   failures.collect([&] { require_positions(options, spec.architecture); });

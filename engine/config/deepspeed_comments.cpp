@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <string>
-
-#include "engine/base/error.h"
 #include "engine/config/deepspeed.h"
 
 namespace strata::config {
@@ -39,16 +36,9 @@ std::string without_comments(std::string_view text) {
 }
 
 Json parse_deepspeed(std::string_view text, const std::string& name) {
-  try {
-    return Json::parse(without_comments(text), name);
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    if (what.find("syntax error") == std::string::npos) throw;
-    throw Error(error.code(),
-                what +
-                    " (JSON is read, with comments and commas behind last members: names and "
-                    "texts stand in double quotes, as in {\"gradient_clipping\": 1.0})");
-  }
+  return Json::parse(without_comments(text), name, {},
+                     "JSON is read, with comments and commas behind last members: names and texts "
+                     "stand in double quotes, as in {\"gradient_clipping\": 1.0}");
 }
 
 }  // namespace strata::config

@@ -46,12 +46,14 @@ class Json {
   static Json array();
   static Json object();
 
-  // `source` names the text in errors: a path.
-  static Json parse(std::string_view text, const std::string& source,
-                    const JsonLimits& limits = {});
+  // `source` names the text in errors: a path. `advice` stands behind the cause where the text is
+  // no JSON at all.
+  static Json parse(std::string_view text, const std::string& source, const JsonLimits& limits = {},
+                    std::string_view advice = "");
 
   // Reads a regular file of at most limits.bytes.
-  static Json read_file(const std::string& path, const JsonLimits& limits = {});
+  static Json read_file(const std::string& path, const JsonLimits& limits = {},
+                        std::string_view advice = "");
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_boolean() const { return std::holds_alternative<bool>(value_); }

@@ -63,8 +63,8 @@ class Builder {
   using json = nlohmann::json;
 
   Builder(std::string_view text, const std::string& source, const JsonLimits& limits,
-          const char* const* read_to)
-      : text_(text), source_(source), limits_(limits), read_to_(read_to) {}
+          std::string_view advice, const char* const* read_to)
+      : text_(text), source_(source), limits_(limits), advice_(advice), read_to_(read_to) {}
 
   bool null() { return add(Json()); }
   bool boolean(bool value) { return add(Json(value)); }
@@ -95,6 +95,8 @@ class Builder {
     const size_t colon = column == std::string::npos ? column : cause.find(": ", column);
     if (colon != std::string::npos) cause = cause.substr(colon + 2);
     shorten(cause);
+    constexpr int kSyntaxError = 101;
+    if (error.id == kSyntaxError && !advice_.empty()) cause += fmt::format(" ({})", advice_);
     fail_at(position > 0 ? position - 1 : 0, cause);
   }
 
@@ -163,6 +165,7 @@ class Builder {
   const std::string_view text_;
   const std::string& source_;
   const JsonLimits limits_;
+  const std::string_view advice_;
   const char* const* read_to_;
   std::vector<Level> levels_;
   int64_t values_ = 0;
@@ -178,21 +181,22 @@ struct Descriptor {
 
 }  // namespace
 
-Json Json::parse(std::string_view text, const std::string& source, const JsonLimits& limits) {
+Json Json::parse(std::string_view text, const std::string& source, const JsonLimits& limits,
+                 std::string_view advice) {
   if (static_cast<int64_t>(text.size()) > limits.bytes) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("cannot read JSON: {}: it has {} bytes, more than the limit of {}",
                             source, text.size(), limits.bytes));
   }
   const char* read_to = text.data();
-  Builder builder(text, source, limits, &read_to);
+  Builder builder(text, source, limits, advice, &read_to);
   const CountedText first(text.data(), &read_to);
   const CountedText last(text.data() + text.size(), &read_to);
   nlohmann::json::sax_parse(first, last, &builder);
   return builder.take();
 }
 
-Json Json::read_file(const std::string& path, const JsonLimits& limits) {
+Json Json::read_file(const std::string& path, const JsonLimits& limits, std::string_view advice) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) throw system_error(ErrorCode::kConfig, "cannot open: " + path, errno);
   struct stat info {};
@@ -221,7 +225,7 @@ Json Json::read_file(const std::string& path, const JsonLimits& limits) {
                 "cannot read JSON: " + path +
                     ": it is a Git LFS pointer, not the file (run git lfs pull there)");
   }
-  return parse(text, path, limits);
+  return parse(text, path, limits, advice);
 }
 
 }  // namespace strata::config

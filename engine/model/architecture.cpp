@@ -195,6 +195,10 @@ struct Range {
 
 }  // namespace
 
+Architecture read_architecture_file(const std::string& path) {
+  return read_architecture(Json::read_file(path, {}, kFetchAgain), path);
+}
+
 Architecture read_architecture(const Json& json, const std::string& source) {
   if (!json.is_object()) refuse_config(source, "it is " + json.describe() + ", must be an object");
   const TextModel text = find_text_model(json, source);

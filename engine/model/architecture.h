@@ -14,6 +14,9 @@ namespace strata::model {
 // compute, a number that cannot be. `source` is the path for messages.
 Architecture read_architecture(const config::Json& json, const std::string& source);
 
+// The same of the file.
+Architecture read_architecture_file(const std::string& path);
+
 // Throws Error (kConfig) naming the first number that cannot be: sizes, divisibility, finite
 // constants.
 void validate(const Architecture& architecture, const std::string& source);

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/base/error.h"
 #include "engine/config/json.h"
@@ -15,16 +16,8 @@ namespace strata::model {
   throw Error(ErrorCode::kConfig, "cannot use model: " + source + ": " + cause);
 }
 
-// A JSON file of a model; one that is no JSON, such as a web page in its place, is to be fetched.
-inline config::Json read_model_json(const std::string& path, const config::JsonLimits& limits) {
-  try {
-    return config::Json::read_file(path, limits);
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    if (what.find("syntax error") == std::string::npos) throw;
-    throw Error(error.code(), what + " (fetch the file again)");
-  }
-}
+// Of a model's JSON file that is none, such as a web page in its place.
+inline constexpr std::string_view kFetchAgain = "fetch the file again";
 
 // The members of a text model in one config.json: an object, and another one beside it that may
 // have what it lacks. Every failure is an Error (kConfig) that names the file and the member.

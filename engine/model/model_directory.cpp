@@ -119,7 +119,7 @@ ModelDirectory ModelDirectory::open(const std::string& path) {
   ModelDirectory result;
   result.path_ = path;
   const std::string config_path = resolve_inside(path, kConfigName);
-  result.config_ = read_model_json(config_path, {});
+  result.config_ = Json::read_file(config_path, {}, kFetchAgain);
   const std::string source = (fs::path(path) / kConfigName).string();
   result.spec_ = build_spec(read_architecture(result.config_, source));
   const TextModel text = find_text_model(result.config_, source);
@@ -142,7 +142,8 @@ void ModelDirectory::read_tensor_table() {
   }
   if (!is_there(home / kIndexName)) refuse_without_weights(path_);
   const std::string index_path = (home / kIndexName).string();
-  const Json index = read_model_json(resolve_inside(path_, kIndexName), {.bytes = kIndexBytesMax});
+  const Json index =
+      Json::read_file(resolve_inside(path_, kIndexName), {.bytes = kIndexBytesMax}, kFetchAgain);
   const ShardIndex shards = read_shard_index(index, index_path);
   if (const Json* metadata = index.find("metadata")) index_metadata_ = *metadata;
   refuse_missing_shards(path_, shards.files);

@@ -18,6 +18,7 @@ using config::Json;
 using Fields = TokenizerFields;
 
 constexpr config::JsonLimits kFileLimits = {.bytes = 256 << 20, .values = 16 << 20, .depth = 32};
+constexpr const char* kFetchAgain = "fetch the file again";
 
 // [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ...]: ids before and after the text.
 void read_template(const Fields& step, TokenizerDefinition* definition) {
@@ -192,7 +193,7 @@ TokenizerConfig read_config(const std::filesystem::path& directory,
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     const std::filesystem::path path = directory / name;
     if (!std::filesystem::exists(path)) continue;
-    const Json json = Json::read_file(path.string(), kFileLimits);
+    const Json json = Json::read_file(path.string(), kFileLimits, kFetchAgain);
     const Fields config(json, path.string(), "");
     if (const auto id = read_named_token(config, "bos_token", definition)) result.bos_id = id;
     if (const auto id = read_named_token(config, "eos_token", definition)) result.eos_id = id;
@@ -237,9 +238,7 @@ namespace {
 Error explained(const Error& error, const std::filesystem::path& path) {
   std::string what = error.what();
   if (what.find(path.parent_path().string()) == std::string::npos) {
-    what = fmt::format("read tokenizer: {}: {} (fetch the file again)", path.string(), what);
-  } else if (what.find("syntax error") != std::string::npos) {
-    what += " (fetch the file again)";
+    what = fmt::format("read tokenizer: {}: {} ({})", path.string(), what, kFetchAgain);
   } else if (what.find("not supported") != std::string::npos) {
     what +=
         " (use a model whose tokenizer is byte-level or SentencePiece BPE, or give --data as a "
@@ -259,7 +258,7 @@ Tokenizer Tokenizer::read(const std::string& directory) {
                     "converted by loading and saving it with Transformers)",
                     path.string()));
   }
-  const Json json = Json::read_file(path.string(), kFileLimits);
+  const Json json = Json::read_file(path.string(), kFileLimits, kFetchAgain);
   try {
     TokenizerDefinition definition = read_tokenizer_json(json, path.string());
     TokenizerConfig config = read_config(path.parent_path(), definition);

@@ -32,6 +32,22 @@ TEST(Json, KeepsIntegersUnsignedAndDoublesApart) {
   EXPECT_EQ(value.items()[4].int64(), 1000000000);
 }
 
+// Of a text that is no JSON, and not of one that is refused for another reason.
+TEST(Json, AdviceStandsBehindSyntaxErrors) {
+  const auto error_of = [](const char* text, std::string_view advice) -> std::string {
+    try {
+      Json::parse(text, "x", {}, advice);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_TRUE(error_of("<html>", "fetch it").ends_with(" (fetch it)"));
+  EXPECT_FALSE(error_of("<html>", "").ends_with(")"));
+  EXPECT_EQ(error_of("{\"a\": 1, \"a\": 2}", "fetch it").find("fetch it"), std::string::npos);
+  EXPECT_EQ(error_of("1e999", "fetch it").find("fetch it"), std::string::npos);
+}
+
 TEST(Json, OneTypeIsNotAnother) {
   const Json value = Json::parse(R"({"a": "1", "b": true, "c": 1.5, "d": -1})", "x");
   EXPECT_FALSE(value.find("a")->number().has_value());
