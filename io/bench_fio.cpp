@@ -40,11 +40,12 @@ uint64_t most_bytes_moved(const BenchShape& shape, uint64_t write_allowance_byte
 
 FioBench::FioBench(const BenchOptions& options, uint32_t files_per_directory)
     : options_(options), files_per_directory_(files_per_directory) {
-  const FioOutput version = run_fio({"--version"}, kStartS + options.deadline_s, options.stop);
+  const double limit_s = kStartS + options.deadline_s;
+  const FioOutput version = run_fio({"--version"}, limit_s, options.stop);
   if (version.timed_out) {
     throw Error(ErrorCode::kDeadline, fmt::format("compare with fio: fio --version: had not ended "
                                                   "after {:.0f} s (is the machine overloaded?)",
-                                                  kStartS + options.deadline_s));
+                                                  limit_s));
   }
   if (version.status != 0) {
     throw Error(ErrorCode::kConfig, "compare with fio: fio: not found (install the package fio)");

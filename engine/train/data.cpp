@@ -36,28 +36,11 @@ char first_character(const std::string& path) {
   return at == std::string_view::npos ? '\0' : text[at];
 }
 
-// What is no text, whatever its bytes are.
-struct OtherKind {
-  std::string_view extension;
-  const char* advice;
-};
-
-constexpr const char* kAsRecords =
-    "it is a table, which is not read (write its text as .jsonl, {\"text\": ...} in each line)";
-constexpr const char* kUnpack = "it is packed, and is not unpacked here (unpack it first)";
-
-constexpr OtherKind kOtherKinds[] = {
-    {".csv", kAsRecords}, {".tsv", kAsRecords}, {".parquet", kAsRecords}, {".arrow", kAsRecords},
-    {".gz", kUnpack},     {".zst", kUnpack},    {".xz", kUnpack},         {".zip", kUnpack},
-};
-
 FileKind kind_of_file(const std::string& path) {
   const std::string extension = fs::path(path).extension().string();
   if (extension == ".bin" || TokenSequence::is_llmc_file(path)) return FileKind::kTokens;
-  if (extension == ".txt" || extension == ".md") return FileKind::kText;
-  for (const OtherKind& other : kOtherKinds) {
-    if (extension == other.extension) throw bad_data(path, other.advice);
-  }
+  if (is_text(extension)) return FileKind::kText;
+  if (const char* why = why_not_read(extension)) throw bad_data(path, why);
   const char first = first_character(path);
   const bool is_json = extension == ".jsonl" || extension == ".json";
   if (is_json && first == '[') {

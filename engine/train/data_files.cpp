@@ -22,6 +22,29 @@ namespace fs = std::filesystem;
 
 constexpr size_t kBlockBytes = 16 << 20;
 
+struct OtherKind {
+  std::string_view extension;
+  const char* why;
+};
+
+constexpr const char* kAsRecords =
+    "it is a table, which is not read (write its text as .jsonl, {\"text\": ...} in each line)";
+constexpr const char* kUnpack = "it is packed, and is not unpacked here (unpack it first)";
+
+constexpr OtherKind kOtherKinds[] = {
+    {".csv", kAsRecords}, {".tsv", kAsRecords}, {".parquet", kAsRecords}, {".arrow", kAsRecords},
+    {".gz", kUnpack},     {".zst", kUnpack},    {".xz", kUnpack},         {".zip", kUnpack},
+};
+
+// Whatever the case of its extension.
+bool looks_like_data(const fs::path& file) {
+  std::string extension = file.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return is_text(extension) || extension == ".jsonl" || extension == ".bin" ||
+         why_not_read(extension) != nullptr;
+}
+
 // All files below a directory, by path, without those of runs that have their directory there.
 std::vector<fs::path> files_below(const std::string& directory) {
   std::error_code failure;
@@ -98,6 +121,17 @@ size_t FileReader::read(char* buffer, size_t count) {
   return done;
 }
 
+bool is_text(std::string_view extension) {
+  return extension == ".txt" || extension == ".md";
+}
+
+const char* why_not_read(std::string_view extension) {
+  for (const OtherKind& other : kOtherKinds) {
+    if (extension == other.extension) return other.why;
+  }
+  return nullptr;
+}
+
 std::vector<std::string> text_files_of(const std::string& path) {
   std::error_code failure;
   const fs::file_status status = fs::status(path, failure);
@@ -107,7 +141,7 @@ std::vector<std::string> text_files_of(const std::string& path) {
   if (!fs::is_directory(status)) return {path};
   std::vector<std::string> files;
   for (const fs::path& file : files_below(path)) {
-    if (file.extension() == ".txt" || file.extension() == ".md") files.push_back(file.string());
+    if (is_text(file.extension().string())) files.push_back(file.string());
   }
   if (files.empty()) {
     throw Error(ErrorCode::kConfig,
@@ -120,15 +154,10 @@ std::vector<std::string> text_files_of(const std::string& path) {
 
 std::vector<std::string> left_out_of(const std::string& directory,
                                      const std::vector<std::string>& read) {
-  static const std::set<std::string> kData = {".txt", ".md",  ".jsonl", ".bin", ".parquet",
-                                              ".csv", ".tsv", ".arrow", ".gz",  ".zst"};
+  const std::set<std::string_view> is_read(read.begin(), read.end());
   std::vector<std::string> left_out;
   for (const fs::path& file : files_below(directory)) {
-    std::string extension = file.extension().string();
-    std::transform(extension.begin(), extension.end(), extension.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    if (!kData.contains(extension)) continue;
-    if (std::find(read.begin(), read.end(), file.string()) == read.end()) {
+    if (looks_like_data(file) && !is_read.contains(file.string())) {
       left_out.push_back(file.string());
     }
   }
