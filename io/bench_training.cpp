@@ -3,9 +3,8 @@
 //
 //   forward   weights of layer 0, 1, ... L-1 are read (2 bytes a parameter)
 //   backward  weights of layer L-1, ... 0 are read again; after those of a layer, its optimizer
-//   state is read
-//             (12 bytes a parameter), updated by an Adam loop that streams through DRAM, and
-//             written back
+//             state is read (12 bytes a parameter), updated by an Adam loop that streams through
+//             DRAM, and written back
 //
 // Three lanes with channels of their own (weights, state in, state out) and one for the optimizer,
 // as in a real run: weights may be at most kLookahead layers ahead of the state.

@@ -14,10 +14,11 @@
 //   p = p + (m * minus_step_size) / d      minus_step_size = -lr / (1 - beta1^step)
 //
 //   hi, lo           [count]  u16  in/out   the split master of engine/base/dtype.h, or
-//   master           [count]  f32  in/out   the fp32 recipe's plane; exactly one of the two is
-//   given exp_avg          [count]  f32  in/out exp_avg_sq       [count]  f32  in/out, or in where
-//   its next value goes elsewhere next_exp_avg_sq  [count]  f32  out      may be null (in place),
-//   or the gradient's own memory grad             [count]  f32  in
+//   master           [count]  f32  in/out   plane of the fp32 recipe; one of the two is given
+//   exp_avg          [count]  f32  in/out
+//   exp_avg_sq       [count]  f32  in/out   in alone where next_exp_avg_sq is given
+//   next_exp_avg_sq  [count]  f32  out      null: exp_avg_sq is updated in place; may be grad
+//   grad             [count]  f32  in
 //
 // Every backend gives the same bits. Traffic with hi+lo or master: 28 bytes an element (16 read, 12
 // written): the roof is memory bandwidth.

@@ -15,9 +15,8 @@
 //             dq[i] = scale * sum_j ds*k[j]   dk[j] = scale * sum_i ds*q[i]   dv[j] = sum_i p*do[i]
 //
 //   q, o, do, dq   [B, T, H, D]  f32   heads dense within a row; *_stride elements between tokens,
-//   k, v, dk, dv   [B, T, K, D]  f32   0 = dense; sequences follow each other without a gap, so
-//   that
-//                                      q, k, v may be columns of one buffer
+//   k, v, dk, dv   [B, T, K, D]  f32   0 = dense, so that q, k, v may be columns of one buffer;
+//                                      sequences follow each other without a gap
 //   lse            [B, H, T]     f32   out of forward, in of backward
 //   B = batch, T = length, H = heads, K = kv_heads, H % K == 0, D = head_size
 //   query head h reads kv head h / (H/K)

@@ -35,10 +35,9 @@ enum class Pass : uint8_t { kForward, kBackward };
 // What a framework that computes by itself gets for one pass of one segment of one micro-batch:
 // good from ready() to done().
 //
-//   weights    [numel] of the recipe's weight type; parameter p begins at element Parameter::offset
-//   gradient   [trainable_numel] f32, backward only: to be overwritten where gradient_first, else
-//   added
-//              to; null where nothing is trained
+//   weights   [numel] of the recipe's weight type; parameter p begins at element Parameter::offset
+//   gradient  [trainable_numel] f32, backward only; the caller overwrites it when gradient_first is
+//             set and adds to it otherwise; null where nothing is trained
 struct SegmentUse {
   const void* weights = nullptr;
   float* gradient = nullptr;

@@ -18,8 +18,7 @@ namespace strata::exec {
 //   weights          flat segment buffer in the recipe's weight type (Segment::numel elements)
 //   shared_weights   the same of segment Segment::shares
 //   grad             [trainable_numel] f32, overwritten when grad_first (padding becomes zero),
-//   else added
-//                    to; null: no gradients of parameters. Frozen parameters have none
+//                    else added to; null: no gradients of parameters. Frozen parameters have none
 //   shared_grad      the same of the shared segment, with shared_grad_first
 //   input, output    boundary tensors [N, C]; may be the same buffer in forward
 //   grad_output      gradient of `output`; grad_input may be the same buffer, or null: not wanted

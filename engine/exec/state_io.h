@@ -11,11 +11,11 @@ namespace strata::exec {
 // One chunk's state in host memory, as this rank holds it. Element numbers count from the start of
 // the segment's flat buffer.
 //
-//   hi                           [hi_count]     u16, or the f32 master where lo is null (fp32
-//   recipe) lo, exp_avg, exp_avg_sq      [state_count]  null for a frozen chunk
+//   hi                       [hi_count]     u16, or with the fp32 recipe f32 (then lo is null)
+//   lo, exp_avg, exp_avg_sq  [state_count]  null for a frozen chunk
 //
-// The state is the whole chunk or a rank's part of it; it lies within the range of hi. A source
-// may leave moments as they are where they are to be zero and `zero_moments` says that they are.
+// The state is the whole chunk or a rank's part of it; it lies within the range of hi. When
+// `zero_moments` is set, a source may leave the moments unwritten; they count as zero.
 struct ChunkState {
   int segment = 0;
   int chunk = 0;

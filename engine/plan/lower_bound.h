@@ -24,10 +24,9 @@
 // norm of all gradients, in the one between steps. A byte saves a move only by staying in memory
 // from one use to the next, and all such intervals meet at a few moments, each of which has room
 // for B:
-//   the g turns from forward to backward    save min(B, W2) reads each
-//   the g - 1 gaps between passes           save min(B, G + W) reads, min(B, G) writes each
-//   the gap between steps                   saves min(B, W + S + G*) reads, min(B, T + S + G*)
-//   writes
+//   the g turns from forward to backward  save min(B, W2) reads each
+//   the g - 1 gaps between passes         save min(B, G + W) reads, min(B, G) writes each
+//   the gap between steps                 saves min(B, W + S + G*) reads, min(B, T + S + G*) writes
 // with G* = G where gradients are held, else 0. Both savings of a moment are reached together.
 //
 // Upload and gather are alike, with the device's memory (gather: all of it) as the cache, except

@@ -22,10 +22,11 @@ struct ScheduleOptions {
 // The learning rate of step s, counted from 1, with W warm-up steps of S and the floor f =
 // min_ratio * peak:
 //
-//   s <= W              peak * s / W               so the first step behind the warm-up, W+1, is at
-//   the peak constant            peak linear              f + (peak - f) * (1 - p)   p = (s - 1 -
-//   W) / (S - W): the part that was done before cosine              f + (peak - f) * (1 +
-//   cos(pi*p)) / 2 s > S               f, or the peak where it is constant
+//   s <= W      peak * s / W
+//   constant    peak
+//   linear      f + (peak - f) * (1 - p)               p = (s - 1 - W) / (S - W), the part that is
+//   cosine      f + (peak - f) * (1 + cos(pi*p)) / 2   done: step W+1 has the peak
+//   s > S       f; the peak when the schedule is constant
 //
 // Pure: a resumed run needs nothing but the step. Failure: the constructor throws Error for a peak
 // that is negative or not finite, more warm-up than steps, and ratios outside of [0, 1].
