@@ -6,6 +6,10 @@ target_compile_options(strata_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow 
                        -Wnon-virtual-dtor -ffp-contract=off -fno-math-errno)
 target_include_directories(strata_flags INTERFACE
                            $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # At -O3 it takes std::string's operator+ for a copy onto itself (GCC bug 105651).
+  target_compile_options(strata_flags INTERFACE -Wno-restrict)
+endif()
 if(STRATA_WERROR)
   target_compile_options(strata_flags INTERFACE -Werror)
 endif()
