@@ -269,9 +269,8 @@ void bench_memory(Bench& bench) {
   split.master = nullptr;
   split.hi = planes.halves();
   split.lo = planes.halves() + kCount;
-  double sum = 0.0;
-  bool finite = false;
-  SumSquares squares = {.count = kCount, .x = grad.floats(), .sum = &sum, .finite = &finite};
+  SquaresPartial partial;
+  SumSquares squares = {.count = kCount, .x = grad.floats(), .out = &partial};
   Array scratch(workspace_bytes(squares, threads));
   squares.workspace = scratch.lend(workspace_bytes(squares, threads));
   const Backend& backend = cpu_backend();

@@ -7,6 +7,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/gather_rows.h"
 #include "kernels/glu.h"
 #include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
@@ -17,34 +18,41 @@
 
 namespace strata::kernels {
 
-// One implementation of every op. Each entry runs to its end in the calling thread's Parallel and
-// checks its shapes; contracts are in the op's header.
-struct Backend {
+// One implementation of every op; contracts are in the op's header. `Where` is empty for ops on
+// plain memory, which run to their end in the calling thread's Parallel, and Queue& for ops that
+// are issued to a queue of a device (device.h).
+template <typename... Where>
+struct OpTable {
   const char* name;
-  void (*matmul_forward)(const MatMulForward&);
-  void (*matmul_input)(const MatMulInput&);
-  void (*matmul_weight)(const MatMulWeight&);
-  void (*rms_norm_forward)(const RmsNormForward&);
-  void (*rms_norm_backward)(const RmsNormBackward&);
-  void (*layer_norm_forward)(const LayerNormForward&);
-  void (*layer_norm_backward)(const LayerNormBackward&);
-  void (*rope)(const Rope&);
-  void (*attention_forward)(const AttentionForward&);
-  void (*attention_backward)(const AttentionBackward&);
-  void (*glu_forward)(const GluForward&);
-  void (*glu_backward)(const GluBackward&);
-  void (*embedding_forward)(const EmbeddingForward&);
-  void (*embedding_backward)(const EmbeddingBackward&);
-  void (*position_forward)(const PositionForward&);
-  void (*position_backward)(const PositionBackward&);
-  void (*linear_cross_entropy)(const LinearCrossEntropy&);
-  void (*add_residual)(const AddResidual&);
-  void (*add)(const Add&);
-  void (*fill)(const Fill&);
-  void (*soft_cap)(const SoftCap&);
-  void (*cast)(const Cast&);
-  void (*adamw)(const AdamW&);
-  void (*sum_squares)(const SumSquares&);
+  void (*matmul_forward)(Where..., const MatMulForward&);
+  void (*matmul_input)(Where..., const MatMulInput&);
+  void (*matmul_weight)(Where..., const MatMulWeight&);
+  void (*rms_norm_forward)(Where..., const RmsNormForward&);
+  void (*rms_norm_backward)(Where..., const RmsNormBackward&);
+  void (*layer_norm_forward)(Where..., const LayerNormForward&);
+  void (*layer_norm_backward)(Where..., const LayerNormBackward&);
+  void (*rope)(Where..., const Rope&);
+  void (*attention_forward)(Where..., const AttentionForward&);
+  void (*attention_backward)(Where..., const AttentionBackward&);
+  void (*glu_forward)(Where..., const GluForward&);
+  void (*glu_backward)(Where..., const GluBackward&);
+  void (*embedding_forward)(Where..., const EmbeddingForward&);
+  void (*embedding_backward)(Where..., const EmbeddingBackward&);
+  void (*position_forward)(Where..., const PositionForward&);
+  void (*position_backward)(Where..., const PositionBackward&);
+  void (*linear_cross_entropy)(Where..., const LinearCrossEntropy&);
+  void (*gather_rows)(Where..., const GatherRows&);
+  void (*add_residual)(Where..., const AddResidual&);
+  void (*add)(Where..., const Add&);
+  void (*fill)(Where..., const Fill&);
+  void (*soft_cap)(Where..., const SoftCap&);
+  void (*cast)(Where..., const Cast&);
+  void (*adamw)(Where..., const AdamW&);
+  void (*sum_squares)(Where..., const SumSquares&);
+};
+
+// The table of the host: conversions of files run nowhere else.
+struct Backend : OpTable<> {
   void (*convert_in)(const ConvertIn&);
   void (*convert_out)(const ConvertOut&);
 };

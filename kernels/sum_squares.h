@@ -12,20 +12,25 @@
 //   lanes are folded: for w = 8, 4, 2, 1: lane[j] += lane[j + w], j < w; lane[0] is the block's
 //   sum; block sums are added in ascending order, from 0.0.
 //
-//   x       [count]  f32  in
-//   sum     [1]      f64  out   overwritten; infinite or NaN exactly when some element is
-//   finite  [1]      out        overwritten; whether all elements are finite
+//   x    [count]  f32  in
+//   out  [1]           out   overwritten: the sum, infinite or NaN exactly when some element is,
+//   and
+//                            1.0 where it is, so that ranks can add both
 //
 // The roof is memory bandwidth: 4 bytes read an element.
 namespace strata::kernels {
 
 constexpr int64_t kSumSquaresBlock = 16384;
 
+struct SquaresPartial {
+  double sum = 0;
+  double not_finite = 0;
+};
+
 struct SumSquares {
   int64_t count = 0;
   const float* x = nullptr;
-  double* sum = nullptr;
-  bool* finite = nullptr;
+  SquaresPartial* out = nullptr;
   Workspace workspace = {};
 };
 

@@ -15,6 +15,7 @@ enum class ErrorCode {
   kCorrupt,      // bytes are not what was written: checksum, truncation        exit 4
   kNumeric,      // a loss or gradient that is not finite, where that stops     exit 4
   kPeer,         // another rank failed or is gone                              exit 4
+  kDevice,       // a device failed, or was asked for what its plan does not say exit 4
   kDeadline,     // a wait took longer than its deadline                        exit 4
   kInterrupted,  // asked to stop                                               exit 4
 };

@@ -8,7 +8,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/dtype.h"
-#include "engine/exec/segment_compute.h"
+#include "engine/exec/host_compute.h"
 #include "engine/memory/arena.h"
 #include "kernels/parallel.h"
 
@@ -35,7 +35,7 @@ void fill_weights(const memory::Arena& arena, int64_t count, DType dtype) {
 // The buffers of one segment, and the calls of a step on it.
 class SegmentProbe {
  public:
-  SegmentProbe(const ComputeProbe& probe, const SegmentCompute& compute, int index)
+  SegmentProbe(const ComputeProbe& probe, const HostCompute& compute, int index)
       : probe_(probe),
         compute_(compute),
         parallel_(probe.threads),
@@ -143,7 +143,7 @@ class SegmentProbe {
   }
 
   const ComputeProbe& probe_;
-  const SegmentCompute& compute_;
+  const HostCompute& compute_;
   const kernels::Parallel parallel_;
   const model::Segment& segment_;
   const model::Footprint print_;
@@ -157,7 +157,7 @@ class SegmentProbe {
 }  // namespace
 
 double probe_compute(const ComputeProbe& probe) {
-  const SegmentCompute compute(probe.spec, probe.recipe, probe.shape, probe.backend, probe.threads);
+  const HostCompute compute(probe.spec, probe.recipe, probe.shape, probe.backend, probe.threads);
   struct Measured {
     double flops = 0;
     double seconds = 0;

@@ -8,6 +8,10 @@
 #include "engine/base/error.h"
 #include "engine/exec/executor_impl.h"
 #include "engine/exec/fresh_moments.h"
+#include "engine/exec/io_work.h"
+#include "engine/exec/queue_work.h"
+#include "engine/plan/timeline.h"
+#include "kernels/emulated/device_emulated.h"
 
 namespace strata::exec {
 namespace {
@@ -45,17 +49,17 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       limiter_(options.rates),
       fresh_moments_(ops_with_fresh_moments(plan.program(plan::ProgramName::kLoad))),
       parallel_(options.threads),
-      compute_(options.external
-                   ? nullptr
-                   : std::make_unique<SegmentCompute>(spec, plan.recipe, plan.shape,
-                                                      *options.backend, options.threads)),
       progress_(options.deadline_s) {
   const auto bytes = [&](plan::Arena arena) {
     return plan.arenas.bytes[static_cast<size_t>(arena)];
   };
   host_ = make_arena(bytes(plan::Arena::kHost), options.lock_memory);
-  device_ = make_arena(bytes(plan::Arena::kDevice), false);
   control_ = make_arena(bytes(plan::Arena::kControl), false);
+  for (const plan::Holding& holding : plan.boundary) {
+    if (holding.value.kind != plan::ValueKind::kDecision) continue;
+    decision_ = reinterpret_cast<Decision*>(at(holding.arena, holding.offset));
+  }
+  make_devices();
   if (bytes(plan::Arena::kNvme) > 0) {
     io::VolumeOptions volume = options.volume;
     volume.bytes = static_cast<uint64_t>(bytes(plan::Arena::kNvme));
@@ -70,17 +74,54 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       channel.regions = {{host_.data(), static_cast<uint64_t>(host_.bytes())}};
       channel.limiter = &limiter_;
       channels_[index_of(lane)] = std::make_unique<io::Channel>(*volume_, channel);
-      progress_.set_wake(lane, [this, lane] { channels_[index_of(lane)]->wake(); });
     }
-  }
-  for (Lane lane : kIoLanes) {
-    moving_[index_of(lane)].resize(static_cast<size_t>(plan.io_depth) + kOutstanding);
   }
   norm_workspace_.resize(norm_workspace_bytes(plan, options.threads));
   norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.mesh.world) * 2);
-  for (int lane = 0; lane < plan::kLaneCount; ++lane) {
-    if (options.external && static_cast<Lane>(lane) == Lane::kCompute) continue;
-    lanes_.emplace_back([this, lane] { lane_main(static_cast<Lane>(lane)); });
+  make_lanes();
+}
+
+void Executor::Impl::make_devices() {
+  host_device_ = kernels::make_host_device(*options_.backend);
+  kernels::Device* device = options_.device;
+  const int64_t device_bytes = plan_.arenas.bytes[static_cast<size_t>(plan::Arena::kDevice)];
+  if (plan_.discrete && device == nullptr) {
+    memory::require_host_memory(device_bytes);
+    emulated_device_ =
+        kernels::make_emulated_device(*options_.backend, {.threads = options_.threads});
+    device = emulated_device_.get();
+  }
+  if (!plan_.discrete) device = host_device_.get();
+  STRATA_CHECK(device->description().discrete == plan_.discrete);
+  STRATA_CHECK(!plan_.discrete || !options_.external);
+  if (device_bytes > 0) device_memory_ = device->allocate(device_bytes);
+  for (int i = 0; i < plan::kLaneCount; ++i) {
+    const Lane lane = static_cast<Lane>(i);
+    if (plan::is_io_lane(lane)) continue;
+    kernels::Device& place = on_device(lane) ? *device : *host_device_;
+    queues_[index_of(lane)] = place.make_queue(plan::name_of(lane), QueueWork::kDepth);
+  }
+  if (options_.external) return;
+  compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, device->ops(),
+                                              *queues_[index_of(Lane::kCompute)], options_.threads);
+}
+
+void Executor::Impl::make_lanes() {
+  for (int i = 0; i < plan::kLaneCount; ++i) {
+    const Lane lane = static_cast<Lane>(i);
+    if (options_.external && lane == Lane::kCompute) continue;
+    std::unique_ptr<Work>& work = works_[index_of(lane)];
+    if (plan::is_io_lane(lane)) {
+      work = std::make_unique<IoWork>(*this, channels_[index_of(lane)].get());
+    } else {
+      work = std::make_unique<QueueWork>(*this, lane);
+    }
+    in_flight_[index_of(lane)].resize(static_cast<size_t>(work->depth()) + kOutstanding);
+    progress_.set_wake(lane, [&work] { work->wake(); });
+  }
+  for (int i = 0; i < plan::kLaneCount; ++i) {
+    if (works_[static_cast<size_t>(i)] == nullptr) continue;
+    lanes_.emplace_back([this, i] { lane_main(static_cast<Lane>(i)); });
   }
 }
 
@@ -104,7 +145,7 @@ std::byte* Executor::Impl::at(plan::Arena arena, int64_t offset) const {
     case plan::Arena::kHost:
       return host_.data() + offset;
     case plan::Arena::kDevice:
-      return device_.data() + offset;
+      return device_memory_->data() + offset;
     default:
       STRATA_CHECK(arena == plan::Arena::kControl);
       return control_.data() + offset;
@@ -125,7 +166,7 @@ void Executor::Impl::submit(Instance& instance) {
     if (overlaps && earlier == sequence - 1) continue;
     if (Instance* other = instances_[earlier % kOutstanding]) await_over(*other);
   }
-  STRATA_CHECK(program.accepts_pending || !pending_.valid || overlaps);
+  STRATA_CHECK(program.accepts_pending || !pending() || overlaps);
   instance.base = next_base_;
   instance.lanes_left.store(plan::kLaneCount);
   instance.over.store(false);
@@ -164,49 +205,11 @@ void Executor::Impl::wait(Instance& instance) {
   for (Instance*& slot : instances_) {
     if (slot == &instance) slot = nullptr;
   }
-  if (instance.program == plan::ProgramName::kDrain) pending_.valid = false;
-}
-
-// --- lanes
-// ----------------------------------------------------------------------------------------------
-
-void Executor::Impl::lane_main(Lane lane) {
-  try {
-    if (plan::is_serial(lane)) {
-      run_serial(lane);
-    } else {
-      run_io(lane);
-    }
-  } catch (const Progress::Stopped&) {
-    // The run is over.
-  } catch (...) {
-    abort_groups("a lane failed");
-    progress_.fail(std::current_exception());
-  }
+  if (instance.program == plan::ProgramName::kDrain && decision_) decision_->valid = false;
 }
 
 Instance* Executor::Impl::instance_at(int64_t sequence) const {
   return sequence < submitted_.load() ? instances_[sequence % kOutstanding] : nullptr;
-}
-
-void Executor::Impl::run_serial(Lane lane) {
-  for (int64_t sequence = 0;; ++sequence) {
-    progress_.wait_until([&] { return instance_at(sequence) != nullptr; });
-    Instance& instance = *instance_at(sequence);
-    const plan::Program& program = program_of(instance);
-    double* stall_s = lane == Lane::kCompute ? instance.stall_s.data() : nullptr;
-    for (uint32_t index : program.lanes[index_of(lane)]) {
-      const plan::Op& op = program.ops[index];
-      await_waits(instance, op, stall_s);
-      if (runs(op)) {
-        const double begin_s = now_s();
-        execute(op, instance);
-        record(instance, lane, {index, begin_s, now_s()});
-      }
-      progress_.publish(lane);
-    }
-    finish_lane(instance);
-  }
 }
 
 void Executor::Impl::record(Instance& instance, Lane lane, const OpTime& time) {
@@ -214,64 +217,11 @@ void Executor::Impl::record(Instance& instance, Lane lane, const OpTime& time) {
   if (instance.record_times) instance.times[index_of(lane)].push_back(time);
 }
 
-int64_t Executor::Impl::target_of(const Instance& instance, const plan::Wait& wait) const {
-  return instance.base[index_of(wait.lane)] + wait.count;
-}
-
-// An op that is skipped waits too: later ops of its lane inherit its waits.
-void Executor::Impl::await_waits(const Instance& instance, const plan::Op& op, double* stall_s) {
-  for (const plan::Wait& wait : program_of(instance).waits_of(op)) {
-    const int64_t target = target_of(instance, wait);
-    if (progress_.reached(wait.lane, target)) continue;
-    const double begin_s = now_s();
-    progress_.wait({wait.lane, target});
-    if (stall_s) stall_s[index_of(wait.lane)] += now_s() - begin_s;
-  }
-}
-
-// The first wait of an op that does not hold yet.
-std::optional<Progress::Target> Executor::Impl::unmet_wait(const Instance& instance,
-                                                           const plan::Op& op) const {
-  for (const plan::Wait& wait : program_of(instance).waits_of(op)) {
-    const int64_t target = target_of(instance, wait);
-    if (!progress_.reached(wait.lane, target)) return Progress::Target{wait.lane, target};
-  }
-  return {};
-}
-
-bool Executor::Impl::runs(const plan::Op& op) const {
-  return op.predicate == plan::Predicate::kAlways || pending_.valid;
-}
-
 void Executor::Impl::finish_lane(Instance& instance) {
   if (instance.lanes_left.fetch_sub(1) > 1) return;
   instance.end_s = now_s();
   instance.over.store(true);
   progress_.notify();
-}
-
-void Executor::Impl::execute(const plan::Op& op, Instance& instance) {
-  switch (op.kind) {
-    case plan::OpKind::kUpload:
-    case plan::OpKind::kDownload:
-      return run_copy(op, instance);
-    case plan::OpKind::kGather:
-      return run_gather(op, instance);
-    case plan::OpKind::kReduce:
-      return run_reduce(op, instance);
-    case plan::OpKind::kConvert:
-      return run_convert(op, instance);
-    case plan::OpKind::kSave:
-      return run_save(op, instance);
-    case plan::OpKind::kNormPartial:
-      return run_norm(op, instance);
-    case plan::OpKind::kDecide:
-      return run_decide(op, instance);
-    case plan::OpKind::kOptimize:
-      return run_optimize(op, instance);
-    default:
-      return run_compute(op, instance);
-  }
 }
 
 const char* Executor::Impl::io_backend() const {

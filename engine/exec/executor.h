@@ -9,12 +9,14 @@
 #include "engine/model/spec.h"
 #include "engine/plan/plan.h"
 #include "io/channel.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace strata::exec {
 
 struct ExecutorOptions {
-  const kernels::Backend* backend = nullptr;
+  const kernels::Backend* backend = nullptr;  // of the host: updates, norms, files
+  // Where a plan with device memory computes; null: an emulated device. It outlives the executor.
+  kernels::Device* device = nullptr;
   int threads = 1;           // of compute and optimizer together
   io::VolumeOptions volume;  // directories, block size; bytes come from the plan
   io::Backend io_backend = io::Backend::kAuto;

@@ -13,12 +13,15 @@
 #include "engine/exec/progress.h"
 #include "engine/exec/segment_compute.h"
 #include "engine/memory/arena.h"
+#include "engine/plan/memory_map.h"
+#include "kernels/device.h"
 #include "kernels/parallel.h"
 
 namespace strata::exec {
 
-// Split by subject: executor.cpp is life and lanes, io_lane.cpp the lanes that move bytes to and
-// from NVMe, run_compute.cpp, run_state.cpp and run_move.cpp what serial ops do.
+// Split by subject: executor.cpp is life and submission, lanes.cpp the driver of all lanes,
+// queue_work.cpp and io_work.cpp the two ways in which a lane does an op, run_compute.cpp,
+// run_state.cpp, run_move.cpp and run_exchange.cpp what ops do.
 class Executor::Impl {
  public:
   Impl(const plan::Plan& plan, const model::ModelSpec& spec, const ExecutorOptions& options);
@@ -28,44 +31,58 @@ class Executor::Impl {
   void wait(Instance& instance);
   SegmentUse ready(int segment, Pass pass);
   void done();
-  bool pending() const { return pending_.valid; }
+  bool pending() const { return decision_ != nullptr && decision_->valid; }
   const char* io_backend() const;
   IoTotals io_totals() const;
 
  private:
-  // The update that waits for its step to come: written by Decide, read by predicated ops and
-  // Optimize, ordered by the plan.
-  struct Pending {
-    bool valid = false;
-    double coefficient = 1;
+  // What Decide leaves in the control arena: the update that waits for its step to come.
+  struct Decision {
+    bool valid;
+    double coefficient;
     StepSettings settings;
   };
+  static_assert(sizeof(Decision) <= plan::kDecisionBytes);
 
-  // An op in flight on an I/O lane; op == null marks the end of an instance.
-  struct Moving {
+  // An op that its lane has issued and not published; op == null marks the end of an instance.
+  struct InFlight {
     Instance* instance = nullptr;
     const plan::Op* op = nullptr;
     uint32_t index = 0;
+    bool runs = false;  // false: its predicate skips it
+    double begin_s = 0;
+    double end_s = 0;
+    int64_t ticket = 0;  // of the queue
     size_t transfer_count = 0;
     std::vector<io::Transfer> transfers;
-    double begin_s = 0;
+    bool took_time = false;  // it was done when it was issued
   };
 
-  // Where an I/O lane is in the stream of instances.
+  // How a lane does its ops. One thread, but for wake().
+  class Work {
+   public:
+    virtual ~Work() = default;
+    virtual int depth() const = 0;  // ops in flight
+    virtual void start(InFlight& op) = 0;
+    virtual bool is_done(InFlight& op) = 0;  // asked of the oldest one; throws what failed
+    virtual void finish(InFlight& op) = 0;   // what it took goes into its instance
+    // Until the oldest op may be done, or wake().
+    virtual void sleep(const InFlight& oldest) = 0;
+    virtual void wake() = 0;
+  };
+  class QueueWork;
+  class IoWork;
+
+  // Where a lane is in the stream of instances.
   struct Cursor {
     int64_t sequence = 0;
     size_t position = 0;
   };
 
   // executor.cpp
-  void lane_main(plan::Lane lane);
-  void run_serial(plan::Lane lane);
+  void make_devices();
+  void make_lanes();
   Instance* instance_at(int64_t sequence) const;
-  void await_waits(const Instance& instance, const plan::Op& op, double* stall_s);
-  std::optional<Progress::Target> unmet_wait(const Instance& instance, const plan::Op& op) const;
-  int64_t target_of(const Instance& instance, const plan::Wait& wait) const;
-  bool runs(const plan::Op& op) const;
-  void execute(const plan::Op& op, Instance& instance);
   void finish_lane(Instance& instance);
   void await_over(Instance& instance);
   void end_lanes();
@@ -77,18 +94,28 @@ class Executor::Impl {
   std::byte* at(plan::Arena arena, int64_t offset) const;
   std::byte* at(const plan::Access& access) const { return at(access.arena, access.offset); }
 
-  // io_lane.cpp
-  void run_io(plan::Lane lane);
-  bool issue_next(plan::Lane lane, Cursor& cursor, std::deque<Moving*>& moving);
+  // lanes.cpp
+  bool on_device(plan::Lane lane) const;
+  void lane_main(plan::Lane lane);
+  void run_lane(plan::Lane lane);
+  bool issue_next(plan::Lane lane, Cursor& cursor, std::deque<InFlight*>& in_flight);
+  bool has_room(plan::Lane lane, const std::deque<InFlight*>& in_flight) const;
+  bool retire(plan::Lane lane, std::deque<InFlight*>& in_flight);
+  void sleep(plan::Lane lane, const Cursor& cursor, const std::deque<InFlight*>& in_flight);
+  void await(plan::Lane lane, Instance& instance, const Progress::Target& target);
+  Progress::Target target_of(plan::Lane lane, const Instance& instance,
+                             const plan::Wait& wait) const;
+  std::optional<Progress::Target> unmet_wait(plan::Lane lane, const Instance& instance,
+                                             const plan::Op& op) const;
   std::optional<Progress::Target> unmet_wait(plan::Lane lane, const Cursor& cursor) const;
-  bool has_room(plan::Lane lane, const std::deque<Moving*>& moving) const;
-  void prepare(const plan::Op& op, const plan::Program& program, Moving& moving) const;
-  bool retire(plan::Lane lane, std::deque<Moving*>& moving);
-  void sleep_io(plan::Lane lane, const Cursor& cursor, const std::deque<Moving*>& moving);
+  bool runs(const plan::Op& op, const Instance& instance) const;
+
+  // queue_work.cpp
+  void execute(const plan::Op& op, Instance& instance);
 
   // run_compute.cpp
-  void run_compute(const plan::Op& op, Instance& instance);
-  SegmentCall call_of(const plan::Op& op, Instance& instance) const;
+  void run_compute(const plan::Op& op, const Instance& instance);
+  SegmentCall call_of(const plan::Op& op, const Instance& instance) const;
 
   // external_lane.cpp
   Instance& external_instance();
@@ -97,6 +124,7 @@ class Executor::Impl {
   void run_optimize(const plan::Op& op, const Instance& instance);
   void run_norm(const plan::Op& op, const Instance& instance);
   void run_decide(const plan::Op& op, Instance& instance);
+  const Decision& decision_of(const plan::Op& op, const Instance& instance) const;
   void run_convert(const plan::Op& op, const Instance& instance);
   void await_pace(int64_t bytes);
   void run_save(const plan::Op& op, const Instance& instance);
@@ -107,26 +135,36 @@ class Executor::Impl {
   void run_copy(const plan::Op& op, const Instance& instance);
   void run_gather(const plan::Op& op, const Instance& instance);
   void run_reduce(const plan::Op& op, const Instance& instance);
+  void gather(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
+  void reduce(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
+
+  // run_exchange.cpp
+  void run_input(const plan::Op& op, const Instance& instance);
+  void run_output(const plan::Op& op, Instance& instance);
 
   // Constant after construction
   const plan::Plan& plan_;
   const model::ModelSpec& spec_;
   const ExecutorOptions options_;
-  memory::Arena host_, device_, control_;
+  memory::Arena host_, control_;
+  Decision* decision_ = nullptr;  // in the control arena; null where nothing is ever pending
+  std::unique_ptr<kernels::Device> host_device_, emulated_device_;
+  std::unique_ptr<kernels::DeviceMemory> device_memory_;
   std::unique_ptr<io::Volume> volume_;
   io::RateLimiter limiter_;
   std::array<std::unique_ptr<io::Channel>, plan::kLaneCount> channels_;
   const std::vector<bool> fresh_moments_;  // by op of `load`, where it is the first program
   kernels::Parallel parallel_;
-  std::unique_ptr<SegmentCompute> compute_;                   // null where the caller computes
-  std::vector<double> norm_scratch_;                          // Owned by the optimizer lane
-  std::vector<std::byte> norm_workspace_;                     // Owned by the optimizer lane
-  std::vector<comm::GatherRange> gather_scratch_;             // Owned by the comm lane
-  std::vector<comm::ReduceRange> reduce_scratch_;             // Owned by the comm lane
-  std::array<std::vector<Moving>, plan::kLaneCount> moving_;  // Owned by each I/O lane
+  std::array<std::unique_ptr<kernels::Queue>, plan::kLaneCount> queues_;  // null: an I/O lane
+  std::array<std::unique_ptr<Work>, plan::kLaneCount> works_;
+  std::unique_ptr<SegmentCompute> compute_;                        // null where the caller computes
+  std::vector<double> norm_scratch_;                               // Owned by the optimizer lane
+  std::vector<std::byte> norm_workspace_;                          // Owned by the optimizer lane
+  std::vector<comm::GatherRange> gather_scratch_;                  // Owned by the comm lane
+  std::vector<comm::ReduceRange> reduce_scratch_;                  // Owned by the comm lane
+  std::array<std::vector<InFlight>, plan::kLaneCount> in_flight_;  // Owned by each lane
 
   Progress progress_;
-  Pending pending_;
 
   static constexpr int64_t kOutstanding = 4;
   std::array<Instance*, kOutstanding> instances_ = {};  // by sequence; published by submitted_

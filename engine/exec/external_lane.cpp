@@ -56,7 +56,9 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass) {
                     name_of(wanted), name(segment), name_of(op.kind), name(op.segment)));
   }
   try {
-    await_waits(instance, op, instance.stall_s.data());
+    while (const auto target = unmet_wait(Lane::kCompute, instance, op)) {
+      await(Lane::kCompute, instance, *target);
+    }
   } catch (const Progress::Stopped&) {
     if (progress_.failure()) std::rethrow_exception(progress_.failure());
     throw Error(ErrorCode::kInterrupted, "external compute: the executor was stopped");

@@ -14,8 +14,8 @@ Progress::Progress(double deadline_s) : deadline_s_(deadline_s), last_publish_s_
 
 // Sleepers say what they wait for before they look at the count for the last time, and this looks
 // at what they said after it has raised the count: one of the two sees the other.
-void Progress::publish(plan::Lane lane) {
-  const size_t index = static_cast<size_t>(lane);
+void Progress::publish(plan::Lane lane, Stage stage) {
+  const size_t index = index_of(lane, stage);
   const int64_t count = counts_[index].fetch_add(1) + 1;
   last_publish_s_.store(now_s(), std::memory_order_relaxed);
   if (Queue& queue = queues_[index]; count >= queue.least.load()) {
@@ -23,7 +23,7 @@ void Progress::publish(plan::Lane lane) {
     queue.reached.notify_all();
   }
   for (Elsewhere& other : elsewhere_) {
-    if (!other.asleep.load() || other.lane.load() != static_cast<int>(lane)) continue;
+    if (!other.asleep.load() || other.counter.load() != index) continue;
     if (count >= other.count.load()) other.wake();
   }
 }
@@ -46,7 +46,7 @@ void Progress::set_wake(plan::Lane lane, std::function<void()> wake) {
 
 void Progress::sleep_elsewhere(plan::Lane lane, const std::optional<Target>& target) {
   Elsewhere& self = elsewhere_[static_cast<size_t>(lane)];
-  self.lane.store(target ? static_cast<int>(target->lane) : 0);
+  self.counter.store(target ? index_of(target->lane, target->stage) : 0);
   self.count.store(target ? target->count : kNever);
   self.asleep.store(true);
 }
@@ -67,16 +67,16 @@ void Progress::leave(Queue& queue, int64_t count) {
 }
 
 void Progress::wait(const Target& target, Patience patience) {
-  if (reached(target.lane, target.count)) return;
+  if (reached(target)) return;
   std::unique_lock lock(mu_);
-  Queue& queue = queues_[static_cast<size_t>(target.lane)];
+  Queue& queue = queues_[index_of(target.lane, target.stage)];
   join(queue, target.count);
-  while (!reached(target.lane, target.count) && !stopped()) {
+  while (!reached(target) && !stopped()) {
     if (patience == Patience::kDeadline) check_deadline(target, lock);
     if (!stopped()) queue.reached.wait_for(lock, kLongestSleep);
   }
   leave(queue, target.count);
-  if (!reached(target.lane, target.count)) throw Stopped{};
+  if (!reached(target)) throw Stopped{};
 }
 
 void Progress::sleep_until(double time_s) {

@@ -17,8 +17,13 @@
 
 namespace strata::exec {
 
-// How far every lane is, and whether the run has failed. A lane is a counter of published ops over
-// the whole life of the executor; a wait is (lane, count).
+// How far a lane is with an op: given to the queue that runs it, or over. Only lanes whose ops run
+// on a device publish kIssued.
+enum class Stage : uint8_t { kCompleted, kIssued };
+inline constexpr int kStageCount = 2;
+
+// How far every lane is, and whether the run has failed. A lane is two counters of ops over the
+// whole life of the executor, one a stage; a wait is (lane, count, stage).
 //
 // Threads: all. Publishing takes no lock, and wakes nobody, unless a sleeper has what it waits for.
 // Failure: the first failure wins; every sleeper wakes and throws Stopped.
@@ -29,15 +34,20 @@ class Progress {
 
   explicit Progress(double deadline_s);
 
-  int64_t published(plan::Lane lane) const { return counts_[static_cast<size_t>(lane)].load(); }
-  bool reached(plan::Lane lane, int64_t count) const { return published(lane) >= count; }
-  void publish(plan::Lane lane);
-
-  // That `lane` has published `count` ops.
+  // That `count` ops of `lane` are at `stage`.
   struct Target {
     plan::Lane lane;
     int64_t count;
+    Stage stage = Stage::kCompleted;
   };
+
+  int64_t published(plan::Lane lane, Stage stage = Stage::kCompleted) const {
+    return counts_[index_of(lane, stage)].load();
+  }
+  bool reached(const Target& target) const {
+    return published(target.lane, target.stage) >= target.count;
+  }
+  void publish(plan::Lane lane, Stage stage = Stage::kCompleted);
 
   // Sleeps until the target is reached. Throws Stopped; with a deadline, fails the run when nothing
   // at all was published for so long.
@@ -73,6 +83,10 @@ class Progress {
   std::exception_ptr failure() const;
 
  private:
+  static constexpr size_t kCounters = static_cast<size_t>(kStageCount * plan::kLaneCount);
+  static constexpr size_t index_of(plan::Lane lane, Stage stage) {
+    return static_cast<size_t>(stage) * plan::kLaneCount + static_cast<size_t>(lane);
+  }
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   // Only so that a deadline is seen.
   static constexpr std::chrono::seconds kLongestSleep{1};
@@ -86,7 +100,7 @@ class Progress {
   struct Elsewhere {
     std::function<void()> wake;  // Constant once lanes run
     std::atomic<bool> asleep = false;
-    std::atomic<int> lane = 0;  // the target
+    std::atomic<size_t> counter = 0;  // the target
     std::atomic<int64_t> count = kNever;
   };
   void join(Queue& queue, int64_t count);
@@ -94,8 +108,8 @@ class Progress {
   void check_deadline(const Target& target, std::unique_lock<std::mutex>& lock);
 
   const double deadline_s_;
-  std::array<std::atomic<int64_t>, plan::kLaneCount> counts_ = {};
-  std::array<Queue, plan::kLaneCount> queues_;
+  std::array<std::atomic<int64_t>, kCounters> counts_ = {};
+  std::array<Queue, kCounters> queues_;
   std::array<Elsewhere, plan::kLaneCount> elsewhere_;
   std::atomic<bool> stopped_ = false;
   std::atomic<double> last_publish_s_ = 0;

@@ -87,18 +87,24 @@ std::vector<float> frequencies_of(const model::Rope& rope, int64_t head_size, in
 
 }  // namespace
 
-RopeTable::RopeTable(const model::Rope& rope, int64_t head_size, int64_t length) {
+std::vector<float> rope_values(const model::Rope& rope, int64_t head_size, int64_t length) {
   const auto frequencies = frequencies_of(rope, rope.rotary > 0 ? rope.rotary : head_size, length);
   const float factor = static_cast<float>(rope.attention_factor);
-  cos_.reserve(frequencies.size() * static_cast<size_t>(length));
-  sin_.reserve(frequencies.size() * static_cast<size_t>(length));
+  const size_t half = frequencies.size() * static_cast<size_t>(length);
+  std::vector<float> values(2 * half);
+  size_t next = 0;
   for (int64_t position = 0; position < length; ++position) {
     for (const float frequency : frequencies) {
       const double angle = static_cast<double>(static_cast<float>(position) * frequency);
-      cos_.push_back(static_cast<float>(std::cos(angle)) * factor);
-      sin_.push_back(static_cast<float>(std::sin(angle)) * factor);
+      values[next] = static_cast<float>(std::cos(angle)) * factor;
+      values[half + next++] = static_cast<float>(std::sin(angle)) * factor;
     }
   }
+  return values;
+}
+
+std::vector<float> rope_values(const model::Architecture& a, int table, int64_t length) {
+  return rope_values(table == 1 ? *a.window_rope : a.rope, a.head_size, length);
 }
 
 }  // namespace strata::exec

@@ -14,14 +14,13 @@ using plan::ValueKind;
 
 }  // namespace
 
-SegmentCall Executor::Impl::call_of(const plan::Op& op, Instance& instance) const {
+SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance) const {
   const auto accesses = program_of(instance).accesses_of(op);
   const auto pointer = [&](Mode mode, ValueKind kind, int segment = -1) -> std::byte* {
     const Access* access = find_access(accesses, mode, kind, segment);
     return access ? at(access->arena, access->offset - access->first) : nullptr;
   };
   const int shared = spec_.segments[op.segment].shares;
-  const auto batch = static_cast<size_t>(op.micro_batch * plan_.shape.tokens());
   SegmentCall call;
   call.segment = op.segment;
   call.weights = pointer(Mode::kRead, ValueKind::kPlane, op.segment);
@@ -41,19 +40,19 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, Instance& instance) cons
       pointer(op.kind == OpKind::kBackward && !op.recomputes ? Mode::kRead : Mode::kWrite,
               ValueKind::kInterior);
   call.workspace = pointer(Mode::kWrite, ValueKind::kScratch);
-  call.tokens = instance.tokens.data() + batch;
-  call.targets = instance.targets.empty() ? nullptr : instance.targets.data() + batch;
+  call.tokens = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTokens));
+  call.targets = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTargets));
+  call.rope = reinterpret_cast<const float*>(pointer(Mode::kRead, ValueKind::kRope));
   call.grad_scale = 1.0f / static_cast<float>(instance.target_count);
-  call.loss_sum = &instance.loss_sums[static_cast<size_t>(op.micro_batch)];
-  if (op.kind == OpKind::kLogits) {
-    call.logits = instance.logits.data();
-    call.logit_position = instance.logit_position.data();
-  }
+  call.loss_sum = reinterpret_cast<double*>(pointer(Mode::kWrite, ValueKind::kLossSum));
+  call.logits = reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kLogits));
+  call.logit_position =
+      reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kPositions));
   return call;
 }
 
-void Executor::Impl::run_compute(const plan::Op& op, Instance& instance) {
-  SegmentCall call = call_of(op, instance);
+void Executor::Impl::run_compute(const plan::Op& op, const Instance& instance) {
+  const SegmentCall call = call_of(op, instance);
   parallel_.run([&] {
     switch (op.kind) {
       case OpKind::kForward:

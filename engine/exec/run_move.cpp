@@ -17,12 +17,27 @@ using plan::Mode;
 
 void Executor::Impl::run_copy(const plan::Op& op, const Instance& instance) {
   for_each_move(program_of(instance).accesses_of(op), [&](const Access& read, const Access& to) {
-    std::memcpy(at(to), at(read), static_cast<size_t>(read.bytes));
+    queues_[static_cast<size_t>(op.lane)]->copy(at(to), at(read), read.bytes);
   });
 }
 
-// Own parts go to their place in the whole segment, then come the others'.
+// Groups of ranks work on memory of the host, in the order of the lane's queue.
 void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
+  queues_[static_cast<size_t>(op.lane)]->call(
+      [this, &op, &instance](const kernels::HostView& view) { gather(op, instance, view); });
+}
+
+void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
+  queues_[static_cast<size_t>(op.lane)]->call(
+      [this, &op, &instance](const kernels::HostView& view) { reduce(op, instance, view); });
+}
+
+// Own parts go to their place in the whole segment, then come the others'.
+void Executor::Impl::gather(const plan::Op& op, const Instance& instance,
+                            const kernels::HostView& view) {
+  const auto at = [&](plan::Arena arena, int64_t offset) {
+    return static_cast<std::byte*>(view.at(this->at(arena, offset)));
+  };
   const auto accesses = program_of(instance).accesses_of(op);
   const int64_t width = plan::width_of(plan::Plane::kHi, plan_.recipe);
   std::byte* whole = nullptr;
@@ -37,7 +52,8 @@ void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
   for (const Access& access : accesses) {
     if (access.mode != Mode::kRead) continue;
     std::byte* to = whole + access.first;
-    if (to != at(access)) std::memcpy(to, at(access), static_cast<size_t>(access.bytes));
+    if (to != at(access.arena, access.offset))
+      std::memcpy(to, at(access.arena, access.offset), static_cast<size_t>(access.bytes));
   }
   gather_scratch_.clear();
   const int64_t world = plan_.mesh.world;
@@ -51,7 +67,11 @@ void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
 }
 
 // The sum over ranks of own parts, or of everything where every rank keeps whole gradients.
-void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
+void Executor::Impl::reduce(const plan::Op& op, const Instance& instance,
+                            const kernels::HostView& view) {
+  const auto at = [&](plan::Arena arena, int64_t offset) {
+    return static_cast<std::byte*>(view.at(this->at(arena, offset)));
+  };
   const auto accesses = program_of(instance).accesses_of(op);
   float* whole = nullptr;
   int64_t numel = 0;
@@ -66,7 +86,8 @@ void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
     for (const Access& access : accesses) {
       if (access.mode != Mode::kWrite) continue;
       const std::byte* from = reinterpret_cast<std::byte*>(whole) + access.first;
-      if (from != at(access)) std::memcpy(at(access), from, static_cast<size_t>(access.bytes));
+      if (from != at(access.arena, access.offset))
+        std::memcpy(at(access.arena, access.offset), from, static_cast<size_t>(access.bytes));
     }
     return;
   }
@@ -76,7 +97,7 @@ void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
     if (access.mode != Mode::kWrite) continue;
     const shard::Chunk& chunk = plan_.layout.chunks[c++];
     reduce_scratch_.push_back({whole + chunk.offset, chunk.numel / plan_.mesh.world,
-                               reinterpret_cast<float*>(at(access))});
+                               reinterpret_cast<float*>(at(access.arena, access.offset))});
   }
   options_.data_group->reduce_chunks(reduce_scratch_);
 }

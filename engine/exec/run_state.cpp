@@ -19,11 +19,8 @@ using plan::Plane;
 using plan::ValueKind;
 
 // What NormPartial leaves for each part of a chunk.
-struct Partial {
-  double sum;
-  double not_finite;  // 0 or 1, so that ranks can add it
-};
-static_assert(sizeof(Partial) == 16);
+using Partial = kernels::SquaresPartial;
+static_assert(sizeof(Partial) == plan::kNormBytes);
 
 }  // namespace
 
@@ -33,7 +30,7 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   const auto accesses = program_of(instance).accesses_of(op);
   const Access* out = find_access(accesses, Mode::kWrite, ValueKind::kNormPartial);
   auto* partials = reinterpret_cast<Partial*>(at(*out));
-  std::memset(partials, 0, static_cast<size_t>(out->bytes));
+  std::fill_n(partials, static_cast<size_t>(out->bytes) / sizeof(Partial), Partial{});
   const int world = plan_.mesh.world;
   const int first_chunk = plan_.layout.first_chunk[op.segment];
   for (int c = first_chunk; c < plan_.layout.first_chunk[op.segment + 1]; ++c) {
@@ -48,16 +45,13 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
           continue;
         }
         Partial& partial = partials[(c - first_chunk) * world + p];
-        bool finite = true;
         kernels::SumSquares sum;
         sum.count = part;
         sum.x =
             reinterpret_cast<const float*>(at(access.arena, access.offset - access.first + first));
-        sum.sum = &partial.sum;
-        sum.finite = &finite;
+        sum.out = &partial;
         sum.workspace = {norm_workspace_.data(), static_cast<int64_t>(norm_workspace_.size())};
         parallel_.run([&] { options_.backend->sum_squares(sum); });
-        partial.not_finite = finite ? 0 : 1;
       }
     }
   }
@@ -83,15 +77,26 @@ void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
   instance.grad_norm = std::sqrt(sum);
   instance.finite = not_finite == 0 && std::isfinite(instance.grad_norm);
   const double clip = instance.settings.clip;
-  pending_.settings = instance.settings;
-  pending_.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
-  pending_.valid = instance.finite && plan_.mode == plan::OptimizerMode::kDeferred;
+  const Access& out =
+      *find_access(program_of(instance).accesses_of(op), Mode::kWrite, ValueKind::kDecision);
+  auto& decision = *reinterpret_cast<Decision*>(at(out));
+  decision.settings = instance.settings;
+  decision.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
+  decision.valid = instance.finite && plan_.mode == plan::OptimizerMode::kDeferred;
+}
+
+const Executor::Impl::Decision& Executor::Impl::decision_of(const plan::Op& op,
+                                                            const Instance& instance) const {
+  const Access* read =
+      find_access(program_of(instance).accesses_of(op), Mode::kRead, ValueKind::kDecision);
+  STRATA_CHECK(read != nullptr);
+  return *reinterpret_cast<const Decision*>(at(*read));
 }
 
 void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) {
   const bool deferred = plan_.mode == plan::OptimizerMode::kDeferred;
-  const StepSettings& settings = deferred ? pending_.settings : instance.settings;
-  const double coefficient = deferred ? pending_.coefficient : 1.0;
+  const StepSettings& settings = deferred ? decision_of(op, instance).settings : instance.settings;
+  const double coefficient = deferred ? decision_of(op, instance).coefficient : 1.0;
   const ChunkState state = chunk_state(op, instance, Mode::kWrite);
   const auto accesses = program_of(instance).accesses_of(op);
   const auto* grad =

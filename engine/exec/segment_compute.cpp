@@ -13,24 +13,16 @@ using model::SegmentKind;
 }  // namespace
 
 SegmentCompute::SegmentCompute(const model::ModelSpec& spec, model::Recipe recipe,
-                               model::BatchShape shape, const kernels::Backend& backend,
-                               int threads)
-    : spec_(spec), recipe_(recipe), shape_(shape), backend_(backend) {
+                               model::BatchShape shape, const kernels::DeviceOps& ops,
+                               kernels::Queue& queue, int threads)
+    : spec_(spec), recipe_(recipe), shape_(shape), ops_(ops), queue_(queue) {
   STRATA_CHECK(shape.rows > 0 && shape.length > 0 && threads > 0);
   layouts_.reserve(spec.segments.size());
   for (size_t i = 0; i < spec.segments.size(); ++i) {
     layouts_.push_back(model::segment_layout(spec, static_cast<int>(i), shape, recipe, threads));
   }
   const model::Architecture& a = spec.architecture;
-  const bool turns = a.position == model::Position::kRope;
-  STRATA_CHECK(turns || shape.length <= a.max_position);
-  ropes_.emplace_back(a.rope, turns ? a.head_size : 0, shape.length);
-  if (a.window_rope) ropes_.emplace_back(*a.window_rope, a.head_size, shape.length);
-}
-
-const RopeTable& SegmentCompute::rope_of(int layer) const {
-  const model::Architecture& a = spec_.architecture;
-  return a.window_rope && a.is_windowed(layer) ? ropes_[1] : ropes_[0];
+  STRATA_CHECK(a.position == model::Position::kRope || shape.length <= a.max_position);
 }
 
 SegmentContext SegmentCompute::context(const SegmentCall& call) const {
@@ -41,8 +33,8 @@ SegmentContext SegmentCompute::context(const SegmentCall& call) const {
           layouts_[index],
           shape_,
           model::weight_dtype(recipe_),
-          backend_,
-          rope_of(spec_.segments[index].layer),
+          ops_,
+          queue_,
           call};
 }
 

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/exec/rope_table.h"
 #include "engine/model/footprint.h"
 #include "engine/model/segment_layout.h"
 #include "engine/model/spec.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace strata::exec {
 
@@ -26,6 +25,7 @@ namespace strata::exec {
 //   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
 //                    backward's, loss_forward and logits take forward's
 //   tokens, targets  [N] i32; a target of -1 does not count
+//   rope             the table of the segment's layer: [T, R/2] cosines, then as many sines, f32
 struct SegmentCall {
   int segment = 0;
   const void* weights = nullptr;
@@ -42,6 +42,7 @@ struct SegmentCall {
   void* workspace = nullptr;
   const int32_t* tokens = nullptr;
   const int32_t* targets = nullptr;
+  const float* rope = nullptr;
   float grad_scale = 1.0f;  // d(total loss)/d(sum of token losses): 1 / target tokens of the step
   double* loss_sum = nullptr;  // out: sum of the token losses of this micro-batch, in nats
   float* logits = nullptr;  // out, logits op only: [rows, V] of the position `logit_position[row]`
@@ -53,15 +54,17 @@ struct SegmentContext;
 
 // Forward and backward of the segments of a dense decoder, by our own kernels, by hand.
 //
+// Issues to one queue: all pointers of a call are addresses of its device.
+//
 // Guarantees: deterministic; bits depend on shapes, recipe and kernel backend alone, never on
 // threads, placement or whether an interior was kept or recomputed. Threads: calls on one object
-// are serial; different objects are independent. Memory: none beyond the call's buffers (RoPE
-// tables [T, D] are built at construction). Ops run in the caller's kernels::Parallel, of at most
-// `threads`. `spec` and `backend` must outlive this.
+// are serial; different objects are independent. Memory: none beyond the call's buffers. On the
+// host kernels run in the caller's kernels::Parallel, of at most `threads`. `spec`, `ops` and
+// `queue` must outlive this.
 class SegmentCompute {
  public:
   SegmentCompute(const model::ModelSpec& spec, model::Recipe recipe, model::BatchShape shape,
-                 const kernels::Backend& backend, int threads);
+                 const kernels::DeviceOps& ops, kernels::Queue& queue, int threads);
 
   // output = segment(input). Embedding: from tokens. Fills `interior` when it is not null.
   void forward(const SegmentCall& call) const;
@@ -86,16 +89,15 @@ class SegmentCompute {
 
  private:
   SegmentContext context(const SegmentCall& call) const;
-  const RopeTable& rope_of(int layer) const;
   HeadMatrix head_matrix(const SegmentContext& context) const;
 
   // Constant after construction
   const model::ModelSpec& spec_;
   const model::Recipe recipe_;
   const model::BatchShape shape_;
-  const kernels::Backend& backend_;
+  const kernels::DeviceOps& ops_;
+  kernels::Queue& queue_;
   std::vector<model::SegmentLayout> layouts_;
-  std::vector<RopeTable> ropes_;  // of the model, and of windowed layers where they have another
 };
 
 }  // namespace strata::exec

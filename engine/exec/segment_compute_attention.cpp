@@ -35,16 +35,17 @@ float score_scale(const model::Architecture& a) {
 void rotate(const SegmentContext& context, float* q, int64_t stride, bool inverse) {
   const model::Architecture& a = context.architecture;
   if (a.position != model::Position::kRope) return;
-  context.backend.rope({.rows = context.tokens(),
-                        .length = context.shape.length,
-                        .heads = a.heads + a.kv_heads,
-                        .head_size = a.head_size,
-                        .rotary = a.rope_of(context.segment.layer).rotary,
-                        .x = q,
-                        .row_stride = stride,
-                        .cos = context.rope.cos(),
-                        .sin = context.rope.sin(),
-                        .inverse = inverse});
+  const int64_t pairs = model::rope_pairs(a, model::rope_table_of(a, context.segment.layer));
+  context.ops.rope(context.queue, {.rows = context.tokens(),
+                                   .length = context.shape.length,
+                                   .heads = a.heads + a.kv_heads,
+                                   .head_size = a.head_size,
+                                   .rotary = a.rope_of(context.segment.layer).rotary,
+                                   .x = q,
+                                   .row_stride = stride,
+                                   .cos = context.call.rope,
+                                   .sin = context.call.rope + context.shape.length * pairs,
+                                   .inverse = inverse});
 }
 
 // The norm of q or of k.
@@ -76,18 +77,19 @@ Columns turn(const SegmentContext& context, float* projected, float* turned, flo
   }
   const int64_t width = (a.heads + a.kv_heads) * a.head_size;
   for (const HeadNorm& norm : head_norms(context)) {
-    context.backend.rms_norm_forward({.dtype = context.dtype,
-                                      .rows = context.tokens(),
-                                      .groups = norm.groups,
-                                      .cols = norm.cols,
-                                      .x = projected + norm.first,
-                                      .x_stride = columns.stride,
-                                      .w = context.weight(norm.role),
-                                      .offset = context.norm_offset(),
-                                      .y = turned + norm.first,
-                                      .y_stride = width,
-                                      .rstd = rstd == nullptr ? nullptr : rstd + norm.first_rstd,
-                                      .eps = static_cast<float>(a.norm_eps)});
+    context.ops.rms_norm_forward(context.queue,
+                                 {.dtype = context.dtype,
+                                  .rows = context.tokens(),
+                                  .groups = norm.groups,
+                                  .cols = norm.cols,
+                                  .x = projected + norm.first,
+                                  .x_stride = columns.stride,
+                                  .w = context.weight(norm.role),
+                                  .offset = context.norm_offset(),
+                                  .y = turned + norm.first,
+                                  .y_stride = width,
+                                  .rstd = rstd == nullptr ? nullptr : rstd + norm.first_rstd,
+                                  .eps = static_cast<float>(a.norm_eps)});
   }
   rotate(context, turned, width, false);
   return {turned, turned + a.heads * a.head_size, columns.v, width};
@@ -100,23 +102,23 @@ void turn_back(const SegmentContext& context, const float* projected, const floa
   rotate(context, grad_projected, stride, true);
   if (context.architecture.block.qk_norm == QkNorm::kNone) return;
   for (const HeadNorm& norm : head_norms(context)) {
-    context.backend.rms_norm_backward(
-        {.dtype = context.dtype,
-         .rows = context.tokens(),
-         .groups = norm.groups,
-         .cols = norm.cols,
-         .x = projected + norm.first,
-         .x_stride = stride,
-         .w = context.weight(norm.role),
-         .offset = context.norm_offset(),
-         .rstd = rstd + norm.first_rstd,
-         .dy = grad_projected + norm.first,
-         .dy_stride = stride,
-         .dx = grad_projected + norm.first,
-         .dx_stride = stride,
-         .dw = context.grad(norm.role),
-         .accumulate = !context.call.grad_first,
-         .workspace = context.scratch(context.layout.backward_scratch)});
+    context.ops.rms_norm_backward(context.queue,
+                                  {.dtype = context.dtype,
+                                   .rows = context.tokens(),
+                                   .groups = norm.groups,
+                                   .cols = norm.cols,
+                                   .x = projected + norm.first,
+                                   .x_stride = stride,
+                                   .w = context.weight(norm.role),
+                                   .offset = context.norm_offset(),
+                                   .rstd = rstd + norm.first_rstd,
+                                   .dy = grad_projected + norm.first,
+                                   .dy_stride = stride,
+                                   .dx = grad_projected + norm.first,
+                                   .dx_stride = stride,
+                                   .dw = context.grad(norm.role),
+                                   .accumulate = !context.call.grad_first,
+                                   .workspace = context.scratch(context.layout.backward_scratch)});
   }
 }
 
@@ -141,7 +143,7 @@ void attend(const SegmentContext& context, std::byte* interior, const Columns& i
   op.o = interior_part(interior, layout.attended);
   op.lse = interior_part(interior, layout.log_sum_exp);
   op.workspace = context.scratch(layout.forward_scratch);
-  context.backend.attention_forward(op);
+  context.ops.attention_forward(context.queue, op);
 }
 
 // Gradients of q, k and v into the columns of `grad_projected`.
@@ -158,7 +160,7 @@ void attend_backward(const SegmentContext& context, std::byte* interior, const C
   op.dv = grads.v;
   op.dq_stride = op.dk_stride = op.dv_stride = layout.width;
   op.workspace = context.scratch(layout.backward_scratch);
-  context.backend.attention_backward(op);
+  context.ops.attention_backward(context.queue, op);
 }
 
 }  // namespace

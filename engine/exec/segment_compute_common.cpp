@@ -12,16 +12,16 @@ using model::ParameterRole;
 void project(const SegmentContext& context, const ProjectionOperands& operands, const float* x,
              float* y) {
   for (const model::Projection& one : operands.projections) {
-    context.backend.matmul_forward({.dtype = context.dtype,
-                                    .rows = context.tokens(),
-                                    .outputs = one.outputs,
-                                    .inputs = operands.inputs,
-                                    .x = x,
-                                    .w = context.weight(one.offset),
-                                    .bias = context.bias(one),
-                                    .y = y + one.column,
-                                    .y_stride = operands.width,
-                                    .workspace = context.scratch(operands.scratch)});
+    context.ops.matmul_forward(context.queue, {.dtype = context.dtype,
+                                               .rows = context.tokens(),
+                                               .outputs = one.outputs,
+                                               .inputs = operands.inputs,
+                                               .x = x,
+                                               .w = context.weight(one.offset),
+                                               .bias = context.bias(one),
+                                               .y = y + one.column,
+                                               .y_stride = operands.width,
+                                               .workspace = context.scratch(operands.scratch)});
   }
 }
 
@@ -29,16 +29,16 @@ void project_input_grad(const SegmentContext& context, const ProjectionOperands&
                         const float* dy, float* dx) {
   bool accumulate = false;
   for (const model::Projection& one : operands.projections) {
-    context.backend.matmul_input({.dtype = context.dtype,
-                                  .rows = context.tokens(),
-                                  .outputs = one.outputs,
-                                  .inputs = operands.inputs,
-                                  .dy = dy + one.column,
-                                  .dy_stride = operands.width,
-                                  .w = context.weight(one.offset),
-                                  .dx = dx,
-                                  .accumulate = std::exchange(accumulate, true),
-                                  .workspace = context.scratch(operands.scratch)});
+    context.ops.matmul_input(context.queue, {.dtype = context.dtype,
+                                             .rows = context.tokens(),
+                                             .outputs = one.outputs,
+                                             .inputs = operands.inputs,
+                                             .dy = dy + one.column,
+                                             .dy_stride = operands.width,
+                                             .w = context.weight(one.offset),
+                                             .dx = dx,
+                                             .accumulate = std::exchange(accumulate, true),
+                                             .workspace = context.scratch(operands.scratch)});
   }
 }
 
@@ -48,16 +48,16 @@ namespace {
 void bias_grad_alone(const SegmentContext& context, const ProjectionOperands& operands,
                      const model::Projection& one, const float* dy) {
   float* ones = context.workspace(context.layout.ones);
-  context.backend.fill({.count = context.tokens(), .value = 1.0f, .y = ones});
-  context.backend.matmul_weight({.rows = context.tokens(),
-                                 .outputs = one.outputs,
-                                 .inputs = 1,
-                                 .dy = dy + one.column,
-                                 .dy_stride = operands.width,
-                                 .x = ones,
-                                 .dw = context.bias_grad(one),
-                                 .accumulate = !context.call.grad_first,
-                                 .workspace = context.scratch(operands.scratch)});
+  context.ops.fill(context.queue, {.count = context.tokens(), .value = 1.0f, .y = ones});
+  context.ops.matmul_weight(context.queue, {.rows = context.tokens(),
+                                            .outputs = one.outputs,
+                                            .inputs = 1,
+                                            .dy = dy + one.column,
+                                            .dy_stride = operands.width,
+                                            .x = ones,
+                                            .dw = context.bias_grad(one),
+                                            .accumulate = !context.call.grad_first,
+                                            .workspace = context.scratch(operands.scratch)});
 }
 
 }  // namespace
@@ -69,44 +69,44 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
     float* dbias = context.bias_grad(one);
     if (dw == nullptr && dbias != nullptr) bias_grad_alone(context, operands, one, dy);
     if (dw == nullptr) continue;
-    context.backend.matmul_weight({.rows = context.tokens(),
-                                   .outputs = one.outputs,
-                                   .inputs = operands.inputs,
-                                   .dy = dy + one.column,
-                                   .dy_stride = operands.width,
-                                   .x = x,
-                                   .dw = dw,
-                                   .dbias = dbias,
-                                   .accumulate = !context.call.grad_first,
-                                   .workspace = context.scratch(operands.scratch)});
+    context.ops.matmul_weight(context.queue, {.rows = context.tokens(),
+                                              .outputs = one.outputs,
+                                              .inputs = operands.inputs,
+                                              .dy = dy + one.column,
+                                              .dy_stride = operands.width,
+                                              .x = x,
+                                              .dw = dw,
+                                              .dbias = dbias,
+                                              .accumulate = !context.call.grad_first,
+                                              .workspace = context.scratch(operands.scratch)});
   }
 }
 
 void norm_rows(const SegmentContext& context, const void* x, int64_t rows, float* y, float* rstd) {
   const model::Architecture& a = context.architecture;
   if (a.norm == model::Norm::kLayer) {
-    context.backend.layer_norm_forward({.dtype = context.dtype,
-                                        .rows = rows,
-                                        .cols = a.hidden,
-                                        .x = x,
-                                        .w = context.weight(ParameterRole::kNorm),
-                                        .b = context.weight(ParameterRole::kNormBias),
-                                        .y = y,
-                                        .mean = rstd == nullptr ? nullptr : rstd + rows,
-                                        .rstd = rstd,
-                                        .eps = static_cast<float>(a.norm_eps)});
+    context.ops.layer_norm_forward(context.queue, {.dtype = context.dtype,
+                                                   .rows = rows,
+                                                   .cols = a.hidden,
+                                                   .x = x,
+                                                   .w = context.weight(ParameterRole::kNorm),
+                                                   .b = context.weight(ParameterRole::kNormBias),
+                                                   .y = y,
+                                                   .mean = rstd == nullptr ? nullptr : rstd + rows,
+                                                   .rstd = rstd,
+                                                   .eps = static_cast<float>(a.norm_eps)});
     return;
   }
-  context.backend.rms_norm_forward({.dtype = context.dtype,
-                                    .x_dtype = context.dtype,
-                                    .rows = rows,
-                                    .cols = a.hidden,
-                                    .x = x,
-                                    .w = context.weight(ParameterRole::kNorm),
-                                    .offset = context.norm_offset(),
-                                    .y = y,
-                                    .rstd = rstd,
-                                    .eps = static_cast<float>(a.norm_eps)});
+  context.ops.rms_norm_forward(context.queue, {.dtype = context.dtype,
+                                               .x_dtype = context.dtype,
+                                               .rows = rows,
+                                               .cols = a.hidden,
+                                               .x = x,
+                                               .w = context.weight(ParameterRole::kNorm),
+                                               .offset = context.norm_offset(),
+                                               .y = y,
+                                               .rstd = rstd,
+                                               .eps = static_cast<float>(a.norm_eps)});
 }
 
 void norm_input(const SegmentContext& context, float* y, float* rstd) {
@@ -119,40 +119,40 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
   const DType gradient_dtype = wanted ? context.dtype : DType::kF32;
   void* dx = wanted ? context.call.grad_input : dy;
   if (context.architecture.norm == model::Norm::kLayer) {
-    context.backend.layer_norm_backward(
-        {.dtype = context.dtype,
-         .gradient_dtype = gradient_dtype,
-         .rows = context.tokens(),
-         .cols = context.architecture.hidden,
-         .x = context.call.input,
-         .w = context.weight(ParameterRole::kNorm),
-         .mean = rstd + context.tokens(),
-         .rstd = rstd,
-         .dy = dy,
-         .dres = wanted ? residual : nullptr,
-         .dx = dx,
-         .dw = context.grad(ParameterRole::kNorm),
-         .db = context.grad(ParameterRole::kNormBias),
-         .accumulate = !context.call.grad_first,
-         .workspace = context.scratch(context.layout.backward_scratch)});
+    context.ops.layer_norm_backward(
+        context.queue, {.dtype = context.dtype,
+                        .gradient_dtype = gradient_dtype,
+                        .rows = context.tokens(),
+                        .cols = context.architecture.hidden,
+                        .x = context.call.input,
+                        .w = context.weight(ParameterRole::kNorm),
+                        .mean = rstd + context.tokens(),
+                        .rstd = rstd,
+                        .dy = dy,
+                        .dres = wanted ? residual : nullptr,
+                        .dx = dx,
+                        .dw = context.grad(ParameterRole::kNorm),
+                        .db = context.grad(ParameterRole::kNormBias),
+                        .accumulate = !context.call.grad_first,
+                        .workspace = context.scratch(context.layout.backward_scratch)});
     return;
   }
-  context.backend.rms_norm_backward(
-      {.dtype = context.dtype,
-       .x_dtype = context.dtype,
-       .gradient_dtype = gradient_dtype,
-       .rows = context.tokens(),
-       .cols = context.architecture.hidden,
-       .x = context.call.input,
-       .w = context.weight(ParameterRole::kNorm),
-       .offset = context.norm_offset(),
-       .rstd = rstd,
-       .dy = dy,
-       .dres = wanted ? residual : nullptr,
-       .dx = dx,
-       .dw = context.grad(ParameterRole::kNorm),
-       .accumulate = !context.call.grad_first,
-       .workspace = context.scratch(context.layout.backward_scratch)});
+  context.ops.rms_norm_backward(context.queue,
+                                {.dtype = context.dtype,
+                                 .x_dtype = context.dtype,
+                                 .gradient_dtype = gradient_dtype,
+                                 .rows = context.tokens(),
+                                 .cols = context.architecture.hidden,
+                                 .x = context.call.input,
+                                 .w = context.weight(ParameterRole::kNorm),
+                                 .offset = context.norm_offset(),
+                                 .rstd = rstd,
+                                 .dy = dy,
+                                 .dres = wanted ? residual : nullptr,
+                                 .dx = dx,
+                                 .dw = context.grad(ParameterRole::kNorm),
+                                 .accumulate = !context.call.grad_first,
+                                 .workspace = context.scratch(context.layout.backward_scratch)});
 }
 
 namespace {
@@ -160,21 +160,21 @@ namespace {
 // A boundary tensor as f32.
 const float* widened(const SegmentContext& context, const void* boundary, float* copy) {
   if (context.dtype == DType::kF32) return static_cast<const float*>(boundary);
-  context.backend.cast({.from = context.dtype,
-                        .to = DType::kF32,
-                        .count = context.tokens() * context.architecture.hidden,
-                        .x = boundary,
-                        .y = copy});
+  context.ops.cast(context.queue, {.from = context.dtype,
+                                   .to = DType::kF32,
+                                   .count = context.tokens() * context.architecture.hidden,
+                                   .x = boundary,
+                                   .y = copy});
   return copy;
 }
 
 // y = x + a, of boundary tensors.
 void add_to(const SegmentContext& context, const void* x, const float* a, void* y) {
-  context.backend.add_residual({.dtype = context.dtype,
-                                .count = context.tokens() * context.architecture.hidden,
-                                .x = x,
-                                .a = a,
-                                .y = y});
+  context.ops.add_residual(context.queue, {.dtype = context.dtype,
+                                           .count = context.tokens() * context.architecture.hidden,
+                                           .x = x,
+                                           .a = a,
+                                           .y = y});
 }
 
 }  // namespace
@@ -212,15 +212,16 @@ float* branch_output(const SegmentContext& context, std::byte* interior, float* 
 
 void finish_branch(const SegmentContext& context, std::byte* interior, float* branch) {
   if (context.architecture.block.post_norm) {
-    context.backend.rms_norm_forward({.dtype = context.dtype,
-                                      .rows = context.tokens(),
-                                      .cols = context.architecture.hidden,
-                                      .x = interior_part(interior, context.layout.unnormed),
-                                      .w = context.weight(ParameterRole::kPostNorm),
-                                      .offset = context.norm_offset(),
-                                      .y = branch,
-                                      .rstd = interior_part(interior, context.layout.post_rstd),
-                                      .eps = static_cast<float>(context.architecture.norm_eps)});
+    context.ops.rms_norm_forward(context.queue,
+                                 {.dtype = context.dtype,
+                                  .rows = context.tokens(),
+                                  .cols = context.architecture.hidden,
+                                  .x = interior_part(interior, context.layout.unnormed),
+                                  .w = context.weight(ParameterRole::kPostNorm),
+                                  .offset = context.norm_offset(),
+                                  .y = branch,
+                                  .rstd = interior_part(interior, context.layout.post_rstd),
+                                  .eps = static_cast<float>(context.architecture.norm_eps)});
   }
   if (context.call.output != nullptr) {
     add_to(context, context.call.input, branch, context.call.output);
@@ -235,19 +236,19 @@ const float* branch_output_grad(const SegmentContext& context, float* copy) {
   const float* grad = widened(context, context.call.grad_output, copy);
   if (!context.architecture.block.post_norm) return grad;
   std::byte* interior = static_cast<std::byte*>(context.call.interior);
-  context.backend.rms_norm_backward(
-      {.dtype = context.dtype,
-       .rows = context.tokens(),
-       .cols = context.architecture.hidden,
-       .x = interior_part(interior, context.layout.unnormed),
-       .w = context.weight(ParameterRole::kPostNorm),
-       .offset = context.norm_offset(),
-       .rstd = interior_part(interior, context.layout.post_rstd),
-       .dy = grad,
-       .dx = copy,
-       .dw = context.grad(ParameterRole::kPostNorm),
-       .accumulate = !context.call.grad_first,
-       .workspace = context.scratch(context.layout.backward_scratch)});
+  context.ops.rms_norm_backward(context.queue,
+                                {.dtype = context.dtype,
+                                 .rows = context.tokens(),
+                                 .cols = context.architecture.hidden,
+                                 .x = interior_part(interior, context.layout.unnormed),
+                                 .w = context.weight(ParameterRole::kPostNorm),
+                                 .offset = context.norm_offset(),
+                                 .rstd = interior_part(interior, context.layout.post_rstd),
+                                 .dy = grad,
+                                 .dx = copy,
+                                 .dw = context.grad(ParameterRole::kPostNorm),
+                                 .accumulate = !context.call.grad_first,
+                                 .workspace = context.scratch(context.layout.backward_scratch)});
   return copy;
 }
 
@@ -265,7 +266,8 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
   int64_t end = 0;
   const auto zero_to = [&](int64_t next) {
     STRATA_CHECK(next >= end);
-    if (next > end) context.backend.fill({.count = next - end, .value = 0.0f, .y = grad + end});
+    if (next > end)
+      context.ops.fill(context.queue, {.count = next - end, .value = 0.0f, .y = grad + end});
   };
   for (const model::Parameter& parameter : segment.parameters) {
     if (parameter.frozen) continue;
@@ -278,9 +280,9 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
 void zero_beside_matrix(const SegmentContext& context, const model::Segment& owner) {
   for (const model::Parameter& parameter : owner.parameters) {
     if (parameter.frozen || parameter.role == ParameterRole::kEmbedding) continue;
-    context.backend.fill({.count = parameter.numel,
-                          .value = 0.0f,
-                          .y = context.call.shared_grad + parameter.offset});
+    context.ops.fill(context.queue, {.count = parameter.numel,
+                                     .value = 0.0f,
+                                     .y = context.call.shared_grad + parameter.offset});
   }
 }
 

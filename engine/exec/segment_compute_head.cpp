@@ -26,47 +26,47 @@ float logit_cap(const SegmentContext& context) {
 }  // namespace
 
 void embedding_forward(const SegmentContext& context) {
-  context.backend.embedding_forward({.dtype = context.dtype,
-                                     .rows = context.tokens(),
-                                     .cols = context.architecture.hidden,
-                                     .vocabulary = context.architecture.vocabulary,
-                                     .scale = embedding_scale(context),
-                                     .tokens = context.call.tokens,
-                                     .w = context.weight(ParameterRole::kEmbedding),
-                                     .out = context.call.output});
+  context.ops.embedding_forward(context.queue, {.dtype = context.dtype,
+                                                .rows = context.tokens(),
+                                                .cols = context.architecture.hidden,
+                                                .vocabulary = context.architecture.vocabulary,
+                                                .scale = embedding_scale(context),
+                                                .tokens = context.call.tokens,
+                                                .w = context.weight(ParameterRole::kEmbedding),
+                                                .out = context.call.output});
   if (context.architecture.position != model::Position::kLearned) return;
-  context.backend.position_forward({.dtype = context.dtype,
-                                    .rows = context.tokens(),
-                                    .cols = context.architecture.hidden,
-                                    .length = context.shape.length,
-                                    .p = context.weight(ParameterRole::kPosition),
-                                    .y = context.call.output});
+  context.ops.position_forward(context.queue, {.dtype = context.dtype,
+                                               .rows = context.tokens(),
+                                               .cols = context.architecture.hidden,
+                                               .length = context.shape.length,
+                                               .p = context.weight(ParameterRole::kPosition),
+                                               .y = context.call.output});
 }
 
 void embedding_backward(const SegmentContext& context) {
   if (float* dp = context.grad(ParameterRole::kPosition)) {
-    context.backend.position_backward({.dtype = context.dtype,
-                                       .rows = context.tokens(),
-                                       .cols = context.architecture.hidden,
-                                       .length = context.shape.length,
-                                       .positions = context.architecture.max_position,
-                                       .dy = context.call.grad_output,
-                                       .dp = dp,
-                                       .accumulate = !context.call.grad_first});
+    context.ops.position_backward(context.queue, {.dtype = context.dtype,
+                                                  .rows = context.tokens(),
+                                                  .cols = context.architecture.hidden,
+                                                  .length = context.shape.length,
+                                                  .positions = context.architecture.max_position,
+                                                  .dy = context.call.grad_output,
+                                                  .dp = dp,
+                                                  .accumulate = !context.call.grad_first});
   }
   float* dw = context.grad(ParameterRole::kEmbedding);
   if (dw == nullptr) return;
-  context.backend.embedding_backward(
-      {.dtype = context.dtype,
-       .rows = context.tokens(),
-       .cols = context.architecture.hidden,
-       .vocabulary = context.architecture.vocabulary,
-       .scale = embedding_scale(context),
-       .ignored = static_cast<int32_t>(context.architecture.pad_token),
-       .tokens = context.call.tokens,
-       .dy = context.call.grad_output,
-       .dw = dw,
-       .accumulate = !context.call.grad_first});
+  context.ops.embedding_backward(context.queue,
+                                 {.dtype = context.dtype,
+                                  .rows = context.tokens(),
+                                  .cols = context.architecture.hidden,
+                                  .vocabulary = context.architecture.vocabulary,
+                                  .scale = embedding_scale(context),
+                                  .ignored = static_cast<int32_t>(context.architecture.pad_token),
+                                  .tokens = context.call.tokens,
+                                  .dy = context.call.grad_output,
+                                  .dw = dw,
+                                  .accumulate = !context.call.grad_first});
 }
 
 void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
@@ -74,65 +74,66 @@ void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
   float* rstd = context.workspace(context.layout.rstd);
   norm_input(context, normed, rstd);
   const bool below = context.call.grad_input != nullptr || context.trains_norm();
-  context.backend.linear_cross_entropy(
-      {.dtype = context.dtype,
-       .rows = context.tokens(),
-       .cols = context.architecture.hidden,
-       .vocabulary = context.architecture.vocabulary,
-       .cap = logit_cap(context),
-       .h = normed,
-       .w = matrix.weight,
-       .targets = context.call.targets,
-       .grad_scale = context.call.grad_scale,
-       .loss_sum = context.call.loss_sum,
-       .dh = below || matrix.grad != nullptr ? normed : nullptr,
-       .dw = matrix.grad,
-       .accumulate = !matrix.grad_first,
-       .workspace = context.scratch(context.layout.backward_scratch)});
+  context.ops.linear_cross_entropy(context.queue,
+                                   {.dtype = context.dtype,
+                                    .rows = context.tokens(),
+                                    .cols = context.architecture.hidden,
+                                    .vocabulary = context.architecture.vocabulary,
+                                    .cap = logit_cap(context),
+                                    .h = normed,
+                                    .w = matrix.weight,
+                                    .targets = context.call.targets,
+                                    .grad_scale = context.call.grad_scale,
+                                    .loss_sum = context.call.loss_sum,
+                                    .dh = below || matrix.grad != nullptr ? normed : nullptr,
+                                    .dw = matrix.grad,
+                                    .accumulate = !matrix.grad_first,
+                                    .workspace = context.scratch(context.layout.backward_scratch)});
   if (below) norm_input_grad(context, rstd, normed, nullptr);
 }
 
 void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) {
   float* normed = context.workspace(context.layout.normed);
   norm_input(context, normed, nullptr);
-  context.backend.linear_cross_entropy(
-      {.dtype = context.dtype,
-       .rows = context.tokens(),
-       .cols = context.architecture.hidden,
-       .vocabulary = context.architecture.vocabulary,
-       .cap = logit_cap(context),
-       .h = normed,
-       .w = matrix.weight,
-       .targets = context.call.targets,
-       .loss_sum = context.call.loss_sum,
-       .workspace = context.scratch(context.layout.forward_scratch)});
+  context.ops.linear_cross_entropy(context.queue,
+                                   {.dtype = context.dtype,
+                                    .rows = context.tokens(),
+                                    .cols = context.architecture.hidden,
+                                    .vocabulary = context.architecture.vocabulary,
+                                    .cap = logit_cap(context),
+                                    .h = normed,
+                                    .w = matrix.weight,
+                                    .targets = context.call.targets,
+                                    .loss_sum = context.call.loss_sum,
+                                    .workspace = context.scratch(context.layout.forward_scratch)});
 }
 
 void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
   const int64_t hidden = context.architecture.hidden;
   const int64_t row_bytes = hidden * bytes_of(context.dtype);
   std::byte* gathered = context.workspace_bytes(context.layout.gathered);
-  for (int64_t row = 0; row < context.shape.rows; ++row) {
-    const int64_t position = context.call.logit_position[row];
-    STRATA_CHECK(position >= 0 && position < context.shape.length);
-    std::memcpy(gathered + row * row_bytes,
-                context.at(context.call.input, (row * context.shape.length + position) * hidden),
-                static_cast<size_t>(row_bytes));
-  }
+  context.ops.gather_rows(context.queue, {.rows = context.shape.rows,
+                                          .length = context.shape.length,
+                                          .row_bytes = row_bytes,
+                                          .x = context.call.input,
+                                          .position = context.call.logit_position,
+                                          .y = gathered});
   float* normed = context.workspace(context.layout.normed);
   norm_rows(context, gathered, context.shape.rows, normed, nullptr);
-  context.backend.matmul_forward({.dtype = context.dtype,
-                                  .rows = context.shape.rows,
-                                  .outputs = context.architecture.vocabulary,
-                                  .inputs = hidden,
-                                  .x = normed,
-                                  .w = matrix.weight,
-                                  .y = context.call.logits,
-                                  .workspace = context.scratch(context.layout.forward_scratch)});
+  context.ops.matmul_forward(context.queue,
+                             {.dtype = context.dtype,
+                              .rows = context.shape.rows,
+                              .outputs = context.architecture.vocabulary,
+                              .inputs = hidden,
+                              .x = normed,
+                              .w = matrix.weight,
+                              .y = context.call.logits,
+                              .workspace = context.scratch(context.layout.forward_scratch)});
   if (logit_cap(context) == 0.0f) return;
-  context.backend.soft_cap({.count = context.shape.rows * context.architecture.vocabulary,
-                            .cap = logit_cap(context),
-                            .y = context.call.logits});
+  context.ops.soft_cap(context.queue,
+                       {.count = context.shape.rows * context.architecture.vocabulary,
+                        .cap = logit_cap(context),
+                        .y = context.call.logits});
 }
 
 }  // namespace strata::exec

@@ -22,13 +22,13 @@ float* plain_of(const SegmentContext& context, float* projected) {
 
 void activate(const SegmentContext& context, float* projected, float* activated) {
   const int64_t cols = context.architecture.feed_forward;
-  context.backend.glu_forward({.activation = activation_of(context.architecture),
-                               .rows = context.tokens(),
-                               .cols = cols,
-                               .g = projected,
-                               .u = plain_of(context, projected),
-                               .stride = context.layout.width,
-                               .h = activated});
+  context.ops.glu_forward(context.queue, {.activation = activation_of(context.architecture),
+                                          .rows = context.tokens(),
+                                          .cols = cols,
+                                          .g = projected,
+                                          .u = plain_of(context, projected),
+                                          .stride = context.layout.width,
+                                          .h = activated});
 }
 
 }  // namespace
@@ -69,16 +69,16 @@ void mlp_backward(const SegmentContext& context) {
 
   // In place: gate and up become their gradients.
   float* grad_projected = projected;
-  context.backend.glu_backward({.activation = activation_of(a),
-                                .rows = context.tokens(),
-                                .cols = a.feed_forward,
-                                .g = projected,
-                                .u = plain_of(context, projected),
-                                .stride = layout.width,
-                                .dh = grad_activated,
-                                .dg = grad_projected,
-                                .du = plain_of(context, grad_projected),
-                                .d_stride = layout.width});
+  context.ops.glu_backward(context.queue, {.activation = activation_of(a),
+                                           .rows = context.tokens(),
+                                           .cols = a.feed_forward,
+                                           .g = projected,
+                                           .u = plain_of(context, projected),
+                                           .stride = layout.width,
+                                           .dh = grad_activated,
+                                           .dg = grad_projected,
+                                           .du = plain_of(context, grad_projected),
+                                           .d_stride = layout.width});
 
   finish_branch_grad(context, into, grad_projected);
 }

@@ -17,8 +17,8 @@ struct SegmentContext {
   const model::SegmentLayout& layout;
   const model::BatchShape shape;
   const DType dtype;
-  const kernels::Backend& backend;
-  const RopeTable& rope;
+  const kernels::DeviceOps& ops;
+  kernels::Queue& queue;
   const SegmentCall& call;
 
   int64_t tokens() const { return shape.tokens(); }

@@ -35,15 +35,18 @@ void populate(std::byte* data, int64_t bytes) {
 
 }  // namespace
 
+void require_host_memory(int64_t bytes) {
+  const config::Limits limits = config::read_limits();
+  if (bytes <= limits.usable_bytes()) return;
+  throw Error(ErrorCode::kDoesNotFit,
+              fmt::format("cannot allocate {} of host memory: {} leaves {} (lower --host-memory)",
+                          format_bytes(bytes), limits.usable_reason(),
+                          format_bytes(limits.usable_bytes())));
+}
+
 Arena::Arena(int64_t bytes, const ArenaOptions& options) : bytes_(round_up(bytes, kPageBytes)) {
   STRATA_CHECK(bytes > 0);
-  const config::Limits limits = config::read_limits();
-  if (bytes_ > limits.usable_bytes()) {
-    throw Error(ErrorCode::kDoesNotFit,
-                fmt::format("cannot allocate {} of host memory: {} leaves {} (lower --host-memory)",
-                            format_bytes(bytes_), limits.usable_reason(),
-                            format_bytes(limits.usable_bytes())));
-  }
+  require_host_memory(bytes_);
   // Room to align, and a guard of a huge page or more on each side.
   mapping_bytes_ = round_up(bytes_, kHugePageBytes) + 3 * kHugePageBytes;
   void* mapping = mmap(nullptr, static_cast<size_t>(mapping_bytes_), PROT_NONE,

@@ -12,6 +12,9 @@ struct ArenaOptions {
   bool lock = false;       // try to lock; see locked()
 };
 
+// Throws Error{kDoesNotFit} where the limits of the system leave less host memory than `bytes`.
+void require_host_memory(int64_t bytes);
+
 // One block of host memory, allocated once and handed out as slots at planned offsets.
 //
 // Guarantees: aligned to 2 MiB; every page is present and zero when the constructor returns, so

@@ -53,6 +53,24 @@ void add_block_flops(const ModelSpec& spec, const Segment& segment, const Segmen
 
 }  // namespace
 
+int rope_tables(const Architecture& a) {
+  if (a.position != Position::kRope) return 0;
+  return a.window_rope ? 2 : 1;
+}
+
+int rope_table_of(const Architecture& a, int layer) {
+  return a.window_rope && a.is_windowed(layer) ? 1 : 0;
+}
+
+int64_t rope_pairs(const Architecture& a, int table) {
+  const Rope& rope = table == 1 ? *a.window_rope : a.rope;
+  return (rope.rotary > 0 ? rope.rotary : a.head_size) / 2;
+}
+
+int64_t rope_bytes(const Architecture& a, int table, const BatchShape& shape) {
+  return 2 * shape.length * rope_pairs(a, table) * int64_t{4};
+}
+
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe) {
   return round_up(shape.tokens() * spec.architecture.hidden * bytes_of(weight_dtype(recipe)),
                   kPageBytes);

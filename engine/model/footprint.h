@@ -18,6 +18,18 @@ struct BatchShape {
 
 // Bytes of the tensor at a segment boundary, [N, C] in the recipe's weight type, rounded up to
 // pages.
+// Position tables that a model's attention reads: none, one, or one more for windowed layers; and
+// the one of a layer.
+int rope_tables(const Architecture& architecture);
+int rope_table_of(const Architecture& architecture, int layer);
+
+// Pairs of a head that a table turns, R/2; the table has [T, R/2] cosines, then as many sines, f32.
+int64_t rope_pairs(const Architecture& architecture, int table);
+int64_t rope_bytes(const Architecture& architecture, int table, const BatchShape& shape);
+
+// The bytes of a token or target array, of one micro-batch: i32.
+inline int64_t token_bytes(const BatchShape& shape) { return shape.tokens() * 4; }
+
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
 
 // All sizes are rounded up to whole pages; all are zero where a segment has no such buffer.

@@ -57,6 +57,7 @@ void Builder::put(Generation final_generation, bool accepts_pending, bool leaves
 // Initial or saved state is converted a chunk at a time into the slots that an update would use.
 void Builder::emit_load() {
   begin(ProgramName::kLoad);
+  take_inputs({ValueKind::kRope}, 0);
   const Update stored = {
       .from = Generation::kOld, .to = Generation::kOld, .with_frozen = !input_.frozen_in_source};
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
@@ -141,6 +142,7 @@ void Builder::emit_step_once() {
 
 void Builder::emit_layer_major() {
   const int count = static_cast<int>(input_.spec->segments.size());
+  take_inputs({ValueKind::kTokens, ValueKind::kTargets}, input_.micro_batches);
   const Generation generation = weights_generation();
   for (int s = 0; s < count; ++s) forward_segment(s, generation);
   for (int u = static_cast<int>(input_.spec->units.size()); u-- > 0;) {
@@ -207,6 +209,9 @@ void Builder::emit_eval(ProgramName name, OpKind head) {
     }
   }
   if (external) return put(Generation::kOld, false, false);
+  const bool logits = head == OpKind::kLogits;
+  take_inputs({ValueKind::kTokens, logits ? ValueKind::kPositions : ValueKind::kTargets},
+              micro_batches);
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
     acquire_weights(s, Generation::kOld, false);
     const bool is_head = segment_of(s).kind == model::SegmentKind::kHead;
@@ -221,6 +226,7 @@ void Builder::emit_eval(ProgramName name, OpKind head) {
     if (is_head && segment_of(s).shares >= 0) release_weights(segment_of(s).shares);
     release_weights(s);
   }
+  give_results(logits ? ValueKind::kLogits : ValueKind::kLossSum, micro_batches);
   put(Generation::kOld, false, false);
 }
 
@@ -290,6 +296,15 @@ void Builder::fill_boundary() {
       plan_.boundary.push_back({slot.arena, plane_address(plan_, c, slot, plane),
                                 piece.count * width, piece.first * width, value, false});
     }
+  }
+  const Exchange& rope = exchange_of(map_, ValueKind::kRope);
+  for (int i = 0; i < rope.count; ++i) {
+    plan_.boundary.push_back({compute_arena(),
+                              rope.device + i * rope.stride,
+                              model::rope_bytes(input_.spec->architecture, i, input_.shape),
+                              0,
+                              {.kind = ValueKind::kRope, .index = i},
+                              false});
   }
   if (input_.mode == OptimizerMode::kDeferred) {
     plan_.boundary.push_back(

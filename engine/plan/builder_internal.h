@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include "engine/plan/emitter.h"
@@ -106,6 +107,13 @@ class Builder {
   void decide();
   std::vector<Piece> gradient_pieces(int segment) const;
   std::vector<Piece> update_pieces(int segment) const;
+
+  // builder_exchange.cpp
+  void take_inputs(std::initializer_list<ValueKind> kinds, int micro_batches);
+  void give_results(ValueKind kind, int micro_batches);
+  void read_given(ValueKind kind, int index);  // accesses of the open op
+  void write_result(ValueKind kind, int index);
+  void read_rope(int segment);
 
   // builder_passes.cpp
   void forward_segment(int segment, Generation generation);

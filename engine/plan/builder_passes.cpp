@@ -72,7 +72,12 @@ void Builder::forward_micro_batch(int segment, int micro_batch, Generation gener
   op.keeps = in_step_ && placement_.keep[at.unit] && footprint(segment).interior_bytes > 0;
   const bool keeps = op.keeps;
   read_weights(segment, generation);
-  if (at.kind != model::SegmentKind::kEmbedding) read_activation(segment, micro_batch);
+  if (at.kind == model::SegmentKind::kEmbedding) {
+    read_given(ValueKind::kTokens, micro_batch);
+  } else {
+    read_activation(segment, micro_batch);
+  }
+  read_rope(segment);
   write_activation(segment + 1, micro_batch);
   if (keeps) interior(Mode::kWrite, segment, micro_batch);
   scratch(footprint(segment).forward_workspace_bytes);
@@ -90,6 +95,13 @@ void Builder::head_micro_batch(int segment, int micro_batch, Generation generati
   read_weights(segment, generation);
   if (at.shares >= 0) read_weights(at.shares, generation);
   read_activation(segment, micro_batch);
+  if (kind == OpKind::kLogits) {
+    read_given(ValueKind::kPositions, 0);
+    write_result(ValueKind::kLogits, 0);
+  } else {
+    read_given(ValueKind::kTargets, micro_batch);
+    write_result(ValueKind::kLossSum, micro_batch);
+  }
   if (kind == OpKind::kLoss) {
     emit_.write(compute_arena(), map_.activation_gradient[micro_batch],
                 boundary_tensor_bytes(input_), 0, activation_gradient(segment, micro_batch));
@@ -115,6 +127,7 @@ void Builder::forward_segment(int segment, Generation generation) {
     for (int m = 0; m < input_.micro_batches; ++m) {
       head_micro_batch(segment, m, generation, OpKind::kLoss);
     }
+    give_results(ValueKind::kLossSum, input_.micro_batches);
     finish_gradient(segment);
     if (at.shares >= 0) release_weights(at.shares);
   } else {
@@ -130,6 +143,7 @@ void Builder::recompute(int segment, int micro_batch, Generation generation) {
   op.flops = footprint(segment).forward_flops;  // it also makes the next segment's input
   read_weights(segment, generation);
   read_activation(segment, micro_batch);
+  read_rope(segment);
   interior(Mode::kWrite, segment, micro_batch);
   write_activation(segment + 1, micro_batch);
   scratch(footprint(segment).recompute_workspace_bytes);
@@ -148,8 +162,10 @@ void Builder::backward_micro_batch(int segment, int micro_batch, Generation gene
   const int64_t gradient = map_.activation_gradient[micro_batch];
   read_weights(segment, generation);
   read_activation(segment, micro_batch);
+  read_rope(segment);
   emit_.read(compute_arena(), gradient, bytes, 0, activation_gradient(segment + 1, micro_batch));
-  interior(recomputes ? Mode::kWrite : Mode::kRead, segment, micro_batch);
+  if (!recomputes) interior(Mode::kRead, segment, micro_batch);
+  interior(Mode::kWrite, segment, micro_batch);  // where backward works, too
   emit_.write(compute_arena(), gradient, bytes, 0, activation_gradient(segment, micro_batch));
   add_gradient(segment);
   const model::Footprint& print = footprints_[segment];
@@ -200,6 +216,7 @@ void Builder::backward_embedding(int segment) {
     op.flops = footprint(segment).backward_flops;
     emit_.read(compute_arena(), map_.activation_gradient[m], boundary_tensor_bytes(input_), 0,
                activation_gradient(segment + 1, m));
+    read_given(ValueKind::kTokens, m);
     add_gradient(segment);
     scratch(footprint(segment).backward_workspace_bytes);
     emit_.close();

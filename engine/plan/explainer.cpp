@@ -87,6 +87,15 @@ class Slots {
         return 'i';
       case ValueKind::kScratch:
         return 'k';
+      case ValueKind::kTokens:
+      case ValueKind::kTargets:
+      case ValueKind::kPositions:
+        return 't';
+      case ValueKind::kRope:
+        return 'r';
+      case ValueKind::kLossSum:
+      case ValueKind::kLogits:
+        return 'l';
       case ValueKind::kNormPartial:
         return 'n';
       case ValueKind::kDecision:
@@ -116,7 +125,7 @@ class Slots {
       auto& known = numbers_[{group.letter, group.arena, group.begin}];
       if (known == 0) known = ++last_[{group.letter, group.arena}];
       name += fmt::format("{}", known);
-    } else if (group.letter != 'k') {
+    } else if (group.segment >= 0 && group.letter != 'k') {
       name += fmt::format("{}", group.segment);
     }
     if (group.arena == Arena::kDevice) name += '*';

@@ -265,6 +265,34 @@ void lay_out_interiors(const PlanInput& input, const Placement& placement, Packe
   map.scratch = pack.take(compute, map.scratch_bytes, "workspace");
 }
 
+void lay_out_exchanges(const PlanInput& input, Packer& pack, MemoryMap& map) {
+  constexpr int64_t kAlignment = 256;
+  if (is_external(input, 0)) return;
+  const model::Architecture& a = input.spec->architecture;
+  const auto place = [&](ValueKind kind, int64_t bytes, int count, const char* purpose) {
+    Exchange& one =
+        map.exchanges[static_cast<size_t>(kind) - static_cast<size_t>(ValueKind::kTokens)];
+    if (count == 0) return;
+    one.bytes = bytes;
+    one.stride = round_up(bytes, kAlignment);
+    one.count = count;
+    one.host = pack.take(Arena::kHost, one.stride * count, purpose);
+    one.device = input.discrete ? pack.take(Arena::kDevice, one.stride * count, purpose) : one.host;
+  };
+  const char* const purpose = "inputs and results";
+  place(ValueKind::kTokens, model::token_bytes(input.shape), input.micro_batches, purpose);
+  place(ValueKind::kTargets, model::token_bytes(input.shape), input.micro_batches, purpose);
+  place(ValueKind::kPositions, input.shape.rows * 4, 1, purpose);
+  place(ValueKind::kLossSum, 8, input.micro_batches, purpose);
+  place(ValueKind::kLogits, input.shape.rows * a.vocabulary * 4, 1, purpose);
+  const int tables = model::rope_tables(a);
+  int64_t table_bytes = 0;
+  for (int t = 0; t < tables; ++t) {
+    table_bytes = std::max(table_bytes, model::rope_bytes(a, t, input.shape));
+  }
+  place(ValueKind::kRope, table_bytes, tables, "position tables");
+}
+
 }  // namespace
 
 int64_t width_of(Plane plane, model::Recipe recipe) {
@@ -371,6 +399,7 @@ MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan
     map.norm.push_back(
         pack.take(Arena::kControl, kNormBytes * chunks * plan.mesh.world, "norm partials"));
   }
+  lay_out_exchanges(input, pack, map);
   lay_out_weights(input, placement, plan, pack, map);
   lay_out_resident_state(placement, plan, pack, map);
   lay_out_gradients(input, placement, pack, map);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ inline constexpr int64_t kGradientWidth = 4;
 inline constexpr Plane kStatePlanes[] = {Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq};
 
 // Slots of the control arena: the decision, and a sum and a flag for each part of a chunk.
-inline constexpr int64_t kDecisionBytes = 64;
+inline constexpr int64_t kDecisionBytes = 128;
 inline constexpr int64_t kNormBytes = 16;
 
 // A run of elements of a segment that this rank moves as one. `compact` counts elements of own
@@ -69,6 +70,18 @@ struct SegmentPlaces {
   bool writes_behind = false;
 };
 
+// Values that the caller gives or gets: in host memory, and where the device's ops find them (on
+// one tier the same place). Value `index` of a kind lies `index` strides behind the first.
+struct Exchange {
+  int64_t host = -1;
+  int64_t device = -1;
+  int64_t bytes = 0;  // of one value
+  int64_t stride = 0;
+  int count = 0;
+};
+inline constexpr int kExchangeCount =
+    static_cast<int>(ValueKind::kLogits) - static_cast<int>(ValueKind::kTokens) + 1;
+
 // Every static range of a plan and the ranges of its rings.
 struct MemoryMap {
   std::vector<SegmentPlaces> segments;
@@ -76,15 +89,20 @@ struct MemoryMap {
   std::vector<StateSlot> nvme_state;             // by chunk
   std::vector<std::vector<int64_t>> activation;  // [segment][micro-batch], compute arena; its input
   std::vector<std::vector<int64_t>>
-      host_activation;                         // [segment][micro-batch]; empty where not used
-  std::vector<int64_t> activation_gradient;    // [micro-batch]
-  std::vector<std::vector<int64_t>> interior;  // [segment][micro-batch]
+      host_activation;                             // [segment][micro-batch]; empty where not used
+  std::vector<int64_t> activation_gradient;        // [micro-batch]
+  std::vector<std::vector<int64_t>> interior;      // [segment][micro-batch]
+  std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
   int64_t scratch = 0, scratch_bytes = 0;
   int64_t decision = 0;
   std::vector<int64_t> norm;  // by segment, control arena
   int64_t weights_ring = 0, state_ring = 0, gradient_ring = 0;
   int64_t device_weights_ring = 0, device_gradient_ring = 0;
 };
+
+inline const Exchange& exchange_of(const MemoryMap& map, ValueKind kind) {
+  return map.exchanges[static_cast<size_t>(kind) - static_cast<size_t>(ValueKind::kTokens)];
+}
 
 int64_t boundary_tensor_bytes(const PlanInput& input);
 int64_t state_bytes(const Plan& plan, int chunk);

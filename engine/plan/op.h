@@ -20,8 +20,18 @@ inline constexpr int kLaneCount = 8;
 
 // A serial lane finishes an op before it issues the next; the others keep up to `depth` in flight
 // and publish in plan order.
+constexpr bool is_io_lane(Lane lane) {
+  return lane == Lane::kReadWeights || lane == Lane::kReadState || lane == Lane::kWrite;
+}
 constexpr bool is_serial(Lane lane) {
-  return lane != Lane::kReadWeights && lane != Lane::kReadState && lane != Lane::kWrite;
+  return !is_io_lane(lane);
+}
+
+// Where the device has memory of its own, these lanes are queues of it; all others, and without
+// such a device all, belong to the host.
+constexpr bool is_device_lane(Lane lane) {
+  return lane == Lane::kCompute || lane == Lane::kUpload || lane == Lane::kDownload ||
+         lane == Lane::kComm;
 }
 
 enum class OpKind : uint8_t {
@@ -42,8 +52,10 @@ enum class OpKind : uint8_t {
   kNormPartial,  // squares of a segment's gradients, by chunk
   kDecide,       // norm, finite or not, clip coefficient: what the pending update will use
   kOptimize,     // one chunk's update
+  kInput,        // what the caller gives -> host: tokens, targets, positions; position tables
+  kOutput,       // host -> what the caller gets: loss sums, logits
 };
-inline constexpr int kOpKindCount = 17;
+inline constexpr int kOpKindCount = 19;
 
 // On the CPU device and host are one tier: then every slot is in kHost. kControl holds norm
 // partials and the decision: a few bytes a chunk, always in host memory.
@@ -62,6 +74,12 @@ enum class ValueKind : uint8_t {
   kActivationGradient,  // the gradient of that input
   kInterior,            // of `segment`, micro-batch `index`
   kScratch,             // dead when its op ends; `index` is unused
+  kTokens,              // [B, T] of micro-batch `index`
+  kTargets,             // the same
+  kPositions,           // [B]: of each row, the position whose logits are wanted
+  kRope,                // cosines and sines of every position; `index` = table of the model
+  kLossSum,             // of micro-batch `index`
+  kLogits,              // [B, V]
   kNormPartial,         // of `segment`
   kDecision,            // generation kOld: the update that is pending; kNew: this step's
 };

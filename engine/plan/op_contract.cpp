@@ -18,20 +18,35 @@ constexpr uint32_t kReads = on(Lane::kReadWeights) | on(Lane::kReadState);
 // A predicated op also reads the decision.
 constexpr ValueNeed kPredicate = {ValueKind::kDecision, kOptional, kNone};
 constexpr ValueNeed kWorkspace = {ValueKind::kScratch, kNone, kAny};
+constexpr ValueNeed kTables = {ValueKind::kRope, kOptional, kNone};
 
 constexpr std::array kMove = {ValueNeed{ValueKind::kPlane, kAny, kAny},
                               ValueNeed{ValueKind::kGradient, kAny, kAny},
                               ValueNeed{ValueKind::kActivation, kAny, kAny}, kPredicate};
+constexpr std::array kLink = {
+    ValueNeed{ValueKind::kPlane, kAny, kAny},      ValueNeed{ValueKind::kGradient, kAny, kAny},
+    ValueNeed{ValueKind::kActivation, kAny, kAny}, ValueNeed{ValueKind::kTokens, kAny, kAny},
+    ValueNeed{ValueKind::kTargets, kAny, kAny},    ValueNeed{ValueKind::kPositions, kAny, kAny},
+    ValueNeed{ValueKind::kRope, kAny, kAny},       ValueNeed{ValueKind::kLossSum, kAny, kAny},
+    ValueNeed{ValueKind::kLogits, kAny, kAny},     kPredicate};
+constexpr std::array kInput = {
+    ValueNeed{ValueKind::kTokens, kNone, kAny}, ValueNeed{ValueKind::kTargets, kNone, kAny},
+    ValueNeed{ValueKind::kPositions, kNone, kAny}, ValueNeed{ValueKind::kRope, kNone, kAny}};
+constexpr std::array kOutput = {ValueNeed{ValueKind::kLossSum, kAny, kNone},
+                                ValueNeed{ValueKind::kLogits, kAny, kNone}};
 constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}, kWorkspace};
 constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}, kWorkspace};
 constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}, kWorkspace};
 constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kSome, kSome}, kWorkspace};
 constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                  ValueNeed{ValueKind::kActivation, kOptional, kOptional},
-                                 ValueNeed{ValueKind::kInterior, kNone, kOptional}, kWorkspace};
-constexpr std::array kRecompute = {ValueNeed{ValueKind::kPlane, kSome, kNone},
-                                   ValueNeed{ValueKind::kActivation, kOne, kOptional},
-                                   ValueNeed{ValueKind::kInterior, kNone, kOne}, kWorkspace};
+                                 ValueNeed{ValueKind::kInterior, kNone, kOptional},
+                                 ValueNeed{ValueKind::kTokens, kOptional, kNone},
+                                 kTables,
+                                 kWorkspace};
+constexpr std::array kRecompute = {
+    ValueNeed{ValueKind::kPlane, kSome, kNone}, ValueNeed{ValueKind::kActivation, kOne, kOptional},
+    ValueNeed{ValueKind::kInterior, kNone, kOne}, kTables, kWorkspace};
 // The embedding's needs no weights, and no input that is a value; a frozen segment's leaves no
 // gradient.
 constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
@@ -39,14 +54,25 @@ constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   ValueNeed{ValueKind::kInterior, kOptional, kOptional},
                                   ValueNeed{ValueKind::kActivationGradient, kOptional, kOptional},
                                   ValueNeed{ValueKind::kGradient, kOptional, kOptional},
+                                  ValueNeed{ValueKind::kTokens, kOptional, kNone},
+                                  kTables,
                                   kWorkspace};
 // The first micro-batch reads no gradient; the last trainable segment wants no gradient below it.
 constexpr std::array kLoss = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                               ValueNeed{ValueKind::kActivation, kOne, kNone},
                               ValueNeed{ValueKind::kActivationGradient, kNone, kOptional},
-                              ValueNeed{ValueKind::kGradient, kAny, kAny}, kWorkspace};
-constexpr std::array kHeadForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
-                                     ValueNeed{ValueKind::kActivation, kOne, kNone}, kWorkspace};
+                              ValueNeed{ValueKind::kGradient, kAny, kAny},
+                              ValueNeed{ValueKind::kTargets, kOne, kNone},
+                              ValueNeed{ValueKind::kLossSum, kNone, kOne},
+                              kWorkspace};
+constexpr std::array kEvaluate = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                                  ValueNeed{ValueKind::kActivation, kOne, kNone},
+                                  ValueNeed{ValueKind::kTargets, kOne, kNone},
+                                  ValueNeed{ValueKind::kLossSum, kNone, kOne}, kWorkspace};
+constexpr std::array kLogits = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                                ValueNeed{ValueKind::kActivation, kOne, kNone},
+                                ValueNeed{ValueKind::kPositions, kOne, kNone},
+                                ValueNeed{ValueKind::kLogits, kNone, kOne}, kWorkspace};
 constexpr std::array kNorm = {ValueNeed{ValueKind::kGradient, kOne, kNone},
                               ValueNeed{ValueKind::kNormPartial, kNone, kOne}};
 constexpr std::array kDecide = {ValueNeed{ValueKind::kNormPartial, kSome, kNone},
@@ -59,19 +85,21 @@ constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kConvert, "convert", on(Lane::kOptimizer) | on(Lane::kReadWeights), false, kConvert},
     {OpKind::kSave, "save", on(Lane::kOptimizer), false, kSave},
     {OpKind::kSpill, "spill", on(Lane::kWrite), true, kMove},
-    {OpKind::kUpload, "upload", on(Lane::kUpload), true, kMove},
-    {OpKind::kDownload, "download", on(Lane::kDownload), false, kMove},
+    {OpKind::kUpload, "upload", on(Lane::kUpload), true, kLink},
+    {OpKind::kDownload, "download", on(Lane::kDownload), false, kLink},
     {OpKind::kGather, "gather", on(Lane::kComm), false, kGather},
     {OpKind::kReduce, "reduce", on(Lane::kComm), false, kReduce},
     {OpKind::kForward, "forward", on(Lane::kCompute), false, kForward},
     {OpKind::kRecompute, "recompute", on(Lane::kCompute), false, kRecompute},
     {OpKind::kBackward, "backward", on(Lane::kCompute), false, kBackward},
     {OpKind::kLoss, "loss", on(Lane::kCompute), false, kLoss},
-    {OpKind::kEvaluate, "evaluate", on(Lane::kCompute), false, kHeadForward},
-    {OpKind::kLogits, "logits", on(Lane::kCompute), false, kHeadForward},
+    {OpKind::kEvaluate, "evaluate", on(Lane::kCompute), false, kEvaluate},
+    {OpKind::kLogits, "logits", on(Lane::kCompute), false, kLogits},
     {OpKind::kNormPartial, "norm", on(Lane::kOptimizer), false, kNorm},
     {OpKind::kDecide, "decide", on(Lane::kOptimizer), false, kDecide},
     {OpKind::kOptimize, "optimize", on(Lane::kOptimizer), true, kOptimize},
+    {OpKind::kInput, "input", on(Lane::kOptimizer), false, kInput},
+    {OpKind::kOutput, "output", on(Lane::kOptimizer), false, kOutput},
 }};
 
 }  // namespace

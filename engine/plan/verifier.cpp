@@ -19,7 +19,7 @@ void verify_ops(const Facts& facts, const Program& program, Reporter& reporter) 
       check_compute(facts, program, i, reporter);
     } else if (kind == OpKind::kConvert) {
       check_convert(facts, program, i, reporter);
-    } else if (kind != OpKind::kSave) {
+    } else if (kind != OpKind::kSave && kind != OpKind::kInput && kind != OpKind::kOutput) {
       check_update(facts, program, i, reporter);
     }
   }

@@ -26,6 +26,7 @@ class Compute {
     check_kind();
     check_weights();
     check_activations();
+    check_exchanged();
     if (op_.kind == OpKind::kBackward || op_.kind == OpKind::kLoss) check_gradients();
   }
 
@@ -159,6 +160,38 @@ class Compute {
     check_tensor(Mode::kRead, ValueKind::kInterior, op_.segment,
                  backward && block && !op_.recomputes);
     check_tensor(Mode::kWrite, ValueKind::kInterior, op_.segment, recompute || op_.keeps);
+  }
+
+  // Of the values that the caller gives or gets, exactly these.
+  void check_exchanged() {
+    if (segment_.kind == model::SegmentKind::kExternal) return;
+    const model::Architecture& a = facts_.spec.architecture;
+    const bool turns = segment_.kind == model::SegmentKind::kAttention && model::rope_tables(a) > 0;
+    const bool logits = op_.kind == OpKind::kLogits;
+    const bool scores = is_head() && !logits;
+    check_one(Mode::kRead, ValueKind::kTokens, op_.micro_batch, embeds());
+    check_one(Mode::kRead, ValueKind::kRope, model::rope_table_of(a, segment_.layer), turns);
+    check_one(Mode::kRead, ValueKind::kTargets, op_.micro_batch, scores);
+    check_one(Mode::kWrite, ValueKind::kLossSum, op_.micro_batch, scores);
+    check_one(Mode::kRead, ValueKind::kPositions, 0, logits);
+    check_one(Mode::kWrite, ValueKind::kLogits, 0, logits);
+  }
+
+  void check_one(Mode mode, ValueKind kind, int index, bool needed) {
+    const Value value = {.kind = kind, .index = index};
+    int count = 0;
+    for (const Access& access : accesses_) {
+      if (access.mode != mode || access.value.kind != kind) continue;
+      ++count;
+      if (!(access.value == value)) {
+        return bad("value", fmt::format("names {}, not {}", describe(facts_, access.value),
+                                        describe(facts_, value)));
+      }
+    }
+    if ((count > 0) != needed || (needed && !whole(mode, value, facts_.extent(value)))) {
+      bad("coverage", fmt::format("{} {}", needed ? "does not have all of" : "has no use for",
+                                  describe(facts_, value)));
+    }
   }
 
   bool is_loss() const { return op_.kind == OpKind::kLoss; }

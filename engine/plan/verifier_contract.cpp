@@ -104,7 +104,10 @@ bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
 // Where the values of an op that is no transfer may lie; decision and norm partials are elsewhere.
 bool fits_arena(const Facts& facts, OpKind kind, Arena arena) {
   if (is_compute(kind)) return arena == (facts.plan.discrete ? Arena::kDevice : Arena::kHost);
-  if (kind == OpKind::kConvert || kind == OpKind::kSave) return arena == Arena::kHost;
+  if (kind == OpKind::kConvert || kind == OpKind::kSave || kind == OpKind::kInput ||
+      kind == OpKind::kOutput) {
+    return arena == Arena::kHost;
+  }
   return arena == Arena::kHost || (facts.plan.discrete && arena == Arena::kDevice);
 }
 

@@ -17,6 +17,7 @@ class Counts {
 
   void check() {
     check_interiors();
+    check_results();
     switch (program_.name) {
       case ProgramName::kStep:
         if (program_.ops.empty() && facts_.first_trainable >= facts_.segment_count()) {
@@ -67,6 +68,26 @@ class Counts {
             fmt::format("{}: {} bytes from {}, elsewhere {}", describe(facts_, access.value),
                         access.bytes, access.first, known));
       }
+    }
+  }
+
+  // The caller gets every loss sum and all logits, once.
+  void check_results() {
+    for (const ValueKind kind : {ValueKind::kLossSum, ValueKind::kLogits}) {
+      std::vector<int> written, given;
+      for (const Op& op : program_.ops) {
+        for (const Access& access : program_.accesses_of(op)) {
+          if (access.value.kind != kind) continue;
+          if (op.kind == OpKind::kOutput) given.push_back(access.value.index);
+          if (is_compute(op.kind)) written.push_back(access.value.index);
+        }
+      }
+      std::sort(written.begin(), written.end());
+      std::sort(given.begin(), given.end());
+      if (written == given) continue;
+      bad("results", -1,
+          fmt::format("{} values like {} are computed, {} are given to the caller", written.size(),
+                      describe(facts_, {.kind = kind}), given.size()));
     }
   }
 

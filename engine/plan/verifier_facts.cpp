@@ -88,9 +88,27 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kActivation:
     case ValueKind::kActivationGradient:
       return boundary_bytes;
+    case ValueKind::kTokens:
+    case ValueKind::kTargets:
+      return plan.shape.rows * plan.shape.length * 4;
+    case ValueKind::kPositions:
+      return plan.shape.rows * 4;
+    case ValueKind::kRope:
+      return model::rope_bytes(spec.architecture, value.index, plan.shape);
+    case ValueKind::kLossSum:
+      return 8;
+    case ValueKind::kLogits:
+      return plan.shape.rows * spec.architecture.vocabulary * 4;
     default:
       return -1;
   }
+}
+
+int Facts::exchanged(ProgramName program, ValueKind kind) const {
+  if (kind == ValueKind::kRope) return model::rope_tables(spec.architecture);
+  const bool one = kind == ValueKind::kPositions || kind == ValueKind::kLogits;
+  const int count = micro_batches_of(program);
+  return one ? std::min(count, 1) : count;
 }
 
 int Facts::micro_batches_of(ProgramName name) const {
@@ -118,6 +136,18 @@ std::string describe(const Facts& facts, const Value& value) {
       return fmt::format("interior of {} of micro-batch {}", where, value.index);
     case ValueKind::kScratch:
       return "scratch";
+    case ValueKind::kTokens:
+      return fmt::format("tokens of micro-batch {}", value.index);
+    case ValueKind::kTargets:
+      return fmt::format("targets of micro-batch {}", value.index);
+    case ValueKind::kPositions:
+      return "positions of logits";
+    case ValueKind::kRope:
+      return fmt::format("position table {}", value.index);
+    case ValueKind::kLossSum:
+      return fmt::format("loss sum of micro-batch {}", value.index);
+    case ValueKind::kLogits:
+      return "logits";
     case ValueKind::kNormPartial:
       return fmt::format("norm partial of {}", where);
     case ValueKind::kDecision:

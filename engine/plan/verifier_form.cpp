@@ -100,6 +100,10 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
     return "no such value";
   }
   if (value.kind == ValueKind::kScratch || value.kind == ValueKind::kDecision) return "";
+  if (is_exchanged(value.kind)) {
+    const int count = facts.exchanged(program, value.kind);
+    return value.index >= 0 && value.index < count ? "" : fmt::format("there are {}", count);
+  }
   if (value.segment < 0 || value.segment >= facts.segment_count()) return "no such segment";
   if (value.kind == ValueKind::kPlane && facts.width(value.plane) == 0) {
     return "the recipe has no such plane";

@@ -52,6 +52,8 @@ struct Facts {
   Range own_part(int chunk) const;  // elements of the segment's flat buffer
   // Elements that this rank updates of a segment, or that all ranks do; joined.
   std::vector<Range> trainable_parts(int index, bool own) const;
+  // How many values of a kind that is exchanged with the caller a program has.
+  int exchanged(ProgramName program, ValueKind kind) const;
   // The end of the byte range that a value can have; -1 where only the plan knows it.
   int64_t extent(const Value& value) const;
   int micro_batches_of(ProgramName name) const;
@@ -63,6 +65,11 @@ std::string describe(const Range& range);
 // The generation under one valuation of `pending`.
 constexpr Generation normal(Generation generation, bool pending) {
   return generation == Generation::kUpdated && !pending ? Generation::kOld : generation;
+}
+
+// What the caller gives or gets.
+constexpr bool is_exchanged(ValueKind kind) {
+  return kind >= ValueKind::kTokens && kind <= ValueKind::kLogits;
 }
 
 constexpr bool is_transfer(OpKind kind) {

@@ -78,8 +78,7 @@ void sum_squares(const SumSquares& op) {
   });
   double sum = 0.0;
   for (int64_t index = 0; index < blocks; ++index) sum += sums[index];
-  *op.sum = sum;
-  *op.finite = std::isfinite(sum);
+  *op.out = {sum, std::isfinite(sum) ? 0.0 : 1.0};
 }
 
 }  // namespace cpu

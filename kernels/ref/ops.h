@@ -24,6 +24,7 @@ void embedding_backward(const EmbeddingBackward& op);
 void position_forward(const PositionForward& op);
 void position_backward(const PositionBackward& op);
 void linear_cross_entropy(const LinearCrossEntropy& op);
+void gather_rows(const GatherRows& op);
 void add_residual(const AddResidual& op);
 void add(const Add& op);
 void fill(const Fill& op);

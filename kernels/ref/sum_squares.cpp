@@ -22,8 +22,7 @@ void sum_squares(const SumSquares& op) {
     }
     sum += lane[0];
   }
-  *op.sum = sum;
-  *op.finite = std::isfinite(sum);
+  *op.out = {sum, std::isfinite(sum) ? 0.0 : 1.0};
 }
 
 }  // namespace strata::kernels::ref

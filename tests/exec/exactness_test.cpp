@@ -32,7 +32,7 @@ class Exactness : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(scratch()); }
 
   // Runs with the smallest placement, then random ones, on one thread or two, the last of four
-  // stopped and resumed.
+  // stopped and resumed. Every other trial has ops of an emulated device begin late.
   void expect_same_bits(test::Draw& draw, const model::ModelSpec& spec, int trials) {
     plan::PlanInput input = test::random_input(draw, spec, 1);
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
@@ -47,6 +47,8 @@ class Exactness : public ::testing::Test {
           trial == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
       options_.resume_after = trial == 3 ? static_cast<int>(draw.between(1, 3)) : 0;
       options_.threads = static_cast<int>(draw.between(1, 2));
+      options_.delay_s_max = trial % 2 == 1 ? 3e-4 : 0;
+      options_.delay_seed = static_cast<uint64_t>(trial);
       const test::RunResult result = small_run(input, placement, options_);
       ASSERT_EQ(result.losses, expected.losses) << "trial " << trial;
       ASSERT_EQ(result.norms, expected.norms) << "trial " << trial;

@@ -10,7 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
-#include "engine/exec/segment_compute.h"
+#include "engine/exec/host_compute.h"
 #include "engine/model/model_directory.h"
 #include "kernels/parallel.h"
 
@@ -302,19 +302,17 @@ class Driver {
 
   // Over the whole trained part: padding must not count.
   double sum_squares(size_t segment) const {
-    double sum = 0;
-    bool finite = false;
+    kernels::SquaresPartial partial;
     kernels::SumSquares op{.count = spec_.segments[segment].trainable_numel,
                            .x = grads_[segment].floats(),
-                           .sum = &sum,
-                           .finite = &finite};
+                           .out = &partial};
     if (op.count == 0) return 0;
     GuardedBuffer workspace(kernels::workspace_bytes(op, options_.threads));
     op.workspace = {static_cast<std::byte*>(workspace.data()),
                     kernels::workspace_bytes(op, options_.threads)};
     options_.backend->sum_squares(op);
-    STRATA_CHECK(finite);
-    return sum;
+    STRATA_CHECK(partial.not_finite == 0);
+    return partial.sum;
   }
 
   void update(size_t segment, const model::Parameter& parameter, kernels::AdamWSettings settings,
@@ -336,7 +334,7 @@ class Driver {
 
   const model::ModelSpec spec_;
   const DriverOptions options_;
-  const SegmentCompute compute_;
+  const HostCompute compute_;
   const kernels::Parallel parallel_;
   std::vector<GuardedBuffer> weights_;
   std::vector<GuardedBuffer> low_;

@@ -209,7 +209,7 @@ class OneSegment {
   model::BatchShape shape_;
   Recipe recipe_;
   int segment_;
-  SegmentCompute compute_;
+  HostCompute compute_;
   kernels::Parallel parallel_{1};
   model::Footprint size_;
   GuardedBuffer weights_;

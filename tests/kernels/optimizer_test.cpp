@@ -139,14 +139,12 @@ TEST(AdamW, OneStepOfHandComputedValues) {
 }
 
 std::pair<double, bool> sum_of(const Backend& backend, const Floats& x, int threads) {
-  double sum = -1.0;
-  bool finite = false;
-  SumSquares op = {
-      .count = static_cast<int64_t>(x.size()), .x = x.data(), .sum = &sum, .finite = &finite};
+  SquaresPartial out = {-1.0, -1.0};
+  SumSquares op = {.count = static_cast<int64_t>(x.size()), .x = x.data(), .out = &out};
   Scratch scratch(workspace_bytes(op, threads));
   op.workspace = scratch.lend();
   Parallel(threads).run([&] { backend.sum_squares(op); });
-  return {sum, finite};
+  return {out.sum, out.not_finite == 0.0};
 }
 
 TEST(SumSquares, GivesTheBitsOfRefForAnyThreadCount) {

@@ -115,6 +115,7 @@ class Ground {
     plan.discrete = shape_.discrete;
     plan.mesh = {shape_.world, shape_.rank, shape_.zero_stage};
     tiny_.spec.architecture.hidden = 64;
+    tiny_.spec.architecture.vocabulary = 8;
     tiny_.spec.architecture.tied = shape_.tied;
     plan.layout.shard_count = plan.mesh.state_shards();
     const char* names[] = {"embed", "b0.mlp", "head"};
@@ -184,8 +185,34 @@ class Ground {
       for (int s = 1; s < 3; ++s) activations_[s].push_back(slot(near, "activations", 4096));
       activation_gradients_.push_back(slot(near, "activation gradients", 4096));
     }
+    for (const ValueKind kind : {ValueKind::kTokens, ValueKind::kTargets, ValueKind::kPositions,
+                                 ValueKind::kLossSum, ValueKind::kLogits}) {
+      for (int i = 0; i < exchanged(kind); ++i) {
+        Exchanged& one = exchanged_[{kind, i}];
+        one.host = slot(Arena::kHost, "inputs and results", bytes_of(kind));
+        one.near = shape_.discrete ? slot(near, "inputs and results", bytes_of(kind)) : one.host;
+      }
+    }
     interior_ = slot(near, "interior", 8192);
     workspace_ = slot(near, "workspace", 4096);
+  }
+
+  // Values that the caller gives or gets.
+  int exchanged(ValueKind kind) const {
+    return kind == ValueKind::kPositions || kind == ValueKind::kLogits ? 1 : shape_.micro_batches;
+  }
+  int64_t bytes_of(ValueKind kind) const {
+    const Plan& plan = tiny_.plan;
+    if (kind == ValueKind::kLossSum) return 8;
+    if (kind == ValueKind::kPositions) return plan.shape.rows * 4;
+    if (kind == ValueKind::kLogits) return plan.shape.rows * 4 * 8;
+    return plan.shape.tokens() * 4;
+  }
+  Access far(Mode mode, ValueKind kind, int i) const {
+    return whole(mode, exchanged_.at({kind, i}).host, numbered(kind, -1, i), bytes_of(kind));
+  }
+  Access close(Mode mode, ValueKind kind, int i) const {
+    return whole(mode, exchanged_.at({kind, i}).near, numbered(kind, -1, i), bytes_of(kind));
   }
 
   bool resident(int s, Plane p) const { return shape_.resident && (p == Plane::kHi || s == kHead); }
@@ -243,6 +270,10 @@ class Ground {
   std::array<Slot, 3> nvme_gradient_, own_, near_, held_, sums_, partial_;
   std::array<std::vector<Slot>, 3> activations_;
   std::vector<Slot> activation_gradients_;
+  struct Exchanged {
+    Slot host, near;
+  };
+  std::map<std::pair<ValueKind, int>, Exchanged> exchanged_;
   Slot decision_, interior_, workspace_;
 };
 

@@ -181,15 +181,44 @@ class Builder : Ground {
     return op;
   }
 
+  // What the caller gives of `count` micro-batches, and what it gets.
+  void take(std::vector<ValueKind> kinds, int count) {
+    std::vector<Access> given;
+    std::vector<std::pair<Access, Access>> moves;
+    for (const ValueKind kind : kinds) {
+      for (int i = 0; i < std::min(count, exchanged(kind)); ++i) {
+        given.push_back(far(Mode::kWrite, kind, i));
+        moves.push_back({far(Mode::kRead, kind, i), close(Mode::kWrite, kind, i)});
+      }
+    }
+    add(OpKind::kInput, Lane::kOptimizer, -1, given);
+    if (shape_.discrete) move(OpKind::kUpload, Lane::kUpload, -1, moves, false);
+  }
+
+  void give(ValueKind kind, int count) {
+    std::vector<Access> got;
+    std::vector<std::pair<Access, Access>> moves;
+    for (int i = 0; i < count; ++i) {
+      moves.push_back({close(Mode::kRead, kind, i), far(Mode::kWrite, kind, i)});
+      got.push_back(far(Mode::kRead, kind, i));
+    }
+    if (shape_.discrete) move(OpKind::kDownload, Lane::kDownload, -1, moves, false);
+    add(OpKind::kOutput, Lane::kOptimizer, -1, got);
+  }
+
   void forward(int s, int i, Generation generation) {
     std::vector<Access> accesses = {weights(s, generation), activation(Mode::kWrite, s + 1, i)};
-    if (s > 0) accesses.push_back(activation(Mode::kRead, s, i));
+    accesses.push_back(s > 0 ? activation(Mode::kRead, s, i)
+                             : close(Mode::kRead, ValueKind::kTokens, i));
     compute(OpKind::kForward, s, i, accesses);
   }
 
   void head(OpKind kind, int i, Generation generation) {
     std::vector<Access> accesses = {weights(kHead, generation), activation(Mode::kRead, kHead, i)};
     if (shape_.tied) accesses.push_back(weights(kEmbed, generation));
+    const bool logits = kind == OpKind::kLogits;
+    accesses.push_back(close(Mode::kRead, logits ? ValueKind::kPositions : ValueKind::kTargets, i));
+    accesses.push_back(close(Mode::kWrite, logits ? ValueKind::kLogits : ValueKind::kLossSum, i));
     if (kind == OpKind::kLoss) {
       accesses.push_back(activation_gradient(Mode::kWrite, kHead, i));
       accumulate(kHead, i + 1, accesses);
@@ -207,6 +236,7 @@ class Builder : Ground {
 
   void backward(int s, int i, Generation generation) {
     std::vector<Access> accesses = {activation_gradient(Mode::kRead, s + 1, i)};
+    if (s == kEmbed) accesses.push_back(close(Mode::kRead, ValueKind::kTokens, i));
     if (s == kMlp) {
       const Access interior =
           whole(Mode::kWrite, interior_, numbered(ValueKind::kInterior, s, i), 8192);
@@ -272,6 +302,7 @@ class Builder : Ground {
     program_->accepts_pending = program_->leaves_pending = deferred();
     program_->final_generation = deferred() ? Generation::kUpdated : Generation::kNew;
     const Generation used = deferred() ? Generation::kUpdated : Generation::kOld;
+    take({ValueKind::kTokens, ValueKind::kTargets}, shape_.micro_batches);
     for (int s = 0; s < 3; ++s) {
       fetch(s, {Plane::kHi}, Generation::kOld, Lane::kReadWeights);
       if (deferred()) update(s, used);
@@ -280,6 +311,7 @@ class Builder : Ground {
         s == kHead ? head(OpKind::kLoss, i, used) : forward(s, i, used);
       }
     }
+    give(ValueKind::kLossSum, shape_.micro_batches);
     finish_gradient(kHead);
     for (int s = kMlp; s >= kEmbed; --s) {
       if (s == kMlp) {
@@ -309,11 +341,14 @@ class Builder : Ground {
 
   void passes(ProgramName name, OpKind last) {
     begin(name);
+    const bool logits = last == OpKind::kLogits;
+    take({ValueKind::kTokens, logits ? ValueKind::kPositions : ValueKind::kTargets}, 1);
     for (int s = 0; s < 3; ++s) {
       fetch(s, {Plane::kHi}, Generation::kOld, Lane::kReadWeights);
       bring(s, Generation::kOld);
       s == kHead ? head(last, 0, Generation::kOld) : forward(s, 0, Generation::kOld);
     }
+    give(logits ? ValueKind::kLogits : ValueKind::kLossSum, 1);
   }
 
   void checkpoint() {

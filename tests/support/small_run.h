@@ -6,6 +6,7 @@
 #include "engine/comm/group_local.h"
 #include "engine/exec/executor.h"
 #include "engine/plan/builder.h"
+#include "kernels/emulated/device_emulated.h"
 #include "tests/support/random_runs.h"
 #include "tests/support/random_state.h"
 
@@ -21,6 +22,8 @@ struct RunOptions {
   double clip = 0.5;
   io::Backend io_backend = io::Backend::kThreads;
   const kernels::Backend* backend = nullptr;
+  double delay_s_max = 0;  // of each op of an emulated device
+  uint64_t delay_seed = 0;
   std::string directory;
 };
 
@@ -113,6 +116,13 @@ class RankRun {
     options.control_group = control_;
     options.deadline_s = 60;
     options.frozen = &frozen_;
+    if (input_.discrete) {
+      device_ =
+          kernels::make_emulated_device(*options_.backend, {.threads = options_.threads,
+                                                            .delay_s_max = options_.delay_s_max,
+                                                            .delay_seed = options_.delay_seed});
+      options.device = device_.get();
+    }
     executor_ = std::make_unique<exec::Executor>(plan_, *input_.spec, options);
   }
 
@@ -162,6 +172,7 @@ class RankRun {
   RandomSource frozen_;
   comm::Group* data_ = nullptr;
   comm::Group* control_ = nullptr;
+  std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<exec::Executor> executor_;
 };
 

@@ -20,7 +20,7 @@ io                : engine/base
 kernels           : engine/base
 kernels/ref       : engine/base kernels
 kernels/cpu       : engine/base kernels kernels/ref
-kernels/emulated  : engine/base kernels kernels/cpu
+kernels/emulated  : engine/base kernels
 kernels/cuda      : engine/base kernels
 engine/config     : engine/base
 engine/comm       : engine/base

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the lanes that move bytes between host memory and NVMe do their ops.
+#include "engine/exec/io_work.h"
+
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/exec/op_access.h"
+
+namespace strata::exec {
+namespace {
+
+using plan::ValueKind;
+
+constexpr double kPollTimeout_s = 0.5;  // only so that a stop is seen; wake() ends a wait at once
+
+// What a block's checksum is seeded with: the object that the bytes belong to.
+uint64_t tag_of(const plan::Value& value) {
+  const bool weights = value.kind == ValueKind::kPlane && value.plane == plan::Plane::kHi;
+  const uint64_t object = value.kind == ValueKind::kGradient ? 2 : weights ? 0 : 1;
+  return static_cast<uint64_t>(value.segment) * 4 + object + 1;
+}
+
+// Such an op is not moved by the channel, but done when it is issued.
+bool is_convert(const plan::Op& op) {
+  return op.kind == plan::OpKind::kConvert;
+}
+
+}  // namespace
+
+// Moves that continue each other on both sides are one transfer.
+void Executor::Impl::IoWork::prepare(InFlight& moving) const {
+  const bool fetch = moving.op->kind == plan::OpKind::kFetch;
+  size_t count = 0;
+  const auto accesses = impl_.program_of(*moving.instance).accesses_of(*moving.op);
+  for_each_move(accesses, [&](const plan::Access& read, const plan::Access& to) {
+    const auto address = static_cast<uint64_t>(fetch ? read.offset : to.offset);
+    std::byte* data = impl_.at(fetch ? to : read);
+    const uint64_t tag = tag_of(read.value);
+    if (count > 0) {
+      io::Transfer& last = moving.transfers[count - 1];
+      if (last.address + last.bytes == address && last.tag == tag &&
+          static_cast<std::byte*>(last.data) + last.bytes == data) {
+        last.bytes += static_cast<uint64_t>(read.bytes);
+        return;
+      }
+    }
+    if (moving.transfers.size() <= count) moving.transfers.emplace_back();
+    io::Transfer& transfer = moving.transfers[count++];
+    transfer.direction = fetch ? io::Direction::kRead : io::Direction::kWrite;
+    transfer.address = address;
+    transfer.bytes = static_cast<uint64_t>(read.bytes);
+    transfer.data = data;
+    transfer.tag = tag;
+    transfer.done = false;
+    transfer.error.reset();
+  });
+  moving.transfer_count = count;
+}
+
+void Executor::Impl::IoWork::start(InFlight& one) {
+  one.transfer_count = 0;
+  if (!one.runs) return;
+  one.took_time = is_convert(*one.op);
+  if (one.took_time) return impl_.run_convert(*one.op, *one.instance);
+  prepare(one);
+  for (size_t i = 0; i < one.transfer_count; ++i) channel_->submit(&one.transfers[i]);
+}
+
+bool Executor::Impl::IoWork::is_done(InFlight& one) {
+  if (channel_ != nullptr && channel_->in_flight() > 0) channel_->poll();
+  for (size_t i = 0; i < one.transfer_count; ++i) {
+    if (!one.transfers[i].done) return false;
+    if (one.transfers[i].error) throw Error(*one.transfers[i].error);
+  }
+  return true;
+}
+
+void Executor::Impl::IoWork::finish(InFlight& one) {
+  one.end_s = now_s();
+  int64_t bytes = one.runs && is_convert(*one.op) ? one.op->bytes : 0;
+  for (size_t i = 0; i < one.transfer_count; ++i) {
+    bytes += static_cast<int64_t>(one.transfers[i].bytes);
+  }
+  one.instance->nvme_bytes[static_cast<size_t>(one.op->lane)] += bytes;
+}
+
+void Executor::Impl::IoWork::sleep(const InFlight&) {
+  channel_->wait(kPollTimeout_s);
+}
+
+void Executor::Impl::IoWork::wake() {
+  if (channel_ != nullptr) channel_->wake();
+}
+
+}  // namespace strata::exec

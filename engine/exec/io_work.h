@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/exec/executor_impl.h"
+
+namespace strata::exec {
+
+// Transfers of a channel, and frozen weights that are converted from their source.
+class Executor::Impl::IoWork : public Executor::Impl::Work {
+ public:
+  // `channel` is null without NVMe.
+  IoWork(Impl& impl, io::Channel* channel) : impl_(impl), channel_(channel) {}
+
+  int depth() const override { return impl_.plan_.io_depth; }
+  void start(InFlight& op) override;
+  bool is_done(InFlight& op) override;
+  void finish(InFlight& op) override;
+  void sleep(const InFlight& oldest) override;
+  void wake() override;
+
+ private:
+  void prepare(InFlight& op) const;
+
+  Impl& impl_;
+  io::Channel* const channel_;
+};
+
+}  // namespace strata::exec

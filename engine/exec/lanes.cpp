@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver of all lanes: it issues a lane's ops in plan order when their waits hold, keeps up to
+// a depth of them in flight, and publishes them in plan order.
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/exec/executor_impl.h"
+#include "engine/exec/op_access.h"
+
+namespace strata::exec {
+namespace {
+
+using plan::Lane;
+
+size_t index_of(Lane lane) {
+  return static_cast<size_t>(lane);
+}
+
+}  // namespace
+
+// Every lane belongs to one place: the host, or one queue of the device.
+bool Executor::Impl::on_device(Lane lane) const {
+  return plan_.discrete && plan::is_device_lane(lane);
+}
+
+void Executor::Impl::lane_main(Lane lane) {
+  try {
+    run_lane(lane);
+  } catch (const Progress::Stopped&) {
+    // The run is over.
+  } catch (...) {
+    abort_groups("a lane failed");
+    progress_.fail(std::current_exception());
+  }
+}
+
+void Executor::Impl::run_lane(Lane lane) {
+  Cursor cursor;
+  std::deque<InFlight*> in_flight;
+  while (true) {
+    bool issued = false;
+    // An op that took its time when it was issued lets those before it be published.
+    while (issue_next(lane, cursor, in_flight)) {
+      issued = true;
+      if (in_flight.back()->took_time) break;
+    }
+    const bool retired = retire(lane, in_flight);
+    if (!issued && !retired) sleep(lane, cursor, in_flight);
+  }
+}
+
+// A wait for a lane of the same device holds when that lane has issued: the queue waits for the
+// rest.
+Progress::Target Executor::Impl::target_of(Lane lane, const Instance& instance,
+                                           const plan::Wait& wait) const {
+  const bool same_device = on_device(lane) && on_device(wait.lane);
+  return {wait.lane, instance.base[index_of(wait.lane)] + wait.count,
+          same_device ? Stage::kIssued : Stage::kCompleted};
+}
+
+// The first wait of an op that does not hold yet. An op that is skipped waits too: later ops of its
+// lane inherit its waits.
+std::optional<Progress::Target> Executor::Impl::unmet_wait(Lane lane, const Instance& instance,
+                                                           const plan::Op& op) const {
+  for (const plan::Wait& wait : program_of(instance).waits_of(op)) {
+    const Progress::Target target = target_of(lane, instance, wait);
+    if (!progress_.reached(target)) return target;
+  }
+  return {};
+}
+
+// What the lane's next op waits for; the end of an instance waits for nothing.
+std::optional<Progress::Target> Executor::Impl::unmet_wait(Lane lane, const Cursor& cursor) const {
+  const Instance& instance = *instance_at(cursor.sequence);
+  const plan::Program& program = program_of(instance);
+  const auto& ops = program.lanes[index_of(lane)];
+  if (cursor.position == ops.size()) return {};
+  return unmet_wait(lane, instance, program.ops[ops[cursor.position]]);
+}
+
+bool Executor::Impl::runs(const plan::Op& op, const Instance& instance) const {
+  return op.predicate == plan::Predicate::kAlways || decision_of(op, instance).valid;
+}
+
+// At most a depth of ops is issued and not published; ends of instances come on top.
+bool Executor::Impl::has_room(Lane lane, const std::deque<InFlight*>& in_flight) const {
+  if (in_flight.size() >= in_flight_[index_of(lane)].size()) return false;
+  int ops = 0;
+  for (const InFlight* one : in_flight) ops += one->op != nullptr;
+  return ops < works_[index_of(lane)]->depth();
+}
+
+bool Executor::Impl::issue_next(Lane lane, Cursor& cursor, std::deque<InFlight*>& in_flight) {
+  if (!has_room(lane, in_flight) || instance_at(cursor.sequence) == nullptr) return false;
+  if (unmet_wait(lane, cursor)) return false;
+  InFlight* free = nullptr;
+  for (InFlight& candidate : in_flight_[index_of(lane)]) {
+    if (candidate.instance == nullptr) free = &candidate;
+  }
+  STRATA_CHECK(free != nullptr);
+  Instance& instance = *instance_at(cursor.sequence);
+  const plan::Program& program = program_of(instance);
+  const auto& ops = program.lanes[index_of(lane)];
+  free->instance = &instance;
+  free->took_time = false;
+  in_flight.push_back(free);
+  if (cursor.position == ops.size()) {
+    free->op = nullptr;
+    ++cursor.sequence;
+    cursor.position = 0;
+    return true;
+  }
+  free->index = ops[cursor.position++];
+  free->op = &program.ops[free->index];
+  free->runs = runs(*free->op, instance);
+  free->begin_s = now_s();
+  works_[index_of(lane)]->start(*free);
+  if (on_device(lane)) progress_.publish(lane, Stage::kIssued);
+  return true;
+}
+
+// Publishes what is done, in plan order.
+bool Executor::Impl::retire(Lane lane, std::deque<InFlight*>& in_flight) {
+  bool any = false;
+  while (!in_flight.empty()) {
+    InFlight& front = *in_flight.front();
+    Instance& instance = *front.instance;
+    if (front.op == nullptr) {
+      finish_lane(instance);
+    } else {
+      if (!works_[index_of(lane)]->is_done(front)) return any;
+      works_[index_of(lane)]->finish(front);
+      if (front.runs) record(instance, lane, {front.index, front.begin_s, front.end_s});
+      progress_.publish(lane);
+    }
+    front.instance = nullptr;
+    in_flight.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+// Sleeps until a target is reached, and counts the time if it is the compute lane that waits.
+void Executor::Impl::await(Lane lane, Instance& instance, const Progress::Target& target) {
+  // A drive that hangs names itself, and so do the lanes of the others that wait for it.
+  const auto patience =
+      plan::is_io_lane(lane) ? Progress::Patience::kEndless : Progress::Patience::kDeadline;
+  const double begin_s = now_s();
+  progress_.wait(target, patience);
+  if (lane == Lane::kCompute) instance.stall_s[index_of(target.lane)] += now_s() - begin_s;
+}
+
+void Executor::Impl::sleep(Lane lane, const Cursor& cursor,
+                           const std::deque<InFlight*>& in_flight) {
+  const auto is_submitted = [&] { return instance_at(cursor.sequence) != nullptr; };
+  if (in_flight.empty()) {
+    progress_.wait_until(is_submitted);
+    const auto target = unmet_wait(lane, cursor);
+    if (target) await(lane, *instance_at(cursor.sequence), *target);
+    return;
+  }
+  // Asleep where ops complete: what the next op waits for wakes it there.
+  std::optional<Progress::Target> target;
+  const bool may_issue = has_room(lane, in_flight) && is_submitted();
+  if (may_issue) target = unmet_wait(lane, cursor);
+  if (may_issue && !target) return;
+  progress_.sleep_elsewhere(lane, target);
+  const bool changed =
+      target ? progress_.reached(*target) : has_room(lane, in_flight) && is_submitted();
+  if (!changed && !progress_.stopped()) works_[index_of(lane)]->sleep(*in_flight.front());
+  progress_.awake_again(lane);
+  if (progress_.stopped()) throw Progress::Stopped{};
+}
+
+}  // namespace strata::exec

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/exec/queue_work.h"
+
+#include "engine/base/clock.h"
+#include "engine/plan/op_contract.h"
+
+namespace strata::exec {
+namespace {
+
+constexpr double kSleep_s = 0.5;  // only so that a stop is seen; wake() ends a sleep at once
+
+}  // namespace
+
+Executor::Impl::QueueWork::QueueWork(Impl& impl, plan::Lane lane)
+    : impl_(impl),
+      lane_(lane),
+      on_device_(impl.on_device(lane)),
+      queue_(*impl.queues_[static_cast<size_t>(lane)]) {}
+
+void Executor::Impl::QueueWork::start(InFlight& one) {
+  const plan::Op& op = *one.op;
+  Instance& instance = *one.instance;
+  const plan::Program& program = impl_.program_of(instance);
+  ranges_.clear();
+  if (on_device_) {
+    for (const plan::Wait& wait : program.waits_of(op)) {
+      const Progress::Target target = impl_.target_of(lane_, instance, wait);
+      const bool is_completed = impl_.progress_.published(wait.lane) >= target.count;
+      if (target.stage == Stage::kCompleted || is_completed) continue;
+      queue_.wait(*impl_.queues_[static_cast<size_t>(wait.lane)], target.count);
+    }
+    for (const plan::Access& access : program.accesses_of(op)) {
+      if (!one.runs || access.arena == plan::Arena::kControl) continue;
+      ranges_.push_back({impl_.at(access), access.bytes, access.mode == plan::Mode::kWrite});
+    }
+  }
+  queue_.begin(plan::contract_of(op.kind).name, ranges_);
+  if (one.runs) impl_.execute(op, instance);
+  one.ticket = queue_.end();
+}
+
+bool Executor::Impl::QueueWork::is_done(InFlight& one) {
+  return queue_.completed() >= one.ticket;
+}
+
+// On a device an op begins some time after it was issued; what the queue of compute idled before,
+// it waited for another lane.
+void Executor::Impl::QueueWork::finish(InFlight& one) {
+  one.end_s = now_s();
+  if (!on_device_) return;
+  const kernels::Queue::Span span = queue_.span_of(one.ticket);
+  one.begin_s = span.begin_s;
+  one.end_s = span.end_s;
+  if (lane_ == plan::Lane::kCompute && last_end_s_ > 0 && one.begin_s > last_end_s_) {
+    const auto waits = impl_.program_of(*one.instance).waits_of(*one.op);
+    const plan::Lane lane = waits.empty() ? plan::Lane::kUpload : waits.back().lane;
+    one.instance->stall_s[static_cast<size_t>(lane)] += one.begin_s - last_end_s_;
+  }
+  last_end_s_ = one.end_s;
+}
+
+void Executor::Impl::QueueWork::sleep(const InFlight& oldest) {
+  queue_.sleep(oldest.ticket, kSleep_s);
+}
+
+void Executor::Impl::execute(const plan::Op& op, Instance& instance) {
+  switch (op.kind) {
+    case plan::OpKind::kUpload:
+    case plan::OpKind::kDownload:
+      return run_copy(op, instance);
+    case plan::OpKind::kGather:
+      return run_gather(op, instance);
+    case plan::OpKind::kReduce:
+      return run_reduce(op, instance);
+    case plan::OpKind::kConvert:
+      return run_convert(op, instance);
+    case plan::OpKind::kSave:
+      return run_save(op, instance);
+    case plan::OpKind::kNormPartial:
+      return run_norm(op, instance);
+    case plan::OpKind::kDecide:
+      return run_decide(op, instance);
+    case plan::OpKind::kOptimize:
+      return run_optimize(op, instance);
+    case plan::OpKind::kInput:
+      return run_input(op, instance);
+    case plan::OpKind::kOutput:
+      return run_output(op, instance);
+    default:
+      return run_compute(op, instance);
+  }
+}
+
+}  // namespace strata::exec

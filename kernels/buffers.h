@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+// The buffers of each op: for checks, translation of addresses, and traces. `visit` is called with
+// a reference to the pointer, the bytes from it on that the op may touch, and whether it writes
+// them; pointers that are null are visited too. Sizes follow from the shapes as the op's header
+// states them.
+namespace strata::kernels {
+
+// Bytes from the first to behind the last element of `rows` rows of `cols` elements.
+constexpr int64_t rows_bytes(int64_t rows, int64_t cols, int64_t stride, int64_t width) {
+  return rows == 0 ? 0 : ((rows - 1) * (stride == 0 ? cols : stride) + cols) * width;
+}
+inline constexpr int64_t kFloat = 4;
+
+template <typename Visit>
+void visit_workspace(Workspace& workspace, const Visit& visit) {
+  visit(workspace.data, workspace.bytes, true);
+}
+
+template <typename Visit>
+void each_buffer(MatMulForward& op, const Visit& visit) {
+  const int64_t width = bytes_of(op.dtype);
+  visit(op.x, rows_bytes(op.rows, op.inputs, op.x_stride, kFloat), false);
+  visit(op.w, op.outputs * op.inputs * width, false);
+  visit(op.bias, op.outputs * width, false);
+  visit(op.y, rows_bytes(op.rows, op.outputs, op.y_stride, kFloat), true);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(MatMulInput& op, const Visit& visit) {
+  visit(op.dy, rows_bytes(op.rows, op.outputs, op.dy_stride, kFloat), false);
+  visit(op.w, op.outputs * op.inputs * bytes_of(op.dtype), false);
+  visit(op.dx, rows_bytes(op.rows, op.inputs, op.dx_stride, kFloat), true);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(MatMulWeight& op, const Visit& visit) {
+  visit(op.dy, rows_bytes(op.rows, op.outputs, op.dy_stride, kFloat), false);
+  visit(op.x, rows_bytes(op.rows, op.inputs, op.x_stride, kFloat), false);
+  visit(op.dw, op.outputs * op.inputs * kFloat, true);
+  visit(op.dbias, op.outputs * kFloat, true);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(RmsNormForward& op, const Visit& visit) {
+  const int64_t cols = op.groups * op.cols;
+  visit(op.x, rows_bytes(op.rows, cols, op.x_stride, bytes_of(op.x_dtype)), false);
+  visit(op.w, op.cols * bytes_of(op.dtype), false);
+  visit(op.y, rows_bytes(op.rows, cols, op.y_stride, kFloat), true);
+  visit(op.rstd, op.rows * op.groups * kFloat, true);
+}
+
+template <typename Visit>
+void each_buffer(RmsNormBackward& op, const Visit& visit) {
+  const int64_t cols = op.groups * op.cols;
+  const int64_t gradient_bytes =
+      rows_bytes(op.rows, cols, op.dx_stride, bytes_of(op.gradient_dtype));
+  visit(op.x, rows_bytes(op.rows, cols, op.x_stride, bytes_of(op.x_dtype)), false);
+  visit(op.w, op.cols * bytes_of(op.dtype), false);
+  visit(op.rstd, op.rows * op.groups * kFloat, false);
+  visit(op.dy, rows_bytes(op.rows, cols, op.dy_stride, kFloat), false);
+  visit(op.dres, gradient_bytes, false);
+  visit(op.dx, gradient_bytes, true);
+  visit(op.dw, op.cols * kFloat, true);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(LayerNormForward& op, const Visit& visit) {
+  const int64_t width = bytes_of(op.dtype);
+  visit(op.x, op.rows * op.cols * width, false);
+  visit(op.w, op.cols * width, false);
+  visit(op.b, op.cols * width, false);
+  visit(op.y, op.rows * op.cols * kFloat, true);
+  visit(op.mean, op.rows * kFloat, true);
+  visit(op.rstd, op.rows * kFloat, true);
+}
+
+template <typename Visit>
+void each_buffer(LayerNormBackward& op, const Visit& visit) {
+  const int64_t gradient_bytes = op.rows * op.cols * bytes_of(op.gradient_dtype);
+  visit(op.x, op.rows * op.cols * bytes_of(op.dtype), false);
+  visit(op.w, op.cols * bytes_of(op.dtype), false);
+  visit(op.mean, op.rows * kFloat, false);
+  visit(op.rstd, op.rows * kFloat, false);
+  visit(op.dy, op.rows * op.cols * kFloat, false);
+  visit(op.dres, gradient_bytes, false);
+  visit(op.dx, gradient_bytes, true);
+  visit(op.dw, op.cols * kFloat, true);
+  visit(op.db, op.cols * kFloat, true);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(Rope& op, const Visit& visit) {
+  const int64_t turned = op.rotary > 0 ? op.rotary : op.head_size;
+  const int64_t table_bytes = op.length * turned / 2 * kFloat;
+  visit(op.x, rows_bytes(op.rows, op.heads * op.head_size, op.row_stride, kFloat), true);
+  visit(op.cos, table_bytes, false);
+  visit(op.sin, table_bytes, false);
+}
+
+template <typename Visit>
+void each_buffer(AttentionForward& op, const Visit& visit) {
+  const int64_t rows = op.batch * op.length;
+  const int64_t q = op.heads * op.head_size, k = op.kv_heads * op.head_size;
+  visit(op.q, rows_bytes(rows, q, op.q_stride, kFloat), false);
+  visit(op.k, rows_bytes(rows, k, op.k_stride, kFloat), false);
+  visit(op.v, rows_bytes(rows, k, op.v_stride, kFloat), false);
+  visit(op.o, rows_bytes(rows, q, op.o_stride, kFloat), true);
+  visit(op.lse, rows * op.heads * kFloat, true);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(AttentionBackward& op, const Visit& visit) {
+  const int64_t rows = op.batch * op.length;
+  const int64_t q = op.heads * op.head_size, k = op.kv_heads * op.head_size;
+  visit(op.q, rows_bytes(rows, q, op.q_stride, kFloat), false);
+  visit(op.k, rows_bytes(rows, k, op.k_stride, kFloat), false);
+  visit(op.v, rows_bytes(rows, k, op.v_stride, kFloat), false);
+  visit(op.o, rows_bytes(rows, q, op.o_stride, kFloat), false);
+  visit(op.lse, rows * op.heads * kFloat, false);
+  visit(op.d_o, rows_bytes(rows, q, op.d_o_stride, kFloat), false);
+  visit(op.dq, rows_bytes(rows, q, op.dq_stride, kFloat), true);
+  visit(op.dk, rows_bytes(rows, k, op.dk_stride, kFloat), true);
+  visit(op.dv, rows_bytes(rows, k, op.dv_stride, kFloat), true);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(GluForward& op, const Visit& visit) {
+  const int64_t bytes = rows_bytes(op.rows, op.cols, op.stride, kFloat);
+  visit(op.g, bytes, false);
+  visit(op.u, bytes, false);
+  visit(op.h, op.rows * op.cols * kFloat, true);
+}
+
+template <typename Visit>
+void each_buffer(GluBackward& op, const Visit& visit) {
+  const int64_t bytes = rows_bytes(op.rows, op.cols, op.stride, kFloat);
+  const int64_t d_bytes = rows_bytes(op.rows, op.cols, op.d_stride, kFloat);
+  visit(op.g, bytes, false);
+  visit(op.u, bytes, false);
+  visit(op.dh, op.rows * op.cols * kFloat, false);
+  visit(op.dg, d_bytes, true);
+  visit(op.du, d_bytes, true);
+}
+
+template <typename Visit>
+void each_buffer(EmbeddingForward& op, const Visit& visit) {
+  const int64_t width = bytes_of(op.dtype);
+  visit(op.tokens, op.rows * int64_t{4}, false);
+  visit(op.w, op.vocabulary * op.cols * width, false);
+  visit(op.out, op.rows * op.cols * width, true);
+}
+
+template <typename Visit>
+void each_buffer(EmbeddingBackward& op, const Visit& visit) {
+  visit(op.tokens, op.rows * int64_t{4}, false);
+  visit(op.dy, op.rows * op.cols * bytes_of(op.dtype), false);
+  visit(op.dw, op.vocabulary * op.cols * kFloat, true);
+}
+
+template <typename Visit>
+void each_buffer(PositionForward& op, const Visit& visit) {
+  const int64_t width = bytes_of(op.dtype);
+  visit(op.p, op.length * op.cols * width, false);
+  visit(op.y, op.rows * op.cols * width, true);
+}
+
+template <typename Visit>
+void each_buffer(PositionBackward& op, const Visit& visit) {
+  visit(op.dy, op.rows * op.cols * bytes_of(op.dtype), false);
+  visit(op.dp, op.positions * op.cols * kFloat, true);
+}
+
+template <typename Visit>
+void each_buffer(LinearCrossEntropy& op, const Visit& visit) {
+  const int64_t matrix = op.vocabulary * op.cols;
+  visit(op.h, op.rows * op.cols * kFloat, false);
+  visit(op.w, matrix * bytes_of(op.dtype), false);
+  visit(op.targets, op.rows * int64_t{4}, false);
+  visit(op.loss_sum, int64_t{8}, true);
+  visit(op.dh, op.rows * op.cols * kFloat, true);
+  visit(op.dw, matrix * kFloat, true);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(GatherRows& op, const Visit& visit) {
+  visit(op.x, op.rows * op.length * op.row_bytes, false);
+  visit(op.position, op.rows * int64_t{4}, false);
+  visit(op.y, op.rows * op.row_bytes, true);
+}
+
+template <typename Visit>
+void each_buffer(AddResidual& op, const Visit& visit) {
+  const int64_t width = bytes_of(op.dtype);
+  visit(op.x, op.count * width, false);
+  visit(op.a, op.count * kFloat, false);
+  visit(op.y, op.count * width, true);
+}
+
+template <typename Visit>
+void each_buffer(Add& op, const Visit& visit) {
+  visit(op.a, op.count * kFloat, false);
+  visit(op.y, op.count * kFloat, true);
+}
+
+template <typename Visit>
+void each_buffer(Fill& op, const Visit& visit) {
+  visit(op.y, op.count * kFloat, true);
+}
+
+template <typename Visit>
+void each_buffer(SoftCap& op, const Visit& visit) {
+  visit(op.y, op.count * kFloat, true);
+}
+
+template <typename Visit>
+void each_buffer(Cast& op, const Visit& visit) {
+  visit(op.x, op.count * bytes_of(op.from), false);
+  visit(op.y, op.count * bytes_of(op.to), true);
+}
+
+template <typename Visit>
+void each_buffer(AdamW& op, const Visit& visit) {
+  visit(op.hi, op.count * int64_t{2}, true);
+  visit(op.lo, op.count * int64_t{2}, true);
+  visit(op.master, op.count * kFloat, true);
+  visit(op.exp_avg, op.count * kFloat, true);
+  visit(op.exp_avg_sq, op.count * kFloat, op.next_exp_avg_sq == nullptr);
+  visit(op.next_exp_avg_sq, op.count * kFloat, true);
+  visit(op.grad, op.count * kFloat, false);
+}
+
+template <typename Visit>
+void each_buffer(SumSquares& op, const Visit& visit) {
+  visit(op.x, op.count * kFloat, false);
+  visit(op.out, static_cast<int64_t>(sizeof(SquaresPartial)), true);
+  visit_workspace(op.workspace, visit);
+}
+
+}  // namespace strata::kernels

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace strata::kernels::emulated {
+
+// All memory of a device: where its addresses lie, and where its kernels find the bytes.
+// Threads: all.
+class AddressSpace {
+ public:
+  void add(const void* address, std::byte* mapped, int64_t bytes);
+  void remove(const void* address);
+
+  // Where the byte at `address` is mapped; null where it is not the device's.
+  void* mapped(const void* address) const;
+
+ private:
+  struct Region {
+    const std::byte* address;
+    std::byte* mapped;
+    int64_t bytes;
+  };
+  mutable std::mutex mu_;
+  std::vector<Region> regions_;  // Guarded by mu_
+};
+
+// Bytes behind addresses that nobody can touch. Throws Error{kDoesNotFit}.
+std::unique_ptr<DeviceMemory> allocate(AddressSpace& space, int64_t bytes);
+
+}  // namespace strata::kernels::emulated

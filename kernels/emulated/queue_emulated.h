@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/buffers.h"
+#include "kernels/emulated/device_emulated.h"
+#include "kernels/emulated/memory_emulated.h"
+#include "kernels/parallel.h"
+
+namespace strata::kernels::emulated {
+
+class EmulatedQueue;
+
+// Of each queue, how many of its ops are known to have completed.
+using Clock = std::map<const EmulatedQueue*, int64_t>;
+
+// What all queues of a device share. Threads: all.
+struct Shared {
+  Shared(const Backend& backend_in, const EmulatedOptions& options_in)
+      : backend(backend_in), options(options_in), parallel(options_in.threads) {}
+
+  struct Outstanding {
+    const EmulatedQueue* queue;
+    int64_t number;  // in its queue
+    std::string name;
+    std::vector<MemoryRange> ranges;
+  };
+
+  // An op is issued by a queue that knows `known`. Throws Error{kDevice} where an op of another
+  // queue is under way, touches what this one writes or writes what it touches, and no wait orders
+  // the two.
+  void enter(Outstanding op, const Clock& known);
+  void leave(const EmulatedQueue& queue, int64_t number);
+
+  // Constant after construction
+  const Backend& backend;
+  const EmulatedOptions options;
+  Parallel parallel;
+  AddressSpace space;
+
+  std::mutex mu;
+  std::deque<Outstanding> outstanding;  // Guarded by mu
+};
+
+// A queue that is a thread: it runs closures in the order in which they were issued.
+class EmulatedQueue : public Queue {
+ public:
+  EmulatedQueue(Shared& shared, const char* name, int depth);
+  ~EmulatedQueue() override;
+
+  void begin(const char* name, std::span<const MemoryRange> ranges) override;
+  int64_t end() override;
+  void wait(Queue& other, int64_t count) override;
+  void copy(void* to, const void* from, int64_t bytes) override;
+  void call(std::function<void(const HostView&)> function) override;
+  int64_t completed() override;
+  void sleep(int64_t count, double timeout_s) override;
+  void wake() override;
+  Span span_of(int64_t count) override;
+
+  const std::string& name() const { return name_; }
+
+  // Checks an op's buffers, and puts it with addresses of the second mapping into the queue.
+  template <auto Member, typename Op>
+  void issue(const Op& given) {
+    Op op = given;
+    each_buffer(op, [&](auto*& pointer, int64_t bytes, bool written) {
+      using Pointer = std::remove_reference_t<decltype(pointer)>;
+      if (pointer == nullptr || bytes == 0) return;
+      pointer = static_cast<Pointer>(translate(pointer, bytes, written));
+    });
+    push([this, op] { shared_.parallel.run([&] { (shared_.backend.*Member)(op); }); });
+  }
+
+ private:
+  using Command = std::function<void()>;
+
+  void push(Command command);
+  void run();
+  void execute(Command& command);
+  void close_op();
+  void delay();
+  void check(const void* pointer, int64_t bytes, bool written) const;
+  void* translate(const void* pointer, int64_t bytes, bool written) const;
+  void await_other(EmulatedQueue& other, int64_t count);
+  bool reached(int64_t count) const { return completed_ >= count || failure_ || stopping_; }
+
+  Shared& shared_;
+  const std::string name_;
+
+  // Owned by the thread that issues
+  std::string op_;
+  std::vector<MemoryRange> ranges_;
+  int64_t closed_ = 0;
+  Clock known_;
+
+  // Owned by the thread of the queue
+  std::mt19937_64 random_;
+  double op_begin_s_ = 0;
+
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
+  std::deque<Command> commands_;  // Guarded by mu_
+  int64_t completed_ = 0;         // Guarded by mu_
+  std::vector<Span> spans_;       // Guarded by mu_; by op, modulo their count
+  std::vector<Clock> clocks_;     // Guarded by mu_; likewise: what an op that is closed knew
+  std::exception_ptr failure_;    // Guarded by mu_
+  bool woken_ = false;            // Guarded by mu_
+  bool stopping_ = false;         // Guarded by mu_
+  std::thread thread_;
+};
+
+}  // namespace strata::kernels::emulated
