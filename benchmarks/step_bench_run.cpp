@@ -227,10 +227,10 @@ double traffic_of_planes(const Bench& bench, const Way& way) {
 namespace {
 
 const char* name_of(OpKind kind) {
-  constexpr const char* kNames[] = {"fetch",    "convert", "save",     "spill",   "upload",
-                                    "download", "gather",  "reduce",   "forward", "recompute",
-                                    "backward", "loss",    "evaluate", "logits",  "norm",
-                                    "decide",   "optimize"};
+  constexpr const char* kNames[] = {"fetch",    "convert",  "save",     "spill",   "upload",
+                                    "download", "gather",   "reduce",   "forward", "recompute",
+                                    "backward", "loss",     "evaluate", "logits",  "norm",
+                                    "decide",   "optimize", "input",    "output"};
   static_assert(std::size(kNames) == plan::kOpKindCount);
   return kNames[static_cast<size_t>(kind)];
 }

@@ -28,7 +28,9 @@ int64_t rope_pairs(const Architecture& architecture, int table);
 int64_t rope_bytes(const Architecture& architecture, int table, const BatchShape& shape);
 
 // The bytes of a token or target array, of one micro-batch: i32.
-inline int64_t token_bytes(const BatchShape& shape) { return shape.tokens() * 4; }
+inline int64_t token_bytes(const BatchShape& shape) {
+  return shape.tokens() * 4;
+}
 
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
 

@@ -28,7 +28,7 @@ engine/model      : engine/base engine/config engine/comm io kernels
 engine/memory     : engine/base engine/config engine/comm io kernels
 engine/shard      : engine/base engine/config engine/comm io kernels engine/model engine/memory
 engine/plan       : engine/base engine/config engine/model engine/shard
-engine/exec       : engine/base engine/config engine/comm io kernels engine/model engine/memory engine/shard engine/plan
+engine/exec       : engine/base engine/config engine/comm io kernels kernels/emulated engine/model engine/memory engine/shard engine/plan
 engine/train      : engine/base engine/config engine/comm io kernels engine/model engine/memory engine/shard engine/plan engine/exec
 '
 
