@@ -1,99 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
-#include <map>
-#include <utility>
+#include <limits>
+#include <vector>
 
-namespace strata::plan {
+namespace strata {
 
-// Disjoint half-open intervals of addresses, each with a T. Neighbours that touch and are equal are
-// joined when one of them is assigned. All operations take time logarithmic in the intervals, plus
-// the intervals that they touch.
+// Addresses from 0 up, each with a T; T{} where nothing was assigned. Neighbours that are equal are
+// joined when one of them is assigned. An operation takes constant time plus the intervals that it
+// touches, as long as intervals are not of very different density in different places. At most
+// 2^32 intervals.
+//
+// The intervals are a list in order of address, of cells in one vector. A table has, for every
+// 2^shift addresses, the cell that contains the first of them: a search begins there.
 template <class T>
 class IntervalMap {
  public:
   // Sets [begin, end) to `value`, whatever it was.
   void assign(int64_t begin, int64_t end, const T& value) {
-    auto at = clear(begin, end);
-    if (at != nodes_.end() && at->first == end && at->second.value == value) {
-      end = at->second.end;
-      at = nodes_.erase(at);
+    const uint32_t first = cut_out(begin, end);
+    if (cells_[first].end < end) {
+      uint32_t next = cells_[first].next;
+      while (cells_[next].begin < end) next = free(next);
+      cells_[first].end = end;
+      link(first, next);
+      point(begin, end, first);
     }
-    if (at != nodes_.begin()) {
-      auto before = std::prev(at);
-      if (before->second.end == begin && before->second.value == value) {
-        before->second.end = end;
-        return;
-      }
-    }
-    nodes_.emplace_hint(at, begin, Node{end, value});
+    cells_[first].value = value;
+    const uint32_t before = cells_[first].before;
+    join(first);
+    join(before);
   }
 
-  void erase(int64_t begin, int64_t end) { clear(begin, end); }
-
-  // Calls f(begin, end, const T*) for all of [begin, end) in order; null where nothing is assigned.
+  // Calls f(begin, end, const T&) for all of [begin, end) in order.
   template <class F>
   void each(int64_t begin, int64_t end, F f) const {
-    auto at = nodes_.upper_bound(begin);
-    if (at != nodes_.begin() && std::prev(at)->second.end > begin) --at;
-    int64_t next = begin;
-    for (; at != nodes_.end() && at->first < end; ++at) {
-      if (at->first > next) f(next, at->first, static_cast<const T*>(nullptr));
-      const int64_t low = at->first > next ? at->first : next;
-      const int64_t high = at->second.end < end ? at->second.end : end;
-      f(low, high, &at->second.value);
-      next = high;
+    for (uint32_t id = find(begin); begin < end; id = cells_[id].next) {
+      const Cell& cell = cells_[id];
+      f(begin, std::min(cell.end, end), cell.value);
+      begin = cell.end;
     }
-    if (next < end) f(next, end, static_cast<const T*>(nullptr));
   }
 
-  // Calls f(T&) for all of [begin, end), where gaps first become intervals with T{}.
+  // Calls f(T&) for all intervals of [begin, end), which begin and end there.
   template <class F>
   void update(int64_t begin, int64_t end, F f) {
-    auto at = split(begin);
-    split(end);
-    int64_t next = begin;
-    while (next < end) {
-      if (at == nodes_.end() || at->first > next) {
-        const int64_t gap_end = at == nodes_.end() || at->first > end ? end : at->first;
-        at = nodes_.emplace_hint(at, next, Node{gap_end, T{}});
-      }
-      f(at->second.value);
-      next = at->second.end;
-      ++at;
+    for (uint32_t id = cut_out(begin, end); begin < end; id = cells_[id].next) {
+      f(cells_[id].value);
+      begin = cells_[id].end;
     }
   }
 
-  size_t size() const { return nodes_.size(); }
-
  private:
-  struct Node {
+  struct Cell {
+    int64_t begin;
     int64_t end;
+    uint32_t before;
+    uint32_t next;
     T value;
   };
-  using Nodes = std::map<int64_t, Node>;
 
-  // Makes `point` a border; returns the first interval that begins at or after it.
-  typename Nodes::iterator split(int64_t point) {
-    auto at = nodes_.lower_bound(point);
-    if (at == nodes_.begin()) return at;
-    auto before = std::prev(at);
-    if (before->second.end <= point) return at;
-    Node rest{before->second.end, before->second.value};
-    before->second.end = point;
-    return nodes_.emplace_hint(at, point, std::move(rest));
+  static constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+  static constexpr uint32_t kNobody = 0;  // is before the first cell and behind the last
+
+  uint32_t find(int64_t address) const {
+    const size_t place = static_cast<size_t>(address >> shift_);
+    uint32_t id = table_[std::min(place, table_.size() - 1)];
+    while (cells_[id].end <= address) id = cells_[id].next;
+    return id;
   }
 
-  // Removes [begin, end); returns the first interval behind it.
-  typename Nodes::iterator clear(int64_t begin, int64_t end) {
-    split(end);
-    auto at = split(begin);
-    while (at != nodes_.end() && at->first < end) at = nodes_.erase(at);
-    return at;
+  // Makes [begin, end) a run of whole cells and returns the first.
+  uint32_t cut_out(int64_t begin, int64_t end) {
+    if (end > covered_) tabulate(std::max(2 * covered_, end));
+    if (cells_.size() - free_.size() > 2 * table_.size()) tabulate(covered_);
+    uint32_t first = find(begin);
+    if (cells_[first].begin < begin) first = cut(first, begin);
+    uint32_t last = first;
+    while (cells_[last].end < end) last = cells_[last].next;
+    if (cells_[last].end == end) return first;
+    const uint32_t behind = cut(last, end);
+    return last == first ? cells_[behind].before : first;
   }
 
-  Nodes nodes_;
+  // Makes a cell two, at `at`, and returns the second. The smaller one is the new one: less of the
+  // table changes.
+  uint32_t cut(uint32_t id, int64_t at) {
+    uint32_t other = static_cast<uint32_t>(cells_.size());
+    if (free_.empty()) {
+      cells_.push_back(cells_[id]);
+    } else {
+      other = free_.back();
+      free_.pop_back();
+      cells_[other] = cells_[id];
+    }
+    Cell& old = cells_[id];
+    if (old.end - at <= at - old.begin) {
+      link(other, old.next);
+      link(id, other);
+      old.end = cells_[other].begin = at;
+      point(at, cells_[other].end, other);
+      return other;
+    }
+    link(old.before, other);
+    link(other, id);
+    old.begin = cells_[other].end = at;
+    point(cells_[other].begin, at, other);
+    return id;
+  }
+
+  // Makes a cell and the one behind it, where they are equal, one.
+  void join(uint32_t id) {
+    const uint32_t next = cells_[id].next;
+    if (id == kNobody || next == kNobody || !(cells_[id].value == cells_[next].value)) return;
+    Cell& left = cells_[id];
+    Cell& right = cells_[next];
+    if (right.end - right.begin <= left.end - left.begin) {
+      left.end = right.end;
+      point(right.begin, right.end, id);
+      link(id, free(next));
+    } else {
+      right.begin = left.begin;
+      point(left.begin, left.end, next);
+      free_.push_back(id);
+      link(left.before, next);
+    }
+  }
+
+  void link(uint32_t id, uint32_t next) {
+    cells_[id].next = next;
+    cells_[next].before = id;
+  }
+
+  // Returns the cell behind it.
+  uint32_t free(uint32_t id) {
+    free_.push_back(id);
+    return cells_[id].next;
+  }
+
+  // Searches for [begin, end) start at this cell.
+  void point(int64_t begin, int64_t end, uint32_t id) {
+    const auto from = static_cast<size_t>((begin - 1) >> shift_) + 1;
+    const size_t to =
+        end >= covered_ ? table_.size() : static_cast<size_t>((end - 1) >> shift_) + 1;
+    for (size_t place = from; place < to; ++place) table_[place] = id;
+  }
+
+  // A table of about two places a cell, for addresses to `covered` at least.
+  void tabulate(int64_t covered) {
+    const size_t places = std::bit_ceil(2 * (cells_.size() - free_.size()));
+    shift_ = 0;
+    while (static_cast<uint64_t>(covered - 1) >> shift_ >= places) ++shift_;
+    table_.assign(static_cast<size_t>((covered - 1) >> shift_) + 1, 0);
+    covered_ = static_cast<int64_t>(table_.size()) << shift_;
+    uint32_t id = cells_[kNobody].next;
+    for (size_t place = 0; place < table_.size(); ++place) {
+      while (cells_[id].end <= static_cast<int64_t>(place) << shift_) id = cells_[id].next;
+      table_[place] = id;
+    }
+  }
+
+  std::vector<Cell> cells_ = {{kEnd, kEnd, 1, 1, T{}}, {0, kEnd, kNobody, kNobody, T{}}};
+  std::vector<uint32_t> free_;  // cells of no interval
+  std::vector<uint32_t> table_ = {1};
+  int shift_ = 0;
+  int64_t covered_ = 1;  // addresses that the table tells apart
 };
 
-}  // namespace strata::plan
+}  // namespace strata

@@ -47,7 +47,7 @@ void Builder::begin(ProgramName name) {
 }
 
 void Builder::put(Generation final_generation, bool accepts_pending, bool leaves_pending) {
-  Program program = emit_.finish();
+  Program program = emit_.finish(in_step_);
   program.final_generation = final_generation;
   program.accepts_pending = accepts_pending;
   program.leaves_pending = leaves_pending;
@@ -130,16 +130,6 @@ void Builder::emit_external() {
   }
 }
 
-void Builder::emit_step_once() {
-  if (is_external(input_, 0)) {
-    emit_external();
-  } else {
-    emit_layer_major();
-  }
-  decide();
-  for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
-}
-
 void Builder::emit_layer_major() {
   const int count = static_cast<int>(input_.spec->segments.size());
   take_inputs({ValueKind::kTokens, ValueKind::kTargets}, input_.micro_batches);
@@ -159,19 +149,17 @@ void Builder::emit_layer_major() {
   }
 }
 
-// Planned twice in a row: the second copy knows what of the one before it must be over. Inference
-// has none.
+// Inference has none.
 void Builder::emit_step() {
   begin(ProgramName::kStep);
   if (!input_.inference) {
-    emit_step_once();
-    emit_.start_copy();
-    for (Ring* ring : {&weights_ring_, &state_ring_, &gradient_ring_, &device_weights_ring_,
-                       &device_gradient_ring_}) {
-      ring->reset();
+    if (is_external(input_, 0)) {
+      emit_external();
+    } else {
+      emit_layer_major();
     }
-    summed_.assign(summed_.size(), 0);
-    emit_step_once();
+    decide();
+    for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
   }
   const bool deferred = input_.mode == OptimizerMode::kDeferred;
   put(deferred ? Generation::kUpdated : Generation::kNew, deferred, deferred);

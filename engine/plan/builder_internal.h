@@ -40,7 +40,6 @@ class Builder {
   void emit_load();
   void convert(int chunk, const Place& weights, const Update& stored);
   Piece weights_piece(int chunk) const;
-  void emit_step_once();
   void emit_layer_major();
   void emit_external();
   void emit_step();

@@ -12,70 +12,32 @@ size_t index_of(Lane lane) {
 
 }  // namespace
 
-// Makes `at` the beginning of a cell where a cell contains it.
-void Dependencies::split(Cells& cells, int64_t at) {
-  auto next = cells.upper_bound(at);
-  if (next == cells.begin()) return;
-  auto cell = std::prev(next);
-  if (cell->first == at || cell->second.end <= at) return;
-  Cell right = cell->second;
-  cell->second.end = at;
-  cells.emplace_hint(next, at, right);
-}
-
-// Makes [begin, end) a run of whole cells without gaps, and returns the first of them.
-Dependencies::Cells::iterator Dependencies::cover(Cells& cells, int64_t begin, int64_t end) {
-  const auto same = cells.lower_bound(begin);  // as a rule ops touch what others touched
-  if (same != cells.end() && same->first == begin && same->second.end == end) return same;
-  split(cells, begin);
-  split(cells, end);
-  int64_t at = begin;
-  auto cell = cells.lower_bound(begin);
-  while (at < end) {
-    if (cell == cells.end() || cell->first > at) {
-      const int64_t stop = cell == cells.end() ? end : std::min(end, cell->first);
-      cell = cells.emplace_hint(cell, at, Cell{stop, -1, 0, {}});
+void Dependencies::require(const Access& access, Clock& need) const {
+  const auto look = [&](int64_t, int64_t, const Users& users) {
+    if (users.writer_lane >= 0) {
+      int32_t& count = need[static_cast<size_t>(users.writer_lane)];
+      count = std::max(count, users.writer_count);
     }
-    at = cell->second.end;
-    ++cell;
-  }
-  return cells.find(begin);
-}
-
-void Dependencies::require(const Access& access, Clock& need) {
-  Cells& cells = cells_[static_cast<size_t>(access.arena)];
-  const int64_t end = access.offset + access.bytes;
-  for (auto cell = cover(cells, access.offset, end); cell != cells.end() && cell->first < end;
-       ++cell) {
-    const Cell& at = cell->second;
-    if (at.writer_lane >= 0) {
-      int32_t& count = need[static_cast<size_t>(at.writer_lane)];
-      count = std::max(count, at.writer_count);
+    if (access.mode == Mode::kRead) return;
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      need[lane] = std::max(need[lane], users.readers[lane]);
     }
-    if (access.mode == Mode::kRead) continue;
-    for (int lane = 0; lane < kLaneCount; ++lane)
-      need[lane] = std::max(need[lane], at.readers[lane]);
-  }
+  };
+  users_[static_cast<size_t>(access.arena)].each(access.offset, access.offset + access.bytes, look);
 }
 
 void Dependencies::record(const Access& access, Lane lane, int32_t count) {
-  Cells& cells = cells_[static_cast<size_t>(access.arena)];
+  IntervalMap<Users>& users = users_[static_cast<size_t>(access.arena)];
   const int64_t end = access.offset + access.bytes;
-  if (access.mode == Mode::kRead) {
-    for (auto cell = cells.lower_bound(access.offset); cell != cells.end() && cell->first < end;
-         ++cell) {
-      cell->second.readers[index_of(lane)] = count;
-    }
-    return;
+  if (access.mode == Mode::kWrite) {
+    users.assign(access.offset, end, {static_cast<int32_t>(lane), count, {}});
+  } else {
+    users.update(access.offset, end, [&](Users& at) { at.readers[index_of(lane)] = count; });
   }
-  auto cell = cells.lower_bound(access.offset);  // begins there: require() covered the range
-  cell->second = {end, static_cast<int8_t>(lane), count, {}};
-  for (++cell; cell != cells.end() && cell->first < end;) cell = cells.erase(cell);
 }
 
 // Drops what the lane's earlier waits imply, and what another needed wait implies.
-std::vector<Wait> Dependencies::reduce(Lane lane, const Clock& need) const {
-  std::vector<Wait> waits;
+void Dependencies::reduce(Lane lane, const Clock& need, std::vector<Wait>& waits) const {
   for (int l = 0; l < kLaneCount; ++l) {
     if (need[l] <= issued_[index_of(lane)][l]) continue;
     bool implied = false;
@@ -86,13 +48,12 @@ std::vector<Wait> Dependencies::reduce(Lane lane, const Clock& need) const {
     if (implied) continue;
     waits.push_back({static_cast<Lane>(l), need[l] - copy_start_[l]});
   }
-  return waits;
 }
 
-std::vector<Wait> Dependencies::add(Lane lane, std::span<const Access> accesses) {
+void Dependencies::add(Lane lane, std::span<const Access> accesses, std::vector<Wait>& waits) {
   Clock need = {};
   for (const Access& access : accesses) require(access, need);
-  std::vector<Wait> waits = reduce(lane, need);
+  reduce(lane, need, waits);
 
   Clock& issued = issued_[index_of(lane)];
   for (int l = 0; l < kLaneCount; ++l) {
@@ -115,7 +76,6 @@ std::vector<Wait> Dependencies::add(Lane lane, std::span<const Access> accesses)
   for (const Access& access : accesses) {
     if (access.mode == Mode::kWrite) record(access, lane, count);
   }
-  return waits;
 }
 
 void Dependencies::start_copy() {

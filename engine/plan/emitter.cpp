@@ -6,18 +6,27 @@ namespace strata::plan {
 void Emitter::begin(ProgramName name) {
   program_ = Program{};
   program_.name = name;
-  dependencies_ = Dependencies{};
 }
 
-void Emitter::start_copy() {
-  const ProgramName name = program_.name;
-  program_ = Program{};
-  program_.name = name;
-  dependencies_.start_copy();
-}
-
-Program Emitter::finish() {
+// What the first copy of a program that follows itself waits for is of no use: nothing is before
+// it.
+Program Emitter::finish(bool follows_itself) {
+  Dependencies dependencies;
+  add_waits(dependencies);
+  if (follows_itself) {
+    dependencies.start_copy();
+    add_waits(dependencies);
+  }
   return std::move(program_);
+}
+
+void Emitter::add_waits(Dependencies& dependencies) {
+  program_.waits.clear();
+  for (Op& op : program_.ops) {
+    op.wait_begin = static_cast<uint32_t>(program_.waits.size());
+    dependencies.add(op.lane, program_.accesses_of(op), program_.waits);
+    op.wait_end = static_cast<uint32_t>(program_.waits.size());
+  }
 }
 
 Op& Emitter::open(OpKind kind, Lane lane, int segment) {
@@ -46,11 +55,6 @@ void Emitter::write(Arena arena, int64_t offset, int64_t bytes, int64_t first, c
 void Emitter::close() {
   Op& op = program_.ops.back();
   op.access_end = static_cast<uint32_t>(program_.accesses.size());
-  op.wait_begin = static_cast<uint32_t>(program_.waits.size());
-  for (const Wait& wait : dependencies_.add(op.lane, program_.accesses_of(op))) {
-    program_.waits.push_back(wait);
-  }
-  op.wait_end = static_cast<uint32_t>(program_.waits.size());
   const auto index = static_cast<uint32_t>(program_.ops.size() - 1);
   program_.lanes[static_cast<size_t>(op.lane)].push_back(index);
 }

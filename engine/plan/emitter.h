@@ -7,13 +7,13 @@
 namespace strata::plan {
 
 // Writes a program op by op, in an order whose serial execution is correct; waits come from what
-// the ops touch. Use: begin, then for each op open, read/write, close; a program that repeats is
-// emitted twice with start_copy between, and the second copy is kept.
+// the ops touch. Use: begin, then for each op open, read/write, close.
 class Emitter {
  public:
   void begin(ProgramName name);
-  void start_copy();
-  Program finish();
+  // Of a program that may follow itself without a pause, ops also wait for what of the one before
+  // must be over.
+  Program finish(bool follows_itself);
 
   // The reference is good until close().
   Op& open(OpKind kind, Lane lane, int segment);
@@ -25,8 +25,9 @@ class Emitter {
   void access(Mode mode, Arena arena, int64_t offset, int64_t bytes, int64_t first,
               const Value& value);
 
+  void add_waits(Dependencies& dependencies);
+
   Program program_;
-  Dependencies dependencies_;
 };
 
 }  // namespace strata::plan

@@ -66,11 +66,4 @@ void Ring::release(int key) {
   }
 }
 
-void Ring::reset() {
-  for (const auto& [begin, slot] : slots_) STRATA_CHECK(!slot.live);
-  slots_.clear();
-  places_.clear();
-  head_ = 0;
-}
-
 }  // namespace strata::plan

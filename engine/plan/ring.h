@@ -25,9 +25,6 @@ class Ring {
 
   void release(int key);
 
-  // Forgets all slots and starts at the beginning again.
-  void reset();
-
   int64_t bytes() const { return bytes_; }
 
  private:

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/plan/interval_map.h"
+#include "engine/base/interval_map.h"
 #include "engine/plan/verifier_parts.h"
 
 namespace strata::plan::verifying {
@@ -93,17 +93,17 @@ class Race {
 
   void check(int copy, int64_t index, const Access& access, const Clock& clock) {
     bool reported = false;
-    const auto look = [&](int64_t begin, int64_t, const Users* users) {
-      if (users == nullptr || reported) return;
-      if (users->writer_lane >= 0 && clock[users->writer_lane] <= users->writer) {
+    const auto look = [&](int64_t begin, int64_t, const Users& users) {
+      if (reported) return;
+      if (users.writer_lane >= 0 && clock[users.writer_lane] <= users.writer) {
         reported = true;
-        return report(copy, index, access, begin, users->writer_lane, users->writer, "write");
+        return report(copy, index, access, begin, users.writer_lane, users.writer, "write");
       }
       if (access.mode == Mode::kRead) return;
       for (int lane = 0; lane < kLaneCount; ++lane) {
-        if (clock[lane] >= users->readers[lane]) continue;
+        if (clock[lane] >= users.readers[lane]) continue;
         reported = true;
-        return report(copy, index, access, begin, lane, users->readers[lane] - 1, "read");
+        return report(copy, index, access, begin, lane, users.readers[lane] - 1, "read");
       }
     };
     memory(access.arena).each(access.offset, access.offset + access.bytes, look);

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "engine/plan/interval_map.h"
+#include "engine/base/interval_map.h"
 #include "engine/plan/verifier_parts.h"
 
 namespace strata::plan::verifying {
@@ -13,7 +13,8 @@ namespace {
 // A pending gradient and this step's have the same name, so the state tells them apart.
 enum class Origin : uint8_t { kBefore, kHere };
 
-// What an address holds: a value, packed, and the address that the value's byte 0 would have.
+// What an address holds: a value, packed, and the address that the value's byte 0 would have. The
+// name of nothing is 0.
 struct Content {
   uint64_t name = 0;
   int64_t base = 0;
@@ -21,6 +22,7 @@ struct Content {
 };
 
 constexpr uint64_t kOriginBit = 1;
+constexpr uint64_t kSomething = uint64_t{1} << 63;
 
 class Machine {
  public:
@@ -44,14 +46,14 @@ class Machine {
 
   // Only the fields that the kind uses, so that others cannot make equal values differ.
   uint64_t name_of(const Value& value, bool frozen, Origin origin) const {
-    const uint64_t kind = static_cast<uint64_t>(value.kind);
+    const uint64_t kind = kSomething | static_cast<uint64_t>(value.kind) << 60;
     uint64_t detail = 0;
     uint64_t index = 0;
     if (value.kind == ValueKind::kPlane) {
       const Generation generation = frozen ? Generation::kOld : normal(value.generation, pending_);
       detail = static_cast<uint64_t>(value.plane) << 2 | static_cast<uint64_t>(generation);
     } else if (value.kind == ValueKind::kDecision) {
-      return kind << 60 | static_cast<uint64_t>(value.generation) << 4;
+      return kind | static_cast<uint64_t>(value.generation) << 4;
     } else if (value.kind == ValueKind::kGradient) {
       detail = value.reduced ? 1 : 0;
       index = static_cast<uint64_t>(value.index);
@@ -60,7 +62,7 @@ class Machine {
     }
     const uint64_t bit =
         value.kind == ValueKind::kGradient && origin == Origin::kHere ? kOriginBit : 0;
-    return kind << 60 | (index & 0xffffffu) << 36 |
+    return kind | (index & 0xffffffu) << 36 |
            (static_cast<uint64_t>(value.segment) & 0xffffffu) << 8 | detail << 4 | bit;
   }
 
@@ -101,19 +103,18 @@ class Machine {
   void look(int64_t op, Arena arena, int64_t begin, int64_t end, const Value& value,
             const Content& wanted, std::array<bool, 2>& seen) {
     bool reported = false;
-    memory(arena).each(begin, end, [&](int64_t low, int64_t, const Content* found) {
-      if (found != nullptr && (found->name & ~kOriginBit) == (wanted.name & ~kOriginBit) &&
-          found->base == wanted.base) {
-        seen[found->name & kOriginBit] = true;
+    memory(arena).each(begin, end, [&](int64_t low, int64_t, const Content& found) {
+      if ((found.name & ~kOriginBit) == (wanted.name & ~kOriginBit) && found.base == wanted.base) {
+        seen[found.name & kOriginBit] = true;
         return;
       }
       if (reported) return;
       reported = true;
-      if (found == nullptr) {
+      if (found.name == 0) {
         report("unwritten", op, value, low, "nothing is there");
       } else {
         report("stale", op, value, low,
-               found->name == wanted.name ? "it lies otherwise" : "another value is there");
+               found.name == wanted.name ? "it lies otherwise" : "another value is there");
       }
     });
   }
@@ -139,7 +140,7 @@ class Machine {
     for (const Access& access : program_.accesses_of(op)) {
       if (access.mode != Mode::kWrite) continue;
       if (access.value.kind == ValueKind::kScratch) {
-        memory(access.arena).erase(access.offset, access.offset + access.bytes);
+        memory(access.arena).assign(access.offset, access.offset + access.bytes, Content{});
         continue;
       }
       pieces(access.offset, access.bytes, access.first, access.value, origin,
@@ -178,12 +179,11 @@ class Machine {
   void expect(const Holding& holding, const Value& value, int64_t begin, int64_t end,
               const Content& content) {
     bool reported = false;
-    memory(holding.arena).each(begin, end, [&](int64_t low, int64_t, const Content* found) {
-      if (reported || (found != nullptr && *found == content)) return;
+    memory(holding.arena).each(begin, end, [&](int64_t low, int64_t, const Content& found) {
+      if (reported || found == content) return;
       reported = true;
-      report(
-          "boundary", -1, value, low,
-          found == nullptr ? "nothing is there at the end" : "another value is there at the end");
+      report("boundary", -1, value, low,
+             found.name == 0 ? "nothing is there at the end" : "another value is there at the end");
     });
   }
 

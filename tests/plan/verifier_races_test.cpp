@@ -5,7 +5,6 @@
 
 #include <random>
 
-#include "engine/plan/interval_map.h"
 #include "engine/plan/verifier_parts.h"
 
 namespace strata::plan {
@@ -213,32 +212,6 @@ TEST(VerifierRaces, OnlyTheNextStepShowsAMissingNegativeWait) {
   EXPECT_TRUE(races(program_of({write, read}), 2));
   const Item waits = {Lane::kOptimizer, {{Lane::kCompute, 0}}, {kWriteHere}};
   EXPECT_FALSE(races(program_of({waits, read}), 2));
-}
-
-TEST(IntervalMap, AgreesWithAnArray) {
-  std::mt19937 random(7);
-  const auto pick = [&](int low, int high) {
-    return std::uniform_int_distribution<int>(low, high)(random);
-  };
-  IntervalMap<int> map;
-  std::vector<int> array(64, 0);
-  for (int round = 0; round < 20000; ++round) {
-    const int begin = pick(0, 62);
-    const int end = pick(begin + 1, 63);
-    const int action = pick(0, 3);
-    const int value = pick(1, 3);
-    if (action == 0) map.erase(begin, end);
-    if (action == 1) map.assign(begin, end, value);
-    if (action == 2) map.update(begin, end, [&](int& at) { at = value; });
-    for (int i = begin; i < end && action < 3; ++i) array[i] = action == 0 ? 0 : value;
-    int next = begin;
-    map.each(begin, end, [&](int64_t low, int64_t high, const int* found) {
-      ASSERT_EQ(low, next);
-      for (int64_t i = low; i < high; ++i) ASSERT_EQ(array[i], found == nullptr ? 0 : *found);
-      next = static_cast<int>(high);
-    });
-    ASSERT_EQ(next, end);
-  }
 }
 
 }  // namespace
