@@ -6,8 +6,8 @@
 
 namespace strata::plan {
 
-Builder::Builder(const PlanInput& input, const Placement& placement)
-    : input_(input), placement_(placement) {
+Builder::Builder(const PlanInput& input, const Ground& ground, const Placement& placement)
+    : input_(input), placement_(placement), footprints_(ground.footprints) {
   plan_.recipe = input.recipe;
   plan_.shape = input.shape;
   plan_.micro_batches = input.micro_batches;
@@ -16,16 +16,13 @@ Builder::Builder(const PlanInput& input, const Placement& placement)
   plan_.discrete = input.discrete;
   plan_.mesh = input.mesh;
   plan_.io_depth = input.io_depth;
-  plan_.layout = shard::make_layout(*input.spec, input.mesh.world);
+  plan_.layout = ground.layout;
   plan_.arenas.budget = {input.device_budget, input.host_budget, input.nvme_budget, kNoLimit};
-  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
-    footprints_.push_back(footprint_of(input, s));
-  }
   contributions_.assign(input.spec->segments.size(), input.micro_batches);
   for (const model::Segment& segment : input.spec->segments) {
     if (segment.shares >= 0) contributions_[segment.shares] += input.micro_batches;
   }
-  map_ = lay_out(input, placement, plan_);
+  map_ = lay_out(input, ground, placement, plan_);
 }
 
 void Builder::begin(ProgramName name) {
@@ -300,19 +297,41 @@ void Builder::fill_boundary() {
   }
 }
 
+void Builder::emit(ProgramName name) {
+  switch (name) {
+    case ProgramName::kLoad:
+      return emit_load();
+    case ProgramName::kStep:
+      return emit_step();
+    case ProgramName::kDrain:
+      return emit_drain();
+    case ProgramName::kEval:
+      return emit_eval(name, OpKind::kEvaluate);
+    case ProgramName::kGenerate:
+      return emit_eval(name, OpKind::kLogits);
+    case ProgramName::kCheckpoint:
+      return emit_checkpoint();
+  }
+}
+
 Plan Builder::build() {
-  emit_load();
-  emit_step();
-  emit_drain();
-  emit_checkpoint();
-  emit_eval(ProgramName::kEval, OpKind::kEvaluate);
-  emit_eval(ProgramName::kGenerate, OpKind::kLogits);
+  for (int i = 0; i < kProgramCount; ++i) emit(static_cast<ProgramName>(i));
   fill_boundary();
   return std::move(plan_);
 }
 
+Plan Builder::build_one(ProgramName name) {
+  emit(name);
+  return std::move(plan_);
+}
+
 Plan build_plan(const PlanInput& input, const Placement& placement) {
-  return Builder(input, placement).build();
+  return Builder(input, Ground(input), placement).build();
+}
+
+Plan build_program(const PlanInput& input, const Ground& ground, const Placement& placement,
+                   ProgramName name) {
+  return Builder(input, ground, placement).build_one(name);
 }
 
 }  // namespace strata::plan

@@ -16,8 +16,9 @@ namespace strata::plan {
 // builder_passes.cpp emits forward and backward, builder.cpp puts programs together.
 class Builder {
  public:
-  Builder(const PlanInput& input, const Placement& placement);
+  Builder(const PlanInput& input, const Ground& ground, const Placement& placement);
   Plan build();
+  Plan build_one(ProgramName name);
 
  private:
   // What apply_update changes, and under which names.
@@ -37,6 +38,7 @@ class Builder {
   void begin(ProgramName name);
   void put(Generation final_generation, bool accepts_pending, bool leaves_pending);
   void fill_boundary();
+  void emit(ProgramName name);
   void emit_load();
   void convert(int chunk, const Place& weights, const Update& stored);
   Piece weights_piece(int chunk) const;
@@ -128,14 +130,14 @@ class Builder {
   void move_activation(OpKind kind, int segment, int micro_batch);
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch);
-  model::Footprint footprint(int segment) const;
+  const model::Footprint& footprint(int segment) const;
 
   const PlanInput& input_;
   const Placement& placement_;
   Plan plan_;
   MemoryMap map_;
   Emitter emit_;
-  std::vector<model::Footprint> footprints_;
+  const std::vector<model::Footprint>& footprints_;
   std::vector<int> contributions_;  // by segment: what its whole gradient is summed from
 
   // State of emission

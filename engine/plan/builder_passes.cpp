@@ -17,7 +17,7 @@ Value activation_gradient(int segment, int micro_batch) {
 
 }  // namespace
 
-model::Footprint Builder::footprint(int segment) const {
+const model::Footprint& Builder::footprint(int segment) const {
   return footprints_[segment];
 }
 

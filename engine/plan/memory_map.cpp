@@ -229,15 +229,15 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
   map.activation_gradient = take_set(compute, "activation gradients");
 }
 
-void lay_out_interiors(const PlanInput& input, const Placement& placement, Packer& pack,
-                       TurnRooms& rooms, MemoryMap& map) {
+void lay_out_interiors(const PlanInput& input, const Ground& ground, const Placement& placement,
+                       Packer& pack, TurnRooms& rooms, MemoryMap& map) {
   const model::ModelSpec& spec = *input.spec;
   const Arena compute = compute_arena(input);
   map.interior.resize(spec.segments.size());
   std::vector<int64_t> interior_bytes;  // by segment
   std::vector<int64_t> shared_bytes;    // by position in the unit
   for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
-    const model::Footprint print = footprint_of(input, s);
+    const model::Footprint& print = ground.footprints[s];
     map.scratch_bytes = std::max({map.scratch_bytes, print.forward_workspace_bytes,
                                   print.recompute_workspace_bytes, print.backward_workspace_bytes});
     interior_bytes.push_back(print.interior_bytes);
@@ -379,16 +379,21 @@ bool is_external(const PlanInput& input, int segment) {
   return input.spec->segments[segment].kind == model::SegmentKind::kExternal;
 }
 
-model::Footprint footprint_of(const PlanInput& input, int segment) {
-  if (is_external(input, segment)) return {};
-  return model::footprint(*input.spec, segment, input.shape, input.recipe, input.threads);
-}
-
 bool accumulates_apart(const PlanInput& input, int segment) {
   return is_shared(input, segment) || (is_external(input, segment) && input.micro_batches > 1);
 }
 
-MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan) {
+Ground::Ground(const PlanInput& input)
+    : layout(shard::make_layout(*input.spec, input.mesh.world)),
+      footprints(input.spec->segments.size()) {
+  for (int s = 0; s < static_cast<int>(footprints.size()); ++s) {
+    if (is_external(input, s)) continue;  // a framework's own
+    footprints[s] = model::footprint(*input.spec, s, input.shape, input.recipe, input.threads);
+  }
+}
+
+MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,
+                  Plan& plan) {
   MemoryMap map;
   Packer pack(plan.arenas);
   const size_t count = input.spec->segments.size();
@@ -405,7 +410,7 @@ MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan
   lay_out_gradients(input, placement, pack, map);
   TurnRooms rooms = turn_rooms(input, map);
   lay_out_activations(input, placement, pack, rooms, map);
-  lay_out_interiors(input, placement, pack, rooms, map);
+  lay_out_interiors(input, ground, placement, pack, rooms, map);
   find_rooms_to_write_behind(input, placement, rooms, map);
   lay_out_stored_state(placement, plan, pack, map);
   map.weights_ring = pack.take(Arena::kHost, placement.weights_ring, "weights ring");

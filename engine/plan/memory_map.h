@@ -119,15 +119,21 @@ bool spills_gradient(const PlanInput& input, const Placement& placement, int seg
 // True where the running sum of a segment's gradient is the held gradient itself.
 bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment);
 
-// model::footprint of a segment; nothing for one that a framework computes.
-model::Footprint footprint_of(const PlanInput& input, int segment);
 bool is_external(const PlanInput& input, int segment);
 
 // True where a running sum has a place of its own for the whole step: other ops come between its
 // contributions.
 bool accumulates_apart(const PlanInput& input, int segment);
 
+// What follows from an input whatever the placement.
+struct Ground {
+  explicit Ground(const PlanInput& input);
+  shard::Layout layout;
+  std::vector<model::Footprint> footprints;  // by segment
+};
+
 // Lays everything out; fills plan.arenas (bytes and ledger lines; budgets are left alone).
-MemoryMap lay_out(const PlanInput& input, const Placement& placement, Plan& plan);
+MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,
+                  Plan& plan);
 
 }  // namespace strata::plan

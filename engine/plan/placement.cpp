@@ -7,14 +7,20 @@
 
 namespace strata::plan {
 
-PlacementSearch::PlacementSearch(const PlanInput& input) : input_(input) {
+PlacementSearch::PlacementSearch(const PlanInput& input) : input_(input), ground_(input) {
   shell_.recipe = input.recipe;
   shell_.shape = input.shape;
   shell_.micro_batches = input.micro_batches;
   shell_.mode = input.mode;
   shell_.discrete = input.discrete;
   shell_.mesh = input.mesh;
-  shell_.layout = shard::make_layout(*input.spec, input.mesh.world);
+  shell_.layout = ground_.layout;
+  for (const model::Unit& unit : input.spec->units) {
+    const auto inner = static_cast<int64_t>(unit.segments.size()) - 1;
+    int64_t bytes = inner * boundary_tensor_bytes(input);
+    for (int s : unit.segments) bytes += ground_.footprints[s].interior_bytes;
+    keep_bytes_.push_back(bytes * input.micro_batches);
+  }
 }
 
 Placement PlacementSearch::smallest() const {
@@ -32,7 +38,7 @@ Placement PlacementSearch::smallest() const {
 
 std::array<int64_t, kArenaCount> PlacementSearch::bytes(const Placement& placement) const {
   shell_.arenas = {};
-  lay_out(input_, placement, shell_);
+  lay_out(input_, ground_, placement, shell_);
   return shell_.arenas.bytes;
 }
 
@@ -111,16 +117,6 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   placement.state_ring = std::min(chunk * (1 + depth), total_state);
 }
 
-int64_t PlacementSearch::keep_bytes(int unit) const {
-  int64_t bytes = 0;
-  const auto& segments = input_.spec->units[unit].segments;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    bytes += footprint_of(input_, segments[i]).interior_bytes;
-    if (i > 0) bytes += boundary_tensor_bytes(input_);
-  }
-  return bytes * input_.micro_batches;
-}
-
 std::vector<PlacementSearch::Item> PlacementSearch::items(const Placement& placement,
                                                           Buy what) const {
   std::vector<Item> list;
@@ -140,8 +136,7 @@ std::vector<PlacementSearch::Item> PlacementSearch::items(const Placement& place
     list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c))});
   }
   for (size_t u = 0; u < input_.spec->units.size() && what == Buy::kKeep; ++u) {
-    const int64_t bytes = keep_bytes(static_cast<int>(u));
-    if (bytes > 0) list.push_back({&Placement::keep, u, bytes});
+    if (keep_bytes_[u] > 0) list.push_back({&Placement::keep, u, keep_bytes_[u]});
   }
   return list;
 }
@@ -163,7 +158,7 @@ void PlacementSearch::keep_for_free(Placement& placement) const {
   const auto used = bytes(placement);
   std::vector<size_t> left;  // the next one last
   for (size_t u = 0; u < placement.keep.size(); ++u) {
-    if (!placement.keep[u] && keep_bytes(static_cast<int>(u)) > 0) left.push_back(u);
+    if (!placement.keep[u] && keep_bytes_[u] > 0) left.push_back(u);
   }
   for (size_t count = 1; !left.empty();) {
     const auto first = left.end() - static_cast<int64_t>(std::min(count, left.size()));
@@ -178,8 +173,8 @@ void PlacementSearch::keep_for_free(Placement& placement) const {
     }
     keep(0);
     if (first + 1 == left.end()) {
-      const int64_t refused = keep_bytes(static_cast<int>(left.back()));
-      std::erase_if(left, [&](size_t u) { return keep_bytes(static_cast<int>(u)) == refused; });
+      const int64_t refused = keep_bytes_[left.back()];
+      std::erase_if(left, [&](size_t u) { return keep_bytes_[u] == refused; });
     }
     count = 1;
   }

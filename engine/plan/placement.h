@@ -60,6 +60,8 @@ class PlacementSearch {
   Arena arena_of(Buy what) const;
   int64_t room(const Placement& placement, Arena arena) const;
 
+  const Ground& ground() const { return ground_; }
+
   // Gives `share` of the host room that is left to the ring of optimizer state.
   void lengthen_state_ring(Placement& placement, double share) const;
 
@@ -72,9 +74,10 @@ class PlacementSearch {
   std::vector<Item> items(const Placement& placement, Buy what) const;
   int64_t largest_live(const std::vector<int64_t>& segment_bytes) const;
   Placement with_least_rings(Placement placement) const;
-  int64_t keep_bytes(int unit) const;
 
   const PlanInput& input_;
+  const Ground ground_;
+  std::vector<int64_t> keep_bytes_;  // by unit: what keeping its interiors takes
   // Layout, recipe and mesh: what sizes are computed from. Its arenas are scratch of bytes().
   mutable Plan shell_;
 };

@@ -165,13 +165,15 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
   return base;
 }
 
+ProgramName repeated(const PlanInput& input) {
+  return input.inference ? ProgramName::kEval : ProgramName::kStep;
+}
+
 // So many plans are compared that a small model's planning takes a second, and a large one's no
 // more than the policies' own.
-int tries_for(const Plan& plan) {
+int tries_for(const Program& program) {
   constexpr size_t kOps = 60000;
-  size_t most = 1;
-  for (const Program& program : plan.programs) most = std::max(most, program.ops.size());
-  return static_cast<int>(std::min<size_t>(kOps / most, 100));
+  return static_cast<int>(std::min<size_t>(kOps / std::max<size_t>(program.ops.size(), 1), 100));
 }
 
 struct Tried {
@@ -184,22 +186,23 @@ struct Tried {
 Tried fastest(const PlanInput& input, const PlannerOptions& options,
               std::vector<Candidate> candidates, int& count) {
   constexpr size_t kStarts = 4;
+  const PlacementSearch search(input);
   std::vector<Tried> tried;
   int tries = 0;
+  const auto predict = [&](const Placement& placement) {
+    const Plan plan = build_program(input, search.ground(), placement, repeated(input));
+    tries = tries_for(plan.program(repeated(input)));
+    return options.predict(plan);
+  };
   for (Candidate& candidate : candidates) {
-    const Plan plan = build_plan(input, candidate.placement);
-    tries = tries_for(plan);
-    tried.push_back({std::move(candidate), options.predict(plan)});
+    const double predicted_s = predict(candidate.placement);
+    tried.push_back({std::move(candidate), predicted_s});
   }
   count = static_cast<int>(tried.size());
   std::stable_sort(tried.begin(), tried.end(),
                    [](const Tried& a, const Tried& b) { return a.predicted_s < b.predicted_s; });
   if (tried.size() > kStarts) tried.resize(kStarts);
-  const PlacementSearch search(input);
   const Placement base = base_placement(input, options, search);
-  const auto predict = [&](const Placement& placement) {
-    return options.predict(build_plan(input, placement));
-  };
   Tried best = tried.front();
   for (const Tried& start : tried) {
     const Climb climbed = climb(search, base, start.candidate.placement, start.predicted_s,

@@ -10,7 +10,8 @@
 
 namespace strata::plan {
 
-// Seconds of one step of a plan, by prediction; smaller is better.
+// Seconds of one step of a plan, by prediction; smaller is better. It may look only at the program
+// that a run repeats: step, or eval in inference.
 using Predict = std::function<double(const Plan&)>;
 
 struct PlannerOptions {
