@@ -181,7 +181,7 @@ const Question kKept[] = {
     {.name = "405B, server, 400 GiB", .model = "llama-405B", .host_gib = 400, .rows = 2},
     {.name = "405B, server, 1,024 ranks",
      .model = "llama-405B",
-     .host_gib = 200,
+     .host_gib = 600,
      .rows = 1,
      .micro_batches = 4,
      .ranks = 1024,

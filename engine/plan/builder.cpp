@@ -326,7 +326,7 @@ Plan Builder::build_one(ProgramName name) {
 }
 
 Plan build_plan(const PlanInput& input, const Placement& placement) {
-  return Builder(input, Ground(input), placement).build();
+  return Builder(input, ground_of(input), placement).build();
 }
 
 Plan build_program(const PlanInput& input, const Ground& ground, const Placement& placement,

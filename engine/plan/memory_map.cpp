@@ -383,13 +383,16 @@ bool accumulates_apart(const PlanInput& input, int segment) {
   return is_shared(input, segment) || (is_external(input, segment) && input.micro_batches > 1);
 }
 
-Ground::Ground(const PlanInput& input)
-    : layout(shard::make_layout(*input.spec, input.mesh.world)),
-      footprints(input.spec->segments.size()) {
-  for (int s = 0; s < static_cast<int>(footprints.size()); ++s) {
+Ground ground_of(const PlanInput& input) {
+  const int count = static_cast<int>(input.spec->segments.size());
+  Ground ground = {shard::make_layout(*input.spec, input.mesh.world), {}};
+  ground.footprints.resize(count);
+  for (int s = 0; s < count; ++s) {
     if (is_external(input, s)) continue;  // a framework's own
-    footprints[s] = model::footprint(*input.spec, s, input.shape, input.recipe, input.threads);
+    ground.footprints[s] =
+        model::footprint(*input.spec, s, input.shape, input.recipe, input.threads);
   }
+  return ground;
 }
 
 MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,

@@ -127,10 +127,11 @@ bool accumulates_apart(const PlanInput& input, int segment);
 
 // What follows from an input whatever the placement.
 struct Ground {
-  explicit Ground(const PlanInput& input);
   shard::Layout layout;
   std::vector<model::Footprint> footprints;  // by segment
 };
+
+Ground ground_of(const PlanInput& input);
 
 // Lays everything out; fills plan.arenas (bytes and ledger lines; budgets are left alone).
 MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,

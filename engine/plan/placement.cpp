@@ -7,7 +7,8 @@
 
 namespace strata::plan {
 
-PlacementSearch::PlacementSearch(const PlanInput& input) : input_(input), ground_(input) {
+PlacementSearch::PlacementSearch(const PlanInput& input)
+    : input_(input), ground_(ground_of(input)) {
   shell_.recipe = input.recipe;
   shell_.shape = input.shape;
   shell_.micro_batches = input.micro_batches;
@@ -93,17 +94,6 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   const auto ring = [&](const std::vector<int64_t>& bytes, int ahead) {
     return largest_live(bytes) + (1 + ahead) * *std::max_element(bytes.begin(), bytes.end());
   };
-  int64_t chunk = 0, total_state = 0;
-  for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
-    const shard::Chunk& at = shell_.layout.chunks[c];
-    if (at.frozen) continue;
-    int64_t bytes = placement.state_in_host[c] ? 0 : state_bytes(shell_, static_cast<int>(c));
-    if (spills_gradient(input_, placement, at.segment)) {
-      bytes += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
-    }
-    chunk = std::max(chunk, bytes);
-    total_state += bytes;
-  }
   const auto total = [](const std::vector<int64_t>& bytes) {
     int64_t sum = 0;
     for (int64_t b : bytes) sum += b;
@@ -114,7 +104,23 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   placement.device_weights_ring = std::min(ring(device, depth), 2 * total(device));
   placement.device_gradient_ring =
       std::min(ring(device_gradients, std::min(depth, 1)), 2 * total(device_gradients));
-  placement.state_ring = std::min(chunk * (1 + depth), total_state);
+  const Streamed state = streamed(placement);
+  placement.state_ring = std::min(state.largest * (1 + depth), state.total);
+}
+
+PlacementSearch::Streamed PlacementSearch::streamed(const Placement& placement) const {
+  Streamed state;
+  for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
+    const shard::Chunk& at = shell_.layout.chunks[c];
+    if (at.frozen) continue;
+    int64_t bytes = placement.state_in_host[c] ? 0 : state_bytes(shell_, static_cast<int>(c));
+    if (spills_gradient(input_, placement, at.segment)) {
+      bytes += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
+    }
+    state.largest = std::max(state.largest, bytes);
+    state.total += bytes;
+  }
+  return state;
 }
 
 std::vector<PlacementSearch::Item> PlacementSearch::items(const Placement& placement,
@@ -260,15 +266,7 @@ void PlacementSearch::buy(Placement& placement, Buy what, double share, int dept
 void PlacementSearch::lengthen_state_ring(Placement& placement, double share) const {
   const int64_t left = room(placement, Arena::kHost);
   if (left == kNoLimit || left <= 0) return;
-  int64_t useful = 0;
-  for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
-    const shard::Chunk& at = shell_.layout.chunks[c];
-    if (at.frozen) continue;
-    if (!placement.state_in_host[c]) useful += state_bytes(shell_, static_cast<int>(c));
-    if (spills_gradient(input_, placement, at.segment)) {
-      useful += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
-    }
-  }
+  const int64_t useful = streamed(placement).total;
   const int64_t wanted =
       placement.state_ring + static_cast<int64_t>(static_cast<double>(left) * share);
   placement.state_ring =

@@ -62,6 +62,13 @@ class PlacementSearch {
 
   const Ground& ground() const { return ground_; }
 
+  // What updates bring through the ring of optimizer state: the most of one chunk, and all.
+  struct Streamed {
+    int64_t largest = 0;
+    int64_t total = 0;
+  };
+  Streamed streamed(const Placement& placement) const;
+
   // Gives `share` of the host room that is left to the ring of optimizer state.
   void lengthen_state_ring(Placement& placement, double share) const;
 

@@ -8,6 +8,7 @@
 #include "engine/plan/builder.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/placement_climb.h"
+#include "engine/plan/placement_coarse.h"
 #include "engine/plan/refusal.h"
 
 namespace strata::plan {
@@ -169,8 +170,20 @@ ProgramName repeated(const PlanInput& input) {
   return input.inference ? ProgramName::kEval : ProgramName::kStep;
 }
 
-// So many plans are compared that a small model's planning takes a second, and a large one's no
-// more than the policies' own.
+// Chunks that are joined in the plans that are compared: none in small models. Such a plan has as
+// many ops as others then, however large the model is.
+int joined_chunks(const Ground& ground) {
+  constexpr size_t kChunks = 2000;
+  return static_cast<int>((ground.layout.chunks.size() + kChunks - 1) / kChunks);
+}
+
+// Of those that are best with joined chunks, as many are compared without as takes about a second.
+size_t finalists(const Ground& ground) {
+  constexpr size_t kChunks = 100000;
+  return std::clamp<size_t>(kChunks / ground.layout.chunks.size(), 1, 5);
+}
+
+// So many plans are compared that it takes a second.
 int tries_for(const Program& program) {
   constexpr size_t kOps = 60000;
   return static_cast<int>(std::min<size_t>(kOps / std::max<size_t>(program.ops.size(), 1), 100));
@@ -181,16 +194,23 @@ struct Tried {
   double predicted_s = 0;
 };
 
-// The candidate that `predict` says is fastest, and where small moves of memory lead from the best
-// few: which of them leads furthest is not the one that starts best.
-Tried fastest(const PlanInput& input, const PlannerOptions& options,
-              std::vector<Candidate> candidates, int& count) {
+bool is_faster(const Tried& a, const Tried& b) {
+  return a.predicted_s < b.predicted_s;
+}
+
+// The candidates and, of the best few, where small moves of memory lead: which of them leads
+// furthest is not the one that starts best. The best comes first; where chunks are joined that is
+// about the best.
+std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options,
+                           const PlacementSearch& search, std::vector<Candidate> candidates,
+                           int joined, int& count) {
   constexpr size_t kStarts = 4;
-  const PlacementSearch search(input);
   std::vector<Tried> tried;
   int tries = 0;
   const auto predict = [&](const Placement& placement) {
-    const Plan plan = build_program(input, search.ground(), placement, repeated(input));
+    const CoarsePlacement coarse =
+        coarsen(search.ground(), placement, search.streamed(placement).largest, joined);
+    const Plan plan = build_program(input, coarse.ground, coarse.placement, repeated(input));
     tries = tries_for(plan.program(repeated(input)));
     return options.predict(plan);
   };
@@ -199,19 +219,33 @@ Tried fastest(const PlanInput& input, const PlannerOptions& options,
     tried.push_back({std::move(candidate), predicted_s});
   }
   count = static_cast<int>(tried.size());
-  std::stable_sort(tried.begin(), tried.end(),
-                   [](const Tried& a, const Tried& b) { return a.predicted_s < b.predicted_s; });
-  if (tried.size() > kStarts) tried.resize(kStarts);
+  std::stable_sort(tried.begin(), tried.end(), is_faster);
   const Placement base = base_placement(input, options, search);
-  Tried best = tried.front();
-  for (const Tried& start : tried) {
+  for (size_t i = 0, starts = std::min(kStarts, tried.size()); i < starts; ++i) {
+    const Tried start = tried[i];
     const Climb climbed = climb(search, base, start.candidate.placement, start.predicted_s,
                                 options.may_keep, tries, predict);
     count += climbed.tried;
-    if (climbed.predicted_s >= best.predicted_s) continue;
-    best = {{start.candidate.name + ", adjusted", climbed.placement}, climbed.predicted_s};
+    if (climbed.predicted_s >= start.predicted_s) continue;
+    tried.push_back(
+        {{start.candidate.name + ", adjusted", climbed.placement}, climbed.predicted_s});
   }
-  return best;
+  std::stable_sort(tried.begin(), tried.end(), is_faster);
+  return tried;
+}
+
+Tried fastest(const PlanInput& input, const PlannerOptions& options,
+              std::vector<Candidate> candidates, int& count) {
+  const PlacementSearch search(input);
+  const int joined = joined_chunks(search.ground());
+  std::vector<Tried> tried = compare(input, options, search, std::move(candidates), joined, count);
+  tried.resize(joined == 1 ? 1 : std::min(tried.size(), finalists(search.ground())));
+  if (tried.size() == 1) return tried.front();
+  for (Tried& one : tried) {
+    one.predicted_s = options.predict(
+        build_program(input, search.ground(), one.candidate.placement, repeated(input)));
+  }
+  return *std::min_element(tried.begin(), tried.end(), is_faster);
 }
 
 }  // namespace
@@ -253,7 +287,7 @@ PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options) {
   run.plan = build_plan(input, best.candidate.placement);
   run.placement = std::move(best.candidate.placement);
   run.name = std::move(best.candidate.name);
-  run.predicted_s = best.predicted_s;
+  if (options.predict) run.predicted_s = options.predict(run.plan);
   return run;
 }
 
