@@ -3,9 +3,12 @@
 
 namespace strata::plan {
 
-void Emitter::begin(ProgramName name) {
+void Emitter::begin(ProgramName name, size_t ops, size_t accesses) {
   program_ = Program{};
   program_.name = name;
+  program_.ops.reserve(ops);
+  program_.waits.reserve(2 * ops);
+  program_.accesses.reserve(accesses);
 }
 
 // What the first copy of a program that follows itself waits for is of no use: nothing is before

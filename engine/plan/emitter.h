@@ -10,7 +10,8 @@ namespace strata::plan {
 // the ops touch. Use: begin, then for each op open, read/write, close.
 class Emitter {
  public:
-  void begin(ProgramName name);
+  // About as many ops and accesses are expected.
+  void begin(ProgramName name, size_t ops, size_t accesses);
   // Of a program that may follow itself without a pause, ops also wait for what of the one before
   // must be over.
   Program finish(bool follows_itself);

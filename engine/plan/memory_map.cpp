@@ -17,10 +17,15 @@ class Packer {
  public:
   explicit Packer(ArenaLayout& arenas) : arenas_(arenas) {}
 
-  int64_t take(Arena arena, int64_t bytes, const char* purpose) {
+  static int64_t stride(Arena arena, int64_t bytes) {
+    return round_up(bytes, arena == Arena::kNvme ? kNvmeAlignment : kPageBytes);
+  }
+
+  // `count` ranges of equal size, a stride apart.
+  int64_t take(Arena arena, int64_t bytes, const char* purpose, int64_t count = 1) {
     int64_t& used = arenas_.bytes[static_cast<size_t>(arena)];
     const int64_t offset = used;
-    const int64_t size = round_up(bytes, arena == Arena::kNvme ? kNvmeAlignment : kPageBytes);
+    const int64_t size = count * stride(arena, bytes);
     used += size;
     LedgerLine* last = arenas_.lines.empty() ? nullptr : &arenas_.lines.back();
     if (last && last->arena == arena && last->purpose == purpose) {
@@ -80,34 +85,40 @@ void lay_out_weights(const PlanInput& input, const Placement& placement, const P
   }
 }
 
-void lay_out_resident_state(const Placement& placement, const Plan& plan, Packer& pack,
-                            MemoryMap& map) {
-  const int count = static_cast<int>(plan.layout.chunks.size());
-  map.host_state.resize(count);
-  for (int c = 0; c < count; ++c) {
-    if (plan.layout.chunks[c].frozen || !placement.state_in_host[c]) continue;
-    map.host_state[c].base =
-        pack.take(Arena::kHost, state_bytes(plan, c), "optimizer state, resident");
+void lay_out_resident_state(const Ground& ground, const Placement& placement, const Plan& plan,
+                            Packer& pack, MemoryMap& map) {
+  for (const ChunkRun& run : ground.trainable) {
+    const int resident = count_in(run, placement.state_in_host);
+    if (resident == 0) continue;
+    const int64_t bytes = state_bytes(plan, run.first);
+    int64_t at = pack.take(Arena::kHost, bytes, "optimizer state, resident", resident);
+    if (map.host_state.empty()) continue;
+    for (int c = run.first; c < run.first + run.count; ++c) {
+      if (!placement.state_in_host[c]) continue;
+      map.host_state[c].base = at;
+      at += Packer::stride(Arena::kHost, bytes);
+    }
   }
 }
 
 // What is spilled by itself starts on a checksum block.
-void lay_out_stored_state(const Placement& placement, const Plan& plan, Packer& pack,
-                          MemoryMap& map) {
-  const int count = static_cast<int>(plan.layout.chunks.size());
-  map.nvme_state.resize(count);
-  for (int c = 0; c < count; ++c) {
-    if (plan.layout.chunks[c].frozen || placement.state_in_host[c]) continue;
-    const int64_t bytes = state_bytes(plan, c);
-    StateSlot& slot = map.nvme_state[c];
-    slot.arena = Arena::kNvme;
-    if (!map.segments[plan.layout.chunks[c].segment].writes_behind) {
-      slot.base = pack.take(Arena::kNvme, bytes, "optimizer state");
-      continue;
+void lay_out_stored_state(const Ground& ground, const Placement& placement, const Plan& plan,
+                          Packer& pack, MemoryMap& map) {
+  for (const ChunkRun& run : ground.trainable) {
+    const int stored = run.count - count_in(run, placement.state_in_host);
+    if (stored == 0) continue;
+    const bool behind = map.segments[plan.layout.chunks[run.first].segment].writes_behind;
+    const int64_t apart =
+        behind ? state_piece(plan, run.first).count * width_of(Plane::kExpAvgSq, plan.recipe) : 0;
+    const int64_t first = Packer::stride(Arena::kNvme, state_bytes(plan, run.first) - apart);
+    const int64_t both = first + Packer::stride(Arena::kNvme, apart);
+    int64_t at = pack.take(Arena::kNvme, both, "optimizer state", stored);
+    if (map.nvme_state.empty()) continue;
+    for (int c = run.first; c < run.first + run.count; ++c) {
+      if (placement.state_in_host[c]) continue;
+      map.nvme_state[c] = {Arena::kNvme, at, behind ? at + first : -1};
+      at += both;
     }
-    const int64_t apart = state_piece(plan, c).count * width_of(Plane::kExpAvgSq, plan.recipe);
-    slot.base = pack.take(Arena::kNvme, bytes - apart, "optimizer state");
-    slot.exp_avg_sq = pack.take(Arena::kNvme, apart, "optimizer state");
   }
 }
 
@@ -385,7 +396,9 @@ bool accumulates_apart(const PlanInput& input, int segment) {
 
 Ground ground_of(const PlanInput& input) {
   const int count = static_cast<int>(input.spec->segments.size());
-  Ground ground = {shard::make_layout(*input.spec, input.mesh.world), {}};
+  Ground ground;
+  ground.layout = shard::make_layout(*input.spec, input.mesh.world);
+  ground.trainable = trainable_runs(ground.layout);
   ground.footprints.resize(count);
   for (int s = 0; s < count; ++s) {
     if (is_external(input, s)) continue;  // a framework's own
@@ -395,9 +408,34 @@ Ground ground_of(const PlanInput& input) {
   return ground;
 }
 
-MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,
-                  Plan& plan) {
-  MemoryMap map;
+std::vector<ChunkRun> trainable_runs(const shard::Layout& layout) {
+  std::vector<ChunkRun> runs;
+  for (int c = 0; c < static_cast<int>(layout.chunks.size()); ++c) {
+    const shard::Chunk& chunk = layout.chunks[c];
+    if (chunk.frozen) continue;
+    if (!runs.empty() && runs.back().first + runs.back().count == c) {
+      const shard::Chunk& before = layout.chunks[runs.back().first];
+      if (before.segment == chunk.segment && before.numel == chunk.numel) {
+        ++runs.back().count;
+        continue;
+      }
+    }
+    runs.push_back({c, 1});
+  }
+  return runs;
+}
+
+int count_in(const ChunkRun& run, const std::vector<char>& flags) {
+  return static_cast<int>(std::count_if(flags.begin() + run.first,
+                                        flags.begin() + run.first + run.count,
+                                        [](char flag) { return flag != 0; }));
+}
+
+namespace {
+
+// A map whose states have no chunks is measured alone.
+void fill(const PlanInput& input, const Ground& ground, const Placement& placement, Plan& plan,
+          MemoryMap& map) {
   Packer pack(plan.arenas);
   const size_t count = input.spec->segments.size();
   map.segments.resize(count);
@@ -409,13 +447,13 @@ MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement&
   }
   lay_out_exchanges(input, pack, map);
   lay_out_weights(input, placement, plan, pack, map);
-  lay_out_resident_state(placement, plan, pack, map);
+  lay_out_resident_state(ground, placement, plan, pack, map);
   lay_out_gradients(input, placement, pack, map);
   TurnRooms rooms = turn_rooms(input, map);
   lay_out_activations(input, placement, pack, rooms, map);
   lay_out_interiors(input, ground, placement, pack, rooms, map);
   find_rooms_to_write_behind(input, placement, rooms, map);
-  lay_out_stored_state(placement, plan, pack, map);
+  lay_out_stored_state(ground, placement, plan, pack, map);
   map.weights_ring = pack.take(Arena::kHost, placement.weights_ring, "weights ring");
   map.state_ring = pack.take(Arena::kHost, placement.state_ring, "optimizer state ring");
   map.gradient_ring = pack.take(Arena::kHost, placement.gradient_ring, "gradient ring");
@@ -423,7 +461,23 @@ MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement&
       pack.take(Arena::kDevice, placement.device_weights_ring, "weights ring");
   map.device_gradient_ring =
       pack.take(Arena::kDevice, placement.device_gradient_ring, "gradient ring");
+}
+
+}  // namespace
+
+MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,
+                  Plan& plan) {
+  MemoryMap map;
+  map.host_state.resize(plan.layout.chunks.size());
+  map.nvme_state.resize(plan.layout.chunks.size());
+  fill(input, ground, placement, plan, map);
   return map;
+}
+
+void measure(const PlanInput& input, const Ground& ground, const Placement& placement, Plan& plan) {
+  MemoryMap map;
+  plan.arenas = {};
+  fill(input, ground, placement, plan, map);
 }
 
 }  // namespace strata::plan

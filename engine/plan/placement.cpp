@@ -22,6 +22,9 @@ PlacementSearch::PlacementSearch(const PlanInput& input)
     for (int s : unit.segments) bytes += ground_.footprints[s].interior_bytes;
     keep_bytes_.push_back(bytes * input.micro_batches);
   }
+  for (int k = 0; k < kBuyCount; ++k) {
+    items_[static_cast<size_t>(k)] = list_items(static_cast<Buy>(k));
+  }
 }
 
 Placement PlacementSearch::smallest() const {
@@ -38,8 +41,7 @@ Placement PlacementSearch::smallest() const {
 }
 
 std::array<int64_t, kArenaCount> PlacementSearch::bytes(const Placement& placement) const {
-  shell_.arenas = {};
-  lay_out(input_, ground_, placement, shell_);
+  measure(input_, ground_, placement, shell_);
   return shell_.arenas.bytes;
 }
 
@@ -110,21 +112,20 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
 
 PlacementSearch::Streamed PlacementSearch::streamed(const Placement& placement) const {
   Streamed state;
-  for (size_t c = 0; c < shell_.layout.chunks.size(); ++c) {
-    const shard::Chunk& at = shell_.layout.chunks[c];
-    if (at.frozen) continue;
-    int64_t bytes = placement.state_in_host[c] ? 0 : state_bytes(shell_, static_cast<int>(c));
-    if (spills_gradient(input_, placement, at.segment)) {
-      bytes += state_piece(shell_, static_cast<int>(c)).count * kGradientWidth;
-    }
-    state.largest = std::max(state.largest, bytes);
-    state.total += bytes;
+  for (const ChunkRun& run : ground_.trainable) {
+    const int resident = count_in(run, placement.state_in_host);
+    const int segment = ground_.layout.chunks[run.first].segment;
+    const int64_t gradient = spills_gradient(input_, placement, segment)
+                                 ? state_piece(shell_, run.first).count * kGradientWidth
+                                 : 0;
+    const int64_t own = state_bytes(shell_, run.first);
+    state.largest = std::max(state.largest, gradient + (resident < run.count ? own : 0));
+    state.total += run.count * gradient + (run.count - resident) * own;
   }
   return state;
 }
 
-std::vector<PlacementSearch::Item> PlacementSearch::items(const Placement& placement,
-                                                          Buy what) const {
+std::vector<PlacementSearch::Item> PlacementSearch::list_items(Buy what) const {
   std::vector<Item> list;
   const auto& segments = input_.spec->segments;
   for (size_t s = 0; s < segments.size(); ++s) {
@@ -189,7 +190,7 @@ void PlacementSearch::keep_for_free(Placement& placement) const {
 Spending PlacementSearch::spending_of(const Placement& placement) const {
   Spending spending;
   for (int k = 0; k < kBuyCount; ++k) {
-    for (const Item& item : items(placement, static_cast<Buy>(k))) {
+    for (const Item& item : items_[static_cast<size_t>(k)]) {
       if ((placement.*item.flags)[item.index]) {
         spending.resident[static_cast<size_t>(k)] += round_up(item.bytes, kPageBytes);
       }
@@ -211,7 +212,7 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
   placement.activations_on_device = spending.activations_on_device;
   for (int k = 0; k < kBuyCount; ++k) {
     int64_t left = spending.resident[static_cast<size_t>(k)];
-    for (const Item& item : items(placement, static_cast<Buy>(k))) {
+    for (const Item& item : items_[static_cast<size_t>(k)]) {
       const int64_t bytes = round_up(item.bytes, kPageBytes);
       if (bytes > left) continue;
       left -= bytes;
@@ -238,7 +239,7 @@ void PlacementSearch::buy(Placement& placement, Buy what, double share, int dept
     return;
   }
   // Rings shrink once all of a kind is resident: try that first, then what the room allows.
-  const std::vector<Item> list = items(placement, what);
+  const std::vector<Item>& list = items_[static_cast<size_t>(what)];
   Placement all = placement;
   for (const Item& item : list) (all.*item.flags)[item.index] = 1;
   size_rings(all, depth);

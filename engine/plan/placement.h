@@ -78,13 +78,14 @@ class PlacementSearch {
     size_t index;
     int64_t bytes;
   };
-  std::vector<Item> items(const Placement& placement, Buy what) const;
+  std::vector<Item> list_items(Buy what) const;
   int64_t largest_live(const std::vector<int64_t>& segment_bytes) const;
   Placement with_least_rings(Placement placement) const;
 
   const PlanInput& input_;
   const Ground ground_;
   std::vector<int64_t> keep_bytes_;  // by unit: what keeping its interiors takes
+  std::array<std::vector<Item>, kBuyCount> items_;
   // Layout, recipe and mesh: what sizes are computed from. Its arenas are scratch of bytes().
   mutable Plan shell_;
 };

@@ -7,7 +7,8 @@ namespace strata::plan {
 
 CoarsePlacement coarsen(const Ground& ground, const Placement& placement, int64_t slot_bytes,
                         int together) {
-  CoarsePlacement coarse{{.layout = {}, .footprints = ground.footprints}, placement};
+  CoarsePlacement coarse{{.layout = {}, .trainable = {}, .footprints = ground.footprints},
+                         placement};
   const std::vector<shard::Chunk>& chunks = ground.layout.chunks;
   shard::Layout& layout = coarse.ground.layout;
   std::vector<char>& resident = coarse.placement.state_in_host;
@@ -38,9 +39,10 @@ CoarsePlacement coarsen(const Ground& ground, const Placement& placement, int64_
   }
   layout.first_chunk.resize(ground.layout.first_chunk.size(),
                             static_cast<int>(layout.chunks.size()));
+  coarse.ground.trainable = trainable_runs(layout);
+  if (together == 1) return coarse;
   // As many of the larger chunks as there was room for of the smaller ones, up to three: more need
   // not be in flight at once, and a long ring is long for what it holds in all.
-  if (together == 1) return coarse;
   const int64_t few = std::min(placement.state_ring, 3 * slot_bytes);
   coarse.placement.state_ring = std::max(placement.state_ring, few * together);
   return coarse;
