@@ -19,6 +19,15 @@ namespace strata {
 template <class T>
 class IntervalMap {
  public:
+  // T{} everywhere; keeps its memory.
+  void clear() {
+    cells_.assign({{kEnd, kEnd, 1, 1, T{}}, {0, kEnd, kNobody, kNobody, T{}}});
+    free_.clear();
+    table_.assign(1, 1);
+    shift_ = 0;
+    covered_ = 1;
+  }
+
   // Sets [begin, end) to `value`, whatever it was.
   void assign(int64_t begin, int64_t end, const T& value) {
     const uint32_t first = cut_out(begin, end);

@@ -31,7 +31,7 @@ void Builder::begin(ProgramName name) {
   const size_t chunks = plan_.layout.chunks.size();
   const size_t passes = count * static_cast<size_t>(input_.micro_batches + 1);
   emit_.begin(name, (updates ? 4 : 2) * chunks + 6 * passes,
-              (updates ? 24 : 12) * chunks + 32 * passes);
+              (updates ? 32 : 12) * chunks + 32 * passes);
   weights_ring_ = Ring("weights ring", map_.weights_ring, placement_.weights_ring);
   state_ring_ = Ring("optimizer state ring", map_.state_ring, placement_.state_ring);
   gradient_ring_ = Ring("gradient ring", map_.gradient_ring, placement_.gradient_ring);

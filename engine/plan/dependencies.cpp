@@ -78,6 +78,13 @@ void Dependencies::add(Lane lane, std::span<const Access> accesses, std::vector<
   }
 }
 
+void Dependencies::clear() {
+  for (IntervalMap<Users>& users : users_) users.clear();
+  for (std::vector<Clock>& known : known_) known.clear();
+  issued_ = {};
+  copy_start_ = {};
+}
+
 void Dependencies::start_copy() {
   for (int l = 0; l < kLaneCount; ++l) copy_start_[l] = static_cast<int32_t>(known_[l].size());
 }

@@ -22,6 +22,9 @@ class Dependencies {
   // positive, else relative to the end of the copy before (see Wait).
   void add(Lane lane, std::span<const Access> accesses, std::vector<Wait>& waits);
 
+  // Nothing was added; keeps its memory.
+  void clear();
+
   // What comes next is another copy of the same program (or the next program).
   void start_copy();
 

@@ -14,20 +14,20 @@ void Emitter::begin(ProgramName name, size_t ops, size_t accesses) {
 // What the first copy of a program that follows itself waits for is of no use: nothing is before
 // it.
 Program Emitter::finish(bool follows_itself) {
-  Dependencies dependencies;
-  add_waits(dependencies);
+  dependencies_.clear();
+  add_waits();
   if (follows_itself) {
-    dependencies.start_copy();
-    add_waits(dependencies);
+    dependencies_.start_copy();
+    add_waits();
   }
   return std::move(program_);
 }
 
-void Emitter::add_waits(Dependencies& dependencies) {
+void Emitter::add_waits() {
   program_.waits.clear();
   for (Op& op : program_.ops) {
     op.wait_begin = static_cast<uint32_t>(program_.waits.size());
-    dependencies.add(op.lane, program_.accesses_of(op), program_.waits);
+    dependencies_.add(op.lane, program_.accesses_of(op), program_.waits);
     op.wait_end = static_cast<uint32_t>(program_.waits.size());
   }
 }

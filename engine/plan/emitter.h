@@ -26,9 +26,10 @@ class Emitter {
   void access(Mode mode, Arena arena, int64_t offset, int64_t bytes, int64_t first,
               const Value& value);
 
-  void add_waits(Dependencies& dependencies);
+  void add_waits();
 
   Program program_;
+  Dependencies dependencies_;
 };
 
 }  // namespace strata::plan

@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <tuple>
+#include <array>
 
 #include "engine/plan/verifier_parts.h"
 
@@ -12,15 +12,23 @@ namespace {
 
 const char* const kNeedNames[] = {"none", "at most one", "exactly one", "at least one", "any"};
 
-// 0, 1, or 2 for more than one different value of a kind.
-int distinct(std::span<const Access> accesses, ValueKind kind, Mode mode) {
-  const Access* seen = nullptr;
+constexpr int kValueKindCount = static_cast<int>(ValueKind::kDecision) + 1;
+
+// Of each kind and mode 0, 1, or 2 for more than one different value.
+using Distinct = std::array<std::array<int, 2>, kValueKindCount>;
+
+Distinct distinct(std::span<const Access> accesses) {
+  Distinct counts = {};
+  std::array<std::array<const Value*, 2>, kValueKindCount> seen = {};
   for (const Access& access : accesses) {
-    if (access.mode != mode || access.value.kind != kind) continue;
-    if (seen != nullptr && !(seen->value == access.value)) return 2;
-    seen = &access;
+    const auto kind = static_cast<size_t>(access.value.kind);
+    const auto mode = static_cast<size_t>(access.mode);
+    const Value*& value = seen[kind][mode];
+    if (value != nullptr && !(*value == access.value)) counts[kind][mode] = 2;
+    if (value == nullptr) counts[kind][mode] = 1;
+    value = &access.value;
   }
-  return seen == nullptr ? 0 : 1;
+  return counts;
 }
 
 bool satisfies(Need need, int count) {
@@ -61,8 +69,8 @@ void check_predicate(const Facts& facts, const Program& program, int64_t index,
 
 void check_needs(const Facts& facts, const Program& program, int64_t index,
                  const OpContract& contract, Reporter& reporter) {
-  const std::span<const Access> accesses = program.accesses_of(program.ops[index]);
-  for (int k = 0; k <= static_cast<int>(ValueKind::kDecision); ++k) {
+  const Distinct counts = distinct(program.accesses_of(program.ops[index]));
+  for (int k = 0; k < kValueKindCount; ++k) {
     const ValueKind kind = static_cast<ValueKind>(k);
     ValueNeed need = {kind, Need::kNone, Need::kNone};
     for (const ValueNeed& listed : contract.values) {
@@ -70,7 +78,7 @@ void check_needs(const Facts& facts, const Program& program, int64_t index,
     }
     for (const Mode mode : {Mode::kRead, Mode::kWrite}) {
       const Need wanted = mode == Mode::kRead ? need.read : need.write;
-      const int count = distinct(accesses, kind, mode);
+      const int count = counts[k][static_cast<size_t>(mode)];
       if (satisfies(wanted, count)) continue;
       Value sample;
       sample.kind = kind;
@@ -174,6 +182,8 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
   if (!nvme && !facts.plan.discrete) bad("arena", "the device has no memory of its own");
   std::vector<const Access*> reads;
   std::vector<const Access*> writes;
+  reads.reserve(op.access_end - op.access_begin);
+  writes.reserve(op.access_end - op.access_begin);
   for (const Access& access : program.accesses_of(op)) {
     if (access.value.kind == ValueKind::kDecision) continue;
     (access.mode == Mode::kRead ? reads : writes).push_back(&access);

@@ -191,19 +191,27 @@ bool may_replace(const Op& op, const Value& from, const Value& to) {
          from.kind != ValueKind::kScratch;
 }
 
+struct Place {
+  Arena arena;
+  int64_t offset;
+  const Access* access;
+};
+
 // Two accesses of one op may overlap only where the one replaces the other.
 void check_aliases(const Facts& facts, const Program& program, int64_t index, Reporter& reporter,
-                   std::vector<Access>& sorted) {
+                   std::vector<Place>& sorted) {
   const Op& op = program.ops[index];
-  sorted.assign(program.accesses.begin() + op.access_begin,
-                program.accesses.begin() + op.access_end);
-  std::sort(sorted.begin(), sorted.end(), [](const Access& a, const Access& b) {
+  sorted.clear();
+  for (const Access& access : program.accesses_of(op)) {
+    sorted.push_back({access.arena, access.offset, &access});
+  }
+  std::sort(sorted.begin(), sorted.end(), [](const Place& a, const Place& b) {
     return a.arena != b.arena ? a.arena < b.arena : a.offset < b.offset;
   });
   for (size_t i = 0; i < sorted.size(); ++i) {
-    const Access& a = sorted[i];
+    const Access& a = *sorted[i].access;
     for (size_t j = i + 1; j < sorted.size(); ++j) {
-      const Access& b = sorted[j];
+      const Access& b = *sorted[j].access;
       if (b.arena != a.arena || b.offset >= a.offset + a.bytes) break;
       if (a.mode == Mode::kRead && b.mode == Mode::kRead) continue;
       const bool replaces = a.mode == Mode::kRead ? may_replace(op, a.value, b.value)
@@ -274,7 +282,7 @@ bool check_program_form(const Facts& facts, const Program& program, Reporter& re
   for (int64_t i = 0; i < count; ++i) good &= check_op(facts, program, i, reporter);
   if (!good || !check_lanes(program, reporter)) return false;
   good = check_waits(facts, program, reporter);
-  std::vector<Access> sorted;
+  std::vector<Place> sorted;
   for (int64_t i = 0; i < count && !reporter.full(); ++i) {
     bool ranges = true;
     for (const Access& access : program.accesses_of(program.ops[i])) {

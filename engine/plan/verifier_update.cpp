@@ -54,8 +54,24 @@ class Update {
     return ranges;
   }
 
+  // The usual case: one access has exactly that.
+  bool is_one(Mode mode, ValueKind kind, Plane plane, int width, const Range& wanted) const {
+    int count = 0;
+    bool is_wanted = true;
+    for (const Access& access : accesses_) {
+      const Value& value = access.value;
+      if (access.mode != mode || value.kind != kind) continue;
+      if (kind == ValueKind::kPlane && value.plane != plane) continue;
+      ++count;
+      is_wanted &= access.first / width == wanted.begin &&
+                   (access.first + access.bytes) / width == wanted.end;
+    }
+    return count == 1 && is_wanted;
+  }
+
   bool covers(Mode mode, ValueKind kind, Plane plane, const std::vector<Range>& wanted) {
     const int width = kind == ValueKind::kGradient ? 4 : facts_.width(plane);
+    if (wanted.size() == 1 && is_one(mode, kind, plane, width, wanted[0])) return true;
     bool disjoint = true;
     const std::vector<Range> ranges = elements(mode, kind, plane, width, &disjoint);
     return disjoint && ranges == wanted;

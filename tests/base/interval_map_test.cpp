@@ -73,6 +73,9 @@ TEST(IntervalMap, JoinsWhatTouchesAndIsEqual) {
   EXPECT_EQ(pieces(), 3);
   map.assign(10, 40, 0);
   EXPECT_EQ(pieces(), 1);
+  map.assign(10, 40, 1);
+  map.clear();
+  EXPECT_EQ(pieces(), 1);
 }
 
 }  // namespace
