@@ -3,30 +3,33 @@
 
 #include <algorithm>
 
+#include "engine/plan/builder.h"
+
 namespace strata::plan {
 
 CoarsePlacement coarsen(const Ground& ground, const Placement& placement, int64_t slot_bytes,
                         int together) {
-  CoarsePlacement coarse{{.layout = {}, .trainable = {}, .footprints = ground.footprints},
-                         placement};
+  CoarsePlacement coarse;
+  coarse.ground.footprints = ground.footprints;
+  coarse.placement = placement;
   const std::vector<shard::Chunk>& chunks = ground.layout.chunks;
   shard::Layout& layout = coarse.ground.layout;
   std::vector<char>& resident = coarse.placement.state_in_host;
   layout.shard_count = ground.layout.shard_count;
   resident.clear();
-  int joined = 0;
+  std::vector<int>& joined = coarse.joined;
   for (size_t c = 0; c < chunks.size(); ++c) {
     const shard::Chunk& chunk = chunks[c];
     while (static_cast<int>(layout.first_chunk.size()) <= chunk.segment) {
       layout.first_chunk.push_back(static_cast<int>(layout.chunks.size()));
     }
-    const bool continues = joined > 0 && joined < together &&
+    const bool continues = !joined.empty() && joined.back() < together &&
                            layout.chunks.back().segment == chunk.segment &&
                            layout.chunks.back().frozen == chunk.frozen &&
                            resident.back() == placement.state_in_host[c];
     if (continues) {
       layout.chunks.back().numel += chunk.numel;
-      ++joined;
+      ++joined.back();
       continue;
     }
     layout.chunks.push_back({.segment = chunk.segment,
@@ -35,7 +38,7 @@ CoarsePlacement coarsen(const Ground& ground, const Placement& placement, int64_
                              .frozen = chunk.frozen,
                              .runs = {}});
     resident.push_back(placement.state_in_host[c]);
-    joined = 1;
+    joined.push_back(1);
   }
   layout.first_chunk.resize(ground.layout.first_chunk.size(),
                             static_cast<int>(layout.chunks.size()));
@@ -46,6 +49,14 @@ CoarsePlacement coarsen(const Ground& ground, const Placement& placement, int64_
   const int64_t few = std::min(placement.state_ring, 3 * slot_bytes);
   coarse.placement.state_ring = std::max(placement.state_ring, few * together);
   return coarse;
+}
+
+Plan build_program(const PlanInput& input, const CoarsePlacement& coarse, ProgramName name) {
+  Plan plan = build_program(input, coarse.ground, coarse.placement, name);
+  for (Op& op : plan.programs[static_cast<size_t>(name)].ops) {
+    if (op.chunk >= 0) op.chunk_count = coarse.joined[static_cast<size_t>(op.chunk)];
+  }
+  return plan;
 }
 
 }  // namespace strata::plan

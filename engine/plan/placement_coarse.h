@@ -11,10 +11,14 @@ namespace strata::plan {
 struct CoarsePlacement {
   Ground ground;
   Placement placement;
+  std::vector<int> joined;  // by chunk: how many of the true ones it stands for
 };
 
 // Joins neighbours of one segment that are both resident or neither, up to `together` of them.
 CoarsePlacement coarsen(const Ground& ground, const Placement& placement, int64_t slot_bytes,
                         int together);
+
+// The step (or eval) of it, whose ops say how many chunks they stand for.
+Plan build_program(const PlanInput& input, const CoarsePlacement& coarse, ProgramName name);
 
 }  // namespace strata::plan

@@ -210,7 +210,7 @@ std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options
   const auto predict = [&](const Placement& placement) {
     const CoarsePlacement coarse =
         coarsen(search.ground(), placement, search.streamed(placement).largest, joined);
-    const Plan plan = build_program(input, coarse.ground, coarse.placement, repeated(input));
+    const Plan plan = build_program(input, coarse, repeated(input));
     tries = tries_for(plan.program(repeated(input)));
     return options.predict(plan);
   };

@@ -163,7 +163,7 @@ class Simulation {
       case Lane::kReadWeights:
       case Lane::kReadState:
       case Lane::kWrite:
-        if (op.bytes == 0) return end_after(name, number, rates_.io_latency_s);
+        if (op.bytes == 0) return end_after(name, number, rates_.io_latency_s * parts(op));
         drive_.add(queue_of(name), number, static_cast<double>(op.bytes));
         break;
       case Lane::kUpload:
@@ -190,11 +190,18 @@ class Simulation {
     const double rate = op.kind == OpKind::kConvert ? rates_.read_bytes_per_s
                         : op.kind == OpKind::kSave  ? rates_.write_bytes_per_s
                                                     : rates_.memory_bytes_per_s;
-    return link_s(op, rate, rates_.optimizer_overhead_s);
+    return link_s(op, rate, rates_.optimizer_overhead_s * parts(op));
   }
 
   static int queue_of(Lane lane) {
     return static_cast<int>(lane) - static_cast<int>(Lane::kReadWeights);
+  }
+
+  static double parts(const Op& op) { return std::max(1, op.chunk_count); }
+
+  const Op& op_of(Lane name, int64_t number) const {
+    const std::span<const uint32_t> ops = lanes_[at(name)].ops;
+    return program_.ops[ops[static_cast<size_t>(number) % ops.size()]];
   }
 
   OpTime& time_of(Lane name, int64_t number) {
@@ -242,7 +249,7 @@ class Simulation {
     drive_.advance(dt);
     for (const DriveModel::Finished& finished : drive_.finished()) {
       const auto name = static_cast<Lane>(finished.queue + static_cast<int>(Lane::kReadWeights));
-      end_after(name, finished.number, rates_.io_latency_s);
+      end_after(name, finished.number, rates_.io_latency_s * parts(op_of(name, finished.number)));
     }
     while (!completions_.empty() && completions_.top().time_s <= now_s_) {
       end(static_cast<Lane>(completions_.top().lane), completions_.top().number);

@@ -20,7 +20,8 @@
 //
 // Durations: fetches and spills share the drive (drive_model.h); compute ops take flops, optimizer
 // ops bytes of memory traffic, and these two lanes share the cores as Rates says; the rest takes
-// bytes over the rate of its link plus a latency. Convert and Save, on the optimizer lane, take
+// bytes over the rate of its link plus a latency. An op of several chunks takes the latency or
+// overhead of each. Convert and Save, on the optimizer lane, take
 // bytes at the drive's rate. An op of no bytes or flops takes its overhead.
 namespace strata::plan {
 
