@@ -394,43 +394,6 @@ bool accumulates_apart(const PlanInput& input, int segment) {
   return is_shared(input, segment) || (is_external(input, segment) && input.micro_batches > 1);
 }
 
-Ground ground_of(const PlanInput& input) {
-  const int count = static_cast<int>(input.spec->segments.size());
-  Ground ground;
-  ground.layout = shard::make_layout(*input.spec, input.mesh.world);
-  ground.trainable = trainable_runs(ground.layout);
-  ground.footprints.resize(count);
-  for (int s = 0; s < count; ++s) {
-    if (is_external(input, s)) continue;  // a framework's own
-    ground.footprints[s] =
-        model::footprint(*input.spec, s, input.shape, input.recipe, input.threads);
-  }
-  return ground;
-}
-
-std::vector<ChunkRun> trainable_runs(const shard::Layout& layout) {
-  std::vector<ChunkRun> runs;
-  for (int c = 0; c < static_cast<int>(layout.chunks.size()); ++c) {
-    const shard::Chunk& chunk = layout.chunks[c];
-    if (chunk.frozen) continue;
-    if (!runs.empty() && runs.back().first + runs.back().count == c) {
-      const shard::Chunk& before = layout.chunks[runs.back().first];
-      if (before.segment == chunk.segment && before.numel == chunk.numel) {
-        ++runs.back().count;
-        continue;
-      }
-    }
-    runs.push_back({c, 1});
-  }
-  return runs;
-}
-
-int count_in(const ChunkRun& run, const std::vector<char>& flags) {
-  return static_cast<int>(std::count_if(flags.begin() + run.first,
-                                        flags.begin() + run.first + run.count,
-                                        [](char flag) { return flag != 0; }));
-}
-
 namespace {
 
 // A map whose states have no chunks is measured alone.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/ground.h"
 #include "engine/plan/input.h"
 #include "engine/plan/plan.h"
 
@@ -124,25 +125,6 @@ bool is_external(const PlanInput& input, int segment);
 // True where a running sum has a place of its own for the whole step: other ops come between its
 // contributions.
 bool accumulates_apart(const PlanInput& input, int segment);
-
-// Chunks in a row, of one segment, that are alike.
-struct ChunkRun {
-  int first = 0;
-  int count = 0;
-};
-
-// What follows from an input whatever the placement.
-struct Ground {
-  shard::Layout layout;
-  std::vector<ChunkRun> trainable;           // chunks that are updated
-  std::vector<model::Footprint> footprints;  // by segment
-};
-
-Ground ground_of(const PlanInput& input);
-std::vector<ChunkRun> trainable_runs(const shard::Layout& layout);
-
-// How many of a run are flagged.
-int count_in(const ChunkRun& run, const std::vector<char>& flags);
 
 // Lays everything out; fills plan.arenas (bytes and ledger lines; budgets are left alone).
 MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,

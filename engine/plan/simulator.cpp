@@ -54,6 +54,7 @@ struct LaneState {
   size_t next = 0;            // its index in `ops`
   uint32_t waits_held = 0;    // of its waits, in order
   int blocked_on = -1;        // lane that it waits for
+  int64_t blocked_until = 0;  // as many of its ops are published
   std::vector<uint8_t> done;  // by number modulo depth
 
   bool idle() const { return issued == published; }
@@ -110,6 +111,7 @@ class Simulation {
       const int64_t target = lane.copy * static_cast<int64_t>(other.ops.size()) + wait.count;
       if (other.published < target) {
         lane.blocked_on = static_cast<int>(wait.lane);
+        lane.blocked_until = target;
         return false;
       }
       ++lane.waits_held;
@@ -120,16 +122,24 @@ class Simulation {
   bool copy_may_start(LaneState& lane) {
     if (chained_ || lane.copy <= ended_) return true;
     for (size_t i = 0; i < lanes_.size(); ++i) {
-      if (lanes_[i].published >= lane.copy * static_cast<int64_t>(lanes_[i].ops.size())) continue;
+      const int64_t target = lane.copy * static_cast<int64_t>(lanes_[i].ops.size());
+      if (lanes_[i].published >= target) continue;
       lane.blocked_on = static_cast<int>(i);
+      lane.blocked_until = target;
       return false;
     }
     return true;
   }
 
+  bool is_blocked(const LaneState& lane) const {
+    return lane.blocked_on >= 0 &&
+           lanes_[static_cast<size_t>(lane.blocked_on)].published < lane.blocked_until;
+  }
+
   void issue_all() {
     for (size_t i = 0; i < lanes_.size(); ++i) {
       LaneState& lane = lanes_[i];
+      if (is_blocked(lane)) continue;
       while (!lane.exhausted() && lane.issued - lane.published < lane.depth) {
         const uint32_t index = lane.ops[lane.next];
         const Op& op = program_.ops[index];

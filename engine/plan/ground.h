@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "engine/plan/input.h"
+
+namespace strata::plan {
+
+// Chunks in a row, of one segment, that are alike.
+struct ChunkRun {
+  int first = 0;
+  int count = 0;
+};
+
+// What follows from an input whatever the placement.
+struct Ground {
+  shard::Layout layout;
+  std::vector<ChunkRun> trainable;           // chunks that are updated
+  std::vector<model::Footprint> footprints;  // by segment
+};
+
+Ground ground_of(const PlanInput& input);
+std::vector<ChunkRun> trainable_runs(const shard::Layout& layout);
+
+// How many of a run are flagged.
+int count_in(const ChunkRun& run, const std::vector<char>& flags);
+
+}  // namespace strata::plan
