@@ -175,14 +175,16 @@ plan::LowerBound lower_bound_of(const Bench& bench, const Way& way, const plan::
     footprints.push_back(
         model::footprint(bench.spec, static_cast<int>(i), way.shape, way.recipe, bench.threads));
   }
-  return plan::lower_bound({.spec = bench.spec,
-                            .layout = plan.layout,
-                            .footprints = footprints,
-                            .micro_batches = way.micro_batches,
-                            .recipe = way.recipe,
-                            .holds_gradients = way.mode == plan::OptimizerMode::kDeferred,
-                            .host_bytes = way.host_bytes},
-                           rates);
+  return plan::lower_bound(
+      {.spec = bench.spec,
+       .layout = plan.layout,
+       .footprints = footprints,
+       .micro_batches = way.micro_batches,
+       .boundary_bytes = model::boundary_bytes(bench.spec, way.shape, way.recipe),
+       .recipe = way.recipe,
+       .holds_gradients = way.mode == plan::OptimizerMode::kDeferred,
+       .host_bytes = way.host_bytes},
+      rates);
 }
 
 double flops_of(const plan::Plan& plan) {

@@ -35,6 +35,7 @@ void Builder::begin(ProgramName name) {
   weights_ring_ = Ring("weights ring", map_.weights_ring, placement_.weights_ring);
   state_ring_ = Ring("optimizer state ring", map_.state_ring, placement_.state_ring);
   gradient_ring_ = Ring("gradient ring", map_.gradient_ring, placement_.gradient_ring);
+  activation_ring_ = Ring("activation ring", map_.activation_ring, placement_.activation_ring);
   device_weights_ring_ =
       Ring("device weights ring", map_.device_weights_ring, placement_.device_weights_ring);
   device_gradient_ring_ =
@@ -45,6 +46,7 @@ void Builder::begin(ProgramName name) {
   final_gradients_.assign(count, {});
   summed_.assign(count, 0);
   in_step_ = name == ProgramName::kStep;
+  in_backward_ = false;
 }
 
 void Builder::put(Generation final_generation, bool accepts_pending, bool leaves_pending) {
@@ -136,6 +138,7 @@ void Builder::emit_layer_major() {
   take_inputs({ValueKind::kTokens, ValueKind::kTargets}, input_.micro_batches);
   const Generation generation = weights_generation();
   for (int s = 0; s < count; ++s) forward_segment(s, generation);
+  in_backward_ = true;
   for (int u = static_cast<int>(input_.spec->units.size()); u-- > 0;) {
     const int first = input_.spec->units[u].segments.front();
     switch (segment_of(first).kind) {

@@ -116,6 +116,27 @@ class Builder {
   void write_result(ValueKind kind, int index);
   void read_rope(int segment);
 
+  // builder_activations.cpp
+  struct ActivationPlace {
+    Arena arena;
+    int64_t offset;
+  };
+  int activation_key(int segment, int micro_batch) const {
+    return segment * input_.micro_batches + micro_batch;
+  }
+  Value activation_value(int segment, int micro_batch) const;
+  Value activation_gradient_value(int segment, int micro_batch) const;
+  int64_t activation_at(int segment, int micro_batch);
+  void read_activation(int segment, int micro_batch);  // accesses of the open op
+  void write_activation(int segment, int micro_batch);
+  void move_activation(OpKind kind, Lane lane, int segment, int micro_batch,
+                       const ActivationPlace& from, const ActivationPlace& to);
+  int64_t fetch_activation(int segment, int micro_batch);
+  void bring_activation(int segment, int micro_batch);
+  void take_activation(int segment, int micro_batch);
+  void keep_activation(int segment, int micro_batch);
+  void release_activation(int segment, int micro_batch);
+
   // builder_passes.cpp
   void forward_segment(int segment, Generation generation);
   void forward_micro_batch(int segment, int micro_batch, Generation generation);
@@ -125,9 +146,6 @@ class Builder {
   void backward_micro_batch(int segment, int micro_batch, Generation generation, bool recomputes);
   void backward_embedding(int segment);
   void external_pass(OpKind kind, int segment, int micro_batch, Generation generation);
-  void read_activation(int segment, int micro_batch);
-  void write_activation(int segment, int micro_batch);
-  void move_activation(OpKind kind, int segment, int micro_batch);
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch);
   const model::Footprint& footprint(int segment) const;
@@ -141,13 +159,15 @@ class Builder {
   std::vector<int> contributions_;  // by segment: what its whole gradient is summed from
 
   // State of emission
-  Ring weights_ring_, state_ring_, gradient_ring_, device_weights_ring_, device_gradient_ring_;
+  Ring weights_ring_, state_ring_, gradient_ring_, activation_ring_, device_weights_ring_,
+      device_gradient_ring_;
   std::vector<Place> compute_weights_;  // by segment: where ops read its weights now
   std::vector<Place> part_weights_;     // by segment: where the own part is, for an update
   std::vector<Place> accumulators_;     // by segment: where its gradient is summed now
   std::vector<Place> final_gradients_;  // by segment, in-backward: the gradient to update from
   std::vector<int> summed_;             // by segment: contributions emitted so far
   bool in_step_ = false;
+  bool in_backward_ = false;
 };
 
 }  // namespace strata::plan

@@ -5,45 +5,8 @@
 #include "engine/plan/builder_internal.h"
 
 namespace strata::plan {
-namespace {
-
-Value activation(int segment, int micro_batch) {
-  return {.kind = ValueKind::kActivation, .segment = segment, .index = micro_batch};
-}
-
-Value activation_gradient(int segment, int micro_batch) {
-  return {.kind = ValueKind::kActivationGradient, .segment = segment, .index = micro_batch};
-}
-
-}  // namespace
-
 const model::Footprint& Builder::footprint(int segment) const {
   return footprints_[segment];
-}
-
-void Builder::read_activation(int segment, int micro_batch) {
-  emit_.read(compute_arena(), map_.activation[segment][micro_batch], boundary_tensor_bytes(input_),
-             0, activation(segment, micro_batch));
-}
-
-void Builder::write_activation(int segment, int micro_batch) {
-  emit_.write(compute_arena(), map_.activation[segment][micro_batch], boundary_tensor_bytes(input_),
-              0, activation(segment, micro_batch));
-}
-
-// The checkpoint of a unit's input goes to host memory, or comes back.
-void Builder::move_activation(OpKind kind, int segment, int micro_batch) {
-  if (map_.host_activation[segment].empty()) return;
-  const bool down = kind == OpKind::kDownload;
-  Op& op = emit_.open(kind, down ? Lane::kDownload : Lane::kUpload, segment);
-  op.micro_batch = micro_batch;
-  op.bytes = boundary_tensor_bytes(input_);
-  const int64_t host = map_.host_activation[segment][micro_batch];
-  const int64_t device = map_.activation[segment][micro_batch];
-  const Value value = activation(segment, micro_batch);
-  emit_.read(down ? Arena::kDevice : Arena::kHost, down ? device : host, op.bytes, 0, value);
-  emit_.write(down ? Arena::kHost : Arena::kDevice, down ? host : device, op.bytes, 0, value);
-  emit_.close();
 }
 
 void Builder::scratch(int64_t bytes) {
@@ -65,6 +28,8 @@ void Builder::interior(Mode mode, int segment, int micro_batch) {
 // Only the step keeps interiors: it is the program that has a backward.
 void Builder::forward_micro_batch(int segment, int micro_batch, Generation generation) {
   const model::Segment& at = segment_of(segment);
+  bring_activation(segment, micro_batch);
+  take_activation(segment + 1, micro_batch);
   Op& op = emit_.open(OpKind::kForward, Lane::kCompute, segment);
   op.unit = at.unit;
   op.micro_batch = micro_batch;
@@ -82,7 +47,8 @@ void Builder::forward_micro_batch(int segment, int micro_batch, Generation gener
   if (keeps) interior(Mode::kWrite, segment, micro_batch);
   scratch(footprint(segment).forward_workspace_bytes);
   emit_.close();
-  if (in_step_) move_activation(OpKind::kDownload, segment + 1, micro_batch);
+  release_activation(segment, micro_batch);
+  keep_activation(segment + 1, micro_batch);
 }
 
 void Builder::head_micro_batch(int segment, int micro_batch, Generation generation, OpKind kind) {
@@ -104,7 +70,7 @@ void Builder::head_micro_batch(int segment, int micro_batch, Generation generati
   }
   if (kind == OpKind::kLoss) {
     emit_.write(compute_arena(), map_.activation_gradient[micro_batch],
-                boundary_tensor_bytes(input_), 0, activation_gradient(segment, micro_batch));
+                boundary_tensor_bytes(input_), 0, activation_gradient_value(segment, micro_batch));
     add_gradient(segment);
     if (at.shares >= 0) add_gradient(at.shares);
     scratch(footprint(segment).backward_workspace_bytes);
@@ -163,10 +129,11 @@ void Builder::backward_micro_batch(int segment, int micro_batch, Generation gene
   read_weights(segment, generation);
   read_activation(segment, micro_batch);
   read_rope(segment);
-  emit_.read(compute_arena(), gradient, bytes, 0, activation_gradient(segment + 1, micro_batch));
+  emit_.read(compute_arena(), gradient, bytes, 0,
+             activation_gradient_value(segment + 1, micro_batch));
   if (!recomputes) interior(Mode::kRead, segment, micro_batch);
   interior(Mode::kWrite, segment, micro_batch);  // where backward works, too
-  emit_.write(compute_arena(), gradient, bytes, 0, activation_gradient(segment, micro_batch));
+  emit_.write(compute_arena(), gradient, bytes, 0, activation_gradient_value(segment, micro_batch));
   add_gradient(segment);
   const model::Footprint& print = footprints_[segment];
   scratch(
@@ -183,11 +150,12 @@ void Builder::backward_unit(int unit, Generation generation) {
     begin_gradient(segment);
   }
   for (int m = 0; m < input_.micro_batches; ++m) {
-    move_activation(OpKind::kUpload, segments.front(), m);
+    bring_activation(segments.front(), m);
     for (size_t i = 0; i + 1 < segments.size() && !kept; ++i) recompute(segments[i], m, generation);
     for (size_t i = segments.size(); i-- > 0;) {
       backward_micro_batch(segments[i], m, generation, !kept && i + 1 == segments.size());
     }
+    release_activation(segments.front(), m);
   }
   for (size_t i = segments.size(); i-- > 0;) {
     finish_gradient(segments[i]);
@@ -215,7 +183,7 @@ void Builder::backward_embedding(int segment) {
     op.micro_batch = m;
     op.flops = footprint(segment).backward_flops;
     emit_.read(compute_arena(), map_.activation_gradient[m], boundary_tensor_bytes(input_), 0,
-               activation_gradient(segment + 1, m));
+               activation_gradient_value(segment + 1, m));
     read_given(ValueKind::kTokens, m);
     add_gradient(segment);
     scratch(footprint(segment).backward_workspace_bytes);

@@ -39,12 +39,16 @@ struct Placement {
   std::vector<char> state_in_host;  // by chunk: lo and moments stay in host memory
   std::vector<char> grad_in_host;   // by segment, deferred only: the gradient waits in host memory
   std::vector<char> keep;           // by unit: interiors are kept instead of recomputed
+  // By unit: its input, the checkpoint, waits for backward in host memory; else on NVMe. On a
+  // discrete device this is of checkpoints that do not stay on the device.
+  std::vector<char> checkpoint_in_host;
   // Rooms of held gradients serve exp_avg_sq where nothing else uses them.
   bool write_behind = true;
   bool activations_on_device = true;  // discrete only
   int64_t weights_ring = 0;
   int64_t state_ring = 0;
   int64_t gradient_ring = 0;
+  int64_t activation_ring = 0;       // of checkpoints on their way to and from NVMe
   int64_t device_weights_ring = 0;   // discrete only
   int64_t device_gradient_ring = 0;  // discrete only
 };

@@ -21,7 +21,8 @@ struct Sizes {
   double trainable = 0;  // weights
   double state = 0;      // without weights
   double gradients = 0;
-  double optimizer = 0;  // memory traffic of one update
+  double checkpoints = 0;  // of all micro-batches
+  double optimizer = 0;    // memory traffic of one update
   double whole_weights_twice = 0;
   double whole_weights = 0;
   double whole_trainable = 0;
@@ -64,6 +65,13 @@ Sizes sizes_of(const LowerBoundInput& in) {
   sizes.state = (kStateBytes - weight_bytes) * trainable_numel / in.mesh.state_shards();
   // Once reduced, a rank needs the part whose state it owns, whatever the stage lets it keep.
   sizes.gradients = sizes.whole_gradients / in.mesh.state_shards();
+  const auto blocks =
+      std::count_if(in.spec.units.begin(), in.spec.units.end(), [&](const model::Unit& unit) {
+        const auto kind = in.spec.segments[static_cast<size_t>(unit.segments.front())].kind;
+        return kind == model::SegmentKind::kAttention || kind == model::SegmentKind::kMlp;
+      });
+  sizes.checkpoints =
+      static_cast<double>(in.boundary_bytes) * static_cast<double>(blocks) * in.micro_batches;
   sizes.optimizer = kOptimizerBytes * trainable_numel / in.mesh.state_shards();
   return sizes;
 }
@@ -118,10 +126,13 @@ void count_nvme(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
   const double written = sizes.trainable + sizes.state + held;
   const double read = sizes.weights + sizes.state + held;  // after the gap between steps
   const double gap = std::min(budget, sizes.gradients + sizes.weights);
-  bound.nvme_read_bytes = passes * (sizes.weights_twice + sizes.weights) + sizes.state + between -
-                          passes * std::min(budget, sizes.weights_twice) - (passes - 1) * gap -
+  const double checkpoints = sizes.checkpoints / passes;
+  const double turn = std::min(budget, sizes.weights_twice + checkpoints);
+  bound.nvme_read_bytes = passes * (sizes.weights_twice + sizes.weights) + sizes.checkpoints +
+                          sizes.state + between - passes * turn - (passes - 1) * gap -
                           std::min(budget, read);
-  bound.nvme_write_bytes = sizes.trainable + sizes.state + between -
+  bound.nvme_write_bytes = sizes.trainable + sizes.state + between + sizes.checkpoints -
+                           passes * std::min(budget, checkpoints) -
                            (passes - 1) * std::min(budget, sizes.gradients) -
                            std::min(budget, written);
 }

@@ -17,14 +17,15 @@
 // Symbols, in bytes of one rank: W2, W1 weights that a pass over the model uses twice (forward and
 // backward) or once (embedding, head); T the trainable ones among all W = W2 + W1; S the rest of
 // the state (lo, exp_avg, exp_avg_sq); G fp32 gradients; B the whole memory budget, counted as
-// cache; g passes of micro_batches / g micro-batches each.
+// cache; g passes of micro_batches / g micro-batches each; A the checkpoints of activations of a
+// pass, one a block and micro-batch.
 //
-// NVMe. Without a cache, reads are g (2 W2 + W1) + S and writes T + S, and gradients that outlive a
-// pass are written and read: in the g - 1 gaps between passes and, where the update waits for the
-// norm of all gradients, in the one between steps. A byte saves a move only by staying in memory
-// from one use to the next, and all such intervals meet at a few moments, each of which has room
-// for B:
-//   the g turns from forward to backward  save min(B, W2) reads each
+// NVMe. Without a cache, reads are g (2 W2 + W1 + A) + S and writes T + S + g A, and gradients that
+// outlive a pass are written and read: in the g - 1 gaps between passes and, where the update waits
+// for the norm of all gradients, in the one between steps. A byte saves a move only by staying in
+// memory from one use to the next, and all such intervals meet at a few moments, each of which has
+// room for B:
+//   the g turns from forward to backward  save min(B, W2 + A) reads, min(B, A) writes each
 //   the g - 1 gaps between passes         save min(B, G + W) reads, min(B, G) writes each
 //   the gap between steps                 saves min(B, W + S + G*) reads, min(B, T + S + G*) writes
 // with G* = G where gradients are held, else 0. Both savings of a moment are reached together.
@@ -35,9 +36,9 @@
 // is what the optimizer touches plus every byte that a transfer lands or takes. Cores: see
 // Rates::shared_speed.
 //
-// The result is the least over g. It counts neither the boundary activations' own traffic nor the
-// filling and draining of buffers; orders between those of two values of g, and spilled interiors,
-// are outside it.
+// The result is the least over g. It counts neither what boundary activations cost in memory
+// traffic nor the filling and draining of buffers; orders between those of two values of g, spilled
+// interiors and fewer checkpoints than one a block are outside it.
 namespace strata::plan {
 
 enum class Resource : uint8_t {
@@ -59,6 +60,7 @@ struct LowerBoundInput {
   const shard::Layout& layout;
   std::span<const model::Footprint> footprints;  // of each segment, for one micro-batch
   int micro_batches = 1;
+  int64_t boundary_bytes = 0;  // of one checkpoint
   model::Recipe recipe = model::Recipe::kFp32;
   // Clipping or loss scaling: no update before the norm of all gradients is known. (Speculative
   // updates do not wait.)

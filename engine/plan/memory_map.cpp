@@ -44,14 +44,6 @@ bool trainable(const PlanInput& input, int segment) {
   return input.spec->segments[segment].trainable_numel > 0;
 }
 
-// Asked for every segment of every layout that is tried: a head shares an embedding, so the search
-// is for those alone.
-bool is_shared(const PlanInput& input, int segment) {
-  if (input.spec->segments[segment].kind != model::SegmentKind::kEmbedding) return false;
-  return std::any_of(input.spec->segments.begin(), input.spec->segments.end(),
-                     [&](const model::Segment& other) { return other.shares == segment; });
-}
-
 // Of a segment's own part, what NVMe has: trainable elements come first.
 int64_t nvme_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
   if (!input.frozen_in_source) return hi_part_bytes(plan, input, segment);
@@ -196,7 +188,8 @@ std::vector<int64_t> take_kept(const PlanInput& input, int unit, int64_t bytes, 
 
 // Inputs of segments. The first segment of a unit has a checkpoint for every micro-batch; the
 // others share one set, unless the unit keeps its interiors. With checkpoints in host memory the
-// device holds two sets that alternate between units.
+// device holds two sets that alternate between units. Checkpoints that wait on NVMe have no place
+// but there, and pass through the activation ring.
 void lay_out_activations(const PlanInput& input, const Placement& placement, Packer& pack,
                          TurnRooms& rooms, MemoryMap& map) {
   const model::ModelSpec& spec = *input.spec;
@@ -209,6 +202,7 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
   };
   map.activation.resize(spec.segments.size());
   map.host_activation.resize(spec.segments.size());
+  map.nvme_activation.resize(spec.segments.size());
   const bool away = input.discrete && !placement.activations_on_device;
   std::vector<std::vector<int64_t>> alternating, inner;
   for (size_t u = 0; u < spec.units.size(); ++u) {
@@ -222,9 +216,14 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
         std::vector<int64_t>& set = alternating[u % 2];
         if (set.empty()) set = take_set(compute, "activations");
         map.activation[s] = set;
-        if (spec.segments[s].kind != model::SegmentKind::kHead) {
+        if (spec.segments[s].kind == model::SegmentKind::kHead) continue;
+        if (spills_checkpoint(input, placement, static_cast<int>(u))) {
+          map.nvme_activation[s] = take_set(Arena::kNvme, "activation checkpoints, spilled");
+        } else {
           map.host_activation[s] = take_set(Arena::kHost, "activation checkpoints");
         }
+      } else if (i == 0 && spills_checkpoint(input, placement, static_cast<int>(u))) {
+        map.nvme_activation[s] = take_set(Arena::kNvme, "activation checkpoints, spilled");
       } else if (i == 0) {
         map.activation[s] = take_set(compute, "activation checkpoints");
       } else if (placement.keep[u]) {
@@ -304,98 +303,6 @@ void lay_out_exchanges(const PlanInput& input, Packer& pack, MemoryMap& map) {
   place(ValueKind::kRope, table_bytes, tables, "position tables");
 }
 
-}  // namespace
-
-int64_t width_of(Plane plane, model::Recipe recipe) {
-  const bool fp32 = recipe == model::Recipe::kFp32;
-  if (plane == Plane::kHi) return fp32 ? 4 : 2;
-  if (plane == Plane::kLo) return fp32 ? 0 : 2;
-  return 4;
-}
-
-std::vector<Piece> pieces_of(const shard::Layout& layout, int segment, int shards, int rank,
-                             bool with_frozen) {
-  std::vector<Piece> pieces;
-  for (int c = layout.first_chunk[segment]; c < layout.first_chunk[segment + 1]; ++c) {
-    const shard::Chunk& chunk = layout.chunks[c];
-    if (chunk.frozen && !with_frozen) continue;
-    const int64_t part = chunk.numel / shards;
-    const Piece piece = {chunk.offset + (shards > 1 ? rank * part : 0), part, chunk.offset / shards,
-                         chunk.frozen};
-    if (shards == 1 && !pieces.empty() && pieces.back().frozen == piece.frozen) {
-      pieces.back().count += piece.count;
-    } else {
-      pieces.push_back(piece);
-    }
-  }
-  return pieces;
-}
-
-Piece state_piece(const Plan& plan, int chunk) {
-  const shard::Chunk& at = plan.layout.chunks[chunk];
-  const int shards = plan.mesh.state_shards();
-  const int64_t part = at.numel / shards;
-  return {at.offset + (shards > 1 ? plan.mesh.rank * part : 0), part, at.offset / shards,
-          at.frozen};
-}
-
-int64_t boundary_tensor_bytes(const PlanInput& input) {
-  return model::boundary_bytes(*input.spec, input.shape, input.recipe);
-}
-
-int64_t state_bytes(const Plan& plan, int chunk) {
-  int64_t per_element = 0;
-  for (Plane plane : kStatePlanes) per_element += width_of(plane, plan.recipe);
-  return state_piece(plan, chunk).count * per_element;
-}
-
-int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane) {
-  if (plane == Plane::kExpAvgSq && slot.exp_avg_sq >= 0) return slot.exp_avg_sq;
-  const int64_t count = state_piece(plan, chunk).count;
-  int64_t at = slot.base;
-  for (Plane before : kStatePlanes) {
-    if (before == plane) break;
-    at += count * width_of(before, plan.recipe);
-  }
-  return at;
-}
-
-int64_t hi_full_bytes(const PlanInput& input, int segment) {
-  return input.spec->segments[segment].numel() * width_of(Plane::kHi, input.recipe);
-}
-
-int64_t hi_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
-  return hi_full_bytes(input, segment) / plan.mesh.weight_shards();
-}
-
-int64_t gradient_full_bytes(const PlanInput& input, int segment) {
-  return input.spec->segments[segment].trainable_numel * kGradientWidth;
-}
-
-int64_t gradient_part_bytes(const PlanInput& input, int segment) {
-  return gradient_full_bytes(input, segment) / input.mesh.gradient_shards();
-}
-
-bool spills_gradient(const PlanInput& input, const Placement& placement, int segment) {
-  return input.mode == OptimizerMode::kDeferred && !placement.grad_in_host[segment] &&
-         trainable(input, segment);
-}
-
-bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment) {
-  return !input.discrete && input.mesh.world == 1 && input.mode == OptimizerMode::kDeferred &&
-         placement.grad_in_host[segment];
-}
-
-bool is_external(const PlanInput& input, int segment) {
-  return input.spec->segments[segment].kind == model::SegmentKind::kExternal;
-}
-
-bool accumulates_apart(const PlanInput& input, int segment) {
-  return is_shared(input, segment) || (is_external(input, segment) && input.micro_batches > 1);
-}
-
-namespace {
-
 // A map whose states have no chunks is measured alone.
 void fill(const PlanInput& input, const Ground& ground, const Placement& placement, Plan& plan,
           MemoryMap& map) {
@@ -420,6 +327,7 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
   map.weights_ring = pack.take(Arena::kHost, placement.weights_ring, "weights ring");
   map.state_ring = pack.take(Arena::kHost, placement.state_ring, "optimizer state ring");
   map.gradient_ring = pack.take(Arena::kHost, placement.gradient_ring, "gradient ring");
+  map.activation_ring = pack.take(Arena::kHost, placement.activation_ring, "activation ring");
   map.device_weights_ring =
       pack.take(Arena::kDevice, placement.device_weights_ring, "weights ring");
   map.device_gradient_ring =

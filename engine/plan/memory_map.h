@@ -86,18 +86,21 @@ inline constexpr int kExchangeCount =
 // Every static range of a plan and the ranges of its rings.
 struct MemoryMap {
   std::vector<SegmentPlaces> segments;
-  std::vector<StateSlot> host_state;             // by chunk
-  std::vector<StateSlot> nvme_state;             // by chunk
+  std::vector<StateSlot> host_state;  // by chunk
+  std::vector<StateSlot> nvme_state;  // by chunk
+  // Empty where it is in the activation ring.
   std::vector<std::vector<int64_t>> activation;  // [segment][micro-batch], compute arena; its input
   std::vector<std::vector<int64_t>>
-      host_activation;                             // [segment][micro-batch]; empty where not used
+      host_activation;  // [segment][micro-batch]; empty where not used
+  // The same on NVMe; empty where not spilled.
+  std::vector<std::vector<int64_t>> nvme_activation;
   std::vector<int64_t> activation_gradient;        // [micro-batch]
   std::vector<std::vector<int64_t>> interior;      // [segment][micro-batch]
   std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
   int64_t scratch = 0, scratch_bytes = 0;
   int64_t decision = 0;
   std::vector<int64_t> norm;  // by segment, control arena
-  int64_t weights_ring = 0, state_ring = 0, gradient_ring = 0;
+  int64_t weights_ring = 0, state_ring = 0, gradient_ring = 0, activation_ring = 0;
   int64_t device_weights_ring = 0, device_gradient_ring = 0;
 };
 
@@ -114,6 +117,10 @@ int64_t hi_full_bytes(const PlanInput& input, int segment);
 int64_t gradient_full_bytes(const PlanInput& input, int segment);
 int64_t gradient_part_bytes(const PlanInput& input, int segment);
 
+// True where the input of a unit waits for a backward: of blocks. And where it does so on NVMe.
+bool has_checkpoint(const PlanInput& input, int unit);
+bool spills_checkpoint(const PlanInput& input, const Placement& placement, int unit);
+
 // True where the final gradient of a segment waits for its update on NVMe.
 bool spills_gradient(const PlanInput& input, const Placement& placement, int segment);
 
@@ -121,6 +128,7 @@ bool spills_gradient(const PlanInput& input, const Placement& placement, int seg
 bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment);
 
 bool is_external(const PlanInput& input, int segment);
+bool is_shared(const PlanInput& input, int segment);  // by another segment
 
 // True where a running sum has a place of its own for the whole step: other ops come between its
 // contributions.

@@ -35,6 +35,7 @@ Placement PlacementSearch::smallest() const {
   placement.state_in_host.assign(shell_.layout.chunks.size(), 0);
   placement.grad_in_host.assign(segments, 0);
   placement.keep.assign(input_.spec->units.size(), 0);
+  placement.checkpoint_in_host.assign(input_.spec->units.size(), 0);
   placement.activations_on_device = !input_.discrete;
   size_rings(placement, 0);
   return placement;
@@ -106,6 +107,14 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   placement.device_weights_ring = std::min(ring(device, depth), 2 * total(device));
   placement.device_gradient_ring =
       std::min(ring(device_gradients, std::min(depth, 1)), 2 * total(device_gradients));
+  // What an op reads and writes, and one on its way to NVMe; ahead, another on its way from there.
+  int spilled = 0;
+  for (int u = 0; u < static_cast<int>(input_.spec->units.size()); ++u) {
+    spilled += spills_checkpoint(input_, placement, u);
+  }
+  placement.activation_ring = boundary_tensor_bytes(input_) *
+                              std::min(3 + 2 * depth, (spilled + 1) * input_.micro_batches) *
+                              (spilled > 0);
   const Streamed state = streamed(placement);
   placement.state_ring = std::min(state.largest * (1 + depth), state.total);
 }
@@ -141,6 +150,12 @@ std::vector<PlacementSearch::Item> PlacementSearch::list_items(Buy what) const {
   for (size_t c = 0; c < shell_.layout.chunks.size() && what == Buy::kState; ++c) {
     if (shell_.layout.chunks[c].frozen) continue;
     list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c))});
+  }
+  // From the top: their backward comes first.
+  for (size_t u = input_.spec->units.size(); u-- > 0 && what == Buy::kCheckpoints;) {
+    if (!has_checkpoint(input_, static_cast<int>(u)) || input_.inference) continue;
+    list.push_back(
+        {&Placement::checkpoint_in_host, u, boundary_tensor_bytes(input_) * input_.micro_batches});
   }
   for (size_t u = 0; u < input_.spec->units.size() && what == Buy::kKeep; ++u) {
     if (keep_bytes_[u] > 0) list.push_back({&Placement::keep, u, keep_bytes_[u]});
@@ -202,6 +217,7 @@ Spending PlacementSearch::spending_of(const Placement& placement) const {
   spending.gradient_ring = placement.gradient_ring - least.gradient_ring;
   spending.device_weights_ring = placement.device_weights_ring - least.device_weights_ring;
   spending.device_gradient_ring = placement.device_gradient_ring - least.device_gradient_ring;
+  spending.activation_ring = placement.activation_ring - least.activation_ring;
   spending.activations_on_device = placement.activations_on_device;
   return spending;
 }
@@ -225,6 +241,7 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
   placement.gradient_ring += spending.gradient_ring;
   placement.device_weights_ring += spending.device_weights_ring;
   placement.device_gradient_ring += spending.device_gradient_ring;
+  placement.activation_ring += spending.activation_ring;
   if (!fits(placement)) return {};
   if (may_keep) keep_for_free(placement);
   return placement;

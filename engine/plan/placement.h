@@ -16,9 +16,10 @@ enum class Buy : uint8_t {
   kState,
   kKeep,
   kDeviceWeights,
-  kDeviceActivations
+  kDeviceActivations,
+  kCheckpoints
 };
-inline constexpr int kBuyCount = 6;
+inline constexpr int kBuyCount = 7;
 
 // What memory is spent on: resident bytes of each kind, and bytes of rings beyond the least.
 struct Spending {
@@ -28,6 +29,7 @@ struct Spending {
   int64_t gradient_ring = 0;
   int64_t device_weights_ring = 0;
   int64_t device_gradient_ring = 0;
+  int64_t activation_ring = 0;
   bool activations_on_device = true;
 };
 

@@ -21,8 +21,8 @@ struct Purpose {
 
 std::vector<Purpose> purposes(const PlacementSearch& search, bool may_keep) {
   std::vector<Purpose> list;
-  for (const Buy what :
-       {Buy::kState, Buy::kWeights, Buy::kGradients, Buy::kKeep, Buy::kDeviceWeights}) {
+  for (const Buy what : {Buy::kState, Buy::kWeights, Buy::kGradients, Buy::kKeep,
+                         Buy::kDeviceWeights, Buy::kCheckpoints}) {
     if (what == Buy::kKeep && !may_keep) continue;
     list.push_back({search.arena_of(what), [what](Spending& spending) -> int64_t& {
                       return spending.resident[static_cast<size_t>(what)];
@@ -30,6 +30,7 @@ std::vector<Purpose> purposes(const PlacementSearch& search, bool may_keep) {
   }
   list.push_back({Arena::kHost, [](Spending& s) -> int64_t& { return s.state_ring; }});
   list.push_back({Arena::kHost, [](Spending& s) -> int64_t& { return s.weights_ring; }});
+  list.push_back({Arena::kHost, [](Spending& s) -> int64_t& { return s.activation_ring; }});
   return list;
 }
 

@@ -35,6 +35,7 @@ const std::vector<Policy>& policies() {
       {"gradients, weights, state, activations",
        1,
        {{kDeviceActivations, 1},
+        {kCheckpoints, 1},
         {kGradients, 1},
         {kWeights, 1},
         {kState, 1},
@@ -44,32 +45,53 @@ const std::vector<Policy>& policies() {
        0},
       {"gradients first",
        2,
-       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
+       {{kDeviceActivations, 1},
+        {kCheckpoints, 1},
+        {kGradients, 1},
+        {kWeights, 1},
+        {kState, 1},
+        {kDeviceWeights, 1}},
        9,
        0},
       {"gradients, then half for prefetched state",
        2,
-       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
-       2,
+       {{kDeviceActivations, 1},
+        {kCheckpoints, 1},
+        {kGradients, 1},
+        {kWeights, 1},
+        {kState, 1},
+        {kDeviceWeights, 1}},
+       3,
        0.5},
       {"gradients, then all for prefetched state",
        2,
-       {{kDeviceActivations, 1}, {kGradients, 1}, {kDeviceWeights, 1}},
-       2,
+       {{kDeviceActivations, 1}, {kCheckpoints, 1}, {kGradients, 1}, {kDeviceWeights, 1}},
+       3,
        1.0},
       {"weights first",
        2,
-       {{kDeviceActivations, 1}, {kWeights, 1}, {kGradients, 1}, {kState, 1}, {kDeviceWeights, 1}},
+       {{kDeviceActivations, 1},
+        {kCheckpoints, 1},
+        {kWeights, 1},
+        {kGradients, 1},
+        {kState, 1},
+        {kDeviceWeights, 1}},
        9,
        0},
       {"deep rings, gradients first",
        4,
-       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
-       2,
+       {{kDeviceActivations, 1},
+        {kCheckpoints, 1},
+        {kGradients, 1},
+        {kWeights, 1},
+        {kState, 1},
+        {kDeviceWeights, 1}},
+       3,
        0.25},
       {"kept activations first",
        2,
        {{kDeviceActivations, 1},
+        {kCheckpoints, 1},
         {kKeep, 1},
         {kGradients, 1},
         {kWeights, 1},
@@ -77,9 +99,24 @@ const std::vector<Policy>& policies() {
         {kDeviceWeights, 1}},
        9,
        0},
+      {"gradients, weights, state, checkpoints",
+       2,
+       {{kDeviceActivations, 1},
+        {kGradients, 1},
+        {kWeights, 1},
+        {kState, 1},
+        {kDeviceWeights, 1},
+        {kCheckpoints, 1}},
+       9,
+       0},
       {"short rings",
        1,
-       {{kDeviceActivations, 1}, {kGradients, 1}, {kWeights, 1}, {kState, 1}, {kDeviceWeights, 1}},
+       {{kDeviceActivations, 1},
+        {kCheckpoints, 1},
+        {kGradients, 1},
+        {kWeights, 1},
+        {kState, 1},
+        {kDeviceWeights, 1}},
        9,
        0},
   };
@@ -106,9 +143,10 @@ Placement follow(const PlacementSearch& search, const Policy& policy, int depth,
 bool same(const Placement& a, const Placement& b) {
   return a.hi_in_host == b.hi_in_host && a.hi_on_device == b.hi_on_device &&
          a.state_in_host == b.state_in_host && a.grad_in_host == b.grad_in_host &&
-         a.keep == b.keep && a.activations_on_device == b.activations_on_device &&
-         a.weights_ring == b.weights_ring && a.state_ring == b.state_ring &&
-         a.gradient_ring == b.gradient_ring;
+         a.keep == b.keep && a.checkpoint_in_host == b.checkpoint_in_host &&
+         a.activations_on_device == b.activations_on_device && a.weights_ring == b.weights_ring &&
+         a.state_ring == b.state_ring && a.gradient_ring == b.gradient_ring &&
+         a.activation_ring == b.activation_ring;
 }
 
 SmallerBatch cheapest_change(const PlanInput& input) {
@@ -153,7 +191,8 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
   // resident.
   Placement base = search.smallest();
   if (input.nvme_budget == 0) {
-    for (std::vector<char>* flags : {&base.hi_in_host, &base.state_in_host, &base.grad_in_host}) {
+    for (std::vector<char>* flags :
+         {&base.hi_in_host, &base.state_in_host, &base.grad_in_host, &base.checkpoint_in_host}) {
       std::fill(flags->begin(), flags->end(), 1);
     }
     for (size_t s = 0; s < base.hi_in_host.size() && input.frozen_in_source; ++s) {

@@ -19,6 +19,7 @@ plan::Placement all_in_memory(const plan::PlanInput& input) {
   std::fill(placement.hi_in_host.begin(), placement.hi_in_host.end(), 1);
   std::fill(placement.state_in_host.begin(), placement.state_in_host.end(), 1);
   std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+  std::fill(placement.checkpoint_in_host.begin(), placement.checkpoint_in_host.end(), 1);
   return placement;
 }
 

@@ -139,11 +139,13 @@ inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input
   scatter(placement.state_in_host);
   if (input.mode == plan::OptimizerMode::kDeferred) scatter(placement.grad_in_host);
   scatter(placement.keep);
+  scatter(placement.checkpoint_in_host);
   placement.activations_on_device = !input.discrete || draw.coin();
   const int64_t longer = draw.between(1, 3);
   placement.weights_ring *= longer;
   placement.state_ring *= draw.between(1, 4);
   placement.gradient_ring *= longer;
+  placement.activation_ring *= draw.between(1, 4);
   placement.write_behind = draw.coin();
   return placement;
 }

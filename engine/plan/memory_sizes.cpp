@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a model and a placement memory_map.cpp lays out: sizes, pieces, and which waits where.
+#include <algorithm>
+
+#include "engine/plan/memory_map.h"
+
+namespace strata::plan {
+
+// Asked for every segment of every layout that is tried: a head shares an embedding, so the search
+// is for those alone.
+bool is_shared(const PlanInput& input, int segment) {
+  if (input.spec->segments[segment].kind != model::SegmentKind::kEmbedding) return false;
+  return std::any_of(input.spec->segments.begin(), input.spec->segments.end(),
+                     [&](const model::Segment& other) { return other.shares == segment; });
+}
+
+int64_t width_of(Plane plane, model::Recipe recipe) {
+  const bool fp32 = recipe == model::Recipe::kFp32;
+  if (plane == Plane::kHi) return fp32 ? 4 : 2;
+  if (plane == Plane::kLo) return fp32 ? 0 : 2;
+  return 4;
+}
+
+std::vector<Piece> pieces_of(const shard::Layout& layout, int segment, int shards, int rank,
+                             bool with_frozen) {
+  std::vector<Piece> pieces;
+  for (int c = layout.first_chunk[segment]; c < layout.first_chunk[segment + 1]; ++c) {
+    const shard::Chunk& chunk = layout.chunks[c];
+    if (chunk.frozen && !with_frozen) continue;
+    const int64_t part = chunk.numel / shards;
+    const Piece piece = {chunk.offset + (shards > 1 ? rank * part : 0), part, chunk.offset / shards,
+                         chunk.frozen};
+    if (shards == 1 && !pieces.empty() && pieces.back().frozen == piece.frozen) {
+      pieces.back().count += piece.count;
+    } else {
+      pieces.push_back(piece);
+    }
+  }
+  return pieces;
+}
+
+Piece state_piece(const Plan& plan, int chunk) {
+  const shard::Chunk& at = plan.layout.chunks[chunk];
+  const int shards = plan.mesh.state_shards();
+  const int64_t part = at.numel / shards;
+  return {at.offset + (shards > 1 ? plan.mesh.rank * part : 0), part, at.offset / shards,
+          at.frozen};
+}
+
+int64_t boundary_tensor_bytes(const PlanInput& input) {
+  return model::boundary_bytes(*input.spec, input.shape, input.recipe);
+}
+
+int64_t state_bytes(const Plan& plan, int chunk) {
+  int64_t per_element = 0;
+  for (Plane plane : kStatePlanes) per_element += width_of(plane, plan.recipe);
+  return state_piece(plan, chunk).count * per_element;
+}
+
+int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane) {
+  if (plane == Plane::kExpAvgSq && slot.exp_avg_sq >= 0) return slot.exp_avg_sq;
+  const int64_t count = state_piece(plan, chunk).count;
+  int64_t at = slot.base;
+  for (Plane before : kStatePlanes) {
+    if (before == plane) break;
+    at += count * width_of(before, plan.recipe);
+  }
+  return at;
+}
+
+int64_t hi_full_bytes(const PlanInput& input, int segment) {
+  return input.spec->segments[segment].numel() * width_of(Plane::kHi, input.recipe);
+}
+
+int64_t hi_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
+  return hi_full_bytes(input, segment) / plan.mesh.weight_shards();
+}
+
+int64_t gradient_full_bytes(const PlanInput& input, int segment) {
+  return input.spec->segments[segment].trainable_numel * kGradientWidth;
+}
+
+int64_t gradient_part_bytes(const PlanInput& input, int segment) {
+  return gradient_full_bytes(input, segment) / input.mesh.gradient_shards();
+}
+
+bool has_checkpoint(const PlanInput& input, int unit) {
+  const model::SegmentKind kind =
+      input.spec->segments[input.spec->units[unit].segments.front()].kind;
+  return kind == model::SegmentKind::kAttention || kind == model::SegmentKind::kMlp;
+}
+
+bool spills_checkpoint(const PlanInput& input, const Placement& placement, int unit) {
+  const bool on_device = input.discrete && placement.activations_on_device;
+  return has_checkpoint(input, unit) && !on_device && !placement.checkpoint_in_host[unit] &&
+         !input.inference;
+}
+
+bool spills_gradient(const PlanInput& input, const Placement& placement, int segment) {
+  return input.mode == OptimizerMode::kDeferred && !placement.grad_in_host[segment] &&
+         input.spec->segments[segment].trainable_numel > 0;
+}
+
+bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment) {
+  return !input.discrete && input.mesh.world == 1 && input.mode == OptimizerMode::kDeferred &&
+         placement.grad_in_host[segment];
+}
+
+bool is_external(const PlanInput& input, int segment) {
+  return input.spec->segments[segment].kind == model::SegmentKind::kExternal;
+}
+
+bool accumulates_apart(const PlanInput& input, int segment) {
+  return is_shared(input, segment) || (is_external(input, segment) && input.micro_batches > 1);
+}
+
+}  // namespace strata::plan
