@@ -28,7 +28,7 @@
 #include "engine/base/units.h"
 #include "engine/memory/arena.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_writer.h"
 #include "engine/shard/layout.h"
 #include "engine/train/model_sink.h"
 #include "engine/train/model_source.h"

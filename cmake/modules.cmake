@@ -32,6 +32,31 @@ function(strata_module name)
   endif()
 endfunction()
 
+# strata_links_none_of(NAME OTHERS...) : stops where library strata_NAME links one of strata_OTHERS,
+# itself or through others. Includes alone would not show it.
+function(strata_links_none_of name)
+  set(known strata_${name})
+  set(left ${known})
+  while(left)
+    list(POP_FRONT left target)
+    if(NOT TARGET ${target})
+      continue()
+    endif()
+    get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)
+    foreach(link ${links})
+      if(link MATCHES "^strata_" AND NOT link IN_LIST known)
+        list(APPEND known ${link})
+        list(APPEND left ${link})
+      endif()
+    endforeach()
+  endwhile()
+  foreach(other ${ARGN})
+    if(strata_${other} IN_LIST known)
+      message(FATAL_ERROR "strata_${name} links strata_${other} (see the CMakeLists.txt of its folders)")
+    endif()
+  endforeach()
+endfunction()
+
 # strata_tests(FOLDER DEPS...) : one binary a label from *_test.cpp of the calling folder.
 # *_slow_test.cpp -> slow, *_fault_test.cpp -> fault, *_dist_test.cpp -> dist, the rest -> fast.
 function(strata_tests folder)

@@ -11,7 +11,7 @@
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_path.h"
+#include "engine/model_files/model_path.h"
 #include "engine/plan/refusal.h"
 #include "engine/train/plan_elsewhere.h"
 #include "engine/train/plan_report.h"

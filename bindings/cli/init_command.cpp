@@ -15,8 +15,8 @@
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/model/architecture.h"
-#include "engine/model/file.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/file.h"
+#include "engine/model_files/model_writer.h"
 #include "engine/train/bpe_trainer.h"
 #include "engine/train/data_files.h"
 

@@ -5,7 +5,7 @@
 #include "bindings/cli/setup.h"
 #include "engine/config/json.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_path.h"
+#include "engine/model_files/model_path.h"
 #include "engine/plan/explainer.h"
 #include "engine/train/plan_report.h"
 

@@ -8,7 +8,7 @@
 #include "engine/base/failures.h"
 #include "engine/config/options.h"
 #include "engine/exec/machine_probe.h"
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 #include "engine/train/data.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/tokenizer.h"

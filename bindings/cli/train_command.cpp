@@ -19,7 +19,7 @@
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
 #include "engine/base/log.h"
-#include "engine/model/other_files.h"
+#include "engine/model_files/other_files.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_reader.h"
 #include "engine/train/model_sink.h"

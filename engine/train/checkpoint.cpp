@@ -19,7 +19,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 #include "engine/train/checkpoint_file.h"
 #include "engine/train/checkpoint_reader.h"
 

@@ -9,8 +9,8 @@
 
 #include "engine/base/log.h"
 #include "engine/base/units.h"
-#include "engine/model/read_ahead.h"
-#include "engine/model/transfer_buffer.h"
+#include "engine/model_files/read_ahead.h"
+#include "engine/model_files/transfer_buffer.h"
 #include "io/checksum.h"
 
 namespace strata::train {

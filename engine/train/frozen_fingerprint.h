@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "engine/model/model_directory.h"
 #include "engine/model/spec.h"
+#include "engine/model_files/model_directory.h"
 
 namespace strata::train {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/exec/executor.h"
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 #include "engine/train/data.h"
 #include "engine/train/run_plan.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/model/shard_plan.h"
+#include "engine/model_files/shard_plan.h"
 #include "engine/train/weight_stream.h"
 
 namespace strata::train {

@@ -7,8 +7,8 @@
 
 #include "engine/config/options.h"
 #include "engine/exec/state_io.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_directory.h"
+#include "engine/model_files/model_writer.h"
 #include "engine/train/checkpoint_reader.h"
 
 namespace strata::train {

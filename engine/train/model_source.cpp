@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "engine/model/transfer_buffer.h"
+#include "engine/model_files/transfer_buffer.h"
 
 namespace strata::train {
 namespace {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "engine/exec/state_io.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/read_ahead.h"
 #include "engine/model/spec.h"
+#include "engine/model_files/model_directory.h"
+#include "engine/model_files/read_ahead.h"
 
 namespace strata::train {
 

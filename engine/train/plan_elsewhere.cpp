@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 
 namespace strata::train {
 namespace {

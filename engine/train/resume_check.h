@@ -6,7 +6,7 @@
 
 #include "engine/config/json.h"
 #include "engine/config/options.h"
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 #include "engine/train/checkpoint_manifest.h"
 #include "engine/train/data.h"
 #include "engine/train/frozen_fingerprint.h"

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "engine/base/error.h"
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 #include "engine/train/checkpoint_file.h"
 
 namespace strata::train {

@@ -14,7 +14,7 @@
 #include "engine/exec/rates_of.h"
 #include "engine/model/freeze.h"
 #include "engine/model/name_pattern.h"
-#include "engine/model/transfer_buffer.h"
+#include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/refusal.h"
 #include "engine/plan/simulator.h"

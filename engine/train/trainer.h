@@ -11,7 +11,7 @@
 #include "engine/config/options.h"
 #include "engine/exec/executor.h"
 #include "engine/memory/ledger.h"
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 #include "engine/train/data.h"
 #include "engine/train/frozen_fingerprint.h"
 #include "engine/train/metrics.h"

@@ -318,16 +318,6 @@ namespace {
 HWY_EXPORT(forward_tile);
 HWY_EXPORT(backward_tile);
 
-// Tasks of the backward pass: the query heads of a kv head, in `splits` parts. More than one part
-// only where there are few kv heads, since each part then has its own dk and dv to be summed
-// afterwards.
-constexpr int64_t kWantedTasks = 8;
-
-template <typename Op>
-int64_t splits_of(const Op& op) {
-  return op.batch * op.kv_heads >= kWantedTasks ? 1 : op.heads / op.kv_heads;
-}
-
 template <typename Op>
 void check(const Op& op) {
   STRATA_CHECK(op.batch > 0 && op.length > 0 && op.length < (int64_t{1} << 30) && op.window >= 0 &&
@@ -425,18 +415,6 @@ void attention_backward(const AttentionBackward& op) {
 }
 
 }  // namespace cpu
-
-int64_t workspace_bytes(const AttentionForward& op, int threads) {
-  return threads * cpu::forward_tile_bytes(op.head_size);
-}
-
-int64_t workspace_bytes(const AttentionBackward& op, int threads) {
-  const int64_t splits = cpu::splits_of(op);
-  const int64_t padded = round_up(op.head_size, 16);
-  const bool direct = splits == 1 && padded == op.head_size;
-  const int64_t sums = direct ? 0 : splits * op.batch * op.kv_heads * 2 * op.length * padded * 4;
-  return threads * cpu::backward_tile_bytes(op.head_size) + sums;
-}
 
 }  // namespace strata::kernels
 #endif  // HWY_ONCE

@@ -96,6 +96,16 @@ inline int64_t backward_tile_bytes(int64_t head_size) {
   return (6 * kTile * round_up(head_size, 16) + 2 * kTile * kTile + 2 * kTile) * 4;
 }
 
+// Tasks of the backward pass: the query heads of a kv head, in `splits` parts. More than one part
+// only where there are few kv heads, since each part then has its own dk and dv to be summed
+// afterwards.
+constexpr int64_t kWantedTasks = 8;
+
+template <typename Op>
+int64_t splits_of(const Op& op) {
+  return op.batch * op.kv_heads >= kWantedTasks ? 1 : op.heads / op.kv_heads;
+}
+
 // What backward reads and writes of one query tile of one head.
 struct QueryRows {
   const float *q, *o, *d_o, *lse;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/cross_entropy_layout.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/typed.h"
@@ -133,24 +134,6 @@ namespace {
 HWY_EXPORT(row_loss);
 HWY_EXPORT(row_loss_and_gradient);
 
-constexpr int64_t kLogitsOfChunk = int64_t{8} << 20;
-
-struct Layout {
-  int64_t rows;  // of a chunk
-  int64_t losses_offset;
-  int64_t product_offset;
-};
-
-Layout layout_of(const LinearCrossEntropy& op) {
-  const int64_t rows = std::min(op.rows, cross_entropy_chunk_rows(op.vocabulary));
-  const int64_t losses = round_up(rows * op.vocabulary * 4, 64);
-  return {rows, losses, losses + round_up(rows * 8, 64)};
-}
-
-MatMulForward logits_product(const LinearCrossEntropy& op, int64_t rows) {
-  return {.dtype = op.dtype, .rows = rows, .outputs = op.vocabulary, .inputs = op.cols, .w = op.w};
-}
-
 // Losses of a chunk's rows, whose logits become their gradients when `gradient`.
 void losses_of(const LinearCrossEntropy& op, const int32_t* targets, int64_t rows, bool gradient,
                float* z, double* losses) {
@@ -176,7 +159,7 @@ void linear_cross_entropy(const LinearCrossEntropy& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
     STRATA_CHECK(op.targets[row] >= -1 && op.targets[row] < op.vocabulary);
   }
-  const Layout layout = layout_of(op);
+  const CrossEntropyLayout layout = layout_of(op);
   float* z = reinterpret_cast<float*>(op.workspace.data);
   double* losses = reinterpret_cast<double*>(op.workspace.data + layout.losses_offset);
   const Workspace rest = {op.workspace.data + layout.product_offset,
@@ -217,15 +200,6 @@ void linear_cross_entropy(const LinearCrossEntropy& op) {
 }
 
 }  // namespace cpu
-
-int64_t cross_entropy_chunk_rows(int64_t vocabulary) {
-  return std::clamp<int64_t>(cpu::kLogitsOfChunk / vocabulary / 64 * 64, 128, 1024);
-}
-
-int64_t workspace_bytes(const LinearCrossEntropy& op, int threads) {
-  const cpu::Layout layout = cpu::layout_of(op);
-  return layout.product_offset + workspace_bytes(cpu::logits_product(op, layout.rows), threads);
-}
 
 }  // namespace strata::kernels
 #endif  // HWY_ONCE

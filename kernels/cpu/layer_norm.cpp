@@ -170,9 +170,5 @@ void layer_norm_backward(const LayerNormBackward& op) {
 
 }  // namespace cpu
 
-int64_t workspace_bytes(const LayerNormBackward& op, int) {
-  return 2 * ceil_div(op.rows, cpu::kShareRows) * op.cols * 4;
-}
-
 }  // namespace strata::kernels
 #endif  // HWY_ONCE

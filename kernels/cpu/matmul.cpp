@@ -169,14 +169,4 @@ void matmul_weight(const MatMulWeight& op) {
 
 }  // namespace cpu
 
-int64_t workspace_bytes(const MatMulForward&, int threads) {
-  return std::max(threads * cpu::weight_product_bytes(), cpu::panels_bytes(threads));
-}
-int64_t workspace_bytes(const MatMulInput&, int threads) {
-  return std::max(threads * cpu::weight_product_bytes(), cpu::panels_bytes(threads));
-}
-int64_t workspace_bytes(const MatMulWeight&, int threads) {
-  return std::max(threads * cpu::kProductScratchBytes, cpu::panels_bytes(threads));
-}
-
 }  // namespace strata::kernels

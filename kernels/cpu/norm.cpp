@@ -184,9 +184,5 @@ void rms_norm_backward(const RmsNormBackward& op) {
 
 }  // namespace cpu
 
-int64_t workspace_bytes(const RmsNormBackward& op, int) {
-  return ceil_div(op.rows, cpu::kShareRows) * op.cols * 4;
-}
-
 }  // namespace strata::kernels
 #endif  // HWY_ONCE

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/panels.h"
@@ -15,6 +16,16 @@ constexpr int64_t kForwardRows = 256;
 constexpr int64_t kForwardElements = int64_t{256} << 10;
 constexpr int64_t kInputDepth = 512;
 constexpr int64_t kWeightDepth = 128;
+
+constexpr int64_t kSharedElements = kForwardElements;
+constexpr int64_t kThreadElements = std::max(
+    {kForwardRows * kBandRows + kRegisterRows * kForwardElements / kPanelCols,
+     kInputDepth* kPanelCols, kBandRows / kRegisterRows*(kWeightDepth* kRegisterRows + 16)});
+
+// Scratch of the products: shared memory, and some of each thread's own.
+constexpr int64_t panels_bytes(int threads) {
+  return (kSharedElements + threads * kThreadElements) * 4;
+}
 
 // Part of a forward product: rows [row, row + rows) of x, and [first, first + depth) of inputs.
 struct ForwardPass {

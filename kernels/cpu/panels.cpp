@@ -257,10 +257,6 @@ HWY_EXPORT(weight_band);
 
 constexpr int64_t kTasks = 16;  // so that 2, 4, 8 threads get equal work
 constexpr int64_t kPackedInputs = 128;
-constexpr int64_t kSharedElements = kForwardElements;
-constexpr int64_t kThreadElements = std::max(
-    {kForwardRows * kBandRows + kRegisterRows * kForwardElements / kPanelCols,
-     kInputDepth* kPanelCols, kBandRows / kRegisterRows*(kWeightDepth* kRegisterRows + 16)});
 
 // Fewer rows leave vectors empty; with more the library's packing pays, and it is as fast or
 // faster.
@@ -303,10 +299,6 @@ bool panels_serve(const MatMulInput& op) {
 }
 bool panels_serve(const MatMulWeight& op) {
   return is_skinny(op.rows) && op.inputs % 16 == 0 && has_wide_vectors();
-}
-
-int64_t panels_bytes(int threads) {
-  return (kSharedElements + threads * kThreadElements) * static_cast<int64_t>(sizeof(float));
 }
 
 void forward_by_panels(const MatMulForward& op) {

@@ -29,6 +29,4 @@ void input_by_panels(const MatMulInput& op);
 void weight_by_panels(const MatMulWeight& op);  // dw alone
 
 // Scratch of each of them.
-int64_t panels_bytes(int threads);
-
 }  // namespace strata::kernels::cpu

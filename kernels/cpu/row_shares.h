@@ -11,9 +11,6 @@
 // into a share of its own, and the shares are then added in ascending order.
 namespace strata::kernels::cpu {
 
-// Rows of a block.
-constexpr int64_t kShareRows = 32;
-
 // sum[cols] (+)= shares[blocks, cols]
 inline void add_shares(const float* shares, int64_t blocks, int64_t cols, bool accumulate,
                        float* sum) {

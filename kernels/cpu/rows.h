@@ -6,6 +6,8 @@
 // Loops over contiguous elements on the calling thread, vectorized; what the ops are made of.
 namespace strata::kernels::cpu {
 
+constexpr int64_t kShareRows = 32;  // of a block that is summed by itself: see row_shares.h
+
 // to[i] = from_bf16(from[i])
 void widen(const uint16_t* from, float* to, int64_t count);
 

@@ -10,10 +10,6 @@
 namespace strata::kernels::cpu {
 namespace {
 
-constexpr int64_t kDepth = 2048;  // of a widened block
-constexpr int64_t kPad = 16;      // keeps the rows of a widened block off one set of the cache
-constexpr int64_t kWidenedElements = (kTileCols + kPad) * kDepth;
-
 // The block of bf16 weights that multiplies [first, first + product.k) of the summed dimension.
 void widen_block(Product& product, const uint16_t* weights, int64_t stride, int64_t first,
                  float* to) {
@@ -57,10 +53,6 @@ void put(const float* tile, const Product& p) {
 }
 
 }  // namespace
-
-int64_t weight_product_bytes() {
-  return kProductScratchBytes + (kWidenedElements + kTileRows * kTileCols) * 4;
-}
 
 void run_weight_product(const Product& product, DType dtype, const void* weights,
                         std::byte* scratch) {

@@ -3,8 +3,8 @@
 // operation, at once or when the kernel writes back, the export ends with an error that names the
 // file and with its exit code. Nothing is left that passes for a model, a model that was there
 // stays, and so does the checkpoint.
-#include "engine/model/model_directory.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_directory.h"
+#include "engine/model_files/model_writer.h"
 #include "tests/cli/mistake.h"
 #include "tests/support/fuse_mount.h"
 #include "tests/support/small_file_system.h"

@@ -2,7 +2,7 @@
 // Which types the weights of an exported model have: those that they came with, or with
 // --export-dtype fp32 every bit that was trained. What is rounded is said, and how to keep it.
 #include "engine/config/json.h"
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 #include "tests/cli/program.h"
 
 namespace strata::cli::test {

@@ -11,7 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/units.h"
 #include "engine/exec/host_compute.h"
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 #include "kernels/parallel.h"
 
 // The simplest trainer that there can be: all state in memory, layer-major over micro-batches.

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_writer.h"
 #include "tests/exec/segment_compute_reference.h"
 
 namespace strata::exec {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/config/json.h"
-#include "engine/model/file.h"
-#include "engine/model/safetensors.h"
+#include "engine/model_files/file.h"
+#include "engine/model_files/safetensors.h"
 #include "tests/exec/segment_compute_driver.h"
 
 // What tests/reference/make_reference.py stored of one case.

@@ -6,7 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
-#include "engine/model/safetensors.h"
+#include "engine/model_files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

@@ -8,7 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
-#include "engine/model/shard_index.h"
+#include "engine/model_files/shard_index.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using strata::config::Json;

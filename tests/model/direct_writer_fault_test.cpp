@@ -10,8 +10,8 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
-#include "engine/model/read_ahead.h"
+#include "engine/model_files/model_writer.h"
+#include "engine/model_files/read_ahead.h"
 #include "tests/model/temporary_directory.h"
 #include "tests/support/fuse_mount.h"
 

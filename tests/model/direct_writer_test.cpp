@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that are written past the page cache have the bytes of those that went through it, in
 // whatever order, pieces and type their weights come.
-#include "engine/model/direct_writer.h"
+#include "engine/model_files/direct_writer.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_directory.h"
+#include "engine/model_files/model_writer.h"
 #include "tests/model/temporary_directory.h"
 #include "tests/model/weight_parts.h"
 

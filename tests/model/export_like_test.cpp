@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "engine/base/dtype.h"
-#include "engine/model/model_writer.h"
-#include "engine/model/other_files.h"
+#include "engine/model_files/model_writer.h"
+#include "engine/model_files/other_files.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {

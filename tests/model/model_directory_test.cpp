@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model directories are read by range in every type, checked tensor by tensor, and written so that
 // they read back equal, all or nothing.
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,8 +13,8 @@
 
 #include "engine/base/error.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
-#include "engine/model/other_files.h"
+#include "engine/model_files/model_writer.h"
+#include "engine/model_files/other_files.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {

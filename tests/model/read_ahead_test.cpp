@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights that were read ahead past the page cache are those of the files, in whatever order they
 // are asked for, and what is wrong with a file is said by the call that needs its bytes.
-#include "engine/model/read_ahead.h"
+#include "engine/model_files/read_ahead.h"
 #include "engine/base/units.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 #include "engine/base/error.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_writer.h"
 #include "tests/model/temporary_directory.h"
 #include "tests/model/weight_parts.h"
 

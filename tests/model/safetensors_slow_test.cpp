@@ -11,7 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/memory/process_memory.h"
-#include "engine/model/safetensors.h"
+#include "engine/model_files/safetensors.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {

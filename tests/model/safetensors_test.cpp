@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The header parser takes what the format allows and refuses, by name, every way in which a header
 // can lie.
-#include "engine/model/safetensors.h"
+#include "engine/model_files/safetensors.h"
 
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {

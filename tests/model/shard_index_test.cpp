@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An index names files of its own directory, or is refused with the member.
-#include "engine/model/shard_index.h"
+#include "engine/model_files/shard_index.h"
 
 #include <gtest/gtest.h>
 

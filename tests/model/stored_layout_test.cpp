@@ -13,7 +13,7 @@
 #include "engine/base/rng.h"
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_writer.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_writer.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::train {

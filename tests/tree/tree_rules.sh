@@ -18,18 +18,20 @@ layer_table='
 engine/base       :
 io                : engine/base
 kernels           : engine/base
+kernels/sizes     : engine/base kernels kernels/cpu
 kernels/ref       : engine/base kernels
 kernels/cpu       : engine/base kernels kernels/ref
 kernels/emulated  : engine/base kernels
 kernels/cuda      : engine/base kernels
 engine/config     : engine/base
 engine/comm       : engine/base
-engine/model      : engine/base engine/config engine/comm io kernels
+engine/model      : engine/base engine/config kernels
+engine/model_files : engine/base engine/config io kernels engine/model
 engine/memory     : engine/base engine/config engine/comm io kernels
 engine/shard      : engine/base engine/config engine/comm io kernels engine/model engine/memory
 engine/plan       : engine/base engine/config engine/model engine/shard
 engine/exec       : engine/base engine/config engine/comm io kernels kernels/emulated engine/model engine/memory engine/shard engine/plan
-engine/train      : engine/base engine/config engine/comm io kernels engine/model engine/memory engine/shard engine/plan engine/exec
+engine/train      : engine/base engine/config engine/comm io kernels engine/model engine/model_files engine/memory engine/shard engine/plan engine/exec
 '
 
 # Where the headers of a third party may be included.

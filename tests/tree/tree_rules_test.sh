@@ -22,7 +22,7 @@ make_tree() {
   printf 'BasedOnStyle: Google\nColumnLimit: 100\n' > .clang-format
   printf '// SPDX-License-Identifier: Apache-2.0\n#pragma once\n' > engine/base/a.h
   printf '// SPDX-License-Identifier: Apache-2.0\n#pragma once\n\n#include "engine/base/a.h"\n' > io/b.h
-  printf '// SPDX-License-Identifier: Apache-2.0\n#pragma once\n\n#include "io/b.h"\n' > engine/model/c.h
+  printf '// SPDX-License-Identifier: Apache-2.0\n#pragma once\n\n#include "engine/base/a.h"\n' > engine/model/c.h
   printf '// SPDX-License-Identifier: Apache-2.0\n#include "engine/model/c.h"\n' > engine/plan/d.cpp
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/read_ahead.h"
+#include "engine/model_files/read_ahead.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 
 #include <fmt/core.h>
 
@@ -13,10 +13,10 @@
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/config_fields.h"
-#include "engine/model/model_path.h"
-#include "engine/model/shard_index.h"
 #include "engine/model/stored_names.h"
 #include "engine/model/text_model.h"
+#include "engine/model_files/model_path.h"
+#include "engine/model_files/shard_index.h"
 
 namespace strata::model {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/model/direct_files.h"
-#include "engine/model/file.h"
+#include "engine/model_files/direct_files.h"
+#include "engine/model_files/file.h"
 #include "io/huge_memory.h"
 #include "io/ring.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/model_path.h"
+#include "engine/model_files/model_path.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "engine/base/error.h"
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 
 namespace strata::model {
 namespace {

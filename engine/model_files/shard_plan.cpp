@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/shard_plan.h"
+#include "engine/model_files/shard_plan.h"
 
 #include <fmt/core.h>
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "engine/model/direct_reader.h"
-#include "engine/model/model_directory.h"
 #include "engine/model/spec.h"
+#include "engine/model_files/direct_reader.h"
+#include "engine/model_files/model_directory.h"
 
 namespace strata::model {
 

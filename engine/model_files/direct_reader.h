@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/model/direct_files.h"
-#include "engine/model/file.h"
+#include "engine/model_files/direct_files.h"
+#include "engine/model_files/file.h"
 #include "io/huge_memory.h"
 #include "io/ring.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/transfer_buffer.h"
+#include "engine/model_files/transfer_buffer.h"
 
 namespace strata::model {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/safetensors.h"
+#include "engine/model_files/safetensors.h"
 
 #include <fmt/core.h>
 
@@ -12,7 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 
 namespace strata::model {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>

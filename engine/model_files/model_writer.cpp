@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_writer.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -17,12 +17,12 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/other_files.h"
-#include "engine/model/path_errors.h"
 #include "engine/model/quantization.h"
-#include "engine/model/transfer_buffer.h"
-#include "engine/model/transpose.h"
+#include "engine/model_files/model_directory.h"
+#include "engine/model_files/other_files.h"
+#include "engine/model_files/path_errors.h"
+#include "engine/model_files/transfer_buffer.h"
+#include "engine/model_files/transpose.h"
 #include "kernels/backend.h"
 
 namespace strata::model {

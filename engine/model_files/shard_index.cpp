@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/shard_index.h"
+#include "engine/model_files/shard_index.h"
 
 #include <set>
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 #include "io/ring.h"
 
 namespace strata::model {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/transpose.h"
+#include "engine/model_files/transpose.h"
 
 #include <algorithm>
 

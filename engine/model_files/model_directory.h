@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "engine/config/json.h"
-#include "engine/model/file.h"
-#include "engine/model/safetensors.h"
 #include "engine/model/spec.h"
-#include "engine/model/tensor_reader.h"
+#include "engine/model_files/file.h"
+#include "engine/model_files/safetensors.h"
+#include "engine/model_files/tensor_reader.h"
 
 namespace strata::model {
 

@@ -5,7 +5,7 @@
 #include <deque>
 #include <mutex>
 
-#include "engine/model/file.h"
+#include "engine/model_files/file.h"
 
 namespace strata::model {
 

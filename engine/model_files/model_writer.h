@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "engine/config/json.h"
-#include "engine/model/direct_writer.h"
-#include "engine/model/file.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/safetensors.h"
-#include "engine/model/shard_plan.h"
 #include "engine/model/spec.h"
-#include "engine/model/write_behind.h"
+#include "engine/model_files/direct_writer.h"
+#include "engine/model_files/file.h"
+#include "engine/model_files/model_directory.h"
+#include "engine/model_files/safetensors.h"
+#include "engine/model_files/shard_plan.h"
+#include "engine/model_files/write_behind.h"
 
 namespace strata::model {
 

@@ -6,7 +6,7 @@
 
 #include "engine/base/rng.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_writer.h"
 
 namespace strata::model {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/write_behind.h"
+#include "engine/model_files/write_behind.h"
 
 #include "engine/base/units.h"
 

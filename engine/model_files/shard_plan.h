@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/model_directory.h"
-#include "engine/model/safetensors.h"
 #include "engine/model/spec.h"
+#include "engine/model_files/model_directory.h"
+#include "engine/model_files/safetensors.h"
 
 // The files of a model directory that is to be written.
 namespace strata::model {

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "engine/model/file.h"
 #include "engine/model/quantization.h"
-#include "engine/model/safetensors.h"
 #include "engine/model/spec.h"
+#include "engine/model_files/file.h"
+#include "engine/model_files/safetensors.h"
 
 // Elements of a parameter from the tensor that it lies in: any type, any layout, as masters.
 namespace strata::model {

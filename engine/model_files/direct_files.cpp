@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/direct_files.h"
+#include "engine/model_files/direct_files.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/tensor_reader.h"
+#include "engine/model_files/tensor_reader.h"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/model/transpose.h"
+#include "engine/model_files/transpose.h"
 #include "kernels/backend.h"
 
 namespace strata::model {

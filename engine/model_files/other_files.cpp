@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/other_files.h"
+#include "engine/model_files/other_files.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
-#include "engine/model/file.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/path_errors.h"
+#include "engine/model_files/file.h"
+#include "engine/model_files/model_directory.h"
+#include "engine/model_files/path_errors.h"
 
 namespace strata::model {
 namespace {
