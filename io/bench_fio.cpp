@@ -150,7 +150,6 @@ FioResult FioBench::run_job(const Job& job) {
 }
 
 FioResult FioBench::measure(const BenchShape& shape, uint64_t write_allowance_bytes) {
-  STRATA_CHECK(shape.mode != BenchMode::kTraining);
   const FioResult nothing = {.limit_reached = true};
   if (write_allowance_bytes < layout_bytes()) return nothing;
   write_allowance_bytes -= layout_bytes();

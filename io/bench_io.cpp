@@ -8,7 +8,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/units.h"
-#include "io/bench_memory.h"
 
 namespace strata::io {
 namespace {
@@ -112,13 +111,13 @@ class Sweep {
   std::vector<uint64_t> idle_;
   std::vector<uint64_t> busy_;
   uint64_t next_ = 0;
-  Channel channel_;  // goes first: it may still hold transfers
+  Channel channel_;  // destroyed first: it may still hold transfers
 };
 
 }  // namespace
 
 const char* name_of(BenchMode mode) {
-  static constexpr const char* kNames[] = {"read", "write", "mixed", "training"};
+  static constexpr const char* kNames[] = {"read", "write", "mixed"};
   return kNames[static_cast<int>(mode)];
 }
 
@@ -183,9 +182,7 @@ BenchResult IoBench::measure(const BenchShape& shape, double seconds, bool verif
     nothing.interrupted = true;
     return nothing;
   }
-  const Extent extent = {.seconds = seconds, .verify = verify};
-  BenchResult result =
-      shape.mode == BenchMode::kTraining ? training(shape, extent) : sweep(shape, extent);
+  BenchResult result = sweep(shape, seconds, verify);
   result.interrupted = stopped();
   // A write that was dropped half way leaves blocks that cannot be verified either.
   if ((!verify && result.bytes_written > 0) || result.interrupted) {
@@ -205,13 +202,13 @@ bool IoBench::direct() const {
                      [](const ScratchFile& file) { return file.direct; });
 }
 
-ChannelOptions IoBench::channel_options(const BenchShape& shape, bool verify,
-                                        const LaneMemory& lane) {
+ChannelOptions IoBench::channel_options(const BenchShape& shape, bool verify, uint32_t transfers,
+                                        const BenchMemory& memory) {
   return {.backend = options_.backend,
           .depth = shape.depth,
           .request_bytes = shape.block_bytes,
-          .max_transfers = lane.transfers,
-          .regions = {{lane.data, lane.bytes}},
+          .max_transfers = transfers,
+          .regions = {{memory.data(), transfers * shape.block_bytes}},
           .limiter = limiter_.get(),
           .deadline_s = options_.deadline_s,
           .verify = verify};
@@ -230,8 +227,6 @@ void IoBench::check(const BenchShape& shape, uint64_t scratch_bytes) {
   // An even number of stripes: a mixed load reads one half and writes the other.
   const uint64_t two_stripes = 2 * stripe_bytes_of(shape);
   uint64_t least = std::max(shape.block_bytes * shape.depth * 8, two_stripes);
-  if (shape.mode == BenchMode::kTraining)
-    least = std::max(least, least_training_bytes(shape.block_bytes));
   least = (least + two_stripes - 1) / two_stripes * two_stripes;
   if (scratch_bytes < least) {
     throw refused("scratch of " + format_bytes(static_cast<int64_t>(scratch_bytes)) +
@@ -311,28 +306,24 @@ void IoBench::fill() {
   const BenchShape shape = {
       .mode = BenchMode::kWrite, .block_bytes = volume_->stripe_bytes(), .depth = 8};
   constexpr uint32_t kWidth = 16;
-  const uint64_t memory_bytes = shape.block_bytes * kWidth;
-  const BenchMemory memory(memory_bytes);
-  const LaneMemory lane = {.data = memory.data(), .bytes = memory_bytes, .transfers = kWidth};
-  Sweep sweep(*volume_, channel_options(shape, true, lane), shape, options_.stop);
+  const BenchMemory memory(shape.block_bytes * kWidth);
+  Sweep sweep(*volume_, channel_options(shape, true, kWidth, memory), shape, options_.stop);
   sweep.run(BenchMode::kWrite, sweep.blocks(), [] { return true; });
   bytes_written_ += sweep.channel().stats().bytes_written;
   sealed_[0] = sealed_[1] = !stopped();
 }
 
-BenchResult IoBench::sweep(const BenchShape& shape, const Extent& extent) {
+BenchResult IoBench::sweep(const BenchShape& shape, double seconds, bool verify) {
   // Twice the depth: some blocks are verified or sealed while `depth` of them are with the drive.
   const uint32_t width = shape.depth * 2;
-  const uint64_t memory_bytes = width * shape.block_bytes;
-  const BenchMemory memory(memory_bytes);
-  const LaneMemory lane = {.data = memory.data(), .bytes = memory_bytes, .transfers = width};
-  Sweep sweep(*volume_, channel_options(shape, extent.verify, lane), shape, options_.stop);
+  const BenchMemory memory(width * shape.block_bytes);
+  Sweep sweep(*volume_, channel_options(shape, verify, width, memory), shape, options_.stop);
   const Channel& channel = sweep.channel();
 
   BenchResult result;
   result.shape = shape;
   result.backend = channel.backend_name();
-  result.verified = extent.verify;
+  result.verified = verify;
   result.direct = direct();
   uint64_t budget = std::numeric_limits<uint64_t>::max();
   if (shape.mode != BenchMode::kRead) {
@@ -356,7 +347,7 @@ BenchResult IoBench::sweep(const BenchShape& shape, const Extent& extent) {
       last_written = stats.bytes_written;
       result.samples.push_back(last);
     }
-    return at_s < extent.seconds;
+    return at_s < seconds;
   });
   result.write_limit_reached = budget == 0;
   result.seconds = now_s() - start_s;

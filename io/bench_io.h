@@ -2,12 +2,12 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "io/bench_memory.h"
 #include "io/channel.h"
 
 namespace strata::io {
@@ -15,8 +15,7 @@ namespace strata::io {
 enum class BenchMode : uint8_t {
   kRead,
   kWrite,
-  kMixed,     // by turns: reads through one half of the scratch, writes through the other
-  kTraining,  // the traffic of offloaded training, see bench_training.cpp
+  kMixed,  // by turns: reads through one half of the scratch, writes through the other
 };
 
 const char* name_of(BenchMode mode);
@@ -75,15 +74,13 @@ struct BenchResult {
   double seconds = 0;
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
-  double cpu_s = 0;  // of the whole process, less the optimizer of the training pattern
+  double cpu_s = 0;  // of the whole process
   LatencySummary read;
   LatencySummary write;
   std::vector<BenchFile> files;
   std::vector<BenchSample> samples;
   bool write_limit_reached = false;  // stopped early, or not begun
   bool interrupted = false;          // by BenchOptions::stop; the same
-  double optimizer_s = 0;            // training: processor time of the optimizer
-  uint32_t steps = 0;                // training: whole steps
 
   double read_bytes_per_s() const { return rate_of(bytes_read); }
   double write_bytes_per_s() const { return rate_of(bytes_written); }
@@ -106,22 +103,11 @@ struct Cliff {
 };
 Cliff find_cliff(const BenchResult& result);
 
-// The least scratch in which the training pattern has room.
-uint64_t least_training_bytes(uint64_t block_bytes);
-
-// What one channel of a benchmark moves to and from.
-struct LaneMemory {
-  std::byte* data = nullptr;
-  uint64_t bytes = 0;
-  uint32_t transfers = 0;  // the most that its lane has submitted and not done
-};
-
 // Measures what a set of directories gives, with the same channels that training uses.
 //
 // Guarantees: reads hit blocks that were written; no more than write_limit_bytes are written; its
-// files are gone when it goes, or when the process dies. Memory: four blocks for each request in
-// flight. Threads: one caller; the training pattern runs four lanes of its own. Failure: throws
-// Error; kConfig for a shape that cannot work.
+// files are gone when it goes, or when the process dies. Memory: two blocks for each request in
+// flight. Threads: one caller. Failure: throws Error; kConfig for a shape that cannot work.
 class IoBench {
  public:
   // Throws Error (kConfig) for a shape that cannot work in so much scratch, before anything is
@@ -153,26 +139,22 @@ class IoBench {
   bool stopped() const { return options_.stop != nullptr && *options_.stop; }
 
  private:
-  struct Extent {
-    double seconds = 0;
-    bool verify = true;
-  };
   bool has_volume_for(const BenchShape& shape) const;
   bool must_fill(const BenchShape& shape) const;
   bool fills_for(const BenchShape& shape, bool verify) const;
   void prepare(const BenchShape& shape, bool verify);
   void make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64_t checksum_bytes);
   void fill();
-  BenchResult sweep(const BenchShape& shape, const Extent& extent);
-  BenchResult training(const BenchShape& shape, const Extent& extent);
-  ChannelOptions channel_options(const BenchShape& shape, bool verify, const LaneMemory& lane);
+  BenchResult sweep(const BenchShape& shape, double seconds, bool verify);
+  ChannelOptions channel_options(const BenchShape& shape, bool verify, uint32_t transfers,
+                                 const BenchMemory& memory);
   bool direct() const;
 
   BenchOptions options_;
   std::unique_ptr<RateLimiter> limiter_;
   std::unique_ptr<Volume> volume_;  // filled; made again when a shape needs another
   uint32_t files_ = 0;
-  // Whether what lies in a half of the volume has checksums: not after writes without them.
+  // Whether a half of the volume has checksums: not after writes without them.
   bool sealed_[2] = {false, false};
   uint64_t bytes_written_ = 0;
   uint64_t bytes_charged_ = 0;

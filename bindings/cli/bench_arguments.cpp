@@ -21,8 +21,8 @@ namespace {
 using Problems = std::vector<std::string>;
 
 io::BenchMode mode_of(const std::string& name) {
-  constexpr std::array kModes = {io::BenchMode::kRead, io::BenchMode::kWrite, io::BenchMode::kMixed,
-                                 io::BenchMode::kTraining};
+  constexpr std::array kModes = {io::BenchMode::kRead, io::BenchMode::kWrite,
+                                 io::BenchMode::kMixed};
   const auto found = std::find_if(kModes.begin(), kModes.end(),
                                   [&](io::BenchMode mode) { return name == io::name_of(mode); });
   STRATA_CHECK(found != kModes.end());  // the option has these and no others

@@ -82,7 +82,7 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
   uint32_t files = 0;
   bool failed = false;
   for (const io::BenchShape& shape : shapes_of(a)) {
-    if (shape.mode == io::BenchMode::kTraining || stop) continue;  // fio has no such pattern
+    if (stop) break;
     progress(shape);
     if (a.compare_checksums) {
       report.checksums.push_back(

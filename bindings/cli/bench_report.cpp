@@ -62,10 +62,6 @@ ordered_json result_json(const io::BenchResult& result) {
   json["write_latency"] = latency_json(result.write);
   json["write_limit_reached"] = result.write_limit_reached;
   if (result.interrupted) json["interrupted"] = true;
-  if (result.shape.mode == io::BenchMode::kTraining) {
-    json["steps"] = result.steps;
-    json["optimizer_s"] = result.optimizer_s;
-  }
   for (const io::BenchFile& file : result.files) {
     json["files"].push_back({{"name", file.name},
                              {"read_bytes_per_s", file.read_bytes_per_s},

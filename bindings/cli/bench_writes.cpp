@@ -24,8 +24,6 @@ double written_share(io::BenchMode mode) {
       return 1;
     case io::BenchMode::kMixed:
       return 0.5;
-    case io::BenchMode::kTraining:
-      return 12.0 / 28;  // twelve bytes of state written, and read with twice two of weights
   }
   return 0;
 }
@@ -51,7 +49,6 @@ double expected_write_bytes(const io::BenchOptions& options, const WriteQuestion
     bytes += directories * double(io::kWeightWriteBytes);
   const io::BenchShape* last = nullptr;
   for (const io::BenchShape& shape : question.shapes) {
-    if (compares && shape.mode == io::BenchMode::kTraining) continue;
     if (last == nullptr || !io::IoBench::same_volume(*last, shape)) bytes += double(options.bytes);
     const bool other_files = last == nullptr || last->files != shape.files;
     if (question.compares_fio && other_files) bytes += double(options.bytes);

@@ -40,7 +40,7 @@ constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward
 constexpr std::string_view kActivations[] = {"auto", "recompute", "keep"};
 constexpr std::string_view kIoBackends[] = {"auto", "uring", "threads"};
 constexpr std::string_view kExportDtypes[] = {"source", "fp32"};
-constexpr std::string_view kBenchModes[] = {"read", "write", "mixed", "training"};
+constexpr std::string_view kBenchModes[] = {"read", "write", "mixed"};
 
 constexpr OptionRange kAny = {};
 constexpr OptionRange kFromOne = {1, kInfinity};
@@ -230,11 +230,11 @@ constexpr OptionRow kTable[] = {
     {"files", kInts, &O::files, kBench, kDrives, "N[,N]", "files", up_to(64), "",
      "Files in each directory."},
     {"mode", kList, &O::modes, kBench, kDrives, "", "", kAny, "",
-     "What is done: read, write, both by turns, or what an offloaded run does. Every mode is "
-     "measured with every block, depth and files.",
+     "What is done: read, write, or both by turns. Every mode is measured with every block, depth "
+     "and files.",
      kBenchModes},
     {"seconds", kFloat, &O::seconds, kBench, kDrives, "F", "seconds", kSeconds, "",
-     "Of each measurement, of training to the end of a step; minutes show a write cache's end."},
+     "Length of each measurement; minutes show where a drive's write cache ends."},
     {"write-limit", kSize, &O::write_limit, kBench, kDrives, "SIZE", "bytes", kFromOne, "",
      "The most that all measurements together write, as writing wears drives."},
     {"no-checksums", kSwitch, &O::no_checksums, kBench, kDrives, "", "", kAny, "",

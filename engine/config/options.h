@@ -140,7 +140,7 @@ struct Options {
   std::vector<int64_t> blocks = {kMiB};
   std::vector<int64_t> depths = {16};
   std::vector<int64_t> files = {1};  // in each directory
-  std::vector<std::string> modes = {"read", "write", "mixed", "training"};
+  std::vector<std::string> modes = {"read", "write", "mixed"};
   double seconds = 5;  // of a measurement
   int64_t write_limit = 64 * kGiB;
   bool no_checksums = false;

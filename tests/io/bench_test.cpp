@@ -57,7 +57,7 @@ double process_cpu_of(const std::function<void()>& work) {
 bool adds_up(IoBench& bench, const BenchShape& shape) {
   BenchResult result;
   const double cpu_s = process_cpu_of([&] { result = bench.measure(shape, 0.5, true); });
-  EXPECT_LE(result.cpu_s + result.optimizer_s, cpu_s + 1e-3);
+  EXPECT_LE(result.cpu_s, cpu_s + 1e-3);
   double read = 0, written = 0, last_s = 0;
   for (const BenchSample& sample : result.samples) {
     EXPECT_GT(sample.at_s, last_s);
@@ -77,15 +77,14 @@ bool adds_up(IoBench& bench, const BenchShape& shape) {
   }
   EXPECT_NEAR(of_files_read, moved_read, 1e-6 * moved_read);
   EXPECT_NEAR(of_files_written, moved_written, 1e-6 * moved_written);
-  return result.cpu_s + result.optimizer_s >= 0.7 * cpu_s &&
+  return result.cpu_s >= 0.7 * cpu_s &&
          read + written >= 0.5 * last_s / result.seconds * (moved_read + moved_written);
 }
 
 TEST(IoBench, FiguresAddUp) {
   const ScratchDir directory(ScratchDir::kMemory);
   IoBench bench(small_bench(directory));
-  for (const BenchMode mode :
-       {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed, BenchMode::kTraining}) {
+  for (const BenchMode mode : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
     SCOPED_TRACE(name_of(mode));
     const BenchShape shape = {.mode = mode, .block_bytes = 64 << 10, .depth = 8, .files = 2};
     bench.measure(shape, 0.01, true);
@@ -116,7 +115,7 @@ TEST(IoBench, NothingIsWrittenAfterTheLimit) {
   BenchOptions options = small_bench(directory);
   options.write_limit_bytes = 64 * kMi;  // the filling takes all of it
   IoBench bench(options);
-  for (const BenchMode mode : {BenchMode::kWrite, BenchMode::kMixed, BenchMode::kTraining}) {
+  for (const BenchMode mode : {BenchMode::kWrite, BenchMode::kMixed}) {
     const BenchResult result = bench.measure({.mode = mode, .block_bytes = 64 << 10, .depth = 8});
     EXPECT_TRUE(result.empty()) << name_of(mode);
     EXPECT_TRUE(result.write_limit_reached) << name_of(mode);
@@ -143,9 +142,8 @@ TEST(IoBench, WhatOthersWroteCountsAgainstTheLimit) {
 TEST(IoBench, ChecksumsCanBeTurnedOffAndOnBetweenMeasurements) {
   const ScratchDir directory(ScratchDir::kMemory);
   IoBench bench(small_bench(directory));
-  for (const BenchMode off :
-       {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed, BenchMode::kTraining}) {
-    for (const BenchMode on : {BenchMode::kMixed, BenchMode::kRead, BenchMode::kTraining}) {
+  for (const BenchMode off : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
+    for (const BenchMode on : {BenchMode::kMixed, BenchMode::kRead}) {
       const BenchShape shape = {.mode = off, .block_bytes = 64 << 10, .depth = 8};
       EXPECT_FALSE(bench.measure(shape, 0.02, false).verified);
       const BenchShape next = {.mode = on, .block_bytes = 64 << 10, .depth = 8};
@@ -160,7 +158,7 @@ TEST(IoBench, ASignalEndsItEarly) {
   options.seconds = 600;
   std::atomic<bool> stop{false};
   options.stop = &stop;
-  for (const BenchMode mode : {BenchMode::kRead, BenchMode::kTraining}) {
+  for (const BenchMode mode : {BenchMode::kRead, BenchMode::kMixed}) {
     stop = false;
     IoBench bench(options);
     std::thread later([&] {
@@ -181,8 +179,7 @@ TEST(IoBench, ASignalEndsALimitedDriveAtOnce) {
   options.seconds = 600;
   std::atomic<bool> stop{false};
   options.stop = &stop;
-  for (const BenchMode mode :
-       {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed, BenchMode::kTraining}) {
+  for (const BenchMode mode : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
     for (const double write_rate : {1e6, 0.0}) {  // while it fills the scratch, and after
       SCOPED_TRACE(testing::Message() << name_of(mode) << " " << write_rate);
       stop = false;
@@ -332,8 +329,6 @@ TEST(IoBench, ShapesThatCannotWorkAreRefused) {
   EXPECT_THROW(bench.measure({.depth = 0}), Error);
   EXPECT_THROW(bench.measure({.files = 0}), Error);
   EXPECT_THROW(bench.measure({.files = 65}), Error);
-  EXPECT_THROW(bench.measure({.mode = BenchMode::kTraining, .block_bytes = 4 * kMi, .depth = 2}),
-               Error);
 }
 
 TEST(RatioStatistics, MedianAndIntervalOfKnownRatios) {
