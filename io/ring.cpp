@@ -9,7 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
-#include "io/last_words.h"
+#include "io/report_fatal.h"
 #include "io/ring_backend.h"
 
 namespace strata::io {
@@ -92,7 +92,7 @@ Ring::~Ring() {
     backend_->wait(0.1);
     const size_t count = backend_->reap(completions_);
     for (size_t i = 0; i < count; ++i) slots_[completions_[i].slot].in_backend = false;
-    const bool soon = closes_without_patience() && now_s() > begin_s + kCloseGraceS;
+    const bool soon = closes_now() && now_s() > begin_s + kCloseGraceS;
     if (held() > 0 && (soon || now_s() > limit_s)) end_process();
     if (now_s() - since_s > warn_after_s_) {
       log(LogLevel::kWarning, "closing " + files_[0].name + ": waiting for " +
@@ -125,7 +125,7 @@ void Ring::end_process() const {
       describe(slot.asked, files_[slot.asked.file], now_s() - slot.asked.started_s) +
           ", and the kernel does not let go of its memory, so this process ends (the drive hangs: "
           "see dmesg)");
-  const int code = say_last_words(error.exit_code());
+  const int code = report_fatal(error.exit_code());
   std::fflush(stdout);
   std::fprintf(stderr, "error: %s\n", error.what());
   _exit(code);

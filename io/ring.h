@@ -108,7 +108,7 @@ class RingBackend;
 // until the whole buffer has moved or an error occurs; nothing is allocated after construction. The
 // destructor cancels, then waits until the kernel has let go of every buffer. Where it has not
 // seconds after the deadline of the last, the drive hangs for good: the destructor says so on
-// standard error and ends the process (exit code 4, or as last_words.h has it), since memory that
+// standard error and ends the process (exit code 4, or as report_fatal.h has it), since memory that
 // the kernel may still write to must be neither freed nor used again.
 // Not guaranteed: order. Two requests on one byte range must be ordered by the caller.
 // Threads: not thread-safe; one ring belongs to one lane. Only wake() may be called from any other.

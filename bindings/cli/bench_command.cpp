@@ -28,7 +28,8 @@
 #include "io/bench_io.h"
 #include "io/drive_weights.h"
 #include "io/drives.h"
-#include "io/last_words.h"
+#include "io/report_fatal.h"
+#include "io/scratch_file.h"
 
 namespace strata::cli {
 namespace {
@@ -42,7 +43,7 @@ void on_signal(int signal) {
   int none = 0;
   if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   stop = true;
-  io::close_without_patience();
+  io::close_now();
 }
 
 void progress(const io::BenchShape& shape) {
@@ -285,7 +286,7 @@ int run_bench(const config::Options& a) {
   report.options = options;
   open_options = &a;
   open_report = &report;
-  io::set_last_words(print_open_report);
+  io::set_fatal_report(print_open_report);
   int code = 0;
   try {
     std::fputs(write_limit_warning(options, writes_of(a)).c_str(), stderr);
