@@ -15,6 +15,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <numeric>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -295,6 +297,28 @@ FreeSpace free_space(const std::string& directory) {
     close(fd);
     throw;
   }
+}
+
+int64_t free_bytes_of(const std::vector<std::string>& directories,
+                      const std::vector<double>& weights) {
+  if (directories.empty()) return 0;
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  struct FileSystem {
+    double free_bytes = 0;
+    double share = 0;  // of the scratch
+  };
+  std::map<uint64_t, FileSystem> file_systems;
+  for (size_t i = 0; i < directories.size(); ++i) {
+    const FreeSpace space = free_space(directories[i]);
+    FileSystem& one = file_systems[space.device];
+    one.free_bytes = static_cast<double>(space.bytes);
+    one.share += weights.empty() ? 1 / static_cast<double>(directories.size()) : weights[i] / sum;
+  }
+  double least = 0x1p62;
+  for (const auto& [device, one] : file_systems) {
+    least = std::min(least, one.free_bytes / one.share);
+  }
+  return static_cast<int64_t>(least);
 }
 
 ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& request) {

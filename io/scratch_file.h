@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "io/volume.h"
 
@@ -34,11 +35,16 @@ class DirectoryLock {
 
 struct FreeSpace {
   uint64_t device = 0;
-  uint64_t bytes = 0;   // without what is kept for root, who is not to take it for scratch either
+  uint64_t bytes = 0;   // without the blocks reserved for root, even if the process is root
   bool memory = false;  // tmpfs or ramfs
 };
 FreeSpace free_space(const DirectoryLock& lock);
 FreeSpace free_space(const std::string& directory);  // whoever holds it
+
+// The most scratch that fits the directories, striped evenly or by `weights`: the first file system
+// that is full ends it. Several directories on one file system share its space.
+int64_t free_bytes_of(const std::vector<std::string>& directories,
+                      const std::vector<double>& weights = {});
 
 struct ScratchRequest {
   uint64_t bytes = 0;

@@ -196,7 +196,7 @@ void conclude(const config::Options& a, io::IoBench& bench, IoReport& report) {
   question.machine = a.machine.empty() ? *report.machine : config::read_machine(a.machine);
   exec::set_drive(drive, question.machine);
   question.drives = static_cast<int>(io::drives_below(a.nvme).size());
-  question.free_bytes = train::free_bytes_of(a.nvme);
+  question.free_bytes = io::free_bytes_of(a.nvme);
   question.stop = &stop;
   std::fprintf(stderr, "planning a step of %s\n", question.model.c_str());
   report.advice = advise(question);

@@ -14,6 +14,7 @@
 #include "engine/plan/verifier.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/plan_elsewhere.h"
+#include "io/scratch_file.h"
 
 namespace strata::cli {
 namespace {
@@ -136,13 +137,13 @@ std::optional<config::Machine> collect_profile(const config::Options& options, F
 }
 
 void collect_drives(const config::Options& options, Failures& failures) {
-  failures.collect([&] { (void)train::free_bytes_of(options.nvme); });
+  failures.collect([&] { (void)io::free_bytes_of(options.nvme); });
 }
 
 train::RunFacts read_facts(const config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();
-  facts.nvme_free_bytes = train::free_bytes_of(options.nvme);
+  facts.nvme_free_bytes = io::free_bytes_of(options.nvme);
   return facts;
 }
 
@@ -247,7 +248,7 @@ train::RunPlan plan_with_room(const model::ModelSpec& spec, const config::Option
   }
   train::RunFacts even = facts;
   even.machine.nvme_weights.clear();
-  even.nvme_free_bytes = train::free_bytes_of(options.nvme);
+  even.nvme_free_bytes = io::free_bytes_of(options.nvme);
   return train::plan_run(spec, options, even);
 }
 

@@ -28,6 +28,7 @@
 #include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/trainer.h"
+#include "io/scratch_file.h"
 #include "io/volume.h"
 
 namespace strata::cli {
@@ -47,7 +48,7 @@ void on_stop_signal(int signal) {
 // is created.
 void check_scratch(const config::Options& options) {
   if (options.nvme.empty()) return;
-  (void)train::free_bytes_of(options.nvme);
+  (void)io::free_bytes_of(options.nvme);
   io::VolumeOptions volume;
   volume.directories = options.nvme;
   volume.bytes = volume.stripe_bytes;

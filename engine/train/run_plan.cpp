@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <map>
-#include <numeric>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -275,32 +273,10 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options) {
   }
 }
 
-int64_t free_bytes_of(const std::vector<std::string>& directories,
-                      const std::vector<double>& weights) {
-  if (directories.empty()) return 0;
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  struct FileSystem {
-    double free_bytes = 0;
-    double share = 0;  // of the scratch; directories on one file system share its space
-  };
-  std::map<dev_t, FileSystem> file_systems;
-  for (size_t i = 0; i < directories.size(); ++i) {
-    const io::FreeSpace space = io::free_space(directories[i]);
-    FileSystem& one = file_systems[space.device];
-    one.free_bytes = static_cast<double>(space.bytes);
-    one.share += weights.empty() ? 1 / static_cast<double>(directories.size()) : weights[i] / sum;
-  }
-  double least = static_cast<double>(plan::kNoLimit);
-  for (const auto& [device, one] : file_systems) {
-    least = std::min(least, one.free_bytes / one.share);
-  }
-  return static_cast<int64_t>(least);
-}
-
 // Drives of different speeds get different shares, and the first that is full ends it for all.
 void set_room(const config::Options& options, RunFacts& facts) {
   if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
-  facts.nvme_free_bytes = free_bytes_of(options.nvme, facts.machine.nvme_weights);
+  facts.nvme_free_bytes = io::free_bytes_of(options.nvme, facts.machine.nvme_weights);
 }
 
 namespace {

@@ -66,11 +66,6 @@ void require_fit(model::ModelSpec spec, const config::Options& options, const Ru
 // fits.
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
-// What the scratch directories hold together before the first of them is full: stripes go to them
-// evenly, or by weights.
-int64_t free_bytes_of(const std::vector<std::string>& directories,
-                      const std::vector<double>& weights = {});
-
 // Sets facts.nvme_free_bytes for the machine's shares of the directories of --nvme, or even ones.
 void set_room(const config::Options& options, RunFacts& facts);
 

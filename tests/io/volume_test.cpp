@@ -9,11 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 
+#include "io/scratch_file.h"
 #include "scratch_dir.h"
 
 namespace strata::io {
@@ -352,6 +355,24 @@ TEST(Volume, ChecksumsKnowTagPlaceAndLength) {
   EXPECT_TRUE(unwritten.never_written);
   volume.forget(0, 131072);
   EXPECT_TRUE(volume.verify(0, data.data(), 131072, 5).never_written);
+}
+
+TEST(FreeBytes, TheFirstFileSystemThatIsFullEndsTheScratch) {
+  const std::string here = testing::TempDir();
+  const auto free = static_cast<double>(std::filesystem::space(here).available);
+  const double noise = 0.02 * free;  // others use the drive too
+  EXPECT_EQ(free_bytes_of({}), 0);
+  EXPECT_NEAR(static_cast<double>(free_bytes_of({here})), free, noise);
+  // Directories on one file system share its space, however the stripes are divided.
+  EXPECT_NEAR(static_cast<double>(free_bytes_of({here, here})), free, noise);
+  EXPECT_NEAR(static_cast<double>(free_bytes_of({here, here}, {3, 1})), free, noise);
+  EXPECT_THROW(free_bytes_of({here, "/proc/nonexistent"}), Error);
+  const std::string memory = "/dev/shm";
+  if (!std::filesystem::exists(memory)) return;
+  // Three quarters go to the first, so it is full at four thirds of its room.
+  const auto other = static_cast<double>(std::filesystem::space(memory).available);
+  EXPECT_NEAR(static_cast<double>(free_bytes_of({here, memory}, {3, 1})),
+              std::min(free * 4 / 3, other * 4), 2 * noise);
 }
 
 }  // namespace
