@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <map>
 #include <optional>
 
 #include "engine/base/error.h"
-#include "engine/config/deepspeed_leaves.h"
+#include "engine/config/deepspeed_json.h"
 #include "engine/config/deepspeed_rules.h"
-#include "engine/config/deepspeed_truth.h"
-#include "engine/config/json.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/option_rules.h"
 #include "engine/config/option_table.h"
@@ -20,12 +20,8 @@
 namespace strata::config {
 namespace {
 
-struct Named {
-  std::string_view name;
-  std::string_view option_value;
-};
-constexpr std::array<Named, 3> kSchedulers = {
-    {{"WarmupLR", "constant"}, {"WarmupDecayLR", "linear"}, {"WarmupCosineLR", "cosine"}}};
+const std::map<std::string, std::string> kSchedulers = {
+    {"WarmupLR", "constant"}, {"WarmupDecayLR", "linear"}, {"WarmupCosineLR", "cosine"}};
 
 class Importer {
  public:
@@ -78,43 +74,47 @@ class Importer {
   }
 
   void take(const Leaf& leaf) {
+    const Json& value = *leaf.value;
     const DeepspeedRule* rule = find_rule(leaf.key);
-    if (rule == nullptr) return names_section(leaf.key) ? section(leaf) : unknown(leaf);
-    if (leaf.value->is_string() && leaf.value->string() == "auto") {
+    if (is_section(leaf.key)) return section(leaf);
+    if (rule == nullptr) return unknown(leaf);
+    if (value.is_string() && value.string() == "auto") {
       return ignore(leaf, "auto: strata chooses, or its default holds");
     }
-    if (leaf.value->is_null()) return ignore(leaf, "null: not set");
+    if (value.is_null()) return ignore(leaf, "null: not set");
     switch (rule->kind) {
       case RuleKind::kSet:
-        return set(leaf, rule->text, texts_of(*leaf.value), note_of(leaf));
+        return set(leaf, rule->text, texts_of(value), note_of(leaf));
       case RuleKind::kIgnore:
         return ignore(leaf, rule->text);
-      case RuleKind::kIgnoreDefault:
-        return is_off(*leaf.value) ? ignore(leaf, "off") : refuse(leaf, rule->text);
-      case RuleKind::kSection:
+      case RuleKind::kOff:
         return section_is_off(leaf) ? ignore(leaf, "off") : refuse(leaf, rule->text);
+      case RuleKind::kOn:
+        if (const auto on = truth_in(leaf)) {
+          *on ? ignore(leaf, "always on") : refuse(leaf, "AdamW has it always on here");
+        }
+        return;
       case RuleKind::kCode:
         return take_by_code(leaf);
     }
   }
 
-  // DeepSpeed itself decays all that it is given; who gives it all but norms and biases, as
-  // Transformers' Trainer does, has what holds here.
+  // DeepSpeed decays every parameter that it is given. Transformers' Trainer gives it all but norms
+  // and biases, which is the default here.
   static std::string_view note_of(const Leaf& leaf) {
     if (leaf.key != "optimizer.params.weight_decay" || is_off(*leaf.value)) return "";
     return "not of norms and biases, as with Transformers' Trainer; of all with --decay-all on";
   }
 
-  static bool names_section(const std::string& key) {
-    const auto rules = deepspeed_rules();
-    const std::string section = key + ".";
-    return std::any_of(rules.begin(), rules.end(),
-                       [&](const DeepspeedRule& rule) { return rule.key.starts_with(section); });
+  static bool is_section(const std::string& key) {
+    return std::ranges::any_of(deepspeed_rules(), [section = key + "."](const DeepspeedRule& rule) {
+      return rule.key.starts_with(section);
+    });
   }
 
   // A section without members.
   void section(const Leaf& leaf) {
-    if (leaf.value->is_null() || leaf.value->is_object()) return ignore(leaf, "nothing is set");
+    if (is_off(*leaf.value)) return ignore(leaf, "nothing is set");
     refuse(leaf, "a section of keys, not a value (give {...}, or leave it out)");
   }
 
@@ -122,26 +122,30 @@ class Importer {
     std::string_view nearest;
     if (++unknown_keys_ <= kSuggestionsMax) {
       std::vector<std::string_view> names;
-      for (const DeepspeedRule& rule : deepspeed_rules()) names.push_back(rule.key);
+      for (const DeepspeedRule& rule : deepspeed_rules()) {
+        if (!rule.key.ends_with('*')) names.push_back(rule.key);
+      }
       nearest = nearest_name(leaf.key, names);
     }
     refuse(leaf, "no such key is known" + did_you_mean(nearest));
   }
 
+  // Whether the value switches the key off, or `enabled` in a section above it does.
   bool section_is_off(const Leaf& leaf) const {
     const Json* at = &root_;
     std::string_view rest = leaf.key;
-    while (at != nullptr && at->is_object() && !rest.empty()) {
+    if (is_off(*leaf.value)) return true;
+    while (at != nullptr && !rest.empty()) {
       const Json* enabled = at == &root_ ? nullptr : at->find("enabled");
       if (enabled != nullptr && is_off(*enabled)) return true;
       const size_t dot = rest.find('.');
       at = at->find(rest.substr(0, dot));
       rest = dot == std::string_view::npos ? "" : rest.substr(dot + 1);
     }
-    return at != nullptr && is_off(*at);
+    return false;
   }
 
-  // The truth value of a key; refuses what is none.
+  // The truth value of a key; refuses other values.
   std::optional<bool> truth_in(const Leaf& leaf) {
     const auto truth = truth_of(*leaf.value);
     if (!truth) refuse(leaf, "neither true nor false (give one of them)");
@@ -149,67 +153,38 @@ class Importer {
   }
 
   void take_by_code(const Leaf& leaf) {
-    const Json& value = *leaf.value;
-    const std::string text = text_of(value);
+    const std::string text = text_of(*leaf.value);
     const std::string last = leaf.key.substr(leaf.key.rfind('.') + 1);
     if (leaf.key == "train_batch_size") {
       batch_ = leaf;
     } else if (leaf.key == "optimizer.type") {
-      take_optimizer(leaf, text);
+      const std::string name = lower_case(text);  // as DeepSpeed reads it
+      name == "adamw" || name == "adam"
+          ? ignore(leaf, "AdamW is the optimizer here, and what DeepSpeed means by both names")
+          : refuse(leaf, "AdamW is the only optimizer here");
     } else if (leaf.key == "scheduler.type") {
-      take_scheduler(leaf, text);
+      const auto known = kSchedulers.find(text);
+      if (known == kSchedulers.end()) {
+        return refuse(leaf, "the schedules here are constant, linear and cosine after a warm-up");
+      }
+      scheduler_ = text;
+      set(leaf, "schedule", {known->second});
     } else if (leaf.key == "scheduler.params.warmup_max_lr") {
       peak_ = leaf;
-    } else if (last == "adam_w_mode" || last == "bias_correction" ||
-               last == "fp32_optimizer_states") {
-      const auto on = truth_in(leaf);
-      if (!on) return;
-      *on ? ignore(leaf, "always on") : refuse(leaf, "AdamW has it always on here");
     } else if (last == "enabled") {
       recipes_.push_back(leaf);
-    } else if (leaf.key == "fp16.loss_scale") {
-      take_loss_scale(leaf);
     } else if (leaf.key == "gradient_allreduce_op") {
-      text == "mean" ? ignore(leaf, "gradients are averaged")
-                     : refuse(leaf, "gradients are averaged");
+      constexpr std::string_view kMean = "gradients are averaged";
+      text == "mean" ? ignore(leaf, kMean) : refuse(leaf, kMean);
     } else if (last == "device" || last.starts_with("cpu_offload")) {
       devices_.push_back(leaf);
     } else if (last == "nvme_path") {
       paths_.push_back(leaf);
     } else {  // zero_hpz_partition_size, mics_shard_size
-      const bool off = value.int64().value_or(2) <= 1;
+      const bool off = leaf.value->int64().value_or(2) <= 1;
       off ? ignore(leaf, "off")
           : refuse(leaf, "sharding within a part of the ranks is not supported here");
     }
-  }
-
-  // 0 is dynamic; a fixed scale is harmless where fp16 is off.
-  void take_loss_scale(const Leaf& leaf) {
-    const Json* section = root_.find("fp16");
-    const Json* enabled = section != nullptr ? section->find("enabled") : nullptr;
-    const auto scale = leaf.value->number();
-    if (scale && *scale == 0) return ignore(leaf, "the loss scale is dynamic");
-    if (enabled == nullptr || is_off(*enabled)) return ignore(leaf, "fp16 is off");
-    refuse(leaf, "the loss scale is always dynamic here (give 0, or leave it out)");
-  }
-
-  // DeepSpeed takes its name in any case.
-  void take_optimizer(const Leaf& leaf, const std::string& text) {
-    const std::string name = lower_case(text);
-    if (name == "adamw" || name == "adam") {
-      ignore(leaf, "AdamW is the optimizer here, and what DeepSpeed means by both names");
-    } else {
-      refuse(leaf, "AdamW is the only optimizer here");
-    }
-  }
-
-  void take_scheduler(const Leaf& leaf, const std::string& text) {
-    for (const Named& known : kSchedulers) {
-      if (known.name != text) continue;
-      scheduler_ = text;
-      return set(leaf, "schedule", {std::string(known.option_value)});
-    }
-    refuse(leaf, "the schedules here are constant, linear and cosine after a warm-up");
   }
 
   // The scheduler's peak overrides the optimizer's rate, as there; WarmupDecayLR has one by
@@ -227,7 +202,7 @@ class Importer {
            : set(*peak_, "lr", texts_of(*peak_->value));
   }
 
-  // Null is as good as absent; "auto" is an answer.
+  // Null counts as absent; "auto" counts as said.
   bool says(std::string_view key) const {
     return std::any_of(leaves_.begin(), leaves_.end(),
                        [&](const Leaf& leaf) { return leaf.key == key && !leaf.value->is_null(); });
@@ -245,10 +220,6 @@ class Importer {
       const Leaf leaf = {std::string(each.key), &absent_};
       if (each.option.empty()) {
         ignore(leaf, fmt::format("absent in the file: {}", each.note));
-      } else if (each.option == "warmup-steps" && is_beyond_the_run(each.value)) {
-        refuse(leaf, fmt::format("absent in the file, and DeepSpeed's default of {} is more than "
-                                 "all steps of the run (give it, or --warmup-steps)",
-                                 each.value));
       } else {
         set(leaf, each.option, {std::string(each.value)},
             fmt::format("absent in the file, DeepSpeed's default{}", each.note));
@@ -258,20 +229,6 @@ class Importer {
 
   bool schedules(std::string_view names) const {
     return !scheduler_.empty() && names.find(scheduler_) != std::string_view::npos;
-  }
-
-  // Whether so many steps of warm-up are known to be more than all steps.
-  bool is_beyond_the_run(std::string_view warmup) const {
-    if (stronger_than("warmup-steps") != nullptr) return false;
-    std::optional<int64_t> steps;
-    for (const Leaf& leaf : leaves_) {
-      if (leaf.key == "scheduler.params.total_num_steps")
-        steps = parse_whole_number(text_of(*leaf.value));
-    }
-    if (const GivenOption* given = stronger_than("steps")) {
-      steps = given->name == "steps" ? parse_whole_number(given->text) : std::nullopt;
-    }
-    return steps && *steps < parse_whole_number(warmup).value_or(0);
   }
 
   // No 16-bit section switched on means fp32, unless one is left open by "auto".
@@ -301,12 +258,12 @@ class Importer {
     set({"fp16.enabled, bf16.enabled", &none}, "recipe", {"fp32"});
   }
 
-  // The lowest tier that one of the offload sections names, and all scratch paths.
+  // The lowest tier that an offload section names, and all scratch paths.
   void finish_offload() {
     constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
     constexpr std::array<std::string_view, 3> kTiers = {"none", "host", "nvme"};
-    size_t lowest = 0;
-    const Leaf* said = nullptr;
+    int lowest = -1;
+    const Leaf* chosen = nullptr;
     for (const Leaf& leaf : devices_) {
       std::string text = text_of(*leaf.value);
       if (!leaf.key.ends_with(".device")) {
@@ -314,35 +271,31 @@ class Importer {
         if (!on) continue;
         text = *on ? "cpu" : "none";
       }
-      const auto found = std::find(kDevices.begin(), kDevices.end(), text);
+      const auto found = std::ranges::find(kDevices, text);
+      const auto tier = static_cast<int>(found - kDevices.begin());
       if (found == kDevices.end()) {
         refuse(leaf, "not one of none, cpu, nvme");
-        continue;
-      }
-      const size_t tier = static_cast<size_t>(found - kDevices.begin());
-      if (said == nullptr || tier > lowest) {
-        if (said != nullptr) ignore(*said, "the other section goes further down");
-        said = &leaf;
-        lowest = tier;
+      } else if (tier <= lowest) {
+        ignore(leaf, "another section names this tier or a lower one");
       } else {
-        ignore(leaf, "the other section says as much or more");
+        if (chosen != nullptr) ignore(*chosen, "another section names a lower tier");
+        chosen = &leaf;
+        lowest = tier;
       }
     }
-    if (said != nullptr) set(*said, "offload", {std::string(kTiers[lowest])});
+    if (chosen != nullptr) set(*chosen, "offload", {std::string(kTiers[lowest])});
     finish_paths(lowest == 2);
   }
 
   void finish_paths(bool used) {
     std::vector<std::string> paths;
     for (const Leaf& leaf : paths_) {
+      for (const std::string& path : texts_of(*leaf.value)) {
+        if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
+      }
       if (!used) {
         ignore(leaf, "nothing is offloaded to nvme");
-        continue;
-      }
-      for (const std::string& path : texts_of(*leaf.value)) {
-        if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
-      }
-      if (&leaf == &paths_.back()) {
+      } else if (&leaf == &paths_.back()) {
         set(leaf, "nvme", paths);
       } else {
         ignore(leaf, "part of --nvme below");
@@ -426,11 +379,23 @@ class Importer {
   DeepspeedImport import_;
 };
 
+const char* name_of(ImportFate fate) {
+  static constexpr const char* kNames[] = {"became", "ignored", "refused"};
+  return kNames[static_cast<int>(fate)];
+}
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
 }  // namespace
 
 DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks,
                                  std::span<const GivenOption> given) {
-  const Json root = parse_deepspeed(text, name);
+  const Json root = Json::parse(
+      without_comments(text), name, {},
+      "the file is JSON, where comments and commas after last members are allowed: names and texts "
+      "stand in double quotes, as in {\"gradient_clipping\": 1.0}");
   if (!root.is_object()) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("cannot read DeepSpeed options: {}: it holds {} (give "
@@ -438,6 +403,47 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
                             name, root.describe()));
   }
   return Importer(root, std::max<int64_t>(1, ranks), given).run();
+}
+
+std::string ImportLine::text() const {
+  return became + (became.empty() || why.empty() ? "" : ": ") + why;
+}
+
+bool DeepspeedImport::is_refused() const {
+  return std::ranges::any_of(
+      lines, [](const ImportLine& line) { return line.fate == ImportFate::kRefused; });
+}
+
+std::string import_report(const DeepspeedImport& import, const std::string& path) {
+  size_t key_width = 3;
+  size_t value_width = 5;
+  constexpr size_t kValueWidthMax = 24;
+  for (const ImportLine& line : import.lines) {
+    key_width = std::max(key_width, line.key.size());
+    value_width = std::max(value_width, std::min(kValueWidthMax, line.value.size()));
+  }
+  std::string text = "What became of " + path + ":\n";
+  for (const ImportLine& line : import.lines) {
+    const std::string fate =
+        line.fate == ImportFate::kBecame ? "" : name_of(line.fate) + std::string(": ");
+    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<{}}  {}{}\n", line.key, key_width,
+                   line.value, value_width, fate, line.text());
+  }
+  return text;
+}
+
+Json import_json(const DeepspeedImport& import) {
+  Json items = Json::array();
+  for (const ImportLine& line : import.lines) {
+    Json item = Json::object();
+    item.set("key", line.key);
+    item.set("value", line.value);
+    item.set("fate", name_of(line.fate));
+    item.set("became", text_or_null(line.became));
+    item.set("why", text_or_null(line.why));
+    items.push_back(std::move(item));
+  }
+  return items;
 }
 
 }  // namespace strata::config

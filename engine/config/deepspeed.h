@@ -9,8 +9,8 @@
 
 #include "engine/config/json.h"
 
-// DeepSpeed JSON files, for those who have one: every key becomes an option of ours, or is ignored
-// or refused with the reason. Nothing is dropped silently.
+// DeepSpeed JSON files: every key becomes an option of ours, or is ignored or refused with the
+// reason. Nothing is dropped silently.
 namespace strata::config {
 
 enum class ImportFate : uint8_t { kBecame, kIgnored, kRefused };
@@ -19,8 +19,8 @@ struct ImportLine {
   std::string key;    // "zero_optimization.stage"
   std::string value;  // as in the file
   ImportFate fate = ImportFate::kIgnored;
-  std::string became;  // "--zero-stage 3"; empty unless that is its fate
-  std::string why;     // empty where the file's value alone is the reason
+  std::string became;  // "--zero-stage 3"; only with kBecame
+  std::string why;     // empty where the value alone is the reason
 
   std::string text() const;  // both
 };
@@ -45,23 +45,16 @@ struct DeepspeedImport {
   bool is_refused() const;  // a line is
 };
 
-// Reads the text: JSON with comments (//, /* */, #) and trailing commas; numbers like 5e8 are
-// whole. `ranks` is for train_batch_size, which counts all ranks and holds with the factors of
-// `given`, of which the last of a name counts. Throws Error (kConfig) where it is not that; keys
-// that cannot be followed are lines with kRefused.
+// Reads JSON with comments (//, /* */, #) and trailing commas. `ranks` is needed for
+// train_batch_size, which counts all ranks; its factors may come from `given`, where the last of a
+// name counts. Throws Error (kConfig) for other texts; keys that cannot be followed are lines with
+// kRefused.
 DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks,
                                  std::span<const GivenOption> given = {});
 
-// Three columns: the key, its value, and what became of it.
-std::string import_table(const DeepspeedImport& import);
-// The table under a headline that names the file, and its lines as a JSON array.
+// A table under a headline that names the file: key, value, and what became of it. The same as a
+// JSON array.
 std::string import_report(const DeepspeedImport& import, const std::string& path);
 Json import_json(const DeepspeedImport& import);
-
-// What follows a comment or is a comma before a closing bracket, made blank; lines and columns
-// stay.
-std::string without_comments(std::string_view text);
-// The text as JSON. Throws Error (kConfig) that also says what may stand in such a file.
-Json parse_deepspeed(std::string_view text, const std::string& name);
 
 }  // namespace strata::config

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/config/json.h"
+
+// A DeepSpeed file as JSON, and its values as DeepSpeed reads them.
+namespace strata::config {
+
+// Replaces comments (//, /* */, #) and commas before closing brackets by blanks, so that lines and
+// columns stay.
+std::string without_comments(std::string_view text);
+
+// A value without members, and its path: "zero_optimization.stage".
+struct Leaf {
+  std::string key;
+  const Json* value;
+};
+
+// All of them, in the order of the file. They refer to `root`.
+std::vector<Leaf> leaves_of(const Json& root);
+
+// A value as an option reads it (5e8 is a whole number); of an array, its items.
+std::string text_of(const Json& value);
+std::vector<std::string> texts_of(const Json& value);
+
+std::string lower_case(std::string text);
+
+// true, 1, "true", "yes", "on" and their opposites, in any case; nothing for other values.
+std::optional<bool> truth_of(const Json& value);
+
+// Whether the value switches its key off: false, null, "none", "" or {}.
+bool is_off(const Json& value);
+
+}  // namespace strata::config
