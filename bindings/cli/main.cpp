@@ -50,15 +50,11 @@ int dispatch(config::Command command, const config::Options& options,
 
 int run_completion(const std::vector<std::string>& args) {
   if (args.size() != 2) {
-    throw Error(ErrorCode::kUsage, "completion: name one shell (strata completion bash|zsh|fish)");
+    throw Error(ErrorCode::kUsage, "completion: no shell is named (strata completion bash)");
   }
   const bool help = args[1] == "--help" || args[1] == "-h";
   std::fputs(help ? "Print a script that completes command lines.\n\n"
-                    "Usage: strata completion bash|zsh|fish\n\n"
-                    "  bash  source <(strata completion bash), in ~/.bashrc\n"
-                    "  zsh   source <(strata completion zsh), in ~/.zshrc behind compinit\n"
-                    "        or the text as a file _strata in a folder of $fpath\n"
-                    "  fish  strata completion fish | source, in ~/.config/fish/config.fish\n"
+                    "Usage: source <(strata completion bash), in ~/.bashrc\n"
                   : config::completion_text(args[1]).c_str(),
              stdout);
   return 0;

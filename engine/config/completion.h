@@ -4,10 +4,10 @@
 #include <string>
 #include <string_view>
 
-// Scripts with which a shell completes command lines, made from the option table.
+// The script with which bash completes command lines, made from the option table.
 namespace strata::config {
 
-// For "bash", "zsh" or "fish", to be sourced. Throws Error (kUsage) for any other shell.
+// For "bash", to be sourced. Throws Error (kUsage) for any other shell.
 std::string completion_text(std::string_view shell);
 
 }  // namespace strata::config

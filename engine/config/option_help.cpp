@@ -151,7 +151,7 @@ std::string help_text() {
     fmt::format_to(std::back_inserter(out), "  {:<12}{}\n", row.name, row.help);
   }
   out +=
-      "  completion  Print a script that completes command lines: bash, zsh or fish.\n"
+      "  completion  Print a script with which bash completes command lines.\n"
       "  help        Print this, or the options of a command: strata help train.\n"
       "\nstrata COMMAND --help lists the options of a command, too.\n";
   return out;
