@@ -8,9 +8,8 @@
 #include <filesystem>
 
 #include "engine/base/units.h"
-#include "engine/memory/ledger.h"
 #include "engine/memory/process_memory.h"
-#include "engine/plan/timeline.h"
+#include "engine/plan/op_contract.h"
 #include "engine/train/metrics_progress.h"
 #include "io/rate_limiter.h"
 
@@ -35,32 +34,22 @@ std::string time_line(const train::TrainResult& result) {
       at(stall, Lane::kWrite), at(stall, Lane::kOptimizer), link, at(stall, Lane::kComm));
 }
 
-// Arenas are present in full from the start; the process is counted as it is at the end.
+// The process is counted as it is at the end.
 struct Memory {
   memory::ProcessMemory process;
-  memory::Ledger ledger;
-  memory::LedgerCheck check;
+  int64_t arena_bytes = 0;  // an emulated device's memory is host memory to the kernel
+  int64_t counted_bytes() const { return process.counted_bytes(arena_bytes); }
 };
 
 Memory memory_of(const train::RunPlan& plan) {
-  Memory memory;
-  memory.process = memory::read_process_memory();
+  Memory memory = {memory::read_process_memory()};
   for (const plan::Plan& rank : plan.ranks) {
-    const auto bytes = [&](plan::Arena arena) {
-      return rank.arenas.bytes[static_cast<size_t>(arena)];
-    };
-    memory.ledger.plan(config::Tier::kDevice, "arenas", bytes(plan::Arena::kDevice));
-    memory.ledger.plan(config::Tier::kHost, "arenas",
-                       bytes(plan::Arena::kHost) + bytes(plan::Arena::kControl));
+    for (const plan::Arena arena :
+         {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kControl}) {
+      memory.arena_bytes += rank.arenas.bytes[static_cast<size_t>(arena)];
+    }
   }
-  memory.ledger.observe(memory.process);
-  memory.check = memory.ledger.check(memory.process, plan.input.discrete);
   return memory;
-}
-
-int64_t arena_bytes(const Memory& memory) {
-  return memory.ledger.planned_bytes(config::Tier::kDevice) +
-         memory.ledger.planned_bytes(config::Tier::kHost);
 }
 
 // An emulated device's memory is of this process too, beside the host's budget.
@@ -75,21 +64,21 @@ std::string memory_line(const train::RunPlan& plan) {
   return fmt::format(
       "memory   {} arenas + {} heap + {} stacks + {} program = {} counted; the kernel's peak is "
       "{}; budget {}{}\n",
-      format_bytes(arena_bytes(memory)), format_bytes(memory.process.heap_bytes),
+      format_bytes(memory.arena_bytes), format_bytes(memory.process.heap_bytes),
       format_bytes(memory.process.stack_bytes), format_bytes(memory.process.file_bytes),
-      format_bytes(memory.check.counted_bytes), format_bytes(memory.check.kernel_bytes),
+      format_bytes(memory.counted_bytes()), format_bytes(memory.process.resident_peak_bytes),
       format_bytes(plan.host_budget), device_budget(plan));
 }
 
 config::Json memory_json(const train::RunPlan& plan) {
   const Memory memory = memory_of(plan);
   config::Json json = config::Json::object();
-  json.set("arena_bytes", arena_bytes(memory));
+  json.set("arena_bytes", memory.arena_bytes);
   json.set("heap_bytes", memory.process.heap_bytes);
   json.set("stack_bytes", memory.process.stack_bytes);
   json.set("program_bytes", memory.process.file_bytes);
-  json.set("counted_bytes", memory.check.counted_bytes);
-  json.set("kernel_peak_bytes", memory.check.kernel_bytes);
+  json.set("counted_bytes", memory.counted_bytes());
+  json.set("kernel_peak_bytes", memory.process.resident_peak_bytes);
   json.set("budget_bytes", plan.host_budget);
   return json;
 }

@@ -24,8 +24,8 @@ size_t index_of(Lane lane) {
   return static_cast<size_t>(lane);
 }
 
-memory::Arena make_arena(int64_t bytes, bool lock) {
-  return bytes > 0 ? memory::Arena(bytes, {.lock = lock}) : memory::Arena();
+memory::Arena make_arena(int64_t bytes) {
+  return bytes > 0 ? memory::Arena(bytes) : memory::Arena();
 }
 
 // Of the norm of one rank's part of a chunk.
@@ -53,8 +53,8 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
   const auto bytes = [&](plan::Arena arena) {
     return plan.arenas.bytes[static_cast<size_t>(arena)];
   };
-  host_ = make_arena(bytes(plan::Arena::kHost), options.lock_memory);
-  control_ = make_arena(bytes(plan::Arena::kControl), false);
+  host_ = make_arena(bytes(plan::Arena::kHost));
+  control_ = make_arena(bytes(plan::Arena::kControl));
   for (const plan::Holding& holding : plan.boundary) {
     if (holding.value.kind != plan::ValueKind::kDecision) continue;
     decision_ = reinterpret_cast<Decision*>(at(holding.arena, holding.offset));

@@ -29,7 +29,6 @@ struct ExecutorOptions {
   bool external = false;  // the caller computes: no compute lane of ours, but ready() and done()
   double io_deadline_s = 600;  // of one request to a drive
   double deadline_s = 660;     // without any op finished; a drive that hangs names itself earlier
-  bool lock_memory = false;
 };
 
 enum class Pass : uint8_t { kForward, kBackward };

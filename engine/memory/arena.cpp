@@ -44,7 +44,7 @@ void require_host_memory(int64_t bytes) {
                           format_bytes(limits.usable_bytes())));
 }
 
-Arena::Arena(int64_t bytes, const ArenaOptions& options) : bytes_(round_up(bytes, kPageBytes)) {
+Arena::Arena(int64_t bytes) : bytes_(round_up(bytes, kPageBytes)) {
   STRATA_CHECK(bytes > 0);
   require_host_memory(bytes_);
   // Room to align, and a guard of a huge page or more on each side.
@@ -68,14 +68,13 @@ Arena::Arena(int64_t bytes, const ArenaOptions& options) : bytes_(round_up(bytes
                          errno, "lower --host-memory");
     }
     // Advice may be refused without harm.
-    if (options.huge_pages) madvise(data_, length, MADV_HUGEPAGE);
+    madvise(data_, length, MADV_HUGEPAGE);
     madvise(data_, length, MADV_DONTDUMP);
     populate(data_, bytes_);
   } catch (...) {
     release();
     throw;
   }
-  locked_ = options.lock && mlock(data_, length) == 0;
 }
 
 Arena::~Arena() {
@@ -93,7 +92,6 @@ Arena& Arena::operator=(Arena&& other) noexcept {
   bytes_ = std::exchange(other.bytes_, 0);
   mapping_ = std::exchange(other.mapping_, nullptr);
   mapping_bytes_ = std::exchange(other.mapping_bytes_, 0);
-  locked_ = std::exchange(other.locked_, false);
   return *this;
 }
 

@@ -7,11 +7,6 @@
 
 namespace strata::memory {
 
-struct ArenaOptions {
-  bool huge_pages = true;  // advise them; the kernel may have none
-  bool lock = false;       // try to lock; see locked()
-};
-
 // Throws Error{kDoesNotFit} where the limits of the system leave less host memory than `bytes`.
 void require_host_memory(int64_t bytes);
 
@@ -26,7 +21,7 @@ void require_host_memory(int64_t bytes);
 class Arena {
  public:
   Arena() = default;
-  explicit Arena(int64_t bytes, const ArenaOptions& options = {});
+  explicit Arena(int64_t bytes);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
@@ -37,9 +32,6 @@ class Arena {
   // The bytes [offset, offset + bytes); both must lie inside.
   std::span<std::byte> slot(int64_t offset, int64_t bytes) const;
 
-  // Whether the kernel promised not to page it out; false where RLIMIT_MEMLOCK is too small.
-  bool locked() const { return locked_; }
-
  private:
   void release();
 
@@ -48,7 +40,6 @@ class Arena {
   int64_t bytes_ = 0;
   std::byte* mapping_ = nullptr;
   int64_t mapping_bytes_ = 0;
-  bool locked_ = false;
 };
 
 }  // namespace strata::memory

@@ -20,6 +20,11 @@ struct ProcessMemory {
   int64_t heap_bytes = 0;   // what malloc took from the system, in all its arenas
   int64_t stack_bytes = 0;  // touched pages of all thread stacks
   int64_t thread_count = 0;
+
+  // With arenas of so many bytes, which are present in full from the start.
+  int64_t counted_bytes(int64_t arena_bytes) const {
+    return arena_bytes + heap_bytes + stack_bytes + file_bytes;
+  }
 };
 
 // Takes about a millisecond: for the start, the end and now and then, not for the hot path.

@@ -110,4 +110,10 @@ const OpContract& contract_of(OpKind kind) {
   return contract;
 }
 
+const char* name_of(Lane lane) {
+  static constexpr std::array<const char*, kLaneCount> kNames = {
+      "compute", "optimizer", "upload", "download", "read_weights", "read_state", "write", "comm"};
+  return kNames[static_cast<size_t>(lane)];
+}
+
 }  // namespace strata::plan

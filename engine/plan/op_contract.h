@@ -31,4 +31,6 @@ struct OpContract {
 
 const OpContract& contract_of(OpKind kind);
 
+const char* name_of(Lane lane);
+
 }  // namespace strata::plan

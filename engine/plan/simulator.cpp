@@ -10,7 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/plan/drive_model.h"
-#include "engine/plan/timeline.h"
+#include "engine/plan/op_contract.h"
 
 namespace strata::plan {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "engine/base/units.h"
-#include "engine/plan/timeline.h"
+#include "engine/plan/op_contract.h"
 
 namespace strata::train {
 namespace {

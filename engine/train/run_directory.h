@@ -10,8 +10,8 @@
 
 namespace strata::train {
 
-// The directory that a run writes: run.json, plan.txt, metrics.jsonl, trace.json, report.html,
-// checkpoints/, model/; held by run.lock while this object lives.
+// The directory that a run writes: run.json, plan.txt, metrics.jsonl, checkpoints/, model/; held by
+// run.lock while this object lives.
 //
 // Guarantees: a directory that holds anything but a run is refused and left as it is; of two runs
 // in one directory the second is refused, the first one's process and host named. What it creates
@@ -39,8 +39,6 @@ class RunDirectory {
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string model() const { return path_ + "/model"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
-  std::string trace() const { return path_ + "/trace.json"; }
-  std::string report() const { return path_ + "/report.html"; }
 
  private:
   void replace_file(const std::string& name, std::string_view text) const;

@@ -10,7 +10,6 @@
 
 #include "engine/config/options.h"
 #include "engine/exec/executor.h"
-#include "engine/memory/ledger.h"
 #include "engine/model_files/model_directory.h"
 #include "engine/train/data.h"
 #include "engine/train/frozen_fingerprint.h"

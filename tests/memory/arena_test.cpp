@@ -70,13 +70,6 @@ TEST(Arena, MovesItsBlock) {
   first = Arena(2 * kMiB);
   second = std::move(first);
   EXPECT_EQ(second.bytes(), 2 * kMiB);
-  EXPECT_FALSE(second.locked());
-}
-
-TEST(Arena, LocksWhatTheLimitAllows) {
-  const auto limit = config::read_limits().memlock_bytes;
-  if (limit && *limit < 64 * kKiB) GTEST_SKIP() << "RLIMIT_MEMLOCK is below 64 KiB";
-  EXPECT_TRUE(Arena(64 * kKiB, {.huge_pages = false, .lock = true}).locked());
 }
 
 }  // namespace
