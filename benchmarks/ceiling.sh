@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The memory ceiling: a model of 342.6M parameters (5.5 GB of state) trained with --host-memory 1GiB inside a memory
-# cgroup of 1.5 GiB, where the kernel kills what takes more. Fails where the ledger's count and the kernel's peak
+# cgroup of 1.5 GiB, where the kernel kills what takes more. Fails where the program's own count and the kernel's peak
 # differ by more than 5 % and 64 MiB, or a budget of 128 MiB is not refused within 2 seconds. Needs root for the
 # cgroup and 8 GB in DIRECTORY. results/ceiling.md holds one run of it.
 #
@@ -46,6 +46,6 @@ awk -v begin="$begin" -v end="$(date +%s.%N)" -v code="$code" 'BEGIN {
 }'
 echo "$summary" | awk -F'[:,]' '/"counted_bytes"/ { counted = $2 } /"kernel_peak_bytes"/ { peak = $2 } END {
   apart = counted > peak ? counted - peak : peak - counted
-  printf "ledger and kernel are %.1f MiB apart\n", apart / 1048576
+  printf "the two counts are %.1f MiB apart\n", apart / 1048576
   exit !(apart <= 0.05 * peak + 64 * 1048576)
 }'

@@ -122,7 +122,7 @@ int64_t direct_pass(const std::string& path, int64_t bytes, bool write, int in_f
   std::vector<std::thread> threads;
   for (int i = 0; i < in_flight; ++i) {
     threads.emplace_back([&] {
-      memory::Arena buffer(kRequestBytes, {});  // huge pages: small ones would slow the drive
+      memory::Arena buffer(kRequestBytes);  // huge pages: small ones would slow the drive
       std::memset(buffer.data(), 0x5a, kRequestBytes);
       for (int64_t at = next.fetch_add(kRequestBytes); at < bytes;
            at = next.fetch_add(kRequestBytes)) {
@@ -168,7 +168,7 @@ double raw_write_rate(const std::string& path, int64_t bytes, int in_flight) {
 class ChunkBuffers {
  public:
   explicit ChunkBuffers(int64_t elements)
-      : elements_(round_up(elements, 4096)), memory_(elements_ * kBytesOfElement, {}) {}
+      : elements_(round_up(elements, 4096)), memory_(elements_ * kBytesOfElement) {}
   exec::ChunkState state_of(const shard::Chunk& chunk) {
     std::byte* memory = memory_.data();
     exec::ChunkState state;

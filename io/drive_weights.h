@@ -16,7 +16,7 @@ std::vector<double> weights_of(const std::vector<double>& bytes_per_s);
 // The most that measuring one directory writes.
 inline constexpr uint64_t kWeightWriteBytes = uint64_t{256} << 20;
 
-// Whether there is anything to measure: several directories, of which no two lie on one drive.
+// Whether there is anything to measure: several directories, each on a drive of its own.
 bool may_differ(const std::vector<std::string>& directories);
 
 struct DriveWeightOptions {

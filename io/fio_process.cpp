@@ -80,7 +80,7 @@ bool take_output(pid_t child, int from, double limit_s, const std::atomic<bool>*
   return false;
 }
 
-// A process that stands in the kernel goes when the drive answers, and stays a zombie of ours.
+// A process that waits in the kernel ends when the drive answers; until then it is our zombie.
 void kill_group(pid_t child, int* status) {
   kill(-child, SIGKILL);
   kill(child, SIGKILL);  // before it had its group

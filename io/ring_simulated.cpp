@@ -17,7 +17,7 @@
 namespace strata::io {
 namespace {
 
-// What lies in memory between the start and the end of a read: using it early must show.
+// Fills memory from the start of a read to its end, so that early use shows.
 constexpr int kUnreadByte = 0xDB;
 
 // Bytes really move between memory and the files, at the moment of completion, so a buffer that is

@@ -153,7 +153,7 @@ Volume::Volume(const VolumeOptions& options)
       block_bytes_(options.block_bytes),
       stripe_bytes_(options.stripe_bytes) {
   check_options(options);
-  // File f lies in directory f % directories, so that neighbouring stripes go to different drives.
+  // File f is in directory f % directories, so that neighbouring stripes go to different drives.
   const size_t directories = options.directories.size();
   const size_t count = directories * options.files_per_directory;
   const std::vector<uint64_t> shares = stripes_per_cycle(options.weights, directories);

@@ -62,7 +62,7 @@ void check_profile(const std::string& path, Problems& problems) {
       (void)config::read_machine(path);
     } catch (const Error&) {
       return problems.push_back("--profile: " + path +
-                                ": is there, and no machine profile (name another file)");
+                                ": exists and is not a machine profile (name another file)");
     }
   }
   const std::string parent = std::filesystem::path(path).parent_path();

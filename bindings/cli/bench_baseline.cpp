@@ -58,7 +58,7 @@ Baseline parse(const std::string& path, const json& all) {
     if (entry.at("mode") == "training") continue;  // a pattern that older versions measured
     const double rate =
         entry.at("read_bytes_per_s").get<double>() + entry.at("write_bytes_per_s").get<double>();
-    if (!std::isfinite(rate) || rate < 0) throw refused(path, "has a rate that is no number");
+    if (!std::isfinite(rate) || rate < 0) throw refused(path, "has a rate that is not a number");
     if (rate == 0) continue;  // not measured then
     baseline.rates.push_back(
         {.shape = shape_name(entry.at("mode"), entry.at("block_bytes"), entry.at("depth"),

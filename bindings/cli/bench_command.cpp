@@ -39,7 +39,7 @@ std::atomic<bool> stop{false};
 
 void on_signal(int signal) {
   if (!is_new_request(signal)) return;
-  // Who asks twice does not want to wait: the scratch has no names and goes with the process.
+  // A second request ends the program at once: the scratch has no names and goes with the process.
   int none = 0;
   if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   stop = true;
@@ -114,7 +114,7 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
                       "needed (--rounds, --write-limit)",
                       name_of(shape), last.ratio.count, io::kFioLeastRounds));
     }
-    // A verdict that was asked for and did not come is no pass.
+    // A verdict that was asked for and is missing counts as a failure.
     failed |= verdict == io::FioVerdict::kSlower || (none && rounds_of(a) >= io::kFioLeastRounds);
   }
   return failed ? 1 : 0;

@@ -19,7 +19,7 @@ struct IoReport {
   io::BenchOptions options;
   std::vector<io::BenchResult> results;
   uint64_t bytes_written = 0;
-  std::optional<io::BenchResult> idle;  // of which the machine has the latency
+  std::optional<io::BenchResult> idle;  // its latency goes into the profile
   std::vector<io::FioComparison> fio;
   std::vector<io::ChecksumComparison> checksums;
   std::optional<config::Machine> machine;

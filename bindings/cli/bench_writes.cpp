@@ -63,10 +63,12 @@ std::string write_limit_warning(const io::BenchOptions& options, const WriteQues
   if (bytes <= double(options.write_limit_bytes)) return "";
   const std::string fewer = question.rounds > 0 ? "fewer --rounds, or less" : "less";
   return fmt::format(
-      "--write-limit: of directories that each take {:.0f} GB a second (an assumption) these "
-      "measurements would write {}, and they may write {}: those that come last will end early or "
-      "not begin (give --write-limit {}, or {} of --seconds or --size)\n",
-      kAssumedWriteBytesPerS / 1e9, format_bytes(static_cast<int64_t>(bytes)),
+      "--write-limit: these measurements would write {} if each directory takes {:.0f} GB a "
+      "second, "
+      "and may write {}: the last ones will end early or not begin (give --write-limit {}, or {} "
+      "of "
+      "--seconds or --size)\n",
+      format_bytes(static_cast<int64_t>(bytes)), kAssumedWriteBytesPerS / 1e9,
       format_bytes(static_cast<int64_t>(options.write_limit_bytes)), limit_for(bytes), fewer);
 }
 

@@ -93,8 +93,8 @@ void check_temperature(const std::string& name, const fs::path& controller,
 std::vector<DoctorLine> check_drives(const std::string& directory, const std::string& root) {
   const std::vector<fs::path> drives = io::drives_of(directory, root);
   if (drives.empty()) {
-    return {
-        {Status::kOk, directory, "no block device of its own: nothing is known of the drive", ""}};
+    return {{Status::kOk, directory,
+             "no block device of its own, so nothing is known about the drive", ""}};
   }
   std::vector<DoctorLine> lines;
   for (const fs::path& drive : drives) {

@@ -141,8 +141,9 @@ void check_io_uring_switch(const std::string& root, Lines& lines) {
          fmt::format("kernel.io_uring_disabled is {}; I/O falls back to threads", value),
          "sysctl kernel.io_uring_disabled=0"});
   } else {
-    lines.push_back({Status::kOk, "io_uring switch",
-                     value.empty() ? "this kernel has none" : "the kernel allows io_uring", ""});
+    lines.push_back(
+        {Status::kOk, "io_uring switch",
+         value.empty() ? "this kernel has no such switch" : "the kernel allows io_uring", ""});
   }
 }
 

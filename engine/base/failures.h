@@ -8,13 +8,13 @@
 
 namespace strata {
 
-// The failures of several pieces of work that need nothing of each other, told together: who has
-// mistaken two things learns of both at once.
+// Collects the failures of several independent pieces of work, so that all mistakes are reported at
+// once, not only the first.
 //
-// Threads: one. Failure: errors that are no Error pass through.
+// Threads: one. Failure: exceptions other than Error pass through.
 class Failures {
  public:
-  // Does the work; whether it was done.
+  // Does the work. Returns false when it failed.
   template <typename Work>
   bool collect(const Work& work) {
     try {

@@ -11,8 +11,8 @@ enum class LogLevel { kInfo, kWarning };
 // One line to standard error, whole even when several threads write. Not for the hot path.
 void log(LogLevel level, std::string_view message);
 
-// Text with what moves a terminal's cursor or hides letters as \xNN, but for the ends of lines:
-// names out of files are anybody's.
+// The text with control characters, which could move a terminal's cursor or hide letters, as \xNN;
+// line ends and tabs stay. Names that come from files may hold anything.
 std::string printable(std::string_view text);
 
 }  // namespace strata

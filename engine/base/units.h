@@ -28,7 +28,7 @@ std::optional<int64_t> parse_bytes(std::string_view text);
 
 // 1536 -> "1.50 KiB".
 std::string format_bytes(int64_t bytes);
-// The same, not rounded down: so many are enough.
+// The same, never rounded down.
 std::string format_bytes_up(int64_t bytes);
 
 }  // namespace strata

@@ -83,7 +83,7 @@ void Rendezvous::post(int from, const Letter& letter) {
   box = {letter, MailState::kPosted};
   changed_.notify_all();
   const auto read = [&] { return box.state == MailState::kDone; };
-  // While the receiver is reading, the data must stay: only a letter that nobody took can be
+  // While the receiver is reading, the data must stay: only a letter that no rank took can be
   // withdrawn.
   const auto over = [&] { return read() || (box.state == MailState::kPosted && aborted_by_ >= 0); };
   const bool in_time = wait(lock, false, over);

@@ -49,7 +49,7 @@ class File {
         return true;
       }
       if (got == 0 && answers > 0) return false;
-      if (got == 0) refuse(fmt::format("nobody wrote to this pipe for {} s", kNobodyMs / 1000));
+      if (got == 0) refuse(fmt::format("no program wrote to this pipe for {} s", kNobodyMs / 1000));
       if (errno != EAGAIN && errno != EINTR) {
         throw system_error(ErrorCode::kConfig, "cannot read " + path_, errno);
       }

@@ -10,11 +10,11 @@
 
 namespace strata::config {
 
-// An option that is given, and that does nothing beside the others.
+// An option that is given and has no effect together with the others.
 struct IdleOption {
   std::string_view name;
-  // Nobody means it so: as a flag it is refused. What is harmless is told, and so is what a file
-  // has for other flags than these.
+  // As a flag it is refused. Harmless options get a warning, and so do keys of a file, which may be
+  // there for other commands.
   bool is_mistake = false;
   std::string text;  // "--min-lr-ratio has no effect: ..."
 };

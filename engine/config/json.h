@@ -46,8 +46,8 @@ class Json {
   static Json array();
   static Json object();
 
-  // `source` names the text in errors: a path. `advice` stands behind the cause where the text is
-  // no JSON at all.
+  // `source` names the text in errors: a path. `advice` follows the cause when the text is not
+  // JSON.
   static Json parse(std::string_view text, const std::string& source, const JsonLimits& limits = {},
                     std::string_view advice = "");
 
@@ -85,7 +85,7 @@ class Json {
   Object& members() & { return std::get<Object>(value_); }
   Object members() &&;
 
-  // A member's value; null when there is none or this is no object. Linear in the members.
+  // A member's value; null when it is missing or this is not an object. Linear in the members.
   const Json* find(std::string_view name) const;
   // Replaces or appends a member; makes an object of a null.
   void set(std::string_view name, Json value);

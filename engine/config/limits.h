@@ -7,16 +7,16 @@
 
 namespace strata::config {
 
-// What the system lets this process use, read before anything is allocated. Nothing where there is
-// no limit or it cannot be read.
+// What the system lets this process use, read before anything is allocated. A limit that is absent
+// or cannot be read is nullopt.
 struct Limits {
   int64_t cores = 1;  // this process may run on, by affinity and cgroup quota
 
   int64_t memory_total_bytes = 0;      // of the machine
   int64_t memory_available_bytes = 0;  // of the machine, as the kernel estimates it
 
-  // The cgroup, of this process's one and those above it, that has the least memory left. Beyond
-  // its limit the kernel kills: there is no failed allocation to see.
+  // Of this process's cgroup and those above it, the one with the least memory left. Beyond its
+  // limit the kernel kills the process; no allocation fails before.
   std::optional<int64_t> cgroup_limit_bytes;
   std::optional<int64_t>
       cgroup_free_bytes;  // limit less use; page cache that can go counts as free
@@ -30,8 +30,8 @@ struct Limits {
   std::string usable_reason() const;
 };
 
-// `root` is put before /proc and /sys; tests give a directory. Never throws: what cannot be read is
-// no limit, and /proc is always there.
+// `root` is put before /proc and /sys; tests give a directory. Never throws: what cannot be read
+// counts as no limit.
 Limits read_limits(const std::string& root = "");
 
 // Where the kernel counts this process's memory: the directory of its cgroup, or of the nearest one

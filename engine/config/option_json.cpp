@@ -35,7 +35,7 @@ bool is_default(const OptionRow& row, const Options& options) {
   return value_text(row, options) == value_text(row, Options());
 }
 
-// A default that stands for something else, or for nothing.
+// A default whose value means something else, or nothing.
 bool is_unset(const OptionRow& row, const Options& options) {
   const bool has_note = !row.unset_note.empty() || row.type == OptionType::kString;
   return has_note && is_default(row, options);

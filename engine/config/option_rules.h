@@ -10,7 +10,7 @@
 
 namespace strata::config {
 
-// Two options of which a command takes one.
+// Two options that exclude each other.
 struct ExclusivePair {
   std::string_view first;
   std::string_view second;
@@ -19,8 +19,8 @@ struct ExclusivePair {
 
 std::span<const ExclusivePair> exclusive_options();
 
-// An option that says more of another one, without which it means nothing. In a file it may stand
-// alone, for other commands or for a flag to come.
+// An option that refines another one and means nothing without it. In a file it may be alone: other
+// commands may use it, or a flag may give the other.
 struct DetailOf {
   Command command;
   std::string_view detail;
@@ -33,8 +33,8 @@ std::span<const DetailOf> option_details();
 // one text a problem.
 std::vector<std::string> find_conflicts(Command command, const Options& options);
 
-// Whether `bench io` gets the read, write and mixed rates, with checksums, of which profiles of
-// machines are made.
+// Whether `bench io` measures what a machine profile needs: read, write and mixed rates, with
+// checksums.
 bool measures_drives(const Options& options);
 
 // All of them as one error, "cannot use the options of strata train: ...".

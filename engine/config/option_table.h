@@ -62,9 +62,9 @@ struct OptionRow {
   uint32_t commands;         // bit 1 << Command
   std::string_view group;    // heading in the help
   std::string_view metavar;  // "SIZE"; empty for switches and enums
-  std::string_view unit;     // "tokens"; empty where there is none
+  std::string_view unit;     // "tokens"; empty: none
   OptionRange range;
-  std::string_view unset_note;  // what the default stands for, where the value does not say it
+  std::string_view unset_note;  // what the default means, when its value does not say so
   std::string_view help;        // what it does and why one would change it
   std::span<const std::string_view> choices = {};
   bool may_be_empty = false;  // of a text

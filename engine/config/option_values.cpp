@@ -153,7 +153,7 @@ std::string assign_numbers(const OptionRow& row, const std::vector<std::string>&
   std::vector<int64_t> numbers;
   for (const std::string& part : parts) {
     const auto number = sizes ? parse_bytes(part) : parse_whole<int64_t>(part);
-    if (!number) return "has a part that is no " + std::string(sizes ? "size" : "whole number");
+    if (!number) return "has a part that is not a " + std::string(sizes ? "size" : "whole number");
     if (!within(row.range, static_cast<double>(*number))) return "has a part that is out of range";
     const bool known = std::find(numbers.begin(), numbers.end(), *number) != numbers.end();
     if (known) return "names " + part + " twice";

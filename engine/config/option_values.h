@@ -19,7 +19,7 @@ std::string assign(const OptionRow& row, const std::vector<std::string>& values,
 // The value as a user would write it; texts as they are.
 std::string value_text(const OptionRow& row, const Options& options);
 
-// As assign(), for a number that is no option: into `number`, within `range`.
+// As assign(), for a number that belongs to no option: into `number`, within `range`.
 std::string assign_number(std::string_view text, const OptionRange& range, double& number);
 
 // A text as options of whole numbers read it; nothing where they refuse it.

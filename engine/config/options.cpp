@@ -39,7 +39,7 @@ Flag flag_at(std::span<const std::string> args, size_t at) {
   return flag;
 }
 
-// Options of which a file can say nothing: one would read another file, one prints and ends.
+// Options that only flags can give: one would read another file, one prints and ends.
 constexpr std::string_view kFlagsOnly[] = {"config", "help"};
 
 using Places = std::map<const OptionRow*, std::string>;
@@ -77,7 +77,7 @@ void collect_toml(const OptionSources& sources, OptionCollector& collector) {
       collector.problem(fmt::format("{}: the table {} is not used here (only [[group]] is)",
                                     entry.where, entry.table));
     } else {
-      collector.problem(shown + " stands in the table " + entry.table +
+      collector.problem(shown + " is in the table " + entry.table +
                         ", which is not used here (only [[group]] is)");
     }
   }
@@ -117,7 +117,7 @@ std::string early_value(std::string_view name, std::span<const GivenOption> give
 
 DeepspeedImport import_from(const OptionSources& sources) {
   const auto given = given_options(sources.args, sources.toml, sources.toml_name);
-  // What is no number is reported where the option itself is read.
+  // A value that is not a number is reported where the option itself is read.
   const int64_t ranks = parse_whole_number(early_value("ranks", given)).value_or(1);
   return import_deepspeed(sources.deepspeed, std::string(sources.deepspeed_name), ranks, given);
 }

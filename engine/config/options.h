@@ -162,7 +162,7 @@ struct Options {
   // Names of the options that a flag or file set, in table order.
   std::vector<std::string> given;
   bool is_given(std::string_view name) const;
-  // What is given and does nothing beside the rest: complete sentences, to be told once.
+  // About options that are given and have no effect: complete sentences, to be printed once.
   std::vector<std::string> warnings;
 };
 
@@ -175,11 +175,11 @@ struct OptionSources {
   std::span<const std::string> args = {};  // what follows the command's name
 };
 
-// What became of the --deepspeed file; without one there is no table.
+// What became of the --deepspeed file; the table is empty without one.
 struct DeepspeedReport {
   std::string table;
   Json lines;               // of the table: an array of objects, or null
-  bool wants_json = false;  // as the options say, so far as they could be read
+  bool wants_json = false;  // as far as the options could be read
   bool is_refusal = false;  // some key cannot be followed
 };
 

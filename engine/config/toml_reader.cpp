@@ -52,7 +52,7 @@ std::string scalar_text(std::string_view name, const toml::node& node) {
   refuse(name, node.source(), "dates, times and nested values are not used here");
 }
 
-// What a text that is no TOML was meant to be.
+// What a text that is not TOML was meant to be.
 const char* advice_for(std::string_view text, std::string_view cause) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && text[first] == '{') {
@@ -114,8 +114,8 @@ std::vector<TomlEntry> read_toml(std::string_view text, std::string_view name) {
     refuse(name, error.source(), fmt::format("{} ({})", cause, advice_for(text, cause)));
   } catch (const BrokenAssertion&) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("cannot read TOML: {}: it is none (write lines like lr = 1e-4; what "
-                            "stands in [brackets] is a name)",
+                fmt::format("cannot read TOML: {}: it is not TOML (write lines like lr = 1e-4; "
+                            "[brackets] hold a name)",
                             name));
   }
   return entries;

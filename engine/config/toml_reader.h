@@ -15,7 +15,7 @@ struct TomlEntry {
   std::string key;
   std::vector<std::string> values;
   std::string where;            // "run.toml:3:1"
-  bool is_empty_table = false;  // stands for a [table] or [[table]] without keys; no key, no values
+  bool is_empty_table = false;  // a [table] or [[table]] without keys: no key, no values
 };
 
 // All entries in the order of the file. Throws Error (kConfig) naming line and column where the

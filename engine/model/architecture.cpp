@@ -240,7 +240,7 @@ Architecture read_architecture(const Json& json, const std::string& source) {
     result.head_size = result.hidden / result.heads;
   } else {
     fields.refuse(
-        fmt::format("hidden_size: {} is no multiple of num_attention_heads: {}, and there is no "
+        fmt::format("hidden_size: {} is not a multiple of num_attention_heads: {}, and there is no "
                     "head_dim",
                     result.hidden, result.heads));
   }
@@ -270,9 +270,9 @@ void validate(const Architecture& a, const std::string& source) {
                                       range.least, range.most));
   }
   if (a.heads % a.kv_heads != 0) {
-    refuse_config(source,
-                  fmt::format("num_attention_heads: {} is no multiple of num_key_value_heads: {}",
-                              a.heads, a.kv_heads));
+    refuse_config(
+        source, fmt::format("num_attention_heads: {} is not a multiple of num_key_value_heads: {}",
+                            a.heads, a.kv_heads));
   }
   if (a.head_size % 2 != 0 && a.position == Position::kRope) {
     refuse_config(source, fmt::format("head_dim: {} is odd, RoPE turns pairs", a.head_size));

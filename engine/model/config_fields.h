@@ -16,7 +16,7 @@ namespace strata::model {
   throw Error(ErrorCode::kConfig, "cannot use model: " + source + ": " + cause);
 }
 
-// Of a model's JSON file that is none, such as a web page in its place.
+// Advice for a model's JSON file that is not JSON, for example a web page saved in its place.
 inline constexpr std::string_view kFetchAgain = "fetch the file again";
 
 // The members of a text model in one config.json: an object, and another one beside it that may

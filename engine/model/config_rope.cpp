@@ -77,7 +77,7 @@ RopeScaling scaling_of(const RopeObject& object) {
   const Json* type = object.find("rope_type");
   if (type == nullptr) type = object.find("type");
   if (type != nullptr && !type->is_string() && !type->is_null()) {
-    object.refuse(fmt::format(": rope_type {} is no text", type->dump()));
+    object.refuse(fmt::format(": rope_type {} is not a text", type->dump()));
   }
   const std::string name = type != nullptr && type->is_string() ? type->string() : "default";
   std::string known;

@@ -48,10 +48,10 @@ NamePattern::NamePattern(std::string option, std::string pattern)
   compiled_->code.reset(pcre2_compile(units(pattern_), pattern_.size(),
                                       PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &at, nullptr));
   if (!compiled_->code) {
-    refuse(
-        fmt::format("it is no regular expression: {} (at character {}; in \".*embed.*\" the . is "
-                    "any character and the * repeats it)",
-                    message_of(error), at));
+    refuse(fmt::format(
+        "it is not a regular expression: {} (at character {}; in \".*embed.*\" the . is "
+        "any character and the * repeats it)",
+        message_of(error), at));
   }
   compiled_->match.reset(pcre2_match_data_create(1, nullptr));
   compiled_->context.reset(pcre2_match_context_create(nullptr));

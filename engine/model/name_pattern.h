@@ -11,7 +11,7 @@ namespace strata::model {
 // A regular expression (PCRE2) that chooses parameters: --freeze, and `match` of a group.
 //
 // Threads: one at a time. Failure: Error (kConfig) that begins with `option` and the pattern, where
-// it is no regular expression, and in matches() where it backtracks without end.
+// it is not a regular expression, and in matches() where it backtracks without end.
 class NamePattern {
  public:
   NamePattern(std::string option, std::string pattern);

@@ -20,7 +20,7 @@ struct Fp8Blocks {
 
 inline constexpr const char* kScaleSuffix = "_scale_inv";  // behind the name of the weight
 
-// Reads "quantization_config" of a config.json; nothing where there is none. Throws Error (kConfig)
+// Reads "quantization_config" of a config.json; nullopt when it is absent. Throws Error (kConfig)
 // that names the method unless it is block FP8.
 std::optional<Fp8Blocks> read_quantization(const config::Json& json, const std::string& source);
 

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kSpanAlignment = 64;
 constexpr int64_t kFloatBytes = 4;
 
-// Places spans one behind the other.
+// Places spans one after the other.
 class Packer {
  public:
   Span add(int64_t bytes) {

@@ -7,7 +7,7 @@
 #include "engine/model/footprint.h"
 #include "engine/model/spec.h"
 
-// Where the tensors of a segment's compute ops lie in interior and workspace. footprint() reports
+// The offsets of a segment's tensors in interior and workspace. footprint() reports
 // the totals and the compute driver uses the offsets, so that the two cannot differ.
 namespace strata::model {
 

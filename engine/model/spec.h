@@ -85,13 +85,13 @@ struct Architecture {
   double score_scalar = 0;  // attention's scores are divided by its root; 0: by that of head_size
   double score_cap = 0;     // of attention's scores; 0: none
   double logit_cap = 0;     // of the head's logits; 0: none
-  int64_t pad_token = -1;   // its row of the embedding gets no gradient as one; -1: there is none
+  int64_t pad_token = -1;   // its row of the embedding gets no gradient from it as input; -1: none
   bool tied = false;        // the head reads the embedding's matrix
   bool attention_bias = false;  // of q, k and v
   bool output_bias = false;     // of attention's output
   bool mlp_bias = false;
 
-  // False for what is no block, whose layer is -1.
+  // False for segments outside of blocks, whose layer is -1.
   bool is_windowed(int layer) const {
     return window > 0 && layer >= 0 &&
            (windowed.empty() || windowed[static_cast<size_t>(layer)] != 0);

@@ -18,7 +18,7 @@ struct Multimodal {
   const char* architecture;
   const char* model_type;
   const char* text_type;                    // model_type of the family
-  std::span<const std::string_view> parts;  // prefixes of the tensors of what is no text
+  std::span<const std::string_view> parts;  // prefixes of tensors that are not of the text model
 };
 
 std::span<const Multimodal> multimodals();
@@ -27,7 +27,7 @@ struct TextModel {
   const Family* family = nullptr;
   const Multimodal* of = nullptr;  // null: it is a model of text
   const config::Json* members = nullptr;
-  config::Json beside;  // members that count where `members` has none
+  config::Json beside;  // members that count where `members` lacks them
   std::string source;   // for messages: the path, and text_config
 };
 

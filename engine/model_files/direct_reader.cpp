@@ -35,7 +35,7 @@ int64_t DirectReader::reach_of(const File& file, int64_t offset, int64_t bytes) 
   return std::max<int64_t>(0, end - offset);
 }
 
-// Blocks lie in the buffer one after the other, and go in the order in which they came.
+// Blocks are in the buffer one after the other, and leave in the order in which they came.
 int64_t DirectReader::take_room(int64_t bytes) const {
   constexpr int64_t kNone = -1;
   if (blocks_.empty()) return bytes <= buffer_.bytes() ? 0 : kNone;

@@ -71,7 +71,7 @@ class DirectReader {
   std::deque<Block> blocks_;  // oldest first; addresses last
   bool broken_ = false;       // after a failure nothing more is started
   int64_t unused_bytes_ = 0;
-  io::Ring ring_;  // goes first: it waits for what the kernel has
+  io::Ring ring_;  // destroyed first: it waits for what the kernel has
 };
 
 }  // namespace strata::model

@@ -73,7 +73,7 @@ class DirectWriter {
   Block* filling_ = nullptr;
   std::vector<Part> parts_;
   std::optional<Error> failure_;  // the first
-  io::Ring ring_;                 // goes first: it waits for what the kernel has
+  io::Ring ring_;                 // destroyed first: it waits for what the kernel has
 };
 
 }  // namespace strata::model

@@ -76,7 +76,7 @@ std::string nearest_directory(const std::string& path);
 void require_may_create(const std::string& path, const std::string& purpose);
 
 // Throws Error (kConfig) where `path` is a directory with a folder in it that would be lost with
-// it, other than `known`. Links to folders are none.
+// it, other than `known`. Links to folders do not count.
 void require_no_folder(const std::string& path, std::string_view known, const std::string& purpose);
 
 // Throws Error (kDoesNotFit) unless the file system of the directory has that many bytes left.

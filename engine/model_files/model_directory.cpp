@@ -99,7 +99,8 @@ bool is_in_hub_cache(const fs::path& home, const fs::path& target) {
 
 std::string resolve_inside(const std::string& directory, const std::string& name) {
   if (!is_plain_file_name(name)) {
-    refuse(directory, "it names the file " + Json(name).dump() + ", which is no plain file name");
+    refuse(directory,
+           "it names the file " + Json(name).dump() + ", which is not a plain file name");
   }
   std::error_code error;
   const fs::path home = fs::canonical(directory, error);
@@ -219,7 +220,7 @@ bool ModelDirectory::equal_in_places(const Location& one, const Location& other)
   return true;
 }
 
-// Tensors of what is no text.
+// Tensors that are not of the text model.
 void ModelDirectory::keep_parts(std::span<const std::string_view> prefixes) {
   for (const auto& [name, place] : tensors_) {
     const auto begins = [&name = name](std::string_view prefix) {

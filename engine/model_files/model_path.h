@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-// What people give for a model directory that is none: told by name, with what to do.
+// Recognises what people give in place of a model directory, and says what to do.
 namespace strata::model {
 
 // Throws Error (kConfig) unless there is a config.json in the directory `path`: for addresses and

@@ -182,7 +182,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
     if (other) {
       throw Error(ErrorCode::kConfig,
                   "cannot write model: " + options_.path +
-                      ": it is there and is no model directory (give another path)");
+                      ": it exists and is not a model directory (give another path)");
     }
     require_no_folder(options_.path, kTemplatesFolder, "model");  // what is replaced is removed
     const std::string parent = parent_of(path).string();

@@ -50,7 +50,7 @@ bool ReadAhead::find(const Parameter& parameter) {
   return true;
 }
 
-// The range, and as much again behind it.
+// The range, and as much again after it.
 void ReadAhead::advise_within(const Parameter& parameter, int64_t first, int64_t count) const {
   const auto range = directory_.stored_range(parameter);
   const int64_t begin = byte_of(first, parameter, range.bytes);

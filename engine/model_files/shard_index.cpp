@@ -28,10 +28,11 @@ ShardIndex read_shard_index(const Json& json, const std::string& source) {
   ShardIndex index;
   std::set<std::string> files;
   for (const config::JsonMember& member : map->members()) {
-    if (!member.value.is_string()) refuse(source, "the file of " + member.name + " is no string");
+    if (!member.value.is_string())
+      refuse(source, "the file of " + member.name + " is not a string");
     const std::string& file = member.value.string();
     if (!is_plain_file_name(file)) {
-      refuse(source, "it names the file " + Json(file).dump() + ", which is no plain file name");
+      refuse(source, "it names the file " + Json(file).dump() + ", which is not a plain file name");
     }
     if (!file.ends_with(".safetensors")) {
       refuse(source, "it names the file " + Json(file).dump() +

@@ -10,7 +10,7 @@
 #include "engine/model_files/model_directory.h"
 #include "engine/model_files/safetensors.h"
 
-// The files of a model directory that is to be written.
+// The files of a model directory to write.
 namespace strata::model {
 
 struct ShardPlan {

@@ -196,7 +196,7 @@ TEST_F(StorageTest, AFileSystemWithANumberOfItsOwnIsFoundInTheMountTable) {
 }
 
 TEST_F(StorageTest, RotatingDisksAndUnknownDrives) {
-  EXPECT_EQ(lines(), Texts{"OK no block device of its own: nothing is known of the drive"});
+  EXPECT_EQ(lines(), Texts{"OK no block device of its own, so nothing is known about the drive"});
   const std::string disk = sys("devices/virtio/block/vda");
   write(disk + "/queue/rotational", "1");
   mount_on(disk);
@@ -207,7 +207,7 @@ TEST_F(StorageTest, DeviceMapperThatRefersToItselfEnds) {
   const std::string mapper = sys("devices/virtual/block/dm-0");
   link(mapper + "/slaves/dm-0", mapper);
   mount_on(mapper);
-  EXPECT_EQ(lines(), Texts{"OK no block device of its own: nothing is known of the drive"});
+  EXPECT_EQ(lines(), Texts{"OK no block device of its own, so nothing is known about the drive"});
 }
 
 TEST_F(StorageTest, ADirectoryThatWorksHasNoFailureAndIsLeftEmpty) {

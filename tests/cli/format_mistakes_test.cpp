@@ -46,7 +46,7 @@ TEST_F(Mistakes, InFilesOfTomlThatAreNone) {
       toml("a pattern in double quotes", "freeze = \"model\\.norm.*\"\n",
            {"unknown escape sequence", "put patterns in single quotes"}),
       toml("a table of options", "[train]\nlr = 1e-3\n",
-           {"run.toml:2:1: lr stands in the table train", "only [[group]] is"}),
+           {"run.toml:2:1: lr is in the table train", "only [[group]] is"}),
       {"a directory", {}, train({"--config", "good"}), kUsage, {"good", "directory"}},
   });
 }
@@ -59,7 +59,7 @@ TEST_F(Mistakes, InGroups) {
   };
   expect_refusals({
       group("a glob", "match = \"*embed*\"\nlr_factor = 0.5",
-            {"no regular expression", "in \".*embed.*\" the ."}),
+            {"not a regular expression", "in \".*embed.*\" the ."}),
       group("a part of a name", "match = \"embed_tokens\"\nlr_factor = 0.5",
             {"it must match a whole name, such as"}),
       group("the option's name", "match = \".*\"\nlr = 1e-3",

@@ -75,7 +75,7 @@ TEST_F(Mistakes, InOptions) {
        {},
        train({"--freeze", "model.("}),
        kUsage,
-       {"no regular expression"}},
+       {"not a regular expression"}},
       {"pattern that backtracks without end",
        {},
        train({"--freeze", "((.|.)+)+e[0-9]"}),

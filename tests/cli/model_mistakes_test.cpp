@@ -177,7 +177,7 @@ TEST_F(Mistakes, InModelDirectories) {
        index_out_of_the_directory,
        bad,
        kUsage,
-       {"../good/model.safetensors", "no plain file name"}},
+       {"../good/model.safetensors", "not a plain file name"}},
       {"no weights", without_file("model.safetensors"), bad, kUsage, {"neither model.safetensors"}},
       {"pickled weights", only_pickled_weights, bad, kUsage, {"convert it to safetensors"}},
       {"no tokenizer", without_file("tokenizer.json"), bad, kUsage, {"no tokenizer.json"}},

@@ -108,7 +108,7 @@ TEST_F(Pipes, WithoutAWriterAreRefused) {
   }
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(processes[i]->wait(), kUsage) << i;
-    EXPECT_HAS(processes[i]->err(), "cannot read pipe: nobody wrote to this pipe for 2 s");
+    EXPECT_HAS(processes[i]->err(), "cannot read pipe: no program wrote to this pipe for 2 s");
     EXPECT_EQ(processes[i]->out(), "");
   }
 }

@@ -92,7 +92,7 @@ TEST_F(ConfigFile, AWriterMayThinkForAWhile) {
 TEST_F(ConfigFile, APipeWithoutAWriterIsRefusedSoon) {
   make_pipe();
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_HAS(error(), "cannot read " + path_ + ": nobody wrote to this pipe for 2 s (is the");
+  EXPECT_HAS(error(), "cannot read " + path_ + ": no program wrote to this pipe for 2 s (is the");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 

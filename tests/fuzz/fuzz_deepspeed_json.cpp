@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/config/deepspeed.h"
+#include "engine/config/deepspeed_json.h"
 #include "engine/config/options.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

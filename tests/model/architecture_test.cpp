@@ -254,7 +254,7 @@ TEST(Architecture, NumbersThatCannotBeAreRefusedByName) {
       {R"({"rope_scaling": {"rope_type": "linear", "factor": 3},
            "rope_parameters": {"rope_type": "linear", "factor": 3, "rope_theta": 50.0}})",
        "rope_scaling and rope_parameters differ in rope_theta"},
-      {R"({"rope_scaling": {"rope_type": 7, "factor": 3}})", "rope_type 7 is no text"},
+      {R"({"rope_scaling": {"rope_type": 7, "factor": 3}})", "rope_type 7 is not a text"},
       {R"({"model_type": "mistral"})", "contradicts model_type \"mistral\""},
       {R"({"model_type": "granite"})", "contradicts model_type \"granite\""},
       {R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "beta_fast": 0.5}})", "beta_fast"},

@@ -245,7 +245,7 @@ TEST(ModelDirectory, AnIndexThatLiesIsRefused) {
   for (const char* name : {"../model-00001-of-00002.safetensors", "/etc/passwd", "..", "", "a/b"}) {
     const CopiedDirectory out("sharded_bf16");
     out.replace("model.safetensors.index.json", "model-00001-of-00002.safetensors", name);
-    EXPECT_NE(error_of(out.path()).find("no plain file name"), std::string::npos)
+    EXPECT_NE(error_of(out.path()).find("not a plain file name"), std::string::npos)
         << error_of(out.path());
   }
   const CopiedDirectory gone("sharded_bf16");

@@ -36,7 +36,7 @@ TEST(ShardIndex, ListsTensorsInTheirOrderAndEachFileOnce) {
 TEST(ShardIndex, PathsAreNoFileNames) {
   for (const char* name : {"../x", "/etc/passwd", "a/b", "..", ".", "", "a/", "x\\u0000y"}) {
     const std::string text = std::string(R"({"weight_map": {"w": ")") + name + "\"}}";
-    EXPECT_NE(error_of(text).find("no plain file name"), std::string::npos) << name;
+    EXPECT_NE(error_of(text).find("not a plain file name"), std::string::npos) << name;
   }
   EXPECT_TRUE(is_plain_file_name("..model"));
   EXPECT_TRUE(is_plain_file_name("a\\b"));
@@ -54,7 +54,7 @@ TEST(ShardIndex, OtherShapesAreRefused) {
       {"[]", "no weight_map object"},
       {"null", "no weight_map object"},
       {R"({"weight_map": []})", "no weight_map object"},
-      {R"({"weight_map": {"w": 1}})", "the file of w is no string"},
+      {R"({"weight_map": {"w": 1}})", "the file of w is not a string"},
   };
   for (const auto& [text, said] : cases) {
     EXPECT_NE(error_of(text).find(said), std::string::npos) << text << ": " << error_of(text);
