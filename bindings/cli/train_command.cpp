@@ -67,7 +67,7 @@ void refuse_second_run(const config::Options& options, const train::RunDirectory
 // own.
 void refuse_later_checkpoints(const config::Options& options, const train::RunDirectory& run,
                               int64_t done_step) {
-  // Without a name it is the newest that is whole; what is later is damaged.
+  // Without a name it is the newest that is whole; what is later is damaged, and is set aside.
   if (options.force || options.resume_checkpoint.empty()) return;
   const train::FoundCheckpoint newest =
       train::find_checkpoint(run.checkpoints(), train::CheckpointCheck::kManifest);
@@ -337,7 +337,7 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
     // run.json, without which a directory is nobody's.
     const bool continues = std::filesystem::exists(directory->metrics());
     if (continues) reporter.open_metrics(directory->metrics(), first_step);
-    train::drop_after(directory->checkpoints(), first_step - 1);
+    train::set_aside_after(directory->checkpoints(), first_step - 1);
     train::collect_leftovers(directory->checkpoints());
     remove_older_model(options, *directory);
     directory->write_run(run_json(options, facts));

@@ -30,15 +30,19 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kManifestTemporary = "manifest.json.tmp";
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kPartialMark = ".tmp-";
+constexpr std::string_view kAsideMark = ".aside-";
 constexpr int64_t kManifestBytesMax = int64_t{1} << 28;
 constexpr int64_t kStateBytes = 12;  // hi, lo, exp_avg, exp_avg_sq; or master and the two
 
+enum class Kind : uint8_t { kWhole, kPartial, kAside };
+
 struct Name {
   int64_t step = 0;
-  bool partial = false;
+  Kind kind = Kind::kWhole;
 };
 
-// "step-000123" or "step-000123.tmp-0123456789abcdef"; nothing for any other name.
+// "step-000123", or that with ".tmp-0123456789abcdef" or ".aside-0123456789abcdef"; nothing for any
+// other name.
 std::optional<Name> parse_name(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   Name parsed;
@@ -48,12 +52,16 @@ std::optional<Name> parse_name(const std::string& name) {
   if (error != std::errc() || *first == '-' || rest - first < 6) return std::nullopt;
   if (rest == last) return parsed;
   const std::string_view suffix(rest, static_cast<size_t>(last - rest));
-  const bool marked = suffix.size() == kPartialMark.size() + 16 && suffix.starts_with(kPartialMark);
-  if (!marked || suffix.find_first_not_of("0123456789abcdef", kPartialMark.size()) != suffix.npos) {
-    return std::nullopt;
+  for (const auto& [mark, kind] :
+       {std::pair{kPartialMark, Kind::kPartial}, {kAsideMark, Kind::kAside}}) {
+    const bool marked = suffix.size() == mark.size() + 16 && suffix.starts_with(mark);
+    if (!marked || suffix.find_first_not_of("0123456789abcdef", mark.size()) != suffix.npos) {
+      continue;
+    }
+    parsed.kind = kind;
+    return parsed;
   }
-  parsed.partial = true;
-  return parsed;
+  return std::nullopt;
 }
 
 struct Entry {
@@ -61,15 +69,17 @@ struct Entry {
   int64_t step = 0;
 };
 
-// Checkpoints, or leftovers, by descending step. A directory that is not there has none.
-std::vector<Entry> list(const std::string& directory, bool partial) {
+// The checkpoints of one kind by descending step. A directory that is not there has none.
+std::vector<Entry> list(const std::string& directory, Kind kind) {
   std::vector<Entry> entries;
   std::error_code error;
   for (std::filesystem::directory_iterator at(directory, error), end; at != end;
        at.increment(error)) {
     const std::optional<Name> name = parse_name(at->path().filename().string());
     std::error_code ignored;
-    if (!name || name->partial != partial || at->is_symlink(ignored)) continue;
+    if (!name || name->kind != kind || at->is_symlink(ignored) || !at->is_directory(ignored)) {
+      continue;
+    }
     entries.push_back({at->path().string(), name->step});
   }
   if (error && error != std::errc::no_such_file_or_directory) {
@@ -174,14 +184,50 @@ CheckpointManifest make_manifest(const CheckpointContents& contents, int64_t ste
   return manifest;
 }
 
+std::string marked_path(const std::string& directory, int64_t step, std::string_view mark,
+                        uint64_t nonce) {
+  return fmt::format("{}{}{:016x}", checkpoint_path(directory, step), mark, nonce);
+}
+
+// Returns the new path.
+std::string rename_entry(const std::string& directory, const Entry& entry, std::string_view mark) {
+  const std::string to = marked_path(directory, entry.step, mark, random_nonce());
+  const int error = rename_with(entry.path, to, 0);
+  if (error == 0) return to;
+  throw system_error(ErrorCode::kIo, "cannot rename: " + entry.path + " to " + to, error);
+}
+
 // Under a leftover's name first, so that one which is half gone is never taken for a checkpoint.
 void remove_whole(const std::string& directory, const Entry& entry) {
-  const std::string leftover = partial_path(directory, entry.step, random_nonce());
-  const int error = rename_with(entry.path, leftover, 0);
-  if (error != 0) {
-    throw system_error(ErrorCode::kIo, "cannot rename: " + entry.path + " to " + leftover, error);
+  remove_checkpoint(rename_entry(directory, entry, kPartialMark));
+}
+
+bool has_manifest(const std::string& path) {
+  struct stat info {};
+  return ::lstat((path + "/" + kManifest).c_str(), &info) == 0 || errno != ENOENT;
+}
+
+// Throws kCorrupt for what is proved to be damaged, and other errors where that is not known.
+void check_whole(const Entry& entry, bool reads_blocks) {
+  if (!has_manifest(entry.path)) {
+    throw Error(ErrorCode::kCorrupt,
+                "cannot use checkpoint: " + entry.path + ": it has no manifest.json");
   }
-  remove_checkpoint(leftover);
+  const CheckpointManifest manifest = read_manifest(entry.path);
+  if (manifest.step != entry.step) {
+    throw Error(ErrorCode::kCorrupt, fmt::format("cannot use checkpoint: {}: it is of step {}",
+                                                 entry.path, manifest.step));
+  }
+  if (reads_blocks) verify_checkpoint(entry.path);
+}
+
+// What may be a whole checkpoint is not given up for an older one.
+Error not_proved_damaged(const Error& error, const Entry& entry, const Entry* older) {
+  return Error(error.code(),
+               fmt::format("cannot use checkpoint: {}: nothing proves that it is damaged: {} (mend "
+                           "that and resume again{})",
+                           entry.path, error.what(),
+                           older ? ", or name an older one: --resume " + older->path : ""));
 }
 
 }  // namespace
@@ -200,7 +246,7 @@ std::string checkpoint_path(const std::string& directory, int64_t step) {
 }
 
 std::string partial_path(const std::string& directory, int64_t step, uint64_t nonce) {
-  return fmt::format("{}{}{:016x}", checkpoint_path(directory, step), kPartialMark, nonce);
+  return marked_path(directory, step, kPartialMark, nonce);
 }
 
 CheckpointCommit::CheckpointCommit(const std::string& directory, int64_t step, int64_t bytes)
@@ -254,7 +300,14 @@ CheckpointManifest read_manifest(const std::string& path) {
   CheckpointManifest manifest = parse_manifest(read_text(file), file);
   for (const StateFile& state : manifest.files) {
     const std::string name = path + "/" + state.name;
-    const bool there = ::lstat(name.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+    const bool there = ::lstat(name.c_str(), &info) == 0;
+    if (!there && errno != ENOENT) {
+      throw system_error(ErrorCode::kIo, "cannot read checkpoint: " + name, errno);
+    }
+    if (there && !S_ISREG(info.st_mode)) {
+      throw Error(ErrorCode::kConfig, "cannot read checkpoint: " + name +
+                                          ": it is not a regular file (use another checkpoint)");
+    }
     if (there && info.st_size == state.bytes) continue;
     throw Error(ErrorCode::kCorrupt,
                 "cannot read checkpoint: " + name + ": " +
@@ -267,21 +320,17 @@ CheckpointManifest read_manifest(const std::string& path) {
 
 FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check) {
   FoundCheckpoint found;
-  const std::vector<Entry> entries = list(directory, false);
-  for (const Entry& entry : entries) {
+  const std::vector<Entry> entries = list(directory, Kind::kWhole);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Entry* older = i + 1 < entries.size() ? &entries[i + 1] : nullptr;
     try {
-      const CheckpointManifest manifest = read_manifest(entry.path);
-      if (manifest.step != entry.step) {
-        throw Error(ErrorCode::kCorrupt, fmt::format("cannot use checkpoint: {}: it is of step {}",
-                                                     entry.path, manifest.step));
-      }
-      const bool is_last = &entry == &entries.back();
-      if (check == CheckpointCheck::kBlocks && !is_last) verify_checkpoint(entry.path);
-      found.path = entry.path;
-      found.step = entry.step;
+      check_whole(entries[i], check == CheckpointCheck::kBlocks && older != nullptr);
+      found.path = entries[i].path;
+      found.step = entries[i].step;
       return found;
     } catch (const Error& error) {
-      found.skipped.push_back({entry.path, error.what()});
+      if (error.code() != ErrorCode::kCorrupt) throw not_proved_damaged(error, entries[i], older);
+      found.skipped.push_back({entries[i].path, error.what()});
     }
   }
   return found;
@@ -289,8 +338,9 @@ FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck ch
 
 void keep_last(const std::string& directory, int64_t count) {
   STRATA_CHECK(count >= 1);
+  for (const Entry& entry : list(directory, Kind::kAside)) remove_whole(directory, entry);
   int64_t kept = 0;
-  for (const Entry& entry : list(directory, false)) {
+  for (const Entry& entry : list(directory, Kind::kWhole)) {
     try {
       if (read_manifest(entry.path).step != entry.step) continue;
     } catch (const Error&) {
@@ -301,15 +351,18 @@ void keep_last(const std::string& directory, int64_t count) {
   }
 }
 
-void drop_after(const std::string& directory, int64_t step) {
-  for (const Entry& entry : list(directory, false)) {
-    if (entry.step > step) remove_whole(directory, entry);
+void set_aside_after(const std::string& directory, int64_t step) {
+  for (const Entry& entry : list(directory, Kind::kWhole)) {
+    if (entry.step <= step) continue;
+    const std::string aside = rename_entry(directory, entry, kAsideMark);
+    log(LogLevel::kInfo, "checkpoints: " + entry.path + " is now " + aside +
+                             ", and is removed after the next checkpoint");
   }
 }
 
 std::vector<std::string> collect_leftovers(const std::string& directory) {
   std::vector<std::string> paths;
-  for (const Entry& entry : list(directory, true)) {
+  for (const Entry& entry : list(directory, Kind::kPartial)) {
     remove_checkpoint(entry.path);
     paths.push_back(entry.path);
   }

@@ -82,15 +82,18 @@ enum class CheckpointCheck : uint8_t {
   kBlocks,    // every block too, where there is an older checkpoint to take instead
 };
 
-// The newest checkpoint that is whole. Steps in names decide, never times.
+// The newest checkpoint that is whole. Steps in names decide, never times. Only one that is proved
+// to be damaged is passed over: throws Error where a newer one cannot be read, or is of a later
+// format.
 FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check);
 
-// Removes the oldest checkpoints but `count`; those that cannot be read stay, and are not counted.
-// Call it after a commit.
+// Removes what was set aside, and the oldest checkpoints but `count`; those that cannot be read
+// stay, and are not counted. Call it after a commit.
 void keep_last(const std::string& directory, int64_t count);
 
-// Removes the checkpoints of steps after `step`: a run that goes on from there leaves their course.
-void drop_after(const std::string& directory, int64_t step);
+// Renames the checkpoints of steps after `step`, whole or damaged: a run that goes on from there
+// leaves their course. They stay as step-000123.aside-NONCE until the next commit.
+void set_aside_after(const std::string& directory, int64_t step);
 
 // Removes what dead runs left unfinished, and returns its paths. Only under the run directory's
 // lock.

@@ -125,6 +125,13 @@ TEST_F(Mistakes, WhatAResumeMayChangeIsTold) {
 }
 
 TEST_F(Mistakes, ADamagedBlockCostsOneCheckpoint) {
+  const auto names = [&] {
+    std::string all;
+    for (const auto& entry : std::filesystem::directory_iterator(sandbox_ / "run/checkpoints")) {
+      all += entry.path().filename().string() + " ";
+    }
+    return all;
+  };
   make_run();
   Process whole(resumed({"--checkpoint-every", "1"}), {.directory = sandbox_.path()});
   ASSERT_EQ(whole.wait(), 0) << whole.err();
@@ -133,12 +140,18 @@ TEST_F(Mistakes, ADamagedBlockCostsOneCheckpoint) {
   std::string bytes = read_text(file);
   bytes[bytes.size() / 8] ^= 0x40;
   write_text(file, bytes);
-  Process again(resumed({"--checkpoint-every", "1"}), {.directory = sandbox_.path()});
-  EXPECT_EQ(again.wait(), 0) << again.err();
+  Process killed(resumed({"--steps", "1000000"}), {.directory = sandbox_.path()});
+  ASSERT_TRUE(killed.prints("step 3/")) << killed.err();
+  killed.kill(SIGKILL);
+  killed.wait();
   for (const std::string& text :
        {newest + "/state-rank00000.bin at byte", "going on from " + std::string(kNewest)}) {
-    EXPECT_NE(again.err().find(text), std::string::npos) << text << " in\n" << again.err();
+    EXPECT_NE(killed.err().find(text), std::string::npos) << text << " in\n" << killed.err();
   }
+  EXPECT_NE(names().find("step-000003.aside-"), std::string::npos) << names();
+  Process again(resumed({"--checkpoint-every", "1"}), {.directory = sandbox_.path()});
+  EXPECT_EQ(again.wait(), 0) << again.err();
+  EXPECT_EQ(names().find("aside"), std::string::npos) << names();
   EXPECT_EQ(state_of(again.out()), state_of(whole.out()));
 }
 

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A directory of checkpoints: only one that is proved to be damaged is passed over, and whatever is
+// passed over stays until the next commit.
+#include "engine/train/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "engine/shard/layout.h"
+#include "engine/train/checkpoint_writer.h"
+#include "io/checksum.h"
+#include "tests/support/small_model.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+class Checkpoints : public testing::Test {
+ protected:
+  Checkpoints() : spec_(model::build_spec(test::small_llama())) {
+    std::string path = testing::TempDir() + "strata-checkpoints-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) std::abort();
+    fs::permissions(path, fs::perms(0755));
+    directory_ = path + "/checkpoints";
+    model::assign_offsets(spec_, 1);
+  }
+  ~Checkpoints() override { fs::remove_all(fs::path(directory_).parent_path()); }
+
+  // A whole checkpoint, all of whose state is zero.
+  std::string write(int64_t step) {
+    const shard::Layout layout = shard::make_layout(spec_, 1);
+    CheckpointCommit commit(directory_, step, checkpoint_bytes(spec_));
+    CheckpointWriter writer(spec_, layout,
+                            {.partial = commit.partial(),
+                             .nonce = commit.nonce(),
+                             .mesh = {},
+                             .recipe = model::Recipe::kFp32});
+    for (size_t i = 0; i < layout.chunks.size(); ++i) {
+      const int64_t count = layout.part_numel(static_cast<int>(i));
+      std::vector<float> zeros(static_cast<size_t>(count));
+      exec::ChunkState state;
+      state.segment = layout.chunks[i].segment;
+      state.chunk = static_cast<int>(i);
+      state.fp32 = true;
+      state.hi_first = state.state_first = layout.chunks[i].offset;
+      state.hi_count = state.state_count = count;
+      state.hi = zeros.data();
+      state.exp_avg = state.exp_avg_sq = zeros.data();
+      writer.write(state);
+    }
+    return commit.commit({.spec = &spec_,
+                          .recipe = model::Recipe::kFp32,
+                          .mesh = {},
+                          .trainer = config::Json::object(),
+                          .files = {writer.close()}});
+  }
+
+  FoundCheckpoint find() { return find_checkpoint(directory_, CheckpointCheck::kBlocks); }
+
+  // What find() throws; fails where it finds a checkpoint.
+  Error find_error() {
+    try {
+      ADD_FAILURE() << "it took " << find().path;
+    } catch (const Error& error) {
+      return error;
+    }
+    return {ErrorCode::kUsage, ""};
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      names.push_back(entry.path().filename().string().substr(0, 18));
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  model::ModelSpec spec_;
+  std::string directory_;
+};
+
+TEST_F(Checkpoints, AreFoundFromTheNewestWholeOne) {
+  const std::string older = write(1), newer = write(2);
+  EXPECT_EQ(find().path, newer);
+  EXPECT_EQ(find().step, 2);
+  using Damage = std::function<void(const std::string& path)>;
+  const Damage damages[] = {
+      [](const std::string& path) { fs::remove(path + "/manifest.json"); },
+      [](const std::string& path) { fs::remove(path + "/state-rank00000.bin"); },
+      [](const std::string& path) { fs::resize_file(path + "/state-rank00000.bin", 4096); },
+      [](const std::string& path) {
+        const std::string text = text_of(path + "/manifest.json");
+        write_text(path + "/manifest.json", text.substr(0, text.size() / 2));
+      },
+      [](const std::string& path) {
+        std::string bytes = text_of(path + "/state-rank00000.bin");
+        bytes[bytes.size() / 2] ^= 1;
+        write_text(path + "/state-rank00000.bin", bytes);
+      },
+  };
+  for (const Damage& damage : damages) {
+    fs::remove_all(newer);
+    write(2);
+    damage(newer);
+    const FoundCheckpoint found = find();
+    EXPECT_EQ(found.path, older);
+    ASSERT_EQ(found.skipped.size(), 1u);
+    EXPECT_EQ(found.skipped[0].path, newer);
+  }
+}
+
+// A checkpoint that this user may not read may well be whole.
+TEST_F(Checkpoints, AreNotPassedOverWhereTheyCannotBeRead) {
+  const std::string older = write(1), newer = write(2);
+  constexpr uid_t kNobody = 65534;
+  for (const char* file : {"manifest.json", "state-rank00000.bin", "."}) {
+    SCOPED_TRACE(file);
+    for (const std::string& path : {older, newer}) {
+      fs::permissions(path, fs::perms(0755));
+      for (const auto& entry : fs::directory_iterator(path))
+        fs::permissions(entry, fs::perms(0644));
+    }
+    fs::permissions(directory_, fs::perms(0755));
+    fs::permissions(newer + "/" + file, fs::perms(0));
+    const bool drops = geteuid() == 0;
+    ASSERT_TRUE(!drops || seteuid(kNobody) == 0);
+    const Error error = find_error();
+    ASSERT_TRUE(!drops || seteuid(0) == 0);
+    EXPECT_NE(error.code(), ErrorCode::kCorrupt);
+    for (const std::string& text : {newer, "--resume " + older, std::string("Permission denied")}) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST_F(Checkpoints, OfALaterFormatAreNotPassedOver) {
+  write(1);
+  const std::string manifest = write(2) + "/manifest.json";
+  std::string text = text_of(manifest);
+  const size_t at = text.find("\"version\": 1");
+  ASSERT_NE(at, std::string::npos);
+  text[at + 11] = '2';
+  write_text(manifest, text);
+  const Error error = find_error();
+  EXPECT_EQ(error.code(), ErrorCode::kConfig);
+  EXPECT_NE(std::string(error.what()).find("format version 2"), std::string::npos) << error.what();
+}
+
+TEST_F(Checkpoints, ThatARunLeavesStayUntilTheNextCommit) {
+  write(1);
+  write(2);
+  fs::remove(write(3) + "/manifest.json");
+  set_aside_after(directory_, 1);
+  EXPECT_EQ(names(),
+            (std::vector<std::string>{"step-000001", "step-000002.aside-", "step-000003.aside-"}));
+  EXPECT_EQ(find().step, 1);
+  collect_leftovers(directory_);
+  EXPECT_EQ(names().size(), 3u) << "they are no leftovers";
+  write(2);
+  keep_last(directory_, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-000001", "step-000002"}));
+}
+
+}  // namespace
+}  // namespace strata::train
