@@ -2,18 +2,14 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/setup.h"
-#include "bindings/cli/stop_signals.h"
 #include "bindings/cli/train_output.h"
+#include "bindings/cli/train_stop.h"
 #include "bindings/cli/train_summary.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -33,16 +29,6 @@
 
 namespace strata::cli {
 namespace {
-
-// The one thing that a signal handler may touch.
-std::atomic<bool> stop_requested = false;
-
-// The first one asks for a checkpoint after the current step, the second ends at once; but a
-// terminal that closes sends several.
-void on_stop_signal(int signal) {
-  if (!is_new_request(signal)) return;
-  if (stop_requested.exchange(true) && signal != SIGHUP) _exit(130);
-}
 
 // Opens a scratch volume of the least size: what is wrong with a directory is said before anything
 // is created.
@@ -318,7 +304,7 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
   for (const std::string& note : notes) log(LogLevel::kInfo, "export: " + note);
   const train::FrozenFingerprint frozen =
       resume_from.empty() ? train::frozen_fingerprint(*model, *plan.spec) : resumed.frozen;
-  on_stop_signals(on_stop_signal);
+  StopRequest& request = handle_stop_signals();
   Reporter reporter(output, done_step + 1, train::planned_steps(options, *data));
   train::TrainJob job;
   job.options = &options;
@@ -328,7 +314,8 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
   job.frozen = frozen;
   job.out = options.out;
   job.resume_from = resume_from;
-  job.stop = &stop_requested;
+  job.stop = &request.stop;
+  job.phase = &request.phase;
   bool begun = false;
   job.events.started = [&](int64_t first_step) {
     if (!directory) directory.emplace(options.out, "strata train");
@@ -353,6 +340,7 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
     result = train::train(job);
     reporter.finish();
     if (result.checkpoint.empty()) set_checkpoint(resume_from, result);
+    request.phase = train::RunPhase::kExport;
     if (!result.stopped) {
       export_model(result.checkpoint, *model, plan, export_to(directory->model()));
     }

@@ -70,7 +70,12 @@ void RankTrainer::run(TrainResult& result) {
   executor_.reset();
 }
 
+void RankTrainer::enter(RunPhase phase) const {
+  if (leads() && job_.phase != nullptr) job_.phase->store(phase);
+}
+
 void RankTrainer::load() {
+  enter(RunPhase::kLoad);
   exec::Instance instance;
   instance.program = plan::ProgramName::kLoad;
   std::unique_ptr<exec::StateSource> from_checkpoint;
@@ -82,18 +87,29 @@ void RankTrainer::load() {
   executor_->run(instance);
 }
 
+// A checkpoint comes before an evaluation: who asks the run to stop may not wait for both.
 void RankTrainer::train_steps(TrainResult& result) {
   last_end_s_ = now_s();
   int64_t step = done_step_;
   bool stopping = false;
   while (step < steps_ && !stopping) {
+    enter(RunPhase::kStep);
     submit(++step);
     if (flying_.size() > 1) finish(result);
     stopping = must_stop();
-    const bool last = step == steps_ || stopping;
-    const bool evaluates = options_.eval_every > 0 && (step % options_.eval_every == 0 || last);
-    const bool saves = options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
-    if (last || evaluates || saves) pause(step, last, result);
+    const bool is_end = step == steps_ || stopping;
+    const bool saves =
+        is_end || (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0);
+    const bool evaluates =
+        options_.eval_every > 0 && !stopping && (step % options_.eval_every == 0 || step == steps_);
+    if (!saves && !evaluates) continue;
+    finish_all(result);
+    drain();
+    if (saves) checkpoint(step, result);
+    if (evaluates) evaluate(step, result);
+    stopping = stopping || must_stop();
+    if (stopping && !saves) checkpoint(step, result);
+    last_end_s_ = now_s();
   }
   result.stopped = stopping && step < steps_;
   result.last_step = step;
@@ -103,22 +119,6 @@ void RankTrainer::train_steps(TrainResult& result) {
                      sorted.end());
     result.median_step_s = sorted[sorted.size() / 2];
   }
-}
-
-// All steps over, the pending update applied; then what happens between steps.
-void RankTrainer::pause(int64_t step, bool last, TrainResult& result) {
-  finish_all(result);
-  drain();
-  if (options_.eval_every > 0 && (step % options_.eval_every == 0 || last) &&
-      job_.data->held_out().sample_count() > 0) {
-    const double loss = evaluate();
-    result.held_out_loss = loss;
-    if (leads() && job_.events.evaluated) job_.events.evaluated(step, loss);
-  }
-  if (last || (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0)) {
-    checkpoint(step, result);
-  }
-  last_end_s_ = now_s();
 }
 
 void RankTrainer::submit(int64_t step) {
@@ -215,26 +215,32 @@ void RankTrainer::drain() {
   executor_->run(instance);
 }
 
-// Mean loss over the held-out tokens; each sample once.
-double RankTrainer::evaluate() {
+// The mean loss over the held-out tokens, each sample once; nothing where the run is to stop.
+void RankTrainer::evaluate(int64_t step, TrainResult& result) {
+  if (job_.data->held_out().sample_count() == 0) return;
+  enter(RunPhase::kEvaluation);
   BatchOptions options = batch_options(options_);
   options.shuffle = false;
   options.repeat = false;
   const Batches batches(job_.data->held_out(), options);
   double sum = 0;
   int64_t count = 0;
-  for (int64_t step = 0; step < batches.steps_per_epoch(); ++step) {
+  for (int64_t batch = 0; batch < batches.steps_per_epoch(); ++batch) {
+    if (must_stop()) return;
     exec::Instance instance;
     instance.program = plan::ProgramName::kEval;
-    fill_instance(batches, plan_, step, instance);
-    count += batches.target_count(step);
+    fill_instance(batches, plan_, batch, instance);
+    count += batches.target_count(batch);
     executor_->run(instance);
     for (double part : instance.loss_sums) sum += part;
   }
-  return sum_over_ranks(sum) / static_cast<double>(std::max<int64_t>(1, count));
+  const double loss = sum_over_ranks(sum) / static_cast<double>(std::max<int64_t>(1, count));
+  result.held_out_loss = loss;
+  if (leads() && job_.events.evaluated) job_.events.evaluated(step, loss);
 }
 
 void RankTrainer::checkpoint(int64_t step, TrainResult& result) {
+  enter(RunPhase::kCheckpoint);
   exec::Instance instance;
   instance.program = plan::ProgramName::kCheckpoint;
   checkpoints_.save(step, rank_, groups_.trainer, [&](exec::StateSink& sink) {

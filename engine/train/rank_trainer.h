@@ -29,12 +29,12 @@ class RankTrainer {
   void submit(int64_t step);
   void finish(TrainResult& result);
   void finish_all(TrainResult& result);
-  void pause(int64_t step, bool last, TrainResult& result);
-  double evaluate();
+  void evaluate(int64_t step, TrainResult& result);
   void checkpoint(int64_t step, TrainResult& result);
   void drain();
   double sum_over_ranks(double value) const;
   bool must_stop() const;
+  void enter(RunPhase phase) const;
   StepMetrics metrics_of(const exec::Instance& instance, double loss, double step_s) const;
 
   const TrainJob& job_;

@@ -28,16 +28,22 @@ struct TrainEvents {
   std::function<void(int64_t step, const std::string& path)> checkpointed;
 };
 
+// What a run is busy with.
+enum class RunPhase : uint8_t { kLoad, kStep, kEvaluation, kCheckpoint, kExport };
+
 // One training run. All of it is owned by the caller and outlives the call.
 struct TrainJob {
   const config::Options* options = nullptr;
   const RunPlan* plan = nullptr;
   const model::ModelDirectory* model = nullptr;
   const Dataset* data = nullptr;
-  FrozenFingerprint frozen;                 // of the plan's spec, for checkpoints
-  std::string out;                          // run directory, locked by the caller
-  std::string resume_from;                  // a checkpoint; empty: from the model
-  const std::atomic<bool>* stop = nullptr;  // set: finish the step, checkpoint, return
+  FrozenFingerprint frozen;  // of the plan's spec, for checkpoints
+  std::string out;           // run directory, locked by the caller
+  std::string resume_from;   // a checkpoint; empty: from the model
+  // When set: the step is finished, or the evaluation ended at its next batch, then the state is
+  // checkpointed.
+  const std::atomic<bool>* stop = nullptr;
+  std::atomic<RunPhase>* phase = nullptr;  // written by rank 0; may be null
   TrainEvents events;
 };
 

@@ -71,6 +71,18 @@ TEST_F(Program, WhatToTryNextCanBeTried) {
   EXPECT_EQ(out.find("strata generate"), std::string::npos) << out;
 }
 
+TEST_F(Program, CtrlCIsAnsweredAtOnce) {
+  Process run({"train", "--model", "model", "--data", STRATA_TEXT, "--out", "run", "--machine",
+               STRATA_MACHINE, "--sequence-length", "32", "--steps", "1000000"},
+              {.directory = sandbox_.path()});
+  ASSERT_TRUE(run.prints("step 1/")) << run.err();
+  run.kill(SIGINT);
+  EXPECT_TRUE(run.complains("stop requested: the run finishes its step, writes a checkpoint"))
+      << run.err();
+  EXPECT_EQ(run.wait(), 0) << run.err();
+  EXPECT_NE(run.out().find("stopped on request"), std::string::npos) << run.out();
+}
+
 TEST_F(Program, ForceStartsOverWithoutWhatWasThere) {
   train({"--steps", "4", "--checkpoint-every", "1", "--keep-checkpoints", "9"});
   train({"--steps", "2", "--force"});

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/train_stop.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <string_view>
+
+#include "bindings/cli/stop_signals.h"
+
+namespace strata::cli {
+namespace {
+
+StopRequest request;  // all that the signal handler touches
+
+// By train::RunPhase.
+constexpr std::string_view kAnswers[] = {
+    "the state is being loaded; the run does one step, writes a checkpoint and ends",
+    "the run finishes its step, writes a checkpoint and ends",
+    "the evaluation ends at its next batch, then the run ends with a checkpoint",
+    "the run ends when its checkpoint is written",
+    "all steps are done and checkpointed; the run ends when the model is exported",
+};
+
+void say(std::string_view text) {
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, text.data(), text.size());
+}
+
+// A terminal that closes sends several SIGHUP: they are one request.
+void on_stop_signal(int signal) {
+  if (!is_new_request(signal)) return;
+  if (!request.stop.exchange(true)) {
+    say("\nstop requested: ");
+    say(kAnswers[static_cast<size_t>(request.phase.load())]);
+    say(" (a second Ctrl-C or SIGTERM ends it at once)\n");
+  } else if (signal != SIGHUP) {
+    _exit(130);
+  }
+}
+
+}  // namespace
+
+StopRequest& handle_stop_signals() {
+  on_stop_signals(on_stop_signal);
+  return request;
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run as a whole, in this process: what comes before what, how it ends when it is asked to, and
+// which steps it makes.
+#include "engine/train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "engine/config/machine.h"
+#include "engine/train/checkpoint.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Training : public testing::Test {
+ protected:
+  Training()
+      : directory_(testing::TempDir() + "strata-training-" + std::to_string(getpid())),
+        model_(model::ModelDirectory::open(std::string(STRATA_MODELS) + "/tinyllama")) {
+    fs::remove_all(directory_);
+    fs::create_directories(directory_);
+    options_.sequence_length = 8;
+    options_.threads = 1;
+  }
+  ~Training() override { fs::remove_all(directory_); }
+
+  // A token file of so many samples.
+  void write_tokens(int64_t samples) {
+    std::ofstream file(directory_ + "/tokens.bin", std::ios::binary);
+    for (int64_t i = 0; i <= samples * options_.sequence_length; ++i) {
+      file << static_cast<char>(i * i % 59) << '\0';
+    }
+    file.close();
+    options_.data = directory_ + "/tokens.bin";
+  }
+
+  Dataset open_data() const {
+    return Dataset::open(
+        options_.data, nullptr,
+        {.length = options_.sequence_length,
+         .vocabulary = model_.architecture().vocabulary,
+         .held_out_fraction = options_.eval_every > 0 ? options_.eval_fraction : 0.0});
+  }
+
+  // Runs `job_` to its end; what it does is added to `log_`.
+  TrainResult run() {
+    RunFacts facts;
+    facts.limits = config::read_limits();
+    facts.machine = config::read_machine(std::string(STRATA_MACHINES) + "/small-2core.toml");
+    const Dataset data = open_data();
+    const RunPlan plan = plan_run(model_.spec(), options_, facts);
+    job_.options = &options_;
+    job_.plan = &plan;
+    job_.model = &model_;
+    job_.data = &data;
+    job_.out = directory_;
+    job_.stop = &stop_;
+    job_.phase = &phase_;
+    job_.events.step = [&](const StepMetrics& metrics) {
+      steps_.push_back(metrics);
+      log_ += "step " + std::to_string(metrics.step) + "\n";
+    };
+    job_.events.evaluated = [&](int64_t step, double) {
+      log_ += "evaluated " + std::to_string(step) + "\n";
+    };
+    job_.events.checkpointed = [&](int64_t step, const std::string&) {
+      log_ += "saved " + std::to_string(step) + "\n";
+    };
+    return train(job_);
+  }
+
+  const std::string directory_;
+  const model::ModelDirectory model_;
+  config::Options options_;
+  TrainJob job_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<RunPhase> phase_ = RunPhase::kLoad;
+  std::vector<StepMetrics> steps_;
+  std::string log_;
+};
+
+TEST_F(Training, SavesBeforeItEvaluates) {
+  write_tokens(64);
+  options_.steps = 3;
+  options_.eval_every = 2;
+  options_.checkpoint_every = 2;
+  run();
+  EXPECT_EQ(log_, "step 1\nstep 2\nsaved 2\nevaluated 2\nstep 3\nsaved 3\nevaluated 3\n");
+}
+
+TEST_F(Training, ThatIsAskedToStopEvaluatesNothing) {
+  write_tokens(64);
+  options_.steps = 1000;
+  options_.eval_every = 1000;
+  stop_ = true;
+  for (const int ranks : {1, 2}) {
+    log_.clear();
+    options_.ranks = ranks;
+    const TrainResult result = run();
+    EXPECT_TRUE(result.stopped);
+    EXPECT_FALSE(result.held_out_loss);
+    EXPECT_EQ(log_, "step 1\nsaved 1\n");
+  }
+}
+
+// The evaluation would take minutes.
+TEST_F(Training, IsStoppedInTheMiddleOfAnEvaluation) {
+  write_tokens(200'000);
+  options_.steps = 2;
+  options_.eval_every = 1;
+  options_.eval_fraction = 0.99;
+  for (const int ranks : {1, 2}) {
+    log_.clear();
+    stop_ = false;
+    phase_ = RunPhase::kLoad;
+    options_.ranks = ranks;
+    std::thread user([&] {
+      while (phase_ != RunPhase::kEvaluation) std::this_thread::yield();
+      stop_ = true;
+    });
+    const TrainResult result = run();
+    user.join();
+    EXPECT_TRUE(result.stopped);
+    EXPECT_EQ(result.last_step, 1);
+    EXPECT_EQ(log_, "step 1\nsaved 1\n");
+    EXPECT_TRUE(fs::exists(checkpoint_path(directory_ + "/checkpoints", 1)));
+  }
+}
+
+}  // namespace
+}  // namespace strata::train
