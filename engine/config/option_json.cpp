@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options as JSON, for run.json and for callers that configure by JSON text.
+#include <algorithm>
+
 #include "engine/base/error.h"
 #include "engine/config/json.h"
 #include "engine/config/option_sources.h"
@@ -89,17 +91,23 @@ std::string to_json(Command command, const Options& options) {
   return object.dump(2);
 }
 
-Options options_from_json(Command command, std::string_view json) {
-  const Json object = Json::parse(json, "options");
+namespace {
+
+// What names the files of one start, and not of its run.
+constexpr std::string_view kOfTheStart[] = {"out", "config", "deepspeed", "resume"};
+
+void collect_json(SourceKind kind, std::string_view json, const std::string& source,
+                  OptionCollector& collector) {
+  const Json object = Json::parse(json, source);
   if (!object.is_object()) {
     throw Error(ErrorCode::kConfig, "cannot read options: the JSON text is " + object.describe() +
                                         " (give an object with options by name)");
   }
-  OptionCollector collector(command);
   for (const JsonMember& member : object.members()) {
     if (member.value.is_null()) continue;
+    if (kind == SourceKind::kRun && std::ranges::count(kOfTheStart, member.name) > 0) continue;
     if (member.name == "groups") {
-      collect_groups(member.value, collector);
+      if (collector.so_far().groups.empty()) collect_groups(member.value, collector);
       continue;
     }
     // A default says no more than its absence: written out, it must not conflict with anything.
@@ -109,9 +117,22 @@ Options options_from_json(Command command, std::string_view json) {
                                 !assign(*row, texts_of(member.value), scratch).empty() ||
                                 !is_default(*row, scratch);
     if (says_something) {
-      collector.set(SourceKind::kFile, member.name, texts_of(member.value), member.name);
+      const std::string shown =
+          kind == SourceKind::kRun ? source + ": " + member.name : member.name;
+      collector.set(kind, member.name, texts_of(member.value), shown);
     }
   }
+}
+
+}  // namespace
+
+void collect_run(const RunOptions& run, OptionCollector& collector) {
+  if (!run.json.empty()) collect_json(SourceKind::kRun, run.json, run.source, collector);
+}
+
+Options options_from_json(Command command, std::string_view json) {
+  OptionCollector collector(command);
+  collect_json(SourceKind::kFile, json, "options", collector);
   return collector.finish();
 }
 

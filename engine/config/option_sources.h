@@ -11,7 +11,7 @@
 namespace strata::config {
 
 // Where a value came from; a higher one overrides a lower one.
-enum class SourceKind : uint8_t { kDefault, kImport, kFile, kFlag };
+enum class SourceKind : uint8_t { kDefault, kRun, kImport, kFile, kFlag };
 
 // Collects values for one command from several sources, and every problem on the way.
 class OptionCollector {
@@ -45,5 +45,8 @@ class OptionCollector {
   std::vector<SourceKind> kinds_;  // by row of the table
   std::vector<std::string> problems_;
 };
+
+// Collects what the run before says where no other source does.
+void collect_run(const RunOptions& run, OptionCollector& collector);
 
 }  // namespace strata::config

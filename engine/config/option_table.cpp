@@ -186,7 +186,9 @@ constexpr OptionRow kTable[] = {
      kExportDtypes},
     {"resume", kOptional, OptionalField{&O::resume, &O::resume_checkpoint},
      kTrain | kEval | kExport | kGenerate, kSaving, "[CHECKPOINT]", "", kAny, "off",
-     "Start from a checkpoint; without a value, from the newest in the run directory."},
+     "Start from a checkpoint; without a value, from the newest in the run directory. Options of "
+     "train "
+     "that are not given are those of its run."},
 
     {"vocab-size", kInt, &O::vocab_size, kInit, kShape, "N", "tokens", kVocabulary, "",
      "Size of the tokenizer that is trained on --data."},

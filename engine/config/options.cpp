@@ -183,6 +183,7 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
   }
   collect_toml(sources, collector);
   collect_args(sources.args, collector);
+  if (sources.run) collect_run(sources.run(collector.so_far()), collector);
   if (import && report != nullptr) {
     *report = {import_report(*import, deepspeed), import_json(*import), collector.so_far().json,
                import->is_refused()};
@@ -191,7 +192,7 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
 }
 
 Options resolve_command_line(Command command, std::span<const std::string> args,
-                             DeepspeedReport* report) {
+                             DeepspeedReport* report, const FindRunOptions& run) {
   if (wants_help(args)) return resolve(command, {.args = args});
   const std::string config = early_value("config", given_options(args, "", ""));
   Failures failures;
@@ -204,7 +205,8 @@ Options resolve_command_line(Command command, std::span<const std::string> args,
   if (!import.empty()) failures.collect([&] { deepspeed = read_config_file(import); });
   failures.throw_if_any("cannot read files with options");
   return resolve(command,
-                 {.toml = toml,
+                 {.run = run,
+                  .toml = toml,
                   .toml_name = config,
                   .deepspeed = deepspeed,
                   .deepspeed_name = import,

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -166,12 +167,21 @@ struct Options {
   std::vector<std::string> warnings;
 };
 
+// The options of a run that is gone on with, as to_json() wrote them; empty without one.
+struct RunOptions {
+  std::string json;
+  std::string source;  // a path, for messages
+};
+// Finds them by what files and flags say, which is not checked yet.
+using FindRunOptions = std::function<RunOptions(const Options& so_far)>;
+
 // Everything that sets options; a later one overrides an earlier one.
 struct OptionSources {
-  std::string_view toml = {};              // text of the --config file
-  std::string_view toml_name = {};         // its path, for messages
-  std::string_view deepspeed = {};         // text of the --deepspeed file; the weakest source
-  std::string_view deepspeed_name = {};    // its path
+  FindRunOptions run = nullptr;          // the weakest source; all but what names files of a start
+  std::string_view toml = {};            // text of the --config file
+  std::string_view toml_name = {};       // its path, for messages
+  std::string_view deepspeed = {};       // text of the --deepspeed file
+  std::string_view deepspeed_name = {};  // its path
   std::span<const std::string> args = {};  // what follows the command's name
 };
 
@@ -192,7 +202,8 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
 // As resolve(), reading the files that --config and --deepspeed name, each once. Throws also
 // kConfig when it cannot be read.
 Options resolve_command_line(Command command, std::span<const std::string> args,
-                             DeepspeedReport* report = nullptr);
+                             DeepspeedReport* report = nullptr,
+                             const FindRunOptions& run = nullptr);
 
 // The options of one command as a JSON object by TOML key, for run.json, and back. from_json
 // refuses what resolve() refuses.

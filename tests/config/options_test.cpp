@@ -285,6 +285,29 @@ TEST(Options, JsonCarriesEveryOption) {
   EXPECT_TRUE(object.find("steps")->is_null());
 }
 
+// What files and flags say comes before it, also where they say the same thing in another way.
+TEST(Options, ARunGivesWhatNothingElseDoes) {
+  const Options before = train({"--lr", "1e-3", "--epochs", "2", "--threads", "3", "--resume"},
+                               "eps = 1e-6\n[[group]]\nmatch = \"x\"\nfrozen = true\n");
+  const Args args = {"--out", "other", "--steps", "7", "--resume", "step-1"};
+  const auto run = [&](const Options& so_far) {
+    EXPECT_EQ(so_far.resume_checkpoint, "step-1");
+    return RunOptions{to_json(Command::kTrain, before), "run.json"};
+  };
+  const Options options = resolve(
+      Command::kTrain, {.run = run, .toml = "eps = 1e-5\n", .toml_name = "run.toml", .args = args});
+  EXPECT_EQ(options.model, "m");
+  EXPECT_EQ(options.out, "other");
+  EXPECT_EQ(options.resume_checkpoint, "step-1");
+  EXPECT_EQ(options.lr, 1e-3);
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.eps, 1e-5);
+  EXPECT_EQ(options.steps, 7);
+  EXPECT_EQ(options.epochs, 0);
+  ASSERT_EQ(options.groups.size(), 1u);
+  EXPECT_TRUE(options.groups[0].frozen);
+}
+
 TEST(Options, JsonIsCheckedLikeTheRest) {
   try {
     options_from_json(Command::kPlan, R"({"modle": "m", "lr": "fast", "steps": 1.5, "groups": 3})");
