@@ -11,6 +11,7 @@
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
+#include "bindings/cli/train_resume.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/config/completion.h"
@@ -66,7 +67,9 @@ int run_completion(const std::vector<std::string>& args) {
 config::Options resolved(config::Command command, const std::vector<std::string>& args,
                          config::DeepspeedReport& report) {
   try {
-    config::Options options = config::resolve_command_line(command, args, &report);
+    const bool goes_on = command == config::Command::kTrain;
+    config::Options options =
+        config::resolve_command_line(command, args, &report, goes_on ? options_of_run : nullptr);
     if (!report.wants_json) std::fputs(report.table.c_str(), stderr);
     for (const std::string& warning : options.warnings) log(LogLevel::kWarning, warning);
     return options;

@@ -9,6 +9,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/setup.h"
 #include "bindings/cli/train_output.h"
+#include "bindings/cli/train_resume.h"
 #include "bindings/cli/train_stop.h"
 #include "bindings/cli/train_summary.h"
 #include "engine/base/clock.h"
@@ -21,7 +22,6 @@
 #include "engine/train/model_sink.h"
 #include "engine/train/model_source.h"
 #include "engine/train/plan_report.h"
-#include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/trainer.h"
 #include "io/scratch_file.h"
@@ -47,125 +47,6 @@ void refuse_second_run(const config::Options& options, const train::RunDirectory
   throw Error(ErrorCode::kConfig, "out: " + run.path() +
                                       ": holds a run already (add --resume to go on with it, or "
                                       "--force to start over, or choose another --out)");
-}
-
-// A resume would take later checkpoints for this run's, and the pruning would keep them for its
-// own.
-void refuse_later_checkpoints(const config::Options& options, const train::RunDirectory& run,
-                              int64_t done_step) {
-  // Without a name it is the newest that is whole; what is later is damaged, and is set aside.
-  if (options.force || options.resume_checkpoint.empty()) return;
-  const train::FoundCheckpoint newest =
-      train::find_checkpoint(run.checkpoints(), train::CheckpointCheck::kManifest);
-  if (newest.step <= done_step) return;
-  throw Error(ErrorCode::kConfig,
-              fmt::format("resume: {} is of step {}, but {} goes up to step {} (add --force to "
-                          "delete the later checkpoints, or choose another --out)",
-                          options.resume_checkpoint, done_step, run.path(), newest.step));
-}
-
-// The checkpoint to go on from: empty for a run from the model.
-std::string checkpoint_to_resume(const config::Options& options,
-                                 const std::optional<train::RunDirectory>& run) {
-  if (!options.resume) return "";
-  if (!options.resume_checkpoint.empty()) return options.resume_checkpoint;
-  train::FoundCheckpoint found;
-  if (run) {
-    found = train::find_checkpoint(run->checkpoints(), train::CheckpointCheck::kBlocks);
-  }
-  for (const train::SkippedCheckpoint& skipped : found.skipped) {
-    log(LogLevel::kWarning,
-        fmt::format("resume: {} is passed over{}: {}", skipped.path,
-                    found.path.empty() ? "" : ", going on from " + found.path, skipped.reason));
-  }
-  if (found.path.empty() && !found.skipped.empty()) {
-    throw Error(ErrorCode::kCorrupt, "resume: " + options.out +
-                                         ": none of its checkpoints can be used (add --force "
-                                         "instead of --resume to start over)");
-  }
-  if (found.path.empty()) {
-    log(LogLevel::kInfo,
-        "resume: " + options.out + " has no checkpoint yet; starting from the model");
-  }
-  return found.path;
-}
-
-config::Json run_json(const config::Options& options, const train::RunFacts& facts) {
-  config::Json run = config::Json::object();
-  run.set("strata", STRATA_VERSION);
-  run.set("options",
-          config::Json::parse(config::to_json(config::Command::kTrain, options), "options"));
-  run.set("machine", config::Json::parse(config::to_json(facts.machine), "machine"));
-  return run;
-}
-
-void export_model(const std::string& checkpoint, const model::ModelDirectory& model,
-                  const train::RunPlan& plan, const train::ModelSinkOptions& options) {
-  train::ModelSource frozen(model, *plan.spec);
-  train::CheckpointReader reader(checkpoint, *plan.spec, plan.input.recipe, frozen);
-  train::export_checkpoint(reader, model, *plan.spec, options);
-}
-
-// The checkpoint to go on from; of step 0 without one.
-struct Resumed {
-  std::string path;
-  int64_t step = 0;
-  config::Json about;            // about_run() of the run that made it
-  train::ResumeChanges changes;  // of options and frozen weights
-  train::FrozenFingerprint frozen;
-};
-
-// Refuses what is no checkpoint of this model; reads no state but frozen weights that changed.
-Resumed look_at(const std::string& checkpoint, const model::ModelDirectory& model,
-                const config::Options& options) {
-  if (checkpoint.empty()) return {};
-  model::ModelSpec spec = model.spec();
-  train::apply_groups(spec, options);
-  train::ModelSource frozen(model, spec);
-  const train::CheckpointReader reader(checkpoint, spec, train::recipe_of(options), frozen);
-  const config::Json& about = reader.manifest().trainer;
-  train::ResumeChanges changes = train::changed_options(about, options);
-  const auto here = train::frozen_fingerprint(model, spec, train::frozen_of(about));
-  for (std::string& change : train::changed_model(about, here, model.path()).breaking) {
-    changes.breaking.push_back(std::move(change));
-  }
-  return {checkpoint, reader.manifest().step, about, changes, here};
-}
-
-std::string joined(const std::vector<std::string>& texts) {
-  std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
-  return all;
-}
-
-// A run that would not go on exactly is refused, or told with --force.
-void check_changes(const train::ResumeChanges& changes, const Resumed& resumed,
-                   const config::Options& options) {
-  const std::string breaking = joined(changes.breaking);
-  if (!breaking.empty() && !options.force) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("resume: {}: the run would not go on exactly: {} (give what the "
-                            "checkpoint was made with, or add --force to go on with the new)",
-                            resumed.path, breaking));
-  }
-  const std::string allowed = joined(changes.allowed);
-  if (!breaking.empty()) log(LogLevel::kWarning, "resume: not an exact continuation: " + breaking);
-  if (!allowed.empty()) log(LogLevel::kInfo, "resume: from here on " + allowed);
-}
-
-// A run that had nothing left to do ends with the checkpoint it began with.
-void set_checkpoint(const std::string& path, train::TrainResult& result) {
-  result.checkpoint = path;
-  for (const train::StateFile& file : train::read_manifest(path).files) {
-    result.state_hash += file.state_hash;
-  }
-}
-
-// The model of an earlier end would pass for this run's; a checkpoint has its state.
-void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
-  std::error_code unequal;
-  if (std::filesystem::equivalent(options.model, directory.model(), unequal)) return;
-  std::filesystem::remove_all(directory.model());
 }
 
 // Scratch that will come out of the same file system as `directory`.
@@ -247,8 +128,139 @@ void open_places(const config::Options& options, Places& places) {
     if (!std::filesystem::exists(options.out)) return;
     places.directory.emplace(options.out, "strata train");
     if (!options.resume) refuse_second_run(options, *places.directory);
+    // The export would refuse it at the end.
+    model::require_no_folder(places.directory->model(), model::kTemplatesFolder, "model");
   });
   failures.throw_if_any("cannot start strata train");
+}
+
+// A run of which nothing can be refused any more.
+struct Run {
+  const config::Options& options;
+  const model::ModelDirectory& model;
+  const train::Dataset& data;
+  const train::RunFacts& facts;
+  const train::RunPlan& plan;
+  const Resumed& resumed;
+  const std::string table;  // of the plan
+  std::optional<train::RunDirectory>& directory;
+};
+
+config::Json options_json(const config::Options& options) {
+  return config::Json::parse(config::to_json(config::Command::kTrain, options), "options");
+}
+
+config::Json run_json(const Run& run) {
+  config::Json json = config::Json::object();
+  json.set("strata", STRATA_VERSION);
+  add_to_run(run.resumed, json);
+  json.set("options", options_json(run.options));
+  json.set("machine", config::Json::parse(config::to_json(run.facts.machine), "machine"));
+  return json;
+}
+
+void export_model(const Run& run, const std::string& checkpoint) {
+  train::ModelSource frozen(run.model, *run.plan.spec);
+  train::CheckpointReader reader(checkpoint, *run.plan.spec, run.plan.input.recipe, frozen);
+  train::export_checkpoint(
+      reader, run.model, *run.plan.spec,
+      {.path = run.directory->model(), .dtype = train::dtype_of(run.options.export_dtype)});
+}
+
+// A run that had nothing left to do ends with the checkpoint it began with.
+void set_checkpoint(const std::string& path, train::TrainResult& result) {
+  result.checkpoint = path;
+  for (const train::StateFile& file : train::read_manifest(path).files) {
+    result.state_hash += file.state_hash;
+  }
+}
+
+// The model of an earlier end would pass for this run's; a checkpoint has its state.
+void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
+  std::error_code unequal;
+  if (std::filesystem::equivalent(options.model, directory.model(), unequal)) return;
+  std::filesystem::remove_all(directory.model());
+}
+
+// From here on the directory is this run's. Whenever it is killed, a resume goes on from where this
+// run did: run.json says so before anything of an earlier run moves.
+void begin(const Run& run, Reporter& reporter) {
+  if (!run.directory) run.directory.emplace(run.options.out, "strata train");
+  train::RunDirectory& directory = *run.directory;
+  if (!run.options.resume) refuse_second_run(run.options, directory);
+  const int64_t first_record = run.resumed.is_new ? 1 : run.resumed.step + 1;
+  // One that cannot be continued is refused before anything changes; a new one comes after
+  // run.json, without which a directory is nobody's.
+  const bool continues = std::filesystem::exists(directory.metrics());
+  if (continues) reporter.open_metrics(directory.metrics(), first_record);
+  remove_older_model(run.options, directory);
+  directory.write_run(run_json(run));
+  train::set_aside(directory.checkpoints(), run.resumed.step, run.resumed.run);
+  train::collect_leftovers(directory.checkpoints());
+  if (!continues) reporter.open_metrics(directory.metrics(), first_record);
+  directory.write_plan(run.table);
+}
+
+// Whether the model in the run directory is that of the checkpoint, in the types that are wanted.
+bool has_model(const Run& run) {
+  if (!run.directory || !run.resumed.is_own) return false;
+  if (!std::filesystem::exists(run.directory->model())) return false;
+  const train::FoundCheckpoint newest =
+      train::find_checkpoint(run.directory->checkpoints(), train::CheckpointCheck::kManifest);
+  if (newest.step != run.resumed.step || !newest.skipped.empty()) return false;
+  const std::optional<config::Json> before = run.directory->read_run();
+  const config::Json* options = before ? before->find("options") : nullptr;
+  const config::Json* types = options != nullptr ? options->find("export_dtype") : nullptr;
+  return types != nullptr &&
+         types->dump() == options_json(run.options).find("export_dtype")->dump();
+}
+
+// A run with no step left: the model is made, where it is not there, and what the run leaves goes.
+train::TrainResult finish_without_steps(const Run& run, bool has_its_model, Reporter& reporter) {
+  train::TrainResult result;
+  result.first_step = run.resumed.step + 1;
+  result.last_step = run.resumed.step;
+  set_checkpoint(run.resumed.path, result);
+  if (has_its_model) return result;
+  begin(run, reporter);
+  export_model(run, run.resumed.path);
+  train::keep_last(run.directory->checkpoints(), run.options.keep_checkpoints);
+  return result;
+}
+
+train::TrainResult train_steps(const Run& run, Reporter& reporter) {
+  StopRequest& request = handle_stop_signals();
+  train::TrainJob job;
+  job.options = &run.options;
+  job.plan = &run.plan;
+  job.model = &run.model;
+  job.data = &run.data;
+  job.frozen = run.resumed.path.empty() ? train::frozen_fingerprint(run.model, *run.plan.spec)
+                                        : run.resumed.frozen;
+  job.out = run.options.out;
+  job.run = run.resumed.run;
+  job.resume_from = run.resumed.path;
+  job.stop = &request.stop;
+  job.phase = &request.phase;
+  bool begun = false;
+  job.events.started = [&](int64_t) {
+    begin(run, reporter);
+    begun = true;
+  };
+  job.events.step = [&](const train::StepMetrics& step) { reporter.step(step); };
+  job.events.evaluated = [&](int64_t step, double loss) { reporter.evaluated(step, loss); };
+  try {
+    const train::TrainResult result = train::train(job);
+    reporter.finish();
+    request.phase = train::RunPhase::kExport;
+    if (!result.stopped) export_model(run, result.checkpoint);
+    return result;
+  } catch (const Error& error) {
+    // Once it has begun, what does not fit any more is a failure that left the last checkpoint, not
+    // a refusal that changed nothing.
+    if (!begun || error.code() != ErrorCode::kDoesNotFit) throw;
+    throw Error(ErrorCode::kIo, error.what());
+  }
 }
 
 }  // namespace
@@ -258,98 +270,45 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
   Places places;
   open_places(options, places);
   const std::unique_ptr<model::ModelDirectory>& model = places.model;
-  std::optional<train::RunDirectory>& directory = places.directory;
   train::RunFacts facts = read_facts_to_run(options);
   require_fit(*model, options, facts);
-  const std::string resume_from = checkpoint_to_resume(options, directory);
-  const Resumed resumed = look_at(resume_from, *model, options);
-  const int64_t done_step = resumed.step;
-  check_changes(resumed.changes, resumed, options);
-  if (directory && options.resume) refuse_later_checkpoints(options, *directory, done_step);
+  const Resumed resumed = find_resumed(options, places.directory, *model);
   auto tokenizer = open_tokenizer(options, false);
   const auto data = open_data(options, model->architecture(), tokenizer.get(),
                               {.holds_out = options.eval_every > 0});
-  check_changes(train::changed_data(resumed.about, *data), resumed, options);
+  check_changes(train::changed_data(resumed.about, *data), resumed.path, options);
   tokenizer.reset();  // its vocabulary and cache are room for the run
   malloc_trim(0);
   facts.data_bytes = data->bytes();
   train::require_fit(model->spec(), options, facts);  // now that the data's size is known
   measure_machine(options, places.profile, facts);
   const train::RunPlan plan = make_run_plan(model->spec(), options, facts);
-  check_space(options, *model, plan, train::planned_steps(options, *data));
+  const int64_t steps = train::planned_steps(options, *data);
+  check_space(options, *model, plan, steps);
   malloc_trim(0);  // what planning needed
-  const std::string table = train::plan_table(plan, train::report_of(plan));
   TrainOutput output(options.json);
-  output.say(data->description() + "\n" + table);
-  if (!resume_from.empty()) output.say("resume   from " + resume_from + "\n");
-  const auto notes = train::export_notes(*model, plan.input.recipe, options.export_dtype);
-  const auto export_to = [&](const std::string& path) {
-    return train::ModelSinkOptions{.path = path, .dtype = train::dtype_of(options.export_dtype)};
-  };
-  if (directory && done_step >= train::planned_steps(options, *data)) {
-    train::TrainResult result;
-    result.first_step = done_step + 1;
-    result.last_step = done_step;
-    set_checkpoint(resume_from, result);
-    // A run that was killed after its last checkpoint has no model yet, or not in these types.
-    const bool exports =
-        !std::filesystem::exists(directory->model()) || options.is_given("export-dtype");
-    if (exports) export_model(resume_from, *model, plan, export_to(directory->model()));
-    const std::vector<std::string> none;  // the model that is there may have other types
-    const Outcome outcome = {options, deepspeed, plan, result, exports ? notes : none};
-    output.conclude(train_summary(outcome), train_summary_json(outcome));
-    return 0;
+  const Run run = {options,
+                   *model,
+                   *data,
+                   facts,
+                   plan,
+                   resumed,
+                   train::plan_table(plan, train::report_of(plan)),
+                   places.directory};
+  output.say(data->description() + "\n" + run.table);
+  if (!resumed.path.empty()) {
+    output.say("resume   from " + resumed.path + "; options that are not given are the run's\n");
   }
-
+  std::vector<std::string> notes =
+      train::export_notes(*model, plan.input.recipe, options.export_dtype);
+  const bool trains = resumed.path.empty() || resumed.step < steps;
+  const bool has_its_model = !trains && has_model(run);
+  if (has_its_model) notes.clear();  // they are of a model that is made now
   for (const std::string& note : notes) log(LogLevel::kInfo, "export: " + note);
-  const train::FrozenFingerprint frozen =
-      resume_from.empty() ? train::frozen_fingerprint(*model, *plan.spec) : resumed.frozen;
-  StopRequest& request = handle_stop_signals();
-  Reporter reporter(output, done_step + 1, train::planned_steps(options, *data));
-  train::TrainJob job;
-  job.options = &options;
-  job.plan = &plan;
-  job.model = model.get();
-  job.data = data.get();
-  job.frozen = frozen;
-  job.out = options.out;
-  job.resume_from = resume_from;
-  job.stop = &request.stop;
-  job.phase = &request.phase;
-  bool begun = false;
-  job.events.started = [&](int64_t first_step) {
-    if (!directory) directory.emplace(options.out, "strata train");
-    if (!options.resume) refuse_second_run(options, *directory);
-    // One that cannot be continued is refused before anything changes; a new one comes after
-    // run.json, without which a directory is nobody's.
-    const bool continues = std::filesystem::exists(directory->metrics());
-    if (continues) reporter.open_metrics(directory->metrics(), first_step);
-    train::set_aside_after(directory->checkpoints(), first_step - 1);
-    train::collect_leftovers(directory->checkpoints());
-    remove_older_model(options, *directory);
-    directory->write_run(run_json(options, facts));
-    if (!continues) reporter.open_metrics(directory->metrics(), first_step);
-    directory->write_plan(table);
-    begun = true;
-  };
-  job.events.step = [&](const train::StepMetrics& step) { reporter.step(step); };
-  job.events.evaluated = [&](int64_t step, double loss) { reporter.evaluated(step, loss); };
+  Reporter reporter(output, resumed.step + 1, steps);
   const double begin_s = now_s();
-  train::TrainResult result;
-  try {
-    result = train::train(job);
-    reporter.finish();
-    if (result.checkpoint.empty()) set_checkpoint(resume_from, result);
-    request.phase = train::RunPhase::kExport;
-    if (!result.stopped) {
-      export_model(result.checkpoint, *model, plan, export_to(directory->model()));
-    }
-  } catch (const Error& error) {
-    // Once it has begun, what does not fit any more is a failure that left the last checkpoint, not
-    // a refusal that changed nothing.
-    if (!begun || error.code() != ErrorCode::kDoesNotFit) throw;
-    throw Error(ErrorCode::kIo, error.what());
-  }
+  const train::TrainResult result =
+      trains ? train_steps(run, reporter) : finish_without_steps(run, has_its_model, reporter);
   const Outcome outcome = {options, deepspeed, plan, result, notes, now_s() - begin_s};
   output.conclude(train_summary(outcome), train_summary_json(outcome));
   return 0;

@@ -108,7 +108,7 @@ std::string ending(const Outcome& outcome) {
   const std::string state =
       fmt::format("state    {:016x} in {}\n", result.state_hash, result.checkpoint);
   if (result.stopped) {
-    return state + fmt::format("next     strata train ... --out {} --resume\n", options.out);
+    return state + fmt::format("next     strata train --out {} --resume\n", options.out);
   }
   std::string text = state + fmt::format("model    {}/model\n", options.out);
   for (const std::string& note : notes) text += "         " + note + "\n";

@@ -115,14 +115,6 @@ void remove_checkpoint(const std::string& path) {
   }
 }
 
-uint64_t random_nonce() {
-  uint64_t nonce = 0;
-  if (::getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) {
-    throw system_error(ErrorCode::kIo, "cannot draw a random number", errno);
-  }
-  return nonce;
-}
-
 std::string parent_of(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   return parent.empty() ? "." : parent.string();
@@ -169,6 +161,7 @@ CheckpointManifest make_manifest(const CheckpointContents& contents, int64_t ste
   CheckpointManifest manifest;
   manifest.step = step;
   manifest.nonce = nonce;
+  manifest.run = contents.run;
   manifest.recipe = contents.recipe;
   manifest.world = contents.mesh.world;
   manifest.zero_stage = contents.mesh.zero_stage;
@@ -207,18 +200,28 @@ bool has_manifest(const std::string& path) {
   return ::lstat((path + "/" + kManifest).c_str(), &info) == 0 || errno != ENOENT;
 }
 
-// Throws kCorrupt for what is proved to be damaged, and other errors where that is not known.
-void check_whole(const Entry& entry, bool reads_blocks) {
+// The manifest of a checkpoint whose files are there. Throws kCorrupt for what is proved to be
+// damaged, and other errors where that is not known.
+CheckpointManifest read_whole(const Entry& entry) {
   if (!has_manifest(entry.path)) {
     throw Error(ErrorCode::kCorrupt,
                 "cannot use checkpoint: " + entry.path + ": it has no manifest.json");
   }
-  const CheckpointManifest manifest = read_manifest(entry.path);
+  CheckpointManifest manifest = read_manifest(entry.path);
   if (manifest.step != entry.step) {
     throw Error(ErrorCode::kCorrupt, fmt::format("cannot use checkpoint: {}: it is of step {}",
                                                  entry.path, manifest.step));
   }
-  if (reads_blocks) verify_checkpoint(entry.path);
+  return manifest;
+}
+
+// What cannot be read stays where it is.
+bool is_of_other_run(const Entry& entry, const std::string& run) {
+  try {
+    return read_manifest(entry.path).run != run;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 // What may be a whole checkpoint is not given up for an older one.
@@ -231,6 +234,14 @@ Error not_proved_damaged(const Error& error, const Entry& entry, const Entry* ol
 }
 
 }  // namespace
+
+uint64_t random_nonce() {
+  uint64_t nonce = 0;
+  if (::getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) {
+    throw system_error(ErrorCode::kIo, "cannot draw a random number", errno);
+  }
+  return nonce;
+}
 
 int64_t checkpoint_bytes(const model::ModelSpec& spec) {
   int64_t bytes = kMiB;  // names and the manifest's fixed part
@@ -318,13 +329,16 @@ CheckpointManifest read_manifest(const std::string& path) {
   return manifest;
 }
 
-FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check) {
+FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check,
+                                const std::optional<std::string>& run) {
   FoundCheckpoint found;
   const std::vector<Entry> entries = list(directory, Kind::kWhole);
   for (size_t i = 0; i < entries.size(); ++i) {
     const Entry* older = i + 1 < entries.size() ? &entries[i + 1] : nullptr;
     try {
-      check_whole(entries[i], check == CheckpointCheck::kBlocks && older != nullptr);
+      const CheckpointManifest manifest = read_whole(entries[i]);
+      if (run && manifest.run != *run) continue;
+      if (check == CheckpointCheck::kBlocks && older != nullptr) verify_checkpoint(entries[i].path);
       found.path = entries[i].path;
       found.step = entries[i].step;
       return found;
@@ -351,9 +365,9 @@ void keep_last(const std::string& directory, int64_t count) {
   }
 }
 
-void set_aside_after(const std::string& directory, int64_t step) {
+void set_aside(const std::string& directory, int64_t step, const std::string& run) {
   for (const Entry& entry : list(directory, Kind::kWhole)) {
-    if (entry.step <= step) continue;
+    if (entry.step <= step && !is_of_other_run(entry, run)) continue;
     const std::string aside = rename_entry(directory, entry, kAsideMark);
     log(LogLevel::kInfo, "checkpoints: " + entry.path + " is now " + aside +
                              ", and is removed after the next checkpoint");

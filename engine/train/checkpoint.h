@@ -25,6 +25,7 @@ struct CheckpointContents {
   const model::ModelSpec* spec = nullptr;
   model::Recipe recipe = model::Recipe::kFp32;
   plan::Mesh mesh;
+  std::string run;  // its nonce
   config::Json trainer;
   std::vector<StateFile> files;  // what the writers' close() returned, in any order
 };
@@ -82,18 +83,23 @@ enum class CheckpointCheck : uint8_t {
   kBlocks,    // every block too, where there is an older checkpoint to take instead
 };
 
-// The newest checkpoint that is whole. Steps in names decide, never times. Only one that is proved
-// to be damaged is passed over: throws Error where a newer one cannot be read, or is of a later
-// format.
-FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check);
+// The newest checkpoint that is whole, of the run with the nonce `run` where it is given. Steps in
+// names decide, never times. Only one that is proved to be damaged is passed over: throws Error
+// where a newer one cannot be read, or is of a later format.
+FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check,
+                                const std::optional<std::string>& run = {});
 
 // Removes what was set aside, and the oldest checkpoints but `count`; those that cannot be read
 // stay, and are not counted. Call it after a commit.
 void keep_last(const std::string& directory, int64_t count);
 
-// Renames the checkpoints of steps after `step`, whole or damaged: a run that goes on from there
-// leaves their course. They stay as step-000123.aside-NONCE until the next commit.
-void set_aside_after(const std::string& directory, int64_t step);
+// Renames the checkpoints of steps after `step`, whole or damaged, and those of other runs than
+// `run`: a run that goes on from there leaves their course. They stay as step-000123.aside-NONCE
+// until the next commit.
+void set_aside(const std::string& directory, int64_t step, const std::string& run);
+
+// A number that nobody else draws: of a run, or of a checkpoint.
+uint64_t random_nonce();
 
 // Removes what dead runs left unfinished, and returns its paths. Only under the run directory's
 // lock.

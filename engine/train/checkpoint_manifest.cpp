@@ -260,6 +260,7 @@ std::string to_text(const CheckpointManifest& manifest) {
   json.set("version", kVersion);
   json.set("step", manifest.step);
   json.set("nonce", hex(manifest.nonce));
+  if (!manifest.run.empty()) json.set("run", manifest.run);
   json.set("recipe", kRecipeNames[static_cast<size_t>(manifest.recipe)]);
   json.set("world", manifest.world);
   json.set("zero_stage", manifest.zero_stage);
@@ -278,6 +279,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   CheckpointManifest manifest;
   manifest.step = members.integer("step", 0, INT64_MAX);
   manifest.nonce = members.hash("nonce");
+  if (json.find("run") != nullptr) manifest.run = members.string("run");
   manifest.recipe = static_cast<model::Recipe>(members.choice("recipe", kRecipeNames));
   manifest.world = static_cast<int>(members.integer("world", 1, kWorldMax));
   manifest.zero_stage = static_cast<int>(members.integer("zero_stage", 0, 3));

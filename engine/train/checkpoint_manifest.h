@@ -44,6 +44,7 @@ StateFile parse_state_file(std::string_view text);
 struct CheckpointManifest {
   int64_t step = 0;
   uint64_t nonce = 0;  // seeds the checksums of the blocks
+  std::string run;     // the nonce of the run, empty in checkpoints from before runs had one
   model::Recipe recipe = model::Recipe::kFp32;
   int world = 1;
   int zero_stage = 3;

@@ -14,10 +14,11 @@ void meet(comm::Group* group) {
 }  // namespace
 
 CheckpointSession::CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep,
-                                     config::Json trainer)
+                                     std::string run, config::Json trainer)
     : directory_(std::move(directory)),
       plan_(plan),
       keep_(keep),
+      run_(std::move(run)),
       trainer_(std::move(trainer)),
       files_(plan.ranks.size()) {}
 
@@ -50,6 +51,7 @@ void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
     last_path_ = commit_->commit({.spec = plan_.spec.get(),
                                   .recipe = plan.recipe,
                                   .mesh = plan.mesh,
+                                  .run = run_,
                                   .trainer = trainer_,
                                   .files = files_});
     commit_.reset();

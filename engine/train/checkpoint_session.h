@@ -19,8 +19,9 @@ namespace strata::train {
 // Error; the checkpoints before it are as they were.
 class CheckpointSession {
  public:
-  // `trainer` goes into every manifest: options and seed.
-  CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep, config::Json trainer);
+  // `run` and `trainer` go into every manifest: the run's nonce, its options and data.
+  CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep, std::string run,
+                    config::Json trainer);
 
   // The state of a checkpoint, and its step. `frozen` must outlive the result.
   std::unique_ptr<exec::StateSource> open(const std::string& path, exec::StateSource& frozen,
@@ -38,6 +39,7 @@ class CheckpointSession {
   const std::string directory_;
   const RunPlan& plan_;
   const int64_t keep_;
+  const std::string run_;
   const config::Json trainer_;
 
   // Rank 0 writes between barriers of all ranks

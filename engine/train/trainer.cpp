@@ -51,7 +51,7 @@ int64_t planned_steps(const config::Options& options, const Dataset& data) {
 TrainResult train(const TrainJob& job) {
   const int world = static_cast<int>(job.options->ranks);
   CheckpointSession checkpoints(job.out + "/checkpoints", *job.plan, job.options->keep_checkpoints,
-                                about_run(*job.options, *job.data, job.frozen));
+                                job.run, about_run(*job.options, *job.data, job.frozen));
   TrainResult result;
   if (world == 1) {
     RankTrainer(job, 0, {}, checkpoints).run(result);

@@ -39,6 +39,7 @@ struct TrainJob {
   const Dataset* data = nullptr;
   FrozenFingerprint frozen;  // of the plan's spec, for checkpoints
   std::string out;           // run directory, locked by the caller
+  std::string run;           // its nonce, for checkpoints
   std::string resume_from;   // a checkpoint; empty: from the model
   // When set: the step is finished, or the evaluation ended at its next batch, then the state is
   // checkpointed.

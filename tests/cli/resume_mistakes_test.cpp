@@ -124,6 +124,32 @@ TEST_F(Mistakes, WhatAResumeMayChangeIsTold) {
   EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000004"));
 }
 
+// What is not given is as it was in the run, and not the default.
+TEST_F(Mistakes, AResumeTakesTheOptionsOfItsRun) {
+  Arguments first = train({"--lr", "3e-3", "--weight-decay", "0.1", "--threads", "1",
+                           "--host-memory", "512MiB", "--epochs", "1", "--warmup-steps", "1"});
+  first[4] = "run";
+  first.erase(std::find(first.begin(), first.end(), "--steps"), first.end());
+  Process run(first, {.directory = sandbox_.path()});
+  ASSERT_EQ(run.wait(), 0) << run.err();
+  const auto options = [&] {
+    return config::Json::parse(read_text(sandbox_ / "run/run.json"), "it").find("options")->dump();
+  };
+  const std::string before = options();
+  Process nothing({"train", "--out", "run", "--resume"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(nothing.wait(), 0) << nothing.err();
+  EXPECT_NE(nothing.out().find("nothing was left to do"), std::string::npos) << nothing.out();
+  EXPECT_EQ(nothing.err(), "");
+  EXPECT_EQ(options(), before);
+  Process more({"train", "--out", "run", "--resume", "--steps", "300", "--lr", "2e-3"},
+               {.directory = sandbox_.path()});
+  ASSERT_TRUE(more.complains("resume: from here on ")) << more.out();
+  more.kill(SIGKILL);
+  EXPECT_EQ(more.err().substr(0, more.err().find('\n')),
+            "resume: from here on --steps 300 (the checkpoint: not given), --epochs not given (the "
+            "checkpoint: 1.0), --lr 0.002 (the checkpoint: 0.003)");
+}
+
 TEST_F(Mistakes, ADamagedBlockCostsOneCheckpoint) {
   const auto names = [&] {
     std::string all;

@@ -24,6 +24,9 @@ class Program : public testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return run(all);
   }
+  static std::string state_of(const std::string& out) {
+    return out.substr(out.find("\nstate    "), 26);
+  }
   config::Json json(const std::string& text) { return config::Json::parse(text, "output"); }
 
   void set_config(const std::string& name, const config::Json& value) {
@@ -95,8 +98,24 @@ TEST_F(Program, AResumeFromAnEarlierStepLeavesTheLaterOnes) {
   const std::string first = train(often);
   Arguments again = often;
   again.insert(again.end(), {"--resume", "run/checkpoints/step-000003", "--force"});
-  const auto state = [](const std::string& out) { return out.substr(out.find("\nstate    "), 26); };
-  EXPECT_EQ(state(train(again)), state(first));
+  EXPECT_EQ(state_of(train(again)), state_of(first));
+
+  // The state, the model and the records are those of the step that is asked for.
+  Arguments back = {"--steps", "3", "--resume", "run/checkpoints/step-000003"};
+  Process refused(
+      {"train", "--out", "run", "--steps", "3", "--resume", "run/checkpoints/step-000003"},
+      {.directory = sandbox_.path()});
+  EXPECT_EQ(refused.wait(), 2) << refused.out();
+  back.emplace_back("--force");
+  train(back);
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000004"));
+  run({"export", "--model", "model", "--resume", "run/checkpoints/step-000003", "--out", "third"});
+  EXPECT_EQ(read_text(sandbox_ / "run/model/model.safetensors"),
+            read_text(sandbox_ / "third/model.safetensors"));
+  EXPECT_EQ(read_text(sandbox_ / "run/metrics.jsonl").find("{\"step\": 4"), std::string::npos);
+  Arguments forward = often;
+  forward.emplace_back("--resume");
+  EXPECT_EQ(state_of(train(forward)), state_of(first));
 
   Arguments nothing_left = often;
   nothing_left.emplace_back("--resume");
@@ -104,7 +123,58 @@ TEST_F(Program, AResumeFromAnEarlierStepLeavesTheLaterOnes) {
   const std::string last = train(nothing_left);
   EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/model/model.safetensors"));
   EXPECT_NE(last.find("nothing was left to do"), std::string::npos) << last;
-  EXPECT_EQ(state(last), state(first));
+  EXPECT_EQ(state_of(last), state_of(first));
+}
+
+// Until it has a checkpoint of its own, a run goes on from the one that it began with.
+TEST_F(Program, ARunThatBeganWithAnothersCheckpointNeverStartsOver) {
+  const Arguments often = {"--steps", "4", "--checkpoint-every", "1", "--lr", "1e-2"};
+  const std::string first = train(often);
+  Process killed({"train", "--out", "other", "--resume", "run/checkpoints/step-000003", "--steps",
+                  "1000000", "--checkpoint-every", "1000000"},
+                 {.directory = sandbox_.path()});
+  ASSERT_TRUE(killed.prints("step 4/")) << killed.err();
+  killed.kill(SIGKILL);
+  killed.wait();
+  ASSERT_FALSE(std::filesystem::exists(sandbox_ / "other/checkpoints"));
+  const std::string again = run({"train", "--out", "other", "--resume", "--steps", "4"});
+  EXPECT_NE(again.find("resume   from "), std::string::npos) << again;
+  EXPECT_EQ(state_of(again), state_of(first));
+}
+
+TEST_F(Program, TwoRunsAreNotMixedInADirectory) {
+  const Arguments often = {"--steps", "4", "--checkpoint-every", "1"};
+  train(often);
+  run({"train", "--model", "model", "--data", STRATA_TEXT, "--out", "other", "--machine",
+       STRATA_MACHINE, "--sequence-length", "32", "--steps", "2", "--checkpoint-every", "1"});
+  Arguments resumed = {"train", "--out", "other", "--resume", "run/checkpoints/step-000003"};
+  Process refused(resumed, {.directory = sandbox_.path()});
+  EXPECT_EQ(refused.wait(), 2);
+  EXPECT_NE(refused.err().find("is of another run, but other has checkpoints up to step 2"),
+            std::string::npos)
+      << refused.err();
+  resumed.emplace_back("--force");
+  run(resumed);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox_ / "other/checkpoints")) {
+    names.push_back(entry.path().filename());
+  }
+  EXPECT_EQ(names, std::vector<std::string>{"step-000004"});
+  std::ifstream metrics(sandbox_ / "other/metrics.jsonl");
+  std::string record;
+  std::getline(metrics, record);
+  EXPECT_EQ(json(record).find("step")->int64(), 4) << "records of the other run";
+}
+
+TEST_F(Program, AFolderInTheModelOfARunIsNotDeleted) {
+  train({"--steps", "2"});
+  std::filesystem::create_directory(sandbox_ / "run/model/results");
+  write_text(sandbox_ / "run/model/results/scores.json", "{}");
+  Process resumed({"train", "--out", "run", "--resume", "--steps", "3"},
+                  {.directory = sandbox_.path()});
+  EXPECT_EQ(resumed.wait(), 2) << resumed.out();
+  EXPECT_NE(resumed.err().find("results"), std::string::npos) << resumed.err();
+  EXPECT_EQ(read_text(sandbox_ / "run/model/results/scores.json"), "{}");
 }
 
 TEST_F(Program, ACheckpointIsTheModelThatWasExported) {

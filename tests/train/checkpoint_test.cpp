@@ -42,7 +42,7 @@ class Checkpoints : public testing::Test {
   ~Checkpoints() override { fs::remove_all(fs::path(directory_).parent_path()); }
 
   // A whole checkpoint, all of whose state is zero.
-  std::string write(int64_t step) {
+  std::string write(int64_t step, const std::string& run = "") {
     const shard::Layout layout = shard::make_layout(spec_, 1);
     CheckpointCommit commit(directory_, step, checkpoint_bytes(spec_));
     CheckpointWriter writer(spec_, layout,
@@ -66,6 +66,7 @@ class Checkpoints : public testing::Test {
     return commit.commit({.spec = &spec_,
                           .recipe = model::Recipe::kFp32,
                           .mesh = {},
+                          .run = run,
                           .trainer = config::Json::object(),
                           .files = {writer.close()}});
   }
@@ -162,11 +163,27 @@ TEST_F(Checkpoints, OfALaterFormatAreNotPassedOver) {
   EXPECT_NE(std::string(error.what()).find("format version 2"), std::string::npos) << error.what();
 }
 
+TEST_F(Checkpoints, OfAnotherRunAreLeftAlone) {
+  const std::string own = write(1, "0000000000000001");
+  write(2, "0000000000000002");
+  const std::string before = write(3);  // from before runs had a nonce
+  const auto path_of = [&](const std::string& run) {
+    return find_checkpoint(directory_, CheckpointCheck::kBlocks, run).path;
+  };
+  EXPECT_EQ(path_of("0000000000000001"), own);
+  EXPECT_EQ(path_of(""), before);
+  EXPECT_EQ(find().path, before);
+  EXPECT_EQ(path_of("0000000000000003"), "");
+  set_aside(directory_, 3, "0000000000000001");
+  EXPECT_EQ(names(),
+            (std::vector<std::string>{"step-000001", "step-000002.aside-", "step-000003.aside-"}));
+}
+
 TEST_F(Checkpoints, ThatARunLeavesStayUntilTheNextCommit) {
   write(1);
   write(2);
   fs::remove(write(3) + "/manifest.json");
-  set_aside_after(directory_, 1);
+  set_aside(directory_, 1, "");
   EXPECT_EQ(names(),
             (std::vector<std::string>{"step-000001", "step-000002.aside-", "step-000003.aside-"}));
   EXPECT_EQ(find().step, 1);

@@ -61,6 +61,7 @@ class Weights : public testing::Test {
     return commit.commit({.spec = &spec_,
                           .recipe = recipe,
                           .mesh = {.world = world},
+                          .run = "",
                           .trainer = config::Json::object(),
                           .files = files});
   }

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/train_resume.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/checkpoint_reader.h"
+#include "engine/train/model_source.h"
+#include "engine/train/run_plan.h"
+
+namespace strata::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Json;
+
+std::string hex(uint64_t nonce) {
+  return fmt::format("{:016x}", nonce);
+}
+
+std::string text_of(const Json* object, const char* name) {
+  const Json* value = object == nullptr ? nullptr : object->find(name);
+  return value != nullptr && value->is_string() ? value->string() : "";
+}
+
+// What run.json says of its run.
+struct RunRecord {
+  std::optional<std::string> run;  // nothing where there is no run.json
+  std::string from;                // a checkpoint elsewhere
+  std::string from_nonce;          // of that checkpoint
+};
+
+RunRecord record_of(const std::optional<train::RunDirectory>& directory) {
+  const std::optional<Json> json = directory ? directory->read_run() : std::nullopt;
+  if (!json) return {};
+  const Json* from = json->find("from");
+  return {text_of(&*json, "run"), text_of(from, "checkpoint"), text_of(from, "nonce")};
+}
+
+Resumed new_run(const std::string& checkpoint) {
+  return {.path = checkpoint, .run = hex(train::random_nonce())};
+}
+
+Resumed resume_named(const std::string& path, const std::optional<train::RunDirectory>& directory) {
+  const std::string run = train::read_manifest(path).run;
+  std::error_code other;
+  const bool is_here = directory && fs::equivalent(fs::canonical(path).parent_path(),
+                                                   directory->checkpoints(), other);
+  // Without a nonce only the place says that a checkpoint is the run's.
+  const bool may_be_own = directory && (is_here || !run.empty());
+  if (!may_be_own || record_of(directory).run.value_or(run) != run) return new_run(path);
+  return {.path = path, .run = run, .is_new = false, .is_own = is_here};
+}
+
+// A run that began with another one's checkpoint and has none of its own yet.
+Resumed resume_begin(const RunRecord& record, const std::string& out) {
+  std::string cause = "it is another checkpoint by now";
+  try {
+    if (hex(train::read_manifest(record.from).nonce) == record.from_nonce) {
+      return {.path = record.from, .run = *record.run, .is_new = false};
+    }
+  } catch (const Error& error) {
+    cause = error.what();
+  }
+  throw Error(ErrorCode::kConfig,
+              fmt::format("resume: {}: it has no checkpoint yet, and {}, which it began with, "
+                          "cannot be used: {} (bring that back, or name a checkpoint)",
+                          out, record.from, cause));
+}
+
+Resumed resume_newest(const std::string& out, const std::optional<train::RunDirectory>& directory) {
+  const RunRecord record = record_of(directory);
+  train::FoundCheckpoint found;
+  if (directory) {
+    found = train::find_checkpoint(directory->checkpoints(), train::CheckpointCheck::kBlocks,
+                                   record.run);
+  }
+  for (const train::SkippedCheckpoint& skipped : found.skipped) {
+    log(LogLevel::kWarning,
+        fmt::format("resume: {} is passed over{}: {}", skipped.path,
+                    found.path.empty() ? "" : ", going on from " + found.path, skipped.reason));
+  }
+  if (!found.path.empty()) {
+    return {.path = found.path,
+            .run = train::read_manifest(found.path).run,
+            .is_new = false,
+            .is_own = true};
+  }
+  if (!found.skipped.empty()) {
+    throw Error(ErrorCode::kCorrupt, "resume: " + out +
+                                         ": none of its checkpoints can be used (add --force "
+                                         "instead of --resume to start over)");
+  }
+  if (!record.from.empty()) return resume_begin(record, out);
+  log(LogLevel::kInfo, "resume: " + out + " has no checkpoint yet; starting from the model");
+  return new_run("");
+}
+
+// Refuses what is no checkpoint of this model.
+void read_about(const model::ModelDirectory& model, const config::Options& options,
+                Resumed& resumed) {
+  model::ModelSpec spec = model.spec();
+  train::apply_groups(spec, options);
+  train::ModelSource frozen(model, spec);
+  const train::CheckpointReader reader(resumed.path, spec, train::recipe_of(options), frozen);
+  resumed.step = reader.manifest().step;
+  resumed.about = reader.manifest().trainer;
+  resumed.frozen = train::frozen_fingerprint(model, spec, train::frozen_of(resumed.about));
+}
+
+// Checkpoints that the run would leave behind: those of later steps, or of another run.
+void refuse_left_behind(const config::Options& options, const train::RunDirectory& directory,
+                        const Resumed& resumed) {
+  const train::FoundCheckpoint newest =
+      train::find_checkpoint(directory.checkpoints(), train::CheckpointCheck::kManifest);
+  if (resumed.is_new ? newest.path.empty() : newest.step <= resumed.step) return;
+  const std::string of = resumed.is_new ? "another run" : fmt::format("step {}", resumed.step);
+  throw Error(ErrorCode::kConfig,
+              fmt::format("resume: {} is of {}, but {} {} step {} (add --force to delete the {} "
+                          "checkpoints, or choose another --out)",
+                          options.resume_checkpoint, of, directory.path(),
+                          resumed.is_new ? "has checkpoints up to" : "goes up to", newest.step,
+                          resumed.is_new ? "other" : "later"));
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
+  return all;
+}
+
+}  // namespace
+
+config::RunOptions options_of_run(const config::Options& given) {
+  if (!given.resume) return {};
+  const std::string& named = given.resume_checkpoint;
+  const std::string source =
+      (named.empty() ? given.out : named) + (named.empty() ? "/run.json" : "/manifest.json");
+  if (named.empty() && !fs::exists(source)) return {};
+  try {
+    const Json about =
+        named.empty() ? Json::read_file(source) : train::read_manifest(named).trainer;
+    const Json* options = about.find("options");
+    return {options == nullptr ? "" : options->dump(), source};
+  } catch (const Error&) {
+    if (given.model.empty() || given.data.empty() || given.out.empty()) throw;
+    return {};
+  }
+}
+
+void check_changes(const train::ResumeChanges& changes, const std::string& checkpoint,
+                   const config::Options& options) {
+  const std::string breaking = joined(changes.breaking);
+  if (!breaking.empty() && !options.force) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("resume: {}: the run would not go on exactly: {} (give what the "
+                            "checkpoint was made with, or add --force to go on with the new)",
+                            checkpoint, breaking));
+  }
+  const std::string allowed = joined(changes.allowed);
+  if (!breaking.empty()) log(LogLevel::kWarning, "resume: not an exact continuation: " + breaking);
+  if (!allowed.empty()) log(LogLevel::kInfo, "resume: from here on " + allowed);
+}
+
+Resumed find_resumed(const config::Options& options,
+                     const std::optional<train::RunDirectory>& directory,
+                     const model::ModelDirectory& model) {
+  if (!options.resume) return new_run("");
+  const bool is_named = !options.resume_checkpoint.empty();
+  Resumed resumed = is_named ? resume_named(options.resume_checkpoint, directory)
+                             : resume_newest(options.out, directory);
+  if (resumed.path.empty()) return resumed;
+  read_about(model, options, resumed);
+  train::ResumeChanges changes = train::changed_options(resumed.about, options);
+  for (std::string& change :
+       train::changed_model(resumed.about, resumed.frozen, model.path()).breaking) {
+    changes.breaking.push_back(std::move(change));
+  }
+  check_changes(changes, resumed.path, options);
+  // Of a run's own checkpoints the newest is taken: what is later is damaged.
+  if (directory && is_named && !options.force) refuse_left_behind(options, *directory, resumed);
+  return resumed;
+}
+
+void add_to_run(const Resumed& resumed, Json& run) {
+  if (!resumed.run.empty()) run.set("run", resumed.run);
+  if (resumed.path.empty() || resumed.is_own) return;
+  Json from = Json::object();
+  from.set("checkpoint", fs::canonical(resumed.path).string());
+  from.set("nonce", hex(train::read_manifest(resumed.path).nonce));
+  run.set("from", std::move(from));
+}
+
+}  // namespace strata::cli
