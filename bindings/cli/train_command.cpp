@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -29,6 +30,21 @@
 
 namespace strata::cli {
 namespace {
+
+// Where --checkpoint-every says nothing: what a crash can lose at most.
+constexpr double kCheckpointEveryS = 30 * 60;
+
+std::string saving_line(const config::Options& options, double predicted_step_s) {
+  const int64_t steps = options.checkpoint_every;
+  if (steps == 0) {
+    return fmt::format(
+        "saving   a checkpoint every {:.0f} min and at the end (--checkpoint-every "
+        "N: every N steps)\n",
+        kCheckpointEveryS / 60);
+  }
+  return fmt::format("saving   a checkpoint every {} steps, {} as predicted, and at the end\n",
+                     steps, train::format_duration(predicted_step_s * static_cast<double>(steps)));
+}
 
 // Opens a scratch volume of the least size: what is wrong with a directory is said before anything
 // is created.
@@ -73,9 +89,12 @@ void check_space(const config::Options& options, const model::ModelDirectory& mo
                  const train::RunPlan& plan, int64_t steps) {
   const std::string directory = model::nearest_directory(options.out);
   const int64_t model_bytes = model::export_bytes(model, train::dtype_of(options.export_dtype));
-  const int64_t every = options.checkpoint_every > 0 ? options.checkpoint_every : steps;
-  const int64_t checkpoints =
-      std::min<int64_t>(options.keep_checkpoints + 1, (steps + every - 1) / every);
+  const double per_checkpoint = options.checkpoint_every > 0
+                                    ? static_cast<double>(options.checkpoint_every)
+                                    : kCheckpointEveryS / plan.predicted_step_s;
+  const double most = static_cast<double>(options.keep_checkpoints + 1);
+  const auto checkpoints =
+      static_cast<int64_t>(std::min(most, std::ceil(static_cast<double>(steps) / per_checkpoint)));
   model::require_free_space(directory,
                             checkpoints * train::checkpoint_bytes(*plan.spec) + model_bytes +
                                 scratch_beside(directory, options, plan),
@@ -240,6 +259,7 @@ train::TrainResult train_steps(const Run& run, Reporter& reporter) {
   job.out = run.options.out;
   job.run = run.resumed.run;
   job.resume_from = run.resumed.path;
+  if (run.options.checkpoint_every == 0) job.checkpoint_every_s = kCheckpointEveryS;
   job.stop = &request.stop;
   job.phase = &request.phase;
   bool begun = false;
@@ -295,7 +315,7 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
                    resumed,
                    train::plan_table(plan, train::report_of(plan)),
                    places.directory};
-  output.say(data->description() + "\n" + run.table);
+  output.say(data->description() + "\n" + run.table + saving_line(options, plan.predicted_step_s));
   if (!resumed.path.empty()) {
     output.say("resume   from " + resumed.path + "; options that are not given are the run's\n");
   }

@@ -31,10 +31,6 @@ bool has_one_rank(const Options& options) {
   return options.ranks == 1;
 }
 
-bool saves_once(const Options& options) {
-  return options.checkpoint_every == 0 && !options.resume;
-}
-
 bool ends_before_a_checkpoint(const Options& options) {
   return options.steps > 0 && options.checkpoint_every > options.steps;
 }
@@ -101,8 +97,6 @@ constexpr Rule kRules[] = {
      "--steps is less, and a run ends with a checkpoint"},
     {bits_of({kTrain}), "eval-fraction", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
-    {bits_of({kTrain}), "keep-checkpoints", saves_once, kHarmless,
-     "the run makes one checkpoint, at its end (give --checkpoint-every N)"},
     {bits_of({kTrain}), "seed", keeps_order, kHarmless, "with --shuffle off nothing is random"},
     {bits_of({kGenerate}), "seed", is_greedy, kHarmless, kGreedy},
     {bits_of({kGenerate}), "top-k", is_greedy, kMistake, kGreedy},

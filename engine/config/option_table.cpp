@@ -175,7 +175,7 @@ constexpr OptionRow kTable[] = {
     {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromOne, "never",
      "Measure loss and perplexity on the held-out part."},
     {"checkpoint-every", kInt, &O::checkpoint_every, kStep, kSaving, "N", "steps", kFromOne,
-     "at the end only",
+     "every 30 min and at the end",
      "What a crash can lose at most. SIGINT, SIGTERM and SIGHUP end a run with a checkpoint."},
     {"keep-checkpoints", kInt, &O::keep_checkpoints, kTrain, kSaving, "N", "", up_to(1 << 20), "",
      "Older checkpoints are deleted after a new one is committed."},

@@ -110,7 +110,7 @@ struct Options {
 
   // Evaluation and checkpoints
   int64_t eval_every = 0;        // 0: never
-  int64_t checkpoint_every = 0;  // 0: at the end only
+  int64_t checkpoint_every = 0;  // 0: by time, and at the end
   int64_t keep_checkpoints = 2;
   ExportDtype export_dtype = ExportDtype::kSource;
   bool resume = false;

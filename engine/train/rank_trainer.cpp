@@ -89,7 +89,7 @@ void RankTrainer::load() {
 
 // A checkpoint comes before an evaluation: who asks the run to stop may not wait for both.
 void RankTrainer::train_steps(TrainResult& result) {
-  last_end_s_ = now_s();
+  last_end_s_ = last_checkpoint_s_ = now_s();
   int64_t step = done_step_;
   bool stopping = false;
   while (step < steps_ && !stopping) {
@@ -98,8 +98,8 @@ void RankTrainer::train_steps(TrainResult& result) {
     if (flying_.size() > 1) finish(result);
     stopping = must_stop();
     const bool is_end = step == steps_ || stopping;
-    const bool saves =
-        is_end || (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0);
+    const bool saves = is_end || is_overdue() ||
+                       (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0);
     const bool evaluates =
         options_.eval_every > 0 && !stopping && (step % options_.eval_every == 0 || step == steps_);
     if (!saves && !evaluates) continue;
@@ -140,9 +140,18 @@ double RankTrainer::sum_over_ranks(double value) const {
   return value;
 }
 
+bool RankTrainer::any_rank(bool asks) const {
+  return sum_over_ranks(asks ? 1.0 : 0.0) > 0;
+}
+
 bool RankTrainer::must_stop() const {
-  const bool asked = job_.stop != nullptr && job_.stop->load();
-  return sum_over_ranks(asked ? 1.0 : 0.0) > 0;
+  return any_rank(job_.stop != nullptr && job_.stop->load());
+}
+
+// All ranks save at the same step, whenever rank 0's clock says so.
+bool RankTrainer::is_overdue() const {
+  if (job_.checkpoint_every_s <= 0) return false;
+  return any_rank(leads() && now_s() - last_checkpoint_s_ >= job_.checkpoint_every_s);
 }
 
 // The oldest step in flight is over: its loss, its metrics.
@@ -247,6 +256,7 @@ void RankTrainer::checkpoint(int64_t step, TrainResult& result) {
     instance.sink = &sink;
     executor_->run(instance);
   });
+  last_checkpoint_s_ = now_s();
   result.checkpoint = checkpoints_.last_path();
   if (leads() && job_.events.checkpointed) job_.events.checkpointed(step, result.checkpoint);
 }

@@ -33,7 +33,9 @@ class RankTrainer {
   void checkpoint(int64_t step, TrainResult& result);
   void drain();
   double sum_over_ranks(double value) const;
+  bool any_rank(bool asks) const;
   bool must_stop() const;
+  bool is_overdue() const;
   void enter(RunPhase phase) const;
   StepMetrics metrics_of(const exec::Instance& instance, double loss, double step_s) const;
 
@@ -52,6 +54,7 @@ class RankTrainer {
   std::unique_ptr<exec::Executor> executor_;  // goes before what its lanes still work on
   std::vector<double> step_times_;
   double last_end_s_ = 0;
+  double last_checkpoint_s_ = 0;
   int64_t done_step_ = 0;
 };
 

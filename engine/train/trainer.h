@@ -37,10 +37,11 @@ struct TrainJob {
   const RunPlan* plan = nullptr;
   const model::ModelDirectory* model = nullptr;
   const Dataset* data = nullptr;
-  FrozenFingerprint frozen;  // of the plan's spec, for checkpoints
-  std::string out;           // run directory, locked by the caller
-  std::string run;           // its nonce, for checkpoints
-  std::string resume_from;   // a checkpoint; empty: from the model
+  FrozenFingerprint frozen;       // of the plan's spec, for checkpoints
+  std::string out;                // run directory, locked by the caller
+  std::string run;                // its nonce, for checkpoints
+  std::string resume_from;        // a checkpoint; empty: from the model
+  double checkpoint_every_s = 0;  // the longest time between two, by rank 0's clock; 0: any
   // When set: the step is finished, or the evaluation ended at its next batch, then the state is
   // checkpointed.
   const std::atomic<bool>* stop = nullptr;

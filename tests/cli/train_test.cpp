@@ -42,6 +42,8 @@ class Program : public testing::Test {
 TEST_F(Program, ARunLeavesItsRecordsACheckpointAndAModel) {
   const std::string out = train({"--steps", "3", "--eval-every", "2"});
   EXPECT_NE(out.find("held-out loss"), std::string::npos) << out;
+  EXPECT_NE(out.find("\nsaving   a checkpoint every 30 min and at the end"), std::string::npos)
+      << out;
   EXPECT_NE(out.find("\nstate    "), std::string::npos) << out;
   for (const char* file :
        {"run.json", "plan.txt", "checkpoints/step-000003/manifest.json", "model/config.json",

@@ -94,6 +94,22 @@ TEST_F(Training, SavesBeforeItEvaluates) {
   EXPECT_EQ(log_, "step 1\nstep 2\nsaved 2\nevaluated 2\nstep 3\nsaved 3\nevaluated 3\n");
 }
 
+TEST_F(Training, SavesWhenTheLastCheckpointIsLongAgo) {
+  write_tokens(64);
+  options_.steps = 3;
+  for (const int ranks : {1, 2}) {
+    log_.clear();
+    options_.ranks = ranks;
+    job_.checkpoint_every_s = 1e-9;
+    run();
+    EXPECT_EQ(log_, "step 1\nsaved 1\nstep 2\nsaved 2\nstep 3\nsaved 3\n");
+    log_.clear();
+    job_.checkpoint_every_s = 3600;
+    run();
+    EXPECT_EQ(log_, "step 1\nstep 2\nstep 3\nsaved 3\n");
+  }
+}
+
 TEST_F(Training, ThatIsAskedToStopEvaluatesNothing) {
   write_tokens(64);
   options_.steps = 1000;
