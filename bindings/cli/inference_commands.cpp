@@ -116,7 +116,7 @@ int run_eval(const config::Options& given) {
   const auto tokenizer = open_tokenizer(options, false);
   const bool part = options.is_given("eval-fraction");
   const auto data = open_data(options, model->architecture(), tokenizer.get(),
-                              {.holds_out = part, .keeps_tail = true});
+                              {.holds_out = part, .keeps_tail = !part});
   const train::RunPlan plan = inference_plan(options, *model, data->bytes());
   train::Inference inference(plan, options, *model, options.resume_checkpoint);
   const train::Inference::Loss loss = inference.evaluate(part ? data->held_out() : data->train());

@@ -36,8 +36,9 @@ void collect_drives(const config::Options& options, Failures& failures);
 
 // How the data of --data is used.
 struct DataUse {
-  bool holds_out = false;   // the part of --eval-fraction
-  bool keeps_tail = false;  // every token, also behind the last whole sample
+  bool holds_out = false;  // the part of --eval-fraction
+  // Every token, also behind the last whole sample. The part that train holds out is without it.
+  bool keeps_tail = false;
 };
 std::unique_ptr<train::Dataset> open_data(const config::Options& options,
                                           const model::Architecture& architecture,

@@ -101,6 +101,21 @@ TEST_F(Answers, EvalCountsEveryTokenWithANext) {
   for (const char* length : {"17", "100", "2048"}) EXPECT_EQ(tokens(length), all) << length;
 }
 
+// 39 samples and some tokens behind them: counted as a sample, they would make the part two
+// samples.
+TEST_F(Answers, EvalOfAPartIsOfThePartThatTrainHeldOut) {
+  std::string tokens;
+  for (int i = 0; i < 39 * 32 + 10; ++i) tokens += {static_cast<char>(i * i % 61), '\0'};
+  write_text(sandbox_ / "tokens.bin", tokens);
+  Arguments arguments = train({"--data", "tokens.bin", "--eval-every", "1", "--json"});
+  arguments[4] = "run";
+  const config::Json trained = json(arguments);
+  const config::Json part = json({"eval", "--model", "run/model", "--data", "tokens.bin",
+                                  "--sequence-length", "32", "--eval-fraction", "0.05", "--json"});
+  EXPECT_EQ(part.find("tokens")->int64(), 32);
+  EXPECT_EQ(part.find("loss")->number(), trained.find("held_out_loss")->number());
+}
+
 TEST_F(Answers, AnEmptyPromptBeginsAText) {
   const std::string begun =
       run({"generate", "--model", "good", "--prompt", "", "--max-new-tokens", "4"});
