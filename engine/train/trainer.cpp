@@ -35,10 +35,12 @@ void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
 
 int64_t planned_steps(const config::Options& options, const Dataset& data) {
   if (options.steps > 0) return options.steps;
-  const BatchOptions batch = {
-      .rows = options.micro_batch, .accumulate = options.accumulate, .replicas = options.ranks};
-  const auto per_epoch = static_cast<double>(Batches(data.train(), batch).steps_per_epoch());
-  const double steps = std::ceil(per_epoch * (options.epochs > 0 ? options.epochs : 1.0));
+  const double epochs = options.epochs > 0 ? options.epochs : 1.0;
+  const double rows = epochs * static_cast<double>(data.train().sample_count());
+  const auto per_step = static_cast<double>(options.micro_batch) *
+                        static_cast<double>(options.accumulate * options.ranks);
+  // A product that should be whole may be a little more.
+  const double steps = std::ceil(rows / per_step * (1 - 1e-12));
   constexpr double kMostSteps = 1e12;
   if (steps > kMostSteps) {
     throw Error(ErrorCode::kConfig, fmt::format("epochs: {}: {} steps are more than can be counted "

@@ -70,7 +70,8 @@ struct TrainResult {
   std::string io_backend;
 };
 
-// Steps of a run: --steps, or --epochs of the data.
+// Steps of a run: --steps, or those that see every sample --epochs times. The last step goes on
+// into the epoch after it where it has rows left.
 int64_t planned_steps(const config::Options& options, const Dataset& data);
 
 // Trains to the end or until stopped, with ranks as threads of this process; the state is

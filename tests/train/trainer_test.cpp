@@ -94,6 +94,26 @@ TEST_F(Training, SavesBeforeItEvaluates) {
   EXPECT_EQ(log_, "step 1\nstep 2\nsaved 2\nevaluated 2\nstep 3\nsaved 3\nevaluated 3\n");
 }
 
+TEST_F(Training, RoundsItsEpochsToStepsOnce) {
+  write_tokens(165);
+  options_.micro_batch = 16;
+  options_.accumulate = 4;
+  options_.ranks = 2;
+  const auto steps = [&](double epochs) {
+    options_.epochs = epochs;
+    return planned_steps(options_, open_data());
+  };
+  EXPECT_EQ(steps(0), 2);  // 165 rows of 128 a step
+  EXPECT_EQ(steps(1), 2);
+  EXPECT_EQ(steps(3), 4);  // 495 rows
+  EXPECT_EQ(steps(0.5), 1);
+  EXPECT_EQ(steps(128), 165);
+  write_tokens(10);
+  options_.micro_batch = 11;
+  options_.accumulate = options_.ranks = 1;
+  EXPECT_EQ(steps(1.1), 1);  // 1.1 * 10 is a little more than 11
+}
+
 TEST_F(Training, SavesWhenTheLastCheckpointIsLongAgo) {
   write_tokens(64);
   options_.steps = 3;
