@@ -143,7 +143,11 @@ std::string train_summary(const Outcome& outcome) {
   std::string text = fmt::format("done     {} steps ({} to {}) in {}{}\n", steps, result.first_step,
                                  result.last_step, train::format_duration(total_s),
                                  result.stopped ? ", stopped on request" : "");
-  if (steps > 0) {
+  if (result.skipped_steps > 0) {
+    text += fmt::format("skipped  {} of the steps, without a target token: they updated nothing\n",
+                        result.skipped_steps);
+  }
+  if (result.tokens > 0) {
     text += fmt::format("loss     {:.4f} at first, {:.4f} at last", result.first_loss,
                         result.last_loss);
     if (result.held_out_loss) {
@@ -175,7 +179,7 @@ config::Json train_summary_json(const Outcome& outcome) {
   const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
   const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
   const auto measured = [&](double value) {
-    return steps > 0 ? config::Json(value) : config::Json();
+    return result.tokens > 0 ? config::Json(value) : config::Json();
   };
   config::Json json = config::Json::object();
   json.set("steps", steps);
@@ -183,6 +187,7 @@ config::Json train_summary_json(const Outcome& outcome) {
   json.set("last_step", result.last_step);
   json.set("stopped", result.stopped);
   json.set("total_s", total_s);
+  json.set("skipped_steps", result.skipped_steps);
   json.set("first_loss", measured(result.first_loss));
   json.set("last_loss", measured(result.last_loss));
   json.set("held_out_loss",

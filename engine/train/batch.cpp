@@ -58,4 +58,17 @@ int64_t Batches::target_count(int64_t step) const {
   return targets;
 }
 
+int64_t Batches::updates_in(int64_t steps) const {
+  if (!source_.has_masks()) return steps;
+  const int64_t rows = rows_per_step();
+  int64_t updates = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    int64_t row = step * rows;
+    const int64_t end = row + rows;
+    while (row < end && source_.target_count(sample_of(row)) == 0) ++row;
+    updates += row < end ? 1 : 0;
+  }
+  return updates;
+}
+
 }  // namespace strata::train

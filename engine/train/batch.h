@@ -36,6 +36,8 @@ class Batches {
   // Targets that are not -1 in all micro-batches of all replicas in that step: what the mean loss
   // of the step is divided by. May be 0 when all is masked.
   int64_t target_count(int64_t step) const;
+  // How many of the first `steps` steps have a target: those that update anything.
+  int64_t updates_in(int64_t steps) const;
 
   int64_t rows_per_step() const { return options_.accumulate * options_.replicas * options_.rows; }
   // Steps that see every sample at least once.

@@ -77,6 +77,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   Json record = Json::object();
   record.set("step", metrics.step);
   record.set("loss", metrics.loss);
+  if (metrics.skipped) record.set("skipped", "no target token");
   record.set("grad_norm", metrics.grad_norm);
   record.set("lr", metrics.lr);
   record.set("tokens", metrics.tokens);

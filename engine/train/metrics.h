@@ -13,6 +13,7 @@ namespace strata::train {
 struct StepMetrics {
   int64_t step = 0;      // counted from 1
   double loss = 0;       // mean over the step's target tokens
+  bool skipped = false;  // it has none, so it updated nothing
   double grad_norm = 0;  // before clipping
   double lr = 0;
   int64_t tokens = 0;

@@ -29,6 +29,9 @@ std::string format_duration(double seconds) {
 }
 
 std::string ProgressLine::text_of(const StepMetrics& metrics) const {
+  if (metrics.skipped) {
+    return fmt::format("step {}/{}  skipped: no target token", metrics.step, options_.steps);
+  }
   const double seconds = std::max(step_s_ / weight_, 1e-9);
   const auto left = static_cast<double>(std::max<int64_t>(0, options_.steps - metrics.step));
   return fmt::format(
@@ -41,7 +44,9 @@ std::string ProgressLine::text_of(const StepMetrics& metrics) const {
 }
 
 std::string ProgressLine::step(const StepMetrics& metrics, double now_s) {
-  const auto smooth = [](double& sum, double value) { sum = sum * kDecay + value; };
+  const auto smooth = [&](double& sum, double value) {
+    if (!metrics.skipped) sum = sum * kDecay + value;
+  };
   smooth(weight_, 1);
   smooth(step_s_, metrics.step_s);
   smooth(tokens_, static_cast<double>(metrics.tokens));

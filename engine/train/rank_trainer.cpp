@@ -8,6 +8,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/train/model_source.h"
 
 namespace strata::train {
@@ -85,6 +86,7 @@ void RankTrainer::load() {
     instance.source = from_checkpoint.get();
   }
   executor_->run(instance);
+  updates_ = batches_.updates_in(done_step_);
 }
 
 // A checkpoint comes before an evaluation: who asks the run to stop may not wait for both.
@@ -121,9 +123,15 @@ void RankTrainer::train_steps(TrainResult& result) {
   }
 }
 
+// A step without a target token has no gradient. The moments' decay and the weights' would still be
+// applied, so it is not run, and the bias correction counts updates.
 void RankTrainer::submit(int64_t step) {
+  if (batches_.target_count(step - 1) == 0) {
+    flying_.push_back({step, nullptr});
+    return;
+  }
   auto instance = std::make_unique<exec::Instance>();
-  instance->settings = {.step = step,
+  instance->settings = {.step = ++updates_,
                         .lr = schedule_.lr(step),
                         .beta1 = options_.betas.first,
                         .beta2 = options_.betas.second,
@@ -132,7 +140,7 @@ void RankTrainer::submit(int64_t step) {
                         .clip = options_.clip};
   fill_instance(batches_, plan_, step - 1, *instance);
   executor_->submit(*instance);
-  flying_.push_back(std::move(instance));
+  flying_.push_back({step, std::move(instance)});
 }
 
 double RankTrainer::sum_over_ranks(double value) const {
@@ -156,16 +164,17 @@ bool RankTrainer::is_overdue() const {
 
 // The oldest step in flight is over: its loss, its metrics.
 void RankTrainer::finish(TrainResult& result) {
-  executor_->wait(*flying_.front());
-  const std::unique_ptr<exec::Instance> instance = std::move(flying_.front());
+  if (flying_.front().instance) executor_->wait(*flying_.front().instance);
+  const Flight flight = std::move(flying_.front());
   flying_.pop_front();
+  const int64_t step = done_step_ = flight.step;
+  if (!flight.instance) return skip(step, result);
+  const exec::Instance* instance = flight.instance.get();
   double sum = 0;
   for (double part : instance->loss_sums) sum += part;
   const double loss = sum_over_ranks(sum) / static_cast<double>(instance->target_count);
-  const int64_t step = instance->settings.step;
   const double step_s = instance->end_s - std::max(last_end_s_, instance->begin_s);
   last_end_s_ = instance->end_s;
-  done_step_ = step;
   if (!instance->finite || !std::isfinite(loss)) {
     const bool deferred = job_.plan->input.mode == plan::OptimizerMode::kDeferred;
     throw Error(
@@ -186,17 +195,33 @@ void RankTrainer::finish(TrainResult& result) {
   step_times_.push_back(step_s);
   result.step_read_bytes = bytes_read(*instance);
   result.step_write_bytes = instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)];
-  if (leads() && job_.events.step) job_.events.step(metrics_of(*instance, loss, step_s));
+  if (leads() && job_.events.step) job_.events.step(metrics_of(flight, loss, step_s));
+}
+
+void RankTrainer::skip(int64_t step, TrainResult& result) {
+  if (leads() && result.skipped_steps == 0) {
+    log(LogLevel::kWarning,
+        fmt::format("step {}: none of its tokens is a target, so it updates nothing; neither do "
+                    "later steps like it (shorten prompts, or raise --sequence-length)",
+                    step));
+  }
+  ++result.skipped_steps;
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = NAN;
+  metrics.skipped = true;
+  metrics.lr = schedule_.lr(step);
+  if (leads() && job_.events.step) job_.events.step(metrics);
 }
 
 void RankTrainer::finish_all(TrainResult& result) {
   while (!flying_.empty()) finish(result);
 }
 
-StepMetrics RankTrainer::metrics_of(const exec::Instance& instance, double loss,
-                                    double step_s) const {
+StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double step_s) const {
+  const exec::Instance& instance = *flight.instance;
   StepMetrics metrics;
-  metrics.step = instance.settings.step;
+  metrics.step = flight.step;
   metrics.loss = loss;
   metrics.grad_norm = instance.grad_norm;
   metrics.lr = instance.settings.lr;

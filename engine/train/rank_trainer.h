@@ -23,12 +23,19 @@ class RankTrainer {
   void run(TrainResult& result);
 
  private:
+  // A step that was submitted, or has no target token and no instance.
+  struct Flight {
+    int64_t step = 0;
+    std::unique_ptr<exec::Instance> instance;
+  };
+
   bool leads() const { return rank_ == 0; }
   void load();
   void train_steps(TrainResult& result);
   void submit(int64_t step);
   void finish(TrainResult& result);
   void finish_all(TrainResult& result);
+  void skip(int64_t step, TrainResult& result);
   void evaluate(int64_t step, TrainResult& result);
   void checkpoint(int64_t step, TrainResult& result);
   void drain();
@@ -37,7 +44,7 @@ class RankTrainer {
   bool must_stop() const;
   bool is_overdue() const;
   void enter(RunPhase phase) const;
-  StepMetrics metrics_of(const exec::Instance& instance, double loss, double step_s) const;
+  StepMetrics metrics_of(const Flight& flight, double loss, double step_s) const;
 
   const TrainJob& job_;
   const config::Options& options_;
@@ -50,12 +57,13 @@ class RankTrainer {
   const Schedule schedule_;
   ModelSource from_model_;
   FrozenSource frozen_;  // reads from_model_ once it is loaded, on the executor's read lane
-  std::deque<std::unique_ptr<exec::Instance>> flying_;
+  std::deque<Flight> flying_;
   std::unique_ptr<exec::Executor> executor_;  // goes before what its lanes still work on
   std::vector<double> step_times_;
   double last_end_s_ = 0;
   double last_checkpoint_s_ = 0;
   int64_t done_step_ = 0;
+  int64_t updates_ = 0;  // submitted, of the whole run
 };
 
 }  // namespace strata::train

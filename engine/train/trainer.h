@@ -53,7 +53,8 @@ struct TrainResult {
   int64_t first_step = 1;
   int64_t last_step = 0;  // done and checkpointed
   int64_t planned_steps = 0;
-  bool stopped = false;  // by `stop`, before the last planned step
+  bool stopped = false;       // by `stop`, before the last planned step
+  int64_t skipped_steps = 0;  // without a target token: they update nothing
   double first_loss = 0;
   double last_loss = 0;
   std::optional<double> held_out_loss;

@@ -68,6 +68,16 @@ TEST(Metrics, OneObjectALineWithTheFixedNames) {
   EXPECT_EQ(json.find("eval_loss")->number(), 2.0);
 }
 
+TEST(Metrics, ASkippedStepSaysWhy) {
+  StepMetrics metrics = metrics_of(7);
+  EXPECT_EQ(config::Json::parse(metrics_line(metrics), "line").find("skipped"), nullptr);
+  metrics.skipped = true;
+  const config::Json json = config::Json::parse(metrics_line(metrics), "line");
+  EXPECT_EQ(json.find("skipped")->string(), "no target token");
+  ProgressLine line({.steps = 9});
+  EXPECT_EQ(line.step(metrics, 0.0), "step 7/9  skipped: no target token\n");
+}
+
 TEST(Metrics, LinesAreThereAsSoonAsTheyAreAppended) {
   const std::string path = fresh_file("metrics-append.jsonl");
   MetricsWriter writer(path, 0);

@@ -6,12 +6,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "engine/config/machine.h"
 #include "engine/train/checkpoint.h"
+#include "engine/train/tokenizer.h"
 
 namespace strata::train {
 namespace {
@@ -20,9 +23,9 @@ namespace fs = std::filesystem;
 
 class Training : public testing::Test {
  protected:
-  Training()
+  explicit Training(const std::string& model = "tinyllama")
       : directory_(testing::TempDir() + "strata-training-" + std::to_string(getpid())),
-        model_(model::ModelDirectory::open(std::string(STRATA_MODELS) + "/tinyllama")) {
+        model_(model::ModelDirectory::open(std::string(STRATA_MODELS) + "/" + model)) {
     fs::remove_all(directory_);
     fs::create_directories(directory_);
     options_.sequence_length = 8;
@@ -42,7 +45,7 @@ class Training : public testing::Test {
 
   Dataset open_data() const {
     return Dataset::open(
-        options_.data, nullptr,
+        options_.data, tokenizer_ ? &*tokenizer_ : nullptr,
         {.length = options_.sequence_length,
          .vocabulary = model_.architecture().vocabulary,
          .held_out_fraction = options_.eval_every > 0 ? options_.eval_fraction : 0.0});
@@ -77,6 +80,7 @@ class Training : public testing::Test {
 
   const std::string directory_;
   const model::ModelDirectory model_;
+  std::optional<Tokenizer> tokenizer_;
   config::Options options_;
   TrainJob job_;
   std::atomic<bool> stop_ = false;
@@ -167,6 +171,81 @@ TEST_F(Training, IsStoppedInTheMiddleOfAnEvaluation) {
     EXPECT_EQ(log_, "step 1\nsaved 1\n");
     EXPECT_TRUE(fs::exists(checkpoint_path(directory_ + "/checkpoints", 1)));
   }
+}
+
+// Records whose prompts fill whole samples: with samples of 8 tokens, those of steps 1 and 2, 5 and
+// 6, and so on have no target.
+class WithoutTargets : public Training {
+ protected:
+  WithoutTargets() : Training("five_heads") {
+    TokenizerDefinition definition;
+    const ByteAlphabet alphabet;
+    for (int byte = 0; byte < 256; ++byte) {
+      definition.model.vocabulary.emplace_back(
+          alphabet.spell(std::string(1, static_cast<char>(byte))), byte);
+    }
+    definition.byte_level = true;
+    definition.added_tokens.push_back({.content = "<e>", .id = 256, .special = true});
+    TokenizerConfig config;
+    config.eos_id = 256;
+    tokenizer_.emplace(std::move(definition), std::move(config));
+    options_.shuffle = false;
+    options_.schedule = config::Schedule::kConstant;
+    options_.lr = 1e-2;
+    options_.weight_decay = 0.1;
+    write_records(24);
+  }
+
+  // Each record has 32 tokens, but for a first prompt of other length.
+  void write_records(size_t first_prompt) {
+    options_.data = directory_ + "/data.jsonl";
+    std::ofstream file(options_.data);
+    for (int record = 0; record < 6; ++record) {
+      file << R"({"prompt":")" << std::string(record == 0 ? first_prompt : 24, 'a')
+           << R"(","completion":"bcdefgh"})"
+           << "\n";
+    }
+  }
+
+  uint64_t state_after(int64_t steps) {
+    fs::remove_all(directory_ + "/checkpoints");
+    steps_.clear();
+    options_.steps = steps;
+    return run().state_hash;
+  }
+};
+
+TEST_F(WithoutTargets, AStepUpdatesNothingAndSaysSo) {
+  for (const double clip : {1.0, 0.0}) {
+    options_.clip = clip;
+    const uint64_t after_4 = state_after(4);
+    EXPECT_NE(after_4, state_after(3));
+    EXPECT_EQ(after_4, state_after(5));
+    EXPECT_EQ(after_4, state_after(6));
+    EXPECT_NE(after_4, state_after(7));
+    ASSERT_EQ(steps_.size(), 7u);
+    for (const StepMetrics& step : steps_) {
+      const bool is_empty = (step.step - 1) % 4 < 2;
+      EXPECT_EQ(step.skipped, is_empty) << step.step;
+      EXPECT_EQ(std::isnan(step.loss), is_empty) << step.step;
+      EXPECT_EQ(step.tokens == 0, is_empty) << step.step;
+    }
+  }
+}
+
+// Its samples are those of the other run from its third on.
+TEST_F(WithoutTargets, AStepIsNotCountedByTheBiasCorrection) {
+  const uint64_t after_empty_steps = state_after(4);
+  write_records(8);
+  EXPECT_EQ(state_after(2), after_empty_steps);
+}
+
+TEST_F(WithoutTargets, AResumedRunCountsTheSameUpdates) {
+  const uint64_t whole = state_after(8);
+  state_after(6);
+  job_.resume_from = checkpoint_path(directory_ + "/checkpoints", 6);
+  options_.steps = 8;
+  EXPECT_EQ(run().state_hash, whole);
 }
 
 }  // namespace
