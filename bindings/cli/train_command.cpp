@@ -20,6 +20,7 @@
 #include "engine/model_files/other_files.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_reader.h"
+#include "engine/train/disk_use.h"
 #include "engine/train/model_sink.h"
 #include "engine/train/model_source.h"
 #include "engine/train/plan_report.h"
@@ -83,21 +84,25 @@ int64_t scratch_beside(const std::string& directory, const config::Options& opti
   return beside;
 }
 
-// Room for what the run will write: the model, the checkpoints that are kept and the one being
-// written, and scratch where it shares the file system.
+// Room for what the run will write: the model, the checkpoints, and scratch where it shares the
+// file system.
 void check_space(const config::Options& options, const model::ModelDirectory& model,
-                 const train::RunPlan& plan, int64_t steps) {
+                 const train::RunPlan& plan, const Resumed& resumed, int64_t steps) {
   const std::string directory = model::nearest_directory(options.out);
-  const int64_t model_bytes = model::export_bytes(model, train::dtype_of(options.export_dtype));
   const double per_checkpoint = options.checkpoint_every > 0
                                     ? static_cast<double>(options.checkpoint_every)
                                     : kCheckpointEveryS / plan.predicted_step_s;
-  const double most = static_cast<double>(options.keep_checkpoints + 1);
-  const auto checkpoints =
-      static_cast<int64_t>(std::min(most, std::ceil(static_cast<double>(steps) / per_checkpoint)));
-  model::require_free_space(directory,
-                            checkpoints * train::checkpoint_bytes(*plan.spec) + model_bytes +
-                                scratch_beside(directory, options, plan),
+  const auto left = static_cast<double>(std::max<int64_t>(0, steps - resumed.step));
+  constexpr double kMost = 1e9;
+  train::DiskUse use;
+  use.held = train::held_checkpoints(options.out + "/checkpoints", resumed.step, resumed.run);
+  use.older_model_bytes = train::bytes_below(options.out + "/model");
+  use.checkpoint_bytes = train::checkpoint_bytes(*plan.spec);
+  use.checkpoint_count = static_cast<int64_t>(std::min(kMost, std::ceil(left / per_checkpoint)));
+  use.keep = options.keep_checkpoints;
+  use.model_bytes = model::export_bytes(model, train::dtype_of(options.export_dtype));
+  use.scratch_bytes = scratch_beside(directory, options, plan);
+  model::require_free_space(directory, train::free_bytes_needed(use),
                             "checkpoints, the model and scratch");
 }
 
@@ -304,7 +309,7 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
   measure_machine(options, places.profile, facts);
   const train::RunPlan plan = make_run_plan(model->spec(), options, facts);
   const int64_t steps = train::planned_steps(options, *data);
-  check_space(options, *model, plan, steps);
+  check_space(options, *model, plan, resumed, steps);
   malloc_trim(0);  // what planning needed
   TrainOutput output(options.json);
   const Run run = {options,

@@ -22,6 +22,7 @@
 #include "engine/model_files/file.h"
 #include "engine/train/checkpoint_file.h"
 #include "engine/train/checkpoint_reader.h"
+#include "engine/train/disk_use.h"
 
 namespace strata::train {
 namespace {
@@ -372,6 +373,25 @@ void set_aside(const std::string& directory, int64_t step, const std::string& ru
     log(LogLevel::kInfo, "checkpoints: " + entry.path + " is now " + aside +
                              ", and is removed after the next checkpoint");
   }
+}
+
+HeldCheckpoints held_checkpoints(const std::string& directory, int64_t step,
+                                 const std::string& run) {
+  HeldCheckpoints held;
+  for (const Entry& entry : list(directory, Kind::kWhole)) {
+    if (entry.step > step || is_of_other_run(entry, run)) {
+      held.aside_bytes += bytes_below(entry.path);
+    } else {
+      ++held.kept;
+    }
+  }
+  for (const Entry& entry : list(directory, Kind::kAside)) {
+    held.aside_bytes += bytes_below(entry.path);
+  }
+  for (const Entry& entry : list(directory, Kind::kPartial)) {
+    held.leftover_bytes += bytes_below(entry.path);
+  }
+  return held;
 }
 
 std::vector<std::string> collect_leftovers(const std::string& directory) {

@@ -98,6 +98,15 @@ void keep_last(const std::string& directory, int64_t count);
 // until the next commit.
 void set_aside(const std::string& directory, int64_t step, const std::string& run);
 
+// What is there when a run begins at `step`.
+struct HeldCheckpoints {
+  int64_t kept = 0;            // whole ones of the run, up to the step
+  int64_t aside_bytes = 0;     // of those that go after the next commit
+  int64_t leftover_bytes = 0;  // of those that go when the run begins
+};
+HeldCheckpoints held_checkpoints(const std::string& directory, int64_t step,
+                                 const std::string& run);
+
 // A number that nobody else draws: of a run, or of a checkpoint.
 uint64_t random_nonce();
 

@@ -62,5 +62,32 @@ TEST(FullDisk, DuringARunIsAFailureThatKeepsTheLastCheckpoint) {
   EXPECT_NE(again.out().find("done     3 steps"), std::string::npos) << again.out();
 }
 
+// Checkpoints that are there already are not counted again.
+TEST(FullDisk, ARunThatFitsIsResumedOnTheSameDisk) {
+  const Sandbox sandbox;
+  make_model(sandbox, "model", {.hidden = 64, .vocabulary = 600});
+  std::filesystem::create_directory(sandbox / "drive");
+  const auto small = strata::test::SmallFileSystem::in_memory(sandbox / "drive", "24m");
+  if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
+  Arguments whole = train({"--checkpoint-every", "1", "--steps", "4"}, "model");
+  *(std::find(whole.begin(), whole.end(), "--out") + 1) = "drive/run";
+  Process run(whole, {.directory = sandbox.path()});
+  ASSERT_EQ(run.wait(), 0) << run.err();
+  const auto of_one =
+      std::filesystem::file_size(sandbox / "drive/run/checkpoints/step-000004/state-rank00000.bin");
+  const auto room = of_one + (2 << 20);  // of a checkpoint, and what is not in its state
+  ASSERT_GT(3 * of_one, room);
+  {
+    std::ofstream filler(sandbox / "drive/filler");
+    const std::string block(4096, 'x');
+    while (std::filesystem::space(sandbox / "drive").available > room) {
+      filler << block << std::flush;
+    }
+  }
+  Process resumed({"train", "--out", "drive/run", "--resume", "--steps", "9"},
+                  {.directory = sandbox.path()});
+  EXPECT_EQ(resumed.wait(), 0) << resumed.err();
+}
+
 }  // namespace
 }  // namespace strata::cli::test

@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/shard/layout.h"
 #include "engine/train/checkpoint_writer.h"
+#include "engine/train/disk_use.h"
 #include "io/checksum.h"
 #include "tests/support/small_model.h"
 
@@ -192,6 +193,45 @@ TEST_F(Checkpoints, ThatARunLeavesStayUntilTheNextCommit) {
   write(2);
   keep_last(directory_, 2);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-000001", "step-000002"}));
+}
+
+TEST_F(Checkpoints, ThatAreThereAreCounted) {
+  write(1, "a");
+  write(2, "a");
+  write(3, "a");
+  write(2, "b");
+  fs::rename(write(4), directory_ + "/step-000004.tmp-0123456789abcdef");
+  const HeldCheckpoints held = held_checkpoints(directory_, 2, "a");
+  EXPECT_EQ(held.kept, 1) << "2 is another run's by now, 3 is later";
+  EXPECT_EQ(held.aside_bytes, bytes_below(checkpoint_path(directory_, 2)) +
+                                  bytes_below(checkpoint_path(directory_, 3)));
+  EXPECT_EQ(held.leftover_bytes, bytes_below(directory_ + "/step-000004.tmp-0123456789abcdef"));
+  EXPECT_EQ(held_checkpoints(directory_ + "/none", 2, "a").kept, 0);
+}
+
+TEST(DiskUse, IsWhatARunAddsAtItsFullest) {
+  DiskUse use = {.held = {},
+                 .checkpoint_bytes = 100,
+                 .checkpoint_count = 1,
+                 .keep = 2,
+                 .model_bytes = 20,
+                 .scratch_bytes = 5};
+  EXPECT_EQ(free_bytes_needed(use), 120) << "a checkpoint and the model";
+  use.checkpoint_count = 9;
+  EXPECT_EQ(free_bytes_needed(use), 305) << "two that are kept, the new one and scratch";
+  use.held.kept = 2;
+  EXPECT_EQ(free_bytes_needed(use), 105) << "an older one goes for each new one";
+  use.held.kept = 4;
+  EXPECT_EQ(free_bytes_needed(use), 105) << "and the first of them is not gone before";
+  use.held.kept = 1;
+  EXPECT_EQ(free_bytes_needed(use), 205);
+  use.held.aside_bytes = 100;
+  EXPECT_EQ(free_bytes_needed(use), 105) << "what is set aside goes after the first commit";
+  use.older_model_bytes = 20;
+  use.held.leftover_bytes = 7;
+  EXPECT_EQ(free_bytes_needed(use), 78);
+  use = {.held = {}, .checkpoint_bytes = 100, .keep = 2, .model_bytes = 20, .scratch_bytes = 5};
+  EXPECT_EQ(free_bytes_needed(use), 20) << "no step is left";
 }
 
 }  // namespace
