@@ -244,6 +244,7 @@ train::TrainResult finish_without_steps(const Run& run, bool has_its_model, Repo
   train::TrainResult result;
   result.first_step = run.resumed.step + 1;
   result.last_step = run.resumed.step;
+  result.memory = memory::read_process_memory();
   set_checkpoint(run.resumed.path, result);
   if (has_its_model) return result;
   begin(run, reporter);

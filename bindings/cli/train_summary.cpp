@@ -34,21 +34,27 @@ std::string time_line(const train::TrainResult& result) {
       at(stall, Lane::kWrite), at(stall, Lane::kOptimizer), link, at(stall, Lane::kComm));
 }
 
-// The process is counted as it is at the end.
+// Arenas are present in full from the start; the rest is counted as it is after the last step. What
+// malloc took is address space: no more of it counts than is resident beside arenas and stacks.
 struct Memory {
   memory::ProcessMemory process;
   int64_t arena_bytes = 0;  // an emulated device's memory is host memory to the kernel
   int64_t counted_bytes() const { return process.counted_bytes(arena_bytes); }
 };
 
-Memory memory_of(const train::RunPlan& plan) {
-  Memory memory = {memory::read_process_memory()};
+Memory memory_of(const train::RunPlan& plan, const train::TrainResult& result) {
+  Memory memory = {result.memory};
   for (const plan::Plan& rank : plan.ranks) {
     for (const plan::Arena arena :
          {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kControl}) {
       memory.arena_bytes += rank.arenas.bytes[static_cast<size_t>(arena)];
     }
   }
+  memory::ProcessMemory& process = memory.process;
+  const int64_t beside =
+      process.resident_bytes - process.file_bytes - process.stack_bytes - memory.arena_bytes;
+  process.heap_bytes = std::min(process.heap_bytes, std::max<int64_t>(0, beside));
+  process.resident_peak_bytes = memory::read_process_memory().resident_peak_bytes;
   return memory;
 }
 
@@ -59,8 +65,8 @@ std::string device_budget(const train::RunPlan& plan) {
   return fmt::format(" and {} of the device", format_bytes(plan.input.device_budget));
 }
 
-std::string memory_line(const train::RunPlan& plan) {
-  const Memory memory = memory_of(plan);
+std::string memory_line(const train::RunPlan& plan, const train::TrainResult& result) {
+  const Memory memory = memory_of(plan, result);
   return fmt::format(
       "memory   {} arenas + {} heap + {} stacks + {} program = {} counted; the kernel's peak is "
       "{}; budget {}{}\n",
@@ -70,8 +76,8 @@ std::string memory_line(const train::RunPlan& plan) {
       format_bytes(plan.host_budget), device_budget(plan));
 }
 
-config::Json memory_json(const train::RunPlan& plan) {
-  const Memory memory = memory_of(plan);
+config::Json memory_json(const train::RunPlan& plan, const train::TrainResult& result) {
+  const Memory memory = memory_of(plan, result);
   config::Json json = config::Json::object();
   json.set("arena_bytes", memory.arena_bytes);
   json.set("heap_bytes", memory.process.heap_bytes);
@@ -170,7 +176,14 @@ std::string train_summary(const Outcome& outcome) {
         static_cast<double>(result.step_write_bytes * options.ranks) / parameters,
         result.io_backend, rate_limit(options));
   }
-  text += memory_line(plan);
+  if (result.file_bytes > 0) {
+    text += fmt::format(
+        "files    {} of frozen weights read from the model's files; a step reads {:.1f} bytes a "
+        "parameter\n",
+        format_bytes(result.file_bytes),
+        static_cast<double>(result.step_file_bytes * options.ranks) / parameters);
+  }
+  text += memory_line(plan, result);
   return text + ending(outcome);
 }
 
@@ -199,7 +212,9 @@ config::Json train_summary_json(const Outcome& outcome) {
   json.set("busy_s", lanes_json(result.busy_s));
   json.set("compute_stall_s", lanes_json(result.stall_s));
   json.set("nvme", nvme_json(options, result));
-  json.set("memory", memory_json(plan));
+  json.set("file_read_bytes", result.file_bytes);
+  json.set("step_file_read_bytes", result.step_file_bytes * options.ranks);
+  json.set("memory", memory_json(plan, result));
   json.set("checkpoint", result.checkpoint);
   json.set("state_hash", fmt::format("{:016x}", result.state_hash));
   json.set("model", result.stopped ? config::Json() : config::Json(options.out + "/model"));

@@ -85,6 +85,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   record.set("stall_s", std::move(stalls));
   record.set("nvme_read_bytes", metrics.nvme_read_bytes);
   record.set("nvme_write_bytes", metrics.nvme_write_bytes);
+  record.set("file_read_bytes", metrics.file_read_bytes);
   set_all(record, metrics.extra);
   return record.dump();
 }

@@ -21,6 +21,7 @@ struct StepMetrics {
   std::vector<std::pair<std::string, double>> stall_s = {};  // by cause
   int64_t nvme_read_bytes = 0;
   int64_t nvme_write_bytes = 0;
+  int64_t file_read_bytes = 0;  // frozen weights, from the model's own files
   std::vector<std::pair<std::string, double>> extra =
       {};  // more members: eval_loss, loss_scale, ...
 

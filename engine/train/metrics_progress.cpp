@@ -28,19 +28,28 @@ std::string format_duration(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-std::string ProgressLine::text_of(const StepMetrics& metrics) const {
-  if (metrics.skipped) {
-    return fmt::format("step {}/{}  skipped: no target token", metrics.step, options_.steps);
-  }
+// What matters most comes first: the rest is left out where it does not fit.
+std::string ProgressLine::text_of(const StepMetrics& metrics, size_t columns) const {
+  const std::string step = fmt::format("step {}/{}", metrics.step, options_.steps);
+  if (metrics.skipped) return step + "  skipped: no target token";
   const double seconds = std::max(step_s_ / weight_, 1e-9);
   const auto left = static_cast<double>(std::max<int64_t>(0, options_.steps - metrics.step));
-  return fmt::format(
-      "step {}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  stall {:.0f}%  NVMe "
-      "{:.2f} "
-      "GB/s  ETA {}",
-      metrics.step, options_.steps, metrics.loss, metrics.grad_norm, metrics.lr,
-      format_rate(tokens_ / weight_ / seconds), 100.0 * std::min(1.0, stall_s_ / weight_ / seconds),
-      nvme_bytes_ / weight_ / seconds / 1e9, format_duration(left * seconds));
+  const auto gb_per_s = [&](double bytes) { return bytes / weight_ / seconds / 1e9; };
+  std::string text = step;
+  bool fits = true;
+  const auto add = [&](const std::string& part) {
+    fits = fits && text.size() + 2 + part.size() <= columns;
+    if (fits) text += "  " + part;
+  };
+  add(fmt::format("loss {:.4f}", metrics.loss));
+  add("ETA " + format_duration(left * seconds));
+  add(format_rate(tokens_ / weight_ / seconds) + " tokens/s");
+  add(fmt::format("stall {:.0f}%", 100.0 * std::min(1.0, stall_s_ / weight_ / seconds)));
+  if (nvme_bytes_ > 0) add(fmt::format("NVMe {:.2f} GB/s", gb_per_s(nvme_bytes_)));
+  if (file_bytes_ > 0) add(fmt::format("files {:.2f} GB/s", gb_per_s(file_bytes_)));
+  add(fmt::format("grad norm {:.3f}", metrics.grad_norm));
+  add(fmt::format("lr {:.2e}", metrics.lr));
+  return text;
 }
 
 std::string ProgressLine::step(const StepMetrics& metrics, double now_s) {
@@ -52,9 +61,10 @@ std::string ProgressLine::step(const StepMetrics& metrics, double now_s) {
   smooth(tokens_, static_cast<double>(metrics.tokens));
   smooth(stall_s_, metrics.stall_total_s());
   smooth(nvme_bytes_, static_cast<double>(metrics.nvme_read_bytes + metrics.nvme_write_bytes));
+  smooth(file_bytes_, static_cast<double>(metrics.file_read_bytes));
   if (options_.is_terminal) {
-    std::string text = text_of(metrics);
     const auto columns = static_cast<size_t>(std::max(20, options_.columns - 1));
+    std::string text = text_of(metrics, columns);
     text.resize(std::min(text.size(), columns));
     is_open_ = true;
     return "\r" + text + "\x1b[K";
@@ -63,7 +73,7 @@ std::string ProgressLine::step(const StepMetrics& metrics, double now_s) {
   if (!is_due && metrics.step != options_.first_step && metrics.step != options_.steps) return "";
   has_printed_ = true;
   printed_s_ = now_s;
-  return text_of(metrics) + "\n";
+  return text_of(metrics, std::string::npos) + "\n";
 }
 
 std::string ProgressLine::finish() {

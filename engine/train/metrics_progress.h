@@ -33,13 +33,14 @@ class ProgressLine {
   std::string finish();
 
  private:
-  std::string text_of(const StepMetrics& metrics) const;
+  std::string text_of(const StepMetrics& metrics, size_t columns) const;
 
   ProgressOptions options_;
   double step_s_ = 0;  // smoothed, like the rest
   double tokens_ = 0;
   double stall_s_ = 0;
   double nvme_bytes_ = 0;
+  double file_bytes_ = 0;
   double weight_ = 0;
   double printed_s_ = 0;
   bool has_printed_ = false;

@@ -36,9 +36,13 @@ ScheduleOptions schedule_options(const config::Options& options, int64_t steps) 
           .min_ratio = options.min_lr_ratio};
 }
 
-int64_t bytes_read(const exec::Instance& instance) {
-  return instance.nvme_bytes[static_cast<size_t>(Lane::kReadWeights)] +
-         instance.nvme_bytes[static_cast<size_t>(Lane::kReadState)];
+// Frozen weights, which the step reads from the model's own files.
+int64_t file_bytes_of(const plan::Plan& plan) {
+  int64_t bytes = 0;
+  for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
+    if (op.kind == plan::OpKind::kConvert) bytes += op.bytes;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -51,6 +55,7 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       rank_(rank),
       groups_(groups),
       checkpoints_(checkpoints),
+      file_bytes_(file_bytes_of(plan_)),
       batches_(job.data->train(), batch_options(*job.options)),
       steps_(planned_steps(*job.options, *job.data)),
       schedule_(schedule_options(*job.options, steps_)),
@@ -66,6 +71,7 @@ void RankTrainer::run(TrainResult& result) {
   result.planned_steps = steps_;
   if (leads() && job_.events.started) job_.events.started(result.first_step);
   train_steps(result);
+  result.memory = memory::read_process_memory();
   result.io = executor_->io_totals();
   result.io_backend = executor_->io_backend();
   executor_.reset();
@@ -193,7 +199,9 @@ void RankTrainer::finish(TrainResult& result) {
     result.stall_s[lane] += instance->stall_s[lane];
   }
   step_times_.push_back(step_s);
-  result.step_read_bytes = bytes_read(*instance);
+  result.step_file_bytes = file_bytes_;
+  result.file_bytes += file_bytes_;
+  result.step_read_bytes = nvme_bytes_read(*instance);
   result.step_write_bytes = instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)];
   if (leads() && job_.events.step) job_.events.step(metrics_of(flight, loss, step_s));
 }
@@ -218,6 +226,11 @@ void RankTrainer::finish_all(TrainResult& result) {
   while (!flying_.empty()) finish(result);
 }
 
+int64_t RankTrainer::nvme_bytes_read(const exec::Instance& instance) const {
+  return instance.nvme_bytes[static_cast<size_t>(Lane::kReadWeights)] +
+         instance.nvme_bytes[static_cast<size_t>(Lane::kReadState)] - file_bytes_;
+}
+
 StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double step_s) const {
   const exec::Instance& instance = *flight.instance;
   StepMetrics metrics;
@@ -237,7 +250,8 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
   for (const auto& [lane, name] : kCauses) {
     metrics.stall_s.emplace_back(name, instance.stall_s[static_cast<size_t>(lane)]);
   }
-  metrics.nvme_read_bytes = bytes_read(instance);
+  metrics.nvme_read_bytes = nvme_bytes_read(instance);
+  metrics.file_read_bytes = file_bytes_;
   metrics.nvme_write_bytes = instance.nvme_bytes[static_cast<size_t>(Lane::kWrite)];
   return metrics;
 }

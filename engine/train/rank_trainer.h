@@ -44,6 +44,7 @@ class RankTrainer {
   bool must_stop() const;
   bool is_overdue() const;
   void enter(RunPhase phase) const;
+  int64_t nvme_bytes_read(const exec::Instance& instance) const;
   StepMetrics metrics_of(const Flight& flight, double loss, double step_s) const;
 
   const TrainJob& job_;
@@ -52,6 +53,7 @@ class RankTrainer {
   const int rank_;
   const RankGroups groups_;
   CheckpointSession& checkpoints_;
+  const int64_t file_bytes_;  // that a step reads
   const Batches batches_;
   const int64_t steps_;
   const Schedule schedule_;

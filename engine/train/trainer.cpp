@@ -86,6 +86,7 @@ TrainResult train(const TrainJob& job) {
   result.state_hash = checkpoints.state_hash();
   for (int rank = 1; rank < world; ++rank) {
     const exec::IoTotals& other = results[static_cast<size_t>(rank)].io;
+    result.file_bytes += results[static_cast<size_t>(rank)].file_bytes;
     result.io.bytes_read += other.bytes_read;
     result.io.bytes_verified += other.bytes_verified;
     result.io.bytes_written += other.bytes_written;

@@ -10,6 +10,7 @@
 
 #include "engine/config/options.h"
 #include "engine/exec/executor.h"
+#include "engine/memory/process_memory.h"
 #include "engine/model_files/model_directory.h"
 #include "engine/train/data.h"
 #include "engine/train/frozen_fingerprint.h"
@@ -66,8 +67,11 @@ struct TrainResult {
   exec::IoTotals io;
   int64_t step_read_bytes = 0;  // of one steady step, rank 0
   int64_t step_write_bytes = 0;
-  std::string checkpoint;   // the last one
-  uint64_t state_hash = 0;  // of it
+  int64_t step_file_bytes = 0;   // frozen weights that it reads from the model's own files
+  int64_t file_bytes = 0;        // of all steps and ranks
+  std::string checkpoint;        // the last one
+  uint64_t state_hash = 0;       // of it
+  memory::ProcessMemory memory;  // after the last step, with its arenas
   std::string io_backend;
 };
 

@@ -148,6 +148,9 @@ TEST_F(SameState, FrozenWeightsThatDoNotFitNeedNoScratch) {
   Arguments streamed = last_block;
   streamed.insert(streamed.end(), {"--host-memory", least_budget(last_block)});
   EXPECT_EQ(state_after("streamed", streamed), resident);
+  EXPECT_NE(last_out_.find("\nfiles    "), std::string::npos) << last_out_;
+  EXPECT_EQ(last_out_.find("\nNVMe     "), std::string::npos) << last_out_;
+  EXPECT_EQ(last_out_.find("NVMe 0."), std::string::npos) << "there is no drive\n" << last_out_;
   EXPECT_NE(last_out_.find("frozen weights are read from the model's files"), std::string::npos);
 }
 

@@ -88,6 +88,15 @@ TEST_F(Program, CtrlCIsAnsweredAtOnce) {
   EXPECT_NE(run.out().find("stopped on request"), std::string::npos) << run.out();
 }
 
+// Heap that malloc reserved and nobody touched is no memory.
+TEST_F(Program, TheMemoryThatIsCountedIsWhatTheKernelCounts) {
+  const config::Json memory = *json(train({"--steps", "3", "--json"})).find("memory");
+  const int64_t counted = *memory.find("counted_bytes")->int64();
+  const int64_t kernel = *memory.find("kernel_peak_bytes")->int64();
+  EXPECT_LE(counted, kernel + (1 << 20));
+  EXPECT_GT(counted, kernel / 2) << "the peak may be before or after the steps";
+}
+
 TEST_F(Program, ForceStartsOverWithoutWhatWasThere) {
   train({"--steps", "4", "--checkpoint-every", "1", "--keep-checkpoints", "9"});
   train({"--steps", "2", "--force"});
