@@ -78,6 +78,7 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
   data.length = options.sequence_length;
   data.vocabulary = architecture.vocabulary;
   data.keeps_tail = use.keeps_tail;
+  data.room_bytes = use.room_bytes;
   data.held_out_fraction = use.holds_out ? options.eval_fraction : 0.0;
   return std::make_unique<train::Dataset>(train::Dataset::open(options.data, tokenizer, data));
 }

@@ -39,6 +39,7 @@ struct DataUse {
   bool holds_out = false;  // the part of --eval-fraction
   // Every token, also behind the last whole sample. The part that train holds out is without it.
   bool keeps_tail = false;
+  int64_t room_bytes = 0;  // see train::room_for_reading; 0: no limit
 };
 std::unique_ptr<train::Dataset> open_data(const config::Options& options,
                                           const model::Architecture& architecture,

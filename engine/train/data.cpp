@@ -7,137 +7,17 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <optional>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/config/json.h"
 #include "engine/train/data_files.h"
-#include "engine/train/data_records.h"
-#include "engine/train/tokenizer.h"
+#include "engine/train/data_read.h"
 
 namespace strata::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-enum class FileKind { kTokens, kRecords, kText };
-
-Error bad_data(const std::string& path, const std::string& cause) {
-  return Error(ErrorCode::kConfig, fmt::format("open data: {}: {}", path, cause));
-}
-
-char first_character(const std::string& path) {
-  FileReader reader(path);
-  char head[4096];
-  const std::string_view text(head, reader.read(head, sizeof head));
-  const size_t at = text.find_first_not_of(" \t\r\n");
-  return at == std::string_view::npos ? '\0' : text[at];
-}
-
-FileKind kind_of_file(const std::string& path) {
-  const std::string extension = fs::path(path).extension().string();
-  if (extension == ".bin" || TokenSequence::is_llmc_file(path)) return FileKind::kTokens;
-  if (is_text(extension)) return FileKind::kText;
-  if (const char* why = why_not_read(extension)) throw bad_data(path, why);
-  const char first = first_character(path);
-  const bool is_json = extension == ".jsonl" || extension == ".json";
-  if (is_json && first == '[') {
-    throw bad_data(path, "a JSON array (write one object a line)");
-  }
-  return is_json || first == '{' ? FileKind::kRecords : FileKind::kText;
-}
-
-// Appends documents to a sequence: prefix, text, suffix, EOS.
-class DocumentWriter {
- public:
-  DocumentWriter(const Tokenizer& tokenizer, TokenSequence& tokens)
-      : tokenizer_(tokenizer), tokens_(tokens) {}
-
-  void begin(bool is_target) {
-    tokens_.append(tokenizer_.prefix_ids(), is_target);
-    is_empty_ = true;
-  }
-
-  void add(std::string_view text, bool is_target) {
-    ids_.clear();
-    tokenizer_.encode(text, {.add_special = false, .continues = !is_empty_}, &ids_);
-    tokens_.append(ids_, is_target);
-    is_empty_ = false;
-  }
-
-  void end() {
-    tokens_.append(tokenizer_.suffix_ids(), true);
-    const std::optional<int32_t> eos = tokenizer_.eos_id();
-    if (eos && !tokenizer_.appends(*eos)) tokens_.append({*eos}, true);
-    ++count_;
-  }
-
-  int64_t count() const { return count_; }
-
- private:
-  const Tokenizer& tokenizer_;
-  TokenSequence& tokens_;
-  std::vector<int32_t> ids_;
-  bool is_empty_ = true;
-  int64_t count_ = 0;
-};
-
-std::string read_text(const std::string& path, const Tokenizer& tokenizer, TokenSequence& tokens) {
-  DocumentWriter writer(tokenizer, tokens);
-  for (const std::string& file : text_files_of(path)) {
-    bool is_begun = false;
-    for_each_text_block(file, [&](std::string_view block) {
-      if (!is_begun) writer.begin(true);
-      is_begun = true;
-      writer.add(block, true);
-    });
-    if (is_begun) writer.end();
-  }
-  return fmt::format("text, {} document{}", writer.count(), writer.count() == 1 ? "" : "s");
-}
-
-std::string read_records(const std::string& path, const Tokenizer& tokenizer,
-                         TokenSequence& tokens) {
-  DocumentWriter writer(tokenizer, tokens);
-  std::optional<RecordKind> kind;
-  for_each_record(path, [&](const config::Json& record, const std::string& where) {
-    if (!kind) kind = kind_of_record(record, where);
-    const std::vector<Segment> segments = segments_of_record(record, *kind, where);
-    if (segments.empty()) return;
-    if (is_chat(record, *kind)) check_chat_template(tokenizer.chat_template(), where);
-    const bool has_prompt = *kind != RecordKind::kText;
-    writer.begin(!has_prompt);
-    for (const Segment& segment : segments) writer.add(segment.text, segment.is_target);
-    writer.end();
-  });
-  if (!kind) throw bad_data(path, "no record in it");
-  return fmt::format("JSON lines of {}, {} records{}", name_of(*kind), writer.count(),
-                     tokens.has_masks() ? " with prompts masked" : "");
-}
-
-std::unique_ptr<TokenSequence> read_file(const std::string& path, const Tokenizer* tokenizer,
-                                         int64_t vocabulary, std::string* found) {
-  const bool is_directory = fs::is_directory(path);
-  const FileKind kind = is_directory ? FileKind::kText : kind_of_file(path);
-  if (kind == FileKind::kTokens) {
-    auto tokens = std::make_unique<TokenSequence>(TokenSequence::open_file(path, vocabulary));
-    *found = tokens->format();
-    return tokens;
-  }
-  if (tokenizer == nullptr) {
-    throw bad_data(
-        path,
-        "text needs a tokenizer, and the model directory has no tokenizer.json (add one: "
-        "Transformers' AutoTokenizer saves it with save_pretrained(); or give a token "
-        "file)");
-  }
-  auto tokens = std::make_unique<TokenSequence>(path, vocabulary);
-  *found = kind == FileKind::kText ? read_text(path, *tokenizer, *tokens)
-                                   : read_records(path, *tokenizer, *tokens);
-  return tokens;
-}
 
 int64_t samples_in(const TokenSequence& tokens, const DataOptions& options) {
   if (tokens.count() == 0) return 0;
@@ -152,22 +32,23 @@ int64_t held_out_count(int64_t samples, const DataOptions& options, const std::s
         1, std::llround(std::floor(options.held_out_fraction * static_cast<double>(samples))));
   }
   if (held_out >= samples) {
-    throw bad_data(path,
-                   fmt::format("{} samples of {} tokens, of which {} are to be held out: none is "
-                               "left to train on (give more data or hold out less)",
-                               samples, options.length, held_out));
+    throw bad_data(
+        path, fmt::format("{} samples of {} tokens, of which {} are to be held out: none is left "
+                          "to train on (give more data or hold out less)",
+                          samples, options.length, held_out));
   }
   return held_out;
 }
 
-// A loss over nothing would pass for one of 0.
+// A loss over no token would look like a loss of 0.
 void require_targets(const TokenSource& samples, const std::string& path) {
   for (int64_t i = 0; i < samples.sample_count(); ++i) {
     if (samples.target_count(i) > 0) return;
   }
-  throw bad_data(path,
-                 "no token of it is a target (is each record a prompt without a completion, "
-                 "or the text a single token?)");
+  throw bad_data(
+      path,
+      "none of its samples holds a target (is each record a prompt without a completion, "
+      "or the text a single token?)");
 }
 
 void check_options(const DataOptions& options) {
@@ -186,7 +67,7 @@ bool has_records(const std::string& directory) {
   return fs::exists(fs::path(directory) / "train.jsonl");
 }
 
-// A directory is not all that is in it.
+// Only some files of a directory are read.
 void say_what_is_left_out(const std::string& directory) {
   const fs::path path(directory);
   const auto left_out = left_out_of(
@@ -199,6 +80,33 @@ void say_what_is_left_out(const std::string& directory) {
                   "are, or train.jsonl and valid.jsonl alone (name other files themselves)",
                   directory, left_out.size(), left_out.size() == 1 ? "file is" : "files are",
                   left_out.front()));
+}
+
+// Of records whose prompts are masked: whole samples without a target, and completions behind the
+// last whole sample.
+void warn_of_masks(const std::string& path, const ReadData& data, const TokenSource& train,
+                   int64_t first_unused) {
+  const int64_t samples = train.sample_count();
+  int64_t idle = 0;
+  for (int64_t i = 0; i < samples; ++i) idle += train.target_count(i) == 0;
+  if (idle > 0) {
+    log(LogLevel::kWarning,
+        fmt::format(
+            "data: {}: {} of {} samples of {} tokens hold prompts alone: nothing is learned "
+            "from them (shorten the prompts, or raise --sequence-length)",
+            path, idle, samples, train.length()));
+  }
+  const auto is_cut = [&](const RecordPlace& record) {
+    return record.first_target >= first_unused;
+  };
+  const auto& last = data.last_records;
+  const auto cut = std::find_if(last.begin(), last.end(), is_cut);
+  if (cut == last.end()) return;
+  log(LogLevel::kWarning,
+      fmt::format("data: {}: the completions of the last {} of {} records, from line {} on, lie "
+                  "behind the last whole sample of {} tokens: nothing is learned from them (lower "
+                  "--sequence-length to use more of them)",
+                  path, last.end() - cut, data.record_count, cut->line, train.length()));
 }
 
 }  // namespace
@@ -228,7 +136,7 @@ void Dataset::check(const std::string& path) {
   const fs::file_status status = fs::status(path, failure);
   if (failure) throw bad_data(path, failure.message());
   if (!fs::is_regular_file(status) && !fs::is_directory(status)) {
-    throw bad_data(path, "neither a file nor a directory");
+    throw bad_data(path, "it is neither a file nor a directory");
   }
   if (fs::is_directory(status) && ::access(path.c_str(), R_OK | X_OK) != 0) {
     throw bad_data(path, "this user may not look into the directory (chmod u+rx, or give another)");
@@ -242,21 +150,29 @@ Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
   check_options(options);
   check(path);
   Dataset data;
-  std::string found;
+  ReadOptions read = {.vocabulary = options.vocabulary,
+                      .tail_tokens = options.length,
+                      .room_bytes = options.room_bytes};
   std::string main_path = path;
   if (fs::is_directory(path) && has_records(path)) {
     main_path = (fs::path(path) / "train.jsonl").string();
     const std::string valid = (fs::path(path) / "valid.jsonl").string();
     if (fs::exists(valid)) {
-      data.held_out_tokens_ = read_file(valid, tokenizer, options.vocabulary, &found);
+      data.held_out_tokens_ = read_data(valid, tokenizer, read).tokens;
+      if (read.room_bytes > 0) read.room_bytes -= data.held_out_tokens_->bytes();
     }
   }
-  data.tokens_ = read_file(main_path, tokenizer, options.vocabulary, &found);
+  ReadData main = read_data(main_path, tokenizer, read);
+  data.tokens_ = std::move(main.tokens);
   if (fs::is_directory(path)) say_what_is_left_out(path);
   data.split(main_path, options);
+  if (data.tokens_->has_masks()) {
+    const int64_t used = samples_in(*data.tokens_, options) * options.length + 1;
+    warn_of_masks(main_path, main, data.train_, used);
+  }
   data.description_ =
-      fmt::format("{}: {}; {} tokens, {} samples of {}{}", main_path, found, data.tokens_->count(),
-                  data.train_.sample_count(), options.length,
+      fmt::format("{}: {}; {} tokens, {} samples of {}{}", main_path, main.found,
+                  data.tokens_->count(), data.train_.sample_count(), options.length,
                   data.held_out_.sample_count() > 0
                       ? fmt::format(", {} more held out", data.held_out_.sample_count())
                       : "");

@@ -51,6 +51,8 @@ struct DataOptions {
   double held_out_fraction = 0.0;  // the same as a part of all samples, at least one; not both
   // The tokens behind the last whole sample are one too, padded: for evaluation.
   bool keeps_tail = false;
+  // Memory for the tokens, and for what reading takes beside them; 0: no limit.
+  int64_t room_bytes = 0;
 };
 
 // All data of a run.

@@ -168,6 +168,7 @@ void for_each_text_block(const std::string& path,
                          const std::function<void(std::string_view)>& use) {
   FileReader reader(path);
   std::string block;
+  block.reserve(kBlockBytes + kBlockBytes / 16);  // and what a cut leaves
   int64_t offset_bytes = 0;
   bool is_last = false;
   while (!is_last) {

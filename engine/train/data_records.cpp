@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/data_records.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/train/data_files.h"
 
@@ -17,20 +18,36 @@ namespace {
 
 using config::Json;
 
-constexpr size_t kLineBytesMax = 64 << 20;
+constexpr size_t kLineBytesMax = 64 * kMiB;
 
 struct KindEntry {
   RecordKind kind;
   const char* name;
+  const char* idle;
   std::array<const char*, 2> members;  // that tell the kind; null: none
 };
 
+// Roles of messages, as ShareGPT and others name them, and as ChatML does.
+constexpr std::array<std::pair<const char*, const char*>, 5> kShareGptRoles = {
+    {{"human", "user"},
+     {"user", "user"},
+     {"gpt", "assistant"},
+     {"assistant", "assistant"},
+     {"system", "system"}}};
+constexpr std::array<const char*, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
+
 constexpr std::array<KindEntry, 5> kKinds = {{
-    {RecordKind::kText, "text", {"text", nullptr}},
-    {RecordKind::kPromptCompletion, "prompt and completion", {"prompt", "completion"}},
-    {RecordKind::kMessages, "messages", {"messages", nullptr}},
-    {RecordKind::kAlpaca, "instruction and output", {"instruction", "output"}},
-    {RecordKind::kShareGpt, "conversations", {"conversations", nullptr}},
+    {RecordKind::kText, "text", "an empty text", {"text", nullptr}},
+    {RecordKind::kPromptCompletion,
+     "prompt and completion",
+     "an empty completion",
+     {"prompt", "completion"}},
+    {RecordKind::kMessages, "messages", "no assistant message with text", {"messages", nullptr}},
+    {RecordKind::kAlpaca, "instruction and output", "an empty output", {"instruction", "output"}},
+    {RecordKind::kShareGpt,
+     "conversations",
+     "no message from gpt with text",
+     {"conversations", nullptr}},
 }};
 
 Error bad_record(const std::string& where, const std::string& cause) {
@@ -52,54 +69,60 @@ bool has_text(const Json& record, const char* name) {
 }
 
 // Neighbouring segments of one kind become one, so that fewer tokens are cut at their border.
-void add_segment(std::vector<Segment>* segments, std::string_view text, bool is_target) {
+void add_segment(RecordText* record, std::string text, bool is_target) {
   if (text.empty()) return;
-  if (!segments->empty() && segments->back().is_target == is_target)
-    segments->back().text += text;
-  else
-    segments->push_back({std::string(text), is_target});
+  record->has_lesson = record->has_lesson || is_target;
+  std::vector<Segment>& segments = record->segments;
+  if (!segments.empty() && segments.back().is_target == is_target) {
+    segments.back().text += text;
+  } else {
+    segments.push_back({std::move(text), is_target});
+  }
 }
 
-void add_message(std::vector<Segment>* segments, const std::string& role,
-                 const std::string& content, bool may_be_target) {
+void add_message(RecordText* record, const std::string& role, const std::string& content,
+                 bool may_be_target) {
   const bool is_target = may_be_target && role == "assistant";
-  add_segment(segments, fmt::format("<|im_start|>{}\n", role), false);
-  add_segment(segments, content + "<|im_end|>", is_target);
-  add_segment(segments, "\n", false);
+  const bool has_lesson = record->has_lesson || (is_target && !content.empty());
+  add_segment(record, fmt::format("{}{}\n", kChatMlBegin, role), false);
+  add_segment(record, content + "<|im_end|>", is_target);
+  add_segment(record, "\n", false);
+  record->has_lesson = has_lesson;  // an end alone is none
 }
 
-void add_messages(std::vector<Segment>* segments, const Json& list, bool may_be_target,
+const Json::Array& messages_of(const Json& list, const std::string& where) {
+  if (list.is_array() && !list.items().empty()) return list.items();
+  throw bad_record(where, fmt::format("{} is not a list of messages", list.describe()));
+}
+
+void add_messages(RecordText* record, const Json& list, bool may_be_target,
                   const std::string& where) {
-  if (!list.is_array() || list.items().empty()) {
-    throw bad_record(where, fmt::format("{} is no list of messages", list.describe()));
-  }
-  for (const Json& message : list.items()) {
-    if (message.find("tool_calls") != nullptr && !message.find("tool_calls")->is_null()) {
-      throw bad_record(where, "\"tool_calls\" is not supported");
+  for (const Json& message : messages_of(list, where)) {
+    const std::string& role = text_of(message, "role", where);
+    if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
+      throw bad_record(where, fmt::format("the role \"{}\" is not known (name the roles {})", role,
+                                          fmt::join(kRoles, ", ")));
     }
-    add_message(segments, text_of(message, "role", where), text_of(message, "content", where),
-                may_be_target);
+    const Json* calls = message.find("tool_calls");
+    if (calls != nullptr && !calls->is_null()) {
+      throw bad_record(where, "\"tool_calls\" are not supported (render them into \"content\")");
+    }
+    add_message(record, role, text_of(message, "content", where), may_be_target);
   }
 }
 
-void add_conversation(std::vector<Segment>* segments, const Json& list, const std::string& where) {
-  static constexpr std::array<std::pair<const char*, const char*>, 5> kRoles = {
-      {{"human", "user"},
-       {"user", "user"},
-       {"gpt", "assistant"},
-       {"assistant", "assistant"},
-       {"system", "system"}}};
-  if (!list.is_array() || list.items().empty()) {
-    throw bad_record(where, fmt::format("{} is no list of messages", list.describe()));
-  }
-  for (const Json& message : list.items()) {
+void add_conversation(RecordText* record, const Json& list, const std::string& where) {
+  for (const Json& message : messages_of(list, where)) {
     const std::string& from = text_of(message, "from", where);
-    const auto role = std::find_if(kRoles.begin(), kRoles.end(),
+    const auto role = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
                                    [&](const auto& entry) { return from == entry.first; });
-    if (role == kRoles.end()) {
-      throw bad_record(where, fmt::format("messages from \"{}\" are not supported", from));
+    if (role == kShareGptRoles.end()) {
+      throw bad_record(where,
+                       fmt::format("messages from \"{}\" are not known (name them human, gpt "
+                                   "or system)",
+                                   from));
     }
-    add_message(segments, role->second, text_of(message, "value", where), true);
+    add_message(record, role->second, text_of(message, "value", where), true);
   }
 }
 
@@ -114,16 +137,23 @@ std::string without_spaces(std::string_view jinja) {
   return result;
 }
 
+const KindEntry& entry_of(RecordKind kind) {
+  return *std::find_if(kKinds.begin(), kKinds.end(),
+                       [&](const KindEntry& entry) { return entry.kind == kind; });
+}
+
 }  // namespace
 
 const char* name_of(RecordKind kind) {
-  return std::find_if(kKinds.begin(), kKinds.end(),
-                      [&](const KindEntry& entry) { return entry.kind == kind; })
-      ->name;
+  return entry_of(kind).name;
+}
+
+const char* name_of_idle(RecordKind kind) {
+  return entry_of(kind).idle;
 }
 
 RecordKind kind_of_record(const Json& record, const std::string& where) {
-  if (!record.is_object()) throw bad_record(where, record.describe() + " is no JSON object");
+  if (!record.is_object()) throw bad_record(where, record.describe() + " is not a JSON object");
   for (const KindEntry& entry : kKinds) {
     const bool has_all = std::all_of(
         entry.members.begin(), entry.members.end(),
@@ -132,52 +162,52 @@ RecordKind kind_of_record(const Json& record, const std::string& where) {
   }
   throw bad_record(
       where,
-      "no known record (a line holds \"text\", \"prompt\" and \"completion\", \"messages\", "
+      "not a known record (a line holds \"text\", \"prompt\" and \"completion\", \"messages\", "
       "\"instruction\" and \"output\", or \"conversations\")");
 }
 
-bool is_chat(const Json& record, RecordKind kind) {
-  if (kind == RecordKind::kPromptCompletion) return record.find("prompt")->is_array();
-  return kind == RecordKind::kMessages || kind == RecordKind::kShareGpt;
-}
-
-std::vector<Segment> segments_of_record(const Json& record, RecordKind kind,
-                                        const std::string& where) {
-  std::vector<Segment> segments;
+RecordText text_of_record(Json record, RecordKind kind, const std::string& where) {
+  RecordText text;
   if (kind_of_record(record, where) != kind) {
     throw bad_record(where, fmt::format("holds {}, but the file began with {}",
                                         name_of(kind_of_record(record, where)), name_of(kind)));
   }
   switch (kind) {
     case RecordKind::kText:
-      add_segment(&segments, text_of(record, "text", where), true);
+      (void)text_of(record, "text", where);
+      for (config::JsonMember& member : record.members()) {  // which may be long: not copied
+        if (member.name == "text") add_segment(&text, std::move(member.value).string(), true);
+      }
       break;
     case RecordKind::kPromptCompletion:
-      if (is_chat(record, kind)) {
-        add_messages(&segments, *record.find("prompt"), false, where);
-        add_messages(&segments, *record.find("completion"), true, where);
+      text.is_chat = record.find("prompt")->is_array();
+      if (text.is_chat) {
+        add_messages(&text, *record.find("prompt"), false, where);
+        add_messages(&text, *record.find("completion"), true, where);
       } else {
-        add_segment(&segments, text_of(record, "prompt", where), false);
-        add_segment(&segments, text_of(record, "completion", where), true);
+        add_segment(&text, text_of(record, "prompt", where), false);
+        add_segment(&text, text_of(record, "completion", where), true);
       }
       break;
     case RecordKind::kMessages:
-      add_messages(&segments, *record.find("messages"), true, where);
+      text.is_chat = true;
+      add_messages(&text, *record.find("messages"), true, where);
       break;
     case RecordKind::kAlpaca: {
       std::string prompt;
       for (const char* name : {"system", "instruction", "input"}) {
         if (has_text(record, name)) prompt += text_of(record, name, where) + "\n";
       }
-      add_segment(&segments, prompt, false);
-      add_segment(&segments, text_of(record, "output", where), true);
+      add_segment(&text, prompt, false);
+      add_segment(&text, text_of(record, "output", where), true);
       break;
     }
     case RecordKind::kShareGpt:
-      add_conversation(&segments, *record.find("conversations"), where);
+      text.is_chat = true;
+      add_conversation(&text, *record.find("conversations"), where);
       break;
   }
-  return segments;
+  return text;
 }
 
 void check_chat_template(std::string_view jinja, const std::string& where) {
@@ -202,8 +232,27 @@ void check_chat_template(std::string_view jinja, const std::string& where) {
                   where));
 }
 
-void for_each_record(const std::string& path,
-                     const std::function<void(const Json&, const std::string&)>& use) {
+bool begins_with_record(const std::string& path) {
+  constexpr size_t kHeadBytes = 1 << 20;
+  FileReader reader(path);
+  std::string head(std::min<size_t>(kHeadBytes, static_cast<size_t>(reader.bytes())), '\0');
+  head.resize(reader.read(head.data(), head.size()));
+  const size_t begin = head.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos || head[begin] != '{') return false;
+  const size_t end = head.find('\n', begin);
+  if (end == std::string::npos && head.size() == kHeadBytes) {  // a long line: by its begin
+    return head.compare(begin, 2, "{\"") == 0;
+  }
+  try {
+    (void)kind_of_record(Json::parse(head.substr(begin, end - begin), path), path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void for_each_record(const std::string& path, const std::function<void(int64_t, int64_t)>& check,
+                     const std::function<void(Json, int64_t, const std::string&)>& use) {
   FileReader reader(path);
   std::string buffer;
   int64_t line = 0;
@@ -212,6 +261,7 @@ void for_each_record(const std::string& path,
   while (!is_last) {
     const size_t kept = buffer.size();
     constexpr size_t kReadBytes = 1 << 20;
+    if (kept + kReadBytes > buffer.capacity()) buffer.reserve(kept + kept / 4 + kReadBytes);
     buffer.resize(kept + kReadBytes);
     buffer.resize(kept + reader.read(buffer.data() + kept, kReadBytes));
     is_last = buffer.size() < kept + kReadBytes;
@@ -223,14 +273,17 @@ void for_each_record(const std::string& path,
       const std::string_view text = std::string_view(buffer).substr(begin, end - begin);
       begin = end + 1;
       if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      check(line, static_cast<int64_t>(text.size()));
       const std::string where = fmt::format("{}:{}", path, line);
-      use(Json::parse(text, where, {.bytes = kLineBytesMax}), where);
+      use(Json::parse(text, where, {.bytes = kLineBytesMax}), line, where);
     }
     buffer.erase(0, begin);
     searched = buffer.size();
+    check(line + 1, static_cast<int64_t>(buffer.size()));
     if (buffer.size() > kLineBytesMax) {
       throw bad_record(fmt::format("{}:{}", path, line + 1),
-                       fmt::format("a line of more than {} bytes", kLineBytesMax));
+                       fmt::format("the line has more than {} (cut the record into several)",
+                                   format_bytes(kLineBytesMax)));
     }
   }
 }

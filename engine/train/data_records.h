@@ -32,18 +32,32 @@ struct Segment {
 // The kind of a record by its members; Error naming `where` (a file and a line) when it is none.
 RecordKind kind_of_record(const config::Json& record, const std::string& where);
 
+// What is wrong with a record of this kind that has nothing to learn: "an empty completion".
+const char* name_of_idle(RecordKind kind);
+
+struct RecordText {
+  std::vector<Segment> segments;
+  bool is_chat = false;     // of messages, rendered as ChatML
+  bool has_lesson = false;  // there is text that the loss looks at, markers aside
+};
+
 // Prompts, system and user messages are no targets; everything is where the record is plain text.
-// Messages are rendered as ChatML. Throws Error naming `where` for a record of another kind or with
-// a wrong member.
-std::vector<Segment> segments_of_record(const config::Json& record, RecordKind kind,
-                                        const std::string& where);
-bool is_chat(const config::Json& record, RecordKind kind);
+// Throws Error naming `where` for a record of another kind, with a wrong member, or with a role
+// that is not known.
+RecordText text_of_record(config::Json record, RecordKind kind, const std::string& where);
+
+inline constexpr const char* kChatMlBegin = "<|im_start|>";
 
 // Throws Error unless the template is absent or renders what we do: plain ChatML.
 void check_chat_template(std::string_view jinja, const std::string& where);
 
-// Calls use(record, where) for each line of the file that is not blank.
-void for_each_record(const std::string& path,
-                     const std::function<void(const config::Json&, const std::string&)>& use);
+// Whether the first line of a file is a record of a known kind.
+bool begins_with_record(const std::string& path);
+
+// Calls use(record, line, where) for each line of the file that is not blank, and before that
+// check(line, bytes) while the line grows in memory: up to its length.
+void for_each_record(
+    const std::string& path, const std::function<void(int64_t line, int64_t bytes)>& check,
+    const std::function<void(config::Json record, int64_t line, const std::string& where)>& use);
 
 }  // namespace strata::train

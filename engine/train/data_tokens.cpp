@@ -160,9 +160,16 @@ bool TokenSequence::is_target(int64_t index) const {
 
 int64_t TokenSequence::target_count(int64_t first, int64_t count) const {
   if (masked_count_ == 0) return count;
-  int64_t targets = 0;
-  for (int64_t k = first; k < first + count; ++k) targets += is_target(k) ? 1 : 0;
-  return targets;
+  int64_t masked = 0;
+  for (int64_t k = first; k < first + count;) {
+    const auto word = static_cast<size_t>(k / 64);
+    if (word >= masked_.size()) break;
+    const int64_t bits = std::min(64 - k % 64, first + count - k);
+    const uint64_t wanted = ~uint64_t{0} >> (64 - bits) << (k % 64);
+    masked += std::popcount(masked_[word] & wanted);
+    k += bits;
+  }
+  return count - masked;
 }
 
 void TokenSequence::read_raw(int64_t first, int64_t count, void* out) const {

@@ -43,6 +43,7 @@ class TokenSequence {
   static int64_t block_bytes(int64_t vocabulary);
   // Bytes of one token.
   static int64_t width_of(int64_t vocabulary);
+  const std::string& name() const { return name_; }
   // "16-bit tokens", for the line that says what was found.
   const std::string& format() const { return format_; }
 

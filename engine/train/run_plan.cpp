@@ -359,6 +359,10 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
 
 }  // namespace
 
+int64_t room_for_reading(const config::Options& options, const RunFacts& facts) {
+  return std::max<int64_t>(1, host_budget_of(options, facts) - kProgramBytes);
+}
+
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   const RunPlan run = prepare(std::move(spec), options, facts);
   try {

@@ -47,6 +47,9 @@ struct RunPlan {
 // Bytes that program, libraries, plan and checksum tables take outside arenas.
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes);
 
+// What of --host-memory there is for data and tokenizer while no arena is there yet; at least 1.
+int64_t room_for_reading(const config::Options& options, const RunFacts& facts);
+
 // Throws Error (kConfig) for a device, number format or mode that this build does not have; a plan
 // for elsewhere may be for a device that is not here.
 void require_built(const config::Options& options, bool elsewhere);

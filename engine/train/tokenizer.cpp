@@ -45,8 +45,7 @@ size_t leading_space(std::string_view text) {
 // Turns pieces into ids: cache first, then the model.
 class Tokenizer::Encoder final : public PieceSink {
  public:
-  Encoder(const Tokenizer& tokenizer, std::vector<int32_t>* ids)
-      : tokenizer_(tokenizer), ids_(ids) {}
+  Encoder(const Tokenizer& tokenizer, const TakeIds& take) : tokenizer_(tokenizer), take_(take) {}
 
   void piece(std::string_view text) override {
     while (text.size() > kCutBytes) {
@@ -57,23 +56,33 @@ class Tokenizer::Encoder final : public PieceSink {
     if (!text.empty()) word(text);
   }
 
-  void token(int32_t id) { ids_->push_back(id); }
+  void token(int32_t id) { ids_.push_back(id); }
+  void tokens(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
+
+  void finish() {
+    if (!ids_.empty()) take_(ids_);
+    ids_.clear();
+  }
 
  private:
   void word(std::string_view text) {
+    if (ids_.size() >= kIdsHeld) finish();
     TokenizerCache& cache = *tokenizer_.cache_;
-    if (cache.append(text, ids_)) return;
-    const size_t from = ids_->size();
+    if (cache.append(text, &ids_)) return;
+    const size_t from = ids_.size();
     if (tokenizer_.byte_level_) {
-      tokenizer_.model_->encode(tokenizer_.alphabet_.spell(text), ids_);
+      tokenizer_.model_->encode(tokenizer_.alphabet_.spell(text), &ids_);
     } else {
-      tokenizer_.model_->encode(text, ids_);
+      tokenizer_.model_->encode(text, &ids_);
     }
-    cache.insert(text, ids_->data() + from, ids_->size() - from);
+    cache.insert(text, ids_.data() + from, ids_.size() - from);
   }
 
+  static constexpr size_t kIdsHeld = 1 << 16;
+
   const Tokenizer& tokenizer_;
-  std::vector<int32_t>* ids_;
+  const TakeIds& take_;
+  std::vector<int32_t> ids_;  // not taken yet
 };
 
 Tokenizer::Tokenizer(TokenizerDefinition definition, TokenizerConfig config)
@@ -144,7 +153,7 @@ void Tokenizer::encode_normalized(std::string_view text, PieceContext context,
 }
 
 void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
-                       std::vector<int32_t>* ids) const {
+                       const TakeIds& take) const {
   const size_t invalid = find_invalid_utf8(text);
   if (invalid != std::string_view::npos) {
     throw Error(ErrorCode::kConfig,
@@ -152,8 +161,8 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
                             "the text to UTF-8)",
                             invalid, static_cast<unsigned char>(text[invalid])));
   }
-  if (options.add_special) ids->insert(ids->end(), prefix_ids_.begin(), prefix_ids_.end());
-  Encoder encoder(*this, ids);
+  Encoder encoder(*this, take);
+  if (options.add_special) encoder.tokens(prefix_ids_);
   split_added(
       *verbatim_trie_, text,
       [&](size_t begin, size_t end) {
@@ -168,12 +177,15 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
         }
       },
       [&](int32_t id) { encoder.token(id); });
-  if (options.add_special) ids->insert(ids->end(), suffix_ids_.begin(), suffix_ids_.end());
+  if (options.add_special) encoder.tokens(suffix_ids_);
+  encoder.finish();
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   std::vector<int32_t> ids;
-  encode(text, options, &ids);
+  encode(text, options, [&](const std::vector<int32_t>& part) {
+    ids.insert(ids.end(), part.begin(), part.end());
+  });
   return ids;
 }
 

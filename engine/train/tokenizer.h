@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,8 +71,9 @@ class Tokenizer {
   // Reads tokenizer.json and, where it is there, tokenizer_config.json of a model directory.
   static Tokenizer read(const std::string& directory);
 
-  // Appends to `ids`.
-  void encode(std::string_view text, const EncodeOptions& options, std::vector<int32_t>* ids) const;
+  // Hands out the ids in order, a part at a time: those of a long text are never all in memory.
+  using TakeIds = std::function<void(const std::vector<int32_t>& ids)>;
+  void encode(std::string_view text, const EncodeOptions& options, const TakeIds& take) const;
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   std::string decode(const std::vector<int32_t>& ids, bool skip_special = false) const;
 

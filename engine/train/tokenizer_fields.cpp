@@ -53,6 +53,10 @@ const Json& TokenizerFields::get(std::string_view name) const {
   return *value;
 }
 
+bool TokenizerFields::is_text(std::string_view name) const {
+  return get(name).is_string();
+}
+
 std::string TokenizerFields::text(std::string_view name) const {
   const Json& value = get(name);
   if (!value.is_string()) throw error(name, fmt::format("is {}, not a string", value.describe()));

@@ -24,6 +24,7 @@ class TokenizerFields {
   void require_empty_text(std::string_view name) const;
 
   bool has(std::string_view name) const;  // there and not null
+  bool is_text(std::string_view name) const;
   std::string text(std::string_view name) const;
   std::string text_or(std::string_view name, std::string_view otherwise) const;
   bool flag_or(std::string_view name, bool otherwise) const;

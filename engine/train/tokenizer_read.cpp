@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/config/json.h"
+#include "engine/train/data_files.h"
 #include "engine/train/tokenizer_fields.h"
 #include "engine/train/tokenizer_steps.h"
 
@@ -18,6 +19,7 @@ using config::Json;
 using Fields = TokenizerFields;
 
 constexpr config::JsonLimits kFileLimits = {.bytes = 256 << 20, .values = 16 << 20, .depth = 32};
+constexpr int64_t kTemplateBytesMax = 1 << 20;
 constexpr const char* kFetchAgain = "fetch the file again";
 
 // [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ...]: ids before and after the text.
@@ -159,12 +161,8 @@ void check_added_tokens(const Fields& file, const TokenizerDefinition& definitio
 std::optional<int32_t> read_named_token(const Fields& config, std::string_view name,
                                         const TokenizerDefinition& definition) {
   if (!config.has(name)) return std::nullopt;
-  std::string content;
-  try {
-    content = config.object(name).text("content");
-  } catch (const Error&) {
-    content = config.text(name);
-  }
+  const std::string content =
+      config.is_text(name) ? config.text(name) : config.object(name).text("content");
   for (const AddedToken& token : definition.added_tokens) {
     if (token.content == content) return token.id;
   }
@@ -174,23 +172,25 @@ std::optional<int32_t> read_named_token(const Fields& config, std::string_view n
   throw config.error(name, fmt::format("'{}' is not in tokenizer.json", content));
 }
 
+// A text, or a list of named ones: of those "default" counts, or else the first.
 std::string read_chat_template(const Fields& config) {
-  if (!config.has("chat_template")) return "";
-  try {
-    return config.text("chat_template");
-  } catch (const Error&) {  // a list of named templates: the one called "default" counts
-    for (size_t k = 0; k < config.items("chat_template").size(); ++k) {
-      const Fields entry = config.item("chat_template", k);
-      if (entry.text("name") == "default") return entry.text("template");
-    }
-    return "";
+  const char* name = "chat_template";
+  if (config.is_text(name)) return config.text(name);
+  std::string first;
+  for (size_t k = 0; k < config.items(name).size(); ++k) {
+    const Fields entry = config.item(name, k);
+    if (entry.text("name") == "default") return entry.text("template");
+    if (k == 0) first = entry.text("template");
   }
+  return first;
 }
 
+// The files that Transformers takes these from; what a later one says counts.
 TokenizerConfig read_config(const std::filesystem::path& directory,
                             const TokenizerDefinition& definition) {
   TokenizerConfig result;
-  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+  for (const char* name :
+       {"chat_template.json", "special_tokens_map.json", "tokenizer_config.json"}) {
     const std::filesystem::path path = directory / name;
     if (!std::filesystem::exists(path)) continue;
     const Json json = Json::read_file(path.string(), kFileLimits, kFetchAgain);
@@ -198,6 +198,10 @@ TokenizerConfig read_config(const std::filesystem::path& directory,
     if (const auto id = read_named_token(config, "bos_token", definition)) result.bos_id = id;
     if (const auto id = read_named_token(config, "eos_token", definition)) result.eos_id = id;
     if (config.has("chat_template")) result.chat_template = read_chat_template(config);
+  }
+  const std::filesystem::path jinja = directory / "chat_template.jinja";
+  if (std::filesystem::exists(jinja)) {
+    result.chat_template = read_text_file(jinja.string(), kTemplateBytesMax);
   }
   return result;
 }

@@ -3,83 +3,14 @@
 // refused with the place of the fault.
 #include "engine/train/data.h"
 
-#include <gtest/gtest.h>
-
 #include <cstring>
-#include <filesystem>
-#include <string>
-#include <vector>
 
-#include "engine/base/error.h"
-#include "engine/train/data_files.h"
-#include "engine/train/tokenizer.h"
+#include "tests/train/data_fixture.h"
 
 namespace strata::train {
 namespace {
 
-namespace fs = std::filesystem;
 using Ids = std::vector<int32_t>;
-
-class DataTest : public ::testing::Test {
- protected:
-  DataTest()
-      : folder_(fs::path(STRATA_BINARY_DIR) / "test-data" /
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()),
-        tokenizer_(byte_tokenizer()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-
-  // Every byte is its own token; 256 ends a document.
-  static Tokenizer byte_tokenizer(std::string chat_template = "") {
-    TokenizerDefinition definition;
-    const ByteAlphabet alphabet;
-    for (int byte = 0; byte < 256; ++byte) {
-      definition.model.vocabulary.emplace_back(
-          alphabet.spell(std::string(1, static_cast<char>(byte))), byte);
-    }
-    definition.byte_level = true;
-    definition.added_tokens.push_back({.content = "<e>", .id = 256, .special = true});
-    TokenizerConfig config;
-    config.eos_id = 256;
-    config.chat_template = std::move(chat_template);
-    return Tokenizer(std::move(definition), std::move(config));
-  }
-
-  std::string write(const std::string& name, std::string_view text) const {
-    fs::create_directories((folder_ / name).parent_path());
-    write_text_file((folder_ / name).string(), text);
-    return (folder_ / name).string();
-  }
-
-  template <class Id>
-  std::string write_ids(const std::string& name, const std::vector<Id>& ids) const {
-    return write(name, {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(Id)});
-  }
-
-  Dataset open(const std::string& path, DataOptions options) const {
-    if (options.vocabulary == 0) options.vocabulary = 300;
-    return Dataset::open(path, &tokenizer_, options);
-  }
-
-  // The error that opening gives.
-  std::string error_of(const std::string& path, const DataOptions& options) const {
-    try {
-      open(path, options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.exit_code(), 2);
-      return error.what();
-    }
-    return "no error";
-  }
-
-  fs::path folder_;
-  Tokenizer tokenizer_;
-};
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 struct Sample {
   Ids inputs;
@@ -93,8 +24,7 @@ Sample sample_of(const TokenSource& source, int64_t index) {
   return sample;
 }
 
-// The tokens as text: "|" ends a document, "." is no target.
-// prompt.
+// The tokens as text: "|" ends a document, "." is not a target.
 std::string shown(const TokenSource& source, bool targets_only) {
   std::string text;
   for (int64_t k = 0; k < source.sample_count(); ++k) {
@@ -167,13 +97,13 @@ TEST_F(DataTest, AlpacaAndShareGptAreKnown) {
 }
 
 TEST_F(DataTest, ForeignChatTemplateIsRefused) {
-  const std::string line = R"({"messages":[{"role":"user","content":"Q"}]})";
+  const std::string line = R"({"messages":[{"role":"assistant","content":"A"}]})";
   const std::string path = write("a.jsonl", line);
   const Tokenizer plain = byte_tokenizer(
       "{% for message in messages %}{{\"<|im_start|>\" + message[\"role\"] + \"\\n\" + "
       "message[\"content\"] + \"<|im_end|>\" + \"\\n\"}}{% endfor %}{% if add_generation_prompt %}"
       "{{ \"<|im_start|>assistant\\n\" }}{% endif %}");
-  EXPECT_EQ(Dataset::open(path, &plain, {.length = 1, .vocabulary = 300}).token_count(), 30);
+  EXPECT_EQ(Dataset::open(path, &plain, {.length = 1, .vocabulary = 300}).token_count(), 35);
   const Tokenizer foreign =
       byte_tokenizer("{% for m in messages %}[INST]{{ m.content }}{% endfor %}");
   EXPECT_THROW(Dataset::open(path, &foreign, {.length = 1, .vocabulary = 300}), Error);
@@ -250,14 +180,14 @@ TEST_F(DataTest, ValidationIsOfEveryTokenOfItsFile) {
 }
 
 TEST_F(DataTest, DataWithoutATargetIsRefused) {
-  // 31 tokens, of which the last alone is a target: behind the last whole sample.
-  const std::string masked =
-      write("masked.jsonl", R"({"messages":[{"role":"user","content":"aaaaaa"}]})");
-  EXPECT_TRUE(contains(error_of(masked, {.length = 4}), "no token of it is a target"));
+  // 9 tokens, of which the last two are targets: behind the last whole sample.
+  const std::string masked = write("masked.jsonl", R"({"prompt":"aaaaaaa","completion":"b"})");
+  EXPECT_TRUE(contains(error_of(masked, {.length = 6}), "none of its samples holds a target"));
   EXPECT_EQ(error_of(masked, {.length = 2}), "no error");
   write("train.jsonl", R"({"text":"aaaaaa"})");
   write("valid.jsonl", R"({"text":""})");
-  EXPECT_TRUE(contains(error_of(folder_.string(), {.length = 2}), "valid.jsonl: no token"));
+  EXPECT_TRUE(contains(error_of(folder_.string(), {.length = 2}),
+                       "valid.jsonl: there is nothing to learn"));
 }
 
 TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
@@ -276,11 +206,11 @@ TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
                         {.length = 1}),
                "f.jsonl:2"));
   EXPECT_TRUE(
-      contains(error_of(write("g.jsonl", "{\"txt\":\"a\"}"), {.length = 1}), "no known record"));
+      contains(error_of(write("g.jsonl", "{\"txt\":\"a\"}"), {.length = 1}), "not a known record"));
   EXPECT_TRUE(contains(error_of(write("h.jsonl", "{\"text\":"), {.length = 1}), "h.jsonl:1"));
   EXPECT_TRUE(
       contains(error_of(write("i.jsonl", "[{\"text\":\"a\"}]"), {.length = 1}), "JSON array"));
-  EXPECT_TRUE(contains(error_of(write("j.jsonl", ""), {.length = 1}), "no record"));
+  EXPECT_TRUE(contains(error_of(write("j.jsonl", ""), {.length = 1}), "holds no record"));
   EXPECT_TRUE(contains(error_of("/dev/null", {.length = 1}), "neither a file nor a directory"));
   fs::create_directories(folder_ / "nothing");
   EXPECT_TRUE(

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data that would be read as something else, or teach nothing, is refused or told with counts and
+// lines.
+#include "tests/train/data_fixture.h"
+
+namespace strata::train {
+namespace {
+
+const char* const kTaught =
+    R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})"
+    "\n";
+
+TEST_F(DataTest, UnknownRolesAreRefused) {
+  for (const char* role : {"human", "gpt", "model", "Assistant", ""}) {
+    const std::string line = fmt::format(
+        R"({{"messages":[{{"role":"{}","content":"Q"}},{{"role":"assistant","content":"A"}}]}})",
+        role);
+    const std::string message = error_of(write("a.jsonl", kTaught + line), {.length = 1});
+    EXPECT_TRUE(contains(message, fmt::format("a.jsonl:2: the role \"{}\" is not known", role)))
+        << message;
+  }
+  EXPECT_EQ(error_of(write("b.jsonl",
+                           R"({"messages":[{"role":"developer","content":"D"},)"
+                           R"({"role":"tool","content":"T"},{"role":"assistant","content":"A"}]})"),
+                     {.length = 1}),
+            "no error");
+}
+
+TEST_F(DataTest, RecordsThatTeachNothingAreCounted) {
+  const std::string idle = R"({"messages":[{"role":"user","content":"Q"}]})"
+                           "\n";
+  const std::string silent =
+      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":""}]})"
+      "\n";
+  const std::string text =
+      warnings_of(write("a.jsonl", kTaught + idle + "\n" + silent + kTaught + idle), {.length = 1});
+  EXPECT_TRUE(contains(text,
+                       "a.jsonl: 3 of 5 records have no assistant message with text "
+                       "(lines 2, 4, 6)"))
+      << text;
+  EXPECT_TRUE(contains(error_of(write("b.jsonl", idle + silent), {.length = 1}),
+                       "there is nothing to learn: all of its records have no assistant message "
+                       "with text (lines 1, 2)"));
+
+  std::string many = R"({"prompt":"p","completion":"c"})";
+  for (int k = 0; k < 7; ++k)
+    many +=
+        "\n"
+        R"({"prompt":"p","completion":""})";
+  const std::string cut = warnings_of(write("c.jsonl", many), {.length = 1});
+  EXPECT_TRUE(contains(cut, "7 of 8 records have an empty completion (lines 2, 3, 4, 5, 6, ...)"))
+      << cut;
+  EXPECT_EQ(warnings_of(write("d.jsonl", R"({"prompt":"p","completion":"c"})"), {.length = 1}), "");
+}
+
+TEST_F(DataTest, CompletionsThatNoSampleHoldsAreCounted) {
+  // Samples of 4 tokens: [pppp][pppc][|pc|][ppp.. and 2 behind the last whole sample.
+  const std::string path = write("a.jsonl", R"({"prompt":"ppppppp","completion":"c"})"
+                                            "\n"
+                                            R"({"prompt":"p","completion":"c"})"
+                                            "\n"
+                                            R"({"prompt":"ppp","completion":"c"})");
+  const std::string text = warnings_of(path, {.length = 4});
+  EXPECT_TRUE(contains(text, "1 of 4 samples of 4 tokens hold prompts alone")) << text;
+  EXPECT_FALSE(contains(text, "behind the last whole sample")) << text;
+  const std::string longer = warnings_of(path, {.length = 13});
+  EXPECT_TRUE(contains(longer,
+                       "the completions of the last 1 of 3 records, from line 3 on, lie "
+                       "behind the last whole sample of 13 tokens"))
+      << longer;
+  EXPECT_EQ(warnings_of(path, {.length = 13, .keeps_tail = true}), "");
+}
+
+TEST_F(DataTest, MessagesWithoutATemplateAreTold) {
+  const std::string path = write("a.jsonl", kTaught);
+  const std::string text = warnings_of(path, {.length = 1});
+  EXPECT_TRUE(contains(text,
+                       "no chat template, so the messages of 1 records are rendered as "
+                       "ChatML, and <|im_start|> is not a token of its tokenizer"))
+      << text;
+}
+
+TEST_F(DataTest, JsonLinesNamedAsTextAreRefused) {
+  const std::string expected =
+      "its first line is a JSON record, but .txt files are read as plain "
+      "text (rename it to .jsonl";
+  EXPECT_TRUE(contains(error_of(write("a.txt", kTaught), {.length = 1}), expected));
+  EXPECT_TRUE(
+      contains(error_of(write("c/b.txt", "\n" + std::string(kTaught)), {.length = 1}), expected));
+  EXPECT_TRUE(contains(error_of((folder_ / "c").string(), {.length = 1}), expected));
+  const std::string long_line = "{\"text\":\"" + std::string(2 << 20, 'a') + "\"}\n";
+  EXPECT_TRUE(contains(error_of(write("long.txt", long_line), {.length = 1}), expected));
+  for (const char* text : {"{ not JSON", "{\"a\": 1}\n", "{\n\"text\": \"a\"}", "{"}) {
+    EXPECT_EQ(error_of(write("plain.txt", text), {.length = 1}), "no error") << text;
+  }
+}
+
+// The room is checked while a line grows, not when it has been parsed.
+TEST_F(DataTest, WhatDoesNotFitTheRoomIsRefused) {
+  const auto refusal = [&](const std::string& path, int64_t room_bytes) -> std::string {
+    try {
+      open(path, {.length = 8, .room_bytes = room_bytes});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit);
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string record = "{\"text\":\"" + std::string(2 << 20, 'a') + "\"}\n";
+  const std::string path = write("a.jsonl", "{\"text\":\"b\"}\n" + record);
+  EXPECT_TRUE(contains(refusal(path, 8 << 20), "a.jsonl:2: the line has more than 1.00 MiB"));
+  EXPECT_EQ(refusal(path, 20 << 20), "no error");
+  const std::string lines = write("b.txt", std::string(5 << 20, 'a'));
+  EXPECT_TRUE(contains(refusal(lines, 8 << 20), "its tokens take more than the 8.00 MiB"));
+  EXPECT_EQ(refusal(lines, 20 << 20), "no error");
+}
+
+}  // namespace
+}  // namespace strata::train
