@@ -75,22 +75,6 @@ void split(const TextPattern& pattern, SplitBehavior behavior, bool invert, std:
   merger.flush();
 }
 
-std::string replace_all(const TextPattern& pattern, std::string_view content,
-                        std::string_view text) {
-  std::string result;
-  result.reserve(text.size());
-  TextMatches matches(pattern, text);
-  TextSpan match;
-  size_t done = 0;
-  while (matches.next(&match)) {
-    result.append(text, done, match.begin - done);
-    result += content;
-    done = match.end;
-  }
-  result.append(text, done, text.size() - done);
-  return result;
-}
-
 std::string_view strip(std::string_view text, bool left, bool right) {
   size_t begin = 0;
   size_t end = text.size();
@@ -180,6 +164,7 @@ const char* const kGpt2Pattern =
 std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text,
                       bool continues) {
   std::string result(text);
+  AddedBytes added(text.size());
   for (const NormalizeStep& any : steps) {
     std::visit(
         [&](const auto& step) {
@@ -189,9 +174,11 @@ std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view 
           } else if constexpr (std::is_same_v<Step, NormalizeLowercase>) {
             result = to_lower_case(result);
           } else if constexpr (std::is_same_v<Step, NormalizePrepend>) {
-            if (!result.empty() && !continues) result.insert(0, step.text);
+            if (result.empty() || continues) return;
+            added.add(step.text.size());
+            result.insert(0, step.text);
           } else if constexpr (std::is_same_v<Step, NormalizeReplace>) {
-            result = replace_all(step.pattern, step.content, result);
+            result = replace_matches(step.pattern, step.content, result, added);
           } else {
             result = std::string(strip(result, step.left, step.right));
           }

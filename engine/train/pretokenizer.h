@@ -33,7 +33,8 @@ struct NormalizeStrip {
 using NormalizeStep = std::variant<NormalizeUnicode, NormalizeLowercase, NormalizePrepend,
                                    NormalizeReplace, NormalizeStrip>;
 
-// `continues` text follows other text of the same document, so nothing is prepended to it.
+// `continues` text follows other text of the same document, so nothing is prepended to it. Throws
+// Error as AddedBytes does.
 std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text,
                       bool continues);
 

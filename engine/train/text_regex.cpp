@@ -252,6 +252,35 @@ bool TextPattern::find(std::string_view text, size_t from, TextSpan* match) cons
   return true;
 }
 
+void AddedBytes::add(size_t bytes) {
+  constexpr size_t kTimes = 64;
+  constexpr size_t kAlways = 256;
+  added_ += bytes;
+  const size_t most = kTimes * text_bytes_ + kAlways;
+  if (added_ <= most) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("convert text: the steps of tokenizer.json add more than {} bytes to a "
+                          "text of {} (is the file damaged? fetch it again)",
+                          most, text_bytes_));
+}
+
+std::string replace_matches(const TextPattern& pattern, std::string_view content,
+                            std::string_view text, AddedBytes& added) {
+  std::string result;
+  result.reserve(text.size());
+  TextMatches matches(pattern, text);
+  TextSpan match;
+  size_t done = 0;
+  while (matches.next(&match)) {
+    added.add(content.size());
+    result.append(text, done, match.begin - done);
+    result += content;
+    done = match.end;
+  }
+  result.append(text, done, text.size() - done);
+  return result;
+}
+
 bool TextMatches::next(TextSpan* match) {
   while (from_ <= text_.size() && pattern_.find(text_, from_, match)) {
     const bool is_empty = match->end == match->begin;

@@ -51,6 +51,23 @@ class TextMatches {
   size_t last_end_ = std::string_view::npos;
 };
 
+// How much the steps of a tokenizer file may add to a text: far more than any real one does, and
+// what keeps a file of a few bytes from turning a text into gigabytes.
+class AddedBytes {
+ public:
+  explicit AddedBytes(size_t text_bytes) : text_bytes_(text_bytes) {}
+  // Throws Error (kConfig) where these are too many.
+  void add(size_t bytes);
+
+ private:
+  size_t text_bytes_;
+  size_t added_ = 0;
+};
+
+// The text with `content` for each match.
+std::string replace_matches(const TextPattern& pattern, std::string_view content,
+                            std::string_view text, AddedBytes& added);
+
 // The pattern in PCRE2 syntax. Throws Error naming the construct that cannot be translated.
 std::string translate_regex(std::string_view pattern);
 

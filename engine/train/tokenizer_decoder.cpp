@@ -24,7 +24,7 @@ std::string bytes_of_token(const ByteAlphabet& alphabet, const std::string& toke
   return bytes;
 }
 
-Tokens run(const DecodeByteLevel&, Tokens tokens) {
+Tokens run(const DecodeByteLevel&, Tokens tokens, AddedBytes& added) {
   const ByteAlphabet alphabet;
   std::string bytes;
   for (const std::string& token : tokens) bytes += bytes_of_token(alphabet, token);
@@ -40,7 +40,7 @@ int fallback_byte(const std::string& token) {
   return error == std::errc() && end == digits + 2 && byte >= 0 ? byte : -1;
 }
 
-Tokens run(const DecodeByteFallback&, Tokens tokens) {
+Tokens run(const DecodeByteFallback&, Tokens tokens, AddedBytes& added) {
   Tokens result;
   std::string bytes;
   const auto flush = [&] {
@@ -65,41 +65,28 @@ Tokens run(const DecodeByteFallback&, Tokens tokens) {
   return result;
 }
 
-Tokens run(const DecodeFuse&, Tokens tokens) {
+Tokens run(const DecodeFuse&, Tokens tokens, AddedBytes& added) {
   std::string all;
   for (const std::string& token : tokens) all += token;
   return {std::move(all)};
 }
 
-std::string replaced(const TextPattern& pattern, const std::string& content,
-                     const std::string& token) {
-  std::string result;
-  TextMatches matches(pattern, token);
-  TextSpan match;
-  size_t done = 0;
-  while (matches.next(&match)) {
-    result.append(token, done, match.begin - done);
-    result += content;
-    done = match.end;
-  }
-  result.append(token, done, token.size() - done);
-  return result;
-}
-
-Tokens run(const DecodeMetaspace& step, Tokens tokens) {
+Tokens run(const DecodeMetaspace& step, Tokens tokens, AddedBytes& added) {
   const TextPattern pattern = TextPattern::literal(step.replacement);
   for (size_t k = 0; k < tokens.size(); ++k) {
-    tokens[k] = replaced(pattern, k == 0 && step.drops_first ? "" : " ", tokens[k]);
+    tokens[k] = replace_matches(pattern, k == 0 && step.drops_first ? "" : " ", tokens[k], added);
   }
   return tokens;
 }
 
-Tokens run(const DecodeReplace& step, Tokens tokens) {
-  for (std::string& token : tokens) token = replaced(step.pattern, step.content, token);
+Tokens run(const DecodeReplace& step, Tokens tokens, AddedBytes& added) {
+  for (std::string& token : tokens) {
+    token = replace_matches(step.pattern, step.content, token, added);
+  }
   return tokens;
 }
 
-Tokens run(const DecodeStrip& step, Tokens tokens) {
+Tokens run(const DecodeStrip& step, Tokens tokens, AddedBytes& added) {
   const size_t bytes = step.character.size();
   for (std::string& token : tokens) {
     std::string_view rest = token;
@@ -117,10 +104,13 @@ Tokens run(const DecodeStrip& step, Tokens tokens) {
 }  // namespace
 
 std::string decode_tokens(const std::vector<DecodeStep>& steps, std::vector<std::string> tokens) {
+  size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  AddedBytes added(bytes);
   for (const DecodeStep& any : steps) {
-    tokens = std::visit([&](const auto& step) { return run(step, std::move(tokens)); }, any);
+    tokens = std::visit([&](const auto& step) { return run(step, std::move(tokens), added); }, any);
   }
-  return std::move(run(DecodeFuse{}, std::move(tokens)).front());
+  return std::move(run(DecodeFuse{}, std::move(tokens), added).front());
 }
 
 }  // namespace strata::train

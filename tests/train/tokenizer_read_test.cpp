@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 
@@ -131,6 +132,65 @@ TEST(TokenizerRead, TextThatIsNotUtf8NamesTheByte) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("byte 3 (0xc3)"), std::string::npos) << error.what();
   }
+}
+
+// A file of a few bytes, or a megabyte, does not turn a short text into gigabytes.
+TEST(TokenizerRead, ExpansionIsBounded) {
+  const std::string text(3000, 'a');
+  const std::string much(1 << 20, 'b');
+  const auto expect_refusal = [](const std::function<void()>& use) {
+    try {
+      use();
+      FAIL() << "it is taken";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("to a text of"), std::string::npos) << error.what();
+    }
+  };
+  const auto replace = [](const std::string& pattern, const std::string& content) {
+    return R"({"type":"Replace","pattern":{"Regex":")" + pattern + R"("},"content":")" + content +
+           "\"}";
+  };
+  const auto normalized = [&](const std::string& step) {
+    return make(with(R"("normalizer":null)", R"("normalizer":)" + step));
+  };
+  expect_refusal([&] { normalized(replace(".", much)).encode(text); });
+  expect_refusal([&] { normalized(replace("", much)).encode(text); });
+  expect_refusal(
+      [&] { normalized(R"({"type":"Prepend","prepend":")" + much + "\"}").encode("a"); });
+  std::string chain;  // each alone is within the bound
+  for (int k = 0; k < 9; ++k) chain += (k == 0 ? "" : ",") + replace(".", "bbbbbbbbbb");
+  expect_refusal(
+      [&] { normalized(R"({"type":"Sequence","normalizers":[)" + chain + "]}").encode(text); });
+  EXPECT_EQ(normalized(replace("c", "ab")).encode("cc"), (std::vector<int32_t>{2, 2}));
+  expect_refusal([&] {
+    make(with(R"("decoder":{"type":"ByteLevel"})", R"("decoder":)" + replace(".", much)))
+        .decode({0, 1});
+  });
+}
+
+// As Transformers does it: a file of its own before tokenizer_config.json.
+TEST(TokenizerRead, ChatTemplatesAreFoundWhereTheyAre) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(STRATA_BINARY_DIR) / "test-data" / "chat-templates";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const auto template_with = [&](const char* name, const char* text) {
+    write_text_file((folder / name).string(), text);
+    return Tokenizer::read(folder.string()).chat_template();
+  };
+  EXPECT_EQ(template_with("tokenizer.json", with("", "").c_str()), "");
+  EXPECT_EQ(template_with("chat_template.json", R"({"chat_template":"of a processor"})"),
+            "of a processor");
+  EXPECT_EQ(template_with("tokenizer_config.json", R"({"chat_template":"of the config"})"),
+            "of the config");
+  EXPECT_EQ(template_with("tokenizer_config.json",
+                          R"({"chat_template":[{"name":"rag","template":"first"},)"
+                          R"({"name":"default","template":"second"}]})"),
+            "second");
+  EXPECT_EQ(template_with("tokenizer_config.json",
+                          R"({"chat_template":[{"name":"rag","template":"first"}]})"),
+            "first");
+  EXPECT_EQ(template_with("chat_template.jinja", "of its own file"), "of its own file");
 }
 
 TEST(TokenizerRead, UnknownIdsAreNotDecoded) {
