@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/base/threads.h"
 #include "io/ring_backend.h"
 
 namespace strata::io {
@@ -54,11 +55,10 @@ class ThreadsBackend final : public RingBackend {
     const uint32_t count = std::min(options.depth, kMaxThreads);
     threads_.reserve(count);
     try {
-      for (uint32_t i = 0; i < count; ++i) threads_.emplace_back([this] { run(); });
-    } catch (const std::system_error& error) {
+      for (uint32_t i = 0; i < count; ++i) threads_.push_back(start_thread([this] { run(); }));
+    } catch (...) {
       stop();
-      throw system_error(ErrorCode::kIo, "start an I/O thread", error.code().value(),
-                         "raise the limit of processes: ulimit -u");
+      throw;
     }
   }
   ~ThreadsBackend() override { stop(); }
@@ -136,7 +136,7 @@ class ThreadsBackend final : public RingBackend {
       stopping_ = true;
     }
     work_ready_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();  // joins
   }
 
   std::vector<int> fds_;  // Constant after construction
@@ -147,7 +147,7 @@ class ThreadsBackend final : public RingBackend {
   FixedQueue<Completion> finished_;  // Guarded by mu_
   bool woken_ = false;               // Guarded by mu_
   bool stopping_ = false;            // Guarded by mu_
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace

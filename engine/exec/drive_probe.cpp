@@ -16,6 +16,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "engine/base/units.h"
 #include "engine/memory/arena.h"
 #include "io/checksum.h"
@@ -186,7 +187,7 @@ class LaneProbe {
 double mixed_rate(LaneProbe& reader, LaneProbe& writer, Range written, double until_s) {
   const uint64_t half = written.end / 2 / kTransferBytes * kTransferBytes;
   std::exception_ptr failure;
-  std::thread other([&] {
+  std::jthread other = start_thread([&] {
     try {
       writer.run(io::Direction::kWrite, {half, written.end}, until_s, 0, &reader);
     } catch (...) {

@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "engine/exec/executor_impl.h"
 #include "engine/exec/fresh_moments.h"
 #include "engine/exec/io_work.h"
@@ -119,9 +120,14 @@ void Executor::Impl::make_lanes() {
     in_flight_[index_of(lane)].resize(static_cast<size_t>(work->depth()) + kOutstanding);
     progress_.set_wake(lane, [&work] { work->wake(); });
   }
-  for (int i = 0; i < plan::kLaneCount; ++i) {
-    if (works_[static_cast<size_t>(i)] == nullptr) continue;
-    lanes_.emplace_back([this, i] { lane_main(static_cast<Lane>(i)); });
+  try {
+    for (int i = 0; i < plan::kLaneCount; ++i) {
+      if (works_[static_cast<size_t>(i)] == nullptr) continue;
+      lanes_.push_back(start_thread([this, i] { lane_main(static_cast<Lane>(i)); }));
+    }
+  } catch (...) {
+    end_lanes();
+    throw;
   }
 }
 
@@ -131,8 +137,7 @@ Executor::Impl::~Impl() {
 
 void Executor::Impl::end_lanes() {
   progress_.stop();
-  for (std::thread& lane : lanes_) lane.join();
-  lanes_.clear();
+  lanes_.clear();  // joins
 }
 
 void Executor::Impl::abort_groups(const char* why) {

@@ -171,7 +171,7 @@ class Executor::Impl {
   std::atomic<int64_t> submitted_ = 0;
   std::array<int64_t, plan::kLaneCount> next_base_ = {};  // Owned by the submitter
   plan::ProgramName last_program_ = plan::ProgramName::kLoad;
-  std::vector<std::thread> lanes_;
+  std::vector<std::jthread> lanes_;
 
   // Owned by the caller's compute thread
   Cursor external_;

@@ -19,6 +19,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "engine/base/units.h"
 #include "engine/config/limits.h"
 #include "engine/exec/compute_probe.h"
@@ -183,16 +184,31 @@ double timed_rounds(int threads, double seconds, const std::function<void(int)>&
     over = times.size() >= 4 && end_s > until_s;
     begin_s = now_s();
   });
+  std::atomic<bool> begun = false;
   const auto loop = [&](int thread) {
+    begun.wait(false);
     while (!over) {
       work(thread);
       round.arrive_and_wait();
     }
   };
-  std::vector<std::thread> others;
-  for (int thread = 1; thread < threads; ++thread) others.emplace_back(loop, thread);
+  const auto begin = [&] {
+    begun = true;
+    begun.notify_all();
+  };
+  std::vector<std::jthread> others;
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      others.push_back(start_thread([&loop, thread] { loop(thread); }));
+    }
+  } catch (...) {
+    over = true;
+    begin();
+    throw;
+  }
+  begin();
   loop(0);
-  for (std::thread& other : others) other.join();
+  others.clear();              // joins
   times.erase(times.begin());  // warms up
   return median(times);
 }
@@ -209,7 +225,7 @@ double overlap_speed(const ProbeOptions& options, double seconds) {
   std::atomic<bool> over = false;
   double updates = 0;
   const double begin_s = now_s();
-  std::thread other([&] {
+  std::jthread other = start_thread([&] {
     while (!over) {
       update.run();
       ++updates;
@@ -237,7 +253,7 @@ double hand_over_s(double seconds) {
   const double until_s = now_s() + seconds;
   int64_t base = 0;
   std::atomic<bool> over = false;
-  std::thread other([&] {
+  std::jthread other = start_thread([&] {
     for (int64_t next = 1;; ++next) {
       progress.wait({plan::Lane::kCompute, next});
       if (over) return;

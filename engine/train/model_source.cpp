@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/base/threads.h"
 #include "engine/model_files/transfer_buffer.h"
 
 namespace strata::train {
@@ -34,7 +35,7 @@ void ModelSource::read(const exec::ChunkState& chunk) {
   // Two thirds of the bytes of bf16 state are moments: one thread for all would hold up the drive.
   std::jthread moments;
   if (needs_clearing(chunk) && chunk.state_count >= kElementsForThread) {
-    moments = std::jthread([&chunk] { clear_moments(chunk); });
+    moments = start_thread([&chunk] { clear_moments(chunk); });
   } else if (needs_clearing(chunk)) {
     clear_moments(chunk);
   }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "engine/comm/group_local.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/rank_trainer.h"
@@ -66,21 +67,28 @@ TrainResult train(const TrainJob& job) {
   auto trainer = comm::make_local_groups(world, patience);
   std::vector<TrainResult> results(static_cast<size_t>(world));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < world; ++rank) {
-    ranks.emplace_back([&, rank] {
-      const RankGroups groups = {data[rank].get(), control[rank].get(), trainer[rank].get()};
-      try {
-        RankTrainer(job, rank, groups, checkpoints).run(results[static_cast<size_t>(rank)]);
-      } catch (const std::exception& error) {
-        failures[static_cast<size_t>(rank)] = std::current_exception();
-        groups.trainer->abort(error.what());
-        groups.data->abort(error.what());
-        groups.control->abort(error.what());
-      }
-    });
+  const auto abort_all = [&](size_t rank, const char* why) {
+    for (auto* groups : {&trainer, &data, &control}) (*groups)[rank]->abort(why);
+  };
+  const auto run_rank = [&](size_t rank) {
+    const RankGroups groups = {data[rank].get(), control[rank].get(), trainer[rank].get()};
+    try {
+      RankTrainer(job, static_cast<int>(rank), groups, checkpoints).run(results[rank]);
+    } catch (const std::exception& error) {
+      failures[rank] = std::current_exception();
+      abort_all(rank, error.what());
+    }
+  };
+  std::vector<std::jthread> ranks;
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    try {
+      ranks.push_back(start_thread([&run_rank, rank] { run_rank(rank); }));
+    } catch (const Error& error) {
+      failures[rank] = std::current_exception();
+      abort_all(rank, error.what());
+    }
   }
-  for (std::thread& rank : ranks) rank.join();
+  ranks.clear();  // joins
   rethrow_cause(failures);
   result = results[0];
   result.state_hash = checkpoints.state_hash();

@@ -3,13 +3,15 @@
 
 #include <algorithm>
 
+#include "engine/base/threads.h"
+
 namespace strata::train {
 
 WeightStream::WeightStream(CheckpointReader& checkpoint, const model::ModelSpec& spec,
                            const std::function<bool(const model::Segment&)>& wants_lo)
     : checkpoint_(checkpoint), spec_(spec) {
   for (const model::Segment& segment : spec.segments) wants_lo_.push_back(wants_lo(segment));
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 WeightStream::~WeightStream() {

@@ -61,7 +61,7 @@ class WeightStream {
   bool done_ = false;           // Guarded by mu_: no part will follow
   bool stop_ = false;           // Guarded by mu_
   std::exception_ptr failure_;  // Guarded by mu_
-  std::thread thread_;          // goes first
+  std::jthread thread_;         // last: it uses the others
 };
 
 }  // namespace strata::train

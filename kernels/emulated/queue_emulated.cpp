@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 
 namespace strata::kernels::emulated {
 namespace {
@@ -73,7 +74,7 @@ EmulatedQueue::EmulatedQueue(Shared& shared, const char* name, int depth)
       spans_(static_cast<size_t>(2 * depth)),
       clocks_(spans_.size()) {
   STRATA_CHECK(depth >= 1);
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 EmulatedQueue::~EmulatedQueue() {

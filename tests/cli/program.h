@@ -29,6 +29,7 @@ struct ProcessOptions {
   std::string directory = {};          // working directory
   uint64_t file_size_limit = 0;        // RLIMIT_FSIZE; 0: as it is
   bool drops_root = false;             // as a user who owns nothing here, where the test is root
+  uint64_t process_limit = 0;          // RLIMIT_NPROC, which root does not have; 0: as it is
   std::vector<std::string> wrap = {};  // a command that gets the program's command line appended
 };
 
@@ -65,6 +66,7 @@ class Process {
       int status = 0;
       rusage usage = {};
       wait4(child_, &status, 0, &usage);
+      peak_bytes_ = int64_t{usage.ru_maxrss} << 10;
       cpu_s_ = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
       status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
@@ -72,6 +74,8 @@ class Process {
   }
   // Processor time that it took; known when it has ended.
   double cpu_s() const { return cpu_s_; }
+  // The most memory that the kernel counted for it; known when it has ended.
+  int64_t peak_bytes() const { return peak_bytes_; }
   bool is_over() {
     if (status_) return true;
     siginfo_t info = {};
@@ -117,6 +121,10 @@ class Process {
       const rlimit limit = {options.file_size_limit, options.file_size_limit};
       ready = ready && setrlimit(RLIMIT_FSIZE, &limit) == 0;
     }
+    if (options.process_limit > 0) {
+      const rlimit limit = {options.process_limit, options.process_limit};
+      ready = ready && setrlimit(RLIMIT_NPROC, &limit) == 0;
+    }
     constexpr id_t kNobody = 65534;
     if (options.drops_root && geteuid() == 0) {
       ready = ready && setgid(kNobody) == 0 && setuid(kNobody) == 0;
@@ -146,6 +154,7 @@ class Process {
   int out_;
   int err_;
   double cpu_s_ = 0;
+  int64_t peak_bytes_ = 0;
   pid_t child_ = -1;
   std::optional<int> status_;
 };

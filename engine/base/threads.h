@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace strata {
+
+// A thread; Error (kIo) where the system gives none. Who starts several must end and join the
+// earlier ones when a later one fails.
+template <class Body>
+std::jthread start_thread(Body&& body) {
+  try {
+    return std::jthread(std::forward<Body>(body));
+  } catch (const std::system_error& error) {
+    throw system_error(ErrorCode::kIo, "cannot start a thread", error.code().value(),
+                       "raise the limit of processes: ulimit -u, or pids.max of the cgroup");
+  }
+}
+
+}  // namespace strata

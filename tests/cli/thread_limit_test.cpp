@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the system gives no more threads, a command ends with an error that says what to do:
+// whichever of its threads is the first that it does not get.
+#include "tests/cli/mistake.h"
+
+namespace strata::cli::test {
+namespace {
+
+class ThreadLimit : public Mistakes {
+ protected:
+  void SetUp() override {
+    Mistakes::SetUp();
+    std::filesystem::permissions(sandbox_.path(), std::filesystem::perms(0777));
+  }
+
+  // Of runs with a limit from `first` on: how many were refused for it before one succeeded.
+  int refusals(const Arguments& arguments, uint64_t first, uint64_t last) {
+    int refused = 0;
+    for (uint64_t limit = first; limit <= last; ++limit) {
+      SCOPED_TRACE(arguments[0] + " with at most " + std::to_string(limit) + " processes");
+      Process process(arguments,
+                      {.directory = sandbox_.path(), .drops_root = true, .process_limit = limit});
+      const int code = process.wait();
+      if (code == 0) return refused;
+      ++refused;
+      EXPECT_EQ(code, kFailed) << process.err();
+      EXPECT_NE(process.err().find("cannot start a thread: "), std::string::npos) << process.err();
+      EXPECT_NE(process.err().find("ulimit -u"), std::string::npos) << process.err();
+    }
+    ADD_FAILURE() << "no limit is enough";
+    return refused;
+  }
+};
+
+TEST_F(ThreadLimit, EndsARunWithAnError) {
+  if (geteuid() != 0) GTEST_SKIP() << "another user is needed, whose processes are counted";
+  Arguments run = train({"--threads", "1", "--ranks", "2", "--force"});
+  EXPECT_GT(refusals(run, 1, 64), 8);
+}
+
+}  // namespace
+}  // namespace strata::cli::test
