@@ -12,6 +12,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
 #include "bindings/cli/train_resume.h"
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/config/completion.h"
@@ -26,6 +27,7 @@ constexpr int kOtherFailure = 4;
 
 int dispatch(config::Command command, const config::Options& options,
              const config::Json& deepspeed) {
+  BlockingCall::set_deadline(static_cast<double>(options.io_deadline));
   switch (command) {
     case config::Command::kInit:
       return run_init(options);

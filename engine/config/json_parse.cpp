@@ -4,16 +4,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
-#include "engine/config/json.h"
+#include "engine/config/json_stream.h"
 
 namespace strata::config {
 namespace {
@@ -63,8 +66,14 @@ class Builder {
   using json = nlohmann::json;
 
   Builder(std::string_view text, const std::string& source, const JsonLimits& limits,
-          std::string_view advice, const char* const* read_to)
-      : text_(text), source_(source), limits_(limits), advice_(advice), read_to_(read_to) {}
+          std::string_view advice, const std::vector<JsonStream>& streams,
+          const char* const* read_to)
+      : text_(text),
+        source_(source),
+        limits_(limits),
+        advice_(advice),
+        streams_(streams),
+        read_to_(read_to) {}
 
   bool null() { return add(Json()); }
   bool boolean(bool value) { return add(Json(value)); }
@@ -82,6 +91,8 @@ class Builder {
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& name) {
     Level& level = levels_.back();
+    level.name = name;
+    if (level.stream != nullptr) return true;
     if (!level.names->insert(name).second) fail(fmt::format("duplicate member \"{}\"", name));
     level.value.members().push_back({std::move(name), Json()});
     return true;
@@ -106,7 +117,22 @@ class Builder {
   struct Level {
     Json value;
     std::unique_ptr<std::unordered_set<std::string>> names;  // of an object
+    std::string name;                                        // the last of them
+    const JsonStream* stream = nullptr;
   };
+
+  // The stream of a value that begins here.
+  const JsonStream* find_stream() const {
+    if (streams_.empty() || (!levels_.empty() && levels_.back().stream != nullptr)) return nullptr;
+    std::string path;
+    for (const Level& level : levels_) {
+      if (!level.value.is_object()) return nullptr;
+      path += (path.empty() ? "" : ".") + level.name;
+    }
+    const auto found = std::find_if(streams_.begin(), streams_.end(),
+                                    [&](const JsonStream& one) { return one.path == path; });
+    return found == streams_.end() ? nullptr : &*found;
+  }
 
   bool open(Json value) {
     if (static_cast<int>(levels_.size()) >= limits_.depth) {
@@ -114,6 +140,7 @@ class Builder {
     }
     count();
     Level level;
+    level.stream = find_stream();
     if (value.is_object()) level.names = std::make_unique<std::unordered_set<std::string>>();
     level.value = std::move(value);
     levels_.push_back(std::move(level));
@@ -136,6 +163,8 @@ class Builder {
   void place(Json value) {
     if (levels_.empty()) {
       result_ = std::move(value);
+    } else if (const JsonStream* stream = levels_.back().stream) {
+      stream->take(std::move(levels_.back().name), std::move(value));
     } else if (Json& parent = levels_.back().value; parent.is_object()) {
       parent.members().back().value = std::move(value);
     } else {
@@ -166,6 +195,7 @@ class Builder {
   const std::string& source_;
   const JsonLimits limits_;
   const std::string_view advice_;
+  const std::vector<JsonStream>& streams_;
   const char* const* read_to_;
   std::vector<Level> levels_;
   int64_t values_ = 0;
@@ -183,20 +213,31 @@ struct Descriptor {
 
 Json Json::parse(std::string_view text, const std::string& source, const JsonLimits& limits,
                  std::string_view advice) {
+  return parse_json(text, source, limits, advice, {});
+}
+
+Json Json::read_file(const std::string& path, const JsonLimits& limits, std::string_view advice) {
+  return read_json_file(path, limits, advice, {});
+}
+
+Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits,
+                std::string_view advice, const std::vector<JsonStream>& streams) {
   if (static_cast<int64_t>(text.size()) > limits.bytes) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("cannot read JSON: {}: it has {} bytes, more than the limit of {}",
                             source, text.size(), limits.bytes));
   }
   const char* read_to = text.data();
-  Builder builder(text, source, limits, advice, &read_to);
+  Builder builder(text, source, limits, advice, streams, &read_to);
   const CountedText first(text.data(), &read_to);
   const CountedText last(text.data() + text.size(), &read_to);
   nlohmann::json::sax_parse(first, last, &builder);
   return builder.take();
 }
 
-Json Json::read_file(const std::string& path, const JsonLimits& limits, std::string_view advice) {
+Json read_json_file(const std::string& path, const JsonLimits& limits, std::string_view advice,
+                    const std::vector<JsonStream>& streams) {
+  std::optional<BlockingCall> call(std::in_place, "read", path);
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) throw system_error(ErrorCode::kConfig, "cannot open: " + path, errno);
   struct stat info {};
@@ -210,10 +251,13 @@ Json Json::read_file(const std::string& path, const JsonLimits& limits, std::str
                 fmt::format("cannot read JSON: {}: it has {}, the limit is {}", path,
                             format_bytes(info.st_size), format_bytes(limits.bytes)));
   }
+  call.reset();
   std::string text(static_cast<size_t>(info.st_size), '\0');
   size_t done = 0;
   while (done < text.size()) {
+    call.emplace("read", path);
     const ssize_t got = ::read(file.fd, text.data() + done, text.size() - done);
+    call.reset();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw system_error(ErrorCode::kIo, "cannot read: " + path, errno);
     if (got == 0) break;
@@ -225,7 +269,7 @@ Json Json::read_file(const std::string& path, const JsonLimits& limits, std::str
                 "cannot read JSON: " + path +
                     ": it is a Git LFS pointer, not the file (run git lfs pull there)");
   }
-  return parse(text, path, limits, advice);
+  return parse_json(text, path, limits, advice, streams);
 }
 
 }  // namespace strata::config

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model_files/direct_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/units.h"
 
 namespace strata::model {
@@ -28,9 +31,17 @@ io::RingOptions ring_options(const std::vector<DirectFile>& files, size_t depth)
   io::RingOptions options;
   options.depth = static_cast<uint32_t>(depth);
   options.alignment = kPageBytes;
+  options.deadline_s = BlockingCall::deadline_s();
   for (const DirectFile& one : files)
     options.files.push_back({.fd = one.direct.descriptor(), .name = one.file->path()});
   return options;
+}
+
+Error no_answer(const char* what, const File& file) {
+  return Error(ErrorCode::kDeadline,
+               fmt::format("{}: {}: no answer for {} s (the drive or the file server hangs: see "
+                           "dmesg)",
+                           what, file.path(), BlockingCall::deadline_s()));
 }
 
 int64_t page_of(int64_t offset) {

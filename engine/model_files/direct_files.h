@@ -26,6 +26,9 @@ size_t index_of(const std::vector<DirectFile>& files, const File& file);
 // Of a ring that moves whole pages of `files`, in their order.
 io::RingOptions ring_options(const std::vector<DirectFile>& files, size_t depth);
 
+// The error of a request for which the drive had until its deadline.
+Error no_answer(const char* what, const File& file);
+
 // The start of the page that holds this byte.
 int64_t page_of(int64_t offset);
 

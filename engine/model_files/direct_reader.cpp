@@ -79,7 +79,9 @@ void DirectReader::wait_for(const Block& block) {
       });
       STRATA_CHECK(found != blocks_.end());
       found->done = true;
-      broken_ = broken_ || finished[i]->outcome != io::RingRequest::Outcome::kDone;
+      using Outcome = io::RingRequest::Outcome;
+      broken_ = broken_ || finished[i]->outcome != Outcome::kDone;
+      if (finished[i]->outcome == Outcome::kDeadline) throw no_answer("cannot read", *found->file);
     }
     if (!block.done) ring_.wait(kLongestWaitS);
   }

@@ -128,6 +128,10 @@ void DirectWriter::settle(const io::RingRequest& request) {
   // Some file systems take the flag and refuse the transfers.
   if (request.error_number == EINVAL)
     return file.write_at(offset, request.data, static_cast<int64_t>(request.bytes));
+  if (request.outcome == Outcome::kDeadline) {
+    if (!failure_) failure_ = no_answer("cannot write", file);
+    return;
+  }
   const int error = request.outcome == Outcome::kNoProgress ? EIO : request.error_number;
   const auto moved = static_cast<int64_t>(request.bytes_moved);
   if (!failure_) failure_ = write_error(file.path(), offset + moved, error);

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/units.h"
 
 namespace strata::model {
@@ -30,6 +31,7 @@ ErrorCode write_error_code(int error) {
 }  // namespace
 
 File File::open_to_read(const std::string& path) {
+  const BlockingCall call("open", path);
   // Without O_NONBLOCK the open of a FIFO waits for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) throw system_error(ErrorCode::kConfig, "cannot open: " + path, errno);
@@ -43,6 +45,7 @@ File File::open_to_read(const std::string& path) {
 }
 
 File File::create(const std::string& path) {
+  const BlockingCall call("create", path);
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
     throw system_error(ErrorCode::kIo, "cannot replace: " + path, errno);
   }
@@ -77,12 +80,14 @@ File& File::operator=(File&& other) noexcept {
 }
 
 int64_t File::size() const {
+  const BlockingCall call("stat", path_);
   struct stat info {};
   if (::fstat(fd_, &info) != 0) throw system_error(ErrorCode::kIo, "cannot stat: " + path_, errno);
   return info.st_size;
 }
 
 std::string File::identity() const {
+  const BlockingCall call("stat", path_);
   struct stat info {};
   if (::fstat(fd_, &info) != 0) throw system_error(ErrorCode::kIo, "cannot stat: " + path_, errno);
   return fmt::format("{} {} {} {}.{:09} {}.{:09}", info.st_dev, info.st_ino, info.st_size,
@@ -93,7 +98,10 @@ std::string File::identity() const {
 void File::read_at(int64_t offset, void* data, int64_t bytes) const {
   char* next = static_cast<char*>(data);
   while (bytes > 0) {
-    const ssize_t got = ::pread(fd_, next, static_cast<size_t>(bytes), offset);
+    const ssize_t got = [&] {
+      const BlockingCall call("read", path_);
+      return ::pread(fd_, next, static_cast<size_t>(bytes), offset);
+    }();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       throw system_error(ErrorCode::kIo, fmt::format("cannot read: {} at byte {}", path_, offset),
@@ -114,7 +122,10 @@ void File::read_at(int64_t offset, void* data, int64_t bytes) const {
 void File::write_at(int64_t offset, const void* data, int64_t bytes) const {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t put = ::pwrite(fd_, next, static_cast<size_t>(bytes), offset);
+    const ssize_t put = [&] {
+      const BlockingCall call("write", path_);
+      return ::pwrite(fd_, next, static_cast<size_t>(bytes), offset);
+    }();
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) throw write_error(path_, offset, errno);
     next += put;
@@ -125,6 +136,7 @@ void File::write_at(int64_t offset, const void* data, int64_t bytes) const {
 
 void File::allocate(int64_t bytes) const {
   if (bytes == 0) return;
+  const BlockingCall call("reserve space", path_);
   const int error = ::posix_fallocate(fd_, 0, bytes);
   if (error != 0) {
     throw system_error(write_error_code(error),
@@ -134,17 +146,20 @@ void File::allocate(int64_t bytes) const {
 }
 
 void File::sync() const {
+  const BlockingCall call("sync", path_);
   if (::fsync(fd_) != 0)
     throw system_error(write_error_code(errno), "cannot sync: " + path_, errno);
 }
 
 void File::will_read(int64_t offset, int64_t bytes) const {
+  const BlockingCall call("read", path_);
   ::posix_fadvise(fd_, offset, bytes, POSIX_FADV_WILLNEED);
 }
 
-// A failed write-back is told once only, here or by fsync. Where there is no such call, fsync is
-// what remains.
+// The kernel reports a failed write-back once only, here or by fsync. Where there is no such call,
+// fsync is what remains.
 void File::write_back(int64_t offset, int64_t bytes, unsigned flags) const {
+  const BlockingCall call("write", path_);
   if (::sync_file_range(fd_, offset, bytes, flags) == 0) return;
   if (errno == ENOSYS || errno == EINVAL || errno == ESPIPE) return;
   throw write_error(path_, offset, errno);
@@ -166,6 +181,7 @@ Error write_error(const std::string& path, int64_t offset, int error) {
 }
 
 void sync_directory(const std::string& path) {
+  const BlockingCall call("sync", path);
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw system_error(ErrorCode::kIo, "cannot open: " + path, errno);
   const int result = ::fsync(fd);
@@ -181,11 +197,13 @@ void write_file(const std::string& path, std::string_view contents) {
 }
 
 bool is_there(const std::string& path) {
+  const BlockingCall call("look for", path);
   std::error_code error;
   return fs::exists(path, error);
 }
 
 std::string nearest_directory(const std::string& path) {
+  const BlockingCall call("look for", path);
   std::error_code error;
   fs::path at = fs::absolute(path, error).lexically_normal();
   while (!fs::exists(at, error) && at.has_relative_path()) at = at.parent_path();
@@ -195,6 +213,7 @@ std::string nearest_directory(const std::string& path) {
 void require_may_create(const std::string& path, const std::string& purpose) {
   const std::string parent = nearest_directory(path);
   std::error_code error;
+  const BlockingCall call("look for", parent);
   const bool is_directory = fs::is_directory(parent, error);
   if (is_directory && ::access(parent.c_str(), W_OK | X_OK) == 0) return;
   throw system_error(ErrorCode::kConfig,
@@ -204,6 +223,7 @@ void require_may_create(const std::string& path, const std::string& purpose) {
 
 void require_no_folder(const std::string& path, std::string_view known,
                        const std::string& purpose) {
+  const BlockingCall call("list", path);
   if (!fs::is_directory(path)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
@@ -216,17 +236,17 @@ void require_no_folder(const std::string& path, std::string_view known,
 }
 
 void require_free_space(const std::string& directory, int64_t bytes, const std::string& purpose) {
+  const BlockingCall call("ask for free space", directory);
   struct statvfs info {};
   if (::statvfs(directory.c_str(), &info) != 0) {
     throw system_error(ErrorCode::kIo, "cannot ask for free space: " + directory, errno);
   }
   const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   if (free >= static_cast<double>(bytes)) return;
-  throw Error(
-      ErrorCode::kDoesNotFit,
-      fmt::format(
-          "cannot write {}: {}: it needs {}, {} are free (free space there, or write elsewhere)",
-          purpose, directory, format_bytes(bytes), format_bytes(static_cast<int64_t>(free))));
+  throw Error(ErrorCode::kDoesNotFit, fmt::format("cannot write {}: {}: it needs {}, and {} are "
+                                                  "free (free space there, or write elsewhere)",
+                                                  purpose, directory, format_bytes(bytes),
+                                                  format_bytes(static_cast<int64_t>(free))));
 }
 
 }  // namespace strata::model

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <set>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -409,6 +410,7 @@ void ModelWriter::finish() {
   for (const File& file : files_) file.sync();
   files_.clear();
   guarded("cannot rename: " + partial_, [&] {
+    const BlockingCall call("rename", partial_);
     fs::rename(partial_ + "/" + kUnnamedConfig, partial_ + "/config.json");
     sync_directory(partial_);
     replace_directory(partial_, options_.path);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/model_files/file.h"
@@ -20,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kBytesMax = int64_t{1} << 30;
+constexpr int64_t kCopiedBytes = kMiB;  // at once
 // Weights in any format, and what is written anew.
 constexpr std::string_view kNotCopied[] = {".safetensors", ".index.json", ".bin",  ".pt",   ".pth",
                                            ".h5",          ".msgpack",    ".gguf", ".onnx", ".ot"};
@@ -32,6 +34,7 @@ bool is_copied(const fs::directory_entry& entry) {
 }
 
 std::vector<std::string> names_in(const std::string& directory) {
+  const BlockingCall call("list", directory);
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     if (is_copied(entry)) names.push_back(entry.path().filename().string());
@@ -43,24 +46,36 @@ std::vector<std::string> names_in(const std::string& directory) {
 File open_file(const std::string& directory, const std::string& name) {
   File file = File::open_to_read(resolve_inside(directory, name));
   if (file.size() <= kBytesMax) return file;
-  throw Error(ErrorCode::kConfig,
-              fmt::format("cannot copy: {}: it has {}, more than a file beside the weights should "
-                          "(move it out of the model directory)",
-                          file.path(), format_bytes(file.size())));
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("cannot copy: {}: it has {}, and a file beside the weights may have {} (move it "
+                  "out of the model directory)",
+                  file.path(), format_bytes(file.size()), format_bytes(kBytesMax)));
+}
+
+void copy_file(const File& source, const std::string& to) {
+  const File target = File::create(to);
+  const int64_t bytes = source.size();
+  std::string part(static_cast<size_t>(std::min(bytes, kCopiedBytes)), '\0');
+  for (int64_t at = 0; at < bytes; at += kCopiedBytes) {
+    const int64_t count = std::min(bytes - at, kCopiedBytes);
+    source.read_at(at, part.data(), count);
+    target.write_at(at, part.data(), count);
+    target.start_writing(at, count);
+  }
+  target.sync();
 }
 
 void copy_files(const std::string& from, const std::string& to) {
   for (const std::string& name : names_in(from)) {
-    const File source = open_file(from, name);
-    std::string contents(static_cast<size_t>(source.size()), '\0');
-    source.read_at(0, contents.data(), source.size());
-    write_file((fs::path(to) / name).string(), contents);
+    copy_file(open_file(from, name), (fs::path(to) / name).string());
   }
 }
 
 // The directory, and its folder where it has that.
 std::vector<std::string> folders_of(const std::string& model_directory) {
   const std::string templates = (fs::path(model_directory) / kTemplatesFolder).string();
+  const BlockingCall call("look for", templates);
   if (!fs::is_directory(templates)) return {model_directory};
   return {model_directory, templates};
 }
@@ -88,11 +103,11 @@ int64_t bytes_of_other_files(const std::string& model_directory) {
 void copy_other_files(const std::string& model_directory, const std::string& to) {
   guarded("cannot copy files of: " + model_directory, [&] {
     copy_files(model_directory, to);
-    const fs::path templates = fs::path(model_directory) / kTemplatesFolder;
-    if (!fs::is_directory(templates)) return;
+    const std::vector<std::string> folders = folders_of(model_directory);
+    if (folders.size() == 1) return;
     const std::string folder = to + "/" + kTemplatesFolder;
     fs::create_directory(folder);
-    copy_files(templates.string(), folder);
+    copy_files(folders.back(), folder);
     sync_directory(folder);
   });
 }

@@ -17,7 +17,8 @@ void check_other_files(const std::string& model_directory);
 
 int64_t bytes_of_other_files(const std::string& model_directory);
 
-// Copies them into the directory `to`, and makes them durable. Throws Error (kConfig, kIo).
+// Copies them into the directory `to`, and makes them durable. Throws Error (kConfig, kIo). Memory:
+// 1 MiB.
 void copy_other_files(const std::string& model_directory, const std::string& to);
 
 }  // namespace strata::model

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <set>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/train/text_unicode.h"
 
@@ -29,7 +30,7 @@ struct OtherKind {
 
 constexpr const char* kAsRecords =
     "it is a table, which is not read (write its text as .jsonl, {\"text\": ...} in each line)";
-constexpr const char* kUnpack = "it is packed, and is not unpacked here (unpack it first)";
+constexpr const char* kUnpack = "it is compressed, which is not read (unpack it first)";
 
 constexpr OtherKind kOtherKinds[] = {
     {".csv", kAsRecords}, {".tsv", kAsRecords}, {".parquet", kAsRecords}, {".arrow", kAsRecords},
@@ -91,6 +92,7 @@ void check_utf8(const std::string& path, std::string_view text, int64_t offset_b
 
 // O_NONBLOCK: to open a pipe must not wait for a writer. It changes nothing for regular files.
 FileReader::FileReader(const std::string& path) : path_(path) {
+  const BlockingCall call("open", path_);
   file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat info {};
   if (file_ < 0 || fstat(file_, &info) != 0) {
@@ -100,7 +102,7 @@ FileReader::FileReader(const std::string& path) : path_(path) {
   }
   if (!S_ISREG(info.st_mode)) {
     close(file_);
-    throw Error(ErrorCode::kConfig, fmt::format("open data: {}: not a regular file", path));
+    throw Error(ErrorCode::kConfig, fmt::format("open data: {}: it is not a regular file", path));
   }
   bytes_ = info.st_size;
 }
@@ -112,13 +114,42 @@ FileReader::~FileReader() {
 size_t FileReader::read(char* buffer, size_t count) {
   size_t done = 0;
   while (done < count) {
-    const ssize_t got = ::read(file_, buffer + done, count - done);
+    const ssize_t got = [&] {
+      const BlockingCall call("read", path_);
+      return ::read(file_, buffer + done, count - done);
+    }();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw system_error(ErrorCode::kIo, fmt::format("read data: {}", path_), errno);
     if (got == 0) break;
     done += static_cast<size_t>(got);
   }
   return done;
+}
+
+bool LineReader::next() {
+  constexpr size_t kReadBytes = 1 << 20;
+  if (!has_end_) return false;
+  begin_ = next_;
+  end_ = buffer_.find('\n', begin_);
+  while (end_ == std::string::npos) {
+    buffer_.erase(0, begin_);
+    begin_ = 0;
+    const size_t kept = buffer_.size();
+    check_(number_ + 1, static_cast<int64_t>(kept));
+    if (kept + kReadBytes > buffer_.capacity()) buffer_.reserve(kept + kept / 4 + kReadBytes);
+    buffer_.resize(kept + kReadBytes);
+    buffer_.resize(kept + reader_.read(buffer_.data() + kept, kReadBytes));
+    end_ = buffer_.find('\n', kept);
+    if (buffer_.size() < kept + kReadBytes && end_ == std::string::npos) break;
+  }
+  has_end_ = end_ != std::string::npos;
+  if (!has_end_) end_ = buffer_.size();
+  next_ = end_ + (has_end_ ? 1 : 0);
+  if (next_ == begin_) return false;
+  ++number_;
+  end_bytes_ += static_cast<int64_t>(next_ - begin_);
+  check_(number_, static_cast<int64_t>(end_ - begin_));
+  return true;
 }
 
 bool is_text(std::string_view extension) {
@@ -146,7 +177,7 @@ std::vector<std::string> text_files_of(const std::string& path) {
   if (files.empty()) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("open data: {}: the directory holds no .txt or .md file, and no "
-                            "train.jsonl (name other files themselves)",
+                            "train.jsonl (give other files by their own path)",
                             path));
   }
   return files;

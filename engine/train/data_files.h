@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace strata::train {
@@ -50,6 +51,32 @@ class FileReader {
   std::string path_;
   int file_ = -1;
   int64_t bytes_ = 0;
+};
+
+// The lines of a file from start to end, in memory for the longest of them.
+class LineReader {
+ public:
+  // `check` is called with the bytes of a line while it grows in memory, and may throw.
+  using Check = std::function<void(int64_t line, int64_t bytes)>;
+  LineReader(const std::string& path, Check check) : reader_(path), check_(std::move(check)) {}
+
+  // False behind the last line.
+  bool next();
+  std::string_view text() const { return std::string_view(buffer_).substr(begin_, end_ - begin_); }
+  int64_t number() const { return number_; }        // from 1
+  bool has_end() const { return has_end_; }         // a '\n', which only the last may lack
+  int64_t end_bytes() const { return end_bytes_; }  // of the file, up to and with the line
+
+ private:
+  FileReader reader_;
+  const Check check_;
+  std::string buffer_;
+  size_t begin_ = 0;  // of the line
+  size_t end_ = 0;
+  size_t next_ = 0;  // where the line behind it begins
+  int64_t number_ = 0;
+  int64_t end_bytes_ = 0;
+  bool has_end_ = true;
 };
 
 }  // namespace strata::train

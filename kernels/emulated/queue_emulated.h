@@ -116,7 +116,7 @@ class EmulatedQueue : public Queue {
   std::exception_ptr failure_;    // Guarded by mu_
   bool woken_ = false;            // Guarded by mu_
   bool stopping_ = false;         // Guarded by mu_
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace strata::kernels::emulated

@@ -64,6 +64,24 @@ class Hangs : public testing::Test {
     EXPECT_NE(err.find("at offset "), std::string::npos) << err;
   }
 
+  // Whether it ended with an error of such a call, while that direction hangs from a request on:
+  // the thread itself stays in the kernel until the disk answers.
+  bool ends_for(const Arguments& arguments, const std::string& fault, const std::string& call) {
+    SCOPED_TRACE(arguments[0] + ": " + fault);
+    EXPECT_TRUE(disk_->fault(fault));
+    Process process(arguments, here());
+    const bool ended = process.complains("so this process ends", kEndsWithinS);
+    EXPECT_TRUE(disk_->fault(fault.substr(0, fault.find(' ')) + " none 0 0"));
+    EXPECT_EQ(process.wait(), ended ? kFailed : 0) << process.err();
+    const std::string err = process.err();
+    if (!ended) return false;
+    for (const std::string& part : {"error: " + call + ": ", std::string("drive/"),
+                                    std::string("no answer for "), std::string("see dmesg")}) {
+      EXPECT_NE(err.find(part), std::string::npos) << err;
+    }
+    return true;
+  }
+
   const Sandbox sandbox_;
   std::optional<FuseMount> disk_;
   std::string out_;
@@ -100,6 +118,44 @@ TEST_F(Hangs, BenchIoPrintsWhatWasMeasured) {
     expect_it_ends(bench(backend, "600"), "read", "40", SIGINT);
     EXPECT_NE(out_.find("\nwrite "), std::string::npos) << out_;
   }
+}
+
+// At whichever of its files and reads it hangs.
+TEST_F(Hangs, OfTheModelsFilesEndACommand) {
+  make_model(sandbox_, "good", {.layers = 2, .hidden = 32, .vocabulary = 300});
+  const std::string model = sandbox_ / "drive/model";
+  std::filesystem::create_directory(model);
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox_ / "good")) {
+    write_text(model + "/" + entry.path().filename().string(), read_text(entry.path().string()));
+  }
+  Arguments generate = {"generate",         "--model", "drive/model",   "--prompt", "A ship",
+                        "--max-new-tokens", "1",       "--io-deadline", "1"};
+  Arguments run = train({"--io-deadline", "1"}, "drive/model");
+  for (const Arguments& arguments : {generate, run}) {
+    int reads = 0;
+    while (ends_for(arguments, "read hang " + std::to_string(reads) + " 1", "read")) ++reads;
+    EXPECT_GE(reads, 4) << "config.json, header, weights, tokenizer.json at the least";
+  }
+}
+
+TEST_F(Hangs, OfTheDriveThatAnExportIsWrittenToEndIt) {
+  make_model(sandbox_, "good", {.layers = 2, .hidden = 32, .vocabulary = 300});
+  Process once(train_into("run"), here());
+  ASSERT_EQ(once.wait(), 0) << once.err();
+  const Arguments again = {"train",     "--model",      "good",   "--out",     "run",
+                           "--machine", STRATA_MACHINE, "--data", STRATA_TEXT, "--sequence-length",
+                           "32",        "--steps",      "2",      "--resume",  "--io-deadline",
+                           "1"};
+  std::filesystem::remove_all(sandbox_ / "run/model");
+  std::filesystem::create_directory(sandbox_ / "drive/run");
+  std::filesystem::copy(sandbox_ / "run", sandbox_ / "drive/run",
+                        std::filesystem::copy_options::recursive);
+  Arguments there = again;
+  there[4] = "drive/run";
+  EXPECT_TRUE(ends_for(there, "write hang 4 1", "write"));
+  EXPECT_TRUE(ends_for(there, "fsync hang 1 1", "sync"));
+  Process next(there, here());
+  EXPECT_EQ(next.wait(), 0) << next.err();
 }
 
 TEST_F(Hangs, TrainEndsAndTheNextRunResumes) {

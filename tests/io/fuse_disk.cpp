@@ -3,11 +3,12 @@
 //
 // Writing "<direction> <kind> <index> <count>" to the file `faults` makes the next operations of
 // that direction, from `index` on, fail `count` times. Directions: read, write, fsync (of files and
-// directories), rename, reserve (fallocate). Kinds: eio, enospc; of reads and writes also eagain,
-// short, flip, misdirect, hang (until the next line of that direction), of writes stale and torn
-// (the second half is lost), of reads slow (half a second). Every I/O comes here at once, and
-// there is no fallocate; `cached`, the kernel holds what is written and sends it later, as it does
-// with a disk. The count of inodes that statvfs tells is the count of bytes written.
+// directories), rename, reserve (fallocate). Kinds: eio, enospc; of reads, writes and fsync also
+// hang (until the next line of that direction), of reads and writes eagain, short, flip, misdirect,
+// of writes stale and torn (the second half is lost), of reads slow (half a second). Every I/O
+// comes here at once, and there is no fallocate; `cached`, the kernel holds what is written and
+// sends it later, as it does with a disk. The count of inodes that statvfs tells is the count of
+// bytes written.
 #define FUSE_USE_VERSION 31
 #include <fuse.h>
 #include <unistd.h>
@@ -295,7 +296,9 @@ void* disk_init(fuse_conn_info* connection, fuse_config* config) {
 }
 
 int disk_fsync(const char*, int, fuse_file_info*) {
-  return error_of(next_fault("fsync"));
+  const std::string fault = next_fault("fsync");
+  if (fault == "hang") hang("fsync");
+  return error_of(fault);
 }
 
 // A kernel that holds what is written tells the time of it; nobody asks for it.
