@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cmath>
@@ -30,21 +31,25 @@ void require_named_checkpoint(const config::Options& options) {
               "resume: no checkpoint given (name one: --resume RUN/checkpoints/step-000123)");
 }
 
-train::RunPlan inference_plan(const config::Options& options, const model::ModelDirectory& model,
-                              int64_t data_bytes) {
-  train::RunFacts facts = read_facts_to_run(options);
+train::RunFacts inference_facts(const config::Options& options) {
+  train::RunFacts facts = read_facts(options);
   facts.inference = true;
+  return facts;
+}
+
+train::RunPlan inference_plan(const config::Options& options, const model::ModelDirectory& model,
+                              train::RunFacts facts, int64_t data_bytes) {
   facts.data_bytes = data_bytes;
   facts.machine = nominal_machine(facts.limits.cores);
   return make_run_plan(train::frozen_spec(model.spec()), options, facts);
 }
 
-// What an empty prompt goes on from: the begin of a text, or the end of the one before.
+// What an empty prompt goes on from: the start of a text, or the end of the one before.
 int32_t first_id(const train::Tokenizer& tokenizer, const config::Options& options) {
   if (tokenizer.bos_id()) return *tokenizer.bos_id();
   if (tokenizer.eos_id()) return *tokenizer.eos_id();
   throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
-                                      " has no token for the begin of a text (give --prompt TEXT)");
+                                      " has no token for the start of a text (give --prompt TEXT)");
 }
 
 // Room for the prompt and all that may be added to it, as far as the model has positions. Says so
@@ -68,8 +73,13 @@ void set_longest_text(int64_t prompt_tokens, const model::Architecture& architec
 class Passes {
  public:
   // `options.sequence_length`: the longest text.
-  Passes(const config::Options& options, const model::ModelDirectory& model)
-      : options_(options), model_(model), longest_(options.sequence_length) {}
+  // `held_bytes`: of a tokenizer, beside the passes.
+  Passes(const config::Options& options, const model::ModelDirectory& model, int64_t held_bytes)
+      : options_(options),
+        model_(model),
+        facts_(inference_facts(options)),
+        longest_(options.sequence_length),
+        held_bytes_(held_bytes) {}
 
   const std::vector<float>& next_logits(const std::vector<int32_t>& text) {
     const int64_t length = length_for(static_cast<int64_t>(text.size()));
@@ -89,13 +99,15 @@ class Passes {
   void prepare(int64_t length) {
     inference_.reset();
     options_.sequence_length = length;
-    plan_ = inference_plan(options_, model_, 0);
+    plan_ = inference_plan(options_, model_, facts_, held_bytes_);
     inference_.emplace(plan_, options_, model_, options_.resume_checkpoint);
   }
 
   config::Options options_;
   const model::ModelDirectory& model_;
+  const train::RunFacts facts_;
   const int64_t longest_;
+  const int64_t held_bytes_;
   train::RunPlan plan_;
   std::optional<train::Inference> inference_;
 };
@@ -113,11 +125,18 @@ int run_eval(const config::Options& given) {
   collect_files(options, failures);
   collect_drives(options, failures);
   failures.throw_if_any("cannot start strata eval");
-  const auto tokenizer = open_tokenizer(options, false);
+  auto tokenizer = open_tokenizer(options, false);
+  train::RunFacts facts = inference_facts(options);
+  facts.data_bytes = train::Dataset::least_bytes(model->architecture().vocabulary);
+  train::require_fit(train::frozen_spec(model->spec()), options, facts);  // before data is read
   const bool part = options.is_given("eval-fraction");
   const auto data = open_data(options, model->architecture(), tokenizer.get(),
-                              {.holds_out = part, .keeps_tail = !part});
-  const train::RunPlan plan = inference_plan(options, *model, data->bytes());
+                              {.holds_out = part,
+                               .keeps_tail = !part,
+                               .room_bytes = train::room_for_reading(options, facts)});
+  tokenizer.reset();  // its vocabulary and cache are room for the passes
+  malloc_trim(0);
+  const train::RunPlan plan = inference_plan(options, *model, facts, data->bytes());
   train::Inference inference(plan, options, *model, options.resume_checkpoint);
   const train::Inference::Loss loss = inference.evaluate(part ? data->held_out() : data->train());
   if (!std::isfinite(loss.mean)) {
@@ -159,7 +178,8 @@ int run_generate(const config::Options& given) {
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
   if (ids.empty()) ids.push_back(first_id(*tokenizer, options));
   set_longest_text(static_cast<int64_t>(ids.size()), model->architecture(), options);
-  Passes passes(options, *model);
+  malloc_trim(0);  // what reading the tokenizer needed
+  Passes passes(options, *model, tokenizer->bytes());
   train::TokenSampler sampler({.temperature = options.temperature,
                                .top_k = options.top_k,
                                .top_p = options.top_p,

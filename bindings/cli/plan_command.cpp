@@ -48,7 +48,9 @@ int run_plan(const config::Options& given, const config::Json& deepspeed) {
   facts.data_bytes = train::Dataset::least_bytes(architecture.vocabulary);
   if (!options.data.empty()) {
     const auto tokenizer = open_tokenizer(options, false);
-    facts.data_bytes = open_data(options, architecture, tokenizer.get(), {})->bytes();
+    const int64_t room_bytes = profile ? 0 : train::room_for_reading(options, facts);
+    facts.data_bytes =
+        open_data(options, architecture, tokenizer.get(), {.room_bytes = room_bytes})->bytes();
   }
   train::require_fit(spec, options, facts);
   if (!profile) measure_machine(options, profile, facts);

@@ -78,7 +78,10 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
   data.length = options.sequence_length;
   data.vocabulary = architecture.vocabulary;
   data.keeps_tail = use.keeps_tail;
-  data.room_bytes = use.room_bytes;
+  if (use.room_bytes > 0) {
+    const int64_t taken = tokenizer ? tokenizer->bytes() : 0;
+    data.room_bytes = std::max<int64_t>(1, use.room_bytes - taken);
+  }
   data.held_out_fraction = use.holds_out ? options.eval_fraction : 0.0;
   return std::make_unique<train::Dataset>(train::Dataset::open(options.data, tokenizer, data));
 }
@@ -145,17 +148,18 @@ train::RunFacts read_facts(const config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();
   facts.nvme_free_bytes = io::free_bytes_of(options.nvme);
-  return facts;
-}
-
-train::RunFacts read_facts_to_run(const config::Options& options) {
-  train::RunFacts facts = read_facts(options);
-  facts.runs_here = true;
   if (options.host_memory > facts.limits.usable_bytes()) {
     log(LogLevel::kWarning,
         fmt::format("host-memory: {} is more than the {} there is ({}): planning with that",
                     format_bytes(options.host_memory), format_bytes(facts.limits.usable_bytes()),
                     facts.limits.usable_reason()));
+  }
+  if (options.ranks > facts.limits.cores) {
+    log(LogLevel::kWarning,
+        fmt::format(
+            "ranks: {} are more than the {} cores of this process: they take turns on them, "
+            "so fewer ranks with more --accumulate are faster",
+            options.ranks, facts.limits.cores));
   }
   return facts;
 }

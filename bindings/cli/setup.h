@@ -50,12 +50,9 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
 int64_t data_bytes_for_refusal(const config::Options& options,
                                const model::Architecture& architecture);
 
-// Limits of the system and free space; no measurement.
+// Limits of this system and free space; no measurement. Warns where it has less memory than
+// --host-memory, and plans then have what there is, and where ranks share cores.
 train::RunFacts read_facts(const config::Options& options);
-
-// The same for a command that runs here: its budget is at most what the machine leaves, with a
-// warning.
-train::RunFacts read_facts_to_run(const config::Options& options);
 
 // The same of a machine where nothing runs; what `options` leave to the machine is set
 // (train::plan_elsewhere).

@@ -296,7 +296,7 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
   Places places;
   open_places(options, places);
   const std::unique_ptr<model::ModelDirectory>& model = places.model;
-  train::RunFacts facts = read_facts_to_run(options);
+  train::RunFacts facts = read_facts(options);
   require_fit(*model, options, facts);
   const Resumed resumed = find_resumed(options, places.directory, *model);
   auto tokenizer = open_tokenizer(options, false);

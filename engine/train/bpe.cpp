@@ -50,11 +50,12 @@ BpeModel::BpeModel(BpeDefinition definition)
   }
   tokens_.assign(static_cast<size_t>(top) + 1, nullptr);
   ids_.reserve(definition.vocabulary.size());
-  for (auto& [token, id] : definition.vocabulary) {
+  for (; !definition.vocabulary.empty(); definition.vocabulary.pop_front()) {
+    auto& [token, id] = definition.vocabulary.front();
     const auto [entry, is_new] = ids_.emplace(std::move(token), id);
     if (!is_new || tokens_[static_cast<size_t>(id)] != nullptr) {
       throw bad_vocabulary(fmt::format("token '{}'", entry->first),
-                           fmt::format("the token or its id {} is there twice", id));
+                           fmt::format("the token or its id {} occurs twice", id));
     }
     tokens_[static_cast<size_t>(id)] = &entry->first;
   }
@@ -72,12 +73,13 @@ BpeModel::BpeModel(BpeDefinition definition)
   add_neighbours();
 }
 
-void BpeModel::add_merges(const BpeDefinition& definition) {
+void BpeModel::add_merges(BpeDefinition& definition) {
   merge_count_ = definition.merges.size();
   merges_.assign(std::bit_ceil(merge_count_ * 2 + 1), Merge{kNoPair, 0, 0});
   const uint64_t mask = merges_.size() - 1;
   int32_t rank = 0;
-  for (const auto& [left, right] : definition.merges) {
+  for (; !definition.merges.empty(); definition.merges.pop_front()) {
+    const auto& [left, right] = definition.merges.front();
     const int32_t left_id = id_of(left);
     const int32_t right_id = id_of(right);
     const int32_t joined_id = id_of(left + right);
@@ -122,6 +124,18 @@ void BpeModel::add_neighbours() {
     const uint64_t right = pair & 0xFFFFFFFFu;
     if (left < 128 && right < 128) ascii_neighbours_[left * 128 + right] = 1;
   }
+}
+
+int64_t BpeModel::bytes() const {
+  constexpr int64_t kEntryBytes = 64 + 16;  // a node of ids_, and what the heap adds to it
+  int64_t bytes = static_cast<int64_t>(ids_.bucket_count() * sizeof(void*));
+  for (const auto& [token, id] : ids_) {
+    const bool is_inside = token.capacity() < sizeof(std::string) / 2;
+    bytes += kEntryBytes + (is_inside ? 0 : static_cast<int64_t>(token.capacity()) + 16);
+  }
+  return bytes + static_cast<int64_t>(tokens_.capacity() * sizeof(tokens_[0]) +
+                                      merges_.capacity() * sizeof(Merge) +
+                                      neighbours_.capacity() * sizeof(neighbours_[0]));
 }
 
 int32_t BpeModel::id_of(std::string_view token) const {

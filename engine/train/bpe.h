@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,9 +14,10 @@ namespace strata::train {
 
 // What a byte-pair model is made of, as a file or a trainer gives it.
 struct BpeDefinition {
-  std::vector<std::pair<std::string, int32_t>> vocabulary;
-  std::vector<std::pair<std::string, std::string>> merges;  // in order of rank
-  std::string unknown_token;                                // empty: none
+  // Deques: large ones grow without a copy, and are given up part by part.
+  std::deque<std::pair<std::string, int32_t>> vocabulary;
+  std::deque<std::pair<std::string, std::string>> merges;  // in order of rank
+  std::string unknown_token;                               // empty: none
   bool fuse_unknown = false;
   bool byte_fallback = false;
   bool ignore_merges = false;
@@ -41,6 +43,7 @@ class BpeModel {
   const std::string* token_of(int32_t id) const;
   int32_t id_max() const { return static_cast<int32_t>(tokens_.size()) - 1; }
   size_t merge_count() const { return merge_count_; }
+  int64_t bytes() const;
 
   // Bytes in front of the first place where the text may be cut without changing its tokens:
   // between two known characters that no merge result holds side by side. The whole length when
@@ -63,7 +66,7 @@ class BpeModel {
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
 
-  void add_merges(const BpeDefinition& definition);
+  void add_merges(BpeDefinition& definition);
   void add_neighbours();
   bool may_join(std::string_view left, std::string_view right) const;
   const Merge* find_merge(int32_t left, int32_t right) const;

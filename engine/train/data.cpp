@@ -58,8 +58,8 @@ void check_options(const DataOptions& options) {
   if (is_fraction && is_one && options.held_out_samples >= 0) return;
   throw Error(
       ErrorCode::kConfig,
-      fmt::format("hold out data: fraction {} and count {}: one of them, a fraction from 0 to "
-                  "below 1 or a count from 0",
+      fmt::format("hold out data: fraction {} and count {}: out of range, or both given (give "
+                  "a fraction from 0 to below 1, or a count from 0)",
                   options.held_out_fraction, options.held_out_samples));
 }
 
@@ -76,10 +76,11 @@ void say_what_is_left_out(const std::string& directory) {
                      : text_files_of(directory));
   if (left_out.empty()) return;
   log(LogLevel::kWarning,
-      fmt::format("data: {}: {} {} not read, \"{}\" the first: of a directory .txt and .md files "
-                  "are, or train.jsonl and valid.jsonl alone (name other files themselves)",
-                  directory, left_out.size(), left_out.size() == 1 ? "file is" : "files are",
-                  left_out.front()));
+      fmt::format(
+          "data: {}: {} {} not read, such as \"{}\": of a directory, .txt and .md files are "
+          "read, or train.jsonl and valid.jsonl alone (give other files by their own path)",
+          directory, left_out.size(), left_out.size() == 1 ? "file is" : "files are",
+          left_out.front()));
 }
 
 // Of records whose prompts are masked: whole samples without a target, and completions behind the
@@ -182,7 +183,7 @@ Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
 void Dataset::split(const std::string& path, const DataOptions& options) {
   const int64_t length = options.length;
   const int64_t samples = samples_in(*tokens_, options);
-  if (tokens_->count() == 0) throw bad_data(path, "empty (there is nothing to train on)");
+  if (tokens_->count() == 0) throw bad_data(path, "it is empty (give data with text)");
   if (samples == 0) {
     throw bad_data(path,
                    fmt::format("{} tokens, fewer than one sample of {} and its last target (give "

@@ -18,7 +18,7 @@ namespace {
 
 using config::Json;
 
-constexpr size_t kLineBytesMax = 64 * kMiB;
+constexpr int64_t kLineBytesMax = 64 * kMiB;
 
 struct KindEntry {
   RecordKind kind;
@@ -251,40 +251,19 @@ bool begins_with_record(const std::string& path) {
   }
 }
 
-void for_each_record(const std::string& path, const std::function<void(int64_t, int64_t)>& check,
+void for_each_record(const std::string& path, const LineReader::Check& check,
                      const std::function<void(Json, int64_t, const std::string&)>& use) {
-  FileReader reader(path);
-  std::string buffer;
-  int64_t line = 0;
-  bool is_last = false;
-  size_t searched = 0;
-  while (!is_last) {
-    const size_t kept = buffer.size();
-    constexpr size_t kReadBytes = 1 << 20;
-    if (kept + kReadBytes > buffer.capacity()) buffer.reserve(kept + kept / 4 + kReadBytes);
-    buffer.resize(kept + kReadBytes);
-    buffer.resize(kept + reader.read(buffer.data() + kept, kReadBytes));
-    is_last = buffer.size() < kept + kReadBytes;
-    if (is_last && !buffer.empty() && buffer.back() != '\n') buffer += '\n';
-    size_t begin = 0;
-    for (size_t end = buffer.find('\n', searched); end != std::string::npos;
-         end = buffer.find('\n', begin)) {
-      ++line;
-      const std::string_view text = std::string_view(buffer).substr(begin, end - begin);
-      begin = end + 1;
-      if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      check(line, static_cast<int64_t>(text.size()));
-      const std::string where = fmt::format("{}:{}", path, line);
-      use(Json::parse(text, where, {.bytes = kLineBytesMax}), line, where);
-    }
-    buffer.erase(0, begin);
-    searched = buffer.size();
-    check(line + 1, static_cast<int64_t>(buffer.size()));
-    if (buffer.size() > kLineBytesMax) {
-      throw bad_record(fmt::format("{}:{}", path, line + 1),
-                       fmt::format("the line has more than {} (cut the record into several)",
-                                   format_bytes(kLineBytesMax)));
-    }
+  LineReader lines(path, [&](int64_t line, int64_t bytes) {
+    check(line, bytes);
+    if (bytes <= kLineBytesMax) return;
+    throw bad_record(fmt::format("{}:{}", path, line),
+                     fmt::format("the line has more than {} (cut the record into several)",
+                                 format_bytes(kLineBytesMax)));
+  });
+  while (lines.next()) {
+    if (lines.text().find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const std::string where = fmt::format("{}:{}", path, lines.number());
+    use(Json::parse(lines.text(), where, {.bytes = kLineBytesMax}), lines.number(), where);
   }
 }
 

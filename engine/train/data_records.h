@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/train/data_files.h"
+
 namespace strata::config {
 class Json;
 }
@@ -54,10 +56,10 @@ void check_chat_template(std::string_view jinja, const std::string& where);
 // Whether the first line of a file is a record of a known kind.
 bool begins_with_record(const std::string& path);
 
-// Calls use(record, line, where) for each line of the file that is not blank, and before that
-// check(line, bytes) while the line grows in memory: up to its length.
+// Calls use(record, line, where) for each line of the file that is not blank; `check` as LineReader
+// has it.
 void for_each_record(
-    const std::string& path, const std::function<void(int64_t line, int64_t bytes)>& check,
+    const std::string& path, const LineReader::Check& check,
     const std::function<void(config::Json record, int64_t line, const std::string& where)>& use);
 
 }  // namespace strata::train

@@ -97,7 +97,7 @@ TokenSequence TokenSequence::open_file(const std::string& path, int64_t vocabula
   if (result.file_ < 0 || fstat(result.file_, &info) != 0) {
     throw system_error(ErrorCode::kConfig, fmt::format("open token file: {}", path), errno);
   }
-  if (!S_ISREG(info.st_mode)) throw refuse("not a regular file");
+  if (!S_ISREG(info.st_mode)) throw refuse("it is not a regular file");
   std::array<int32_t, 3> header = {0, 0, 0};
   pread_all(result.file_, reinterpret_cast<char*>(header.data()), sizeof header, 0);
   const bool is_llmc = header[0] == kLlmcMagic16 || header[0] == kLlmcMagic32;
@@ -109,15 +109,15 @@ TokenSequence TokenSequence::open_file(const std::string& path, int64_t vocabula
     if (result.count_ < 0 || info.st_size != wanted_bytes) {
       throw refuse(
           fmt::format("its header says {} tokens of {} bytes, but the file has {} bytes "
-                      "instead of {} (it is truncated or no llm.c file)",
+                      "instead of {} (it is truncated, or not an llm.c file)",
                       header[2], result.width_, info.st_size, wanted_bytes));
     }
   } else {
     if (info.st_size % result.width_ != 0) {
-      throw refuse(
-          fmt::format("{} bytes are no whole number of {}-bit tokens, which a vocabulary of {} "
-                      "has",
-                      info.st_size, 8 * result.width_, vocabulary));
+      throw refuse(fmt::format(
+          "its {} bytes are not a whole number of {}-bit tokens, the kind that a vocabulary of {} "
+          "has",
+          info.st_size, 8 * result.width_, vocabulary));
     }
     result.count_ = info.st_size / result.width_;
   }

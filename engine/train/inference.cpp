@@ -101,7 +101,9 @@ Inference::Loss Inference::evaluate(const TokenSource& samples) {
     loss.tokens += batches.target_count(step);
   }
   if (loss.tokens == 0) {
-    throw Error(ErrorCode::kConfig, "data: no token to evaluate: every target is masked");
+    throw Error(
+        ErrorCode::kConfig,
+        "evaluate: the data: none of its tokens is a target (give records with completions)");
   }
   loss.mean /= static_cast<double>(loss.tokens);
   return loss;

@@ -18,8 +18,6 @@ namespace {
 
 using config::Json;
 
-constexpr int64_t kFileBytesMax = int64_t{4} << 30;
-
 // The step of a line; nothing when it is no record.
 std::optional<int64_t> step_of(std::string_view line, const std::string& where) {
   try {
@@ -31,28 +29,28 @@ std::optional<int64_t> step_of(std::string_view line, const std::string& where) 
   }
 }
 
-// Bytes of the records up to `last_step`.
-size_t kept_bytes(const std::string& path, std::string_view text, int64_t last_step) {
-  size_t begin = 0;
-  int64_t line = 0;
-  while (begin < text.size()) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string_view::npos) return begin;  // torn
-    ++line;
-    const std::string where = fmt::format("{}:{}", path, line);
-    const std::optional<int64_t> step = step_of(text.substr(begin, end - begin), where);
-    const bool is_last = end + 1 == text.size();
-    if (!step && !is_last) {
-      throw Error(
-          ErrorCode::kCorrupt,
-          fmt::format("continue metrics: {}: no record of a step (move the file away; the run "
-                      "does not need it)",
-                      where));
+// Bytes of the records up to `last_step`; a last line may be torn.
+int64_t kept_bytes(const std::string& path, int64_t last_step) {
+  LineReader lines(path, [](int64_t, int64_t) {});
+  int64_t kept = 0;
+  int64_t bad_line = 0;
+  while (lines.next()) {
+    if (bad_line > 0) {
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("continue metrics: {}:{}: the line is not the record of a step (move "
+                              "the file away; the run does not need it)",
+                              path, bad_line));
     }
-    if (!step || *step > last_step) return begin;
-    begin = end + 1;
+    if (!lines.has_end()) return kept;
+    const std::optional<int64_t> step = step_of(lines.text(), path);
+    if (!step) {
+      bad_line = lines.number();
+      continue;
+    }
+    if (*step > last_step) return kept;
+    kept = lines.end_bytes();
   }
-  return begin;
+  return kept;
 }
 
 void set_all(Json& object, const std::vector<std::pair<std::string, double>>& members) {
@@ -91,13 +89,13 @@ std::string metrics_line(const StepMetrics& metrics) {
 }
 
 MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step) : path_(path) {
-  size_t kept = 0;
+  int64_t kept = 0;
   if (last_step > 0 && access(path.c_str(), F_OK) == 0) {
-    kept = kept_bytes(path, read_text_file(path, kFileBytesMax), last_step);
+    kept = kept_bytes(path, last_step);
   }
   file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file_ < 0) throw system_error(ErrorCode::kIo, fmt::format("open metrics: {}", path), errno);
-  if (ftruncate(file_, static_cast<off_t>(kept)) != 0) {
+  if (ftruncate(file_, kept) != 0) {
     const int cause = errno;
     close(file_);
     throw system_error(ErrorCode::kIo, fmt::format("open metrics: {}", path), cause);

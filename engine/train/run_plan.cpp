@@ -24,6 +24,7 @@ namespace {
 // Measured: program, libraries and their heaps with everything idle, and what each lane's and
 // worker's stack touches.
 constexpr int64_t kProgramBytes = 40 * kMiB;
+constexpr int64_t kReadingBytes = 20 * kMiB;  // the same while data is read, before all of that
 constexpr int64_t kRankBytes = 4 * kMiB;
 constexpr int64_t kThreadBytes = kMiB / 2;
 constexpr int64_t kOpBytes = 1000;  // of a plan: the op, its accesses and waits, in all programs
@@ -291,7 +292,7 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
 }
 
 bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
-  return facts.runs_here && options.host_memory > facts.limits.usable_bytes();
+  return !facts.elsewhere && options.host_memory > facts.limits.usable_bytes();
 }
 
 int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
@@ -360,7 +361,7 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
 }  // namespace
 
 int64_t room_for_reading(const config::Options& options, const RunFacts& facts) {
-  return std::max<int64_t>(1, host_budget_of(options, facts) - kProgramBytes);
+  return std::max<int64_t>(1, host_budget_of(options, facts) - kReadingBytes);
 }
 
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {

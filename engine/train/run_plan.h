@@ -22,8 +22,7 @@ struct RunFacts {
   int64_t data_bytes = 0;       // tokens held in memory
   int64_t nvme_free_bytes = 0;  // of all directories together; 0 without --nvme
   bool inference = false;       // eval and generate alone; the spec has everything frozen
-  bool runs_here = false;       // with the memory that `limits` leave, whatever the budget
-  bool elsewhere = false;       // for the machine of a profile, which may have what we cannot run
+  bool elsewhere = false;       // for the machine of a profile, not for `limits`
   int64_t ranks_on_node = 0;    // that share memory and drives; 0: all
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };

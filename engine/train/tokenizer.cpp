@@ -218,6 +218,10 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special
   return text;
 }
 
+int64_t Tokenizer::bytes() const {
+  return model_->bytes() + TokenizerCache::kBytesMax;
+}
+
 int32_t Tokenizer::id_of(std::string_view token) const {
   for (const AddedToken& added : added_) {
     if (added.content == token) return added.id;

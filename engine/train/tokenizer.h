@@ -79,6 +79,8 @@ class Tokenizer {
 
   // One more than the largest id.
   int64_t vocabulary_size() const { return vocabulary_size_; }
+  // What it holds, or may come to hold, in memory.
+  int64_t bytes() const;
   // Added tokens included; -1 when there is no such token.
   int32_t id_of(std::string_view token) const;
   std::optional<int32_t> bos_id() const { return config_.bos_id; }

@@ -11,10 +11,12 @@ namespace strata::train {
 
 // Remembers the ids of words. Prose repeats its words, so most of a text is answered from here.
 //
-// Memory: at most about 16 MiB; when it is full, all is forgotten and it fills again. Words beyond
-// 64 bytes are not kept.
+// Memory: at most kBytesMax; when it is full, all is forgotten and it fills again. Words beyond 64
+// bytes are not kept.
 class TokenizerCache {
  public:
+  static constexpr int64_t kBytesMax = 16 << 20;
+
   // Appends the ids of the word when they are known.
   bool append(std::string_view word, std::vector<int32_t>* ids);
   void insert(std::string_view word, const int32_t* ids, size_t count);

@@ -5,9 +5,12 @@
 
 #include <filesystem>
 #include <limits>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
-#include "engine/config/json.h"
+#include "engine/config/json_stream.h"
 #include "engine/train/data_files.h"
 #include "engine/train/tokenizer_fields.h"
 #include "engine/train/tokenizer_steps.h"
@@ -39,7 +42,7 @@ void read_template(const Fields& step, TokenizerDefinition* definition) {
     for (const Json& value : token.items("ids")) {
       const std::optional<int64_t> id = value.int64();
       if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
-        throw token.error("ids", fmt::format("{} is no token id", value.describe()));
+        throw token.error("ids", fmt::format("{} is not a token id", value.describe()));
       }
       ids.push_back(static_cast<int32_t>(*id));
     }
@@ -64,26 +67,66 @@ void read_post_processor(const Fields& step, TokenizerDefinition* definition) {
   }
 }
 
-std::pair<std::string, std::string> read_merge(const Fields& model, size_t index,
-                                               const Json& merge) {
-  const auto bad = [&] {
-    return model.error(fmt::format("merges[{}]", index),
-                       fmt::format("{} is not a pair of tokens", merge.describe()));
-  };
-  if (merge.is_string()) {
-    const std::string& text = merge.string();
-    const size_t space = text.find(' ');
-    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) throw bad();
-    return {text.substr(0, space), text.substr(space + 1)};
-  }
-  if (!merge.is_array() || merge.items().size() != 2 || !merge.items()[0].is_string() ||
-      !merge.items()[1].is_string()) {
-    throw bad();
-  }
-  return {merge.items()[0].string(), merge.items()[1].string()};
-}
+// Vocabulary and merges, which are taken over while the file is read: as JSON values they would
+// need three times the memory.
+class ModelParts {
+ public:
+  explicit ModelParts(const std::string& source) : source_(source) {}
 
-BpeDefinition read_model(const Fields& model) {
+  std::vector<config::JsonStream> streams() {
+    return {{"model.vocab", [this](std::string token, Json id) { add_token(token, id); }},
+            {"model.merges", [this](const std::string&, Json merge) { add_merge(merge); }}};
+  }
+
+  // Once the file was read, and `model` is known to be of the kind that has such parts.
+  BpeDefinition take(const Fields& model) {
+    (void)model.members("vocab");
+    (void)model.items("merges");
+    if (failure_) throw *failure_;
+    if (parts_.vocabulary.empty()) throw model.error("vocab", "empty");
+    return std::move(parts_);
+  }
+
+ private:
+  void fail(const std::string& where, const Json& value, const char* cause) {
+    if (failure_) return;
+    failure_.emplace(ErrorCode::kConfig,
+                     fmt::format("read tokenizer: {}: model.{}: {} is not {}", source_,
+                                 replace_invalid_utf8(where), value.describe(), cause));
+  }
+
+  void add_token(const std::string& token, const Json& value) {
+    const std::optional<int64_t> id = value.int64();
+    if (id && *id >= 0 && *id <= std::numeric_limits<int32_t>::max()) {
+      parts_.vocabulary.emplace_back(token, static_cast<int32_t>(*id));
+    } else {
+      fail(fmt::format("vocab['{}']", token), value, "a token id");
+    }
+  }
+
+  // "a b" or ["a", "b"]
+  void add_merge(const Json& merge) {
+    if (merge.is_string()) {
+      const std::string& text = merge.string();
+      const size_t space = text.find(' ');
+      if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
+        parts_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+        return;
+      }
+    } else if (merge.is_array() && merge.items().size() == 2 && merge.items()[0].is_string() &&
+               merge.items()[1].is_string()) {
+      parts_.merges.emplace_back(merge.items()[0].string(), merge.items()[1].string());
+      return;
+    }
+    fail(fmt::format("merges[{}]", parts_.merges.size()), merge, "a pair of tokens");
+  }
+
+  const std::string& source_;
+  BpeDefinition parts_;
+  std::optional<Error> failure_;  // the first
+};
+
+BpeDefinition read_model(const Fields& model, ModelParts& parts) {
   const std::string type = model.text_or("type", model.has("merges") ? "BPE" : "unknown");
   if (type != "BPE") throw unsupported_type(model, type);
   model.allow({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
@@ -91,27 +134,11 @@ BpeDefinition read_model(const Fields& model) {
   if (model.has("dropout")) throw model.error("dropout", "not supported (set it to null)");
   model.require_empty_text("continuing_subword_prefix");
   model.require_empty_text("end_of_word_suffix");
-  BpeDefinition definition;
+  BpeDefinition definition = parts.take(model);
   definition.unknown_token = model.text_or("unk_token", "");
   definition.fuse_unknown = model.flag_or("fuse_unk", false);
   definition.byte_fallback = model.flag_or("byte_fallback", false);
   definition.ignore_merges = model.flag_or("ignore_merges", false);
-  const Json::Object& vocabulary = model.members("vocab");
-  definition.vocabulary.reserve(vocabulary.size());
-  for (const config::JsonMember& entry : vocabulary) {
-    const std::optional<int64_t> id = entry.value.int64();
-    if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
-      throw model.error(fmt::format("vocab['{}']", entry.name),
-                        fmt::format("{} is no token id", entry.value.describe()));
-    }
-    definition.vocabulary.emplace_back(entry.name, static_cast<int32_t>(*id));
-  }
-  if (vocabulary.empty()) throw model.error("vocab", "empty");
-  const Json::Array& merges = model.items("merges");
-  definition.merges.reserve(merges.size());
-  for (size_t k = 0; k < merges.size(); ++k) {
-    definition.merges.push_back(read_merge(model, k, merges[k]));
-  }
   return definition;
 }
 
@@ -119,7 +146,7 @@ AddedToken read_added_token(const Fields& token) {
   token.allow({"id", "content", "special", "lstrip", "rstrip", "single_word", "normalized"});
   AddedToken added;
   const int64_t id = token.integer("id");
-  if (id < 0 || id >= (1 << 24)) throw token.error("id", fmt::format("{} is no token id", id));
+  if (id < 0 || id >= (1 << 24)) throw token.error("id", fmt::format("{} is not a token id", id));
   added.id = static_cast<int32_t>(id);
   added.content = token.text("content");
   added.special = token.flag_or("special", false);
@@ -134,26 +161,29 @@ AddedToken read_added_token(const Fields& token) {
 void check_added_tokens(const Fields& file, const TokenizerDefinition& definition) {
   std::unordered_map<std::string_view, int32_t> id_by_text;
   std::unordered_map<int32_t, std::string_view> text_by_id;
-  const auto check = [&](const std::string& text, int32_t id) {
-    const auto [by_text, is_new_text] = id_by_text.emplace(text, id);
-    const auto [by_id, is_new_id] = text_by_id.emplace(id, text);
-    if (by_text->second == id && by_id->second == text) return;
+  std::unordered_set<int32_t> unknown(definition.prefix_ids.begin(), definition.prefix_ids.end());
+  unknown.insert(definition.suffix_ids.begin(), definition.suffix_ids.end());
+  const auto check = [&](std::string_view text, int32_t id) {
+    unknown.erase(id);
+    const auto by_text = id_by_text.find(text);
+    const auto by_id = text_by_id.find(id);
+    const bool clashes_by_text = by_text != id_by_text.end() && by_text->second != id;
+    const bool clashes_by_id = by_id != text_by_id.end() && by_id->second != text;
+    if (!clashes_by_text && !clashes_by_id) return;
     throw file.error("added_tokens",
                      fmt::format("'{}' has id {}, which clashes with '{}' of id {}", text, id,
-                                 by_id->second != text ? by_id->second : by_text->first,
-                                 by_id->second != text ? by_id->first : by_text->second));
+                                 clashes_by_id ? by_id->second : by_text->first,
+                                 clashes_by_id ? by_id->first : by_text->second));
   };
-  for (const auto& [text, id] : definition.model.vocabulary) {
-    id_by_text.emplace(text, id);
-    text_by_id.emplace(id, text);
+  for (const AddedToken& token : definition.added_tokens) {
+    check(token.content, token.id);
+    id_by_text.emplace(token.content, token.id);
+    text_by_id.emplace(token.id, token.content);
   }
-  for (const AddedToken& token : definition.added_tokens) check(token.content, token.id);
-  for (const auto* ids : {&definition.prefix_ids, &definition.suffix_ids}) {
-    for (const int32_t id : *ids) {
-      if (text_by_id.count(id) == 0) {
-        throw file.error("post_processor", fmt::format("id {} is not in the vocabulary", id));
-      }
-    }
+  for (const auto& [text, id] : definition.model.vocabulary) check(text, id);
+  if (!unknown.empty()) {
+    throw file.error("post_processor",
+                     fmt::format("id {} is not in the vocabulary", *unknown.begin()));
   }
 }
 
@@ -206,9 +236,7 @@ TokenizerConfig read_config(const std::filesystem::path& directory,
   return result;
 }
 
-}  // namespace
-
-TokenizerDefinition read_tokenizer_json(const Json& json, const std::string& source) {
+TokenizerDefinition read_file(const Json& json, const std::string& source, ModelParts& parts) {
   const Fields file(json, source, "");
   // Truncation and padding are defaults for inference calls; Transformers resets them on every
   // call.
@@ -218,7 +246,7 @@ TokenizerDefinition read_tokenizer_json(const Json& json, const std::string& sou
     throw file.error("version", fmt::format("'{}' is not supported", file.text("version")));
   }
   TokenizerDefinition definition;
-  definition.model = read_model(file.object("model"));
+  definition.model = read_model(file.object("model"), parts);
   if (file.has("added_tokens")) {
     for (size_t k = 0; k < file.items("added_tokens").size(); ++k) {
       definition.added_tokens.push_back(read_added_token(file.item("added_tokens", k)));
@@ -236,8 +264,6 @@ TokenizerDefinition read_tokenizer_json(const Json& json, const std::string& sou
   return definition;
 }
 
-namespace {
-
 // What was thrown of the tokenizer in `path`, with where and what to do.
 Error explained(const Error& error, const std::filesystem::path& path) {
   std::string what = error.what();
@@ -253,6 +279,12 @@ Error explained(const Error& error, const std::filesystem::path& path) {
 
 }  // namespace
 
+TokenizerDefinition read_tokenizer_json(std::string_view text, const std::string& source) {
+  ModelParts parts(source);
+  const Json json = parse_json(text, source, kFileLimits, kFetchAgain, parts.streams());
+  return read_file(json, source, parts);
+}
+
 Tokenizer Tokenizer::read(const std::string& directory) {
   const std::filesystem::path path = std::filesystem::path(directory) / "tokenizer.json";
   if (!std::filesystem::exists(path)) {
@@ -262,9 +294,10 @@ Tokenizer Tokenizer::read(const std::string& directory) {
                     "converted by loading and saving it with Transformers)",
                     path.string()));
   }
-  const Json json = Json::read_file(path.string(), kFileLimits, kFetchAgain);
+  ModelParts parts(path.native());
+  const Json json = read_json_file(path.string(), kFileLimits, kFetchAgain, parts.streams());
   try {
-    TokenizerDefinition definition = read_tokenizer_json(json, path.string());
+    TokenizerDefinition definition = read_file(json, path.string(), parts);
     TokenizerConfig config = read_config(path.parent_path(), definition);
     return Tokenizer(std::move(definition), std::move(config));
   } catch (const Error& error) {

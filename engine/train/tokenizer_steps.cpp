@@ -109,7 +109,7 @@ void read_normalizer(const Fields& step, std::vector<NormalizeStep>* steps) {
 void read_pre_tokenizer(const Fields& step, TokenizerDefinition* definition) {
   const std::string type = step.text("type");
   if (definition->byte_level) {
-    throw step.error("type", fmt::format("'{}' behind ByteLevel is not supported", type));
+    throw step.error("type", fmt::format("'{}' after ByteLevel is not supported", type));
   }
   if (type == "Sequence") {
     step.allow({"type", "pretokenizers"});

@@ -124,7 +124,7 @@ TEST_F(Answers, AnEmptyPromptBeginsAText) {
   std::filesystem::remove(sandbox_ / "good/special_tokens_map.json");
   Process refused({"generate", "--model", "good", "--prompt", ""}, {.directory = sandbox_.path()});
   EXPECT_EQ(refused.wait(), kUsage);
-  EXPECT_NE(refused.err().find("no token for the begin of a text"), std::string::npos)
+  EXPECT_NE(refused.err().find("no token for the start of a text"), std::string::npos)
       << refused.err();
 }
 

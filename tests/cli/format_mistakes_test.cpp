@@ -172,7 +172,7 @@ TEST_F(Mistakes, InTokenizersAndDataOfOtherKinds) {
        written("a.txt.gz", "\x1f\x8b\x08"),
        train({"--data", "a.txt.gz"}),
        kUsage,
-       {"it is packed", "unpack it first"}},
+       {"it is compressed", "unpack it first"}},
   });
 }
 

@@ -198,7 +198,7 @@ TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
       contains(error_of(write("b.txt", "abc"), {.length = 9}), "4 tokens, fewer than one sample"));
   EXPECT_TRUE(contains(error_of(write("c.txt", "ab\xff"), {.length = 2}), "byte 2 (0xff)"));
   EXPECT_TRUE(
-      contains(error_of(write("d.bin", "abc"), {.length = 1}), "no whole number of 16-bit"));
+      contains(error_of(write("d.bin", "abc"), {.length = 1}), "not a whole number of 16-bit"));
   EXPECT_TRUE(contains(error_of(write("e.jsonl", "{\"text\":\"a\"}\n{\"text\":7}"), {.length = 1}),
                        "e.jsonl:2: \"text\" is"));
   EXPECT_TRUE(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A budget of more memory than there is: a plan may ask what if, a run gets what the machine
-// leaves, and is refused before anything is measured where that is too little.
+// A budget of more memory than there is: a plan for another machine has it, a run and a plan for
+// this one get what the machine leaves, and are refused before anything is measured where that is
+// too little.
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
@@ -27,12 +28,12 @@ class HostBudget : public testing::Test {
     options_.host_memory = 1024 * kGiB;
   }
 
-  RunFacts facts(int64_t available_bytes, bool runs_here) const {
+  RunFacts facts(int64_t available_bytes, bool elsewhere) const {
     RunFacts facts;
     facts.machine = config::read_machine(STRATA_MACHINES "/small-2core.toml");
     facts.limits.memory_total_bytes = 2 * available_bytes;
     facts.limits.memory_available_bytes = available_bytes;
-    facts.runs_here = runs_here;
+    facts.elsewhere = elsewhere;
     return facts;
   }
 
@@ -42,7 +43,7 @@ class HostBudget : public testing::Test {
 
 TEST_F(HostBudget, IsWhatTheMachineLeavesWhereItRuns) {
   const int64_t enough = 8 * kGiB;
-  const RunFacts here = facts(enough, true);
+  const RunFacts here = facts(enough, false);
   require_fit(model::build_spec(at_), options_, here);
   EXPECT_EQ(plan_run(model::build_spec(at_), options_, here).host_budget,
             here.limits.usable_bytes());
@@ -52,9 +53,9 @@ TEST_F(HostBudget, IsWhatTheMachineLeavesWhereItRuns) {
 
 TEST_F(HostBudget, ThatIsNotThereIsRefusedWhereItRuns) {
   const int64_t little = 512 * kMiB;
-  require_fit(model::build_spec(at_), options_, facts(little, false));  // of another machine
+  require_fit(model::build_spec(at_), options_, facts(little, true));  // of another machine
   try {
-    require_fit(model::build_spec(at_), options_, facts(little, true));
+    require_fit(model::build_spec(at_), options_, facts(little, false));
     FAIL() << "taken";
   } catch (const Error& error) {
     const std::string text = error.what();

@@ -11,13 +11,10 @@
 #include <string>
 
 #include "engine/base/error.h"
-#include "engine/config/json.h"
 #include "engine/train/data_files.h"
 
 namespace strata::train {
 namespace {
-
-using config::Json;
 
 // A small valid file, with one of its parts replaced.
 std::string with(const std::string& part, const std::string& replacement) {
@@ -35,7 +32,7 @@ std::string with(const std::string& part, const std::string& replacement) {
 }
 
 Tokenizer make(const std::string& text) {
-  return Tokenizer(read_tokenizer_json(Json::parse(text, "t.json"), "t.json"), {});
+  return Tokenizer(read_tokenizer_json(text, "t.json"), {});
 }
 
 struct Refusal {
@@ -91,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "'Whitespace' is not supported"},
         Refusal{R"({"type":"ByteLevel","add_prefix_space":false})",
                 R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})",
-                "behind ByteLevel"},
+                "after ByteLevel"},
         Refusal{R"({"type":"ByteLevel","add_prefix_space":false})",
                 R"({"type":"Split","pattern":{"String":"x"},"behavior":"Sometimes"})", "Sometimes"},
         Refusal{R"("post_processor":null)", R"("post_processor":{"type":"BertProcessing"})",
