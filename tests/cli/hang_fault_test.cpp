@@ -140,19 +140,12 @@ TEST_F(Hangs, OfTheModelsFilesEndACommand) {
 
 TEST_F(Hangs, OfTheDriveThatAnExportIsWrittenToEndIt) {
   make_model(sandbox_, "good", {.layers = 2, .hidden = 32, .vocabulary = 300});
-  Process once(train_into("run"), here());
+  Process once(train_into("drive/run"), here());
   ASSERT_EQ(once.wait(), 0) << once.err();
-  const Arguments again = {"train",     "--model",      "good",   "--out",     "run",
-                           "--machine", STRATA_MACHINE, "--data", STRATA_TEXT, "--sequence-length",
-                           "32",        "--steps",      "2",      "--resume",  "--io-deadline",
-                           "1"};
-  std::filesystem::remove_all(sandbox_ / "run/model");
-  std::filesystem::create_directory(sandbox_ / "drive/run");
-  std::filesystem::copy(sandbox_ / "run", sandbox_ / "drive/run",
-                        std::filesystem::copy_options::recursive);
-  Arguments there = again;
+  std::filesystem::remove_all(sandbox_ / "drive/run/model");
+  Arguments there = train({"--resume", "--io-deadline", "1"});  // which exports again
   there[4] = "drive/run";
-  EXPECT_TRUE(ends_for(there, "write hang 4 1", "write"));
+  EXPECT_TRUE(ends_for(there, "write hang 4 1", "reserve space"));
   EXPECT_TRUE(ends_for(there, "fsync hang 1 1", "sync"));
   Process next(there, here());
   EXPECT_EQ(next.wait(), 0) << next.err();
