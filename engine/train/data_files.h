@@ -11,12 +11,12 @@
 namespace strata::train {
 
 // Of extensions with their dot: whether files of that kind are texts, and why those of a kind that
-// is no data, whatever its bytes are, are not read, with what to do; null of all others.
+// is not data are not read, with what to do; null for all others.
 bool is_text(std::string_view extension);
 const char* why_not_read(std::string_view extension);
 
 // The text files that a path stands for: the file itself, or the .txt and .md files below a
-// directory in order of their paths; what runs wrote there is no data. Throws Error when there is
+// directory in order of their paths; what runs wrote there does not count as data. Throws Error when there is
 // none.
 std::vector<std::string> text_files_of(const std::string& path);
 
