@@ -12,9 +12,9 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kTag = 1;
+constexpr uint64_t kScratchTag = 1;
 
-Error refused(const std::string& what) {
+Error refused_bench(const std::string& what) {
   return Error(ErrorCode::kConfig, "I/O benchmark: " + what);
 }
 
@@ -78,7 +78,7 @@ class Sweep {
     transfer.address = block * shape_.block_bytes;
     transfer.bytes = shape_.block_bytes;
     transfer.data = memory_ + index * shape_.block_bytes;
-    transfer.tag = kTag;
+    transfer.tag = kScratchTag;
     busy_.push_back(index);
     channel_.submit(&transfer);
   }
@@ -160,7 +160,7 @@ LatencySummary summarize(const LatencyHistogram& histogram) {
 IoBench::IoBench(const BenchOptions& options) : options_(options) {
   limiter_ = std::make_unique<RateLimiter>(options.limits);
   if (!(options.seconds > 0) || !(options.sample_s > 0)) {
-    throw refused("seconds must be positive");
+    throw refused_bench("seconds must be positive");
   }
 }
 
@@ -217,22 +217,24 @@ ChannelOptions IoBench::channel_options(const BenchShape& shape, bool verify, ui
 void IoBench::check(const BenchShape& shape, uint64_t scratch_bytes) {
   if (shape.block_bytes < 4096 || (shape.block_bytes & (shape.block_bytes - 1)) != 0 ||
       shape.block_bytes > (64u << 20)) {
-    throw refused("block size " + std::to_string(shape.block_bytes) +
-                  " must be a power of two from 4 KiB to 64 MiB");
+    throw refused_bench("block size " + std::to_string(shape.block_bytes) +
+                        " must be a power of two from 4 KiB to 64 MiB");
   }
-  if (shape.depth == 0 || shape.depth > 1024) throw refused("depth must be from 1 to 1024");
+  if (shape.depth == 0 || shape.depth > 1024) throw refused_bench("depth must be from 1 to 1024");
   if (shape.files == 0 || shape.files > 64) {
-    throw refused("files_per_directory " + std::to_string(shape.files) + " must be from 1 to 64");
+    throw refused_bench("files_per_directory " + std::to_string(shape.files) +
+                        " must be from 1 to 64");
   }
   // An even number of stripes: a mixed load reads one half and writes the other.
   const uint64_t two_stripes = 2 * stripe_bytes_of(shape);
   uint64_t least = std::max(shape.block_bytes * shape.depth * 8, two_stripes);
   least = (least + two_stripes - 1) / two_stripes * two_stripes;
   if (scratch_bytes < least) {
-    throw refused("scratch of " + format_bytes(static_cast<int64_t>(scratch_bytes)) +
-                  " is too small, " + name_of(shape.mode) + " at this block size and depth wants " +
-                  format_bytes(static_cast<int64_t>(least)) +
-                  " (raise the size, use smaller blocks, or leave out that mode)");
+    throw refused_bench("scratch of " + format_bytes(static_cast<int64_t>(scratch_bytes)) +
+                        " is too small, " + name_of(shape.mode) +
+                        " at this block size and depth wants " +
+                        format_bytes(static_cast<int64_t>(least)) +
+                        " (raise the size, use smaller blocks, or leave out that mode)");
   }
 }
 
@@ -298,10 +300,10 @@ void IoBench::fill() {
   if (write_allowance() < volume_->bytes()) {
     const uint64_t bytes = volume_->bytes();
     volume_.reset();
-    throw refused("filling scratch of " + format_bytes(static_cast<int64_t>(bytes)) +
-                  " exceeds what is left of the limit on bytes written of " +
-                  format_bytes(static_cast<int64_t>(options_.write_limit_bytes)) +
-                  " (raise it, or shrink the scratch)");
+    throw refused_bench("filling scratch of " + format_bytes(static_cast<int64_t>(bytes)) +
+                        " exceeds what is left of the limit on bytes written of " +
+                        format_bytes(static_cast<int64_t>(options_.write_limit_bytes)) +
+                        " (raise it, or shrink the scratch)");
   }
   const BenchShape shape = {
       .mode = BenchMode::kWrite, .block_bytes = volume_->stripe_bytes(), .depth = 8};

@@ -273,7 +273,7 @@ class UringBackend final : public RingBackend {
   uint64_t wake_value_ = 0;
 };
 
-std::string advice_for(int error) {
+std::string advice_on_refusal(int error) {
   switch (error) {
     case EPERM:
     case EACCES:
@@ -295,7 +295,7 @@ UringResult make_uring_backend(const RingOptions& options) {
   const int error = backend->open(options, &step);
   if (error == 0) return {std::move(backend), ""};
   std::string refusal = step + ": " + std::strerror(error);
-  const std::string advice = advice_for(error);
+  const std::string advice = advice_on_refusal(error);
   if (!advice.empty()) refusal += " (" + advice + ")";
   return {nullptr, refusal};
 }

@@ -23,7 +23,7 @@ namespace {
 using Status = DoctorLine::Status;
 using Lines = std::vector<DoctorLine>;
 
-std::string read_text(const std::string& path) {
+std::string read_whole(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
@@ -107,7 +107,7 @@ void check_memory(const config::Limits& limits, Lines& lines) {
 // Whether the process may lock memory beyond RLIMIT_MEMLOCK (CAP_IPC_LOCK).
 bool may_lock_anything(const std::string& root) {
   constexpr int kIpcLockBit = 14;
-  const std::string status = read_text(root + "/proc/self/status");
+  const std::string status = read_whole(root + "/proc/self/status");
   const size_t at = status.find("CapEff:\t");
   if (at == std::string::npos) return false;
   uint64_t capabilities = 0;
@@ -134,7 +134,7 @@ void check_memory_lock(const config::Limits& limits, const std::string& root, Li
 }
 
 void check_io_uring_switch(const std::string& root, Lines& lines) {
-  const std::string value = read_text(root + "/proc/sys/kernel/io_uring_disabled");
+  const std::string value = read_whole(root + "/proc/sys/kernel/io_uring_disabled");
   if (value == "2" || (value == "1" && geteuid() != 0)) {
     lines.push_back(
         {Status::kWarn, "io_uring switch",
@@ -148,7 +148,7 @@ void check_io_uring_switch(const std::string& root, Lines& lines) {
 }
 
 void check_huge_pages(const std::string& root, Lines& lines) {
-  const std::string value = read_text(root + "/sys/kernel/mm/transparent_hugepage/enabled");
+  const std::string value = read_whole(root + "/sys/kernel/mm/transparent_hugepage/enabled");
   if (value.find("[never]") != std::string::npos) {
     lines.push_back({Status::kWarn, "transparent huge pages", "never",
                      "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
@@ -159,7 +159,7 @@ void check_huge_pages(const std::string& root, Lines& lines) {
 
 void check_clock(const std::string& root, Lines& lines) {
   const std::string folder = root + "/sys/devices/system/clocksource/clocksource0/";
-  const std::string source = read_text(folder + "current_clocksource");
+  const std::string source = read_whole(folder + "current_clocksource");
   if (source == "hpet" || source == "acpi_pm" || source == "jiffies") {
     lines.push_back({Status::kWarn, "clock", source + " is slow to read",
                      "boot with clocksource=tsc where the processor's is reliable"});

@@ -64,7 +64,7 @@ bool compares_nothing(const Options& options) {
 
 enum class Severity : uint8_t { kHarmless, kMistake };
 
-struct Rule {
+struct IdleRule {
   uint32_t commands;  // as OptionRow::commands
   std::string_view name;
   bool (*is_idle)(const Options&);
@@ -72,7 +72,6 @@ struct Rule {
   std::string_view why;
 };
 
-using enum Command;
 using enum Severity;
 
 constexpr uint32_t bits_of(std::initializer_list<Command> commands) {
@@ -80,22 +79,23 @@ constexpr uint32_t bits_of(std::initializer_list<Command> commands) {
   for (const Command command : commands) bits |= 1u << static_cast<int>(command);
   return bits;
 }
-constexpr uint32_t kSteps = bits_of({kTrain, kPlan});
-constexpr uint32_t kRuns = bits_of({kTrain, kPlan, kEval, kGenerate});
+constexpr uint32_t kOfSteps = bits_of({Command::kTrain, Command::kPlan});
+constexpr uint32_t kOfRuns =
+    bits_of({Command::kTrain, Command::kPlan, Command::kEval, Command::kGenerate});
 constexpr std::string_view kWarmUp = "the warm-up lasts all steps (shorten it)";
 constexpr std::string_view kInMemory = "--offload none and host keep all state in memory";
 constexpr std::string_view kGreedy = "--temperature 0 takes the most likely token";
 
-constexpr Rule kRules[] = {
-    {kSteps, "min-lr-ratio", is_constant, kMistake,
+constexpr IdleRule kIdleRules[] = {
+    {kOfSteps, "min-lr-ratio", is_constant, kMistake,
      "--schedule constant stays at its peak (give --schedule linear or cosine)"},
-    {kSteps, "min-lr-ratio", only_warms_up, kMistake, kWarmUp},
-    {kSteps, "schedule", only_warms_up, kHarmless, kWarmUp},
-    {kSteps, "decay-all", decays_nothing, kMistake, "--weight-decay is 0, so nothing decays"},
-    {kSteps, "zero-stage", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
-    {kSteps, "checkpoint-every", ends_before_a_checkpoint, kHarmless,
+    {kOfSteps, "min-lr-ratio", only_warms_up, kMistake, kWarmUp},
+    {kOfSteps, "schedule", only_warms_up, kHarmless, kWarmUp},
+    {kOfSteps, "decay-all", decays_nothing, kMistake, "--weight-decay is 0, so nothing decays"},
+    {kOfSteps, "zero-stage", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
+    {kOfSteps, "checkpoint-every", ends_before_a_checkpoint, kHarmless,
      "--steps is less, and a run ends with a checkpoint"},
-    {bits_of({kTrain}), "eval-fraction", evaluates_nothing, kMistake,
+    {bits_of({Command::kTrain}), "eval-fraction", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
     {bits_of({kTrain}), "seed", keeps_order, kHarmless, "with --shuffle off nothing is random"},
     {bits_of({kGenerate}), "seed", is_greedy, kHarmless, kGreedy},
@@ -114,7 +114,7 @@ constexpr Rule kRules[] = {
 
 std::vector<IdleOption> find_idle_options(Command command, const Options& options) {
   std::vector<IdleOption> idle;
-  for (const Rule& rule : kRules) {
+  for (const IdleRule& rule : kIdleRules) {
     const bool applies = (rule.commands & bits_of({command})) != 0;
     const bool is_known = !idle.empty() && idle.back().name == rule.name;
     if (!applies || is_known || !options.is_given(rule.name) || !rule.is_idle(options)) continue;

@@ -43,7 +43,7 @@ bool is_unset(const OptionRow& row, const Options& options) {
   return has_note && is_default(row, options);
 }
 
-std::vector<std::string> texts_of(const Json& value) {
+std::vector<std::string> option_texts(const Json& value) {
   if (value.is_string()) return {value.string()};
   if (!value.is_array()) return {value.dump()};
   std::vector<std::string> texts;
@@ -72,7 +72,7 @@ void collect_groups(const Json& groups, OptionCollector& collector) {
     if (!group.is_object()) return collector.problem("groups is not an array of objects");
     collector.open_group(index);
     for (const JsonMember& member : group.members()) {
-      collector.set_group(index, member.name, texts_of(member.value),
+      collector.set_group(index, member.name, option_texts(member.value),
                           "groups[" + std::to_string(index) + "]." + member.name);
     }
     ++index;
@@ -114,7 +114,7 @@ void collect_json(SourceKind kind, std::string_view json, const std::string& sou
     const OptionRow* row = find_option(member.name);
     Options scratch;
     const bool says_something = row == nullptr ||
-                                !assign(*row, texts_of(member.value), scratch).empty() ||
+                                !assign(*row, option_texts(member.value), scratch).empty() ||
                                 !is_default(*row, scratch);
     if (says_something) {
       const std::string shown =

@@ -19,6 +19,10 @@
 
 namespace strata::exec {
 
+inline size_t index_of(plan::Lane lane) {
+  return static_cast<size_t>(lane);
+}
+
 // Split by subject: executor.cpp is life and submission, lanes.cpp the driver of all lanes,
 // queue_work.cpp and io_work.cpp the two ways in which a lane does an op, run_compute.cpp,
 // run_state.cpp, run_move.cpp and run_exchange.cpp what ops do.

@@ -11,10 +11,6 @@ namespace {
 
 using plan::Lane;
 
-size_t index_of(Lane lane) {
-  return static_cast<size_t>(lane);
-}
-
 }  // namespace
 
 // Every lane belongs to one place: the host, or one queue of the device.

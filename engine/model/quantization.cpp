@@ -43,7 +43,7 @@ constexpr Method kMethods[] = {
 constexpr const char* kOtherAdvice =
     "use the unquantized model, or convert it to bf16 with Transformers first";
 
-[[noreturn]] void refuse(const std::string& source, const std::string& cause) {
+[[noreturn]] void refuse_quantization(const std::string& source, const std::string& cause) {
   throw Error(ErrorCode::kConfig, "cannot use model: " + source + ": " + kMember + cause);
 }
 
@@ -57,9 +57,10 @@ Fp8Blocks read_blocks(const Json& quantization, const std::string& source) {
   }
   const auto possible = [](int64_t extent) { return extent >= 1 && extent <= kBlockMost; };
   if (possible(blocks.rows) && possible(blocks.cols)) return blocks;
-  refuse(source, fmt::format(".weight_block_size: is {}, FP8 weights are read with scales for "
-                             "blocks such as [128, 128] (convert the model to bf16 first)",
-                             size == nullptr ? "missing" : size->describe()));
+  refuse_quantization(source,
+                      fmt::format(".weight_block_size: is {}, FP8 weights are read with scales for "
+                                  "blocks such as [128, 128] (convert the model to bf16 first)",
+                                  size == nullptr ? "missing" : size->describe()));
 }
 
 }  // namespace
@@ -73,7 +74,8 @@ std::optional<Fp8Blocks> read_quantization(const Json& json, const std::string& 
   }
   if (quantization == nullptr || quantization->is_null()) return std::nullopt;
   if (!quantization->is_object()) {
-    refuse(source, fmt::format(": is {}, must be an object", quantization->describe()));
+    refuse_quantization(source,
+                        fmt::format(": is {}, must be an object", quantization->describe()));
   }
   const Json* method = quantization->find("quant_method");
   const std::string name = method != nullptr && method->is_string() ? method->string() : "";
@@ -82,8 +84,9 @@ std::optional<Fp8Blocks> read_quantization(const Json& json, const std::string& 
   for (const Method& row : kMethods) {
     if (name == row.name) advice = row.advice;
   }
-  refuse(source, fmt::format(": weights quantized by {} are not read ({})",
-                             name.empty() ? "a method without name" : "\"" + name + "\"", advice));
+  refuse_quantization(
+      source, fmt::format(": weights quantized by {} are not read ({})",
+                          name.empty() ? "a method without name" : "\"" + name + "\"", advice));
 }
 
 Json without_quantization(Json json) {

@@ -12,7 +12,7 @@ namespace {
 // Small enough that a drive has most of the buffer to fill: what is converted is one of them.
 constexpr int64_t kRequestBytes = kMiB;
 constexpr size_t kRequestsMax = 32;  // small ranges are many
-constexpr double kLongestWaitS = 1.0;
+constexpr double kReadWaitS = 1.0;
 
 }  // namespace
 
@@ -83,7 +83,7 @@ void DirectReader::wait_for(const Block& block) {
       broken_ = broken_ || finished[i]->outcome != Outcome::kDone;
       if (finished[i]->outcome == Outcome::kDeadline) throw no_answer("cannot read", *found->file);
     }
-    if (!block.done) ring_.wait(kLongestWaitS);
+    if (!block.done) ring_.wait(kReadWaitS);
   }
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kBlockBytes = 4 * kMiB;
 constexpr size_t kPartsMax = 256;
-constexpr double kLongestWaitS = 1.0;
+constexpr double kWriteWaitS = 1.0;
 
 size_t block_count(const io::HugeMemory& buffer) {
   return static_cast<size_t>(buffer.bytes() / kBlockBytes);
@@ -110,7 +110,7 @@ void DirectWriter::keep(const Block& block, int64_t first, int64_t end) {
 }
 
 void DirectWriter::wait_for_some() {
-  ring_.wait(kLongestWaitS);
+  ring_.wait(kWriteWaitS);
   std::vector<io::RingRequest*> finished(blocks_.size());
   const size_t count = ring_.poll(finished);
   for (size_t i = 0; i < count; ++i) settle(*finished[i]);

@@ -12,7 +12,7 @@ namespace strata::model {
 namespace {
 
 constexpr double kStandardDeviation = 0.02;
-constexpr int64_t kTileElements = int64_t{1} << 16;
+constexpr int64_t kInitElements = int64_t{1} << 16;
 
 // FNV-1a, so that each parameter has random numbers of its own.
 uint64_t hash_of(const std::string& name) {
@@ -43,12 +43,12 @@ void init_model(const Architecture& architecture, uint64_t seed, const ModelWrit
                      options);
   for (const NamedContents& file : files) writer.add_file(file.name, file.contents);
   const Philox random(seed);
-  std::vector<float> tile(static_cast<size_t>(kTileElements));
+  std::vector<float> tile(static_cast<size_t>(kInitElements));
   for (const Segment& segment : spec.segments) {
     for (const Parameter& parameter : segment.parameters) {
       const uint64_t stream = hash_of(parameter.name);
-      for (int64_t first = 0; first < parameter.numel; first += kTileElements) {
-        const int64_t count = std::min(kTileElements, parameter.numel - first);
+      for (int64_t first = 0; first < parameter.numel; first += kInitElements) {
+        const int64_t count = std::min(kInitElements, parameter.numel - first);
         if (parameter.shape.size() >= 2) {
           fill_normal(random, stream, first, count, tile.data());
         } else {

@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 using config::Json;
 
 constexpr const char* kConfigName = "config.json";
-constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr size_t kMismatchesShown = 8;
 constexpr int64_t kIndexBytesMax = kHeaderBytesMax;
@@ -40,10 +39,6 @@ bool is_derived(const std::string& name) {
                      [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
-[[noreturn]] void refuse(const std::string& object, const std::string& cause) {
-  throw Error(ErrorCode::kConfig, "cannot open model: " + object + ": " + cause);
-}
-
 // Collects what does not match, for one message.
 class Mismatches {
  public:
@@ -56,7 +51,8 @@ class Mismatches {
     std::string list;
     for (const std::string& text : shown_) list += "\n  " + text;
     if (count_ > shown_.size()) list += fmt::format("\n  and {} more", count_ - shown_.size());
-    refuse(path, fmt::format("{} {} not what config.json asks for (use a complete model directory "
+    refuse_model(path,
+                 fmt::format("{} {} not what config.json asks for (use a complete model directory "
                              "of this architecture):{}",
                              count_, count_ == 1 ? "tensor is" : "tensors are", list));
   }
@@ -80,8 +76,8 @@ void refuse_missing_shards(const std::string& directory, const std::vector<std::
     if (!is_there(fs::path(directory) / name)) missing += "\n  " + name;
   }
   if (missing.empty()) return;
-  refuse(directory, fmt::format("files that {} names are missing (fetch the whole model):{}",
-                                kIndexName, missing));
+  refuse_model(directory, fmt::format("files that {} names are missing (fetch the whole model):{}",
+                                      kIndexName, missing));
 }
 
 // The Hub cache keeps files in MODEL/blobs and links to them from MODEL/snapshots/REVISION, and
@@ -104,12 +100,13 @@ std::string resolve_inside(const std::string& directory, const std::string& name
   }
   std::error_code error;
   const fs::path home = fs::canonical(directory, error);
-  if (error) refuse(directory, error.message());
+  if (error) refuse_model(directory, error.message());
   const fs::path target = fs::canonical(home / name, error);
-  if (error) refuse((home / name).string(), error.message());
+  if (error) refuse_model((home / name).string(), error.message());
   if (target.parent_path() != home && !is_in_hub_cache(home, target)) {
-    refuse((home / name).string(), "it is a link out of the directory, to " + target.string() +
-                                       " (copy the file into the directory)");
+    refuse_model((home / name).string(), "it is a link out of the directory, to " +
+                                             target.string() +
+                                             " (copy the file into the directory)");
   }
   return target.string();
 }
@@ -137,8 +134,8 @@ ModelDirectory ModelDirectory::open(const std::string& path) {
 
 void ModelDirectory::read_tensor_table() {
   const fs::path home(path_);
-  if (is_there(home / kSingleName)) {
-    add_file(kSingleName);
+  if (is_there(home / kSingleFileName)) {
+    add_file(kSingleFileName);
     return;
   }
   if (!is_there(home / kIndexName)) refuse_without_weights(path_);
@@ -153,8 +150,8 @@ void ModelDirectory::read_tensor_table() {
     const auto found = tensors_.find(tensor);
     if (found == tensors_.end() ||
         files_[found->second.file].path() != resolve_inside(path_, wanted)) {
-      refuse(index_path,
-             fmt::format("it says that \"{}\" is in {}, where it is not", tensor, wanted));
+      refuse_model(index_path,
+                   fmt::format("it says that \"{}\" is in {}, where it is not", tensor, wanted));
     }
   }
 }
@@ -166,8 +163,9 @@ void ModelDirectory::add_file(const std::string& name) {
     const auto [place, fresh] =
         tensors_.try_emplace(tensor, Location{files_.size(), std::move(entry)});
     if (!fresh) {
-      refuse(path_, fmt::format("tensor \"{}\" is in {} and in {}", tensor, name,
-                                fs::path(files_[place->second.file].path()).filename().string()));
+      refuse_model(path_,
+                   fmt::format("tensor \"{}\" is in {} and in {}", tensor, name,
+                               fs::path(files_[place->second.file].path()).filename().string()));
     }
   }
   files_.push_back(File::open_to_read(path));
@@ -244,11 +242,11 @@ void ModelDirectory::require_fp8_weights() const {
     }
   }
   if (other == nullptr) return;  // all are missing, which is said
-  refuse(path_,
-         fmt::format("quantization_config in config.json says that weights are FP8, and none "
-                     "is: \"{}\" is {} (take quantization_config out if they were "
-                     "converted, or fetch the FP8 weights)",
-                     other->name, other->dtype_name));
+  refuse_model(path_,
+               fmt::format("quantization_config in config.json says that weights are FP8, and none "
+                           "is: \"{}\" is {} (take quantization_config out if they were "
+                           "converted, or fetch the FP8 weights)",
+                           other->name, other->dtype_name));
 }
 
 void ModelDirectory::check_against_spec(const std::string& head) {

@@ -17,6 +17,8 @@
 
 namespace strata::model {
 
+inline constexpr const char* kSingleFileName = "model.safetensors";  // of a model in one file
+
 // A Hugging Face model directory, read only: config.json and one or several safetensors files.
 //
 // Guarantees: after open() every tensor that the spec names exists once, with its shape and a type

@@ -17,10 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kHub = "huggingface.co/";
 
-[[noreturn]] void refuse(const std::string& path, const std::string& cause) {
-  throw Error(ErrorCode::kConfig, "cannot open model: " + path + ": " + cause);
-}
-
 // Whether something in the directory has a name that ends so.
 bool has_file(const std::string& directory, std::string_view ending) {
   std::error_code error;
@@ -58,29 +54,31 @@ void refuse_address(const std::string& path, std::string_view flag) {
   if (path.find("://") == std::string::npos && !path.starts_with(kHub)) return;
   const size_t hub = path.find(kHub);
   const std::string id = hub == std::string::npos ? "" : hub_id(path.substr(hub + kHub.size()));
-  refuse(path, "it is an address, and nothing is downloaded (" +
-                   (id.empty() ? "fetch the model, and give the directory that it is in"
-                               : fetch_it(id, flag)) +
-                   ")");
+  refuse_model(path, "it is an address, and nothing is downloaded (" +
+                         (id.empty() ? "fetch the model, and give the directory that it is in"
+                                     : fetch_it(id, flag)) +
+                         ")");
 }
 
 [[noreturn]] void refuse_missing(const std::string& path, std::string_view flag) {
   const std::string id = hub_id(path);
   const bool may_be_name = !id.empty() && id == path && !is_there(path.substr(0, path.find('/')));
-  refuse(path, may_be_name ? "there is no such directory, and nothing is downloaded (if it is a "
-                             "name on the Hugging Face hub, " +
-                                 fetch_it(id, flag) + ")"
-                           : "there is no such directory");
+  refuse_model(path, may_be_name
+                         ? "there is no such directory, and nothing is downloaded (if it is a "
+                           "name on the Hugging Face hub, " +
+                               fetch_it(id, flag) + ")"
+                         : "there is no such directory");
 }
 
 [[noreturn]] void refuse_file(const std::string& path) {
   if (path.ends_with(".gguf")) {
-    refuse(path,
-           "it is a GGUF file, which is not read (give the Hugging Face directory with "
-           "safetensors files that it was made from)");
+    refuse_model(path,
+                 "it is a GGUF file, which is not read (give the Hugging Face directory with "
+                 "safetensors files that it was made from)");
   }
   const bool of_model = path.ends_with(".safetensors") || path.ends_with("config.json");
-  refuse(path, of_model ? "it is not a directory (give the one that it is in, with its config.json)"
+  refuse_model(path,
+               of_model ? "it is not a directory (give the one that it is in, with its config.json)"
                         : "it is not a directory (give a Hugging Face model directory)");
 }
 
@@ -104,7 +102,7 @@ constexpr Mark kMarks[] = {
 
 void refuse_marked(const std::string& path) {
   for (const Mark& mark : kMarks) {
-    if (has_file(path, mark.ending)) refuse(path, mark.cause);
+    if (has_file(path, mark.ending)) refuse_model(path, mark.cause);
   }
 }
 
@@ -114,17 +112,18 @@ void refuse_folder_of_ours(const std::string& path, std::string_view flag) {
   const std::string by = std::string(flag) + " ";
   if (is_there(path + "/run.json")) {
     const bool ended = is_there(path + "/model/config.json");
-    refuse(path, ended ? "it is the directory of a run (give its model: " + by + trimmed + "/model)"
+    refuse_model(path,
+                 ended ? "it is the directory of a run (give its model: " + by + trimmed + "/model)"
                        : "it is the directory of a run that has not made its model yet (go on "
                          "with it, or give the model that it began with)");
   }
   if (is_there(path + "/manifest.json")) {
-    refuse(path, "it is a checkpoint (give the model that its run began with, and --resume " +
-                     trimmed + ")");
+    refuse_model(path, "it is a checkpoint (give the model that its run began with, and --resume " +
+                           trimmed + ")");
   }
   if (is_there(path + "/snapshots")) {
-    refuse(path, "it is a model's folder in the hub's cache (give " + by + trimmed +
-                     "/snapshots/REVISION)");
+    refuse_model(path, "it is a model's folder in the hub's cache (give " + by + trimmed +
+                           "/snapshots/REVISION)");
   }
 }
 
@@ -136,7 +135,8 @@ void refuse_broken_links(const std::string& path) {
     std::error_code ignored;
     const fs::path target = fs::read_symlink(at->path(), ignored);
     if (ignored || fs::exists(at->path(), ignored)) continue;
-    refuse(path, fmt::format("{} is a link to {}, which is not there (fetch the file again, or "
+    refuse_model(path,
+                 fmt::format("{} is a link to {}, which is not there (fetch the file again, or "
                              "copy the model with the files that its links lead to: cp -rL)",
                              at->path().filename().string(), target.string()));
   }
@@ -151,25 +151,28 @@ void require_model_directory(const std::string& path, std::string_view flag) {
   refuse_broken_links(path);
   refuse_folder_of_ours(path, flag);
   refuse_marked(path);
-  refuse(path, "there is no config.json in it (give a Hugging Face model directory)");
+  refuse_model(path, "there is no config.json in it (give a Hugging Face model directory)");
 }
 
 void refuse_without_weights(const std::string& path) {
   if (is_there(path + "/pytorch_model.bin") || is_there(path + "/pytorch_model.bin.index.json")) {
-    refuse(path, "it has pytorch_model.bin only, which is never read (convert it to safetensors)");
+    refuse_model(path,
+                 "it has pytorch_model.bin only, which is never read (convert it to safetensors)");
   }
   refuse_marked(path);
   if (has_file(path, ".incomplete")) {
-    refuse(path, "its download did not come to its end (fetch the model again)");
+    refuse_model(path, "its download did not come to its end (fetch the model again)");
   }
   if (has_file(path, ".safetensors")) {
-    refuse(path,
-           "its safetensors files have no model.safetensors.index.json (fetch that too, or name a "
-           "single file model.safetensors)");
+    refuse_model(
+        path,
+        "its safetensors files have no model.safetensors.index.json (fetch that too, or name a "
+        "single file model.safetensors)");
   }
-  refuse(path,
-         "there is neither model.safetensors nor model.safetensors.index.json in it (fetch the "
-         "whole model)");
+  refuse_model(
+      path,
+      "there is neither model.safetensors nor model.safetensors.index.json in it (fetch the "
+      "whole model)");
 }
 
 }  // namespace strata::model

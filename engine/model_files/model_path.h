@@ -7,6 +7,10 @@
 // Recognises what people give in place of a model directory, and says what to do.
 namespace strata::model {
 
+[[noreturn]] inline void refuse_model(const std::string& object, const std::string& cause) {
+  throw Error(ErrorCode::kConfig, "cannot open model: " + object + ": " + cause);
+}
+
 // Throws Error (kConfig) unless there is a config.json in the directory `path`: for addresses and
 // names on a hub (nothing is ever downloaded), single files, the directory of a run or checkpoint,
 // and models of other formats. `flag` gives it.

@@ -32,10 +32,9 @@ namespace {
 namespace fs = std::filesystem;
 using config::Json;
 
-constexpr int64_t kTileElements = int64_t{64} << 10;
+constexpr int64_t kWrittenElements = int64_t{64} << 10;
 constexpr int64_t kStepElements = int64_t{1} << 20;
-constexpr int64_t kTransposeElements = int64_t{256} << 10;
-constexpr const char* kSingleName = "model.safetensors";
+constexpr int64_t kTurnedElements = int64_t{256} << 10;
 // Says that a directory was left by an export that was killed; goes last.
 constexpr const char* kMarker = ".strata-export";
 // config.json until all else is there, so that a partial directory does not pass for a model.
@@ -220,7 +219,7 @@ void ModelWriter::create_files(const std::vector<ShardPlan>& shards) {
     bytes += place.entry.bytes;
     elements_ += place.entry.numel;
   }
-  if (shards.size() > 1 || shards[0].file != kSingleName) write_index(bytes);
+  if (shards.size() > 1 || shards[0].file != kSingleFileName) write_index(bytes);
 }
 
 void ModelWriter::create_shard(const ShardPlan& shard) {
@@ -325,7 +324,7 @@ void ModelWriter::write_direct(const Location& place, int64_t first, int64_t cou
   for (int64_t done = 0; done < count;) {
     const int64_t offset = entry.offset + (first + done) * width;
     const DirectWriter::Room room =
-        direct_->room(file, offset, std::min(count - done, kTileElements) * width);
+        direct_->room(file, offset, std::min(count - done, kWrittenElements) * width);
     const int64_t now = std::max<int64_t>(1, room.bytes / width);
     char one[4];
     char* to = room.bytes < width ? one : reinterpret_cast<char*>(room.data);
@@ -360,9 +359,9 @@ void ModelWriter::write_range(const Location& place, int64_t first, int64_t coun
     }
     return;
   }
-  alignas(64) char tile[kTileElements * 4];
-  for (int64_t done = 0; done < count; done += kTileElements) {
-    const int64_t now = std::min(count - done, kTileElements);
+  alignas(64) char tile[kWrittenElements * 4];
+  for (int64_t done = 0; done < count; done += kWrittenElements) {
+    const int64_t now = std::min(count - done, kWrittenElements);
     convert_out(entry, planes.from(done), now, tile);
     file.write_at(start + done * element_bytes, tile, now * element_bytes);
     if (flush == Flush::kBehind) {
@@ -375,9 +374,9 @@ void ModelWriter::write_transposed(const Location& place, const Parameter& param
                                    int64_t count, const ConstPlanes& planes) {
   const Storage& stored = parameter.stored;
   std::vector<float> straight(static_cast<size_t>(parameter.shape[1]));
-  std::vector<float> turned(static_cast<size_t>(kTransposeElements));
+  std::vector<float> turned(static_cast<size_t>(kTurnedElements));
   for (const Rectangle& whole : rectangles_of(parameter, first, count)) {
-    for (const Rectangle& part : cut(whole, kTransposeElements)) {
+    for (const Rectangle& part : cut(whole, kTurnedElements)) {
       for (int64_t row = 0; row < part.rows(); ++row) {
         const int64_t element = (part.row + row) * parameter.shape[1] + part.input;
         const ConstPlanes from = planes.from(element - first);

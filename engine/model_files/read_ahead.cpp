@@ -9,7 +9,7 @@
 namespace strata::model {
 namespace {
 
-constexpr int64_t kWindowBytes = 32 * kMiB;
+constexpr int64_t kReadWindowBytes = 32 * kMiB;
 constexpr int64_t kAdviceBytes = kMiB;
 // Guesses that cost more than this were no order of loading.
 constexpr int64_t kUnusedBytesMax = 64 * kMiB;
@@ -61,7 +61,7 @@ void ReadAhead::advise_within(const Parameter& parameter, int64_t first, int64_t
 void ReadAhead::advise_window(int64_t read_bytes) {
   while (next_item_ < items_.size()) {
     const Item& item = items_[next_item_];
-    if (item.begin_bytes() + next_bytes_ >= read_bytes + kWindowBytes) return;
+    if (item.begin_bytes() + next_bytes_ >= read_bytes + kReadWindowBytes) return;
     const int64_t now = std::min(kAdviceBytes, item.range.bytes - next_bytes_);
     if (now > 0 && !skips_[item.parameter->frozen])
       item.range.file->will_read(item.range.offset + next_bytes_, now);

@@ -51,7 +51,7 @@ constexpr TypeName kTypes[] = {
     {"C64", 64, {}},
 };
 
-[[noreturn]] void refuse(const std::string& path, const std::string& cause) {
+[[noreturn]] void refuse_safetensors(const std::string& path, const std::string& cause) {
   throw Error(ErrorCode::kCorrupt,
               "cannot read safetensors: " + path + ": " + cause + " (fetch the file again)");
 }
@@ -136,7 +136,7 @@ class EntryReader {
   }
 
   [[noreturn]] void fail(const std::string& cause) const {
-    refuse(path_, fmt::format("tensor \"{}\" {}", name_, cause));
+    refuse_safetensors(path_, fmt::format("tensor \"{}\" {}", name_, cause));
   }
 
   const std::string& path_;
@@ -149,7 +149,7 @@ Json parse_header_json(std::string_view text, const std::string& path) {
   const config::JsonLimits limits = {.bytes = kHeaderBytesMax, .values = 2'000'000, .depth = 8};
   try {
     Json json = Json::parse(text, path + " header", limits);
-    if (!json.is_object()) refuse(path, "the header is no JSON object");
+    if (!json.is_object()) refuse_safetensors(path, "the header is no JSON object");
     return json;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kCorrupt) throw;
@@ -176,14 +176,16 @@ std::vector<TensorEntry> parse_safetensors_header(std::string_view text, int64_t
   int64_t end = data_start;
   for (const TensorEntry& entry : entries) {
     if (entry.offset != end) {
-      refuse(path,
-             fmt::format("tensor \"{}\" starts at byte {} of the data, the one before ends at {}",
-                         entry.name, entry.offset - data_start, end - data_start));
+      refuse_safetensors(
+          path,
+          fmt::format("tensor \"{}\" starts at byte {} of the data, the one before ends at {}",
+                      entry.name, entry.offset - data_start, end - data_start));
     }
     end += entry.bytes;
   }
   if (end != file_bytes) {
-    refuse(path, fmt::format("the tensors end at byte {}, the file at {}", end, file_bytes));
+    refuse_safetensors(path,
+                       fmt::format("the tensors end at byte {}, the file at {}", end, file_bytes));
   }
   return entries;
 }
@@ -200,17 +202,19 @@ std::vector<TensorEntry> read_safetensors_header(const std::string& path) {
                     ": it is a Git LFS pointer, not the weights (run git lfs pull there)");
   }
   if (file_bytes < kLengthBytes) {
-    refuse(path, fmt::format("truncated: it has {} bytes, not even a header length", file_bytes));
+    refuse_safetensors(
+        path, fmt::format("truncated: it has {} bytes, not even a header length", file_bytes));
   }
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<uint8_t>(start[i]);
   if (length > static_cast<uint64_t>(kHeaderBytesMax)) {
-    refuse(path, fmt::format("it says that its header has {} bytes, the format allows {}", length,
-                             kHeaderBytesMax));
+    refuse_safetensors(
+        path, fmt::format("it says that its header has {} bytes, the format allows {}", length,
+                          kHeaderBytesMax));
   }
   if (static_cast<int64_t>(length) > file_bytes - kLengthBytes) {
-    refuse(path, fmt::format("truncated: its header ends at byte {}, the file at {}",
-                             length + kLengthBytes, file_bytes));
+    refuse_safetensors(path, fmt::format("truncated: its header ends at byte {}, the file at {}",
+                                         length + kLengthBytes, file_bytes));
   }
   std::string text(length, '\0');
   file.read_at(kLengthBytes, text.data(), static_cast<int64_t>(length));

@@ -3,18 +3,11 @@
 
 #include <set>
 
-#include "engine/base/error.h"
+#include "engine/model/model_path.h"
 
 namespace strata::model {
-namespace {
 
 using config::Json;
-
-[[noreturn]] void refuse(const std::string& source, const std::string& cause) {
-  throw Error(ErrorCode::kConfig, "cannot open model: " + source + ": " + cause);
-}
-
-}  // namespace
 
 bool is_plain_file_name(std::string_view name) {
   constexpr std::string_view kNeverInNames("/\0", 2);
@@ -24,7 +17,7 @@ bool is_plain_file_name(std::string_view name) {
 
 ShardIndex read_shard_index(const Json& json, const std::string& source) {
   const Json* map = json.find("weight_map");
-  if (map == nullptr || !map->is_object()) refuse(source, "it has no weight_map object");
+  if (map == nullptr || !map->is_object()) refuse_model(source, "it has no weight_map object");
   ShardIndex index;
   std::set<std::string> files;
   for (const config::JsonMember& member : map->members()) {
@@ -35,8 +28,9 @@ ShardIndex read_shard_index(const Json& json, const std::string& source) {
       refuse(source, "it names the file " + Json(file).dump() + ", which is not a plain file name");
     }
     if (!file.ends_with(".safetensors")) {
-      refuse(source, "it names the file " + Json(file).dump() +
-                         ", which is no .safetensors file (rename it, here and in the index)");
+      refuse_model(source,
+                   "it names the file " + Json(file).dump() +
+                       ", which is no .safetensors file (rename it, here and in the index)");
     }
     index.tensors.emplace_back(member.name, file);
     files.insert(file);

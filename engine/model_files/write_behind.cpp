@@ -6,7 +6,7 @@
 namespace strata::model {
 namespace {
 
-constexpr int64_t kWindowBytes = 48 * kMiB;
+constexpr int64_t kWriteWindowBytes = 48 * kMiB;
 // Smaller ranges wait until their neighbours have been written too, so that requests are large.
 constexpr int64_t kRangeBytes = 4 * kMiB;
 
@@ -29,7 +29,7 @@ void WriteBehind::written(const File& file, int64_t offset, int64_t bytes) {
   }
   if (whole.file != nullptr) whole.file->start_writing(whole.offset, whole.bytes);
   Range oldest{};
-  while (take_oldest(kWindowBytes, oldest))
+  while (take_oldest(kWriteWindowBytes, oldest))
     oldest.file->finish_writing(oldest.offset, oldest.bytes);
 }
 

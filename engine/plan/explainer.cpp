@@ -10,12 +10,12 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/base/units.h"
 #include "engine/plan/op_contract.h"
 
 namespace strata::plan {
 namespace {
 
-constexpr int64_t kPageBytes = 4096;
 constexpr size_t kLongestPattern = 8;  // ops of one micro-batch that may repeat together
 
 const char kLaneLetters[] = "COUDRSWN";

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 
+#include "engine/base/units.h"
 #include "engine/plan/verifier_parts.h"
 
 namespace strata::plan::verifying {
 namespace {
-
-constexpr int64_t kPageBytes = 4096;
 
 const char* const kPlaneNames[kPlaneCount] = {"hi", "lo", "exp_avg", "exp_avg_sq"};
 const char* const kGenerationNames[] = {"+0", "+u", "+1"};

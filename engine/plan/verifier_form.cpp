@@ -4,12 +4,11 @@
 
 #include <algorithm>
 
+#include "engine/base/units.h"
 #include "engine/plan/verifier_parts.h"
 
 namespace strata::plan::verifying {
 namespace {
-
-constexpr int64_t kPageBytes = 4096;
 
 const char* const kArenaNames[kArenaCount] = {"device", "host", "nvme", "control"};
 

@@ -20,10 +20,6 @@ constexpr int32_t kIdMax =
     (1 << 24) - 1;  // bounds the table of ids that a hostile file can ask for
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
-uint64_t pair_of(int32_t left, int32_t right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
-
 uint64_t slot_of(uint64_t pair) {
   pair *= 0x9E3779B97F4A7C15u;
   return pair ^ (pair >> 29);

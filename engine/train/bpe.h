@@ -12,6 +12,11 @@
 
 namespace strata::train {
 
+// Two neighbouring ids as one key.
+inline uint64_t pair_of(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
 // What a byte-pair model is made of, as a file or a trainer gives it.
 struct BpeDefinition {
   // Deques: large ones grow without a copy, and are given up part by part.

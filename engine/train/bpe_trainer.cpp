@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "engine/base/error.h"
+#include "engine/train/bpe.h"
 #include "engine/train/data_files.h"
 #include "engine/train/pretokenizer.h"
 #include "engine/train/text_unicode.h"
@@ -16,10 +17,6 @@ namespace strata::train {
 namespace {
 
 constexpr size_t kWordBytesMax = 256;  // longer runs are rulers and tables, nothing to learn from
-
-uint64_t pair_of(int32_t left, int32_t right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
 
 struct Word {
   std::vector<int32_t> ids;

@@ -6,13 +6,13 @@
 namespace strata::train {
 namespace {
 
-constexpr size_t kWordBytesMax = 64;
+constexpr size_t kCachedBytesMax = 64;
 constexpr size_t kSlots = size_t{1} << 18;
 constexpr size_t kWordsMax = kSlots / 2;
 constexpr size_t kTextBytesMax = 4 << 20;
 constexpr size_t kIdsMax = 1 << 20;
 
-uint64_t hash_of(std::string_view word) {
+uint64_t hash_of_word(std::string_view word) {
   uint64_t hash = 0x9E3779B97F4A7C15u ^ word.size();
   const char* at = word.data();
   size_t left = word.size();
@@ -44,8 +44,8 @@ size_t TokenizerCache::find_slot(uint64_t hash, std::string_view word) const {
 }
 
 bool TokenizerCache::append(std::string_view word, std::vector<int32_t>* ids) {
-  if (word.size() > kWordBytesMax || entries_.empty()) return false;
-  const Entry& entry = entries_[find_slot(hash_of(word), word)];
+  if (word.size() > kCachedBytesMax || entries_.empty()) return false;
+  const Entry& entry = entries_[find_slot(hash_of_word(word), word)];
   if (entry.hash == 0) return false;
   const int32_t* first = ids_.data() + entry.ids_offset;
   ids->insert(ids->end(), first, first + entry.id_count);
@@ -53,11 +53,11 @@ bool TokenizerCache::append(std::string_view word, std::vector<int32_t>* ids) {
 }
 
 void TokenizerCache::insert(std::string_view word, const int32_t* ids, size_t count) {
-  if (word.size() > kWordBytesMax) return;
+  if (word.size() > kCachedBytesMax) return;
   const bool is_full = count_ == kWordsMax || texts_.size() + word.size() > kTextBytesMax ||
                        ids_.size() + count > kIdsMax;
   if (entries_.empty() || is_full) clear();
-  const uint64_t hash = hash_of(word);
+  const uint64_t hash = hash_of_word(word);
   Entry& entry = entries_[find_slot(hash, word)];
   entry = {hash, static_cast<uint32_t>(texts_.size()), static_cast<uint32_t>(ids_.size()),
            static_cast<uint16_t>(word.size()), static_cast<uint16_t>(count)};

@@ -279,7 +279,7 @@ TEST_F(StorageTest, ARefusedIoUringHasTheFixOfItsReason) {
     if (*each.disabled != 0) write(root() + "/proc/sys/kernel/io_uring_disabled", each.disabled);
     const pid_t child = fork();
     if (child == 0) {
-      if (!test::refuse_io_uring(each.error)) _exit(9);
+      if (!strata::test::refuse_io_uring(each.error)) _exit(9);
       const auto all = check_storage({scratch()}, root());
       const auto line = about(all, "io_uring is not available");
       const bool works = about(all, "written and read back by threads").size() == 1;

@@ -12,7 +12,7 @@
 namespace strata::config {
 namespace {
 
-std::string error_of(std::string_view text, const JsonLimits& limits = {}) {
+std::string json_error(std::string_view text, const JsonLimits& limits = {}) {
   try {
     Json::parse(text, "x.json", limits);
   } catch (const Error& error) {
@@ -34,7 +34,7 @@ TEST(Json, KeepsIntegersUnsignedAndDoublesApart) {
 
 // Of a text that is no JSON, and not of one that is refused for another reason.
 TEST(Json, AdviceStandsBehindSyntaxErrors) {
-  const auto error_of = [](const char* text, std::string_view advice) -> std::string {
+  const auto json_error = [](const char* text, std::string_view advice) -> std::string {
     try {
       Json::parse(text, "x", {}, advice);
     } catch (const Error& error) {
@@ -42,10 +42,10 @@ TEST(Json, AdviceStandsBehindSyntaxErrors) {
     }
     return "accepted";
   };
-  EXPECT_TRUE(error_of("<html>", "fetch it").ends_with(" (fetch it)"));
-  EXPECT_FALSE(error_of("<html>", "").ends_with(")"));
-  EXPECT_EQ(error_of("{\"a\": 1, \"a\": 2}", "fetch it").find("fetch it"), std::string::npos);
-  EXPECT_EQ(error_of("1e999", "fetch it").find("fetch it"), std::string::npos);
+  EXPECT_TRUE(json_error("<html>", "fetch it").ends_with(" (fetch it)"));
+  EXPECT_FALSE(json_error("<html>", "").ends_with(")"));
+  EXPECT_EQ(json_error("{\"a\": 1, \"a\": 2}", "fetch it").find("fetch it"), std::string::npos);
+  EXPECT_EQ(json_error("1e999", "fetch it").find("fetch it"), std::string::npos);
 }
 
 TEST(Json, OneTypeIsNotAnother) {
@@ -92,31 +92,31 @@ TEST(Json, BytesThatAreNoUtf8AreWrittenAsReplacementCharacters) {
 }
 
 TEST(Json, SyntaxErrorsNameLineAndColumn) {
-  EXPECT_EQ(error_of("{\n  \"a\": 1,\n  b: 2}").find("cannot read JSON: x.json:3:3: "), 0u);
-  EXPECT_NE(error_of(""), "");
-  EXPECT_NE(error_of("{\"a\": 1"), "");
-  EXPECT_NE(error_of("[1,]"), "");
-  EXPECT_NE(error_of("1 2"), "");
-  EXPECT_NE(error_of("// comment\n1"), "");
-  EXPECT_NE(error_of("nan"), "");
-  EXPECT_NE(error_of("1e999"), "");
-  EXPECT_NE(error_of("\"\xff\""), "");
-  EXPECT_NE(error_of("\"\\ud800\""), "");
+  EXPECT_EQ(json_error("{\n  \"a\": 1,\n  b: 2}").find("cannot read JSON: x.json:3:3: "), 0u);
+  EXPECT_NE(json_error(""), "");
+  EXPECT_NE(json_error("{\"a\": 1"), "");
+  EXPECT_NE(json_error("[1,]"), "");
+  EXPECT_NE(json_error("1 2"), "");
+  EXPECT_NE(json_error("// comment\n1"), "");
+  EXPECT_NE(json_error("nan"), "");
+  EXPECT_NE(json_error("1e999"), "");
+  EXPECT_NE(json_error("\"\xff\""), "");
+  EXPECT_NE(json_error("\"\\ud800\""), "");
 }
 
 TEST(Json, DuplicateMembersAreRefused) {
-  EXPECT_EQ(error_of("{\"a\": 1,\n \"a\": 2}"),
+  EXPECT_EQ(json_error("{\"a\": 1,\n \"a\": 2}"),
             "cannot read JSON: x.json:2:5: duplicate member \"a\"");
-  EXPECT_EQ(error_of(R"([{"a": 1}, {"a": {"a": 2}}])"), "");
+  EXPECT_EQ(json_error(R"([{"a": 1}, {"a": {"a": 2}}])"), "");
 }
 
 TEST(Json, LimitsOfDepthValuesAndBytesHold) {
-  EXPECT_EQ(error_of(std::string(64, '[') + std::string(64, ']')), "");
-  EXPECT_NE(error_of(std::string(65, '[') + std::string(65, ']')).find("deeper than 64"),
+  EXPECT_EQ(json_error(std::string(64, '[') + std::string(64, ']')), "");
+  EXPECT_NE(json_error(std::string(65, '[') + std::string(65, ']')).find("deeper than 64"),
             std::string::npos);
-  EXPECT_NE(error_of("[1,2,3]", {.values = 3}).find("more than 3 values"), std::string::npos);
-  EXPECT_EQ(error_of("[1,2,3]", {.values = 4}), "");
-  EXPECT_NE(error_of("[1,2,3]", {.bytes = 6}).find("limit of 6"), std::string::npos);
+  EXPECT_NE(json_error("[1,2,3]", {.values = 3}).find("more than 3 values"), std::string::npos);
+  EXPECT_EQ(json_error("[1,2,3]", {.values = 4}), "");
+  EXPECT_NE(json_error("[1,2,3]", {.bytes = 6}).find("limit of 6"), std::string::npos);
 }
 
 TEST(Json, MissingFilesAndDirectoriesAreErrors) {

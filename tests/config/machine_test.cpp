@@ -18,7 +18,7 @@ constexpr const char* kSmall =
     "cores = 2\nhost_bytes = \"2GiB\"\nmatmul_flops_per_s = 1e11\nmemory_bytes_per_s = \"20GB\"\n"
     "optimizer_bytes_per_s = 1e10\n";
 
-std::string error_of(const std::string& toml) {
+std::string machine_error(const std::string& toml) {
   try {
     parse_machine(toml, "m.toml");
   } catch (const Error& error) {
@@ -59,23 +59,26 @@ TEST(Machine, WhatIsWrittenReadsBack) {
 
 TEST(Machine, WhatCannotBePlannedWithIsRefused) {
   const std::string base = kSmall;
-  EXPECT_HAS(error_of("cores = 2"), "matmul_flops_per_s must be given");
-  EXPECT_HAS(error_of(base + "nvme_weights = [1, 0]\n"), "nvme_weights \"0\" is not above 0");
-  EXPECT_HAS(error_of(base + "nvme_weights = [1, \"x\"]\n"), "is not above 0");
-  EXPECT_HAS(error_of("cores = 2"), "host_bytes must be given");
-  EXPECT_HAS(error_of(base + "nvme_raed_bytes_per_s = 1"), "(did you mean nvme_read_bytes_per_s?)");
-  EXPECT_HAS(error_of(base + "nvme_read_bytes_per_s = 1"), "must be given together");
-  EXPECT_HAS(error_of(base + "nvme_read_bytes_per_s = nan"), "m.toml:6:1: nvme_read_bytes_per_s");
-  EXPECT_HAS(error_of(base + "network_bytes_per_s = -1"), "is not a figure from 0");
-  EXPECT_HAS(error_of(base + "network_bytes_per_s = inf"), "is not a figure from 0");
-  EXPECT_HAS(error_of(base + "device_bytes = 1.5"), "is not a whole number");
-  EXPECT_HAS(error_of(base + "device_bytes = 1e19"), "is not a whole number");
-  EXPECT_HAS(error_of(base + "device = \"tpu\""), "is not cpu, emulated or cuda");
-  EXPECT_HAS(error_of(base + "device = \"cuda\""), "device_bytes must be given for this device");
-  EXPECT_HAS(error_of(base + "device_count = 0"), "device_count must be above 0");
-  EXPECT_HAS(error_of(base + "network_bytes_per_s = [1, 2]"), "is not a single value");
-  EXPECT_HAS(error_of(base + "[rates]\na = 1"), "is not a single value");
-  EXPECT_HAS(error_of(base + "[rates]\n"), "m.toml:6:1: the table rates is not used here");
+  EXPECT_HAS(machine_error("cores = 2"), "matmul_flops_per_s must be given");
+  EXPECT_HAS(machine_error(base + "nvme_weights = [1, 0]\n"), "nvme_weights \"0\" is not above 0");
+  EXPECT_HAS(machine_error(base + "nvme_weights = [1, \"x\"]\n"), "is not above 0");
+  EXPECT_HAS(machine_error("cores = 2"), "host_bytes must be given");
+  EXPECT_HAS(machine_error(base + "nvme_raed_bytes_per_s = 1"),
+             "(did you mean nvme_read_bytes_per_s?)");
+  EXPECT_HAS(machine_error(base + "nvme_read_bytes_per_s = 1"), "must be given together");
+  EXPECT_HAS(machine_error(base + "nvme_read_bytes_per_s = nan"),
+             "m.toml:6:1: nvme_read_bytes_per_s");
+  EXPECT_HAS(machine_error(base + "network_bytes_per_s = -1"), "is not a figure from 0");
+  EXPECT_HAS(machine_error(base + "network_bytes_per_s = inf"), "is not a figure from 0");
+  EXPECT_HAS(machine_error(base + "device_bytes = 1.5"), "is not a whole number");
+  EXPECT_HAS(machine_error(base + "device_bytes = 1e19"), "is not a whole number");
+  EXPECT_HAS(machine_error(base + "device = \"tpu\""), "is not cpu, emulated or cuda");
+  EXPECT_HAS(machine_error(base + "device = \"cuda\""),
+             "device_bytes must be given for this device");
+  EXPECT_HAS(machine_error(base + "device_count = 0"), "device_count must be above 0");
+  EXPECT_HAS(machine_error(base + "network_bytes_per_s = [1, 2]"), "is not a single value");
+  EXPECT_HAS(machine_error(base + "[rates]\na = 1"), "is not a single value");
+  EXPECT_HAS(machine_error(base + "[rates]\n"), "m.toml:6:1: the table rates is not used here");
 }
 
 TEST(Machine, TheWorstOfTwoIsTheWorstOfEachFigure) {

@@ -14,28 +14,10 @@
 #include "engine/base/error.h"
 #include "engine/config/option_values.h"
 #include "engine/config/options.h"
+#include "tests/config/train_options.h"
 
 namespace strata::config {
 namespace {
-
-using Args = std::vector<std::string>;
-
-Options train(const Args& extra, const std::string& toml = "") {
-  Args args = {"--model", "m", "--data", "d", "--out", "o"};
-  args.insert(args.end(), extra.begin(), extra.end());
-  return resolve(Command::kTrain, {.toml = toml, .toml_name = "run.toml", .args = args});
-}
-
-std::string train_error(const Args& extra, const std::string& toml = "") {
-  try {
-    train(extra, toml);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(OptionTable, NamesAreUniqueAndDefaultsWithinTheirRange) {
   const auto rows = option_table();

@@ -13,34 +13,10 @@
 #include "engine/config/json.h"
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
+#include "tests/config/train_options.h"
 
 namespace strata::config {
 namespace {
-
-using Args = std::vector<std::string>;
-
-Args with_required(Args extra) {
-  Args args = {"--model", "m", "--data", "d", "--out", "o"};
-  args.insert(args.end(), extra.begin(), extra.end());
-  return args;
-}
-
-Options train(const Args& extra, const std::string& toml = "") {
-  const Args args = with_required(extra);
-  return resolve(Command::kTrain, {.toml = toml, .toml_name = "run.toml", .args = args});
-}
-
-std::string train_error(const Args& extra, const std::string& toml = "") {
-  try {
-    train(extra, toml);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit_code(), 2);
-    return error.what();
-  }
-  return "no error";
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(Options, FlagsReachTheirFields) {
   const Options options = train(

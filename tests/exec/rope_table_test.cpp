@@ -12,14 +12,14 @@ namespace {
 
 using Row = std::array<float, 8>;
 
-struct Case {
+struct RopeCase {
   const char* name;
   model::Rope rope;
   Row near_cos, near_sin;  // position 1
   Row far_cos, far_sin;    // position 777
 };
 
-const Case kCases[] = {
+const RopeCase kCases[] = {
     {"yarn",
      {.scaling = model::RopeScaling::kYarn,
       .factor = 4.0,
@@ -78,7 +78,7 @@ const Case kCases[] = {
 TEST(RopeTable, EveryScalingEqualsThatOfTransformers) {
   // A frequency's last bit, 6e-8, is 5e-5 of an angle at position 777.
   constexpr float kNear = 2e-7f, kFar = 1e-4f;
-  for (const Case& one : kCases) {
+  for (const RopeCase& one : kCases) {
     const std::vector<float> table = rope_values(one.rope, 16, 778);
     const float* cos = table.data();
     const float* sin = cos + 778 * 8;

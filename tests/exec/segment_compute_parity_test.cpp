@@ -17,13 +17,13 @@ constexpr double kArrayTolerance = 1e-4;
 constexpr double kFinalTolerance = 2e-3;
 constexpr double kBf16Tolerance = 2e-2;
 
-struct Case {
+struct ParityCase {
   const char* name;
   const char* kernels;
   const kernels::Backend* backend;
 };
 
-class Parity : public testing::TestWithParam<Case> {
+class Parity : public testing::TestWithParam<ParityCase> {
  protected:
   Parity()
       : reference_(GetParam().name),
@@ -137,8 +137,8 @@ constexpr const char* kNames[] = {
     "phi3",          "phi3_long",         "smollm_mha",   "tinyllama_bf16",
     "gemma3_vision", "gemma3_vision_bf16"};
 
-std::vector<Case> cases(bool with_ref) {
-  std::vector<Case> all;
+std::vector<ParityCase> cases(bool with_ref) {
+  std::vector<ParityCase> all;
   for (const char* name : kNames) {
     if (with_ref) all.push_back({name, "ref", &kernels::ref_backend()});
     all.push_back({name, "cpu", &kernels::cpu_backend()});
@@ -146,7 +146,7 @@ std::vector<Case> cases(bool with_ref) {
   return all;
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& one) {
+std::string case_name(const testing::TestParamInfo<ParityCase>& one) {
   return std::string(one.param.name) + "_" + one.param.kernels;
 }
 

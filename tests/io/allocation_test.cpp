@@ -52,8 +52,6 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kMi = 1 << 20;
-
 int allocations_of(const std::function<void()>& work) {
   allocations = 0;
   counting = true;

@@ -19,8 +19,6 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kMi = 1 << 20;
-
 constexpr uint64_t kPlenty = uint64_t{1} << 40;
 
 // What this process and the children that it has waited for sent to drives.

@@ -17,8 +17,6 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kMi = 1 << 20;
-
 std::string backend_label(const testing::TestParamInfo<Backend>& info) {
   return info.param == Backend::kUring     ? "Uring"
          : info.param == Backend::kThreads ? "Threads"

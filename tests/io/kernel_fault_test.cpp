@@ -24,8 +24,6 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kMi = 1 << 20;
-
 struct Output {
   int status = -1;
   std::string text;

@@ -17,8 +17,6 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kMi = 1 << 20;
-
 TEST(RateLimiter, ABusyLaneGetsTheRateExactly) {
   RateLimiter limiter({.read_bytes_per_s = 100e6});
   double now_s = 10;

@@ -16,6 +16,8 @@
 
 namespace strata::io {
 
+inline constexpr uint64_t kMi = 1 << 20;
+
 // A directory of its own that goes with the test. On the drive of the build tree, or in memory.
 class ScratchDir {
  public:

@@ -16,9 +16,9 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kBlock = 4096;
-constexpr uint64_t kExtent = 5 * kBlock;  // two requests and a partial one
-constexpr uint64_t kSpacing = 8 * kBlock;
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kExtent = 5 * kPage;  // two requests and a partial one
+constexpr uint64_t kSpacing = 8 * kPage;
 constexpr size_t kTransfers = 6;
 constexpr double kDeadlineS = 2;
 // Right or failed, a request is back so soon after it was started. The 18 of a pass go in five
@@ -76,7 +76,7 @@ Result run(const ScratchDir& a, const ScratchDir& b, const Memory& memory,
   Volume volume({.directories = {a.path(), b.path()},
                  .bytes = kTransfers * kSpacing,
                  .stripe_bytes = kSpacing,
-                 .block_bytes = kBlock,
+                 .block_bytes = kPage,
                  .allow_memory_filesystem = true});
   const auto pass = [&](Channel& channel, Direction direction, uint64_t generation) {
     std::array<Transfer, kTransfers> transfers;
@@ -102,7 +102,7 @@ Result run(const ScratchDir& a, const ScratchDir& b, const Memory& memory,
   for (const AlignedBuffer& buffer : memory.read) std::memset(buffer.data(), 0x77, buffer.bytes());
   ChannelOptions options = {.backend = Backend::kSimulated,
                             .depth = 4,
-                            .request_bytes = 2 * kBlock,
+                            .request_bytes = 2 * kPage,
                             .max_transfers = kTransfers,
                             .deadline_s = kDeadlineS};
   {

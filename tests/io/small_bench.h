@@ -6,8 +6,6 @@
 
 namespace strata::io {
 
-inline constexpr uint64_t kMi = 1 << 20;
-
 // Scratch of 64 MiB, for a tenth of a second.
 inline BenchOptions small_bench(const ScratchDir& directory) {
   BenchOptions options;

@@ -10,8 +10,6 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kMi = 1 << 20;
-
 // Feeds `seconds` of traffic at a rate; returns the reports.
 std::vector<SlowReport> feed(SpeedWatch& watch, double& now_s, double seconds, double bytes_per_s,
                              bool full = true) {

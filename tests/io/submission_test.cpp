@@ -16,7 +16,7 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kBlock = 64 << 10;
+constexpr uint64_t kPiece = 64 << 10;
 
 class Submissions : public testing::Test {
  protected:
@@ -46,9 +46,9 @@ class Submissions : public testing::Test {
   static void read_all(Ring& ring, char* to) {
     std::array<RingRequest, 32> requests;
     for (size_t i = 0; i < requests.size(); ++i) {
-      requests[i].offset = i * kBlock;
-      requests[i].data = to + i * kBlock;
-      requests[i].bytes = kBlock;
+      requests[i].offset = i * kPiece;
+      requests[i].data = to + i * kPiece;
+      requests[i].bytes = kPiece;
       ring.submit(&requests[i]);
     }
     std::array<RingRequest*, 32> finished{};
@@ -61,8 +61,8 @@ class Submissions : public testing::Test {
   }
 
   const ScratchDir directory_{ScratchDir::kMemory};
-  const AlignedBuffer content_{32 * kBlock, 1};
-  const AlignedBuffer memory_{32 * kBlock};
+  const AlignedBuffer content_{32 * kPiece, 1};
+  const AlignedBuffer memory_{32 * kPiece};
   int fd_ = -1;
 };
 
@@ -70,7 +70,7 @@ TEST_F(Submissions, WhatTheKernelDoesNotTakeAtOnceIsGivenAgain) {
   for (const unsigned most : {1, 3, 31}) {
     const SubmissionProbe probe(most);
     Ring ring(options());
-    const AlignedBuffer read(32 * kBlock);
+    const AlignedBuffer read(32 * kPiece);
     read_all(ring, read.data());
     EXPECT_TRUE(read == content_) << most;
     EXPECT_EQ(probe.taken().size(), 32u) << most;
@@ -82,7 +82,7 @@ TEST_F(Submissions, RegisteredMemoryAndFilesAreUsed) {
   const SubmissionProbe probe;
   Ring ring(options());
   read_all(ring, memory_.data());
-  const AlignedBuffer elsewhere(32 * kBlock);
+  const AlignedBuffer elsewhere(32 * kPiece);
   read_all(ring, elsewhere.data());
   EXPECT_TRUE(memory_ == content_ && elsewhere == content_);
   const std::vector<Submission> taken = probe.taken();
@@ -100,9 +100,9 @@ TEST_F(Submissions, WhenTheKernelRefusesForGoodEveryRequestComesBack) {
   Ring ring(options());
   std::array<RingRequest, 32> requests;
   for (size_t i = 0; i < requests.size(); ++i) {
-    requests[i].offset = i * kBlock;
-    requests[i].data = memory_.data() + i * kBlock;
-    requests[i].bytes = kBlock;
+    requests[i].offset = i * kPiece;
+    requests[i].data = memory_.data() + i * kPiece;
+    requests[i].bytes = kPiece;
     ring.submit(&requests[i]);
   }
   std::array<RingRequest*, 32> finished{};
@@ -124,15 +124,15 @@ TEST_F(Submissions, APieceAcrossTheEndOfARegionIsNotTakenForRegistered) {
   const SubmissionProbe probe;
   Ring ring(half);
   RingRequest request;
-  request.data = memory_.data() + memory_.bytes() / 2 - kBlock / 2;
-  request.bytes = kBlock;
+  request.data = memory_.data() + memory_.bytes() / 2 - kPiece / 2;
+  request.bytes = kPiece;
   ring.submit(&request);
   std::array<RingRequest*, 1> finished{};
   while (ring.in_flight() > 0) {
     if (ring.poll(finished) == 0) ring.wait(0.1);
   }
   EXPECT_EQ(request.outcome, RingRequest::Outcome::kDone) << request.error_number;
-  EXPECT_EQ(std::memcmp(request.data, content_.data(), kBlock), 0);
+  EXPECT_EQ(std::memcmp(request.data, content_.data(), kPiece), 0);
   ASSERT_EQ(probe.taken().size(), 1u);
   EXPECT_FALSE(probe.taken()[0].fixed_buffer);
 }
@@ -164,12 +164,12 @@ void BenchSubmissions::expect_halves_in_order(const std::vector<Submission>& tak
   std::map<bool, size_t> count;
   for (const Submission& one : taken) {
     EXPECT_TRUE(one.fixed_buffer && one.fixed_file);
-    EXPECT_EQ(one.bytes, kBlock);
+    EXPECT_EQ(one.bytes, kPiece);
     EXPECT_EQ(one.offset >= 32 * kMi, one.write) << one.offset;
     const auto before = last.find(one.write);
     const uint64_t begin = one.write ? 32 * kMi : 0;
-    const bool first = before == last.end() || before->second + kBlock == begin + 32 * kMi;
-    EXPECT_EQ(one.offset, first ? begin : before->second + kBlock) << "they go in order";
+    const bool first = before == last.end() || before->second + kPiece == begin + 32 * kMi;
+    EXPECT_EQ(one.offset, first ? begin : before->second + kPiece) << "they go in order";
     last[one.write] = one.offset;
     ++count[one.write];
   }
@@ -177,7 +177,7 @@ void BenchSubmissions::expect_halves_in_order(const std::vector<Submission>& tak
 }
 
 TEST_F(BenchSubmissions, AMixedLoadReadsOneHalfAndWritesTheOtherByTurns) {
-  const BenchShape shape = {.mode = BenchMode::kMixed, .block_bytes = kBlock, .depth = 8};
+  const BenchShape shape = {.mode = BenchMode::kMixed, .block_bytes = kPiece, .depth = 8};
   for (const auto& taken : measured(shape, 1200)) {
     ASSERT_GE(taken.size(), shape.depth);
     expect_halves_in_order(taken);

@@ -22,8 +22,6 @@
 namespace strata::io {
 namespace {
 
-constexpr uint64_t kMi = 1 << 20;
-
 VolumeOptions in_memory(const std::vector<const ScratchDir*>& directories, uint64_t bytes) {
   VolumeOptions options;
   for (const ScratchDir* directory : directories) options.directories.push_back(directory->path());

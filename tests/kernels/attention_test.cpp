@@ -10,14 +10,14 @@
 namespace strata::kernels {
 namespace {
 
-struct Shape {
+struct AttentionShape {
   int64_t batch, length, heads, kv_heads, head_size, window;
 };
 
-constexpr Shape kShapes[] = {{1, 1, 1, 1, 8, 0},     {2, 7, 4, 2, 6, 0},     {1, 64, 2, 1, 16, 0},
-                             {1, 65, 5, 5, 40, 0},   {2, 130, 4, 2, 64, 0},  {1, 150, 12, 4, 32, 0},
-                             {1, 70, 8, 8, 128, 0},  {2, 200, 4, 2, 16, 50}, {1, 200, 3, 3, 24, 1},
-                             {1, 140, 16, 8, 8, 64}, {3, 33, 9, 3, 20, 0}};
+constexpr AttentionShape kAttentionShapes[] = {
+    {1, 1, 1, 1, 8, 0},    {2, 7, 4, 2, 6, 0},     {1, 64, 2, 1, 16, 0},  {1, 65, 5, 5, 40, 0},
+    {2, 130, 4, 2, 64, 0}, {1, 150, 12, 4, 32, 0}, {1, 70, 8, 8, 128, 0}, {2, 200, 4, 2, 16, 50},
+    {1, 200, 3, 3, 24, 1}, {1, 140, 16, 8, 8, 64}, {3, 33, 9, 3, 20, 0}};
 
 // q, k, v side by side in one buffer, as a fused projection leaves them.
 struct Fused {
@@ -25,14 +25,14 @@ struct Fused {
   Floats qkv;
 };
 
-Fused fused(const Shape& s, uint64_t seed) {
+Fused fused(const AttentionShape& s, uint64_t seed) {
   const int64_t q_cols = s.heads * s.head_size;
   const int64_t kv_cols = s.kv_heads * s.head_size;
   const int64_t stride = q_cols + 2 * kv_cols;
   return {q_cols, kv_cols, stride, random_floats(s.batch * s.length * stride, seed)};
 }
 
-KernelCase attention_case(const Shape& s, float spread, float cap = 0.0f) {
+KernelCase attention_case(const AttentionShape& s, float spread, float cap = 0.0f) {
   const auto run = [=](const Backend& backend, int threads) {
     Fused in = fused(s, 1);
     for (float& value : in.qkv) value *= spread;
@@ -97,7 +97,7 @@ KernelCase attention_case(const Shape& s, float spread, float cap = 0.0f) {
 
 TEST(Attention, AgreesWithRefAndRepeats) {
   std::vector<KernelCase> cases;
-  for (const Shape& shape : kShapes) cases.push_back(attention_case(shape, 1.0f));
+  for (const AttentionShape& shape : kAttentionShapes) cases.push_back(attention_case(shape, 1.0f));
   cases.push_back(
       attention_case({1, 100, 4, 2, 32, 0}, 6.0f));  // scores near 100: exp must not overflow
   // Scores near 100 lie flat at the cap; those of the others are bent.
@@ -108,7 +108,7 @@ TEST(Attention, AgreesWithRefAndRepeats) {
 
 // A later token must not move an earlier output, bit for bit, whatever shares its tile.
 TEST(Attention, FutureTokensDoNotReachThePast) {
-  const Shape s = {1, 100, 2, 1, 16, 0};
+  const AttentionShape s = {1, 100, 2, 1, 16, 0};
   Fused in = fused(s, 3);
   const auto outputs = [&](int64_t changed_from) {
     Floats qkv = in.qkv;

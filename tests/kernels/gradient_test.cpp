@@ -1,38 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every backward of the plain loops is the derivative of its forward, by central differences. The
 // cpu backend is tied to these by the agreement tests.
-//
-// Forwards round to f32: 6e-8 of an output of about 1, over a step of 2*2e-2, is 2e-6; the third
-// derivative's share is 1e-4 of a gradient of about 1 at most. Hence 1e-3.
-#include "tests/kernels/kernel_case.h"
+#include "tests/kernels/gradient_check.h"
 
 namespace strata::kernels {
 namespace {
-
-constexpr double kStep = 2e-2;
-constexpr double kTolerance = 1e-3;
-
-double weighted_sum(const Floats& values, const Floats& weights) {
-  double sum = 0.0;
-  for (size_t i = 0; i < values.size(); ++i) sum += double{values[i]} * weights[i];
-  return sum;
-}
-
-// `loss` reads x by reference; `gradient` is what the backward gave.
-void expect_gradient(Floats& x, const Floats& gradient, const std::function<double()>& loss) {
-  ASSERT_EQ(x.size(), gradient.size());
-  for (size_t i = 0; i < x.size(); ++i) {
-    const float value = x[i];
-    x[i] = value + static_cast<float>(kStep);
-    const double above = loss();
-    const double above_at = x[i];
-    x[i] = value - static_cast<float>(kStep);
-    const double below = loss();
-    const double numeric = (above - below) / (above_at - x[i]);
-    x[i] = value;
-    EXPECT_NEAR(gradient[i], numeric, kTolerance * std::max(1.0, std::fabs(numeric))) << i;
-  }
-}
 
 TEST(Gradient, MatMul) {
   constexpr int64_t kM = 3, kN = 4, kK = 5;

@@ -33,6 +33,16 @@ inline Floats random_floats(int64_t count, uint64_t seed) {
   return values;
 }
 
+// Sums of at most 1000 terms in f32 against f64, one rounding of the result.
+inline constexpr float kF32Tolerance = 2e-6f;
+// Half a unit of bf16's 8 bits, relative to the largest value: where the f32 results fall on either
+// side of a rounding boundary.
+inline constexpr float kBf16Tolerance = 8e-3f;
+
+inline float tolerance_of(DType dtype) {
+  return dtype == DType::kF32 ? kF32Tolerance : kBf16Tolerance;
+}
+
 // An array in the element type that a case asks for.
 class Typed {
  public:

@@ -4,23 +4,18 @@
 // loops and repeats its bits for any thread count.
 #include <fmt/format.h>
 
-#include "tests/kernels/kernel_case.h"
+#include "tests/kernels/gradient_check.h"
 
 namespace strata::kernels {
 namespace {
 
-// Sums of at most 1000 terms in f32 against f64, one rounding of the result.
-constexpr float kTolerance = 2e-6f;
-// Half a unit of bf16's 8 bits, relative to the largest value.
-constexpr float kBf16Tolerance = 8e-3f;
-
-struct NormSetting {
+struct LayerNormSetting {
   int64_t rows, cols;
   DType dtype, gradient_dtype;
   bool residual;
 };
 
-KernelCase norm_case(const NormSetting& s) {
+KernelCase layer_norm_case(const LayerNormSetting& s) {
   const auto run = [=](const Backend& backend, int threads) {
     Typed x(s.dtype, random_floats(s.rows * s.cols, 1));
     Typed w(s.dtype, random_floats(s.cols, 2)), b(s.dtype, random_floats(s.cols, 6));
@@ -59,16 +54,16 @@ KernelCase norm_case(const NormSetting& s) {
   };
   return {fmt::format("N{} C{} {} {}{}", s.rows, s.cols, name_of(s.dtype),
                       name_of(s.gradient_dtype), s.residual ? " residual" : ""),
-          s.gradient_dtype == DType::kF32 ? kTolerance : kBf16Tolerance, run};
+          tolerance_of(s.gradient_dtype), run};
 }
 
 TEST(LayerNorm, AgreesWithRefAndRepeats) {
   std::vector<KernelCase> cases;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const DType to : {DType::kF32, DType::kBF16}) {
-      cases.push_back(norm_case({2, 3, dtype, to, false}));
-      cases.push_back(norm_case({7, 40, dtype, to, true}));
-      cases.push_back(norm_case({100, 997, dtype, to, true}));
+      cases.push_back(layer_norm_case({2, 3, dtype, to, false}));
+      cases.push_back(layer_norm_case({7, 40, dtype, to, true}));
+      cases.push_back(layer_norm_case({100, 997, dtype, to, true}));
     }
   }
   expect_agrees_and_repeats(cases);
@@ -83,27 +78,6 @@ TEST(LayerNorm, ALargeMeanLeavesTheSpread) {
         {.rows = 1, .cols = 19, .x = x.data(), .w = w.data(), .b = b.data(), .y = y.data()});
     EXPECT_NEAR(y[0], -0.9487, 1e-3) << backend->name;
     EXPECT_NEAR(y[1], 1.0541, 1e-3) << backend->name;
-  }
-}
-
-double weighted_sum(const Floats& values, const Floats& weights) {
-  double sum = 0.0;
-  for (size_t i = 0; i < values.size(); ++i) sum += double{values[i]} * weights[i];
-  return sum;
-}
-
-// Central differences: the third derivative and f32's rounding are both far below the tolerance.
-void expect_gradient(Floats& x, const Floats& gradient, const std::function<double()>& loss) {
-  constexpr float kStep = 2e-2f;
-  ASSERT_EQ(x.size(), gradient.size());
-  for (size_t i = 0; i < x.size(); ++i) {
-    const float value = x[i];
-    x[i] = value + kStep;
-    const double above = loss(), above_at = x[i];
-    x[i] = value - kStep;
-    const double numeric = (above - loss()) / (above_at - x[i]);
-    x[i] = value;
-    EXPECT_NEAR(gradient[i], numeric, 1e-3 * std::max(1.0, std::fabs(numeric))) << i;
   }
 }
 
@@ -160,7 +134,7 @@ KernelCase plain_activation_case(Activation activation, int64_t rows, int64_t co
                           .dg = g.data()});
     return std::vector<Floats>{h, g};
   };
-  return {fmt::format("plain N{} F{}", rows, cols), kTolerance, run};
+  return {fmt::format("plain N{} F{}", rows, cols), kF32Tolerance, run};
 }
 
 TEST(PlainActivation, AgreesWithRefAndRepeats) {

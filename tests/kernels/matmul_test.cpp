@@ -12,21 +12,21 @@
 namespace strata::kernels {
 namespace {
 
-struct Shape {
+struct MatMulShape {
   int64_t m, n, k;
 };
 
 // One and few rows, odd sizes, sizes beyond one tile in each dimension, the widening depth of 1024;
 // and what panels cut: inputs in two parts, outputs in three, rows in two.
-constexpr Shape kShapes[] = {{1, 1, 1},      {1, 997, 40},    {7, 40, 997},    {7, 96, 64},
-                             {128, 256, 96}, {130, 70, 33},   {300, 530, 17},  {33, 100, 1100},
-                             {5, 1100, 48},  {64, 320, 2048}, {255, 52, 1104}, {41, 1100, 48},
-                             {201, 70, 1040}};
+constexpr MatMulShape kMatMulShapes[] = {
+    {1, 1, 1},       {1, 997, 40},   {7, 40, 997},    {7, 96, 64},   {128, 256, 96},
+    {130, 70, 33},   {300, 530, 17}, {33, 100, 1100}, {5, 1100, 48}, {64, 320, 2048},
+    {255, 52, 1104}, {41, 1100, 48}, {201, 70, 1040}};
 
 // Sums of up to 2048 products of values below 1 in f32, against f64.
-constexpr float kTolerance = 3e-6f;
+constexpr float kMatMulTolerance = 3e-6f;
 
-std::string name_of_case(const char* op, Shape s, DType dtype, bool accumulate) {
+std::string name_of_case(const char* op, MatMulShape s, DType dtype, bool accumulate) {
   return fmt::format("{} {}x{}x{} {}{}", op, s.m, s.n, s.k, name_of(dtype),
                      accumulate ? " accumulate" : "");
 }
@@ -34,8 +34,8 @@ std::string name_of_case(const char* op, Shape s, DType dtype, bool accumulate) 
 // Rows of a wider buffer: 5 elements between rows that must stay as they were.
 constexpr int64_t kGap = 5;
 
-KernelCase forward_case(Shape s, DType dtype, bool accumulate) {
-  return {name_of_case("forward", s, dtype, accumulate), kTolerance,
+KernelCase forward_case(MatMulShape s, DType dtype, bool accumulate) {
+  return {name_of_case("forward", s, dtype, accumulate), kMatMulTolerance,
           [=](const Backend& backend, int threads) {
             Floats x = random_floats(s.m * (s.k + kGap), 1);
             Typed w(dtype, random_floats(s.n * s.k, 2));
@@ -59,8 +59,8 @@ KernelCase forward_case(Shape s, DType dtype, bool accumulate) {
           }};
 }
 
-KernelCase input_case(Shape s, DType dtype, bool accumulate) {
-  return {name_of_case("input", s, dtype, accumulate), kTolerance,
+KernelCase input_case(MatMulShape s, DType dtype, bool accumulate) {
+  return {name_of_case("input", s, dtype, accumulate), kMatMulTolerance,
           [=](const Backend& backend, int threads) {
             Floats dy = random_floats(s.m * (s.n + kGap), 1);
             Typed w(dtype, random_floats(s.n * s.k, 2));
@@ -82,8 +82,8 @@ KernelCase input_case(Shape s, DType dtype, bool accumulate) {
           }};
 }
 
-KernelCase weight_case(Shape s, bool accumulate) {
-  return {name_of_case("weight", s, DType::kF32, accumulate), kTolerance,
+KernelCase weight_case(MatMulShape s, bool accumulate) {
+  return {name_of_case("weight", s, DType::kF32, accumulate), kMatMulTolerance,
           [=](const Backend& backend, int threads) {
             Floats dy = random_floats(s.m * (s.n + kGap), 1);
             Floats x = random_floats(s.m * (s.k + kGap), 2);
@@ -108,7 +108,7 @@ KernelCase weight_case(Shape s, bool accumulate) {
 
 TEST(MatMul, AgreesWithRefAndRepeats) {
   std::vector<KernelCase> cases;
-  for (const Shape shape : kShapes) {
+  for (const MatMulShape shape : kMatMulShapes) {
     for (const bool accumulate : {false, true}) {
       if (accumulate && shape.m % 2 == 0) continue;
       for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -9,16 +9,6 @@
 namespace strata::kernels {
 namespace {
 
-// Sums of at most 1000 terms in f32 against f64, one rounding of the result.
-constexpr float kTolerance = 2e-6f;
-// Half a unit of bf16's 8 bits, relative to the largest value: where the f32 results fall on either
-// side of a rounding boundary.
-constexpr float kBf16Tolerance = 8e-3f;
-
-float tolerance_of(DType dtype) {
-  return dtype == DType::kF32 ? kTolerance : kBf16Tolerance;
-}
-
 struct NormSetting {
   int64_t rows, groups, cols;
   DType dtype, x_dtype, gradient_dtype;
@@ -151,7 +141,7 @@ KernelCase glu_case(Activation activation, int64_t rows, int64_t cols, bool fuse
   };
   return {fmt::format("{} N{} F{}{}", activation == Activation::kSilu ? "silu" : "gelu", rows, cols,
                       fused ? " fused" : ""),
-          kTolerance, run};
+          kF32Tolerance, run};
 }
 
 TEST(Glu, AgreesWithRefAndRepeats) {
@@ -268,7 +258,7 @@ TEST(Elementwise, SoftCapAgreesWithRefAndRepeats) {
     backend.soft_cap({.count = 1003, .cap = 30.0f, .y = y.data()});
     return std::vector<Floats>{y};
   };
-  expect_agrees_and_repeats({{"soft cap", kTolerance, run}});
+  expect_agrees_and_repeats({{"soft cap", kF32Tolerance, run}});
 }
 
 // bf16 stores round half up in magnitude and make NaN canonical, as a master becomes a weight.

@@ -20,13 +20,6 @@ ModelDirectory open_case(const std::string& name) {
   return ModelDirectory::open(std::string(STRATA_TEST_DATA) + "/model/" + name);
 }
 
-template <typename Visit>
-void for_each_parameter(const ModelSpec& spec, const Visit& visit) {
-  for (const Segment& segment : spec.segments) {
-    for (const Parameter& parameter : segment.parameters) visit(parameter);
-  }
-}
-
 // A weight with more bits than a bf16 has.
 float master(int64_t i) {
   return 1.0f + static_cast<float>(i % 1000) * 0x1p-20f;

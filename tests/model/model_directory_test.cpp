@@ -49,22 +49,6 @@ class CopiedDirectory {
   std::string path_;
 };
 
-std::string error_of(const std::string& path) {
-  try {
-    ModelDirectory::open(path);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-template <typename Visit>
-void for_each_parameter(const ModelSpec& spec, const Visit& visit) {
-  for (const Segment& segment : spec.segments) {
-    for (const Parameter& parameter : segment.parameters) visit(parameter);
-  }
-}
-
 std::vector<float> read_whole(const ModelDirectory& directory, const Parameter& parameter) {
   std::vector<float> values(static_cast<size_t>(parameter.numel));
   directory.read_parameter(parameter, 0, parameter.numel, values.data());
@@ -140,7 +124,7 @@ TEST(ModelDirectory, Float16IsWidenedExactly) {
 TEST(ModelDirectory, AllMismatchesAreNamedUpToEight) {
   const CopiedDirectory two("gqa_untied");
   two.replace("config.json", "\"intermediate_size\": 56", "\"intermediate_size\": 57");
-  const std::string message = error_of(two.path());
+  const std::string message = open_error(two.path());
   EXPECT_NE(message.find("6 tensors"), std::string::npos) << message;
   EXPECT_NE(
       message.find("\"model.layers.1.mlp.down_proj.weight\" has shape [32, 56], not [32, 57]"),
@@ -149,16 +133,17 @@ TEST(ModelDirectory, AllMismatchesAreNamedUpToEight) {
 
   const CopiedDirectory many("gqa_untied");
   many.replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4");
-  EXPECT_NE(error_of(many.path()).find("and 10 more"), std::string::npos) << error_of(many.path());
+  EXPECT_NE(open_error(many.path()).find("and 10 more"), std::string::npos)
+      << open_error(many.path());
 }
 
 TEST(ModelDirectory, MissingAndUnexpectedTensorsAreErrors) {
   const CopiedDirectory fewer("gqa_untied");
   fewer.replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
-  EXPECT_NE(error_of(fewer.path()).find("not in the architecture"), std::string::npos);
+  EXPECT_NE(open_error(fewer.path()).find("not in the architecture"), std::string::npos);
   const CopiedDirectory untied("mha_tied_llama3");
   untied.replace("config.json", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
-  EXPECT_NE(error_of(untied.path()).find("\"lm_head.weight\" [131, 32] is missing"),
+  EXPECT_NE(open_error(untied.path()).find("\"lm_head.weight\" [131, 32] is missing"),
             std::string::npos);
 }
 
@@ -173,7 +158,7 @@ TEST(ModelDirectory, DropoutIsTold) {
             std::string::npos)
       << notes[0];
   dropping.replace("config.json", "\"attention_dropout\": 0.5", "\"attention_dropout\": \"all\"");
-  EXPECT_NE(error_of(dropping.path()).find("attention_dropout"), std::string::npos);
+  EXPECT_NE(open_error(dropping.path()).find("attention_dropout"), std::string::npos);
 }
 
 TEST(ModelDirectory, TensorsOfImagesAreKeptAndOthersAreRefused) {
@@ -185,7 +170,7 @@ TEST(ModelDirectory, TensorsOfImagesAreKeptAndOthersAreRefused) {
   EXPECT_NE(whole.notes()[0].find("are not of the text model"), std::string::npos);
   const CopiedDirectory other("gemma3_vision_bf16");
   other.replace("model.safetensors", "model.vision_tower.", "model.vision_towel.");
-  EXPECT_NE(error_of(other.path()).find("is in the files but not in the architecture"),
+  EXPECT_NE(open_error(other.path()).find("is in the files but not in the architecture"),
             std::string::npos);
 }
 
@@ -193,9 +178,9 @@ TEST(ModelDirectory, Fp8ThatNoWeightHasIsRefused) {
   const CopiedDirectory plain("gqa_untied");
   plain.replace("config.json", "{", R"({"quantization_config": {"quant_method": "fp8",
       "weight_block_size": [128, 128]},)");
-  EXPECT_NE(error_of(plain.path()).find("says that weights are FP8, and none is: \"model."),
+  EXPECT_NE(open_error(plain.path()).find("says that weights are FP8, and none is: \"model."),
             std::string::npos)
-      << error_of(plain.path());
+      << open_error(plain.path());
 }
 
 TEST(ModelDirectory, LinksThatLeadNowhereAreNamed) {
@@ -203,19 +188,19 @@ TEST(ModelDirectory, LinksThatLeadNowhereAreNamed) {
     const CopiedDirectory copy("gqa_untied");
     fs::remove(copy / name);
     fs::create_symlink("../../blobs/1a2b", copy / name);
-    EXPECT_NE(error_of(copy.path())
+    EXPECT_NE(open_error(copy.path())
                   .find(std::string(name) + " is a link to ../../blobs/1a2b, which is not there"),
               std::string::npos)
-        << error_of(copy.path());
+        << open_error(copy.path());
   }
 }
 
 TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
   const CopiedDirectory tied("gqa_untied");
   tied.replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
-  EXPECT_NE(error_of(tied.path()).find("\"lm_head.weight\" is not equal to \"model.embed_tokens"),
+  EXPECT_NE(open_error(tied.path()).find("\"lm_head.weight\" is not equal to \"model.embed_tokens"),
             std::string::npos)
-      << error_of(tied.path());
+      << open_error(tied.path());
   const std::string path = tied / "model.safetensors";
   std::string file = read_text(path);
   uint64_t header = 0;
@@ -229,7 +214,7 @@ TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
   const auto& ends = table.find("model.embed_tokens.weight")->find("data_offsets")->items();
   std::copy_n(embedding, *ends[1].int64() - *ends[0].int64(), begin("lm_head.weight"));
   write_text(path, file);
-  EXPECT_EQ(error_of(tied.path()), "accepted");
+  EXPECT_EQ(open_error(tied.path()), "accepted");
   const std::vector<std::string> notes = ModelDirectory::open(tied.path()).notes();
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_EQ(notes[0],
@@ -240,8 +225,8 @@ TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
 TEST(ModelDirectory, AnIndexThatLiesIsRefused) {
   const CopiedDirectory moved("sharded_bf16");
   moved.replace("model.safetensors.index.json", "model-00001-of-00002", "model-00002-of-00002");
-  EXPECT_NE(error_of(moved.path()).find("where it is not"), std::string::npos)
-      << error_of(moved.path());
+  EXPECT_NE(open_error(moved.path()).find("where it is not"), std::string::npos)
+      << open_error(moved.path());
   for (const char* name : {"../model-00001-of-00002.safetensors", "/etc/passwd", "..", "", "a/b"}) {
     const CopiedDirectory out("sharded_bf16");
     out.replace("model.safetensors.index.json", "model-00001-of-00002.safetensors", name);
@@ -250,7 +235,7 @@ TEST(ModelDirectory, AnIndexThatLiesIsRefused) {
   }
   const CopiedDirectory gone("sharded_bf16");
   fs::remove(gone / "model-00002-of-00002.safetensors");
-  EXPECT_NE(error_of(gone.path()).find("model-00002-of-00002.safetensors"), std::string::npos);
+  EXPECT_NE(open_error(gone.path()).find("model-00002-of-00002.safetensors"), std::string::npos);
 }
 
 TEST(ModelDirectory, LinksOutAreRefusedAndTheHubCacheIsRead) {
@@ -258,7 +243,7 @@ TEST(ModelDirectory, LinksOutAreRefusedAndTheHubCacheIsRead) {
   fs::remove(out / "model.safetensors");
   fs::create_symlink(fs::canonical(data_path("gqa_untied")) / "model.safetensors",
                      out / "model.safetensors");
-  EXPECT_NE(error_of(out.path()).find("link out of the directory"), std::string::npos);
+  EXPECT_NE(open_error(out.path()).find("link out of the directory"), std::string::npos);
 
   const TemporaryDirectory hub;
   fs::create_directories(hub / "models--x/blobs");
@@ -267,7 +252,7 @@ TEST(ModelDirectory, LinksOutAreRefusedAndTheHubCacheIsRead) {
     fs::copy(data_path("gqa_untied/") + name, hub / "models--x/blobs/" + name);
     fs::create_symlink(std::string("../../blobs/") + name, hub / "models--x/snapshots/abc/" + name);
   }
-  EXPECT_EQ(error_of(hub / "models--x/snapshots/abc"), "accepted");
+  EXPECT_EQ(open_error(hub / "models--x/snapshots/abc"), "accepted");
   const std::string templates = hub / "models--x/snapshots/abc/additional_chat_templates";
   fs::create_directory(templates);
   fs::create_symlink("../../../blobs/config.json", templates + "/tool.jinja");
@@ -276,11 +261,11 @@ TEST(ModelDirectory, LinksOutAreRefusedAndTheHubCacheIsRead) {
 
 TEST(ModelDirectory, WhatIsNoModelDirectoryIsSaidSo) {
   const TemporaryDirectory empty;
-  EXPECT_NE(error_of(empty.path()).find("config.json"), std::string::npos);
-  EXPECT_NE(error_of(empty / "none").find("no such directory"), std::string::npos);
+  EXPECT_NE(open_error(empty.path()).find("config.json"), std::string::npos);
+  EXPECT_NE(open_error(empty / "none").find("no such directory"), std::string::npos);
   const CopiedDirectory pickle("gqa_untied");
   fs::rename(pickle / "model.safetensors", pickle / "pytorch_model.bin");
-  EXPECT_NE(error_of(pickle.path()).find("never read"), std::string::npos);
+  EXPECT_NE(open_error(pickle.path()).find("never read"), std::string::npos);
 }
 
 TEST(ModelWriter, AnExportReadsBackEqualWithItsOtherFiles) {

@@ -24,7 +24,7 @@ std::string file_of(const std::string& header, size_t data_bytes) {
   return length_prefix(header.size()) + header + std::string(data_bytes, '\1');
 }
 
-std::string error_of(const std::string& contents) {
+std::string header_error(const std::string& contents) {
   const TemporaryDirectory directory;
   write_text(directory / "x.safetensors", contents);
   try {
@@ -92,8 +92,8 @@ TEST(Safetensors, EveryLieIsRefusedWithItsName) {
       {R"({"a": )", 0, "x.safetensors header:1:"},
   };
   for (const auto& one : cases) {
-    EXPECT_NE(error_of(file_of(one.header, one.data_bytes)).find(one.said), std::string::npos)
-        << one.header << " gave: " << error_of(file_of(one.header, one.data_bytes));
+    EXPECT_NE(header_error(file_of(one.header, one.data_bytes)).find(one.said), std::string::npos)
+        << one.header << " gave: " << header_error(file_of(one.header, one.data_bytes));
   }
 }
 
@@ -101,14 +101,16 @@ TEST(Safetensors, TruncatedFilesAndLongHeadersAreRefused) {
   const std::string whole =
       file_of(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 8);
   for (size_t length = 0; length < whole.size(); ++length) {
-    EXPECT_NE(error_of(whole.substr(0, length)), "accepted") << length;
+    EXPECT_NE(header_error(whole.substr(0, length)), "accepted") << length;
   }
-  EXPECT_NE(error_of(length_prefix(100'000'001) + "{}").find("100000001 bytes"), std::string::npos);
-  EXPECT_NE(error_of(length_prefix(~uint64_t{0}) + "{}").find("format allows"), std::string::npos);
+  EXPECT_NE(header_error(length_prefix(100'000'001) + "{}").find("100000001 bytes"),
+            std::string::npos);
+  EXPECT_NE(header_error(length_prefix(~uint64_t{0}) + "{}").find("format allows"),
+            std::string::npos);
 }
 
 TEST(Safetensors, AGitLfsPointerIsCalledThat) {
-  EXPECT_NE(error_of("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+  EXPECT_NE(header_error("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
                 .find("git lfs pull"),
             std::string::npos);
 }

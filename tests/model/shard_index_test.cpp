@@ -11,7 +11,7 @@ namespace {
 
 using config::Json;
 
-std::string error_of(const std::string& text) {
+std::string index_error(const std::string& text) {
   try {
     read_shard_index(Json::parse(text, "x.index.json"), "x.index.json");
   } catch (const Error& error) {
@@ -45,8 +45,8 @@ TEST(ShardIndex, PathsAreNoFileNames) {
 // An export carries other files over under their names.
 TEST(ShardIndex, ShardsAreSafetensorsFiles) {
   const std::string text = R"({"weight_map": {"w": "weights.st"}})";
-  EXPECT_NE(error_of(text).find("no .safetensors file (rename it"), std::string::npos)
-      << error_of(text);
+  EXPECT_NE(index_error(text).find("no .safetensors file (rename it"), std::string::npos)
+      << index_error(text);
 }
 
 TEST(ShardIndex, OtherShapesAreRefused) {
@@ -57,7 +57,7 @@ TEST(ShardIndex, OtherShapesAreRefused) {
       {R"({"weight_map": {"w": 1}})", "the file of w is not a string"},
   };
   for (const auto& [text, said] : cases) {
-    EXPECT_NE(error_of(text).find(said), std::string::npos) << text << ": " << error_of(text);
+    EXPECT_NE(index_error(text).find(said), std::string::npos) << text << ": " << index_error(text);
   }
   EXPECT_THROW(Json::parse(R"({"weight_map": {"w": "a", "w": "b"}})", "x"), Error);
 }

@@ -61,13 +61,6 @@ void fuse(ModelSpec& spec) {
   }
 }
 
-template <typename Visit>
-void for_each_parameter(const ModelSpec& spec, const Visit& visit) {
-  for (const Segment& segment : spec.segments) {
-    for (const Parameter& parameter : segment.parameters) visit(parameter);
-  }
-}
-
 TEST(StoredLayout, PartsAndTransposesAreWrittenWhereTheyBelong) {
   const TemporaryDirectory home;
   ModelSpec spec = small_spec();
@@ -363,25 +356,16 @@ TEST(StoredLayout, Fp8IsExportedAsBf16WithoutItsConfig) {
   }
 }
 
-std::string error_of(const std::string& path) {
-  try {
-    ModelDirectory::open(path);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(StoredLayout, Fp8WithoutItsScalesIsRefusedByName) {
   const TemporaryDirectory home;
   write_fp8_directory(home / "unsaid", "");
-  EXPECT_NE(error_of(home / "unsaid").find("no quantization_config"), std::string::npos);
+  EXPECT_NE(open_error(home / "unsaid").find("no quantization_config"), std::string::npos);
   write_fp8_directory(home / "blocks",
                       R"("quantization_config": {"quant_method": "fp8",
                                                  "weight_block_size": [128, 128]}, )");
-  EXPECT_NE(error_of(home / "blocks").find("self_attn.q_proj.weight_scale_inv\" is [3, 3] F32"),
+  EXPECT_NE(open_error(home / "blocks").find("self_attn.q_proj.weight_scale_inv\" is [3, 3] F32"),
             std::string::npos)
-      << error_of(home / "blocks");
+      << open_error(home / "blocks");
 }
 
 TEST(StoredLayout, OtherQuantizationIsRefusedByNameWithAdvice) {

@@ -10,8 +10,6 @@
 namespace strata::train {
 namespace {
 
-constexpr double kLossTolerance = 2e-5;
-constexpr double kNormTolerance = 5e-4;
 constexpr double kFinalTolerance = 2e-3;
 
 class GroupParity : public testing::Test {

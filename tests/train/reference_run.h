@@ -16,6 +16,10 @@
 // The steps of a reference, made by the engine: load, steps, drain and checkpoint of a plan.
 namespace strata::train {
 
+// f32 beside PyTorch's float64, over the few steps of a reference.
+inline constexpr double kLossTolerance = 2e-5;
+inline constexpr double kNormTolerance = 5e-4;
+
 // Masters by segment, as a checkpoint gets them; 0 where nothing is trained.
 class Masters : public exec::StateSink {
  public:

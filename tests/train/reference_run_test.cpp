@@ -8,9 +8,6 @@
 namespace strata::train {
 namespace {
 
-constexpr double kLossTolerance = 2e-5;
-constexpr double kNormTolerance = 5e-4;
-
 // What has groups of its own is another test's.
 std::vector<std::string> plain_cases() {
   std::vector<std::string> names;
