@@ -53,6 +53,7 @@ struct SimulatedOptions {
   int32_t slow_file = -1;    // only of this file; -1: of all
   bool virtual_time = true;  // wait() advances a clock of the ring's own; else latencies are real
   std::vector<SimulatedFault> faults = {};
+  uint64_t* started = nullptr;         // counts the I/Os, resubmissions included
   uint64_t* injected = nullptr;        // counts the faults that happened
   uint32_t* most_of_a_file = nullptr;  // the most I/Os of one file that were in flight at once
 };

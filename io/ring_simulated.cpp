@@ -39,6 +39,7 @@ class SimulatedBackend final : public RingBackend {
 
   void start(const Piece& piece) override {
     const uint64_t index = started_++;
+    if (options_.started != nullptr) ++*options_.started;
     const SimulatedFault* fault = fault_at(index);
     if (fault != nullptr && options_.injected != nullptr) ++*options_.injected;
     const double latency_s =

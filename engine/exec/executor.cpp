@@ -71,7 +71,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       channel.backend = options.io_backend;
       channel.depth = static_cast<uint32_t>(plan.io_depth);
       channel.deadline_s = options.io_deadline_s;
-      channel.simulated = options.simulated;
+      channel.simulated = options.simulated[index_of(lane)];
       channel.regions = {{host_.data(), static_cast<uint64_t>(host_.bytes())}};
       channel.limiter = &limiter_;
       channels_[index_of(lane)] = std::make_unique<io::Channel>(*volume_, channel);

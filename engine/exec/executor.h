@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 
@@ -20,7 +21,7 @@ struct ExecutorOptions {
   int threads = 1;           // of compute and optimizer together
   io::VolumeOptions volume;  // directories, block size; bytes come from the plan
   io::Backend io_backend = io::Backend::kAuto;
-  io::SimulatedOptions simulated;
+  std::array<io::SimulatedOptions, plan::kLaneCount> simulated;  // by lane
   io::RateLimits rates;
   comm::Group* data_group = nullptr;     // gather and reduce; null with one rank
   comm::Group* control_group = nullptr;  // the norm

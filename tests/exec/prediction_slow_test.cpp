@@ -204,8 +204,10 @@ class Prediction : public testing::TestWithParam<Case> {
     options.volume.directories = {directory_.string()};
     options.volume.allow_memory_filesystem = true;
     options.io_backend = io::Backend::kSimulated;
-    options.simulated.latency_s_min = options.simulated.latency_s_max = kTransfer_s;
-    options.simulated.virtual_time = false;
+    for (io::SimulatedOptions& drive : options.simulated) {
+      drive.latency_s_min = drive.latency_s_max = kTransfer_s;
+      drive.virtual_time = false;
+    }
     options.deadline_s = 60;
     Executor executor(plan_, spec_, options);
     test::RandomSource source(spec_, 5);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <thread>
 
+#include "engine/base/error.h"
 #include "engine/comm/group_local.h"
 #include "engine/exec/executor.h"
 #include "engine/plan/builder.h"
@@ -25,6 +27,9 @@ struct RunOptions {
   double delay_s_max = 0;  // of each op of an emulated device
   uint64_t delay_seed = 0;
   std::string directory;
+  std::array<io::SimulatedOptions, plan::kLaneCount> simulated = {};  // by lane
+  int simulated_rank = 0;                  // has them; the drives of others are without faults
+  plan::ProgramName* under_way = nullptr;  // the program that runs, or failed
 };
 
 struct RunResult {
@@ -115,6 +120,7 @@ class RankRun {
     options.data_group = data_;
     options.control_group = control_;
     options.deadline_s = 60;
+    if (input_.mesh.rank == options_.simulated_rank) options.simulated = options_.simulated;
     options.frozen = &frozen_;
     if (input_.discrete) {
       device_ =
@@ -126,18 +132,24 @@ class RankRun {
     executor_ = std::make_unique<exec::Executor>(plan_, *input_.spec, options);
   }
 
+  void execute(exec::Instance& instance) {
+    const bool tells = options_.under_way && input_.mesh.rank == options_.simulated_rank;
+    if (tells) *options_.under_way = instance.program;
+    executor_->run(instance);
+  }
+
   void load(exec::StateSource* source) {
     exec::Instance instance;
     instance.program = plan::ProgramName::kLoad;
     instance.source = source;
-    executor_->run(instance);
+    execute(instance);
   }
 
   void train(int64_t step, RunResult& result) {
     exec::Instance instance;
     instance.settings = {.step = step, .lr = 1e-2, .weight_decay = 0.1, .clip = options_.clip};
     fill_tokens(input_, step, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
-    executor_->run(instance);
+    execute(instance);
     double loss = 0;
     for (double sum : instance.loss_sums) loss += sum;
     if (control_) control_->all_reduce_sum(&loss, 1);
@@ -150,18 +162,18 @@ class RankRun {
   void save(exec::StateSink* sink) {
     exec::Instance drain;
     drain.program = plan::ProgramName::kDrain;
-    executor_->run(drain);
+    execute(drain);
     exec::Instance save;
     save.program = plan::ProgramName::kCheckpoint;
     save.sink = sink;
-    executor_->run(save);
+    execute(save);
   }
 
   void evaluate(RunResult& result) {
     exec::Instance instance;
     instance.program = plan::ProgramName::kEval;
     fill_tokens(input_, 1000, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
-    executor_->run(instance);
+    execute(instance);
     for (double sum : instance.loss_sums) result.eval_loss += sum;
     if (control_) control_->all_reduce_sum(&result.eval_loss, 1);
   }
@@ -183,6 +195,20 @@ inline RunResult small_run(const plan::PlanInput& input, const plan::Placement& 
   RunResult result = RankRun(input, placement, options).run(store);
   result.hash = store.hash();
   return result;
+}
+
+// A rank that only heard of another's failure is not the cause.
+inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
+  std::exception_ptr cause;
+  for (const std::exception_ptr& failure : failures) {
+    if (!failure) continue;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const Error& error) {
+      if (!cause || error.code() != ErrorCode::kPeer) cause = failure;
+    }
+  }
+  if (cause) std::rethrow_exception(cause);
 }
 
 // Ranks as threads; the result of rank 0, with the hash of what all saved.
@@ -213,9 +239,7 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  rethrow_cause(failures);
   results[0].hash = store.hash();
   return results[0];
 }

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+
+namespace strata::test {
+
+// How many seeds a random test tries: `usual`, times STRATA_SEEDS where the environment has it, as
+// tests/run.sh --long and the sanitizers' suites do; at least one.
+inline uint64_t seeds(uint64_t usual) {
+  const char* factor = std::getenv("STRATA_SEEDS");
+  const double wanted = static_cast<double>(usual) * (factor == nullptr ? 1 : std::atof(factor));
+  return static_cast<uint64_t>(std::max(1.0, std::round(wanted)));
+}
+
+}  // namespace strata::test
