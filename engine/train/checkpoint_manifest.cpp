@@ -311,12 +311,13 @@ void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& 
       auto& parts = ranges[{static_cast<int>(s), plane}];
       std::sort(parts.begin(), parts.end());
       int64_t next = 0;
+      bool follows = true;  // each part the one before it
       for (const auto& [first, count] : parts) {
-        if (first != next) break;
+        follows = first == next;
+        if (!follows) break;
         next = first + count;
       }
-      const bool whole = !parts.empty() && next == parts.back().first + parts.back().second;
-      if (whole && next >= end) continue;
+      if (follows && next >= end) continue;
       refuse(source, fmt::format("{} of {} is not there exactly once from element {} on",
                                  name_of(plane), spec.segments[s].name, next));
     }
