@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint is there as a whole or not at all, whatever ends its writing; what one world wrote,
+// any other reads; and pruning removes what is ours and nothing else.
+#include <gtest/gtest.h>
+
+#include "engine/base/error.h"
+#include "engine/train/checkpoint_reader.h"
+#include "tests/support/small_model.h"
+#include "tests/train/written_checkpoint.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_F(WrittenCheckpoints, OfAnyWorldAreReadByAnyOther) {
+  for (const model::Recipe recipe : {model::Recipe::kFp32, model::Recipe::kBf16}) {
+    for (const int writers : {1, 2, 3}) {
+      const model::ModelSpec spec = spec_for(test::small_llama(), writers);
+      const std::string path =
+          write(1, {.spec = &spec, .world = writers, .recipe = recipe, .seed = 7});
+      verify_checkpoint(path);
+      for (const int readers : {1, 4}) {
+        SCOPED_TRACE(std::to_string(writers) + " wrote, " + std::to_string(readers) + " read");
+        const model::ModelSpec other = spec_for(test::small_llama(), readers);
+        const shard::Layout layout = shard::make_layout(other, readers);
+        test::RandomSource source(other, 7);
+        for (int rank = 0; rank < readers; ++rank) {
+          CheckpointReader reader(path, other, recipe, source);
+          for (size_t c = 0; c < layout.chunks.size(); ++c) {
+            const ChunkMemory read(layout, c, recipe, rank), wanted(layout, c, recipe, rank);
+            reader.read(read.state());
+            fill(wanted.state(), source);
+            const int64_t count = read.state().state_count;
+            const auto same = [&](const void* a, const void* b, int64_t width) {
+              return std::memcmp(a, b, static_cast<size_t>(count * width)) == 0;
+            };
+            ASSERT_TRUE(same(read.state().hi, wanted.state().hi, read.state().fp32 ? 4 : 2));
+            ASSERT_TRUE(read.state().fp32 || same(read.state().lo, wanted.state().lo, 2));
+            ASSERT_TRUE(same(read.state().exp_avg, wanted.state().exp_avg, 4));
+            ASSERT_TRUE(same(read.state().exp_avg_sq, wanted.state().exp_avg_sq, 4));
+          }
+        }
+      }
+    }
+  }
+}
+
+// A rank that dies, a table that is lost, a caller that goes: the checkpoint before stays alone.
+TEST_F(WrittenCheckpoints, ThatAreNotCommittedLeaveNothing) {
+  const model::ModelSpec spec = spec_for(test::small_llama(), 2);
+  const Written what = {.spec = &spec, .world = 2};
+  const std::string before = write(1, what);
+  {
+    const CheckpointCommit commit(directory_, 2, checkpoint_bytes(spec));
+    write_rank(commit, what, 0);
+    EXPECT_EQ(names(), (Names{"step-000001", "step-000002.tmp-NONCE"}));
+  }
+  EXPECT_EQ(names(), Names{"step-000001"});
+  {
+    CheckpointCommit commit(directory_, 2, checkpoint_bytes(spec));
+    const StateFile first = write_rank(commit, what, 0);
+    write_rank(commit, what, 1);
+    try {
+      commit.commit(contents_of(what, {first}));
+      FAIL() << "a rank's state is missing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
+    }
+  }
+  EXPECT_EQ(names(), Names{"step-000001"});
+  EXPECT_EQ(find_checkpoint(directory_, CheckpointCheck::kBlocks).path, before);
+}
+
+TEST_F(WrittenCheckpoints, OfTheSameStepAreReplaced) {
+  const model::ModelSpec spec = spec_for(test::small_llama(), 1);
+  const std::string first = write(3, {.spec = &spec, .seed = 1});
+  const uint64_t hash = read_manifest(first).state_hash;
+  EXPECT_EQ(write(3, {.spec = &spec, .seed = 2}), first);
+  EXPECT_NE(read_manifest(first).state_hash, hash);
+  verify_checkpoint(first);
+  EXPECT_EQ(names(), Names{"step-000003"});
+}
+
+TEST_F(WrittenCheckpoints, ThatDoNotFitAreNotBegun) {
+  const model::ModelSpec spec = spec_for(test::small_llama(), 1);
+  write(1, {.spec = &spec});
+  try {
+    const CheckpointCommit commit(directory_, 2, int64_t{1} << 60);
+    FAIL() << "the drive has 2^60 bytes";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit);
+    EXPECT_NE(std::string(error.what()).find(directory_), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(names(), Names{"step-000001"});
+}
+
+TEST_F(WrittenCheckpoints, AreKeptUpToACountOfWholeOnes) {
+  const model::ModelSpec spec = spec_for(test::small_llama(), 1);
+  for (int64_t step : {1, 2, 3, 4, 10}) write(step, {.spec = &spec});
+  fs::remove(directory_ + "/step-000004/manifest.json");
+  keep_last(directory_, 2);
+  EXPECT_EQ(names(), (Names{"step-000003", "step-000004", "step-000010"}))
+      << "one that cannot be read stays, and is not counted";
+  keep_last(directory_, 5);
+  EXPECT_EQ(names().size(), 3u);
+  keep_last(directory_, 1);
+  EXPECT_EQ(names(), (Names{"step-000004", "step-000010"}));
+}
+
+// Links, files of users, and names that are almost ours.
+TEST_F(WrittenCheckpoints, LeaveAloneWhatIsNotTheirs) {
+  const model::ModelSpec spec = spec_for(test::small_llama(), 1);
+  const std::string old = write(1, {.spec = &spec});
+  std::ofstream(old + "/notes.txt") << "precious";
+  write(2, {.spec = &spec});
+  const Names others = {"step-000009",  // a link to a checkpoint elsewhere
+                        "step-3", "step-000001.bak", "step-000003.tmp-0123456789abcdeX", "notes"};
+  fs::create_directory(home_ + "/elsewhere");
+  fs::copy(directory_ + "/step-000002", home_ + "/elsewhere/step-000009");
+  fs::create_directory_symlink(home_ + "/elsewhere/step-000009", directory_ + "/step-000009");
+  for (const std::string& name : {others[1], others[2], others[3], others[4]}) {
+    fs::create_directory(directory_ + "/" + name);
+    std::ofstream(directory_ + "/" + name + "/manifest.json") << "{}";
+  }
+  EXPECT_EQ(find_checkpoint(directory_, CheckpointCheck::kManifest).step, 2);
+  keep_last(directory_, 1);
+  collect_leftovers(directory_);
+  for (const std::string& name : others) {
+    EXPECT_TRUE(fs::exists(directory_ + "/" + name + "/manifest.json")) << name;
+  }
+  EXPECT_TRUE(fs::exists(home_ + "/elsewhere/step-000009/manifest.json"));
+  int precious = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(directory_)) {
+    precious += entry.path().filename() == "notes.txt" && file_text(entry.path()) == "precious";
+    EXPECT_FALSE(entry.path().string().starts_with(old + "/")) << "it is no checkpoint any more";
+  }
+  EXPECT_EQ(precious, 1);
+}
+
+TEST_F(WrittenCheckpoints, OfDeadRunsAreCollected) {
+  const model::ModelSpec spec = spec_for(test::small_llama(), 1);
+  write(1, {.spec = &spec});
+  const std::string left = partial_path(directory_, 2, 0x0123456789abcdef);
+  fs::copy(checkpoint_path(directory_, 1), left);
+  EXPECT_EQ(find_checkpoint(directory_, CheckpointCheck::kBlocks).step, 1);
+  EXPECT_EQ(collect_leftovers(directory_), Names{left});
+  EXPECT_EQ(names(), Names{"step-000001"});
+  EXPECT_TRUE(collect_leftovers(home_ + "/nowhere").empty());
+}
+
+}  // namespace
+}  // namespace strata::train

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "engine/shard/layout.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/checkpoint_writer.h"
+#include "tests/support/random_state.h"
+
+// Checkpoints of known state, as ranks of any world write them.
+namespace strata::train {
+
+inline std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline model::ModelSpec spec_for(const model::Architecture& architecture, int shards) {
+  model::ModelSpec spec = model::build_spec(architecture);
+  model::assign_offsets(spec, shards);
+  return spec;
+}
+
+// One rank's part of one chunk, in memory of its own.
+class ChunkMemory {
+ public:
+  ChunkMemory(const shard::Layout& layout, size_t chunk, model::Recipe recipe, int rank)
+      : numel_(static_cast<size_t>(layout.part_numel(static_cast<int>(chunk)))),
+        master_(numel_),
+        hi_(numel_),
+        lo_(numel_),
+        exp_avg_(numel_),
+        exp_avg_sq_(numel_) {
+    const shard::Chunk& at = layout.chunks[chunk];
+    const auto count = static_cast<int64_t>(numel_);
+    state_.segment = at.segment;
+    state_.chunk = static_cast<int>(chunk);
+    state_.frozen = at.frozen;
+    state_.fp32 = recipe == model::Recipe::kFp32;
+    state_.hi_first = state_.state_first = at.offset + count * rank;
+    state_.hi_count = state_.state_count = count;
+    state_.hi = state_.fp32 ? static_cast<void*>(master_.data()) : hi_.data();
+    state_.lo = state_.fp32 ? nullptr : lo_.data();
+    state_.exp_avg = exp_avg_.data();
+    state_.exp_avg_sq = exp_avg_sq_.data();
+  }
+  const exec::ChunkState& state() const { return state_; }
+
+ private:
+  size_t numel_;
+  std::vector<float> master_;
+  std::vector<uint16_t> hi_, lo_;
+  std::vector<float> exp_avg_, exp_avg_sq_;
+  exec::ChunkState state_;
+};
+
+// What element i of a segment has: masters of RandomSource, moments that follow from them.
+inline void fill(const exec::ChunkState& chunk, test::RandomSource& source) {
+  source.read(chunk);
+  for (int64_t i = 0; i < chunk.state_count; ++i) {
+    const float value = source.value(chunk.segment, chunk.state_first + i);
+    chunk.exp_avg[i] = 2 * value;
+    chunk.exp_avg_sq[i] = value * value;
+  }
+}
+
+class WrittenCheckpoints : public testing::Test {
+ protected:
+  WrittenCheckpoints() {
+    std::string path = testing::TempDir() + "strata-checkpoints-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) std::abort();
+    home_ = path;
+    directory_ = path + "/checkpoints";
+  }
+  ~WrittenCheckpoints() override { std::filesystem::remove_all(home_); }
+
+  struct Written {
+    const model::ModelSpec* spec = nullptr;
+    int world = 1;
+    model::Recipe recipe = model::Recipe::kFp32;
+    uint64_t seed = 1;
+  };
+
+  // What one rank writes into the partial checkpoint.
+  static StateFile write_rank(const CheckpointCommit& commit, const Written& what, int rank) {
+    const shard::Layout layout = shard::make_layout(*what.spec, what.world);
+    CheckpointWriterOptions options;
+    options.partial = commit.partial();
+    options.nonce = commit.nonce();
+    options.mesh.world = what.world;
+    options.mesh.rank = rank;
+    options.recipe = what.recipe;
+    CheckpointWriter writer(*what.spec, layout, options);
+    test::RandomSource source(*what.spec, what.seed);
+    for (size_t c = 0; c < layout.chunks.size(); ++c) {
+      if (layout.chunks[c].frozen) continue;
+      const ChunkMemory memory(layout, c, what.recipe, rank);
+      fill(memory.state(), source);
+      writer.write(memory.state());
+    }
+    return writer.close();
+  }
+
+  static CheckpointContents contents_of(const Written& what, std::vector<StateFile> files) {
+    CheckpointContents contents;
+    contents.spec = what.spec;
+    contents.recipe = what.recipe;
+    contents.mesh.world = what.world;
+    contents.trainer = config::Json::object();
+    contents.files = std::move(files);
+    return contents;
+  }
+
+  std::string write(int64_t step, const Written& what) const {
+    CheckpointCommit commit(directory_, step, checkpoint_bytes(*what.spec));
+    std::vector<StateFile> files;
+    for (int rank = what.world - 1; rank >= 0; --rank) {  // in any order
+      files.push_back(write_rank(commit, what, rank));
+    }
+    return commit.commit(contents_of(what, std::move(files)));
+  }
+
+  // What lies in the directory of checkpoints; 16 random digits as NONCE.
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+      std::string name = entry.path().filename().string();
+      const size_t mark = name.find(".tmp-");
+      if (mark != std::string::npos && name.size() == mark + 21) {
+        name = name.substr(0, mark + 5) + "NONCE";
+      }
+      names.push_back(name);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  std::string home_;
+  std::string directory_;
+};
+
+using Names = std::vector<std::string>;
+
+}  // namespace strata::train
