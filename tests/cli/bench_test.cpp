@@ -305,7 +305,7 @@ TEST_F(BenchTest, HelpNeedsNoSubject) {
 
 TEST_F(BenchTest, AReadOnlyDirectoryIsRefused) {
   std::filesystem::permissions(sandbox_ / "drive", std::filesystem::perms(0555));
-  Process process(bench({}), {.directory = sandbox_.path(), .drops_root = true});
+  Process process(bench({}), {.directory = sandbox_.path(), .obeys_permissions = true});
   EXPECT_EQ(process.wait(), kUsage);
   EXPECT_NE(process.err().find("Permission denied"), std::string::npos) << process.err();
 }

@@ -21,6 +21,7 @@
 #include "io/drives.h"
 #include "io/scratch_file.h"
 #include "io/volume.h"
+#include "tests/support/obey_permissions.h"
 #include "tests/support/refuse_io_uring.h"
 
 namespace strata::cli {
@@ -247,12 +248,10 @@ TEST_F(StorageTest, EveryTroubleHasAFix) {
 }
 
 TEST_F(StorageTest, AReadOnlyDirectoryFailsWithAFix) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-  chmod(path_.c_str(), 0755);
-  chmod(scratch().c_str(), 0755);
+  chmod(scratch().c_str(), 0555);
   const pid_t child = fork();
   if (child == 0) {
-    if (setuid(65534) != 0) _exit(9);
+    if (!strata::test::obey_permissions()) _exit(9);
     const auto denied = about(check_storage({scratch()}, root()), "Permission denied");
     _exit(denied.size() == 1 && denied[0].status == Status::kFail &&
                   denied[0].fix == "make it writable, or name another"

@@ -309,8 +309,8 @@ TEST_F(Mistakes, InPlacesToWrite) {
 }
 
 TEST_F(Mistakes, WithoutPermission) {
-  Process trial({"--version"}, {.directory = sandbox_.path(), .drops_root = true});
-  if (trial.wait() != 0) GTEST_SKIP() << "another user cannot run the program where it lies";
+  Process trial({"--version"}, {.directory = sandbox_.path(), .obeys_permissions = true});
+  if (trial.wait() != 0) GTEST_SKIP() << "root cannot be made to obey permissions here";
   std::filesystem::create_directory(sandbox_ / "closed");
   std::filesystem::permissions(sandbox_ / "closed", std::filesystem::perms(0555));
   const auto unreadable = [](const Sandbox& sandbox) {
@@ -322,38 +322,38 @@ TEST_F(Mistakes, WithoutPermission) {
     std::ofstream(sandbox / "dark/train.jsonl") << "{\"text\": \"a\"}\n";
     std::filesystem::permissions(sandbox / "dark", std::filesystem::perms(0));
   };
-  const ProcessOptions other_user = {.drops_root = true};
+  const ProcessOptions obedient = {.obeys_permissions = true};
   expect_refusals({
       {"data directory",
        dark,
        {"eval", "--model", "good", "--data", "dark", "--sequence-length", "32"},
        kUsage,
        {"open data: dark", "chmod"},
-       other_user},
+       obedient},
       {"scratch",
        {},
        train({"--offload", "nvme", "--nvme", "closed"}),
        kUsage,
        {"closed", "Permission denied"},
-       other_user},
+       obedient},
       {"run directory",
        {},
        train_into("closed/run"),
        kUsage,
        {"closed", "Permission denied"},
-       other_user},
+       obedient},
       {"new model",
        {},
        {"init", "--data", STRATA_TEXT, "--out", "closed/model"},
        kUsage,
        {"closed", "Permission denied"},
-       other_user},
+       obedient},
       {"weights",
        unreadable,
        train({}, "bad"),
        kUsage,
        {"model.safetensors", "Permission denied"},
-       other_user},
+       obedient},
   });
 }
 

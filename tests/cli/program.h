@@ -20,6 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/obey_permissions.h"
+
 // The built program as a process of its own, in a sandbox on the drive of the build tree.
 namespace strata::cli::test {
 
