@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "tests/support/seeds.h"
 #include "tests/support/small_run.h"
 
 namespace strata {
@@ -24,7 +25,7 @@ class Ranks : public ::testing::Test {
 };
 
 TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
-  for (uint64_t seed = 1; seed <= 8; ++seed) {
+  for (uint64_t seed = 1; seed <= test::seeds(4); ++seed) {
     test::Draw draw(seed);
     const int world = static_cast<int>(draw.between(2, 4));
     const model::ModelSpec spec = test::random_spec(draw, world, true);
@@ -52,7 +53,7 @@ class RanksIn : public Ranks, public testing::WithParamInterface<model::Recipe> 
 TEST_P(RanksIn, OneTwoAndFourHaveTheLossesOfTheSameGlobalBatch) {
   const double tolerance = GetParam() == model::Recipe::kFp32 ? 1e-5 : 5e-4;
   options_.steps = 20;
-  for (uint64_t seed = 1; seed <= 3; ++seed) {
+  for (uint64_t seed = 1; seed <= test::seeds(2); ++seed) {
     test::Draw draw(40 + seed);
     const model::Architecture architecture = test::random_architecture(draw);
     std::vector<double> expected;

@@ -13,6 +13,7 @@
 #include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
 #include "tests/support/random_runs.h"
+#include "tests/support/seeds.h"
 
 namespace strata::plan {
 namespace {
@@ -25,7 +26,7 @@ std::string first_violation(const VerifyReport& report) {
 }
 
 TEST(Planner, EveryPlacementOfRandomRunsIsAcceptedByTheVerifier) {
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= test::seeds(200); ++seed) {
     test::Draw draw(seed);
     const int world = draw.coin() ? 1 : static_cast<int>(draw.between(2, 4));
     const model::ModelSpec spec = test::random_spec(draw, world, true);
@@ -149,7 +150,7 @@ TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
     EXPECT_EQ(predict(run.plan), run.predicted_s) << "seed " << seed;
     better += run.predicted_s < best_s;
   }
-  EXPECT_GE(better, 1);
+  EXPECT_GE(better, 1) << "moves that never find anything are never slower either";
 }
 
 TEST(Planner, ABudgetBelowTheSmallestPlacementIsRefusedWithWhatItNeeds) {
