@@ -4,6 +4,7 @@
 #include "engine/config/limits.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -42,7 +43,9 @@ TEST(Limits, WithoutCgroupsTheMachineIsTheLimit) {
   EXPECT_FALSE(limits.cgroup_limit_bytes.has_value());
   EXPECT_EQ(limits.usable_bytes(), 8 * kGiB);
   EXPECT_EQ(limits.usable_reason(), "memory that the machine has available");
-  EXPECT_GE(limits.cores, 1);
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  EXPECT_EQ(limits.cores, CPU_COUNT(&allowed));
 }
 
 TEST(Limits, Version1TakesTheTightestLevelAndCountsPageCacheAsFree) {
@@ -98,6 +101,7 @@ TEST(Limits, InAContainerTheMountIsTheGroup) {
 TEST(Limits, TheRealSystemHasMemoryAndCores) {
   const Limits limits = read_limits();
   EXPECT_GE(limits.cores, 1);
+  EXPECT_LE(limits.cores, sysconf(_SC_NPROCESSORS_ONLN));
   EXPECT_GT(limits.memory_total_bytes, 0);
   EXPECT_GT(limits.usable_bytes(), 0);
   EXPECT_LE(limits.usable_bytes(), limits.memory_total_bytes);
