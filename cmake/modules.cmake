@@ -79,6 +79,15 @@ function(strata_test_binary target label sources)
   target_link_libraries(${target} PRIVATE strata_flags ${ARGN} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${target} PRIVATE
     STRATA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" STRATA_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  if(STRATA_SANITIZE)
+    # An instrumented program starts slowly: its tests share four processes.
+    foreach(shard RANGE 3)
+      add_test(NAME ${target}.${shard} COMMAND ${target} --gtest_brief=1)
+      set_tests_properties(${target}.${shard} PROPERTIES LABELS ${label}
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${shard}")
+    endforeach()
+    return()
+  endif()
   # The longest start first, so that none is alone at the end.
   set(cost 1)
   if(label STREQUAL slow)
