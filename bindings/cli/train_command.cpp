@@ -300,9 +300,9 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
   require_fit(*model, options, facts);
   const Resumed resumed = find_resumed(options, places.directory, *model);
   auto tokenizer = open_tokenizer(options, false);
-  const auto data = open_data(options, model->architecture(), tokenizer.get(),
-                              {.holds_out = options.eval_every > 0,
-                               .room_bytes = train::room_for_reading(options, facts)});
+  const auto data = open_data(
+      options, model->architecture(), tokenizer.get(),
+      {.holds_out = options.eval_every > 0, .room_bytes = train::room_for_reading(options, facts)});
   check_changes(train::changed_data(resumed.about, *data), resumed.path, options);
   tokenizer.reset();  // its vocabulary and cache are room for the run
   malloc_trim(0);

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/config/options.h"
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 #include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
 

@@ -119,7 +119,7 @@ void collect_json(SourceKind kind, std::string_view json, const std::string& sou
     if (says_something) {
       const std::string shown =
           kind == SourceKind::kRun ? source + ": " + member.name : member.name;
-      collector.set(kind, member.name, texts_of(member.value), shown);
+      collector.set(kind, member.name, option_texts(member.value), shown);
     }
   }
 }

@@ -11,7 +11,7 @@
 #include "engine/exec/fresh_moments.h"
 #include "engine/exec/io_work.h"
 #include "engine/exec/queue_work.h"
-#include "engine/plan/timeline.h"
+#include "engine/plan/op_contract.h"
 #include "kernels/emulated/device_emulated.h"
 
 namespace strata::exec {
@@ -20,10 +20,6 @@ namespace {
 using plan::Lane;
 
 constexpr Lane kIoLanes[] = {Lane::kReadWeights, Lane::kReadState, Lane::kWrite};
-
-size_t index_of(Lane lane) {
-  return static_cast<size_t>(lane);
-}
 
 memory::Arena make_arena(int64_t bytes) {
   return bytes > 0 ? memory::Arena(bytes) : memory::Arena();

@@ -95,8 +95,8 @@ bool is_in_hub_cache(const fs::path& home, const fs::path& target) {
 
 std::string resolve_inside(const std::string& directory, const std::string& name) {
   if (!is_plain_file_name(name)) {
-    refuse(directory,
-           "it names the file " + Json(name).dump() + ", which is not a plain file name");
+    refuse_model(directory,
+                 "it names the file " + Json(name).dump() + ", which is not a plain file name");
   }
   std::error_code error;
   const fs::path home = fs::canonical(directory, error);

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/error.h"
+
 // Recognises what people give in place of a model directory, and says what to do.
 namespace strata::model {
 

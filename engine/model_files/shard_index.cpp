@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "engine/model/model_path.h"
+#include "engine/model_files/model_path.h"
 
 namespace strata::model {
 
@@ -22,10 +22,11 @@ ShardIndex read_shard_index(const Json& json, const std::string& source) {
   std::set<std::string> files;
   for (const config::JsonMember& member : map->members()) {
     if (!member.value.is_string())
-      refuse(source, "the file of " + member.name + " is not a string");
+      refuse_model(source, "the file of " + member.name + " is not a string");
     const std::string& file = member.value.string();
     if (!is_plain_file_name(file)) {
-      refuse(source, "it names the file " + Json(file).dump() + ", which is not a plain file name");
+      refuse_model(source,
+                   "it names the file " + Json(file).dump() + ", which is not a plain file name");
     }
     if (!file.ends_with(".safetensors")) {
       refuse_model(source,

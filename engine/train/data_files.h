@@ -16,8 +16,8 @@ bool is_text(std::string_view extension);
 const char* why_not_read(std::string_view extension);
 
 // The text files that a path stands for: the file itself, or the .txt and .md files below a
-// directory in order of their paths; what runs wrote there does not count as data. Throws Error when there is
-// none.
+// directory in order of their paths; what runs wrote there does not count as data. Throws Error
+// when there is none.
 std::vector<std::string> text_files_of(const std::string& path);
 
 // Other files below a directory that look like data, but for those named: they are not read.

@@ -3,7 +3,7 @@
 // plan and train see this machine the same way.
 #include "engine/config/json.h"
 #include "engine/model/architecture.h"
-#include "engine/model/model_writer.h"
+#include "engine/model_files/model_writer.h"
 #include "tests/cli/mistake.h"
 
 namespace strata::cli::test {

@@ -30,6 +30,7 @@ using Arguments = std::vector<std::string>;
 struct ProcessOptions {
   std::string directory = {};          // working directory
   uint64_t file_size_limit = 0;        // RLIMIT_FSIZE; 0: as it is
+  bool obeys_permissions = false;      // of files, also where the test is root
   bool drops_root = false;             // as a user who owns nothing here, where the test is root
   uint64_t process_limit = 0;          // RLIMIT_NPROC, which root does not have; 0: as it is
   std::vector<std::string> wrap = {};  // a command that gets the program's command line appended
@@ -131,6 +132,7 @@ class Process {
     if (options.drops_root && geteuid() == 0) {
       ready = ready && setgid(kNobody) == 0 && setuid(kNobody) == 0;
     }
+    if (options.obeys_permissions) ready = ready && strata::test::obey_permissions();
     if (ready) execvp(argv[0], argv.data());
     _exit(127);
   }

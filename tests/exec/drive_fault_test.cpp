@@ -12,7 +12,7 @@
 #include <optional>
 #include <set>
 
-#include "engine/plan/timeline.h"
+#include "engine/plan/op_contract.h"
 #include "tests/support/seeds.h"
 #include "tests/support/small_run.h"
 

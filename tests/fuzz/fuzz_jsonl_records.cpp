@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/config/json.h"
 #include "engine/train/data_records.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -19,15 +21,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                pwrite(file, data, size, 0) == static_cast<ssize_t>(size));
   std::optional<train::RecordKind> kind;
   try {
-    train::for_each_record("/proc/self/fd/" + std::to_string(file), [&](const config::Json& record,
-                                                                        const std::string& where) {
-      if (!kind) kind = train::kind_of_record(record, where);
-      const auto segments = train::segments_of_record(record, *kind, where);
-      for (size_t i = 0; i < segments.size(); ++i) {
-        STRATA_CHECK(!segments[i].text.empty());
-        STRATA_CHECK(i == 0 || segments[i].is_target != segments[i - 1].is_target);
-      }
-    });
+    train::for_each_record(
+        "/proc/self/fd/" + std::to_string(file), [](int64_t, int64_t) {},
+        [&](config::Json record, int64_t, const std::string& where) {
+          if (!kind) kind = train::kind_of_record(record, where);
+          const auto text = train::text_of_record(std::move(record), *kind, where);
+          for (size_t i = 0; i < text.segments.size(); ++i) {
+            STRATA_CHECK(!text.segments[i].text.empty());
+            STRATA_CHECK(i == 0 || text.segments[i].is_target != text.segments[i - 1].is_target);
+          }
+        });
   } catch (const Error& error) {
     STRATA_CHECK(error.code() == ErrorCode::kConfig);
   }

@@ -9,6 +9,7 @@
 #include "engine/base/dtype.h"
 #include "engine/model_files/model_writer.h"
 #include "engine/model_files/other_files.h"
+#include "tests/model/opened_model.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {

@@ -15,6 +15,7 @@
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_writer.h"
 #include "engine/model_files/other_files.h"
+#include "tests/model/opened_model.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {
@@ -230,8 +231,8 @@ TEST(ModelDirectory, AnIndexThatLiesIsRefused) {
   for (const char* name : {"../model-00001-of-00002.safetensors", "/etc/passwd", "..", "", "a/b"}) {
     const CopiedDirectory out("sharded_bf16");
     out.replace("model.safetensors.index.json", "model-00001-of-00002.safetensors", name);
-    EXPECT_NE(error_of(out.path()).find("not a plain file name"), std::string::npos)
-        << error_of(out.path());
+    EXPECT_NE(open_error(out.path()).find("not a plain file name"), std::string::npos)
+        << open_error(out.path());
   }
   const CopiedDirectory gone("sharded_bf16");
   fs::remove(gone / "model-00002-of-00002.safetensors");

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "engine/base/error.h"
-#include "engine/model/model_directory.h"
+#include "engine/model_files/model_directory.h"
 
 // What tests of model directories ask of one.
 namespace strata::model {

@@ -36,7 +36,7 @@ TEST(ShardIndex, ListsTensorsInTheirOrderAndEachFileOnce) {
 TEST(ShardIndex, PathsAreNoFileNames) {
   for (const char* name : {"../x", "/etc/passwd", "a/b", "..", ".", "", "a/", "x\\u0000y"}) {
     const std::string text = std::string(R"({"weight_map": {"w": ")") + name + "\"}}";
-    EXPECT_NE(error_of(text).find("not a plain file name"), std::string::npos) << name;
+    EXPECT_NE(index_error(text).find("not a plain file name"), std::string::npos) << name;
   }
   EXPECT_TRUE(is_plain_file_name("..model"));
   EXPECT_TRUE(is_plain_file_name("a\\b"));

@@ -14,6 +14,7 @@
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_writer.h"
+#include "tests/model/opened_model.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::model {
