@@ -87,7 +87,8 @@ plan::PlannedRun plan_way(const Bench& bench, const Way& way, const plan::Rates&
 plan::PlannedRun in_memory(const Bench& bench, Way way, plan::Placement placement) {
   way.host_bytes = plan::kNoLimit;
   const plan::PlanInput input = input_of(bench, way);
-  for (auto* flags : {&placement.hi_in_host, &placement.state_in_host, &placement.grad_in_host}) {
+  for (auto* flags : {&placement.hi_in_host, &placement.state_in_host, &placement.grad_in_host,
+                      &placement.checkpoint_in_host}) {
     std::fill(flags->begin(), flags->end(), 1);
   }
   plan::PlannedRun planned;
@@ -220,6 +221,7 @@ double traffic_of_planes(const Bench& bench, const Way& way) {
   input.nvme_budget = int64_t{1} << 42;
   plan::Placement placement = plan::smallest_placement(input);
   std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+  std::fill(placement.checkpoint_in_host.begin(), placement.checkpoint_in_host.end(), 1);
   const NvmeBytes bytes = nvme_bytes_of(plan::build_plan(input, placement));
   return 0.9 * static_cast<double>(bytes.read + bytes.written);
 }

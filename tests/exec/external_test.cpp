@@ -98,8 +98,8 @@ TEST_F(External, StateHasTheSameBitsWhereverItLies) {
        {plan::OptimizerMode::kDeferred, plan::OptimizerMode::kInBackward}) {
     input_.mode = mode;
     plan::Placement resident = plan::smallest_placement(input_);
-    for (std::vector<char>* flags :
-         {&resident.hi_in_host, &resident.state_in_host, &resident.grad_in_host}) {
+    for (std::vector<char>* flags : {&resident.hi_in_host, &resident.state_in_host,
+                                     &resident.grad_in_host, &resident.checkpoint_in_host}) {
       std::fill(flags->begin(), flags->end(), 1);
     }
     const uint64_t expected = run(resident);

@@ -77,7 +77,8 @@ class FreshMoments : public ::testing::Test {
 
 TEST_F(FreshMoments, AreAllOfAStateThatStaysInMemory) {
   plan::Placement placement = plan::smallest_placement(input_);
-  for (auto* stays : {&placement.hi_in_host, &placement.state_in_host, &placement.grad_in_host}) {
+  for (auto* stays : {&placement.hi_in_host, &placement.state_in_host, &placement.grad_in_host,
+                      &placement.checkpoint_in_host}) {
     std::fill(stays->begin(), stays->end(), 1);
   }
   const auto sources = load_twice(placement);

@@ -100,6 +100,8 @@ double duration_s(const plan::PlanInput& input, const plan::Plan& plan, const pl
     case OpKind::kNormPartial:
       return kNorm_s * (plan.layout.first_chunk[segment + 1] - plan.layout.first_chunk[segment]);
     case OpKind::kDecide:
+    case OpKind::kInput:
+    case OpKind::kOutput:
       return 0;
     default:
       return compute_s(op, input.spec->segments[segment].kind);
@@ -177,6 +179,7 @@ class Prediction : public testing::TestWithParam<Case> {
     const auto set = [](std::vector<char>& flags, bool value) {
       std::fill(flags.begin(), flags.end(), value ? 1 : 0);
     };
+    set(placement.checkpoint_in_host, true);
     set(placement.hi_in_host, GetParam().hi);
     set(placement.state_in_host, GetParam().state);
     if (input_.mode == plan::OptimizerMode::kDeferred) {

@@ -86,7 +86,8 @@ class ReferenceRun {
     input.frozen_in_source = offloaded;
     plan::Placement placement = plan::smallest_placement(input);
     if (!offloaded) {
-      for (auto* flags : {&placement.hi_in_host, &placement.state_in_host, &placement.grad_in_host})
+      for (auto* flags : {&placement.hi_in_host, &placement.state_in_host, &placement.grad_in_host,
+                          &placement.checkpoint_in_host})
         std::fill(flags->begin(), flags->end(), 1);
     }
     return train(plan::build_plan(input, placement));
