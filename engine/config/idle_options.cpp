@@ -82,15 +82,15 @@ constexpr uint32_t bits_of(std::initializer_list<Command> commands) {
 constexpr uint32_t kOfSteps = bits_of({Command::kTrain, Command::kPlan});
 constexpr uint32_t kOfRuns =
     bits_of({Command::kTrain, Command::kPlan, Command::kEval, Command::kGenerate});
-constexpr std::string_view kWarmUp = "the warm-up lasts all steps (shorten it)";
+constexpr std::string_view kOnlyWarmUp = "the warm-up lasts all steps (shorten it)";
 constexpr std::string_view kInMemory = "--offload none and host keep all state in memory";
 constexpr std::string_view kGreedy = "--temperature 0 takes the most likely token";
 
 constexpr IdleRule kIdleRules[] = {
     {kOfSteps, "min-lr-ratio", is_constant, kMistake,
      "--schedule constant stays at its peak (give --schedule linear or cosine)"},
-    {kOfSteps, "min-lr-ratio", only_warms_up, kMistake, kWarmUp},
-    {kOfSteps, "schedule", only_warms_up, kHarmless, kWarmUp},
+    {kOfSteps, "min-lr-ratio", only_warms_up, kMistake, kOnlyWarmUp},
+    {kOfSteps, "schedule", only_warms_up, kHarmless, kOnlyWarmUp},
     {kOfSteps, "decay-all", decays_nothing, kMistake, "--weight-decay is 0, so nothing decays"},
     {kOfSteps, "zero-stage", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
     {kOfSteps, "checkpoint-every", ends_before_a_checkpoint, kHarmless,
