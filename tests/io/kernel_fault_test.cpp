@@ -31,7 +31,8 @@ struct Output {
 
 Output shell(const std::string& command) {
   Output output;
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  FILE* pipe =
+      popen(("unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX; " + command + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return output;
   std::array<char, 4096> part;
   while (const size_t count = fread(part.data(), 1, part.size(), pipe))
