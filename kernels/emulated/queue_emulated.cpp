@@ -52,38 +52,47 @@ void Shared::enter(Outstanding op, const Clock& known) {
             ErrorCode::kDevice,
             fmt::format("emulated device: {} on {} {} bytes that {} on {} {}: nothing says "
                         "which comes first (the plan lacks a wait)",
-                        op.name, op.queue->name(), ours.written ? "writes" : "reads", other.name,
-                        other.queue->name(), theirs.written ? "writes" : "reads"));
+                        op.name, op.queue->name, ours.written ? "writes" : "reads", other.name,
+                        other.queue->name, theirs.written ? "writes" : "reads"));
       }
     }
   }
   outstanding.push_back(std::move(op));
 }
 
-void Shared::leave(const EmulatedQueue& queue, int64_t number) {
+void Shared::leave(const QueueState& queue, int64_t number) {
   const std::lock_guard lock(mu);
   std::erase_if(outstanding, [&](const Outstanding& one) {
     return one.queue == &queue && one.number == number;
   });
 }
 
+void Shared::leave_all(const QueueState& queue) {
+  const std::lock_guard lock(mu);
+  std::erase_if(outstanding, [&](const Outstanding& one) { return one.queue == &queue; });
+}
+
+QueueState& Shared::add(const char* name, int depth) {
+  STRATA_CHECK(depth >= 1);
+  const std::lock_guard lock(mu);
+  return states.emplace_back(name, depth);
+}
+
 EmulatedQueue::EmulatedQueue(Shared& shared, const char* name, int depth)
     : shared_(shared),
-      name_(name),
-      random_(shared.options.delay_seed ^ std::hash<std::string>()(name)),
-      spans_(static_cast<size_t>(2 * depth)),
-      clocks_(spans_.size()) {
-  STRATA_CHECK(depth >= 1);
+      state_(shared.add(name, depth)),
+      random_(shared.options.delay_seed ^ std::hash<std::string>()(name)) {
   thread_ = start_thread([this] { run(); });
 }
 
 EmulatedQueue::~EmulatedQueue() {
   {
-    const std::lock_guard lock(mu_);
-    stopping_ = true;
-    changed_.notify_all();
+    const std::lock_guard lock(state_.mu);
+    state_.stopping = true;
+    state_.changed.notify_all();
   }
   thread_.join();
+  shared_.leave_all(state_);
 }
 
 // --- the thread that issues ---------------------------------------------------------------------
@@ -91,7 +100,7 @@ EmulatedQueue::~EmulatedQueue() {
 void EmulatedQueue::begin(const char* name, std::span<const MemoryRange> ranges) {
   op_ = name;
   ranges_.assign(ranges.begin(), ranges.end());
-  shared_.enter({this, closed_ + 1, op_, ranges_}, known_);
+  shared_.enter({&state_, closed_ + 1, op_, ranges_}, known_);
   push([this] {
     delay();
     op_begin_s_ = now_s();
@@ -102,18 +111,19 @@ int64_t EmulatedQueue::end() {
   ranges_.clear();
   ++closed_;
   {
-    const std::lock_guard lock(mu_);
-    clocks_[static_cast<size_t>(closed_) % clocks_.size()] = known_;
+    const std::lock_guard lock(state_.mu);
+    state_.clocks[static_cast<size_t>(closed_) % state_.clocks.size()] = known_;
   }
   push([this] { close_op(); });
   return closed_;
 }
 
 void EmulatedQueue::wait(Queue& other, int64_t count) {
-  auto& queue = static_cast<EmulatedQueue&>(other);
+  QueueState& queue = static_cast<EmulatedQueue&>(other).state_;
   {
-    const std::lock_guard lock(queue.mu_);
-    for (const auto& [third, number] : queue.clocks_[static_cast<size_t>(count) % clocks_.size()]) {
+    const std::lock_guard lock(queue.mu);
+    for (const auto& [third, number] :
+         queue.clocks[static_cast<size_t>(count) % queue.clocks.size()]) {
       known_[third] = std::max(known_[third], number);
     }
   }
@@ -153,7 +163,7 @@ void EmulatedQueue::check(const void* pointer, int64_t bytes, bool written) cons
       ErrorCode::kDevice,
       fmt::format("emulated device: {} on {}: it {} a buffer of {} bytes of which byte {} is "
                   "in no range of its op (the plan lacks an access, or one is too short)",
-                  op_, name_, written ? "writes" : "reads", bytes,
+                  op_, state_.name, written ? "writes" : "reads", bytes,
                   at - static_cast<const std::byte*>(pointer)));
 }
 
@@ -164,40 +174,40 @@ void* EmulatedQueue::translate(const void* pointer, int64_t bytes, bool written)
   throw Error(ErrorCode::kDevice,
               fmt::format("emulated device: {} on {}: a kernel {} host memory (the plan lacks an "
                           "upload or a download)",
-                          op_, name_, written ? "writes" : "reads"));
+                          op_, state_.name, written ? "writes" : "reads"));
 }
 
 void EmulatedQueue::push(Command command) {
-  const std::lock_guard lock(mu_);
-  if (failure_) std::rethrow_exception(failure_);
+  const std::lock_guard lock(state_.mu);
+  if (state_.failure) std::rethrow_exception(state_.failure);
   commands_.push_back(std::move(command));
-  changed_.notify_all();
+  state_.changed.notify_all();
 }
 
 // --- any thread ---------------------------------------------------------------------------------
 
 int64_t EmulatedQueue::completed() {
-  const std::lock_guard lock(mu_);
-  if (failure_) std::rethrow_exception(failure_);
-  return completed_;
+  const std::lock_guard lock(state_.mu);
+  if (state_.failure) std::rethrow_exception(state_.failure);
+  return state_.completed;
 }
 
 void EmulatedQueue::sleep(int64_t count, double timeout_s) {
-  std::unique_lock lock(mu_);
-  changed_.wait_for(lock, std::chrono::duration<double>(timeout_s),
-                    [&] { return reached(count) || woken_; });
-  woken_ = false;
+  std::unique_lock lock(state_.mu);
+  state_.changed.wait_for(lock, std::chrono::duration<double>(timeout_s),
+                          [&] { return state_.reached(count) || state_.woken; });
+  state_.woken = false;
 }
 
 void EmulatedQueue::wake() {
-  const std::lock_guard lock(mu_);
-  woken_ = true;
-  changed_.notify_all();
+  const std::lock_guard lock(state_.mu);
+  state_.woken = true;
+  state_.changed.notify_all();
 }
 
 Queue::Span EmulatedQueue::span_of(int64_t count) {
-  const std::lock_guard lock(mu_);
-  return spans_[static_cast<size_t>(count) % spans_.size()];
+  const std::lock_guard lock(state_.mu);
+  return state_.spans[static_cast<size_t>(count) % state_.spans.size()];
 }
 
 // --- the thread of the queue --------------------------------------------------------------------
@@ -206,9 +216,10 @@ void EmulatedQueue::run() {
   while (true) {
     Command command;
     {
-      std::unique_lock lock(mu_);
-      changed_.wait(lock, [&] { return stopping_ || (!commands_.empty() && !failure_); });
-      if (stopping_) return;
+      std::unique_lock lock(state_.mu);
+      state_.changed.wait(
+          lock, [&] { return state_.stopping || (!commands_.empty() && !state_.failure); });
+      if (state_.stopping) return;
       command = std::move(commands_.front());
       commands_.pop_front();
     }
@@ -220,42 +231,44 @@ void EmulatedQueue::execute(Command& command) {
   try {
     command();
   } catch (...) {
-    const std::lock_guard lock(mu_);
-    failure_ = std::current_exception();
-    changed_.notify_all();
+    const std::lock_guard lock(state_.mu);
+    state_.failure = std::current_exception();
+    state_.changed.notify_all();
   }
 }
 
 void EmulatedQueue::close_op() {
-  shared_.leave(*this, completed_ + 1);
-  const std::lock_guard lock(mu_);
-  ++completed_;
-  spans_[static_cast<size_t>(completed_) % spans_.size()] = {op_begin_s_, now_s()};
-  changed_.notify_all();
+  shared_.leave(state_, state_.completed + 1);
+  const std::lock_guard lock(state_.mu);
+  ++state_.completed;
+  state_.spans[static_cast<size_t>(state_.completed) % state_.spans.size()] = {op_begin_s_,
+                                                                               now_s()};
+  state_.changed.notify_all();
 }
 
 void EmulatedQueue::delay() {
   if (shared_.options.delay_s_max <= 0) return;
   std::uniform_real_distribution<double> draw(0, shared_.options.delay_s_max);
-  std::unique_lock lock(mu_);
-  changed_.wait_for(lock, std::chrono::duration<double>(draw(random_)), [&] { return stopping_; });
+  std::unique_lock lock(state_.mu);
+  state_.changed.wait_for(lock, std::chrono::duration<double>(draw(random_)),
+                          [&] { return state_.stopping; });
 }
 
 // In slices, so that an end of this queue is seen while it waits for another.
-void EmulatedQueue::await_other(EmulatedQueue& other, int64_t count) {
+void EmulatedQueue::await_other(QueueState& other, int64_t count) {
   constexpr std::chrono::milliseconds kSlice{20};
   while (true) {
     {
-      std::unique_lock lock(other.mu_);
-      if (other.changed_.wait_for(lock, kSlice, [&] { return other.reached(count); })) {
-        if (other.completed_ >= count) return;
+      std::unique_lock lock(other.mu);
+      if (other.changed.wait_for(lock, kSlice, [&] { return other.reached(count); })) {
+        if (other.completed >= count) return;
         throw Error(ErrorCode::kDevice,
-                    fmt::format("emulated device: {}: queue {} ended before its op {}", name_,
-                                other.name_, count));
+                    fmt::format("emulated device: {}: queue {} ended before its op {}", state_.name,
+                                other.name, count));
       }
     }
-    const std::lock_guard lock(mu_);
-    if (stopping_) return;
+    const std::lock_guard lock(state_.mu);
+    if (state_.stopping) return;
   }
 }
 

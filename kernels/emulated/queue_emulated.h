@@ -18,10 +18,27 @@
 
 namespace strata::kernels::emulated {
 
-class EmulatedQueue;
+// How far a queue is. It lives as long as the device, because other queues wait for it while it ends.
+struct QueueState {
+  QueueState(const char* name_in, int depth)
+      : name(name_in), spans(static_cast<size_t>(2 * depth)), clocks(spans.size()) {}
+
+  bool reached(int64_t count) const { return completed >= count || failure || stopping; }
+
+  const std::string name;
+  std::mutex mu;
+  std::condition_variable changed;
+  int64_t completed = 0;           // Guarded by mu, like all below
+  std::vector<Queue::Span> spans;  // by op, modulo their count
+  // Likewise: of each queue, how many of its ops an op that is closed knew to have completed.
+  std::vector<std::map<const QueueState*, int64_t>> clocks;
+  std::exception_ptr failure;
+  bool woken = false;
+  bool stopping = false;
+};
 
 // Of each queue, how many of its ops are known to have completed.
-using Clock = std::map<const EmulatedQueue*, int64_t>;
+using Clock = std::map<const QueueState*, int64_t>;
 
 // What all queues of a device share. Threads: all.
 struct Shared {
@@ -29,7 +46,7 @@ struct Shared {
       : backend(backend_in), options(options_in), parallel(options_in.threads) {}
 
   struct Outstanding {
-    const EmulatedQueue* queue;
+    const QueueState* queue;
     int64_t number;  // in its queue
     std::string name;
     std::vector<MemoryRange> ranges;
@@ -39,7 +56,9 @@ struct Shared {
   // queue is under way, touches what this one writes or writes what it touches, and no wait orders
   // the two.
   void enter(Outstanding op, const Clock& known);
-  void leave(const EmulatedQueue& queue, int64_t number);
+  void leave(const QueueState& queue, int64_t number);
+  void leave_all(const QueueState& queue);
+  QueueState& add(const char* name, int depth);
 
   // Constant after construction
   const Backend& backend;
@@ -49,6 +68,7 @@ struct Shared {
 
   std::mutex mu;
   std::deque<Outstanding> outstanding;  // Guarded by mu
+  std::deque<QueueState> states;        // Guarded by mu; an address is good until the end
 };
 
 // A queue that is a thread: it runs closures in the order in which they were issued.
@@ -66,8 +86,6 @@ class EmulatedQueue : public Queue {
   void sleep(int64_t count, double timeout_s) override;
   void wake() override;
   Span span_of(int64_t count) override;
-
-  const std::string& name() const { return name_; }
 
   // Checks an op's buffers, and puts it with addresses of the second mapping into the queue.
   template <auto Member, typename Op>
@@ -91,11 +109,10 @@ class EmulatedQueue : public Queue {
   void delay();
   void check(const void* pointer, int64_t bytes, bool written) const;
   void* translate(const void* pointer, int64_t bytes, bool written) const;
-  void await_other(EmulatedQueue& other, int64_t count);
-  bool reached(int64_t count) const { return completed_ >= count || failure_ || stopping_; }
+  void await_other(QueueState& other, int64_t count);
 
   Shared& shared_;
-  const std::string name_;
+  QueueState& state_;
 
   // Owned by the thread that issues
   std::string op_;
@@ -107,15 +124,7 @@ class EmulatedQueue : public Queue {
   std::mt19937_64 random_;
   double op_begin_s_ = 0;
 
-  mutable std::mutex mu_;
-  std::condition_variable changed_;
-  std::deque<Command> commands_;  // Guarded by mu_
-  int64_t completed_ = 0;         // Guarded by mu_
-  std::vector<Span> spans_;       // Guarded by mu_; by op, modulo their count
-  std::vector<Clock> clocks_;     // Guarded by mu_; likewise: what an op that is closed knew
-  std::exception_ptr failure_;    // Guarded by mu_
-  bool woken_ = false;            // Guarded by mu_
-  bool stopping_ = false;         // Guarded by mu_
+  std::deque<Command> commands_;  // Guarded by the mutex of the state
   std::jthread thread_;
 };
 
