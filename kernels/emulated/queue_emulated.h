@@ -18,7 +18,7 @@
 
 namespace strata::kernels::emulated {
 
-// How far a queue is. It lives as long as the device, because other queues wait for it while it ends.
+// How far a queue is. It lives as long as the device: other queues may wait for it while it ends.
 struct QueueState {
   QueueState(const char* name_in, int depth)
       : name(name_in), spans(static_cast<size_t>(2 * depth)), clocks(spans.size()) {}
