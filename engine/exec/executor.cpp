@@ -90,7 +90,11 @@ void Executor::Impl::make_devices() {
   }
   if (!plan_.discrete) device = host_device_.get();
   STRATA_CHECK(device->description().discrete == plan_.discrete);
-  STRATA_CHECK(!plan_.discrete || !options_.external);
+  if (plan_.discrete && options_.external) {
+    throw Error(ErrorCode::kConfig,
+                "external compute: the plan computes on a device with memory of its own, where the "
+                "caller cannot (plan for the cpu)");
+  }
   if (device_bytes > 0) device_memory_ = device->allocate(device_bytes);
   for (int i = 0; i < plan::kLaneCount; ++i) {
     const Lane lane = static_cast<Lane>(i);

@@ -109,6 +109,17 @@ TEST_F(External, StateHasTheSameBitsWhereverItLies) {
   }
 }
 
+TEST_F(External, ADeviceThatTheCallerCannotReadIsRefused) {
+  input_.discrete = true;
+  try {
+    run(plan::smallest_placement(input_));
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("plan for the cpu"), std::string::npos);
+  }
+}
+
 TEST_F(External, APassOutOfTurnNamesBoth) {
   const plan::Plan plan = plan::build_plan(input_, plan::smallest_placement(input_));
   exec::Executor executor(plan, spec_, options());
