@@ -262,6 +262,7 @@ void EmulatedQueue::await_other(QueueState& other, int64_t count) {
       std::unique_lock lock(other.mu);
       if (other.changed.wait_for(lock, kSlice, [&] { return other.reached(count); })) {
         if (other.completed >= count) return;
+        if (other.failure) std::rethrow_exception(other.failure);
         throw Error(ErrorCode::kDevice,
                     fmt::format("emulated device: {}: queue {} ended before its op {}", state_.name,
                                 other.name, count));
