@@ -24,8 +24,9 @@ void Executor::Impl::lane_main(Lane lane) {
   } catch (const Progress::Stopped&) {
     // The run is over.
   } catch (...) {
-    abort_groups("a lane failed");
+    // Before other lanes of this rank hear of it from their groups.
     progress_.fail(std::current_exception());
+    abort_groups("a lane failed");
   }
 }
 
