@@ -36,8 +36,8 @@ class HostView {
 // begin() and end(): kernels of DeviceOps, copies, calls. The ops of a queue are counted from 1.
 //
 // Threads: begin(), end(), wait() and everything that issues belong to one thread; completed(),
-// sleep() and wake() may be called from any. Failure: a device that fails throws
-// Error{kDevice} out of the next call; a queue holds no work back because of another's failure.
+// sleep() and wake() may be called from any. Failure: a device that fails throws Error{kDevice} out
+// of the next call. A queue that waits for one that failed fails with the same error.
 class Queue {
  public:
   virtual ~Queue() = default;
@@ -66,7 +66,8 @@ class Queue {
   virtual void sleep(int64_t count, double timeout_s) = 0;
   virtual void wake() = 0;
 
-  // When the last op to complete began and ended, on base/clock.h's clock.
+  // When op `count` began and ended, on the clock of base/clock.h. Kept for the last `depth` ops
+  // that have completed.
   struct Span {
     double begin_s = 0;
     double end_s = 0;
