@@ -16,7 +16,7 @@
 namespace strata::cli {
 namespace {
 
-bool write(std::FILE* stream, const std::string& text) {
+bool print_to(std::FILE* stream, const std::string& text) {
   return std::fwrite(text.data(), 1, text.size(), stream) == text.size() &&
          std::fflush(stream) == 0;
 }
@@ -30,7 +30,7 @@ int terminal_columns(int descriptor) {
 
 void TrainOutput::say(const std::string& text) {
   if (lost_ || text.empty()) return;
-  if (write(json_ ? stderr : stdout, text)) return;
+  if (print_to(json_ ? stderr : stdout, text)) return;
   lost_ = true;
   log(LogLevel::kWarning,
       fmt::format("progress: standard {} is gone ({}); the run goes on, and metrics.jsonl has "
@@ -39,8 +39,9 @@ void TrainOutput::say(const std::string& text) {
 }
 
 void TrainOutput::conclude(const std::string& text, const config::Json& json) {
-  const bool told = json_ ? write(stdout, json.dump(2) + "\n") : !lost_ && write(stdout, text);
-  if (!told) write(stderr, text);
+  const bool told =
+      json_ ? print_to(stdout, json.dump(2) + "\n") : !lost_ && print_to(stdout, text);
+  if (!told) print_to(stderr, text);
 }
 
 int TrainOutput::descriptor() const {

@@ -4,6 +4,7 @@
 #include <tbb/task_arena.h>
 
 #include "engine/base/check.h"
+#include "kernels/cpu/handover.h"
 
 namespace strata::kernels {
 
@@ -21,7 +22,14 @@ Parallel::Parallel(Parallel&&) noexcept = default;
 Parallel& Parallel::operator=(Parallel&&) noexcept = default;
 
 void Parallel::run_erased(void (*function)(void*), void* target) const {
-  arena_->arena.execute([&] { function(target); });
+  cpu::Handover handover;
+  // A full arena hands the function to one of its threads.
+  arena_->arena.execute([&] {
+    handover.enter();
+    function(target);
+    handover.leave();
+  });
+  handover.join();
 }
 
 }  // namespace strata::kernels

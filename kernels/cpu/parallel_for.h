@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "engine/base/check.h"
+#include "kernels/cpu/handover.h"
 #include "kernels/workspace.h"
 
 // Loops over fixed tasks in the calling thread's arena. What a task computes depends on its index
@@ -28,13 +29,17 @@ void parallel_for(int64_t count, const Body& body) {
     for (int64_t index = 0; index < count; ++index) body(index, 0);
     return;
   }
+  Handover handover;
   tbb::parallel_for(
       tbb::blocked_range<int64_t>(0, count, 1),
       [&](const tbb::blocked_range<int64_t>& range) {
+        handover.enter();
         const int slot = tbb::this_task_arena::current_thread_index();
         for (int64_t index = range.begin(); index < range.end(); ++index) body(index, slot);
+        handover.leave();
       },
       tbb::simple_partitioner());
+  handover.join();
 }
 
 // body(begin, end) over [0, count) in blocks of `block` elements.
