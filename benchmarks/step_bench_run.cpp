@@ -12,6 +12,7 @@
 #include "engine/base/clock.h"
 #include "engine/exec/drive_probe.h"
 #include "engine/plan/builder.h"
+#include "engine/plan/op_contract.h"
 
 namespace strata::bench {
 namespace {
@@ -239,13 +240,6 @@ const char* name_of(OpKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-const char* name_of(Lane lane) {
-  constexpr const char* kNames[] = {"compute",      "optimizer",  "upload", "download",
-                                    "read_weights", "read_state", "write",  "comm"};
-  static_assert(std::size(kNames) == plan::kLaneCount);
-  return kNames[at(lane)];
-}
-
 const char* name_of(model::SegmentKind kind) {
   constexpr const char* kNames[] = {"embedding", "attention", "mlp", "head", "external"};
   return kNames[static_cast<size_t>(kind)];
@@ -278,13 +272,13 @@ void print_profile(const Run& run) {
     }
     for (const auto& [key, sum] : sums) {
       fmt::print("    {:<12} {:<10} {:<10} {:>6} {:>9.4f} {:>9.1f} {:>8.2f}\n",
-                 name_of(static_cast<Lane>(lane)), name_of(key.first),
+                 plan::name_of(static_cast<Lane>(lane)), name_of(key.first),
                  key.second < 0 ? "" : name_of(static_cast<model::SegmentKind>(key.second)),
                  sum.count, sum.seconds, sum.flops / sum.seconds / 1e9,
                  sum.bytes / sum.seconds / 1e9);
     }
     if (step.stall_s[static_cast<size_t>(lane)] > 0) {
-      fmt::print("    compute waited for {:<12} {:>9.4f}\n", name_of(static_cast<Lane>(lane)),
+      fmt::print("    compute waited for {:<12} {:>9.4f}\n", plan::name_of(static_cast<Lane>(lane)),
                  step.stall_s[static_cast<size_t>(lane)]);
     }
   }

@@ -31,7 +31,8 @@ std::string time_line(const train::TrainResult& result) {
       "writes, "
       "{:.1f} for the optimizer, {:.1f} for the device link, {:.1f} for ranks\n",
       train::format_duration(result.train_s), at(result.busy_s, Lane::kCompute), read,
-      at(stall, Lane::kWrite), at(stall, Lane::kOptimizer), link, at(stall, Lane::kComm));
+      at(stall, Lane::kWrite), at(stall, Lane::kOptimizer) + at(stall, Lane::kUpdate), link,
+      at(stall, Lane::kComm));
 }
 
 // Arenas are present in full from the start; the rest is counted as it is after the last step. What

@@ -29,9 +29,7 @@ memory::Arena make_arena(int64_t bytes) {
 size_t norm_workspace_bytes(const plan::Plan& plan, int threads) {
   int64_t bytes = 0;
   for (const shard::Chunk& chunk : plan.layout.chunks) {
-    kernels::SumSquares sum;
-    sum.count = chunk.numel / plan.mesh.world;
-    bytes = std::max(bytes, kernels::workspace_bytes(sum, threads));
+    bytes = std::max(bytes, model::norm_workspace_bytes(chunk.numel / plan.mesh.world, threads));
   }
   return static_cast<size_t>(bytes);
 }
@@ -80,30 +78,29 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
 
 void Executor::Impl::make_devices() {
   host_device_ = kernels::make_host_device(*options_.backend);
-  kernels::Device* device = options_.device;
+  device_ = options_.device;
   const int64_t device_bytes = plan_.arenas.bytes[static_cast<size_t>(plan::Arena::kDevice)];
-  if (plan_.discrete && device == nullptr) {
+  if (plan_.discrete && device_ == nullptr) {
     memory::require_host_memory(device_bytes);
     emulated_device_ =
         kernels::make_emulated_device(*options_.backend, {.threads = options_.threads});
-    device = emulated_device_.get();
+    device_ = emulated_device_.get();
   }
-  if (!plan_.discrete) device = host_device_.get();
-  STRATA_CHECK(device->description().discrete == plan_.discrete);
+  if (!plan_.discrete) device_ = host_device_.get();
+  STRATA_CHECK(device_->description().discrete == plan_.discrete);
   if (plan_.discrete && options_.external) {
     throw Error(ErrorCode::kConfig,
                 "external compute: the plan computes on a device with memory of its own, where the "
                 "caller cannot (plan for the cpu)");
   }
-  if (device_bytes > 0) device_memory_ = device->allocate(device_bytes);
+  if (device_bytes > 0) device_memory_ = device_->allocate(device_bytes);
   for (int i = 0; i < plan::kLaneCount; ++i) {
     const Lane lane = static_cast<Lane>(i);
     if (plan::is_io_lane(lane)) continue;
-    kernels::Device& place = on_device(lane) ? *device : *host_device_;
-    queues_[index_of(lane)] = place.make_queue(plan::name_of(lane), QueueWork::kDepth);
+    queues_[index_of(lane)] = device_of(lane).make_queue(plan::name_of(lane), QueueWork::kDepth);
   }
   if (options_.external) return;
-  compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, device->ops(),
+  compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, device_->ops(),
                                               *queues_[index_of(Lane::kCompute)], options_.threads);
 }
 

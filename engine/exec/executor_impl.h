@@ -100,6 +100,9 @@ class Executor::Impl {
 
   // lanes.cpp
   bool on_device(plan::Lane lane) const;
+  kernels::Device& device_of(plan::Lane lane) const {
+    return on_device(lane) ? *device_ : *host_device_;
+  }
   void lane_main(plan::Lane lane);
   void run_lane(plan::Lane lane);
   bool issue_next(plan::Lane lane, Cursor& cursor, std::deque<InFlight*>& in_flight);
@@ -127,6 +130,9 @@ class Executor::Impl {
   // run_state.cpp
   void run_optimize(const plan::Op& op, const Instance& instance);
   void run_norm(const plan::Op& op, const Instance& instance);
+  template <typename KernelOp>
+  void issue(plan::Lane lane, void (*kernels::DeviceOps::*entry)(kernels::Queue&, const KernelOp&),
+             const KernelOp& op) const;
   void run_decide(const plan::Op& op, Instance& instance);
   const Decision& decision_of(const plan::Op& op, const Instance& instance) const;
   void run_convert(const plan::Op& op, const Instance& instance);
@@ -153,6 +159,7 @@ class Executor::Impl {
   memory::Arena host_, control_;
   Decision* decision_ = nullptr;  // in the control arena; null where nothing is ever pending
   std::unique_ptr<kernels::Device> host_device_, emulated_device_;
+  kernels::Device* device_ = nullptr;  // that computes
   std::unique_ptr<kernels::DeviceMemory> device_memory_;
   std::unique_ptr<io::Volume> volume_;
   io::RateLimiter limiter_;

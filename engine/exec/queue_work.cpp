@@ -30,7 +30,7 @@ void Executor::Impl::QueueWork::start(InFlight& one) {
       queue_.wait(*impl_.queues_[static_cast<size_t>(wait.lane)], target.count);
     }
     for (const plan::Access& access : program.accesses_of(op)) {
-      if (!one.runs || access.arena == plan::Arena::kControl) continue;
+      if (!one.runs || access.value.kind == plan::ValueKind::kDecision) continue;
       ranges_.push_back({impl_.at(access), access.bytes, access.mode == plan::Mode::kWrite});
     }
   }

@@ -62,6 +62,8 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
     const auto link = [&](double rate) {
       return first_of(device_part_of(rate, machine, context), memory / 2);
     };
+    rates.device_memory_bytes_per_s =
+        first_of(device_part_of(machine.device_memory_bytes_per_s, machine, context), memory);
     rates.upload_bytes_per_s = link(machine.upload_bytes_per_s);
     rates.download_bytes_per_s = link(machine.download_bytes_per_s);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the optimizer lane does: norms, the decision, updates, and state coming in and going out.
+// What the optimizer lane and, for what lives on a discrete device, the update lane do: norms, the
+// decision, updates, and state coming in and going out.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,13 +25,29 @@ static_assert(sizeof(Partial) == plan::kNormBytes);
 
 }  // namespace
 
+// A kernel where the lane is.
+template <typename KernelOp>
+void Executor::Impl::issue(plan::Lane lane,
+                           void (*kernels::DeviceOps::*entry)(kernels::Queue&, const KernelOp&),
+                           const KernelOp& op) const {
+  parallel_.run([&] { (device_of(lane).ops().*entry)(*queues_[index_of(lane)], op); });
+}
+
 // Partials are by chunk and rank's part, whoever sums them, so that the norm has the same bits for
 // every way of sharding gradients.
 void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   const auto accesses = program_of(instance).accesses_of(op);
   const Access* out = find_access(accesses, Mode::kWrite, ValueKind::kNormPartial);
   auto* partials = reinterpret_cast<Partial*>(at(*out));
-  std::fill_n(partials, static_cast<size_t>(out->bytes) / sizeof(Partial), Partial{});
+  kernels::Workspace workspace = {norm_workspace_.data(),
+                                  static_cast<int64_t>(norm_workspace_.size())};
+  if (const Access* scratch = find_access(accesses, Mode::kWrite, ValueKind::kScratch)) {
+    workspace = {at(*scratch), scratch->bytes};
+  }
+  // What is never summed is zero: the device's memory was when it was allocated.
+  if (!on_device(op.lane)) {
+    std::fill_n(partials, static_cast<size_t>(out->bytes) / sizeof(Partial), Partial{});
+  }
   const int world = plan_.mesh.world;
   const int first_chunk = plan_.layout.first_chunk[op.segment];
   for (int c = first_chunk; c < plan_.layout.first_chunk[op.segment + 1]; ++c) {
@@ -44,14 +61,13 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
             first >= access.first + access.bytes) {
           continue;
         }
-        Partial& partial = partials[(c - first_chunk) * world + p];
         kernels::SumSquares sum;
         sum.count = part;
         sum.x =
             reinterpret_cast<const float*>(at(access.arena, access.offset - access.first + first));
-        sum.out = &partial;
-        sum.workspace = {norm_workspace_.data(), static_cast<int64_t>(norm_workspace_.size())};
-        parallel_.run([&] { options_.backend->sum_squares(sum); });
+        sum.out = partials + (c - first_chunk) * world + p;
+        sum.workspace = workspace;
+        issue(op.lane, &kernels::DeviceOps::sum_squares, sum);
       }
     }
   }
@@ -130,7 +146,7 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
                                             .eps = settings.eps,
                                             .weight_decay = decay},
                                            settings.step, coefficient);
-    parallel_.run([&] { options_.backend->adamw(adamw); });
+    issue(op.lane, &kernels::DeviceOps::adamw, adamw);
   }
 }
 

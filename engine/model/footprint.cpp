@@ -5,6 +5,7 @@
 
 #include "engine/base/units.h"
 #include "engine/model/segment_layout.h"
+#include "kernels/sum_squares.h"
 
 namespace strata::model {
 namespace {
@@ -74,6 +75,12 @@ int64_t rope_bytes(const Architecture& a, int table, const BatchShape& shape) {
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe) {
   return round_up(shape.tokens() * spec.architecture.hidden * bytes_of(weight_dtype(recipe)),
                   kPageBytes);
+}
+
+int64_t norm_workspace_bytes(int64_t numel, int threads) {
+  kernels::SumSquares sum;
+  sum.count = numel;
+  return kernels::workspace_bytes(sum, threads);
 }
 
 Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,

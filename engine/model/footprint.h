@@ -16,8 +16,6 @@ struct BatchShape {
   int64_t tokens() const { return rows * length; }
 };
 
-// Bytes of the tensor at a segment boundary, [N, C] in the recipe's weight type, rounded up to
-// pages.
 // Position tables that a model's attention reads: none, one, or one more for windowed layers; and
 // the one of a layer.
 int rope_tables(const Architecture& architecture);
@@ -32,6 +30,8 @@ inline int64_t token_bytes(const BatchShape& shape) {
   return shape.tokens() * 4;
 }
 
+// Bytes of the tensor at a segment boundary, [N, C] in the recipe's weight type, rounded up to
+// pages.
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
 
 // All sizes are rounded up to whole pages; all are zero where a segment has no such buffer.
@@ -45,6 +45,9 @@ struct Footprint {
   double recompute_flops = 0;  // to rebuild the interior from the boundary input
   double backward_flops = 0;   // given the interior; for the head: forward+backward (Loss)
 };
+
+// Workspace of a sum of squares of so many elements.
+int64_t norm_workspace_bytes(int64_t numel, int threads);
 
 Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,
                     int threads);

@@ -66,50 +66,47 @@ void Builder::emit_load() {
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
     const Place device = map_.segments[s].device_hi;
     const bool lasts = !frozen_from_source(s);
+    if (is_home(s)) {
+      load_home(s);
+      continue;
+    }
     if (segment_of(s).numel() == 0 || !(is_trainable(s) || lasts || device.exists())) continue;
     const Place weights = take_weights(s);
     for (int c = plan_.layout.first_chunk[s]; c < plan_.layout.first_chunk[s + 1]; ++c) {
       if (plan_.layout.chunks[c].frozen && !lasts && !device.exists()) continue;
-      convert(c, weights, stored);
+      load_chunk(c, weights, stored);
     }
     spill_weights(s, weights, stored);
-    if (device.exists()) {
-      upload_weights(s, weights, device, Generation::kOld);
-      if (plan_.mesh.weight_shards() > 1) gather_weights(s, device, device, Generation::kOld);
-    }
+    if (device.exists()) share_on_device(s, weights, device, Generation::kOld);
     release_weights(s);
   }
   put(Generation::kOld, false, false);
 }
 
-void Builder::convert(int chunk, const Place& weights, const Update& stored) {
-  const shard::Chunk& at = plan_.layout.chunks[chunk];
-  const bool resident = map_.host_state[chunk].exists();
-  const bool passes = !at.frozen && !resident;  // through the ring, to NVMe
+void Builder::load_chunk(int chunk, const Place& weights, const Update& stored) {
+  const bool resident = map_.state[chunk].exists();
+  const bool passes = !plan_.layout.chunks[chunk].frozen && !resident;  // through the ring, to NVMe
   const StateSlot slot = state_at(chunk, passes ? take_state(chunk, {}) : -1);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
-  const Piece piece = weights_piece(chunk);
-  Op& op = emit_.open(OpKind::kConvert, Lane::kOptimizer, at.segment);
-  op.chunk = chunk;
-  op.chunk_count = 1;
-  op.bytes = piece.count * width;
-  emit_.write(weights.arena, weights.address(piece, width), piece.count * width,
-              piece.first * width, hi_value(at.segment, Generation::kOld));
-  if (!at.frozen) state_accesses(Mode::kWrite, slot, chunk, Generation::kOld);
-  emit_.close();
+  convert(chunk, weights.address(weights_piece(plan_, chunk), width), slot);
   if (passes) {
     spill_state(chunk, slot, stored, Part::kAll);
     state_ring_.release(chunk);
   }
 }
 
-// The elements of a chunk whose weights this rank stores.
-Piece Builder::weights_piece(int chunk) const {
+void Builder::convert(int chunk, int64_t weights, const StateSlot& state) {
   const shard::Chunk& at = plan_.layout.chunks[chunk];
-  const int shards = plan_.mesh.weight_shards();
-  const int64_t part = at.numel / shards;
-  return {at.offset + (shards > 1 ? plan_.mesh.rank * part : 0), part, at.offset / shards,
-          at.frozen};
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  const Piece piece = weights_piece(plan_, chunk);
+  Op& op = emit_.open(OpKind::kConvert, Lane::kOptimizer, at.segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = piece.count * width;
+  emit_.write(Arena::kHost, weights, piece.count * width, piece.first * width,
+              hi_value(at.segment, Generation::kOld));
+  if (!at.frozen) state_accesses(Mode::kWrite, state, chunk, Generation::kOld);
+  emit_.close();
 }
 
 // A framework computes micro-batch by micro-batch, so weights are brought for every pass of it.
@@ -177,10 +174,7 @@ void Builder::emit_drain() {
       const Place weights = fetch_weights(s, Generation::kOld);
       apply_update(s, weights, pending_update());
       const Place device = map_.segments[s].device_hi;
-      if (device.exists()) {
-        upload_weights(s, weights, device, Generation::kUpdated);
-        if (plan_.mesh.weight_shards() > 1) gather_weights(s, device, device, Generation::kUpdated);
-      }
+      if (device.exists()) share_on_device(s, weights, device, Generation::kUpdated);
       release_weights(s);
     }
   }
@@ -225,29 +219,43 @@ void Builder::emit_eval(ProgramName name, OpKind head) {
 // Streams every trainable chunk's state of this rank to whoever saves it.
 void Builder::emit_checkpoint() {
   begin(ProgramName::kCheckpoint);
-  const int64_t width = width_of(Plane::kHi, plan_.recipe);
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
     if (!is_trainable(s)) continue;
     const Place weights = fetch_weights(s, Generation::kOld);
     for (int c = plan_.layout.first_chunk[s]; c < plan_.layout.first_chunk[s + 1]; ++c) {
       if (plan_.layout.chunks[c].frozen) continue;
-      const bool resident = map_.host_state[c].exists();
-      const StateSlot slot = state_at(c, resident ? -1 : take_state(c, {}));
-      if (!resident) fetch_state(c, slot.base, Generation::kOld);
-      const Piece piece = state_piece(plan_, c);
-      Op& op = emit_.open(OpKind::kSave, Lane::kOptimizer, s);
-      op.chunk = c;
-      op.chunk_count = 1;
-      op.bytes = piece.count * width + state_bytes(plan_, c);
-      emit_.read(weights.arena, weights.address(piece, width), piece.count * width,
-                 piece.first * width, hi_value(s, Generation::kOld));
-      state_accesses(Mode::kRead, slot, c, Generation::kOld);
-      emit_.close();
-      state_ring_.release(c);
+      if (is_home(s)) {
+        save_home(c);
+      } else {
+        save_chunk(c, weights);
+      }
     }
     release_weights(s);
   }
   put(Generation::kOld, false, false);
+}
+
+void Builder::save_chunk(int chunk, const Place& weights) {
+  const bool resident = map_.state[chunk].exists();
+  const StateSlot slot = state_at(chunk, resident ? -1 : take_state(chunk, {}));
+  if (!resident) fetch_state(chunk, slot.base, Generation::kOld);
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  save(chunk, weights.address(state_piece(plan_, chunk), width), slot);
+  state_ring_.release(chunk);
+}
+
+void Builder::save(int chunk, int64_t weights, const StateSlot& state) {
+  const int segment = plan_.layout.chunks[chunk].segment;
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  const Piece piece = state_piece(plan_, chunk);
+  Op& op = emit_.open(OpKind::kSave, Lane::kOptimizer, segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = piece.count * width + state_bytes(plan_, chunk);
+  emit_.read(Arena::kHost, weights, piece.count * width, piece.first * width,
+             hi_value(segment, Generation::kOld));
+  state_accesses(Mode::kRead, state, chunk, Generation::kOld);
+  emit_.close();
 }
 
 void Builder::fill_boundary() {
@@ -262,6 +270,7 @@ void Builder::fill_boundary() {
     const Value hi = hi_value(s, Generation::kOld);
     for (const Piece& piece :
          pieces_of(plan_.layout, s, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
+      if (places.home) break;
       if (piece.frozen && frozen_from_source(s)) continue;
       hold(places.host_hi.exists() ? places.host_hi : places.nvme_hi, piece, hi_width, hi, false);
     }
@@ -278,7 +287,7 @@ void Builder::fill_boundary() {
   }
   for (int c = 0; c < static_cast<int>(plan_.layout.chunks.size()); ++c) {
     if (plan_.layout.chunks[c].frozen) continue;
-    const StateSlot& slot = map_.host_state[c].exists() ? map_.host_state[c] : map_.nvme_state[c];
+    const StateSlot& slot = map_.state[c].exists() ? map_.state[c] : map_.nvme_state[c];
     const Piece piece = state_piece(plan_, c);
     for (Plane plane : kStatePlanes) {
       const int64_t width = width_of(plane, plan_.recipe);

@@ -13,6 +13,7 @@ namespace strata::plan {
 
 // Emits the programs of one placement. Split by subject: builder_weights.cpp brings weights to
 // where they are computed on, builder_update.cpp updates and moves state and gradients,
+// builder_home.cpp serves what lives on the device,
 // builder_passes.cpp emits forward and backward, builder.cpp puts programs together.
 class Builder {
  public:
@@ -40,8 +41,11 @@ class Builder {
   void fill_boundary();
   void emit(ProgramName name);
   void emit_load();
-  void convert(int chunk, const Place& weights, const Update& stored);
-  Piece weights_piece(int chunk) const;
+  // In host memory: weights of the chunk's own part at `weights`, its state in `state`.
+  void convert(int chunk, int64_t weights, const StateSlot& state);
+  void save(int chunk, int64_t weights, const StateSlot& state);
+  void load_chunk(int chunk, const Place& weights, const Update& stored);
+  void save_chunk(int chunk, const Place& weights);
   void emit_layer_major();
   void emit_external();
   void emit_step();
@@ -54,14 +58,15 @@ class Builder {
   // True where a segment's frozen elements stay in no memory: each use reads them from their
   // source.
   bool frozen_from_source(int segment) const {
-    return input_.frozen_in_source && !map_.segments[segment].host_hi.exists();
+    return input_.frozen_in_source && !is_home(segment) && !map_.segments[segment].host_hi.exists();
   }
   const model::Segment& segment_of(int segment) const { return input_.spec->segments[segment]; }
   Arena compute_arena() const { return input_.discrete ? Arena::kDevice : Arena::kHost; }
   Generation weights_generation() const;
   Generation piece_generation(const Piece& piece, Generation generation) const;
   Value hi_value(int segment, Generation generation) const;
-  Place take_weights(int segment);  // host slot of the own part: resident or in the ring
+  bool is_home(int segment) const { return map_.segments[segment].home; }
+  Place take_weights(int segment);  // of the own part: resident, or a slot of the ring
   Place fetch_weights(int segment, Generation generation);
   void fetch_into(int segment, const Place& place, Generation generation);
   void fetch_stored(int segment, const Place& place, Generation generation);
@@ -75,6 +80,7 @@ class Builder {
   void acquire_sharded(int segment, Generation generation, bool update);
   void acquire_discrete(int segment, Generation generation, bool update);
   void after_update(int segment, const Place& part, const Update& update);
+  void share_on_device(int segment, const Place& part, const Place& whole, Generation generation);
   void release_weights(int segment);
   void read_weights(int segment, Generation generation);  // accesses of the open op
   Place ring_place(int64_t offset) const;
@@ -108,6 +114,14 @@ class Builder {
   void decide();
   std::vector<Piece> gradient_pieces(int segment) const;
   std::vector<Piece> update_pieces(int segment) const;
+
+  // builder_home.cpp
+  StateSlot staged_state(const Piece& weights, int64_t slot) const;
+  void move_chunk(OpKind kind, Lane lane, int chunk, const Piece& weights, int64_t slot);
+  void load_home(int segment);
+  void save_home(int chunk);
+  Access norm_access(Mode mode, int segment, Arena arena) const;
+  void download_norms();
 
   // builder_exchange.cpp
   void take_inputs(std::initializer_list<ValueKind> kinds, int micro_batches);

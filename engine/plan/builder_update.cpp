@@ -25,8 +25,7 @@ void Builder::predicate(Op& op, const Update& update) {
              {.kind = ValueKind::kDecision, .generation = Generation::kOld});
 }
 
-// --- updates
-// ------------------------------------------------------------------------------------------
+// --- updates -------------------------------------------------------------------------------------
 
 int64_t Builder::state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
                                 Part part) {
@@ -53,7 +52,7 @@ int64_t Builder::state_accesses(Mode mode, const StateSlot& slot, int chunk, Gen
 // The ring slot of what an update of this chunk fetches: its state, its gradient, both or none.
 int64_t Builder::take_state(int chunk, const Update& update) {
   const int segment = plan_.layout.chunks[chunk].segment;
-  int64_t bytes = map_.host_state[chunk].exists() ? 0 : state_bytes(plan_, chunk);
+  int64_t bytes = map_.state[chunk].exists() ? 0 : state_bytes(plan_, chunk);
   if (update.gradient_on_nvme && spills_gradient(input_, placement_, segment)) {
     bytes += state_piece(plan_, chunk).count * kGradientWidth;
   }
@@ -89,13 +88,13 @@ void Builder::fetch_gradient(int chunk, int64_t slot, const Update& update) {
 
 // True where the chunk's exp_avg_sq waits in the room of its gradient until forward is over.
 bool Builder::writes_behind(int chunk) const {
-  return in_step_ && !map_.host_state[chunk].exists() &&
+  return in_step_ && !map_.state[chunk].exists() &&
          map_.segments[plan_.layout.chunks[chunk].segment].writes_behind;
 }
 
-// A chunk's state in host memory. `slot`: what take_state gave, used where none is resident.
+// A chunk's state where it is updated. `slot`: what take_state gave, used where none is resident.
 StateSlot Builder::state_at(int chunk, int64_t slot) const {
-  return map_.host_state[chunk].exists() ? map_.host_state[chunk] : StateSlot{Arena::kHost, slot};
+  return map_.state[chunk].exists() ? map_.state[chunk] : StateSlot{Arena::kHost, slot};
 }
 
 // The same after an update.
@@ -113,13 +112,15 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
   const int segment = plan_.layout.chunks[chunk].segment;
   const Piece piece = state_piece(plan_, chunk);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
-  const bool resident = map_.host_state[chunk].exists();
+  const bool resident = map_.state[chunk].exists();
   const int64_t fetched_gradient = slot + (resident ? 0 : state_bytes(plan_, chunk));
   const Place held = input_.mode == OptimizerMode::kDeferred ? map_.segments[segment].held_gradient
                                                              : final_gradients_[segment];
   const int64_t gradient = held.exists() ? held.address(piece, kGradientWidth) : fetched_gradient;
+  const Arena gradient_arena = held.exists() ? held.arena : Arena::kHost;
 
-  Op& op = emit_.open(OpKind::kOptimize, Lane::kOptimizer, segment);
+  const Lane lane = is_home(segment) ? Lane::kUpdate : Lane::kOptimizer;
+  Op& op = emit_.open(OpKind::kOptimize, lane, segment);
   op.chunk = chunk;
   op.chunk_count = 1;
   op.bytes = 2 * piece.count * width + 2 * state_bytes(plan_, chunk) + piece.count * kGradientWidth;
@@ -127,7 +128,7 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
   emit_.read(weights.arena, at, piece.count * width, piece.first * width,
              hi_value(segment, update.from));
   state_accesses(Mode::kRead, state_at(chunk, slot), chunk, update.from);
-  emit_.read(Arena::kHost, gradient, piece.count * kGradientWidth, piece.first * kGradientWidth,
+  emit_.read(gradient_arena, gradient, piece.count * kGradientWidth, piece.first * kGradientWidth,
              gradient_value(segment, contributions(segment), plan_.mesh.world > 1));
   predicate(op, update);
   emit_.write(weights.arena, at, piece.count * width, piece.first * width,
@@ -166,7 +167,7 @@ void Builder::apply_update(int segment, const Place& weights, const Update& upda
   }
   for (int c = layout.first_chunk[segment]; c <= last; ++c) {
     if (layout.chunks[c].frozen) continue;
-    const bool resident = map_.host_state[c].exists();
+    const bool resident = map_.state[c].exists();
     const int64_t slot = take_state(c, update);
     if (!resident) fetch_state(c, slot, update.from);
     if (update.gradient_on_nvme && spills_gradient(input_, placement_, segment)) {
@@ -181,8 +182,7 @@ void Builder::apply_update(int segment, const Place& weights, const Update& upda
   }
 }
 
-// --- gradients
-// ----------------------------------------------------------------------------------------
+// --- gradients -----------------------------------------------------------------------------------
 
 void Builder::begin_gradient(int segment) {
   if (!is_trainable(segment) || accumulators_[segment].exists()) return;
@@ -210,7 +210,7 @@ void Builder::add_gradient(int segment) {
 Place Builder::reduce_gradient(int segment) {
   const Place from = accumulators_[segment];
   const Place held = map_.segments[segment].held_gradient;
-  const Place to = !input_.discrete && held.exists() ? held : from;
+  const Place to = held.exists() && held.arena == from.arena ? held : from;
   const int count = contributions(segment);
   Op& op = emit_.open(OpKind::kReduce, Lane::kComm, segment);
   op.bytes = gradient_full_bytes(input_, segment);
@@ -244,16 +244,21 @@ Place Builder::download_gradient(int segment, const Place& from) {
 }
 
 void Builder::norm_partial(int segment, const Place& gradient) {
-  const int chunks = plan_.layout.first_chunk[segment + 1] - plan_.layout.first_chunk[segment];
+  const bool home = is_home(segment);
   const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
-  Op& op = emit_.open(OpKind::kNormPartial, Lane::kOptimizer, segment);
+  const Lane lane = home ? Lane::kUpdate : Lane::kOptimizer;
+  Op& op = emit_.open(OpKind::kNormPartial, lane, segment);
   for (const Piece& piece : gradient_pieces(segment)) {
     emit_.read(gradient.arena, gradient.address(piece, kGradientWidth),
                piece.count * kGradientWidth, piece.first * kGradientWidth, value);
     op.bytes += piece.count * kGradientWidth;
   }
-  emit_.write(Arena::kControl, map_.norm[segment], kNormBytes * chunks * plan_.mesh.world, 0,
-              {.kind = ValueKind::kNormPartial, .segment = segment});
+  const Arena arena = home ? Arena::kDevice : Arena::kControl;
+  emit_.access(norm_access(Mode::kWrite, segment, arena));
+  if (home) {
+    emit_.write(arena, map_.norm_scratch, map_.norm_scratch_bytes, 0,
+                {.kind = ValueKind::kScratch});
+  }
   emit_.close();
 }
 
@@ -273,7 +278,7 @@ void Builder::spill_gradient(int segment, const Place& gradient) {
 }
 
 // The weights of a block or head are still where its backward read them; those of the embedding,
-// and of a discrete device, are brought to the host again.
+// and of a discrete device that is not their home, are brought to the host again.
 void Builder::update_in_backward(int segment, const Place& gradient) {
   final_gradients_[segment] = gradient;
   const bool at_hand =
@@ -281,10 +286,7 @@ void Builder::update_in_backward(int segment, const Place& gradient) {
   const Place part = at_hand ? part_weights_[segment] : fetch_weights(segment, Generation::kOld);
   apply_update(segment, part, {.from = Generation::kOld, .to = Generation::kNew});
   const Place device = map_.segments[segment].device_hi;
-  if (device.exists()) {
-    upload_weights(segment, part, device, Generation::kNew);
-    if (plan_.mesh.weight_shards() > 1) gather_weights(segment, device, device, Generation::kNew);
-  }
+  if (device.exists()) share_on_device(segment, part, device, Generation::kNew);
   if (!at_hand) weights_ring_.release(segment);
 }
 
@@ -293,7 +295,7 @@ void Builder::finish_gradient(int segment) {
   STRATA_CHECK(summed_[segment] == contributions(segment));
   Place place = accumulators_[segment];
   if (plan_.mesh.world > 1) place = reduce_gradient(segment);
-  if (input_.discrete) place = download_gradient(segment, place);
+  if (input_.discrete && !is_home(segment)) place = download_gradient(segment, place);
   norm_partial(segment, place);
   if (spills_gradient(input_, placement_, segment)) spill_gradient(segment, place);
   if (input_.mode == OptimizerMode::kInBackward) update_in_backward(segment, place);
@@ -303,12 +305,11 @@ void Builder::finish_gradient(int segment) {
 }
 
 void Builder::decide() {
+  download_norms();
   emit_.open(OpKind::kDecide, Lane::kOptimizer, -1);
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
     if (!is_trainable(s)) continue;
-    const int chunks = plan_.layout.first_chunk[s + 1] - plan_.layout.first_chunk[s];
-    emit_.read(Arena::kControl, map_.norm[s], kNormBytes * chunks * plan_.mesh.world, 0,
-               {.kind = ValueKind::kNormPartial, .segment = s});
+    emit_.access(norm_access(Mode::kRead, s, Arena::kControl));
   }
   emit_.write(Arena::kControl, map_.decision, kDecisionBytes, 0,
               {.kind = ValueKind::kDecision, .generation = Generation::kNew});

@@ -23,6 +23,7 @@ Place Builder::ring_place(int64_t offset) const {
 }
 
 Place Builder::take_weights(int segment) {
+  if (is_home(segment)) return map_.segments[segment].device_hi;
   if (map_.segments[segment].host_hi.exists()) return map_.segments[segment].host_hi;
   int64_t offset = weights_ring_.reuse(segment);
   if (offset >= 0) return ring_place(offset);
@@ -43,7 +44,7 @@ void Builder::fetch_into(int segment, const Place& place, Generation generation)
 void Builder::convert_frozen(int chunk, const Place& place) {
   const int segment = plan_.layout.chunks[chunk].segment;
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
-  const Piece piece = weights_piece(chunk);
+  const Piece piece = weights_piece(plan_, chunk);
   Op& op = emit_.open(OpKind::kConvert, Lane::kReadWeights, segment);
   op.chunk = chunk;
   op.chunk_count = 1;
@@ -69,9 +70,10 @@ void Builder::fetch_stored(int segment, const Place& place, Generation generatio
 }
 
 Place Builder::fetch_weights(int segment, Generation generation) {
-  const bool cached = !map_.segments[segment].host_hi.exists() && weights_ring_.reuse(segment) >= 0;
+  const bool resident = is_home(segment) || map_.segments[segment].host_hi.exists();
+  const bool cached = !resident && weights_ring_.reuse(segment) >= 0;
   const Place place = take_weights(segment);
-  if (!cached && !map_.segments[segment].host_hi.exists()) fetch_into(segment, place, generation);
+  if (!cached && !resident) fetch_into(segment, place, generation);
   return place;
 }
 
@@ -177,7 +179,8 @@ void Builder::acquire_sharded(int segment, Generation generation, bool update) {
   gather_weights(segment, part, whole, generation);
 }
 
-// A device with memory of its own: own parts come to the host, are updated there, and go up.
+// A device with memory of its own: own parts come to the host, are updated there, and go up, unless
+// the device is their home.
 void Builder::acquire_discrete(int segment, Generation generation, bool update) {
   const Place resident = map_.segments[segment].device_hi;
   Place whole = resident;
@@ -193,9 +196,15 @@ void Builder::acquire_discrete(int segment, Generation generation, bool update) 
   const Place part = fetch_weights(segment, update ? Generation::kOld : generation);
   part_weights_[segment] = part;
   if (update) apply_update(segment, part, pending_update());
-  upload_weights(segment, part, whole, generation);
-  if (plan_.mesh.weight_shards() > 1) gather_weights(segment, whole, whole, generation);
+  share_on_device(segment, part, whole, generation);
   weights_ring_.release(segment);
+}
+
+// The own part at `part` comes to the device, and from there to all ranks that have parts.
+void Builder::share_on_device(int segment, const Place& part, const Place& whole,
+                              Generation generation) {
+  if (!is_home(segment)) upload_weights(segment, part, whole, generation);
+  if (plan_.mesh.weight_shards() > 1) gather_weights(segment, whole, whole, generation);
 }
 
 void Builder::release_weights(int segment) {

@@ -42,17 +42,16 @@ Op& Emitter::open(OpKind kind, Lane lane, int segment) {
   return program_.ops.back();
 }
 
-void Emitter::access(Mode mode, Arena arena, int64_t offset, int64_t bytes, int64_t first,
-                     const Value& value) {
-  if (bytes > 0) program_.accesses.push_back({mode, arena, offset, bytes, first, value});
+void Emitter::access(const Access& access) {
+  if (access.bytes > 0) program_.accesses.push_back(access);
 }
 
 void Emitter::read(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value) {
-  access(Mode::kRead, arena, offset, bytes, first, value);
+  access({Mode::kRead, arena, offset, bytes, first, value});
 }
 
 void Emitter::write(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value) {
-  access(Mode::kWrite, arena, offset, bytes, first, value);
+  access({Mode::kWrite, arena, offset, bytes, first, value});
 }
 
 void Emitter::close() {

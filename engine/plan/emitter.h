@@ -18,14 +18,12 @@ class Emitter {
 
   // The reference is good until close().
   Op& open(OpKind kind, Lane lane, int segment);
+  void access(const Access& access);  // nothing where it has no bytes
   void read(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value);
   void write(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value);
   void close();
 
  private:
-  void access(Mode mode, Arena arena, int64_t offset, int64_t bytes, int64_t first,
-              const Value& value);
-
   void add_waits();
 
   Program program_;

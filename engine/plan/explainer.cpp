@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLongestPattern = 8;  // ops of one micro-batch that may repeat together
 
-const char kLaneLetters[] = "COUDRSWN";
+const char kLaneLetters[] = "COUDRSWNP";
 const char* const kPlaneNames[kPlaneCount] = {"hi", "lo", "m", "v"};
 const char* const kGenerationNames[] = {"+0", "+u", "+1"};
 const char* const kArenaNames[kArenaCount] = {"device", "host", "nvme", "control"};

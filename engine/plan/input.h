@@ -34,8 +34,12 @@ struct PlanInput {
 // Where everything lies: what the planner searches over. Any placement that fits gives a correct
 // plan and the same bits; only speed differs.
 struct Placement {
-  std::vector<char> hi_in_host;     // by segment: its weights (own part) stay in host memory
-  std::vector<char> hi_on_device;   // by segment, discrete only: a copy stays on the device
+  std::vector<char> hi_in_host;    // by segment: its weights (own part) stay in host memory
+  std::vector<char> hi_on_device;  // by segment, discrete only: a copy stays on the device
+  // By segment, discrete only: weights, optimizer state and the gradient that waits for its update
+  // have their only place on the device, and are updated there. The other flags of the segment and
+  // of its chunks then say nothing.
+  std::vector<char> home_on_device;
   std::vector<char> state_in_host;  // by chunk: lo and moments stay in host memory
   std::vector<char> grad_in_host;   // by segment, deferred only: the gradient waits in host memory
   std::vector<char> keep;           // by unit: interiors are kept instead of recomputed

@@ -203,6 +203,23 @@ void set_times(const Rates& rates, LowerBound& bound, double optimizer_bytes) {
   bound.binding = static_cast<Resource>(largest - bound.least_s.begin());
 }
 
+// How much of the state may have its home on a device with so many bytes.
+double largest_home(const Sizes& sizes, double device) {
+  const double state = kStateBytes * sizes.optimizer / kOptimizerBytes;
+  return state > 0 ? std::min(1.0, device / state) : 0;
+}
+
+// What is left to a link where that part of the weights and gradients does not cross it: the
+// weights that are used most.
+Sizes away_from_home(Sizes sizes, double home) {
+  const double weights = home * sizes.whole_trainable;
+  sizes.whole_trainable -= weights;
+  sizes.whole_weights -= weights;
+  sizes.whole_weights_twice = std::max(0.0, sizes.whole_weights_twice - weights);
+  sizes.whole_gradients *= 1 - home;
+  return sizes;
+}
+
 LowerBound bound_of(const LowerBoundInput& in, const Rates& rates, const Sizes& sizes, int passes) {
   const double device = static_cast<double>(in.discrete ? in.device_bytes : 0);
   const double budget = static_cast<double>(in.host_bytes) + device;
@@ -211,12 +228,16 @@ LowerBound bound_of(const LowerBoundInput& in, const Rates& rates, const Sizes& 
   bound.flops = least_flops(in, budget, passes);
   count_nvme(in, sizes, budget, bound);
   count_comm(in, sizes, budget, bound);
+  double host_update_bytes = sizes.optimizer;
   if (in.discrete) {
     // A rank uploads and downloads its own parts; gather and reduce run between devices.
-    bound.upload_bytes = least_weight_moves(sizes, device, passes) / in.mesh.weight_shards();
-    bound.download_bytes = least_gradient_moves(sizes, device, passes) / in.mesh.state_shards();
+    const double home = largest_home(sizes, device);
+    const Sizes away = away_from_home(sizes, home);
+    bound.upload_bytes = least_weight_moves(away, device, passes) / in.mesh.weight_shards();
+    bound.download_bytes = least_gradient_moves(away, device, passes) / in.mesh.state_shards();
+    host_update_bytes *= 1 - home;
   }
-  bound.memory_bytes = sizes.optimizer + bound.nvme_read_bytes + bound.nvme_write_bytes +
+  bound.memory_bytes = host_update_bytes + bound.nvme_read_bytes + bound.nvme_write_bytes +
                        bound.upload_bytes + bound.download_bytes;
   set_times(rates, bound, sizes.optimizer);
   return bound;

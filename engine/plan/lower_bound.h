@@ -31,7 +31,9 @@
 // with G* = G where gradients are held, else 0. Both savings of a moment are reached together.
 //
 // Upload and gather are alike, with the device's memory (gather: all of it) as the cache, except
-// that weights just updated must move once more. Compute is forward and backward, and the
+// that weights just updated must move once more. State whose home is the device crosses no link: at
+// most as much as fits there with its weights, which is taken off both directions and off what
+// updates touch in host memory. Compute is forward and backward, and the
 // recomputation of those interiors that do not fit into B, the cheapest to keep being kept. Memory
 // is what the optimizer touches plus every byte that a transfer lands or takes. Cores: see
 // Rates::shared_speed.

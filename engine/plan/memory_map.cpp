@@ -61,7 +61,8 @@ void lay_out_weights(const PlanInput& input, const Placement& placement, const P
   const int count = static_cast<int>(input.spec->segments.size());
   for (int s = 0; s < count; ++s) {
     const int64_t part = hi_part_bytes(plan, input, s);
-    if (part == 0) continue;
+    map.segments[s].home = part > 0 && has_home_on_device(input, placement, s);
+    if (part == 0 || map.segments[s].home) continue;
     if (placement.hi_in_host[s]) {
       map.segments[s].host_hi = {Arena::kHost, pack.take(Arena::kHost, part, "weights, resident"),
                                  compact};
@@ -70,25 +71,37 @@ void lay_out_weights(const PlanInput& input, const Placement& placement, const P
     }
   }
   for (int s = 0; s < count && input.discrete; ++s) {
-    if (!placement.hi_on_device[s] || hi_full_bytes(input, s) == 0) continue;
+    const bool resident = placement.hi_on_device[s] || map.segments[s].home;
+    if (!resident || hi_full_bytes(input, s) == 0) continue;
     map.segments[s].device_hi = {
         Arena::kDevice, pack.take(Arena::kDevice, hi_full_bytes(input, s), "weights, resident"),
         false};
   }
 }
 
+// Of the chunks of a run, which all are of one segment.
+int count_resident(const ChunkRun& run, const Placement& placement, bool home) {
+  return home ? run.count : count_in(run, placement.state_in_host);
+}
+
+bool is_home(const Plan& plan, const MemoryMap& map, const ChunkRun& run) {
+  return map.segments[plan.layout.chunks[run.first].segment].home;
+}
+
 void lay_out_resident_state(const Ground& ground, const Placement& placement, const Plan& plan,
                             Packer& pack, MemoryMap& map) {
   for (const ChunkRun& run : ground.trainable) {
-    const int resident = count_in(run, placement.state_in_host);
+    const bool home = is_home(plan, map, run);
+    const int resident = count_resident(run, placement, home);
     if (resident == 0) continue;
+    const Arena arena = home ? Arena::kDevice : Arena::kHost;
     const int64_t bytes = state_bytes(plan, run.first);
-    int64_t at = pack.take(Arena::kHost, bytes, "optimizer state, resident", resident);
-    if (map.host_state.empty()) continue;
+    int64_t at = pack.take(arena, bytes, "optimizer state, resident", resident);
+    if (map.state.empty()) continue;
     for (int c = run.first; c < run.first + run.count; ++c) {
-      if (!placement.state_in_host[c]) continue;
-      map.host_state[c].base = at;
-      at += Packer::stride(Arena::kHost, bytes);
+      if (!home && !placement.state_in_host[c]) continue;
+      map.state[c] = {arena, at};
+      at += Packer::stride(arena, bytes);
     }
   }
 }
@@ -97,7 +110,7 @@ void lay_out_resident_state(const Ground& ground, const Placement& placement, co
 void lay_out_stored_state(const Ground& ground, const Placement& placement, const Plan& plan,
                           Packer& pack, MemoryMap& map) {
   for (const ChunkRun& run : ground.trainable) {
-    const int stored = run.count - count_in(run, placement.state_in_host);
+    const int stored = run.count - count_resident(run, placement, is_home(plan, map, run));
     if (stored == 0) continue;
     const bool behind = map.segments[plan.layout.chunks[run.first].segment].writes_behind;
     const int64_t apart =
@@ -124,10 +137,10 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
     if (input.mode == OptimizerMode::kDeferred) {
       // Only what this rank will update from goes to NVMe, also where it has summed all of it.
       const int64_t spilled = gradient_full_bytes(input, s) / input.mesh.state_shards();
-      if (placement.grad_in_host[s]) {
+      if (places.home || placement.grad_in_host[s]) {
+        const Arena arena = places.home ? Arena::kDevice : Arena::kHost;
         places.held_gradient = {
-            Arena::kHost, pack.take(Arena::kHost, gradient_part_bytes(input, s), "gradients, held"),
-            compact};
+            arena, pack.take(arena, gradient_part_bytes(input, s), "gradients, held"), compact};
       } else {
         places.nvme_gradient = {Arena::kNvme,
                                 pack.take(Arena::kNvme, spilled, "gradients, spilled"),
@@ -169,7 +182,8 @@ void find_rooms_to_write_behind(const PlanInput& input, const Placement& placeme
                                 const TurnRooms& rooms, MemoryMap& map) {
   for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
     const Place& held = map.segments[s].held_gradient;
-    if (!placement.write_behind || !held.exists() || !may_write_behind(input, s)) continue;
+    const bool in_host = held.exists() && held.arena == Arena::kHost;
+    if (!placement.write_behind || !in_host || !may_write_behind(input, s)) continue;
     map.segments[s].writes_behind =
         compute_arena(input) != Arena::kHost || rooms.is_free(held.base);
   }
@@ -303,6 +317,24 @@ void lay_out_exchanges(const PlanInput& input, Packer& pack, MemoryMap& map) {
   place(ValueKind::kRope, table_bytes, tables, "position tables");
 }
 
+// Norm partials of what is summed on the device, and room for the sums.
+void lay_out_device_norms(const PlanInput& input, const Plan& plan, Packer& pack, MemoryMap& map) {
+  int64_t largest = 0;
+  map.device_norm.assign(map.segments.size(), -1);
+  for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
+    if (!map.segments[s].home || !trainable(input, s)) continue;
+    const int first = plan.layout.first_chunk[s], last = plan.layout.first_chunk[s + 1];
+    map.device_norm[s] =
+        pack.take(Arena::kDevice, kNormBytes * (last - first) * plan.mesh.world, "norm partials");
+    for (int c = first; c < last; ++c) {
+      largest = std::max(largest, plan.layout.chunks[c].numel / plan.mesh.world);
+    }
+  }
+  if (largest == 0) return;
+  map.norm_scratch_bytes = model::norm_workspace_bytes(largest, input.threads);
+  map.norm_scratch = pack.take(Arena::kDevice, map.norm_scratch_bytes, "workspace");
+}
+
 // A map whose states have no chunks is measured alone.
 void fill(const PlanInput& input, const Ground& ground, const Placement& placement, Plan& plan,
           MemoryMap& map) {
@@ -319,6 +351,7 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
   lay_out_weights(input, placement, plan, pack, map);
   lay_out_resident_state(ground, placement, plan, pack, map);
   lay_out_gradients(input, placement, pack, map);
+  lay_out_device_norms(input, plan, pack, map);
   TurnRooms rooms = turn_rooms(input, map);
   lay_out_activations(input, placement, pack, rooms, map);
   lay_out_interiors(input, ground, placement, pack, rooms, map);
@@ -339,7 +372,7 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
 MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,
                   Plan& plan) {
   MemoryMap map;
-  map.host_state.resize(plan.layout.chunks.size());
+  map.state.resize(plan.layout.chunks.size());
   map.nvme_state.resize(plan.layout.chunks.size());
   fill(input, ground, placement, plan, map);
   return map;

@@ -60,11 +60,12 @@ struct StateSlot {
 };
 
 struct SegmentPlaces {
-  Place host_hi;    // resident weights (own part)
-  Place device_hi;  // resident copy on the device
-  Place nvme_hi;    // without the frozen elements where those come from their source
+  Place host_hi;      // resident weights (own part)
+  Place device_hi;    // resident on the device: a copy, or the segment's home
+  bool home = false;  // weights, state and held gradient are on the device alone
+  Place nvme_hi;      // without the frozen elements where those come from their source
   Place nvme_gradient;
-  Place held_gradient;  // final gradient in host memory until its update
+  Place held_gradient;  // final gradient until its update, in host memory or at home on the device
   Place accumulator;    // static place of the running sum, where it is not in a ring
   // The held gradient's room is empty from its update to the next backward: the updated exp_avg_sq
   // waits there for its spill, which need not hold back forward then.
@@ -86,7 +87,7 @@ inline constexpr int kExchangeCount =
 // Every static range of a plan and the ranges of its rings.
 struct MemoryMap {
   std::vector<SegmentPlaces> segments;
-  std::vector<StateSlot> host_state;  // by chunk
+  std::vector<StateSlot> state;       // by chunk: resident, in host memory or on the device
   std::vector<StateSlot> nvme_state;  // by chunk
   // Empty where it is in the activation ring.
   std::vector<std::vector<int64_t>> activation;  // [segment][micro-batch], compute arena; its input
@@ -99,7 +100,9 @@ struct MemoryMap {
   std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
   int64_t scratch = 0, scratch_bytes = 0;
   int64_t decision = 0;
-  std::vector<int64_t> norm;  // by segment, control arena
+  std::vector<int64_t> norm;                         // by segment, control arena
+  std::vector<int64_t> device_norm;                  // by segment, where its home is the device
+  int64_t norm_scratch = 0, norm_scratch_bytes = 0;  // on the device, where a segment's home is
   int64_t weights_ring = 0, state_ring = 0, gradient_ring = 0, activation_ring = 0;
   int64_t device_weights_ring = 0, device_gradient_ring = 0;
 };
@@ -120,6 +123,16 @@ int64_t gradient_part_bytes(const PlanInput& input, int segment);
 // True where the input of a unit waits for a backward: of blocks. And where it does so on NVMe.
 bool has_checkpoint(const PlanInput& input, int unit);
 bool spills_checkpoint(const PlanInput& input, const Placement& placement, int unit);
+
+// True where the device is the only place of a segment's weights, state and waiting gradient.
+bool has_home_on_device(const PlanInput& input, const Placement& placement, int segment);
+
+// What loads and saves a chunk whose home is the device: a slot in host memory with its weights and
+// its state.
+int64_t staging_bytes(const Plan& plan, int chunk);
+
+// The elements of a chunk whose weights this rank stores.
+Piece weights_piece(const Plan& plan, int chunk);
 
 // True where the final gradient of a segment waits for its update on NVMe.
 bool spills_gradient(const PlanInput& input, const Placement& placement, int segment);

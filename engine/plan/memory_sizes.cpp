@@ -2,6 +2,7 @@
 // What of a model and a placement memory_map.cpp lays out: sizes, pieces, and which waits where.
 #include <algorithm>
 
+#include "engine/base/units.h"
 #include "engine/plan/memory_map.h"
 
 namespace strata::plan {
@@ -39,12 +40,23 @@ std::vector<Piece> pieces_of(const shard::Layout& layout, int segment, int shard
   return pieces;
 }
 
-Piece state_piece(const Plan& plan, int chunk) {
+namespace {
+
+Piece piece_of(const Plan& plan, int chunk, int shards) {
   const shard::Chunk& at = plan.layout.chunks[chunk];
-  const int shards = plan.mesh.state_shards();
   const int64_t part = at.numel / shards;
   return {at.offset + (shards > 1 ? plan.mesh.rank * part : 0), part, at.offset / shards,
           at.frozen};
+}
+
+}  // namespace
+
+Piece state_piece(const Plan& plan, int chunk) {
+  return piece_of(plan, chunk, plan.mesh.state_shards());
+}
+
+Piece weights_piece(const Plan& plan, int chunk) {
+  return piece_of(plan, chunk, plan.mesh.weight_shards());
 }
 
 int64_t boundary_tensor_bytes(const PlanInput& input) {
@@ -96,14 +108,26 @@ bool spills_checkpoint(const PlanInput& input, const Placement& placement, int u
          !input.inference;
 }
 
+bool has_home_on_device(const PlanInput& input, const Placement& placement, int segment) {
+  return input.discrete && placement.home_on_device[segment];
+}
+
+int64_t staging_bytes(const Plan& plan, int chunk) {
+  const int64_t weights = weights_piece(plan, chunk).count * width_of(Plane::kHi, plan.recipe);
+  const bool frozen = plan.layout.chunks[chunk].frozen;
+  return round_up(weights + (frozen ? 0 : state_bytes(plan, chunk)), kPageBytes);
+}
+
 bool spills_gradient(const PlanInput& input, const Placement& placement, int segment) {
   return input.mode == OptimizerMode::kDeferred && !placement.grad_in_host[segment] &&
+         !has_home_on_device(input, placement, segment) &&
          input.spec->segments[segment].trainable_numel > 0;
 }
 
 bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment) {
-  return !input.discrete && input.mesh.world == 1 && input.mode == OptimizerMode::kDeferred &&
-         placement.grad_in_host[segment];
+  const bool held = input.discrete ? has_home_on_device(input, placement, segment)
+                                   : placement.grad_in_host[segment] != 0;
+  return held && input.mesh.world == 1 && input.mode == OptimizerMode::kDeferred;
 }
 
 bool is_external(const PlanInput& input, int segment) {

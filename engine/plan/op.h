@@ -15,8 +15,9 @@ enum class Lane : uint8_t {
   kReadState,
   kWrite,
   kComm,
+  kUpdate,  // of what lives on a discrete device
 };
-inline constexpr int kLaneCount = 8;
+inline constexpr int kLaneCount = 9;
 
 // A serial lane finishes an op before it issues the next; the others keep up to `depth` in flight
 // and publish in plan order.
@@ -31,7 +32,7 @@ constexpr bool is_serial(Lane lane) {
 // such a device all, belong to the host.
 constexpr bool is_device_lane(Lane lane) {
   return lane == Lane::kCompute || lane == Lane::kUpload || lane == Lane::kDownload ||
-         lane == Lane::kComm;
+         lane == Lane::kComm || lane == Lane::kUpdate;
 }
 
 enum class OpKind : uint8_t {

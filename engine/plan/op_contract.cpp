@@ -14,6 +14,7 @@ constexpr uint32_t on(Lane lane) {
   return 1u << static_cast<uint32_t>(lane);
 }
 constexpr uint32_t kReads = on(Lane::kReadWeights) | on(Lane::kReadState);
+constexpr uint32_t kUpdates = on(Lane::kOptimizer) | on(Lane::kUpdate);
 
 // A predicated op also reads the decision.
 constexpr ValueNeed kPredicate = {ValueKind::kDecision, kOptional, kNone};
@@ -23,12 +24,17 @@ constexpr ValueNeed kTables = {ValueKind::kRope, kOptional, kNone};
 constexpr std::array kMove = {ValueNeed{ValueKind::kPlane, kAny, kAny},
                               ValueNeed{ValueKind::kGradient, kAny, kAny},
                               ValueNeed{ValueKind::kActivation, kAny, kAny}, kPredicate};
-constexpr std::array kLink = {
-    ValueNeed{ValueKind::kPlane, kAny, kAny},      ValueNeed{ValueKind::kGradient, kAny, kAny},
-    ValueNeed{ValueKind::kActivation, kAny, kAny}, ValueNeed{ValueKind::kTokens, kAny, kAny},
-    ValueNeed{ValueKind::kTargets, kAny, kAny},    ValueNeed{ValueKind::kPositions, kAny, kAny},
-    ValueNeed{ValueKind::kRope, kAny, kAny},       ValueNeed{ValueKind::kLossSum, kAny, kAny},
-    ValueNeed{ValueKind::kLogits, kAny, kAny},     kPredicate};
+constexpr std::array kLink = {ValueNeed{ValueKind::kPlane, kAny, kAny},
+                              ValueNeed{ValueKind::kGradient, kAny, kAny},
+                              ValueNeed{ValueKind::kActivation, kAny, kAny},
+                              ValueNeed{ValueKind::kTokens, kAny, kAny},
+                              ValueNeed{ValueKind::kTargets, kAny, kAny},
+                              ValueNeed{ValueKind::kPositions, kAny, kAny},
+                              ValueNeed{ValueKind::kRope, kAny, kAny},
+                              ValueNeed{ValueKind::kLossSum, kAny, kAny},
+                              ValueNeed{ValueKind::kLogits, kAny, kAny},
+                              ValueNeed{ValueKind::kNormPartial, kAny, kAny},
+                              kPredicate};
 constexpr std::array kInput = {
     ValueNeed{ValueKind::kTokens, kNone, kAny}, ValueNeed{ValueKind::kTargets, kNone, kAny},
     ValueNeed{ValueKind::kPositions, kNone, kAny}, ValueNeed{ValueKind::kRope, kNone, kAny}};
@@ -74,7 +80,7 @@ constexpr std::array kLogits = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                 ValueNeed{ValueKind::kPositions, kOne, kNone},
                                 ValueNeed{ValueKind::kLogits, kNone, kOne}, kWorkspace};
 constexpr std::array kNorm = {ValueNeed{ValueKind::kGradient, kOne, kNone},
-                              ValueNeed{ValueKind::kNormPartial, kNone, kOne}};
+                              ValueNeed{ValueKind::kNormPartial, kNone, kOne}, kWorkspace};
 constexpr std::array kDecide = {ValueNeed{ValueKind::kNormPartial, kSome, kNone},
                                 ValueNeed{ValueKind::kDecision, kNone, kOne}};
 constexpr std::array kOptimize = {ValueNeed{ValueKind::kPlane, kSome, kSome},
@@ -95,9 +101,9 @@ constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kLoss, "loss", on(Lane::kCompute), false, kLoss},
     {OpKind::kEvaluate, "evaluate", on(Lane::kCompute), false, kEvaluate},
     {OpKind::kLogits, "logits", on(Lane::kCompute), false, kLogits},
-    {OpKind::kNormPartial, "norm", on(Lane::kOptimizer), false, kNorm},
+    {OpKind::kNormPartial, "norm", kUpdates, false, kNorm},
     {OpKind::kDecide, "decide", on(Lane::kOptimizer), false, kDecide},
-    {OpKind::kOptimize, "optimize", on(Lane::kOptimizer), true, kOptimize},
+    {OpKind::kOptimize, "optimize", kUpdates, true, kOptimize},
     {OpKind::kInput, "input", on(Lane::kOptimizer), false, kInput},
     {OpKind::kOutput, "output", on(Lane::kOptimizer), false, kOutput},
 }};
@@ -112,7 +118,8 @@ const OpContract& contract_of(OpKind kind) {
 
 const char* name_of(Lane lane) {
   static constexpr std::array<const char*, kLaneCount> kNames = {
-      "compute", "optimizer", "upload", "download", "read_weights", "read_state", "write", "comm"};
+      "compute",    "optimizer", "upload", "download", "read_weights",
+      "read_state", "write",     "comm",   "update"};
   return kNames[static_cast<size_t>(lane)];
 }
 

@@ -22,6 +22,9 @@ PlacementSearch::PlacementSearch(const PlanInput& input)
     for (int s : unit.segments) bytes += ground_.footprints[s].interior_bytes;
     keep_bytes_.push_back(bytes * input.micro_batches);
   }
+  for (int c = 0; c < static_cast<int>(shell_.layout.chunks.size()) && input.discrete; ++c) {
+    largest_staging_ = std::max(largest_staging_, staging_bytes(shell_, c));
+  }
   for (int k = 0; k < kBuyCount; ++k) {
     items_[static_cast<size_t>(k)] = list_items(static_cast<Buy>(k));
   }
@@ -32,6 +35,7 @@ Placement PlacementSearch::smallest() const {
   const size_t segments = input_.spec->segments.size();
   placement.hi_in_host.assign(segments, 0);
   placement.hi_on_device.assign(segments, 0);
+  placement.home_on_device.assign(segments, 0);
   placement.state_in_host.assign(shell_.layout.chunks.size(), 0);
   placement.grad_in_host.assign(segments, 0);
   placement.keep.assign(input_.spec->units.size(), 0);
@@ -79,16 +83,21 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   const bool sharded = !input_.discrete && input_.mesh.weight_shards() > 1;
   for (size_t s = 0; s < count; ++s) {
     const int segment = static_cast<int>(s);
+    const bool in_place = accumulates_in_place(input_, placement, segment);
+    const bool tied = accumulates_apart(input_, segment);
+    if (has_home_on_device(input_, placement, segment)) {
+      if (!in_place && !tied) device_gradients[s] = gradient_full_bytes(input_, segment);
+      continue;
+    }
     const int64_t host =
         input_.discrete ? hi_part_bytes(shell_, input_, segment) : hi_full_bytes(input_, segment);
     if (!placement.hi_in_host[s] || sharded) weights[s] = host;
     if (input_.discrete && !placement.hi_on_device[s]) device[s] = hi_full_bytes(input_, segment);
-    const bool tied = accumulates_apart(input_, segment);
     if (input_.discrete) {
       if (!tied) device_gradients[s] = gradient_full_bytes(input_, segment);
       const bool held = input_.mode == OptimizerMode::kDeferred && placement.grad_in_host[s];
       if (!held) gradients[s] = gradient_part_bytes(input_, segment);
-    } else if (!accumulates_in_place(input_, placement, segment) && !tied) {
+    } else if (!in_place && !tied) {
       gradients[s] = gradient_full_bytes(input_, segment);
     }
   }
@@ -117,13 +126,18 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
                               (spilled > 0);
   const Streamed state = streamed(placement);
   placement.state_ring = std::min(state.largest * (1 + depth), state.total);
+  const auto home = std::find(placement.home_on_device.begin(), placement.home_on_device.end(), 1);
+  if (home != placement.home_on_device.end()) {
+    placement.state_ring = std::max(placement.state_ring, largest_staging_);
+  }
 }
 
 PlacementSearch::Streamed PlacementSearch::streamed(const Placement& placement) const {
   Streamed state;
   for (const ChunkRun& run : ground_.trainable) {
-    const int resident = count_in(run, placement.state_in_host);
     const int segment = ground_.layout.chunks[run.first].segment;
+    if (has_home_on_device(input_, placement, segment)) continue;
+    const int resident = count_in(run, placement.state_in_host);
     const int64_t gradient = spills_gradient(input_, placement, segment)
                                  ? state_piece(shell_, run.first).count * kGradientWidth
                                  : 0;
@@ -134,22 +148,37 @@ PlacementSearch::Streamed PlacementSearch::streamed(const Placement& placement) 
   return state;
 }
 
+// Of the device, with the pages that norm partials and alignment take.
+int64_t PlacementSearch::home_bytes(int segment) const {
+  int64_t bytes = hi_full_bytes(input_, segment) + 2 * kPageBytes;
+  if (input_.mode == OptimizerMode::kDeferred) bytes += gradient_part_bytes(input_, segment);
+  for (int c = shell_.layout.first_chunk[segment]; c < shell_.layout.first_chunk[segment + 1];
+       ++c) {
+    if (shell_.layout.chunks[c].frozen) continue;
+    bytes += round_up(state_bytes(shell_, c), kPageBytes);
+  }
+  return bytes;
+}
+
 std::vector<PlacementSearch::Item> PlacementSearch::list_items(Buy what) const {
   std::vector<Item> list;
   const auto& segments = input_.spec->segments;
   for (size_t s = 0; s < segments.size(); ++s) {
     const int segment = static_cast<int>(s);
     if (what == Buy::kGradients && input_.mode == OptimizerMode::kDeferred) {
-      list.push_back({&Placement::grad_in_host, s, gradient_part_bytes(input_, segment)});
+      list.push_back({&Placement::grad_in_host, s, gradient_part_bytes(input_, segment), segment});
     } else if (what == Buy::kWeights) {
-      list.push_back({&Placement::hi_in_host, s, hi_part_bytes(shell_, input_, segment)});
+      list.push_back({&Placement::hi_in_host, s, hi_part_bytes(shell_, input_, segment), segment});
     } else if (what == Buy::kDeviceWeights && input_.discrete) {
-      list.push_back({&Placement::hi_on_device, s, hi_full_bytes(input_, segment)});
+      list.push_back({&Placement::hi_on_device, s, hi_full_bytes(input_, segment), segment});
+    } else if (what == Buy::kDeviceHome && input_.discrete && segments[s].numel() > 0) {
+      list.push_back({&Placement::home_on_device, s, home_bytes(segment)});
     }
   }
   for (size_t c = 0; c < shell_.layout.chunks.size() && what == Buy::kState; ++c) {
     if (shell_.layout.chunks[c].frozen) continue;
-    list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c))});
+    list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c)),
+                    shell_.layout.chunks[c].segment});
   }
   // From the top: their backward comes first.
   for (size_t u = input_.spec->units.size(); u-- > 0 && what == Buy::kCheckpoints;) {
@@ -164,8 +193,9 @@ std::vector<PlacementSearch::Item> PlacementSearch::list_items(Buy what) const {
 }
 
 Arena PlacementSearch::arena_of(Buy what) const {
-  const bool on_device = input_.discrete && (what == Buy::kDeviceWeights || what == Buy::kKeep ||
-                                             what == Buy::kDeviceActivations);
+  const bool on_device =
+      input_.discrete && (what == Buy::kDeviceHome || what == Buy::kDeviceWeights ||
+                          what == Buy::kKeep || what == Buy::kDeviceActivations);
   return on_device ? Arena::kDevice : Arena::kHost;
 }
 
@@ -206,7 +236,7 @@ Spending PlacementSearch::spending_of(const Placement& placement) const {
   Spending spending;
   for (int k = 0; k < kBuyCount; ++k) {
     for (const Item& item : items_[static_cast<size_t>(k)]) {
-      if ((placement.*item.flags)[item.index]) {
+      if ((placement.*item.flags)[item.index] && !needless(placement, item)) {
         spending.resident[static_cast<size_t>(k)] += round_up(item.bytes, kPageBytes);
       }
     }
@@ -230,7 +260,7 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
     int64_t left = spending.resident[static_cast<size_t>(k)];
     for (const Item& item : items_[static_cast<size_t>(k)]) {
       const int64_t bytes = round_up(item.bytes, kPageBytes);
-      if (bytes > left) continue;
+      if (bytes > left || needless(placement, item)) continue;
       left -= bytes;
       (placement.*item.flags)[item.index] = 1;
     }
@@ -247,7 +277,7 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
   return placement;
 }
 
-void PlacementSearch::buy(Placement& placement, Buy what, double share, int depth) const {
+void PlacementSearch::buy(Placement& placement, Buy what, int depth) const {
   const Arena arena = arena_of(what);
   if (what == Buy::kDeviceActivations) {
     Placement trial = placement;
@@ -257,21 +287,19 @@ void PlacementSearch::buy(Placement& placement, Buy what, double share, int dept
   }
   // Rings shrink once all of a kind is resident: try that first, then what the room allows.
   const std::vector<Item>& list = items_[static_cast<size_t>(what)];
+  if (what == Buy::kDeviceHome && list.empty()) return;
   Placement all = placement;
   for (const Item& item : list) (all.*item.flags)[item.index] = 1;
   size_rings(all, depth);
-  if (share >= 1.0 && fits(all)) {
+  if (fits(all)) {
     placement = all;
     return;
   }
-  const int64_t free_bytes = room(placement, arena);
-  int64_t left = free_bytes == kNoLimit
-                     ? kNoLimit
-                     : static_cast<int64_t>(static_cast<double>(free_bytes) * share);
+  int64_t left = room(placement, arena);
   Placement grown = placement;
   for (const Item& item : list) {
     const int64_t bytes = round_up(item.bytes, kPageBytes);
-    if ((grown.*item.flags)[item.index] || bytes > left) continue;
+    if ((grown.*item.flags)[item.index] || bytes > left || needless(grown, item)) continue;
     (grown.*item.flags)[item.index] = 1;
     left -= bytes;
   }

@@ -11,6 +11,7 @@ namespace strata::plan {
 
 // What one more resident thing costs and saves.
 enum class Buy : uint8_t {
+  kDeviceHome,  // before what it makes needless
   kGradients,
   kWeights,
   kState,
@@ -19,7 +20,7 @@ enum class Buy : uint8_t {
   kDeviceActivations,
   kCheckpoints
 };
-inline constexpr int kBuyCount = 7;
+inline constexpr int kBuyCount = 8;
 
 // What memory is spent on: resident bytes of each kind, and bytes of rings beyond the least.
 struct Spending {
@@ -46,8 +47,8 @@ class PlacementSearch {
   // Rings long enough for `depth` segments and chunks ahead of what must be live.
   void size_rings(Placement& placement, int depth) const;
 
-  // Makes as much of one thing resident as `share` of the room that is left allows.
-  void buy(Placement& placement, Buy what, double share, int depth) const;
+  // Makes as much of one thing resident as the room that is left allows.
+  void buy(Placement& placement, Buy what, int depth) const;
 
   // Keeps the activations of every unit for which that costs no memory, top units first.
   void keep_for_free(Placement& placement) const;
@@ -63,6 +64,7 @@ class PlacementSearch {
   int64_t room(const Placement& placement, Arena arena) const;
 
   const Ground& ground() const { return ground_; }
+  bool is_discrete() const { return input_.discrete; }
 
   // What updates bring through the ring of optimizer state: the most of one chunk, and all.
   struct Streamed {
@@ -79,14 +81,20 @@ class PlacementSearch {
     std::vector<char> Placement::*flags;
     size_t index;
     int64_t bytes;
+    int segment = -1;  // whose home on the device makes it needless
   };
   std::vector<Item> list_items(Buy what) const;
+  int64_t home_bytes(int segment) const;
+  bool needless(const Placement& placement, const Item& item) const {
+    return item.segment >= 0 && has_home_on_device(input_, placement, item.segment);
+  }
   int64_t largest_live(const std::vector<int64_t>& segment_bytes) const;
   Placement with_least_rings(Placement placement) const;
 
   const PlanInput& input_;
   const Ground ground_;
   std::vector<int64_t> keep_bytes_;  // by unit: what keeping its interiors takes
+  int64_t largest_staging_ = 0;
   std::array<std::vector<Item>, kBuyCount> items_;
   // Layout, recipe and mesh: what sizes are computed from. Its arenas are scratch of bytes().
   mutable Plan shell_;

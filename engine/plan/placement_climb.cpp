@@ -22,8 +22,9 @@ struct Purpose {
 std::vector<Purpose> purposes(const PlacementSearch& search, bool may_keep) {
   std::vector<Purpose> list;
   for (const Buy what : {Buy::kState, Buy::kWeights, Buy::kGradients, Buy::kKeep,
-                         Buy::kDeviceWeights, Buy::kCheckpoints}) {
+                         Buy::kDeviceWeights, Buy::kCheckpoints, Buy::kDeviceHome}) {
     if (what == Buy::kKeep && !may_keep) continue;
+    if (what == Buy::kDeviceHome && !search.is_discrete()) continue;
     list.push_back({search.arena_of(what), [what](Spending& spending) -> int64_t& {
                       return spending.resident[static_cast<size_t>(what)];
                     }});

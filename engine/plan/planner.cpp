@@ -14,111 +14,45 @@
 namespace strata::plan {
 namespace {
 
-struct Step {
-  Buy what;
-  double share;
-};
-
 // An order in which the room that is left is spent; `ring_share` of it goes to prefetched state
 // before the steps from `ring_at` on.
 struct Policy {
   const char* name;
   int depth;
-  std::vector<Step> steps;
-  size_t ring_at;
-  double ring_share;
+  bool home;  // a discrete device is first of all the home of what it has room for
+  std::vector<Buy> steps;
+  size_t ring_at = 9;
+  double ring_share = 0;
 };
 
 const std::vector<Policy>& policies() {
   using enum Buy;
+  static const std::vector<Buy> kUsual = {kCheckpoints, kGradients, kWeights, kState,
+                                          kDeviceWeights};
   static const std::vector<Policy> kPolicies = {
       {"gradients, weights, state, activations",
        1,
-       {{kDeviceActivations, 1},
-        {kCheckpoints, 1},
-        {kGradients, 1},
-        {kWeights, 1},
-        {kState, 1},
-        {kDeviceWeights, 1},
-        {kKeep, 1}},
-       9,
-       0},
-      {"gradients first",
-       2,
-       {{kDeviceActivations, 1},
-        {kCheckpoints, 1},
-        {kGradients, 1},
-        {kWeights, 1},
-        {kState, 1},
-        {kDeviceWeights, 1}},
-       9,
-       0},
-      {"gradients, then half for prefetched state",
-       2,
-       {{kDeviceActivations, 1},
-        {kCheckpoints, 1},
-        {kGradients, 1},
-        {kWeights, 1},
-        {kState, 1},
-        {kDeviceWeights, 1}},
-       3,
-       0.5},
+       true,
+       {kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kKeep}},
+      {"gradients first", 2, false, kUsual},
+      {"gradients, then half for prefetched state", 2, true, kUsual, 2, 0.5},
       {"gradients, then all for prefetched state",
        2,
-       {{kDeviceActivations, 1}, {kCheckpoints, 1}, {kGradients, 1}, {kDeviceWeights, 1}},
-       3,
-       1.0},
-      {"weights first",
+       false,
+       {kCheckpoints, kGradients, kDeviceWeights},
        2,
-       {{kDeviceActivations, 1},
-        {kCheckpoints, 1},
-        {kWeights, 1},
-        {kGradients, 1},
-        {kState, 1},
-        {kDeviceWeights, 1}},
-       9,
-       0},
-      {"deep rings, gradients first",
-       4,
-       {{kDeviceActivations, 1},
-        {kCheckpoints, 1},
-        {kGradients, 1},
-        {kWeights, 1},
-        {kState, 1},
-        {kDeviceWeights, 1}},
-       3,
-       0.25},
+       1.0},
+      {"weights first", 2, false, {kCheckpoints, kWeights, kGradients, kState, kDeviceWeights}},
+      {"deep rings, gradients first", 4, true, kUsual, 2, 0.25},
       {"kept activations first",
        2,
-       {{kDeviceActivations, 1},
-        {kCheckpoints, 1},
-        {kKeep, 1},
-        {kGradients, 1},
-        {kWeights, 1},
-        {kState, 1},
-        {kDeviceWeights, 1}},
-       9,
-       0},
+       false,
+       {kCheckpoints, kKeep, kGradients, kWeights, kState, kDeviceWeights}},
       {"gradients, weights, state, checkpoints",
        2,
-       {{kDeviceActivations, 1},
-        {kGradients, 1},
-        {kWeights, 1},
-        {kState, 1},
-        {kDeviceWeights, 1},
-        {kCheckpoints, 1}},
-       9,
-       0},
-      {"short rings",
-       1,
-       {{kDeviceActivations, 1},
-        {kCheckpoints, 1},
-        {kGradients, 1},
-        {kWeights, 1},
-        {kState, 1},
-        {kDeviceWeights, 1}},
-       9,
-       0},
+       true,
+       {kGradients, kWeights, kState, kDeviceWeights, kCheckpoints}},
+      {"short rings", 1, false, kUsual},
   };
   return kPolicies;
 }
@@ -128,10 +62,12 @@ Placement follow(const PlacementSearch& search, const Policy& policy, int depth,
   Placement longer = placement;
   search.size_rings(longer, depth);
   if (search.fits(longer)) placement = longer;
+  search.buy(placement, Buy::kDeviceActivations, depth);
+  if (policy.home) search.buy(placement, Buy::kDeviceHome, depth);
   for (size_t i = 0; i < policy.steps.size(); ++i) {
     if (i == policy.ring_at) search.lengthen_state_ring(placement, policy.ring_share);
-    if (policy.steps[i].what == Buy::kKeep && !may_keep) continue;
-    search.buy(placement, policy.steps[i].what, policy.steps[i].share, depth);
+    if (policy.steps[i] == Buy::kKeep && !may_keep) continue;
+    search.buy(placement, policy.steps[i], depth);
   }
   if (policy.ring_at == policy.steps.size() - 1) {
     search.lengthen_state_ring(placement, policy.ring_share);
@@ -142,8 +78,9 @@ Placement follow(const PlacementSearch& search, const Policy& policy, int depth,
 
 bool same(const Placement& a, const Placement& b) {
   return a.hi_in_host == b.hi_in_host && a.hi_on_device == b.hi_on_device &&
-         a.state_in_host == b.state_in_host && a.grad_in_host == b.grad_in_host &&
-         a.keep == b.keep && a.checkpoint_in_host == b.checkpoint_in_host &&
+         a.home_on_device == b.home_on_device && a.state_in_host == b.state_in_host &&
+         a.grad_in_host == b.grad_in_host && a.keep == b.keep &&
+         a.checkpoint_in_host == b.checkpoint_in_host &&
          a.activations_on_device == b.activations_on_device && a.weights_ring == b.weights_ring &&
          a.state_ring == b.state_ring && a.gradient_ring == b.gradient_ring &&
          a.activation_ring == b.activation_ring;
@@ -184,6 +121,19 @@ SmallerBatch cheapest_change(const PlanInput& input) {
   throw DoesNotFit(std::move(shortages), cheapest_change(input), input.nvme_budget == 0);
 }
 
+// What the host has no room for, and the device has.
+void move_to_device(const PlanInput& input, const PlacementSearch& search, Placement& placement) {
+  for (size_t s = 0; s < input.spec->segments.size() && input.discrete; ++s) {
+    if (search.fits(placement)) return;
+    Placement moved = placement;
+    moved.home_on_device[s] = 1;
+    search.size_rings(moved, 0);
+    if (search.bytes(moved)[static_cast<size_t>(Arena::kDevice)] <= input.device_budget) {
+      placement = moved;
+    }
+  }
+}
+
 // Everything that the options and a missing drive force, and nothing else resident.
 Placement base_placement(const PlanInput& input, const PlannerOptions& options,
                          const PlacementSearch& search) {
@@ -199,6 +149,7 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
       base.hi_in_host[s] = input.spec->segments[s].trainable_numel > 0;
     }
     search.size_rings(base, 0);
+    move_to_device(input, search, base);
   }
   if (options.must_keep) std::fill(base.keep.begin(), base.keep.end(), 1);
   if (!search.fits(base)) refuse(input, search.bytes(base));

@@ -27,6 +27,8 @@ struct Rates {
   double io_cpu_s_per_byte =
       0;  // core time that moving a byte takes from the optimizer (and compute)
 
+  // Of a discrete device: what an update there reads and writes.
+  double device_memory_bytes_per_s = 0;
   double upload_bytes_per_s = 0;
   double download_bytes_per_s = 0;
   double transfer_latency_s = 0;  // of each upload and download

@@ -184,6 +184,10 @@ class Simulation {
                          link_s(op, rates_.download_bytes_per_s, rates_.transfer_latency_s));
       case Lane::kComm:
         return end_after(name, number, link_s(op, rates_.comm_bytes_per_s, rates_.comm_latency_s));
+      case Lane::kUpdate:
+        return end_after(
+            name, number,
+            link_s(op, rates_.device_memory_bytes_per_s, rates_.optimizer_overhead_s * parts(op)));
     }
   }
 

@@ -109,20 +109,22 @@ bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
   return begins && ends;
 }
 
-// Where the values of an op that is no transfer may lie; decision and norm partials are elsewhere.
-bool fits_arena(const Facts& facts, OpKind kind, Arena arena) {
-  if (is_compute(kind)) return arena == (facts.plan.discrete ? Arena::kDevice : Arena::kHost);
-  if (kind == OpKind::kConvert || kind == OpKind::kSave || kind == OpKind::kInput ||
-      kind == OpKind::kOutput) {
-    return arena == Arena::kHost;
+// Where the values of an op that is no transfer may lie: where its lane belongs. Decisions are in
+// the control arena, and so are norm partials on the host; groups of ranks work on both sides.
+bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
+  const bool device = facts.plan.discrete && is_device_lane(op.lane);
+  if (access.value.kind == ValueKind::kDecision) return access.arena == Arena::kControl;
+  if (access.value.kind == ValueKind::kNormPartial && !device) {
+    return access.arena == Arena::kControl;
   }
-  return arena == Arena::kHost || (facts.plan.discrete && arena == Arena::kDevice);
+  if (op.lane == Lane::kComm && access.arena == Arena::kHost) return true;
+  return access.arena == (device ? Arena::kDevice : Arena::kHost);
 }
 
 void check_places(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
   const Op& op = program.ops[index];
   for (const Access& access : program.accesses_of(op)) {
-    if (access.arena == Arena::kControl || fits_arena(facts, op.kind, access.arena)) continue;
+    if (fits_arena(facts, op, access)) continue;
     reporter.add("arena", program.name, index,
                  fmt::format("{} has {} in arena {}", contract_of(op.kind).name,
                              describe(facts, access.value), static_cast<int>(access.arena)));
@@ -180,6 +182,11 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
     reporter.add(kind, program.name, index, contract_of(op.kind).name + (": " + std::move(text)));
   };
   if (!nvme && !facts.plan.discrete) bad("arena", "the device has no memory of its own");
+  const auto side = [&](const Access& access) {
+    const bool partial = op.kind == OpKind::kDownload && access.mode == Mode::kWrite &&
+                         access.value.kind == ValueKind::kNormPartial;
+    return partial ? Arena::kControl : access.mode == Mode::kRead ? from : to;
+  };
   std::vector<const Access*> reads;
   std::vector<const Access*> writes;
   reads.reserve(op.access_end - op.access_begin);
@@ -187,7 +194,7 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
   for (const Access& access : program.accesses_of(op)) {
     if (access.value.kind == ValueKind::kDecision) continue;
     (access.mode == Mode::kRead ? reads : writes).push_back(&access);
-    if (access.arena == (access.mode == Mode::kRead ? from : to)) continue;
+    if (access.arena == side(access)) continue;
     bad("arena", fmt::format("{} in arena {}", describe(facts, access.value),
                              static_cast<int>(access.arena)));
   }

@@ -146,9 +146,10 @@ bool check_range(const Facts& facts, ProgramName program, int64_t op, const Acce
                              access.first, kArenaNames[arena], size));
     return false;
   }
-  const bool control =
-      access.value.kind == ValueKind::kNormPartial || access.value.kind == ValueKind::kDecision;
-  if (control != (access.arena == Arena::kControl)) {
+  const bool partial = access.value.kind == ValueKind::kNormPartial;
+  const bool control = partial || access.value.kind == ValueKind::kDecision;
+  const bool summed_on_device = partial && access.arena == Arena::kDevice && facts.plan.discrete;
+  if (control != (access.arena == Arena::kControl) && !summed_on_device) {
     reporter.add("arena", program, op,
                  fmt::format("{} in {}", describe(facts, access.value), kArenaNames[arena]));
   }

@@ -35,7 +35,8 @@ std::vector<std::pair<std::string, int64_t>> purposes(const plan::Plan& plan, Ar
 std::string bottleneck_of(const plan::SimulationResult& result) {
   const double drive = result.drive_read_s + result.drive_write_s;
   const double compute = result.busy_s[static_cast<size_t>(Lane::kCompute)];
-  const double optimizer = result.busy_s[static_cast<size_t>(Lane::kOptimizer)];
+  const double optimizer = std::max(result.busy_s[static_cast<size_t>(Lane::kOptimizer)],
+                                    result.busy_s[static_cast<size_t>(Lane::kUpdate)]);
   const double link = std::max(result.busy_s[static_cast<size_t>(Lane::kUpload)],
                                result.busy_s[static_cast<size_t>(Lane::kDownload)]);
   const double comm = result.busy_s[static_cast<size_t>(Lane::kComm)];
@@ -109,8 +110,9 @@ std::string plan_table(const RunPlan& run, const PlanReport& report) {
       "step     {:.3f} s predicted, {:.0f} tokens/s; bound by {}\n"
       "         compute {:.3f}  optimizer {:.3f}  NVMe read {:.3f}  NVMe write {:.3f}  compute "
       "waits {:.3f}\n",
-      step, report.tokens / step, report.bottleneck, busy(Lane::kCompute), busy(Lane::kOptimizer),
-      simulated.drive_read_s, simulated.drive_write_s, simulated.stall.total_s());
+      step, report.tokens / step, report.bottleneck, busy(Lane::kCompute),
+      busy(Lane::kOptimizer) + busy(Lane::kUpdate), simulated.drive_read_s, simulated.drive_write_s,
+      simulated.stall.total_s());
   if (report.write_bytes > 0) {
     const double per_day = static_cast<double>(report.write_bytes) / step * 86400;
     text += fmt::format(

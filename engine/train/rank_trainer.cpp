@@ -246,7 +246,8 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
                                                       {Lane::kOptimizer, "optimizer"},
                                                       {Lane::kUpload, "upload"},
                                                       {Lane::kDownload, "download"},
-                                                      {Lane::kComm, "comm"}};
+                                                      {Lane::kComm, "comm"},
+                                                      {Lane::kUpdate, "update"}};
   for (const auto& [lane, name] : kCauses) {
     metrics.stall_s.emplace_back(name, instance.stall_s[static_cast<size_t>(lane)]);
   }

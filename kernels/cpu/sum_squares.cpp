@@ -82,10 +82,5 @@ void sum_squares(const SumSquares& op) {
 }
 
 }  // namespace cpu
-
-int64_t workspace_bytes(const SumSquares& op, int) {
-  return ceil_div(op.count, kSumSquaresBlock) * static_cast<int64_t>(sizeof(double));
-}
-
 }  // namespace strata::kernels
 #endif  // HWY_ONCE

@@ -12,6 +12,7 @@
 #include "kernels/cpu/weight_product.h"
 #include "kernels/layer_norm.h"
 #include "kernels/norm.h"
+#include "kernels/sum_squares.h"
 
 namespace strata::kernels {
 
@@ -52,6 +53,10 @@ int64_t cross_entropy_chunk_rows(int64_t vocabulary) {
 int64_t workspace_bytes(const LinearCrossEntropy& op, int threads) {
   const cpu::CrossEntropyLayout layout = cpu::layout_of(op);
   return layout.product_offset + workspace_bytes(cpu::logits_product(op, layout.rows), threads);
+}
+
+int64_t workspace_bytes(const SumSquares& op, int) {
+  return ceil_div(op.count, kSumSquaresBlock) * static_cast<int64_t>(sizeof(double));
 }
 
 }  // namespace strata::kernels

@@ -60,11 +60,13 @@ struct Mistake {
   const char* violation;  // the verifier's word
   const char* fault;      // what the device says; null: it is not run
   bool keeps = false;     // interiors
+  bool home = false;      // of all weights and state on the device
 };
 
 // The access of an op becomes too short for anything.
-std::function<void(Program&)> shorten(OpKind kind, int segment, Mode mode, ValueKind value) {
-  return [=](Program& step) { find(step, *find(step, kind, segment), mode, value)->bytes = 64; };
+std::function<void(Program&)> shorten(OpKind kind, int segment, Mode mode, ValueKind value,
+                                      int64_t bytes = 64) {
+  return [=](Program& step) { find(step, *find(step, kind, segment), mode, value)->bytes = bytes; };
 }
 
 std::function<void(Program&)> forget(OpKind kind, int segment, Lane lane) {
@@ -134,6 +136,35 @@ const Mistake kMistakes[] = {
        op.lane = Lane::kUpload;
      },
      "wait", nullptr},
+    {"AnUpdateBeforeItsGradient",
+     [](Program& step) {
+       for (Op& op : step.ops) {
+         if (op.kind == OpKind::kNormPartial) drop_waits_for(step, op, Lane::kCompute);
+       }
+     },
+     "race", kUnordered, false, true},
+    {"ForwardBeforeItsUpdate", forget(OpKind::kForward, kAttention, Lane::kUpdate), "race",
+     kUnordered, false, true},
+    {"NormsAreCopiedEarly",
+     [](Program& step) {
+       Op* last = nullptr;
+       for (Op& op : step.ops) {
+         if (op.kind == OpKind::kDownload) last = &op;
+       }
+       drop_waits_for(step, *last, Lane::kUpdate);
+     },
+     "race", kUnordered, false, true},
+    {"AnUpdateTakesAGradientOfTheHost",
+     [](Program& step) {
+       Access& gradient = *find(step, *find(step, OpKind::kOptimize, kAttention), Mode::kRead,
+                                ValueKind::kGradient);
+       gradient.arena = Arena::kHost;
+       gradient.offset = 0;
+     },
+     "arena", "a kernel reads host memory", false, true},
+    {"ANormPartialIsDeclaredShort",
+     shorten(OpKind::kNormPartial, kAttention, Mode::kWrite, ValueKind::kNormPartial, 4), "decide",
+     "is in no range of its op", false, true},
 };
 
 class DeviceMistakes : public testing::TestWithParam<Mistake> {
@@ -199,6 +230,10 @@ TEST_P(DeviceMistakes, AreRefusedAndNamed) {
   const Mistake& mistake = GetParam();
   plan::Placement placement = plan::smallest_placement(input_);
   placement.keep.assign(placement.keep.size(), mistake.keeps);
+  if (mistake.home) {
+    test::Draw draw(1);
+    test::make_homes(4, draw, input_, placement);
+  }
   plan::Plan plan = plan::build_plan(input_, placement);
   ASSERT_TRUE(plan::verify(plan, spec_).ok());
   mistake.make(plan.programs[static_cast<size_t>(plan::ProgramName::kStep)]);

@@ -15,15 +15,6 @@ std::string scratch() {
   return std::string(STRATA_BINARY_DIR) + "/scratch-" + std::to_string(getpid());
 }
 
-plan::Placement all_in_memory(const plan::PlanInput& input) {
-  plan::Placement placement = plan::smallest_placement(input);
-  std::fill(placement.hi_in_host.begin(), placement.hi_in_host.end(), 1);
-  std::fill(placement.state_in_host.begin(), placement.state_in_host.end(), 1);
-  std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
-  std::fill(placement.checkpoint_in_host.begin(), placement.checkpoint_in_host.end(), 1);
-  return placement;
-}
-
 class Exactness : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -41,7 +32,7 @@ class Exactness : public ::testing::Test {
     options_.threads = static_cast<int>(draw.between(1, 2));
     plan::PlanInput plain = input;
     plain.discrete = false;
-    const test::RunResult expected = small_run(plain, all_in_memory(plain), options_);
+    const test::RunResult expected = small_run(plain, test::all_in_memory(plain), options_);
     EXPECT_EQ(expected.bytes_read, 0) << "in memory, yet NVMe was read";
     options_.io_backend = draw.coin() ? io::Backend::kUring : io::Backend::kThreads;
     for (int trial = 0; trial < trials; ++trial) {

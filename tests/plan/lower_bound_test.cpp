@@ -230,11 +230,24 @@ TEST(LowerBound, DeviceLinksCarryUpdatedWeightsOnceAndGradientsOnce) {
   EXPECT_DOUBLE_EQ(none.upload_bytes, 20000);
   EXPECT_DOUBLE_EQ(none.download_bytes, 24000);
   EXPECT_EQ(none.binding, Resource::kUpload);
-  input.device_bytes = 1 << 20;
-  EXPECT_DOUBLE_EQ(lower_bound(input, rates).upload_bytes, 12000);
   rates.upload_bytes_per_s = 1e18;
   rates.download_bytes_per_s = 1;
   EXPECT_EQ(lower_bound(input, rates).binding, Resource::kDownload);
+}
+
+// 6000 trainable elements with 12 bytes of state each.
+TEST(LowerBound, WhatIsAtHomeOnTheDeviceCrossesNoLink) {
+  const Model model;
+  LowerBoundInput input = model.input();
+  input.discrete = true;
+  input.device_bytes = 72000;
+  const LowerBound all = lower_bound(input, drive_alone());
+  EXPECT_DOUBLE_EQ(all.upload_bytes, 0);
+  EXPECT_DOUBLE_EQ(all.download_bytes, 0);
+  input.device_bytes = 36000;
+  const LowerBound half = lower_bound(input, drive_alone());
+  EXPECT_DOUBLE_EQ(half.download_bytes, 12000);
+  EXPECT_DOUBLE_EQ(half.upload_bytes, 6000) << "an updated weight comes once more";
 }
 
 TEST(LowerBound, FrozenWeightsStayOnTheDevice) {
@@ -242,10 +255,9 @@ TEST(LowerBound, FrozenWeightsStayOnTheDevice) {
   model.layout.chunks[1].frozen = true;
   LowerBoundInput input = model.input();
   input.discrete = true;
-  input.device_bytes = 1 << 20;
-  EXPECT_DOUBLE_EQ(lower_bound(input, drive_alone()).upload_bytes, 12000 - 4000);
-  input.device_bytes = 3000;  // of the twice used at the turn, and of the frozen ones between steps
-  EXPECT_DOUBLE_EQ(lower_bound(input, drive_alone()).upload_bytes, 20000 - 3000 - 3000);
+  // Of the twice used at the turn, of the frozen ones between steps, and of those at home for good.
+  input.device_bytes = 3000;
+  EXPECT_DOUBLE_EQ(lower_bound(input, drive_alone()).upload_bytes, 20000 - 3000 - 3000 - 1000);
 }
 
 TEST(LowerBound, RanksShareTheStateAndExchangeTheRest) {

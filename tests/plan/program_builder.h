@@ -48,7 +48,7 @@ class ProgramBuilder {
   static OpKind kind_on(Lane lane) {
     constexpr OpKind kKinds[kLaneCount] = {OpKind::kForward,  OpKind::kOptimize, OpKind::kUpload,
                                            OpKind::kDownload, OpKind::kFetch,    OpKind::kFetch,
-                                           OpKind::kSpill,    OpKind::kGather};
+                                           OpKind::kSpill,    OpKind::kGather,   OpKind::kOptimize};
     return kKinds[static_cast<size_t>(lane)];
   }
 

@@ -8,6 +8,7 @@
 #include "engine/model/architecture.h"
 #include "engine/model/family.h"
 #include "engine/plan/input.h"
+#include "engine/plan/placement.h"
 #include "engine/plan/planner.h"
 
 // Small random models and runs, by seed: for properties that must hold for any of them.
@@ -125,6 +126,25 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   return input;
 }
 
+// What every other placement is compared with.
+inline plan::Placement all_in_memory(const plan::PlanInput& input) {
+  plan::Placement placement = plan::smallest_placement(input);
+  std::fill(placement.hi_in_host.begin(), placement.hi_in_host.end(), 1);
+  std::fill(placement.state_in_host.begin(), placement.state_in_host.end(), 1);
+  std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
+  std::fill(placement.checkpoint_in_host.begin(), placement.checkpoint_in_host.end(), 1);
+  return placement;
+}
+
+// Makes the device the home of each segment with a chance of `odds` in four.
+inline void make_homes(int64_t odds, Draw& draw, const plan::PlanInput& input,
+                       plan::Placement& placement) {
+  for (char& home : placement.home_on_device) home = draw.below(4) < odds;
+  plan::Placement least = placement;
+  plan::PlacementSearch(input).size_rings(least, 0);
+  placement.state_ring = std::max(placement.state_ring, least.state_ring);
+}
+
 // Any placement is a correct one: flags at random over the smallest, with rings that hold what is
 // live.
 inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input) {
@@ -147,6 +167,7 @@ inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input
   placement.gradient_ring *= longer;
   placement.activation_ring *= draw.between(1, 4);
   placement.write_behind = draw.coin();
+  if (input.discrete) make_homes(draw.between(0, 4), draw, input, placement);
   return placement;
 }
 
