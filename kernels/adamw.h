@@ -20,7 +20,8 @@
 //   next_exp_avg_sq  [count]  f32  out      null: exp_avg_sq is updated in place; may be grad
 //   grad             [count]  f32  in
 //
-// Every backend gives the same bits. Traffic with hi+lo or master: 28 bytes an element (16 read, 12
+// A NaN is written as 0x7fc00000 in every plane, as 0x7fc0 and 0 in hi and lo. Every backend gives
+// the same bits. Traffic with hi+lo or master: 28 bytes an element (16 read, 12
 // written): the roof is memory bandwidth.
 namespace strata::kernels {
 

@@ -19,6 +19,12 @@ inline const char* name_of(DType type) {
   return kNames[static_cast<int>(type)];
 }
 
+// The one NaN that state is written with, so that all backends write the same.
+inline float canonical(float value) {
+  const bool is_nan = (std::bit_cast<uint32_t>(value) & 0x7fffffffu) > 0x7f800000u;
+  return is_nan ? std::bit_cast<float>(0x7fc00000u) : value;
+}
+
 // The one cast from an fp32 master to a bf16 weight: round half up in magnitude, NaN made
 // canonical. With it (hi, lo) is the exact master; round-to-nearest-even would lose bits (DESIGN
 // section 5).
@@ -28,8 +34,7 @@ struct SplitMaster {
 };
 
 inline SplitMaster split_master(float master) {
-  uint32_t bits = std::bit_cast<uint32_t>(master);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
+  const uint32_t bits = std::bit_cast<uint32_t>(canonical(master));
   return {static_cast<uint16_t>((bits + 0x8000u) >> 16), static_cast<uint16_t>(bits & 0xffffu)};
 }
 

@@ -34,7 +34,7 @@ struct SplitPlanes {
   HWY_INLINE void store(F32 d, VF32 value, int64_t i, End end) const {
     const hn::RebindToUnsigned<F32> du32;
     store_as(d, value, hi + i, end);
-    store_bits(low_halves(canonical_bits(d, du32, value)), lo + i, end);
+    store_bits(low_halves(hn::BitCast(du32, canonical(d, value))), lo + i, end);
   }
 };
 
@@ -46,7 +46,7 @@ struct MasterPlane {
   }
   template <typename End>
   HWY_INLINE void store(F32 d, VF32 value, int64_t i, End end) const {
-    store_as(d, value, master + i, end);
+    store_as(d, canonical(d, value), master + i, end);
   }
 };
 
@@ -66,8 +66,8 @@ HWY_INLINE void update(const Planes& planes, const AdamW& op, int64_t begin, int
     const VF32 root = hn::Div(hn::Sqrt(v), hn::Set(d, s.denominator_scale));
     const VF32 denominator = hn::Add(root, hn::Set(d, s.eps));
     p = hn::Add(p, hn::Div(hn::Mul(m, hn::Set(d, s.minus_step_size)), denominator));
-    store_as(d, m, op.exp_avg + i, end);
-    store_as(d, v, next_exp_avg_sq + i, end);
+    store_as(d, canonical(d, m), op.exp_avg + i, end);
+    store_as(d, canonical(d, v), next_exp_avg_sq + i, end);
     planes.store(d, p, i, end);
   });
 }

@@ -71,11 +71,10 @@ HWY_INLINE VF32 load_as(F32 d, const uint16_t* from, End end) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::Load(du16, lanes))));
 }
 
-// to_bf16 of engine/base/dtype.h: NaN made canonical, then round half up in magnitude.
-template <typename DU32>
-HWY_INLINE hn::Vec<DU32> canonical_bits(F32 d, DU32 du32, VF32 value) {
-  const auto canonical = hn::BitCast(d, hn::Set(du32, 0x7fc00000u));
-  return hn::BitCast(du32, hn::IfThenElse(hn::IsNaN(value), canonical, value));
+// canonical() of engine/base/dtype.h.
+HWY_INLINE VF32 canonical(F32 d, VF32 value) {
+  const VF32 nan = hn::BitCast(d, hn::Set(hn::RebindToUnsigned<F32>(), 0x7fc00000u));
+  return hn::IfThenElse(hn::IsNaN(value), nan, value);
 }
 
 // The low halves of 32-bit lanes.
@@ -96,10 +95,11 @@ HWY_INLINE void store_bits(hn::Vec<hn::Rebind<uint16_t, F32>> value, uint16_t* t
   for (size_t i = 0; i < end.count; ++i) to[i] = lanes[i];
 }
 
+// to_bf16 of engine/base/dtype.h.
 template <typename End>
 HWY_INLINE void store_as(F32 d, VF32 value, uint16_t* to, End end) {
   const hn::RebindToUnsigned<F32> du32;
-  const auto bits = canonical_bits(d, du32, value);
+  const auto bits = hn::BitCast(du32, canonical(d, value));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Set(du32, 0x8000u)));
   store_bits(low_halves(rounded), to, end);
 }

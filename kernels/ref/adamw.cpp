@@ -39,10 +39,10 @@ void adamw(const AdamW& op) {
     const float v = op.exp_avg_sq[i] * s.beta2 + (g * s.one_minus_beta2) * g;
     const float d = std::sqrt(v) / s.denominator_scale + s.eps;
     p = p + (m * s.minus_step_size) / d;
-    op.exp_avg[i] = m;
-    next_exp_avg_sq[i] = v;
+    op.exp_avg[i] = canonical(m);
+    next_exp_avg_sq[i] = canonical(v);
     if (op.master) {
-      op.master[i] = p;
+      op.master[i] = canonical(p);
     } else {
       const SplitMaster split = split_master(p);
       op.hi[i] = split.hi;

@@ -104,6 +104,39 @@ TEST(AdamW, ItsSecondMomentMayGoElsewhere) {
   }
 }
 
+// Hardware makes NaN of different bits; what an update writes must not show which did.
+TEST(AdamW, EveryNanIsWrittenAsTheOne) {
+  constexpr size_t kCount = 67;  // whole vectors and a tail
+  const float payload = std::bit_cast<float>(0xffc12345u),
+              quiet = std::bit_cast<float>(0x7fc00001u);
+  for (const bool split : {false, true}) {
+    for (const Backend* backend : {&ref_backend(), &cpu_backend()}) {
+      State s = make_state(kCount);
+      Floats next(kCount);
+      for (size_t i = 0; i + 3 < kCount; i += 4) {
+        s.grad[i] =
+            i % 8 == 0 ? INFINITY : payload;  // infinity less itself, and a NaN that is given
+        s.exp_avg[i] = INFINITY;
+        s.exp_avg_sq[i + 1] = -1.0f;  // has no root: the master alone
+        s.exp_avg_sq[i + 2] = quiet;
+      }
+      AdamW op = op_of(s, split, adamw_scalars(kSettings, 2, 0.37));
+      op.next_exp_avg_sq = next.data();
+      backend->adamw(op);
+      Floats masters = masters_of(s, split);
+      size_t found = 0;
+      for (const Floats* plane : {&masters, &s.exp_avg, &next}) {
+        for (const float value : *plane) {
+          if (!std::isnan(value)) continue;
+          ++found;
+          EXPECT_EQ(std::bit_cast<uint32_t>(value), 0x7fc00000u) << backend->name;
+        }
+      }
+      EXPECT_EQ(found, 16u * 5 + 8u) << backend->name;
+    }
+  }
+}
+
 TEST(AdamW, SplitAndWholeMastersStayEqual) {
   State split = make_state(1000);
   State whole = make_state(1000);
