@@ -153,8 +153,7 @@ class Importer {
   }
 
   void take_by_code(const Leaf& leaf) {
-    const std::string text = text_of(*leaf.value);
-    const std::string last = leaf.key.substr(leaf.key.rfind('.') + 1);
+    const std::string text = text_of(*leaf.value), last = leaf.key.substr(leaf.key.rfind('.') + 1);
     if (leaf.key == "train_batch_size") {
       batch_ = leaf;
     } else if (leaf.key == "optimizer.type") {
@@ -180,10 +179,12 @@ class Importer {
       devices_.push_back(leaf);
     } else if (last == "nvme_path") {
       paths_.push_back(leaf);
-    } else {  // zero_hpz_partition_size, mics_shard_size
-      const bool off = leaf.value->int64().value_or(2) <= 1;
-      off ? ignore(leaf, "off")
-          : refuse(leaf, "sharding within a part of the ranks is not supported here");
+    } else if (leaf.value->int64().value_or(2) <= 1) {
+      ignore(leaf, "off");
+    } else if (last == "mics_shard_size") {
+      set(leaf, "shard-ranks", texts_of(*leaf.value));
+    } else {  // zero_hpz_partition_size
+      refuse(leaf, "a second partition of weights is not supported here");
     }
   }
 

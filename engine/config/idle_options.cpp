@@ -93,6 +93,7 @@ constexpr IdleRule kIdleRules[] = {
     {kOfSteps, "schedule", only_warms_up, kHarmless, kOnlyWarmUp},
     {kOfSteps, "decay-all", decays_nothing, kMistake, "--weight-decay is 0, so nothing decays"},
     {kOfSteps, "zero-stage", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
+    {kOfSteps, "shard-ranks", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
     {kOfSteps, "checkpoint-every", ends_before_a_checkpoint, kHarmless,
      "--steps is less, and a run ends with a checkpoint"},
     {bits_of({Command::kTrain}), "eval-fraction", evaluates_nothing, kMistake,

@@ -78,6 +78,14 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
   }
 }
 
+void check_ranks(const Options& options, std::vector<std::string>& problems) {
+  if (options.shard_ranks == 0 || options.ranks % options.shard_ranks == 0) return;
+  problems.push_back(
+      fmt::format("--shard-ranks {} does not divide --ranks {} (give a number that "
+                  "does)",
+                  options.shard_ranks, options.ranks));
+}
+
 void check_optimizer(const Options& options, std::vector<std::string>& problems) {
   if (options.optimizer_mode != OptimizerMode::kInBackward) return;
   if (options.clip > 0) {
@@ -209,6 +217,7 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
   }
   check_schedule(options, problems);
   check_memory(command, options, problems);
+  check_ranks(options, problems);
   check_optimizer(options, problems);
   if (command == Command::kTrain || command == Command::kPlan) check_groups(options, problems);
   if (command == Command::kInit) check_shape(options, problems);

@@ -171,6 +171,8 @@ constexpr OptionRow kTable[] = {
      "Data-parallel ranks; the batch of a step is micro-batch x accumulate x ranks."},
     {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share out: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters."},
+    {"shard-ranks", kInt, &O::shard_ranks, kStep, kRanks, "N", "", kFromOne, "all",
+     "How many ranks share one copy of the state (hybrid sharding); it divides --ranks."},
 
     {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromOne, "never",
      "Measure loss and perplexity on the held-out part."},

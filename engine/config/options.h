@@ -107,6 +107,8 @@ struct Options {
   int64_t threads = 0;  // 0: one per core
   int64_t ranks = 1;
   int64_t zero_stage = 3;
+  int64_t shard_ranks = 0;  // that share one copy of the state; 0: all
+  int64_t copies() const { return shard_ranks > 0 ? ranks / shard_ranks : 1; }
 
   // Evaluation and checkpoints
   int64_t eval_every = 0;        // 0: never

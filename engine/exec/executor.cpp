@@ -29,7 +29,8 @@ memory::Arena make_arena(int64_t bytes) {
 size_t norm_workspace_bytes(const plan::Plan& plan, int threads) {
   int64_t bytes = 0;
   for (const shard::Chunk& chunk : plan.layout.chunks) {
-    bytes = std::max(bytes, model::norm_workspace_bytes(chunk.numel / plan.mesh.world, threads));
+    bytes = std::max(bytes,
+                     model::norm_workspace_bytes(chunk.numel / plan.layout.shard_count, threads));
   }
   return static_cast<size_t>(bytes);
 }
@@ -72,7 +73,8 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
     }
   }
   norm_workspace_.resize(norm_workspace_bytes(plan, options.threads));
-  norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.mesh.world) * 2);
+  norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.layout.shard_count) *
+                        2);
   make_lanes();
 }
 
@@ -138,8 +140,9 @@ void Executor::Impl::end_lanes() {
 }
 
 void Executor::Impl::abort_groups(const char* why) {
-  if (options_.data_group) options_.data_group->abort(why);
-  if (options_.control_group) options_.control_group->abort(why);
+  for (comm::Group* group : options_.groups) {
+    if (group != nullptr) group->abort(why);
+  }
 }
 
 std::byte* Executor::Impl::at(plan::Arena arena, int64_t offset) const {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/comm/group.h"
 #include "engine/exec/instance.h"
+#include "engine/exec/local_mesh.h"
 #include "engine/model/spec.h"
 #include "engine/plan/plan.h"
 #include "io/channel.h"
@@ -23,8 +23,7 @@ struct ExecutorOptions {
   io::Backend io_backend = io::Backend::kAuto;
   std::array<io::SimulatedOptions, plan::kLaneCount> simulated;  // by lane
   io::RateLimits rates;
-  comm::Group* data_group = nullptr;     // gather and reduce; null with one rank
-  comm::Group* control_group = nullptr;  // the norm
+  Groups groups = {};             // for the comm lane alone
   StateSource* frozen = nullptr;  // where a plan with frozen_in_source reads frozen weights, on the
                                   // read lane; must outlive the executor
   bool external = false;  // the caller computes: no compute lane of ours, but ready() and done()

@@ -147,6 +147,10 @@ class Executor::Impl {
   void run_reduce(const plan::Op& op, const Instance& instance);
   void gather(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
   void reduce(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
+  void reduce_norms(const plan::Op& op, const Instance& instance);
+  void reduce_whole(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
+  void reduce_to_parts(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
+  comm::Group& group_of(const plan::Op& op) const;
 
   // run_exchange.cpp
   void run_input(const plan::Op& op, const Instance& instance);
@@ -169,7 +173,7 @@ class Executor::Impl {
   std::array<std::unique_ptr<kernels::Queue>, plan::kLaneCount> queues_;  // null: an I/O lane
   std::array<std::unique_ptr<Work>, plan::kLaneCount> works_;
   std::unique_ptr<SegmentCompute> compute_;                        // null where the caller computes
-  std::vector<double> norm_scratch_;                               // Owned by the optimizer lane
+  std::vector<double> norm_scratch_;                               // Owned by the comm lane
   std::vector<std::byte> norm_workspace_;                          // Owned by the optimizer lane
   std::vector<comm::GatherRange> gather_scratch_;                  // Owned by the comm lane
   std::vector<comm::ReduceRange> reduce_scratch_;                  // Owned by the comm lane

@@ -56,50 +56,75 @@ void Executor::Impl::gather(const plan::Op& op, const Instance& instance,
       std::memcpy(to, at(access.arena, access.offset), static_cast<size_t>(access.bytes));
   }
   gather_scratch_.clear();
-  const int64_t world = plan_.mesh.world;
   for (int c = plan_.layout.first_chunk[op.segment]; c < plan_.layout.first_chunk[op.segment + 1];
        ++c) {
     const shard::Chunk& chunk = plan_.layout.chunks[c];
     if (chunk.offset * width < first || chunk.offset * width >= last) continue;
-    gather_scratch_.push_back({whole + chunk.offset * width, chunk.numel / world * width});
+    gather_scratch_.push_back({whole + chunk.offset * width, plan_.layout.part_numel(c) * width});
   }
-  if (options_.data_group) options_.data_group->gather_chunks(gather_scratch_);
+  group_of(op).gather_chunks(gather_scratch_);
 }
 
-// The sum over ranks of own parts, or of everything where every rank keeps whole gradients.
+comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
+  comm::Group* group = options_.groups[static_cast<size_t>(op.group)];
+  STRATA_CHECK(group != nullptr);
+  return *group;
+}
+
+// The sum over a group of own parts, or of everything where every rank keeps what it has.
 void Executor::Impl::reduce(const plan::Op& op, const Instance& instance,
                             const kernels::HostView& view) {
-  const auto at = [&](plan::Arena arena, int64_t offset) {
-    return static_cast<std::byte*>(view.at(this->at(arena, offset)));
-  };
+  if (op.segment < 0) return reduce_norms(op, instance);
+  const bool whole = op.group == plan::GroupName::kReplicate || plan_.mesh.gradient_shards() == 1;
+  if (whole) return reduce_whole(op, instance, view);
+  reduce_to_parts(op, instance, view);
+}
+
+// A rank has zeros for what others sum, so the sum is what everyone has.
+void Executor::Impl::reduce_norms(const plan::Op& op, const Instance& instance) {
   const auto accesses = program_of(instance).accesses_of(op);
-  float* whole = nullptr;
-  int64_t numel = 0;
+  norm_scratch_.clear();
   for (const Access& access : accesses) {
     if (access.mode != Mode::kRead) continue;
-    whole = reinterpret_cast<float*>(at(access.arena, access.offset - access.first));
-    numel = access.bytes / plan::kGradientWidth;
+    const auto* values = reinterpret_cast<const double*>(at(access));
+    norm_scratch_.insert(norm_scratch_.end(), values, values + access.bytes / sizeof(double));
   }
-  STRATA_CHECK(whole != nullptr && options_.data_group != nullptr);
-  if (plan_.mesh.gradient_shards() == 1) {
-    options_.data_group->all_reduce_sum(whole, numel);
-    for (const Access& access : accesses) {
-      if (access.mode != Mode::kWrite) continue;
-      const std::byte* from = reinterpret_cast<std::byte*>(whole) + access.first;
-      if (from != at(access.arena, access.offset))
-        std::memcpy(at(access.arena, access.offset), from, static_cast<size_t>(access.bytes));
-    }
-    return;
-  }
-  reduce_scratch_.clear();
-  int c = plan_.layout.first_chunk[op.segment];
+  group_of(op).all_reduce_sum(norm_scratch_.data(), static_cast<int64_t>(norm_scratch_.size()));
+  const double* next = norm_scratch_.data();
   for (const Access& access : accesses) {
     if (access.mode != Mode::kWrite) continue;
-    const shard::Chunk& chunk = plan_.layout.chunks[c++];
-    reduce_scratch_.push_back({whole + chunk.offset, chunk.numel / plan_.mesh.world,
-                               reinterpret_cast<float*>(at(access.arena, access.offset))});
+    std::memcpy(at(access), next, static_cast<size_t>(access.bytes));
+    next += access.bytes / sizeof(double);
   }
-  options_.data_group->reduce_chunks(reduce_scratch_);
+}
+
+void Executor::Impl::reduce_whole(const plan::Op& op, const Instance& instance,
+                                  const kernels::HostView& view) {
+  for_each_move(program_of(instance).accesses_of(op), [&](const Access& read, const Access& to) {
+    auto* from = static_cast<float*>(view.at(at(read)));
+    void* target = view.at(at(to));
+    group_of(op).all_reduce_sum(from, read.bytes / plan::kGradientWidth);
+    if (target != from) std::memcpy(target, from, static_cast<size_t>(read.bytes));
+  });
+}
+
+void Executor::Impl::reduce_to_parts(const plan::Op& op, const Instance& instance,
+                                     const kernels::HostView& view) {
+  const auto accesses = program_of(instance).accesses_of(op);
+  float* whole = nullptr;
+  int c = plan_.layout.first_chunk[op.segment];
+  reduce_scratch_.clear();
+  for (const Access& access : accesses) {
+    auto* const data = static_cast<float*>(view.at(at(access)));
+    if (access.mode == Mode::kRead) {
+      whole = data - access.first / plan::kGradientWidth;
+      continue;
+    }
+    STRATA_CHECK(whole != nullptr);
+    const shard::Chunk& chunk = plan_.layout.chunks[c];
+    reduce_scratch_.push_back({whole + chunk.offset, plan_.layout.part_numel(c++), data});
+  }
+  group_of(op).reduce_chunks(reduce_scratch_);
 }
 
 }  // namespace strata::exec

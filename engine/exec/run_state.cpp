@@ -48,13 +48,13 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   if (!on_device(op.lane)) {
     std::fill_n(partials, static_cast<size_t>(out->bytes) / sizeof(Partial), Partial{});
   }
-  const int world = plan_.mesh.world;
+  const int parts = plan_.layout.shard_count;
   const int first_chunk = plan_.layout.first_chunk[op.segment];
   for (int c = first_chunk; c < plan_.layout.first_chunk[op.segment + 1]; ++c) {
     const shard::Chunk& chunk = plan_.layout.chunks[c];
     if (chunk.frozen) continue;
-    const int64_t part = chunk.numel / world;
-    for (int p = 0; p < world; ++p) {
+    const int64_t part = plan_.layout.part_numel(c);
+    for (int p = 0; p < parts; ++p) {
       const int64_t first = (chunk.offset + p * part) * plan::kGradientWidth;
       for (const Access& access : accesses) {
         if (access.mode != Mode::kRead || first < access.first ||
@@ -65,7 +65,7 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
         sum.count = part;
         sum.x =
             reinterpret_cast<const float*>(at(access.arena, access.offset - access.first + first));
-        sum.out = partials + (c - first_chunk) * world + p;
+        sum.out = partials + (c - first_chunk) * parts + p;
         sum.workspace = workspace;
         issue(op.lane, &kernels::DeviceOps::sum_squares, sum);
       }
@@ -75,20 +75,14 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
 
 // torch.nn.utils.clip_grad_norm_: coefficient = min(1, clip / (norm + 1e-6)).
 void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
-  norm_scratch_.clear();
+  double sum = 0, not_finite = 0;
   for (const Access& access : program_of(instance).accesses_of(op)) {
     if (access.mode != Mode::kRead) continue;
-    const auto* values = reinterpret_cast<const double*>(at(access));
-    norm_scratch_.insert(norm_scratch_.end(), values, values + access.bytes / sizeof(double));
-  }
-  if (plan_.mesh.gradient_shards() > 1 && options_.control_group) {
-    options_.control_group->all_reduce_sum(norm_scratch_.data(),
-                                           static_cast<int64_t>(norm_scratch_.size()));
-  }
-  double sum = 0, not_finite = 0;
-  for (size_t i = 0; i + 1 < norm_scratch_.size(); i += 2) {
-    sum += norm_scratch_[i];
-    not_finite += norm_scratch_[i + 1];
+    const auto* partials = reinterpret_cast<const Partial*>(at(access));
+    for (size_t i = 0; i < static_cast<size_t>(access.bytes) / sizeof(Partial); ++i) {
+      sum += partials[i].sum;
+      not_finite += partials[i].not_finite;
+    }
   }
   instance.grad_norm = std::sqrt(sum);
   instance.finite = not_finite == 0 && std::isfinite(instance.grad_norm);

@@ -269,7 +269,7 @@ void Builder::fill_boundary() {
     const SegmentPlaces& places = map_.segments[s];
     const Value hi = hi_value(s, Generation::kOld);
     for (const Piece& piece :
-         pieces_of(plan_.layout, s, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
+         pieces_of(plan_.layout, s, plan_.mesh.weight_shards(), plan_.mesh.shard_rank(), true)) {
       if (places.home) break;
       if (piece.frozen && frozen_from_source(s)) continue;
       hold(places.host_hi.exists() ? places.host_hi : places.nvme_hi, piece, hi_width, hi, false);
@@ -278,7 +278,7 @@ void Builder::fill_boundary() {
       if (places.device_hi.exists()) hold(places.device_hi, piece, hi_width, hi, false);
     }
     if (input_.mode != OptimizerMode::kDeferred) continue;
-    const Value gradient = gradient_value(s, contributions(s), plan_.mesh.world > 1);
+    const Value gradient = final_gradient(s);
     const bool held = places.held_gradient.exists();
     for (const Piece& piece : held ? gradient_pieces(s) : update_pieces(s)) {
       hold(held ? places.held_gradient : places.nvme_gradient, piece, kGradientWidth, gradient,

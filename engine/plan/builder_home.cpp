@@ -54,13 +54,15 @@ void Builder::save_home(int chunk) {
   state_ring_.release(chunk);
 }
 
-Access Builder::norm_access(Mode mode, int segment, Arena arena) const {
+Access Builder::norm_access(Mode mode, int segment, Arena arena, int reduced) const {
   const int chunks = plan_.layout.first_chunk[segment + 1] - plan_.layout.first_chunk[segment];
   return {.mode = mode,
           .arena = arena,
           .offset = arena == Arena::kDevice ? map_.device_norm[segment] : map_.norm[segment],
-          .bytes = kNormBytes * chunks * plan_.mesh.world,
-          .value = {.kind = ValueKind::kNormPartial, .segment = segment}};
+          .bytes = kNormBytes * chunks * plan_.layout.shard_count,
+          .value = {.kind = ValueKind::kNormPartial,
+                    .reduced = static_cast<uint8_t>(reduced),
+                    .segment = segment}};
 }
 
 // In one transfer, when the last is known.
@@ -72,9 +74,24 @@ void Builder::download_norms() {
   if (segments.empty()) return;
   Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, -1);
   for (const int s : segments) {
-    const Access from = norm_access(Mode::kRead, s, Arena::kDevice);
+    const Access from = norm_access(Mode::kRead, s, Arena::kDevice, 0);
     emit_.access(from);
-    emit_.access(norm_access(Mode::kWrite, s, Arena::kControl));
+    emit_.access(norm_access(Mode::kWrite, s, Arena::kControl, 0));
+    op.bytes += from.bytes;
+  }
+  emit_.close();
+}
+
+// Every rank sums squares of its own parts, and decides from all.
+void Builder::reduce_norms() {
+  if (plan_.mesh.norm_reductions() == 0) return;
+  Op& op = emit_.open(OpKind::kReduce, Lane::kComm, -1);
+  op.group = GroupName::kShard;
+  for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+    if (!is_trainable(s)) continue;
+    const Access from = norm_access(Mode::kRead, s, Arena::kControl, 0);
+    emit_.access(from);
+    emit_.access(norm_access(Mode::kWrite, s, Arena::kControl, 1));
     op.bytes += from.bytes;
   }
   emit_.close();

@@ -102,11 +102,13 @@ class Builder {
                          Part part = Part::kAll);  // of the open op; returns their bytes
   void predicate(Op& op, const Update& update);
   int contributions(int segment) const { return contributions_[segment]; }
-  Value gradient_value(int segment, int index, bool reduced) const;
+  Value gradient_value(int segment, int index, int reduced) const;
+  Value final_gradient(int segment) const;
   void begin_gradient(int segment);
   void add_gradient(int segment);  // accesses of the open op: one more contribution
   void finish_gradient(int segment);
   Place reduce_gradient(int segment);
+  Place reduce_over(GroupName group, int segment, const Place& from, int reduced);
   Place download_gradient(int segment, const Place& from);
   void norm_partial(int segment, const Place& gradient);
   void spill_gradient(int segment, const Place& gradient);
@@ -120,8 +122,9 @@ class Builder {
   void move_chunk(OpKind kind, Lane lane, int chunk, const Piece& weights, int64_t slot);
   void load_home(int segment);
   void save_home(int chunk);
-  Access norm_access(Mode mode, int segment, Arena arena) const;
+  Access norm_access(Mode mode, int segment, Arena arena, int reduced) const;
   void download_norms();
+  void reduce_norms();
 
   // builder_exchange.cpp
   void take_inputs(std::initializer_list<ValueKind> kinds, int micro_batches);

@@ -5,17 +5,26 @@
 
 namespace strata::plan {
 
-Value Builder::gradient_value(int segment, int index, bool reduced) const {
-  return {.kind = ValueKind::kGradient, .reduced = reduced, .segment = segment, .index = index};
+Value Builder::gradient_value(int segment, int index, int reduced) const {
+  return {.kind = ValueKind::kGradient,
+          .reduced = static_cast<uint8_t>(reduced),
+          .segment = segment,
+          .index = index};
+}
+
+Value Builder::final_gradient(int segment) const {
+  return gradient_value(segment, contributions(segment), plan_.mesh.reductions());
 }
 
 std::vector<Piece> Builder::gradient_pieces(int segment) const {
-  return pieces_of(plan_.layout, segment, plan_.mesh.gradient_shards(), plan_.mesh.rank, false);
+  return pieces_of(plan_.layout, segment, plan_.mesh.gradient_shards(), plan_.mesh.shard_rank(),
+                   false);
 }
 
 // The elements that this rank updates.
 std::vector<Piece> Builder::update_pieces(int segment) const {
-  return pieces_of(plan_.layout, segment, plan_.mesh.state_shards(), plan_.mesh.rank, false);
+  return pieces_of(plan_.layout, segment, plan_.mesh.state_shards(), plan_.mesh.shard_rank(),
+                   false);
 }
 
 void Builder::predicate(Op& op, const Update& update) {
@@ -72,7 +81,7 @@ void Builder::fetch_state(int chunk, int64_t slot, Generation generation) {
 void Builder::fetch_gradient(int chunk, int64_t slot, const Update& update) {
   const int segment = plan_.layout.chunks[chunk].segment;
   const Piece piece = state_piece(plan_, chunk);
-  const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
+  const Value value = final_gradient(segment);
   // It waits for the decision, which state does not: on its lane it would hold back the state that
   // is prefetched during backward.
   Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
@@ -129,7 +138,7 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
              hi_value(segment, update.from));
   state_accesses(Mode::kRead, state_at(chunk, slot), chunk, update.from);
   emit_.read(gradient_arena, gradient, piece.count * kGradientWidth, piece.first * kGradientWidth,
-             gradient_value(segment, contributions(segment), plan_.mesh.world > 1));
+             final_gradient(segment));
   predicate(op, update);
   emit_.write(weights.arena, at, piece.count * width, piece.first * width,
               hi_value(segment, update.to));
@@ -202,23 +211,42 @@ void Builder::add_gradient(int segment) {
   const int64_t bytes = gradient_full_bytes(input_, segment);
   const int done = summed_[segment]++;
   if (done > 0) {
-    emit_.read(place.arena, place.base, bytes, 0, gradient_value(segment, done, false));
+    emit_.read(place.arena, place.base, bytes, 0, gradient_value(segment, done, 0));
   }
-  emit_.write(place.arena, place.base, bytes, 0, gradient_value(segment, done + 1, false));
+  emit_.write(place.arena, place.base, bytes, 0, gradient_value(segment, done + 1, 0));
 }
 
+// Sums nest: over the ranks of a copy in their order, then over the copies.
 Place Builder::reduce_gradient(int segment) {
-  const Place from = accumulators_[segment];
+  Place place = accumulators_[segment];
+  int reduced = 0;
+  for (const GroupName group : {GroupName::kShard, GroupName::kReplicate}) {
+    if (plan_.mesh.size_of(group) > 1) place = reduce_over(group, segment, place, reduced++);
+  }
+  return place;
+}
+
+// The ranks of a copy bring whole gradients, and copies the parts that are kept of them.
+Place Builder::reduce_over(GroupName group, int segment, const Place& from, int reduced) {
   const Place held = map_.segments[segment].held_gradient;
   const Place to = held.exists() && held.arena == from.arena ? held : from;
-  const int count = contributions(segment);
+  const std::vector<Piece> parts = gradient_pieces(segment);
+  const Value before = gradient_value(segment, contributions(segment), reduced);
+  const Value after = gradient_value(segment, contributions(segment), reduced + 1);
   Op& op = emit_.open(OpKind::kReduce, Lane::kComm, segment);
-  op.bytes = gradient_full_bytes(input_, segment);
-  emit_.read(from.arena, from.base, op.bytes, 0, gradient_value(segment, count, false));
-  for (const Piece& piece : gradient_pieces(segment)) {
-    emit_.write(to.arena, to.address(piece, kGradientWidth), piece.count * kGradientWidth,
-                piece.first * kGradientWidth, gradient_value(segment, count, true));
+  op.group = group;
+  const auto part = [&](Mode mode, const Place& place, const Piece& piece, const Value& value) {
+    const int64_t bytes = piece.count * kGradientWidth;
+    emit_.access({mode, place.arena, place.address(piece, kGradientWidth), bytes,
+                  piece.first * kGradientWidth, value});
+    return bytes;
+  };
+  if (group == GroupName::kShard) {
+    op.bytes = part(Mode::kRead, from, {0, segment_of(segment).trainable_numel, 0, false}, before);
+  } else {
+    for (const Piece& piece : parts) op.bytes += part(Mode::kRead, from, piece, before);
   }
+  for (const Piece& piece : parts) part(Mode::kWrite, to, piece, after);
   emit_.close();
   return to;
 }
@@ -229,7 +257,7 @@ Place Builder::download_gradient(int segment, const Place& from) {
     const int64_t offset = gradient_ring_.take(gradient_part_bytes(input_, segment), segment);
     to = {Arena::kHost, offset, plan_.mesh.gradient_shards() > 1};
   }
-  const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
+  const Value value = final_gradient(segment);
   Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, segment);
   for (const Piece& piece : gradient_pieces(segment)) {
     const int64_t bytes = piece.count * kGradientWidth;
@@ -245,7 +273,7 @@ Place Builder::download_gradient(int segment, const Place& from) {
 
 void Builder::norm_partial(int segment, const Place& gradient) {
   const bool home = is_home(segment);
-  const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
+  const Value value = final_gradient(segment);
   const Lane lane = home ? Lane::kUpdate : Lane::kOptimizer;
   Op& op = emit_.open(OpKind::kNormPartial, lane, segment);
   for (const Piece& piece : gradient_pieces(segment)) {
@@ -254,7 +282,7 @@ void Builder::norm_partial(int segment, const Place& gradient) {
     op.bytes += piece.count * kGradientWidth;
   }
   const Arena arena = home ? Arena::kDevice : Arena::kControl;
-  emit_.access(norm_access(Mode::kWrite, segment, arena));
+  emit_.access(norm_access(Mode::kWrite, segment, arena, 0));
   if (home) {
     emit_.write(arena, map_.norm_scratch, map_.norm_scratch_bytes, 0,
                 {.kind = ValueKind::kScratch});
@@ -264,7 +292,7 @@ void Builder::norm_partial(int segment, const Place& gradient) {
 
 void Builder::spill_gradient(int segment, const Place& gradient) {
   const Place& to = map_.segments[segment].nvme_gradient;
-  const Value value = gradient_value(segment, contributions(segment), plan_.mesh.world > 1);
+  const Value value = final_gradient(segment);
   Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
   for (const Piece& piece : update_pieces(segment)) {
     const int64_t bytes = piece.count * kGradientWidth;
@@ -294,7 +322,7 @@ void Builder::finish_gradient(int segment) {
   if (!is_trainable(segment)) return;
   STRATA_CHECK(summed_[segment] == contributions(segment));
   Place place = accumulators_[segment];
-  if (plan_.mesh.world > 1) place = reduce_gradient(segment);
+  if (plan_.mesh.reductions() > 0) place = reduce_gradient(segment);
   if (input_.discrete && !is_home(segment)) place = download_gradient(segment, place);
   norm_partial(segment, place);
   if (spills_gradient(input_, placement_, segment)) spill_gradient(segment, place);
@@ -306,10 +334,11 @@ void Builder::finish_gradient(int segment) {
 
 void Builder::decide() {
   download_norms();
+  reduce_norms();
   emit_.open(OpKind::kDecide, Lane::kOptimizer, -1);
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
     if (!is_trainable(s)) continue;
-    emit_.access(norm_access(Mode::kRead, s, Arena::kControl));
+    emit_.access(norm_access(Mode::kRead, s, Arena::kControl, plan_.mesh.norm_reductions()));
   }
   emit_.write(Arena::kControl, map_.decision, kDecisionBytes, 0,
               {.kind = ValueKind::kDecision, .generation = Generation::kNew});

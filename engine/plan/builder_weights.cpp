@@ -59,7 +59,7 @@ void Builder::fetch_stored(int segment, const Place& place, Generation generatio
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
   for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(),
-                                      plan_.mesh.rank, !input_.frozen_in_source)) {
+                                      plan_.mesh.shard_rank(), !input_.frozen_in_source)) {
     const Value value = hi_value(segment, piece_generation(piece, generation));
     const int64_t bytes = piece.count * width;
     emit_.read(Arena::kNvme, from.address(piece, width), bytes, piece.first * width, value);
@@ -83,7 +83,7 @@ void Builder::spill_weights(int segment, const Place& place, const Update& updat
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
   for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(),
-                                      plan_.mesh.rank, update.with_frozen)) {
+                                      plan_.mesh.shard_rank(), update.with_frozen)) {
     const Value value = hi_value(segment, piece_generation(piece, update.to));
     const int64_t bytes = piece.count * width;
     emit_.read(place.arena, place.address(piece, width), bytes, piece.first * width, value);
@@ -100,8 +100,8 @@ void Builder::gather_weights(int segment, const Place& from, const Place& to,
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const bool updated_only = plan_.mesh.weight_shards() == 1;
   Op& op = emit_.open(OpKind::kGather, Lane::kComm, segment);
-  for (const Piece& piece :
-       pieces_of(plan_.layout, segment, plan_.mesh.world, plan_.mesh.rank, !updated_only)) {
+  for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.shards(),
+                                      plan_.mesh.shard_rank(), !updated_only)) {
     const Value value = hi_value(segment, piece_generation(piece, generation));
     emit_.read(from.arena, from.address(piece, width), piece.count * width, piece.first * width,
                value);
@@ -119,8 +119,8 @@ void Builder::upload_weights(int segment, const Place& from, const Place& to,
                              Generation generation) {
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kUpload, Lane::kUpload, segment);
-  for (const Piece& piece :
-       pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(), plan_.mesh.rank, true)) {
+  for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(),
+                                      plan_.mesh.shard_rank(), true)) {
     const Value value = hi_value(segment, piece_generation(piece, generation));
     const int64_t bytes = piece.count * width;
     emit_.read(from.arena, from.address(piece, width), bytes, piece.first * width, value);

@@ -57,8 +57,10 @@ void Emitter::write(Arena arena, int64_t offset, int64_t bytes, int64_t first, c
 void Emitter::close() {
   Op& op = program_.ops.back();
   op.access_end = static_cast<uint32_t>(program_.accesses.size());
+  auto& lane = program_.lanes[static_cast<size_t>(op.lane)];
+  if (op.lane == Lane::kComm) op.number = static_cast<int32_t>(lane.size());
   const auto index = static_cast<uint32_t>(program_.ops.size() - 1);
-  program_.lanes[static_cast<size_t>(op.lane)].push_back(index);
+  lane.push_back(index);
 }
 
 }  // namespace strata::plan

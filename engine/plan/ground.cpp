@@ -10,7 +10,7 @@ namespace strata::plan {
 Ground ground_of(const PlanInput& input) {
   const int count = static_cast<int>(input.spec->segments.size());
   Ground ground;
-  ground.layout = shard::make_layout(*input.spec, input.mesh.world);
+  ground.layout = shard::make_layout(*input.spec, input.mesh.shards());
   ground.trainable = trainable_runs(ground.layout);
   ground.footprints.resize(count);
   for (int s = 0; s < count; ++s) {

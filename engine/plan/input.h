@@ -11,7 +11,7 @@ namespace strata::plan {
 
 inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// What a plan is made from. Model offsets must have been assigned for mesh.world shards.
+// What a plan is made from. Model offsets must have been assigned for mesh.shards() shards.
 struct PlanInput {
   const model::ModelSpec* spec = nullptr;
   model::Recipe recipe = model::Recipe::kFp32;

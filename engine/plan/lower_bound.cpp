@@ -139,8 +139,7 @@ void count_nvme(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
 
 void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, LowerBound& bound) {
   const Mesh& mesh = in.mesh;
-  if (mesh.world == 1) return;
-  const double from_others = static_cast<double>(mesh.world - 1) / mesh.world;
+  const auto from_others = [](int ranks) { return static_cast<double>(ranks - 1) / ranks; };
   const bool sharded_weights = mesh.weight_shards() > 1;
   const bool sharded_state = mesh.state_shards() > 1;
   // With whole weights everywhere, only updated ones are exchanged; with whole state, reduced
@@ -149,7 +148,10 @@ void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
                           : sharded_state ? sizes.whole_trainable
                                           : sizes.whole_gradients;
   const double reduced = least_gradient_moves(sizes, budget, bound.passes);
-  bound.comm_bytes = from_others * (gathered + reduced);
+  bound.comm_bytes = from_others(mesh.shards()) * (gathered + reduced);
+  // The copies sum their parts, and each gets all of the sum.
+  const double part = sizes.whole_gradients / mesh.gradient_shards();
+  bound.comm_bytes += from_others(mesh.replicate) * 2 * part;
 }
 
 double over(double amount, double rate) {

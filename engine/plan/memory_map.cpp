@@ -324,10 +324,10 @@ void lay_out_device_norms(const PlanInput& input, const Plan& plan, Packer& pack
   for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
     if (!map.segments[s].home || !trainable(input, s)) continue;
     const int first = plan.layout.first_chunk[s], last = plan.layout.first_chunk[s + 1];
-    map.device_norm[s] =
-        pack.take(Arena::kDevice, kNormBytes * (last - first) * plan.mesh.world, "norm partials");
+    map.device_norm[s] = pack.take(
+        Arena::kDevice, kNormBytes * (last - first) * plan.layout.shard_count, "norm partials");
     for (int c = first; c < last; ++c) {
-      largest = std::max(largest, plan.layout.chunks[c].numel / plan.mesh.world);
+      largest = std::max(largest, plan.layout.part_numel(c));
     }
   }
   if (largest == 0) return;
@@ -345,7 +345,7 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
   for (size_t s = 0; s < count; ++s) {
     const int chunks = plan.layout.first_chunk[s + 1] - plan.layout.first_chunk[s];
     map.norm.push_back(
-        pack.take(Arena::kControl, kNormBytes * chunks * plan.mesh.world, "norm partials"));
+        pack.take(Arena::kControl, kNormBytes * chunks * plan.layout.shard_count, "norm partials"));
   }
   lay_out_exchanges(input, pack, map);
   lay_out_weights(input, placement, plan, pack, map);

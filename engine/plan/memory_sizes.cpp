@@ -45,7 +45,7 @@ namespace {
 Piece piece_of(const Plan& plan, int chunk, int shards) {
   const shard::Chunk& at = plan.layout.chunks[chunk];
   const int64_t part = at.numel / shards;
-  return {at.offset + (shards > 1 ? plan.mesh.rank * part : 0), part, at.offset / shards,
+  return {at.offset + (shards > 1 ? plan.mesh.shard_rank() * part : 0), part, at.offset / shards,
           at.frozen};
 }
 
@@ -127,7 +127,7 @@ bool spills_gradient(const PlanInput& input, const Placement& placement, int seg
 bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment) {
   const bool held = input.discrete ? has_home_on_device(input, placement, segment)
                                    : placement.grad_in_host[segment] != 0;
-  return held && input.mesh.world == 1 && input.mode == OptimizerMode::kDeferred;
+  return held && input.mesh.reductions() == 0 && input.mode == OptimizerMode::kDeferred;
 }
 
 bool is_external(const PlanInput& input, int segment) {

@@ -35,6 +35,13 @@ constexpr bool is_device_lane(Lane lane) {
          lane == Lane::kComm || lane == Lane::kUpdate;
 }
 
+// Ranks that differ in one axis of the mesh.
+enum class GroupName : uint8_t {
+  kShard,      // share one copy of the state
+  kReplicate,  // hold the same part of different copies
+};
+inline constexpr int kGroupCount = 2;
+
 enum class OpKind : uint8_t {
   kFetch,        // NVMe -> host
   kConvert,      // a source of state or frozen weights -> host, cast and laid out
@@ -43,7 +50,7 @@ enum class OpKind : uint8_t {
   kUpload,       // host -> device
   kDownload,     // device -> host
   kGather,       // own parts of a segment -> the whole segment, on every rank
-  kReduce,       // gradients of all ranks -> their sum, of the own parts (or of all parts)
+  kReduce,       // gradients (or norm partials) of a group -> their sum, of own parts or of all
   kForward,      // one segment, one micro-batch
   kRecompute,    // rebuilds the interior (and the next segment's input) from a checkpoint
   kBackward,     // one segment, one micro-batch
@@ -70,7 +77,7 @@ inline constexpr int kPlaneCount = 4;
 
 enum class ValueKind : uint8_t {
   kPlane,               // segment, plane, generation
-  kGradient,            // segment; `index` = contributions summed so far; reduced over ranks or not
+  kGradient,            // segment; `index` = contributions summed so far; `reduced`
   kActivation,          // the input of `segment` for micro-batch `index`
   kActivationGradient,  // the gradient of that input
   kInterior,            // of `segment`, micro-batch `index`
@@ -81,7 +88,7 @@ enum class ValueKind : uint8_t {
   kRope,                // cosines and sines of every position; `index` = table of the model
   kLossSum,             // of micro-batch `index`
   kLogits,              // [B, V]
-  kNormPartial,         // of `segment`
+  kNormPartial,         // of `segment`; `reduced`
   kDecision,            // generation kOld: the update that is pending; kNew: this step's
 };
 
@@ -94,7 +101,7 @@ struct Value {
   ValueKind kind = ValueKind::kScratch;
   Plane plane = Plane::kHi;
   Generation generation = Generation::kOld;
-  bool reduced = false;
+  uint8_t reduced = 0;  // groups that a gradient or norm partial was summed over
   int32_t segment = -1;
   int32_t index = 0;
   bool operator==(const Value&) const = default;
@@ -138,6 +145,8 @@ struct Op {
   int32_t chunk = -1;  // first chunk; -1 where the op is not about chunks
   int32_t chunk_count = 0;
   int32_t micro_batch = -1;
+  GroupName group = GroupName::kShard;  // of a collective
+  int32_t number = -1;                  // of a collective: every rank of the mesh gives it the same
   uint32_t access_begin = 0, access_end = 0;  // into Program::accesses
   uint32_t wait_begin = 0, wait_end = 0;      // into Program::waits
   int64_t bytes = 0;  // moved by transfers and collectives; DRAM traffic of Optimize and norms

@@ -43,7 +43,8 @@ constexpr std::array kOutput = {ValueNeed{ValueKind::kLossSum, kAny, kNone},
 constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}, kWorkspace};
 constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}, kWorkspace};
 constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}, kWorkspace};
-constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kSome, kSome}, kWorkspace};
+constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kAny, kAny},
+                                ValueNeed{ValueKind::kNormPartial, kAny, kAny}, kWorkspace};
 constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                  ValueNeed{ValueKind::kActivation, kOptional, kOptional},
                                  ValueNeed{ValueKind::kInterior, kNone, kOptional},

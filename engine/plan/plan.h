@@ -68,15 +68,25 @@ struct ArenaLayout {
   std::vector<LedgerLine> lines;
 };
 
-// Ranks that share one model. `rank` is this plan's own; groups are the whole data-parallel world.
-// A shard count of 1 means that every rank has the whole of it.
+// Ranks that train one model on different data: `replicate` copies of its state, each of which
+// world / replicate ranks share that follow each other. `rank` is this plan's own. A shard count of
+// 1 means that every rank of a copy has the whole of it.
 struct Mesh {
   int world = 1;
   int rank = 0;
   int zero_stage = 3;
-  int state_shards() const { return zero_stage >= 1 ? world : 1; }
-  int gradient_shards() const { return zero_stage >= 2 ? world : 1; }
-  int weight_shards() const { return zero_stage >= 3 ? world : 1; }
+  int replicate = 1;
+  int shards() const { return world / replicate; }
+  int shard_rank() const { return rank % shards(); }
+  int state_shards() const { return zero_stage >= 1 ? shards() : 1; }
+  int gradient_shards() const { return zero_stage >= 2 ? shards() : 1; }
+  int weight_shards() const { return zero_stage >= 3 ? shards() : 1; }
+  int size_of(GroupName group) const { return group == GroupName::kShard ? shards() : replicate; }
+  // Groups that a gradient is summed over, and a norm partial.
+  int reductions() const { return (shards() > 1 ? 1 : 0) + (replicate > 1 ? 1 : 0); }
+  int norm_reductions() const { return gradient_shards() > 1 ? 1 : 0; }
+  // True where this rank's state goes into checkpoints: every element once.
+  bool saves() const { return rank < state_shards(); }
 };
 
 struct Plan {

@@ -114,10 +114,11 @@ bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
 bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
   const bool device = facts.plan.discrete && is_device_lane(op.lane);
   if (access.value.kind == ValueKind::kDecision) return access.arena == Arena::kControl;
-  if (access.value.kind == ValueKind::kNormPartial && !device) {
+  const bool comm = op.lane == Lane::kComm;
+  if (access.value.kind == ValueKind::kNormPartial && (comm || !device)) {
     return access.arena == Arena::kControl;
   }
-  if (op.lane == Lane::kComm && access.arena == Arena::kHost) return true;
+  if (comm && access.arena == Arena::kHost) return true;
   return access.arena == (device ? Arena::kDevice : Arena::kHost);
 }
 

@@ -212,12 +212,9 @@ class Counts {
     }
   }
 
-  // A checkpoint has every trainable plane. Where ranks have no shards of their own, rank 0 saves.
+  // A checkpoint has every trainable plane of each rank that saves.
   void check_saved() {
-    if (facts_.plan.mesh.world > 1 && facts_.plan.mesh.state_shards() == 1 &&
-        facts_.plan.mesh.rank > 0) {
-      return;
-    }
+    if (!facts_.plan.mesh.saves()) return;
     for (int s = 0; s < facts_.segment_count(); ++s) {
       for (const Plane plane : {Plane::kHi, Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
         if (facts_.width(plane) > 0) check_saved_plane(s, plane);

@@ -61,7 +61,7 @@ Range Facts::own_part(int chunk) const {
   const shard::Chunk& c = plan.layout.chunks[chunk];
   const int shards = plan.mesh.state_shards();
   const int64_t part = c.numel / shards;
-  const int64_t begin = c.offset + (shards > 1 ? plan.mesh.rank : 0) * part;
+  const int64_t begin = c.offset + (shards > 1 ? plan.mesh.shard_rank() : 0) * part;
   return {begin, begin + part};
 }
 
@@ -125,8 +125,8 @@ std::string describe(const Facts& facts, const Value& value) {
       return fmt::format("{}{} of {}", kPlaneNames[static_cast<int>(value.plane)],
                          kGenerationNames[static_cast<int>(value.generation)], where);
     case ValueKind::kGradient:
-      return fmt::format("{}gradient of {} with {} contributions", value.reduced ? "reduced " : "",
-                         where, value.index);
+      return fmt::format("gradient of {} with {} contributions, {} times reduced", where,
+                         value.index, value.reduced);
     case ValueKind::kActivation:
       return fmt::format("activation into {} of micro-batch {}", where, value.index);
     case ValueKind::kActivationGradient:
@@ -148,7 +148,7 @@ std::string describe(const Facts& facts, const Value& value) {
     case ValueKind::kLogits:
       return "logits";
     case ValueKind::kNormPartial:
-      return fmt::format("norm partial of {}", where);
+      return fmt::format("{}norm partial of {}", value.reduced > 0 ? "reduced " : "", where);
     case ValueKind::kDecision:
       return fmt::format("decision{}", kGenerationNames[static_cast<int>(value.generation)]);
   }

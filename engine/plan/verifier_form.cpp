@@ -22,9 +22,9 @@ bool check_layout(const Facts& facts, Reporter& reporter) {
       layout.first_chunk.back() != static_cast<int>(layout.chunks.size())) {
     return bad("the chunk table does not have the spec's segments");
   }
-  if (layout.shard_count != facts.plan.mesh.world) {
+  if (layout.shard_count != facts.plan.mesh.shards()) {
     return bad(fmt::format("{} shards in the layout, {} in the mesh", layout.shard_count,
-                           facts.plan.mesh.world));
+                           facts.plan.mesh.shards()));
   }
   for (int s = 0; s < facts.segment_count(); ++s) {
     int64_t next = 0;
@@ -57,6 +57,11 @@ bool check_lanes(const Program& program, Reporter& reporter) {
     if (next[lane] >= list.size() || list[next[lane]] != i) {
       return bad(static_cast<int64_t>(i),
                  fmt::format("not at place {} of the list of lane {}", next[lane], lane));
+    }
+    const bool collective = program.ops[i].lane == Lane::kComm;
+    if (program.ops[i].number != (collective ? static_cast<int32_t>(next[lane]) : -1)) {
+      return bad(static_cast<int64_t>(i), fmt::format("collective {} of its lane has number {}",
+                                                      next[lane], program.ops[i].number));
     }
     ++next[lane];
   }
@@ -112,7 +117,12 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
     if (value.index < 1 || value.index > final) {
       return fmt::format("contributions are 1 to {}", final);
     }
-    return value.reduced && !facts.reduces() ? "nothing is reduced with one rank" : "";
+    const int most = facts.plan.mesh.reductions();
+    return value.reduced > most ? fmt::format("gradients are reduced {} times", most) : "";
+  }
+  if (value.kind == ValueKind::kNormPartial) {
+    const int most = facts.plan.mesh.norm_reductions();
+    return value.reduced > most ? fmt::format("norm partials are reduced {} times", most) : "";
   }
   const bool by_micro_batch = value.kind == ValueKind::kActivation ||
                               value.kind == ValueKind::kActivationGradient ||
@@ -257,7 +267,8 @@ bool check_plan_form(const Facts& facts, Reporter& reporter) {
   const Plan& plan = facts.plan;
   const Mesh& mesh = plan.mesh;
   if (plan.micro_batches < 1 || plan.eval_micro_batches < 1 || mesh.world < 1 || mesh.rank < 0 ||
-      mesh.rank >= mesh.world || mesh.zero_stage < 0 || mesh.zero_stage > 3 || plan.io_depth < 1) {
+      mesh.replicate < 1 || mesh.world % mesh.replicate != 0 || mesh.rank >= mesh.world ||
+      mesh.zero_stage < 0 || mesh.zero_stage > 3 || plan.io_depth < 1) {
     reporter.add("layout", ProgramName::kStep, -1, "micro-batches, mesh or depth out of range");
     return false;
   }

@@ -48,7 +48,6 @@ struct Facts {
   int segment_count() const { return static_cast<int>(spec.segments.size()); }
   int width(Plane plane) const;  // bytes an element; 0 where the recipe has no such plane
   int final_contributions(int index) const { return plan.micro_batches * (1 + sharers[index]); }
-  bool reduces() const { return plan.mesh.world > 1; }
   Range own_part(int chunk) const;  // elements of the segment's flat buffer
   // Elements that this rank updates of a segment, or that all ranks do; joined.
   std::vector<Range> trainable_parts(int index, bool own) const;

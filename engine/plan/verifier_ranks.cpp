@@ -2,6 +2,7 @@
 // Ranks: what the plans of one mesh must have in common, and their collectives side by side.
 #include <fmt/core.h>
 
+#include "engine/plan/collectives.h"
 #include "engine/plan/verifier_parts.h"
 
 namespace strata::plan {
@@ -29,32 +30,12 @@ bool same_run(const Plan& a, const Plan& b) {
   return a.recipe == b.recipe && a.shape.rows == b.shape.rows && a.shape.length == b.shape.length &&
          a.micro_batches == b.micro_batches && a.eval_micro_batches == b.eval_micro_batches &&
          a.mode == b.mode && a.mesh.world == b.mesh.world &&
-         a.mesh.zero_stage == b.mesh.zero_stage && same_layout(a.layout, b.layout);
+         a.mesh.zero_stage == b.mesh.zero_stage && a.mesh.replicate == b.mesh.replicate &&
+         same_layout(a.layout, b.layout);
 }
 
-// The bytes that all ranks must agree on: of the whole, where a rank's own part differs from
-// another's.
-int64_t whole_bytes(const Program& program, const Op& op) {
-  int64_t read = 0;
-  int64_t written = 0;
-  for (const Access& access : program.accesses_of(op)) {
-    if (access.value.kind == ValueKind::kScratch) continue;
-    (access.mode == Mode::kRead ? read : written) += access.bytes;
-  }
-  return std::max(read, written);
-}
-
-// Decide sums norm partials over ranks, so it takes part in the one sequence.
-bool is_collective(const Op& op, int world) {
-  return op.lane == Lane::kComm || (op.kind == OpKind::kDecide && world > 1);
-}
-
-std::vector<int64_t> collectives(const Program& program, int world) {
-  std::vector<int64_t> found;
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    if (is_collective(program.ops[i], world)) found.push_back(static_cast<int64_t>(i));
-  }
-  return found;
+const std::vector<uint32_t>& collectives(const Program& program) {
+  return program.lanes[static_cast<size_t>(Lane::kComm)];
 }
 
 // The value that the group moves: of Gather its plane, of Reduce its sum.
@@ -66,9 +47,8 @@ Value moved(const Program& program, const Op& op) {
 }
 
 void compare(const Facts& facts, int rank, const Program& a, const Program& b, Reporter& reporter) {
-  const int world = facts.plan.mesh.world;
-  const std::vector<int64_t> ours = collectives(a, world);
-  const std::vector<int64_t> theirs = collectives(b, world);
+  const std::vector<uint32_t>& ours = collectives(a);
+  const std::vector<uint32_t>& theirs = collectives(b);
   for (size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
     if (i >= ours.size() || i >= theirs.size()) {
       return reporter.add("collective", a.name, -1,
@@ -77,15 +57,15 @@ void compare(const Facts& facts, int rank, const Program& a, const Program& b, R
     }
     const Op& x = a.ops[ours[i]];
     const Op& y = b.ops[theirs[i]];
-    if (x.kind != y.kind || x.segment != y.segment || x.chunk != y.chunk ||
-        x.chunk_count != y.chunk_count || !(moved(a, x) == moved(b, y)) ||
-        whole_bytes(a, x) != whole_bytes(b, y)) {
+    if (x.kind != y.kind || x.group != y.group || x.number != y.number || x.segment != y.segment ||
+        x.chunk != y.chunk || x.chunk_count != y.chunk_count || !(moved(a, x) == moved(b, y)) ||
+        agreed_bytes(a, x) != agreed_bytes(b, y)) {
       return reporter.add(
           "collective", a.name, ours[i],
           fmt::format(
               "collective {}: rank 0 has {} of {}, {} bytes; rank {} has {} of {}, {} bytes", i,
-              contract_of(x.kind).name, describe(facts, moved(a, x)), whole_bytes(a, x), rank,
-              contract_of(y.kind).name, describe(facts, moved(b, y)), whole_bytes(b, y)));
+              contract_of(x.kind).name, describe(facts, moved(a, x)), agreed_bytes(a, x), rank,
+              contract_of(y.kind).name, describe(facts, moved(b, y)), agreed_bytes(b, y)));
     }
   }
 }

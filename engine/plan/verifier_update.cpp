@@ -85,7 +85,7 @@ class Update {
         bad("contributions", fmt::format("uses {} of {}", describe(facts_, value),
                                          facts_.final_contributions(op_.segment)));
       }
-      if (op_.kind != OpKind::kReduce && value.reduced != facts_.reduces()) {
+      if (op_.kind != OpKind::kReduce && value.reduced != facts_.plan.mesh.reductions()) {
         bad("contributions", fmt::format("uses {}", describe(facts_, value)));
       }
     }
@@ -206,12 +206,17 @@ class Update {
 
   void check_reduce() {
     check_final_gradient();
+    // Sums nest: the shards' comes first.
+    const Mesh& mesh = facts_.plan.mesh;
+    const bool over_copies = op_.group == GroupName::kReplicate;
+    const int before = over_copies && mesh.shards() > 1 ? 1 : 0;
     for (const Access& access : accesses_) {
       if (access.value.kind != ValueKind::kGradient) continue;
-      if (access.value.reduced == (access.mode == Mode::kWrite)) continue;
+      if (access.value.reduced == before + (access.mode == Mode::kWrite ? 1 : 0)) continue;
       return bad("transfer", fmt::format("{} {}", access.mode == Mode::kRead ? "reads" : "writes",
                                          describe(facts_, access.value)));
     }
+    if (over_copies) return check_reduced_parts();
     bool disjoint = true;
     const std::vector<Range> whole =
         elements(Mode::kRead, ValueKind::kGradient, Plane::kHi, 4, &disjoint);
@@ -226,6 +231,16 @@ class Update {
     }
   }
 
+  // Copies sum what this rank keeps of the whole, as it is.
+  void check_reduced_parts() {
+    const bool shards = facts_.plan.mesh.gradient_shards() > 1;
+    const std::vector<Range> kept = facts_.trainable_parts(op_.segment, shards);
+    for (const Mode mode : {Mode::kRead, Mode::kWrite}) {
+      if (covers(mode, ValueKind::kGradient, Plane::kHi, kept)) continue;
+      bad("coverage", "does not sum what this rank keeps of the gradient");
+    }
+  }
+
   const Facts& facts_;
   const Program& program_;
   const Op& op_;
@@ -236,21 +251,56 @@ class Update {
 
 }  // namespace
 
+namespace {
+
+void check_decide(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  for (const Access& access : program.accesses_of(program.ops[index])) {
+    const Value& value = access.value;
+    if (value.kind == ValueKind::kDecision && value.generation != Generation::kNew) {
+      reporter.add("generation", program.name, index, "decide writes this step's decision");
+    }
+    if (value.kind == ValueKind::kNormPartial &&
+        value.reduced != facts.plan.mesh.norm_reductions()) {
+      reporter.add("contributions", program.name, index,
+                   fmt::format("decide uses the {}", describe(facts, value)));
+    }
+  }
+}
+
+// Every partial where it is, of all segments.
+void check_reduced_norms(const Facts& facts, const Program& program, int64_t index,
+                         Reporter& reporter) {
+  const auto accesses = program.accesses_of(program.ops[index]);
+  for (const Access& access : accesses) {
+    const bool read = access.mode == Mode::kRead;
+    const bool paired = std::any_of(accesses.begin(), accesses.end(), [&](const Access& other) {
+      return other.mode != access.mode && other.offset == access.offset &&
+             other.bytes == access.bytes && other.value.segment == access.value.segment;
+    });
+    if (access.value.kind == ValueKind::kNormPartial && access.value.reduced == (read ? 0 : 1) &&
+        paired) {
+      continue;
+    }
+    reporter.add("transfer", program.name, index,
+                 fmt::format("reduce {} {} in its sum of norm partials", read ? "reads" : "writes",
+                             describe(facts, access.value)));
+  }
+}
+
+}  // namespace
+
 void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
   const Op& op = program.ops[index];
   const bool collective = op.kind == OpKind::kGather || op.kind == OpKind::kReduce;
-  if (collective && facts.plan.mesh.world == 1) {
+  if (collective && facts.plan.mesh.size_of(op.group) == 1) {
     return reporter.add("collective", program.name, index, "there is one rank");
   }
-  if (op.kind == OpKind::kDecide) {
-    for (const Access& access : program.accesses_of(op)) {
-      if (access.value.kind != ValueKind::kDecision ||
-          access.value.generation == Generation::kNew) {
-        continue;
-      }
-      reporter.add("generation", program.name, index, "decide writes this step's decision");
-    }
-    return;
+  if (op.kind == OpKind::kGather && op.group != GroupName::kShard) {
+    return reporter.add("collective", program.name, index, "copies have nothing to gather");
+  }
+  if (op.kind == OpKind::kDecide) return check_decide(facts, program, index, reporter);
+  if (op.kind == OpKind::kReduce && op.segment < 0) {
+    return check_reduced_norms(facts, program, index, reporter);
   }
   if (op.segment < 0) {
     return reporter.add("index", program.name, index, "an update without a segment");

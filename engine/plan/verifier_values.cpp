@@ -55,9 +55,11 @@ class Machine {
     } else if (value.kind == ValueKind::kDecision) {
       return kind | static_cast<uint64_t>(value.generation) << 4;
     } else if (value.kind == ValueKind::kGradient) {
-      detail = value.reduced ? 1 : 0;
+      detail = value.reduced;
       index = static_cast<uint64_t>(value.index);
-    } else if (value.kind != ValueKind::kNormPartial) {
+    } else if (value.kind == ValueKind::kNormPartial) {
+      detail = value.reduced;
+    } else {
       index = static_cast<uint64_t>(value.index);
     }
     const uint64_t bit =

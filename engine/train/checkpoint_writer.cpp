@@ -13,11 +13,6 @@
 
 namespace strata::train {
 namespace {
-
-bool writes(const plan::Mesh& mesh) {
-  return mesh.state_shards() > 1 || mesh.rank == 0;
-}
-
 // The file of one rank: every plane of its part of every trainable chunk, on whole pages.
 int64_t file_bytes(const shard::Layout& layout, const CheckpointWriterOptions& options) {
   int64_t bytes = 0;
@@ -35,7 +30,7 @@ int64_t file_bytes(const shard::Layout& layout, const CheckpointWriterOptions& o
 
 CheckpointWriter::CheckpointWriter(const model::ModelSpec& spec, const shard::Layout& layout,
                                    const CheckpointWriterOptions& options)
-    : options_(options), active_(writes(options.mesh)), hash_(spec) {
+    : options_(options), active_(options.mesh.saves()), hash_(spec) {
   table_.rank = options.mesh.rank;
   if (!active_) return;
   table_.name = state_file_name(options.mesh.rank);

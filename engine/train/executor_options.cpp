@@ -42,8 +42,7 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
                     .half_duplex = true};
   executor.io_deadline_s = static_cast<double>(options.io_deadline);
   executor.deadline_s = executor.io_deadline_s + kMostOfLanesS;
-  executor.data_group = groups.data;
-  executor.control_group = groups.control;
+  executor.groups = groups.lanes;
   return executor;
 }
 

@@ -9,11 +9,10 @@
 
 namespace strata::train {
 
-// The groups of one rank, for three callers that must not meet: the comm lane, the optimizer lane
-// and the trainer. Null with one rank.
+// The groups of one rank, for two callers that must not meet: the comm lane, and the trainer, whose
+// group is of all ranks. Null with one rank.
 struct RankGroups {
-  comm::Group* data = nullptr;
-  comm::Group* control = nullptr;
+  exec::Groups lanes = {};
   comm::Group* trainer = nullptr;
 };
 

@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/plan/collectives.h"
 #include "engine/train/model_source.h"
 
 namespace strata::train {
@@ -62,7 +63,21 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       from_model_(*job.model, *job.plan->spec, job.options->ranks == 1),
       frozen_(from_model_, *job.plan->spec, job.model->path()) {}
 
+// Ranks that disagree would wait for each other, or add what does not belong together.
+void RankTrainer::compare_plans() const {
+  if (groups_.trainer == nullptr) return;
+  const uint64_t ours = plan::collectives_hash(plan_);
+  uint64_t first = ours;
+  groups_.trainer->broadcast(&first, sizeof(first), 0);
+  if (first == ours) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("rank {}: its plan exchanges other data than that of rank 0 (start all "
+                          "ranks with one build and the same options)",
+                          rank_));
+}
+
 void RankTrainer::run(TrainResult& result) {
+  compare_plans();
   exec::ExecutorOptions executor = executor_options(options_, *job_.plan, rank_, groups_);
   executor.frozen = &frozen_;
   executor_ = std::make_unique<exec::Executor>(plan_, *job_.plan->spec, executor);

@@ -30,6 +30,7 @@ class RankTrainer {
   };
 
   bool leads() const { return rank_ == 0; }
+  void compare_plans() const;
   void load();
   void train_steps(TrainResult& result);
   void submit(int64_t step);

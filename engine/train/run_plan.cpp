@@ -73,7 +73,8 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   input.discrete = is_discrete(options);
   input.mesh = {.world = static_cast<int>(options.ranks),
                 .rank = 0,
-                .zero_stage = static_cast<int>(options.zero_stage)};
+                .zero_stage = static_cast<int>(options.zero_stage),
+                .replicate = static_cast<int>(options.copies())};
   input.threads = static_cast<int>(threads);
   input.inference = facts.inference;
   const bool may_leave_memory =
@@ -202,7 +203,7 @@ model::BatchShape shape_of(const config::Options& options) {
 int64_t plan_bytes(const plan::PlanInput& input, int64_t ranks) {
   const auto segments = static_cast<int64_t>(input.spec->segments.size());
   const auto chunks =
-      static_cast<int64_t>(shard::make_layout(*input.spec, input.mesh.world).chunks.size());
+      static_cast<int64_t>(shard::make_layout(*input.spec, input.mesh.shards()).chunks.size());
   const int64_t ops = segments * (5 * input.micro_batches + 12) + 10 * chunks;
   return ops * kOpBytes * ranks;
 }
@@ -265,7 +266,7 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options) {
     for (model::ParameterGroup& group : spec.groups) group.decays = true;
   }
   for (const config::ParameterGroup& wanted : options.groups) apply_group(spec, wanted, given);
-  const int shards = static_cast<int>(options.ranks);
+  const int shards = static_cast<int>(options.ranks / options.copies());
   model::assign_offsets(spec, shards);
   if (!options.freeze.empty()) model::freeze_parameters(spec, options.freeze, shards);
   require_trained(spec);

@@ -62,16 +62,18 @@ TrainResult train(const TrainJob& job) {
     return result;
   }
   const comm::GroupOptions patience = group_options(*job.options);
-  auto data = comm::make_local_groups(world, patience);
-  auto control = comm::make_local_groups(world, patience);
+  const exec::LocalMesh lanes(job.plan->input.mesh, patience);
   auto trainer = comm::make_local_groups(world, patience);
   std::vector<TrainResult> results(static_cast<size_t>(world));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
   const auto abort_all = [&](size_t rank, const char* why) {
-    for (auto* groups : {&trainer, &data, &control}) (*groups)[rank]->abort(why);
+    trainer[rank]->abort(why);
+    for (comm::Group* group : lanes.of(static_cast<int>(rank))) {
+      if (group != nullptr) group->abort(why);
+    }
   };
   const auto run_rank = [&](size_t rank) {
-    const RankGroups groups = {data[rank].get(), control[rank].get(), trainer[rank].get()};
+    const RankGroups groups = {lanes.of(static_cast<int>(rank)), trainer[rank].get()};
     try {
       RankTrainer(job, static_cast<int>(rank), groups, checkpoints).run(results[rank]);
     } catch (const std::exception& error) {

@@ -79,6 +79,63 @@ TEST_P(RanksIn, OneTwoAndFourHaveTheLossesOfTheSameGlobalBatch) {
   }
 }
 
+plan::PlanInput hybrid(const model::ModelSpec& spec, test::Draw& draw) {
+  plan::PlanInput input = test::random_input(draw, spec, 4);
+  input.mesh.replicate = 2;
+  return input;
+}
+
+// Two copies of two ranks each: on the host and on devices, with homes there.
+TEST_F(Ranks, HybridShardingHasTheLossesOfOneRankWithTheSameBatch) {
+  options_.steps = 8;
+  for (uint64_t seed = 1; seed <= test::seeds(4); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(70 + seed);
+    const model::Architecture architecture = test::random_architecture(draw);
+    model::ModelSpec spec = model::build_spec(architecture);
+    model::assign_offsets(spec, 2);
+    plan::PlanInput input = hybrid(spec, draw);
+    input.recipe = model::Recipe::kFp32;
+    input.shape = {1, 8};
+    input.discrete = seed % 2 == 0;
+    options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    const test::RunResult result =
+        small_run_on_ranks(input, {test::random_placement(draw, input)}, options_);
+    model::ModelSpec whole = model::build_spec(architecture);
+    plan::PlanInput alone = input;
+    alone.spec = &whole;
+    alone.mesh = {};
+    alone.shape.rows = 4;
+    alone.discrete = false;
+    const test::RunResult expected = small_run(alone, plan::smallest_placement(alone), options_);
+    for (size_t i = 0; i < expected.losses.size(); ++i) {
+      EXPECT_NEAR(result.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i + 1;
+    }
+    EXPECT_NEAR(result.eval_loss / expected.eval_loss, 1.0, 1e-5);
+  }
+}
+
+TEST_F(Ranks, StagesOfAHybridMeshAreBitEqualAndResume) {
+  for (uint64_t seed = 1; seed <= test::seeds(3); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(90 + seed);
+    const model::ModelSpec spec = test::random_spec(draw, 2, true);
+    plan::PlanInput input = hybrid(spec, draw);
+    options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    std::optional<test::RunResult> expected;
+    for (int stage = 0; stage <= 3; ++stage) {
+      input.mesh.zero_stage = stage;
+      options_.resume_after = stage == 2 ? 2 : 0;
+      const test::RunResult result =
+          small_run_on_ranks(input, {test::random_placement(draw, input)}, options_);
+      if (!expected) expected = result;
+      ASSERT_EQ(result.losses, expected->losses) << "stage " << stage;
+      ASSERT_EQ(result.norms, expected->norms) << "stage " << stage;
+      ASSERT_EQ(result.hash, expected->hash) << "stage " << stage;
+    }
+  }
+}
+
 std::string recipe_name(const testing::TestParamInfo<model::Recipe>& info) {
   return info.param == model::Recipe::kFp32 ? "fp32" : "bf16";
 }

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/plan/builder.h"
+#include "engine/plan/collectives.h"
 #include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
 #include "tests/support/random_runs.h"
@@ -34,6 +35,29 @@ TEST(Planner, EveryPlacementOfRandomRunsIsAcceptedByTheVerifier) {
     input.mesh.rank = static_cast<int>(draw.below(world));
     const Plan plan = build_plan(input, test::random_placement(draw, input));
     const VerifyReport report = verify(plan, spec);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
+  }
+}
+
+// Copies are shared by as many ranks as the model was cut for.
+TEST(Planner, PlansOfHybridMeshesAreAcceptedAndAgree) {
+  for (uint64_t seed = 1; seed <= test::seeds(40); ++seed) {
+    test::Draw draw(5000 + seed);
+    const int shards = static_cast<int>(draw.between(1, 3));
+    const int copies = static_cast<int>(draw.between(2, 3));
+    const model::ModelSpec spec = test::random_spec(draw, shards, true);
+    PlanInput input = test::random_input(draw, spec, shards * copies);
+    input.mesh.replicate = copies;
+    const Placement placement = test::random_placement(draw, input);
+    std::vector<Plan> plans;
+    for (int rank = 0; rank < shards * copies; ++rank) {
+      input.mesh.rank = rank;
+      plans.push_back(build_plan(input, placement));
+      const VerifyReport report = verify(plans.back(), spec);
+      ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
+      EXPECT_EQ(collectives_hash(plans.back()), collectives_hash(plans.front()));
+    }
+    const VerifyReport report = verify_ranks(plans, spec);
     ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
   }
 }

@@ -82,6 +82,14 @@ class Editor {
       if (each.count <= 0) each.count = std::max(each.count, -count);
     }
     in.ops.erase(in.ops.begin() + static_cast<int64_t>(at));
+    number_collectives(in);
+  }
+
+  static void number_collectives(Program& in) {
+    int32_t next = 0;
+    for (const uint32_t index : in.lanes[static_cast<size_t>(Lane::kComm)]) {
+      in.ops[index].number = next++;
+    }
   }
 
   // Puts a copy of an op right behind it.

@@ -47,8 +47,9 @@ class Builder : Ground {
         op.bytes += access.bytes;
     }
     op.access_end = static_cast<uint32_t>(program_->accesses.size());
-    program_->lanes[static_cast<size_t>(lane)].push_back(
-        static_cast<uint32_t>(program_->ops.size()));
+    auto& list = program_->lanes[static_cast<size_t>(lane)];
+    if (lane == Lane::kComm) op.number = static_cast<int32_t>(list.size());
+    list.push_back(static_cast<uint32_t>(program_->ops.size()));
     program_->ops.push_back(op);
     return program_->ops.back();
   }
@@ -297,6 +298,19 @@ class Builder : Ground {
     }
   }
 
+  // All of them, as they are before and after they were summed over ranks.
+  std::vector<Access> partials(std::initializer_list<Mode> modes) const {
+    std::vector<Access> accesses;
+    for (int s = 0; s < 3; ++s) {
+      for (const Mode mode : modes) {
+        Value value = numbered(ValueKind::kNormPartial, s, 0);
+        value.reduced = sharded() && (mode == Mode::kWrite || modes.size() == 1);
+        accesses.push_back(whole(mode, partial_[s], value, 16));
+      }
+    }
+    return accesses;
+  }
+
   void step() {
     begin(ProgramName::kStep);
     program_->accepts_pending = program_->leaves_pending = deferred();
@@ -321,11 +335,10 @@ class Builder : Ground {
       for (int i = 0; i < shape_.micro_batches; ++i) backward(s, i, used);
       finish_gradient(s);
     }
-    std::vector<Access> accesses = {whole(Mode::kWrite, decision_, decision(Generation::kNew), 16)};
-    for (int s = 0; s < 3; ++s) {
-      accesses.push_back(
-          whole(Mode::kRead, partial_[s], numbered(ValueKind::kNormPartial, s, 0), 16));
-    }
+    if (sharded()) add(OpKind::kReduce, Lane::kComm, -1, partials({Mode::kRead, Mode::kWrite}));
+    std::vector<Access> accesses = partials({Mode::kRead});
+    accesses.insert(accesses.begin(),
+                    whole(Mode::kWrite, decision_, decision(Generation::kNew), 16));
     add(OpKind::kDecide, Lane::kOptimizer, -1, accesses);
   }
 

@@ -227,7 +227,10 @@ TEST(VerifierRejectsRanks, CollectivesInAnotherOrder) {
   Tiny one = tiny::make({.world = 2, .rank = 1});
   Editor editor(one);
   for (Op& op : editor.step().ops) op.wait_end = op.wait_begin;
-  std::swap(editor.op(OpKind::kReduce, kMlp), editor.op(OpKind::kReduce, kEmbed));
+  Op& mlp = editor.op(OpKind::kReduce, kMlp);
+  Op& embed = editor.op(OpKind::kReduce, kEmbed);
+  std::swap(mlp, embed);
+  std::swap(mlp.number, embed.number);
   const VerifyReport report = verify_ranks(std::vector<Plan>{zero.plan, one.plan}, zero.spec);
   ASSERT_FALSE(report.ok());
   EXPECT_EQ(report.violations[0].kind, "collective");

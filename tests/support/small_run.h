@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <thread>
 
 #include "engine/base/error.h"
@@ -79,9 +80,10 @@ class RankRun {
         plan_(plan::build_plan(input, placement)),
         frozen_(*input.spec, kSeed) {}
 
-  void use_groups(comm::Group* data, comm::Group* control) {
-    data_ = data;
-    control_ = control;
+  // `all` is of every rank.
+  void use_groups(const exec::Groups& groups, comm::Group* all) {
+    groups_ = groups;
+    all_ = all;
   }
 
   RunResult run(StateStore& store) {
@@ -94,6 +96,7 @@ class RankRun {
       if (step == options_.resume_after) {
         save(&store);
         executor_.reset();
+        if (all_) all_->barrier();  // a rank may load what others saved
         open();
         load(&store);
       }
@@ -117,8 +120,7 @@ class RankRun {
     options.volume.allow_memory_filesystem = true;
     options.volume.lock_name = "rank" + std::to_string(input_.mesh.rank) + ".lock";
     options.io_backend = options_.io_backend;
-    options.data_group = data_;
-    options.control_group = control_;
+    options.groups = groups_;
     options.deadline_s = 60;
     if (input_.mesh.rank == options_.simulated_rank) options.simulated = options_.simulated;
     options.frozen = &frozen_;
@@ -152,7 +154,7 @@ class RankRun {
     execute(instance);
     double loss = 0;
     for (double sum : instance.loss_sums) loss += sum;
-    if (control_) control_->all_reduce_sum(&loss, 1);
+    if (all_) all_->all_reduce_sum(&loss, 1);
     result.losses.push_back(loss / static_cast<double>(instance.target_count));
     result.norms.push_back(instance.grad_norm);
     result.step_read = instance.nvme_bytes[4] + instance.nvme_bytes[5];
@@ -175,15 +177,15 @@ class RankRun {
     fill_tokens(input_, 1000, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
     execute(instance);
     for (double sum : instance.loss_sums) result.eval_loss += sum;
-    if (control_) control_->all_reduce_sum(&result.eval_loss, 1);
+    if (all_) all_->all_reduce_sum(&result.eval_loss, 1);
   }
 
   const plan::PlanInput& input_;
   const RunOptions& options_;
   const plan::Plan plan_;
   RandomSource frozen_;
-  comm::Group* data_ = nullptr;
-  comm::Group* control_ = nullptr;
+  exec::Groups groups_ = {};
+  comm::Group* all_ = nullptr;
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<exec::Executor> executor_;
 };
@@ -216,23 +218,23 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
                                     const std::vector<plan::Placement>& placements,
                                     const RunOptions& options) {
   const int world = input.mesh.world;
-  const auto data = comm::make_local_groups(world);
-  const auto control = comm::make_local_groups(world);
+  const exec::LocalMesh mesh(input.mesh);
+  const auto all = comm::make_local_groups(world);
   std::vector<plan::PlanInput> inputs(static_cast<size_t>(world), input);
   std::vector<RunResult> results(static_cast<size_t>(world));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
   RandomSource source(*input.spec, kSeed);
-  StateStore store(*input.spec, source);
+  // Of each copy of the state; of each rank where all have the whole of it.
+  std::deque<StateStore> stores;
+  for (int r = 0; r < world; ++r) stores.emplace_back(*input.spec, source);
   std::vector<std::thread> ranks;
   for (int r = 0; r < world; ++r) {
     inputs[r].mesh.rank = r;
     ranks.emplace_back([&, r] {
       try {
         RankRun run(inputs[r], placements[r % static_cast<int>(placements.size())], options);
-        run.use_groups(data[r].get(), control[r].get());
-        StateStore own(*input.spec, source);
-        const bool shares = input.mesh.state_shards() > 1;
-        results[r] = run.run(shares ? store : r == 0 ? store : own);
+        run.use_groups(mesh.of(r), all[r].get());
+        results[r] = run.run(stores[r / input.mesh.state_shards()]);
       } catch (...) {
         failures[r] = std::current_exception();
       }
@@ -240,7 +242,7 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   }
   for (std::thread& rank : ranks) rank.join();
   rethrow_cause(failures);
-  results[0].hash = store.hash();
+  results[0].hash = stores[0].hash();
   return results[0];
 }
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "engine/comm/group.h"
+#include "engine/plan/plan.h"
+
+namespace strata::exec {
+
+// The groups of one rank, by plan::GroupName; null where the group is of this rank alone.
+using Groups = std::array<comm::Group*, plan::kGroupCount>;
+
+// The groups of all ranks of a mesh, which are threads of this process. It outlives their users.
+// Threads: each rank has its own.
+class LocalMesh {
+ public:
+  LocalMesh(const plan::Mesh& mesh, const comm::GroupOptions& options = {});
+  const Groups& of(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+
+ private:
+  std::vector<std::unique_ptr<comm::Group>> owned_;
+  std::vector<Groups> ranks_;
+};
+
+}  // namespace strata::exec
