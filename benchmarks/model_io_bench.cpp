@@ -26,12 +26,12 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/checkpoint/model_sink.h"
+#include "engine/checkpoint/model_source.h"
 #include "engine/memory/arena.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_writer.h"
 #include "engine/shard/layout.h"
-#include "engine/train/model_sink.h"
-#include "engine/train/model_source.h"
 
 namespace strata {
 namespace {

@@ -17,8 +17,8 @@
 #include "engine/model/architecture.h"
 #include "engine/model_files/file.h"
 #include "engine/model_files/model_writer.h"
-#include "engine/train/bpe_trainer.h"
-#include "engine/train/data_files.h"
+#include "engine/text/bpe_trainer.h"
+#include "engine/text/text_files.h"
 
 namespace strata::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/plan/verifier.h"
-#include "engine/train/checkpoint.h"
 #include "engine/train/plan_elsewhere.h"
 #include "io/scratch_file.h"
 

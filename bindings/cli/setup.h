@@ -7,11 +7,11 @@
 
 #include "engine/base/failures.h"
 #include "engine/config/options.h"
+#include "engine/data/data.h"
 #include "engine/exec/machine_probe.h"
 #include "engine/model_files/model_directory.h"
-#include "engine/train/data.h"
+#include "engine/text/tokenizer.h"
 #include "engine/train/run_plan.h"
-#include "engine/train/tokenizer.h"
 
 // What several commands do before they start: open, check, measure, plan.
 namespace strata::cli {

@@ -7,9 +7,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/train/checkpoint.h"
-#include "engine/train/checkpoint_reader.h"
-#include "engine/train/model_source.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/model_source.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::cli {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/checkpoint_session.h"
 
-#include "engine/train/checkpoint_reader.h"
-#include "engine/train/checkpoint_writer.h"
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/checkpoint_writer.h"
 
 namespace strata::train {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/comm/group.h"
 #include "engine/exec/state_io.h"
-#include "engine/train/checkpoint.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {

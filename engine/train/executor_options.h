@@ -3,8 +3,8 @@
 
 #include "engine/comm/group.h"
 #include "engine/config/options.h"
+#include "engine/data/batch.h"
 #include "engine/exec/executor.h"
-#include "engine/train/batch.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {

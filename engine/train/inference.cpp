@@ -5,12 +5,12 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
-#include "engine/train/batch.h"
-#include "engine/train/checkpoint.h"
-#include "engine/train/checkpoint_reader.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/frozen_source.h"
+#include "engine/checkpoint/model_source.h"
+#include "engine/data/batch.h"
 #include "engine/train/executor_options.h"
-#include "engine/train/frozen_source.h"
-#include "engine/train/model_source.h"
 #include "engine/train/resume_check.h"
 
 namespace strata::train {

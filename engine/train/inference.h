@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/data/data.h"
 #include "engine/exec/executor.h"
 #include "engine/model_files/model_directory.h"
-#include "engine/train/data.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {

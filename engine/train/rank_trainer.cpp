@@ -9,8 +9,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/checkpoint/model_source.h"
 #include "engine/plan/collectives.h"
-#include "engine/train/model_source.h"
 
 namespace strata::train {
 namespace {

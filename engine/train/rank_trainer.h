@@ -4,12 +4,12 @@
 #include <deque>
 #include <memory>
 
+#include "engine/checkpoint/frozen_source.h"
+#include "engine/checkpoint/model_source.h"
 #include "engine/comm/group.h"
-#include "engine/train/batch.h"
+#include "engine/data/batch.h"
 #include "engine/train/checkpoint_session.h"
 #include "engine/train/executor_options.h"
-#include "engine/train/frozen_source.h"
-#include "engine/train/model_source.h"
 #include "engine/train/schedule.h"
 #include "engine/train/trainer.h"
 

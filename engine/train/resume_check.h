@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/checkpoint_manifest.h"
+#include "engine/checkpoint/frozen_fingerprint.h"
 #include "engine/config/json.h"
 #include "engine/config/options.h"
+#include "engine/data/data.h"
 #include "engine/model_files/model_directory.h"
-#include "engine/train/checkpoint_manifest.h"
-#include "engine/train/data.h"
-#include "engine/train/frozen_fingerprint.h"
 
 // Whether a run that goes on from a checkpoint is the run that made it.
 namespace strata::train {

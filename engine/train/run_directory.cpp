@@ -9,8 +9,8 @@
 #include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/checkpoint/checkpoint_file.h"
 #include "engine/model_files/file.h"
-#include "engine/train/checkpoint_file.h"
 
 namespace strata::train {
 namespace {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/frozen_fingerprint.h"
 #include "engine/config/options.h"
+#include "engine/data/data.h"
 #include "engine/exec/executor.h"
 #include "engine/memory/process_memory.h"
 #include "engine/model_files/model_directory.h"
-#include "engine/train/data.h"
-#include "engine/train/frozen_fingerprint.h"
 #include "engine/train/metrics.h"
 #include "engine/train/run_plan.h"
 

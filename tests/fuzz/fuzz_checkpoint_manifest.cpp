@@ -10,7 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
-#include "engine/train/checkpoint_manifest.h"
+#include "engine/checkpoint/checkpoint_manifest.h"
 #include "io/checksum.h"
 
 namespace {

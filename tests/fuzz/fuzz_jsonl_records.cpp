@@ -12,7 +12,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/config/json.h"
-#include "engine/train/data_records.h"
+#include "engine/data/data_records.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;

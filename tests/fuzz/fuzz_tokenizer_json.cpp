@@ -6,7 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
-#include "engine/train/tokenizer_read.h"
+#include "engine/text/tokenizer_read.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows are the samples that their number names: in order, over replicas, over epochs, padded at the
 // end.
-#include "engine/train/batch.h"
+#include "engine/data/batch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trainer merges the most frequent pairs, breaks ties as it says, and writes files that the
 // reader loads.
-#include "engine/train/bpe_trainer.h"
+#include "engine/text/bpe_trainer.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/train/data_files.h"
-#include "engine/train/tokenizer.h"
+#include "engine/text/text_files.h"
+#include "engine/text/tokenizer.h"
 
 namespace strata::train {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
-#include "engine/train/checkpoint_reader.h"
+#include "engine/checkpoint/checkpoint_reader.h"
 #include "tests/support/small_model.h"
 #include "tests/train/written_checkpoint.h"
 

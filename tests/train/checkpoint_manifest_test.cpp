@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A manifest reads back as what was written; a changed byte, a cut and every number out of its
 // range are refused by name; and state that is missing, twice there or another model's is noticed.
-#include "engine/train/checkpoint_manifest.h"
+#include "engine/checkpoint/checkpoint_manifest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A directory of checkpoints: only one that is proved to be damaged is passed over, and whatever is
 // passed over stays until the next commit.
-#include "engine/train/checkpoint.h"
+#include "engine/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,9 +11,9 @@
 #include <fstream>
 
 #include "engine/base/error.h"
+#include "engine/checkpoint/checkpoint_writer.h"
+#include "engine/checkpoint/disk_use.h"
 #include "engine/shard/layout.h"
-#include "engine/train/checkpoint_writer.h"
-#include "engine/train/disk_use.h"
 #include "io/checksum.h"
 #include "tests/support/small_model.h"
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/train/data.h"
-#include "engine/train/data_files.h"
-#include "engine/train/tokenizer.h"
+#include "engine/data/data.h"
+#include "engine/text/text_files.h"
+#include "engine/text/tokenizer.h"
 
 // Data files in a folder of the test's own, and a tokenizer of bytes.
 namespace strata::train {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each form of data is recognised and becomes the right tokens, masks and samples; bad data is
 // refused with the place of the fault.
-#include "engine/train/data.h"
+#include "engine/data/data.h"
 
 #include <cstring>
 

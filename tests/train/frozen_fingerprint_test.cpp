@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fingerprint of frozen weights is of every one of them and of no other, is equal for equal
 // values, and is not made again where the files are untouched.
-#include "engine/train/frozen_fingerprint.h"
+#include "engine/checkpoint/frozen_fingerprint.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

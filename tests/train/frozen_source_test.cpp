@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frozen weights that are read again are what they were, or the run ends.
-#include "engine/train/frozen_source.h"
+#include "engine/checkpoint/frozen_source.h"
 
 #include <gtest/gtest.h>
 

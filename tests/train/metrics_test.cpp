@@ -11,7 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/config/json.h"
-#include "engine/train/data_files.h"
+#include "engine/text/text_files.h"
 #include "engine/train/metrics_progress.h"
 
 namespace strata::train {

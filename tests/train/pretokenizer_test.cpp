@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pattern cuts a text in each of the five ways, and prefixes are put where they belong.
-#include "engine/train/pretokenizer.h"
+#include "engine/text/pretokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/checkpoint/frozen_source.h"
+#include "engine/checkpoint/model_source.h"
 #include "engine/exec/executor.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/planner.h"
-#include "engine/train/frozen_source.h"
-#include "engine/train/model_source.h"
 #include "tests/exec/segment_compute_reference.h"
 
 // The steps of a reference, made by the engine: load, steps, drain and checkpoint of a plan.

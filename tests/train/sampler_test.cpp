@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A shuffle is a bijection, differs between epochs and seeds, has no visible order, and never
 // changes.
-#include "engine/train/sampler.h"
+#include "engine/data/sampler.h"
 
 #include <gtest/gtest.h>
 

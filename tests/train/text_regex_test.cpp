@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Patterns of tokenizer files mean here what they mean in their own engine, or are refused by name.
-#include "engine/train/text_regex.h"
+#include "engine/text/text_regex.h"
 
 #include <gtest/gtest.h>
 

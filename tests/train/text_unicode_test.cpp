@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // UTF-8 is checked to the byte and broken text is repaired as decoders of the web do it.
-#include "engine/train/text_unicode.h"
+#include "engine/text/text_unicode.h"
 
 #include <gtest/gtest.h>
 

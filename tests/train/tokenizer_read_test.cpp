@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tokenizer.json that is wrong, hostile or beyond what is supported is refused with the member's
 // name.
-#include "engine/train/tokenizer_read.h"
+#include "engine/text/tokenizer_read.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "engine/base/error.h"
-#include "engine/train/data_files.h"
+#include "engine/text/text_files.h"
 
 namespace strata::train {
 namespace {

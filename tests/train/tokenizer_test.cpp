@@ -2,7 +2,7 @@
 // Ids and texts are exactly those of the `tokenizers` library, for small tokenizers of the common
 // kinds and texts that are hard to cut. The references come from
 // tests/reference/make_tokenizer_reference.py.
-#include "engine/train/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -12,9 +12,9 @@
 #include <optional>
 #include <thread>
 
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/config/machine.h"
-#include "engine/train/checkpoint.h"
-#include "engine/train/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 namespace strata::train {
 namespace {

@@ -2,7 +2,7 @@
 // The weights of a checkpoint, part after part: every element as it was written, of however many
 // ranks and in whatever parts; a damaged block is an error in its place; and nobody hangs who goes
 // early.
-#include "engine/train/weight_stream.h"
+#include "engine/checkpoint/weight_stream.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include <fstream>
 
 #include "engine/base/error.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/shard/layout.h"
-#include "engine/train/checkpoint.h"
-#include "engine/train/checkpoint_writer.h"
 #include "tests/support/small_model.h"
 
 namespace strata::train {

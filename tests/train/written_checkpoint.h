@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/shard/layout.h"
-#include "engine/train/checkpoint.h"
-#include "engine/train/checkpoint_writer.h"
 #include "tests/support/random_state.h"
 
 // Checkpoints of known state, as ranks of any world write them.

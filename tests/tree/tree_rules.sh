@@ -24,6 +24,8 @@ kernels/cpu       : engine/base kernels kernels/ref
 kernels/emulated  : engine/base kernels
 kernels/cuda      : engine/base kernels
 engine/config     : engine/base
+engine/text       : engine/base engine/config
+engine/data       : engine/base engine/config io engine/text
 engine/comm       : engine/base
 engine/model      : engine/base engine/config kernels
 engine/model_files : engine/base engine/config io kernels engine/model
@@ -31,7 +33,8 @@ engine/memory     : engine/base engine/config engine/comm io kernels
 engine/shard      : engine/base engine/config engine/comm io kernels engine/model engine/memory
 engine/plan       : engine/base engine/config engine/model engine/shard
 engine/exec       : engine/base engine/config engine/comm io kernels kernels/emulated engine/model engine/memory engine/shard engine/plan
-engine/train      : engine/base engine/config engine/comm io kernels engine/model engine/model_files engine/memory engine/shard engine/plan engine/exec
+engine/checkpoint : engine/base engine/config io kernels engine/model engine/model_files engine/shard engine/plan engine/exec
+engine/train      : engine/base engine/config engine/text engine/data engine/comm io kernels engine/model engine/model_files engine/memory engine/shard engine/plan engine/exec engine/checkpoint
 '
 
 # Where the headers of a third party may be included.
@@ -45,9 +48,9 @@ nlohmann/                       engine/config/json|bindings/cli/
 toml\+\+/                       engine/config/toml_reader
 hwloc                           engine/memory/
 xxhash\.h                       io/
-pcre2\.h                        engine/model/name_pattern|engine/train/
-utf8proc\.h                     engine/train/
-sentencepiece                   engine/train/
+pcre2\.h                        engine/model/name_pattern|engine/text/
+utf8proc\.h                     engine/text/
+sentencepiece                   engine/text/
 gloo/                           engine/comm/group_gloo
 nccl\.h                         engine/comm/group_nccl
 cuda                            kernels/cuda/

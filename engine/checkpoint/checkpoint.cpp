@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/checkpoint/checkpoint_file.h"
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/disk_use.h"
+#include "engine/model_files/file.h"
+
+namespace strata::train {
+namespace {
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kManifestTemporary = "manifest.json.tmp";
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kPartialMark = ".tmp-";
+constexpr std::string_view kAsideMark = ".aside-";
+constexpr int64_t kManifestBytesMax = int64_t{1} << 28;
+constexpr int64_t kStateBytes = 12;  // hi, lo, exp_avg, exp_avg_sq; or master and the two
+
+enum class Kind : uint8_t { kWhole, kPartial, kAside };
+
+struct Name {
+  int64_t step = 0;
+  Kind kind = Kind::kWhole;
+};
+
+// "step-000123", or that with ".tmp-0123456789abcdef" or ".aside-0123456789abcdef"; nothing for any
+// other name.
+std::optional<Name> parse_name(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  Name parsed;
+  const char* first = name.data() + kPrefix.size();
+  const char* last = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(first, last, parsed.step);
+  if (error != std::errc() || *first == '-' || rest - first < 6) return std::nullopt;
+  if (rest == last) return parsed;
+  const std::string_view suffix(rest, static_cast<size_t>(last - rest));
+  for (const auto& [mark, kind] :
+       {std::pair{kPartialMark, Kind::kPartial}, {kAsideMark, Kind::kAside}}) {
+    const bool marked = suffix.size() == mark.size() + 16 && suffix.starts_with(mark);
+    if (!marked || suffix.find_first_not_of("0123456789abcdef", mark.size()) != suffix.npos) {
+      continue;
+    }
+    parsed.kind = kind;
+    return parsed;
+  }
+  return std::nullopt;
+}
+
+struct Entry {
+  std::string path;
+  int64_t step = 0;
+};
+
+// The checkpoints of one kind by descending step. A directory that is not there has none.
+std::vector<Entry> list(const std::string& directory, Kind kind) {
+  std::vector<Entry> entries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(directory, error), end; at != end;
+       at.increment(error)) {
+    const std::optional<Name> name = parse_name(at->path().filename().string());
+    std::error_code ignored;
+    if (!name || name->kind != kind || at->is_symlink(ignored) || !at->is_directory(ignored)) {
+      continue;
+    }
+    entries.push_back({at->path().string(), name->step});
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw system_error(ErrorCode::kIo, "cannot list checkpoints: " + directory, error.value());
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return a.step != b.step ? a.step > b.step : a.path < b.path;
+  });
+  return entries;
+}
+
+bool is_ours(const std::string& name) {
+  if (name == kManifest || name == kManifestTemporary) return true;
+  int rank = 0;
+  char rest = 0;
+  return std::sscanf(name.c_str(), "state-rank%d.bin%c", &rank, &rest) == 1 &&
+         name == state_file_name(rank);
+}
+
+// Removes the files of a checkpoint and its directory; anything else in there stays, and the
+// directory with it.
+void remove_checkpoint(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator at(path, error), end; at != end; at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  for (const std::string& name : names) {
+    if (is_ours(name)) ::unlink((path + "/" + name).c_str());
+  }
+  if (::rmdir(path.c_str()) != 0 && errno != ENOENT) {
+    log(LogLevel::kWarning, system_error(ErrorCode::kIo, "cannot remove: " + path, errno).what());
+  }
+}
+
+std::string parent_of(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+void make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    const bool full = errno == ENOSPC || errno == EDQUOT;
+    throw system_error(full ? ErrorCode::kDoesNotFit : ErrorCode::kIo, "cannot create: " + path,
+                       errno);
+  }
+}
+
+int rename_with(const std::string& from, const std::string& to, unsigned flags) {
+  return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
+}
+
+// Gives `partial` its final name. What is there already is replaced in the same step, then removed.
+void rename_checkpoint(const std::string& partial, const std::string& path) {
+  int error = rename_with(partial, path, RENAME_NOREPLACE);
+  if (error == EEXIST) error = rename_with(partial, path, RENAME_EXCHANGE);
+  // A file system without these flags: rename alone never replaces a directory that has files.
+  if (error == EINVAL) error = rename_with(partial, path, 0);
+  if (error != 0) {
+    throw system_error(ErrorCode::kIo, "cannot rename: " + partial + " to " + path, error);
+  }
+}
+
+std::string read_text(const std::string& path) {
+  const model::File file = model::File::open_to_read(path);
+  const int64_t bytes = file.size();
+  if (bytes > kManifestBytesMax) {
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("cannot read checkpoint: {}: it has {}, more than any "
+                            "manifest (use another checkpoint)",
+                            path, format_bytes(bytes)));
+  }
+  std::string text(static_cast<size_t>(bytes), '\0');
+  file.read_at(0, text.data(), bytes);
+  return text;
+}
+
+CheckpointManifest make_manifest(const CheckpointContents& contents, int64_t step, uint64_t nonce) {
+  CheckpointManifest manifest;
+  manifest.step = step;
+  manifest.nonce = nonce;
+  manifest.run = contents.run;
+  manifest.recipe = contents.recipe;
+  manifest.world = contents.mesh.world;
+  manifest.zero_stage = contents.mesh.zero_stage;
+  manifest.model = model_identity(*contents.spec, contents.recipe);
+  manifest.trainer = contents.trainer;
+  for (const StateFile& file : contents.files) {
+    if (file.name.empty()) continue;
+    manifest.state_hash += file.state_hash;
+    manifest.files.push_back(file);
+  }
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const StateFile& a, const StateFile& b) { return a.rank < b.rank; });
+  return manifest;
+}
+
+std::string marked_path(const std::string& directory, int64_t step, std::string_view mark,
+                        uint64_t nonce) {
+  return fmt::format("{}{}{:016x}", checkpoint_path(directory, step), mark, nonce);
+}
+
+// Returns the new path.
+std::string rename_entry(const std::string& directory, const Entry& entry, std::string_view mark) {
+  const std::string to = marked_path(directory, entry.step, mark, random_nonce());
+  const int error = rename_with(entry.path, to, 0);
+  if (error == 0) return to;
+  throw system_error(ErrorCode::kIo, "cannot rename: " + entry.path + " to " + to, error);
+}
+
+// Under a leftover's name first, so that one which is half gone is never taken for a checkpoint.
+void remove_whole(const std::string& directory, const Entry& entry) {
+  remove_checkpoint(rename_entry(directory, entry, kPartialMark));
+}
+
+bool has_manifest(const std::string& path) {
+  struct stat info {};
+  return ::lstat((path + "/" + kManifest).c_str(), &info) == 0 || errno != ENOENT;
+}
+
+// The manifest of a checkpoint whose files are there. Throws kCorrupt for what is proved to be
+// damaged, and other errors where that is not known.
+CheckpointManifest read_whole(const Entry& entry) {
+  if (!has_manifest(entry.path)) {
+    throw Error(ErrorCode::kCorrupt,
+                "cannot use checkpoint: " + entry.path + ": it has no manifest.json");
+  }
+  CheckpointManifest manifest = read_manifest(entry.path);
+  if (manifest.step != entry.step) {
+    throw Error(ErrorCode::kCorrupt, fmt::format("cannot use checkpoint: {}: it is of step {}",
+                                                 entry.path, manifest.step));
+  }
+  return manifest;
+}
+
+// What cannot be read stays where it is.
+bool is_of_other_run(const Entry& entry, const std::string& run) {
+  try {
+    return read_manifest(entry.path).run != run;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// What may be a whole checkpoint is not given up for an older one.
+Error not_proved_damaged(const Error& error, const Entry& entry, const Entry* older) {
+  return Error(error.code(),
+               fmt::format("cannot use checkpoint: {}: nothing proves that it is damaged: {} (mend "
+                           "that and resume again{})",
+                           entry.path, error.what(),
+                           older ? ", or name an older one: --resume " + older->path : ""));
+}
+
+}  // namespace
+
+uint64_t random_nonce() {
+  uint64_t nonce = 0;
+  if (::getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) {
+    throw system_error(ErrorCode::kIo, "cannot draw a random number", errno);
+  }
+  return nonce;
+}
+
+int64_t checkpoint_bytes(const model::ModelSpec& spec) {
+  int64_t bytes = kMiB;  // names and the manifest's fixed part
+  for (const model::Segment& segment : spec.segments) {
+    // A thousandth covers the manifest: 16 characters a block.
+    bytes += segment.trainable_numel * kStateBytes + segment.trainable_numel * kStateBytes / 1000;
+  }
+  return bytes;
+}
+
+std::string checkpoint_path(const std::string& directory, int64_t step) {
+  return fmt::format("{}/{}{:06}", directory, kPrefix, step);
+}
+
+std::string partial_path(const std::string& directory, int64_t step, uint64_t nonce) {
+  return marked_path(directory, step, kPartialMark, nonce);
+}
+
+CheckpointCommit::CheckpointCommit(const std::string& directory, int64_t step, int64_t bytes)
+    : directory_(directory),
+      step_(step),
+      nonce_(random_nonce()),
+      partial_(partial_path(directory, step, nonce_)) {
+  make_directory(directory_);
+  model::sync_directory(parent_of(directory_));
+  model::require_free_space(directory_, bytes, "checkpoint");
+  make_directory(partial_);
+}
+
+CheckpointCommit::~CheckpointCommit() {
+  if (!committed_) remove_checkpoint(partial_);
+}
+
+std::string CheckpointCommit::commit(const CheckpointContents& contents) {
+  STRATA_CHECK(!committed_);
+  const CheckpointManifest manifest = make_manifest(contents, step_, nonce_);
+  check_coverage(manifest, *contents.spec, partial_);
+  const std::string text = to_text(manifest);
+  model::sync_directory(partial_);
+  const std::string temporary = partial_ + "/" + kManifestTemporary;
+  write_small_file(temporary, text);
+  const int error = rename_with(temporary, partial_ + "/" + kManifest, 0);
+  if (error != 0) throw system_error(ErrorCode::kIo, "cannot rename: " + temporary, error);
+  model::sync_directory(partial_);
+  if (to_text(read_manifest(partial_)) != text) {
+    throw Error(ErrorCode::kCorrupt,
+                "cannot commit checkpoint: " + partial_ + ": its manifest reads back differently");
+  }
+  const std::string path = checkpoint_path(directory_, step_);
+  rename_checkpoint(partial_, path);
+  committed_ = true;
+  model::sync_directory(directory_);
+  remove_checkpoint(partial_);  // after an exchange: the one that was replaced
+  return path;
+}
+
+CheckpointManifest read_manifest(const std::string& path) {
+  const std::string file = path + "/" + kManifest;
+  struct stat info {};
+  if (::lstat(file.c_str(), &info) != 0 && errno == ENOENT) {
+    const bool is_run = ::lstat((path + "/checkpoints").c_str(), &info) == 0;
+    throw Error(ErrorCode::kConfig,
+                "cannot read checkpoint: " + path + ": it has no manifest.json " +
+                    (is_run ? "(it is a run: name one of " + path + "/checkpoints)"
+                            : "(name a whole checkpoint)"));
+  }
+  CheckpointManifest manifest = parse_manifest(read_text(file), file);
+  for (const StateFile& state : manifest.files) {
+    const std::string name = path + "/" + state.name;
+    const bool there = ::lstat(name.c_str(), &info) == 0;
+    if (!there && errno != ENOENT) {
+      throw system_error(ErrorCode::kIo, "cannot read checkpoint: " + name, errno);
+    }
+    if (there && !S_ISREG(info.st_mode)) {
+      throw Error(ErrorCode::kConfig, "cannot read checkpoint: " + name +
+                                          ": it is not a regular file (use another checkpoint)");
+    }
+    if (there && info.st_size == state.bytes) continue;
+    throw Error(ErrorCode::kCorrupt,
+                "cannot read checkpoint: " + name + ": " +
+                    (there ? fmt::format("it has {} bytes, not {}", info.st_size, state.bytes)
+                           : "it is missing") +
+                    " (use another checkpoint)");
+  }
+  return manifest;
+}
+
+FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check,
+                                const std::optional<std::string>& run) {
+  FoundCheckpoint found;
+  const std::vector<Entry> entries = list(directory, Kind::kWhole);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Entry* older = i + 1 < entries.size() ? &entries[i + 1] : nullptr;
+    try {
+      const CheckpointManifest manifest = read_whole(entries[i]);
+      if (run && manifest.run != *run) continue;
+      if (check == CheckpointCheck::kBlocks && older != nullptr) verify_checkpoint(entries[i].path);
+      found.path = entries[i].path;
+      found.step = entries[i].step;
+      return found;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCorrupt) throw not_proved_damaged(error, entries[i], older);
+      found.skipped.push_back({entries[i].path, error.what()});
+    }
+  }
+  return found;
+}
+
+void keep_last(const std::string& directory, int64_t count) {
+  STRATA_CHECK(count >= 1);
+  for (const Entry& entry : list(directory, Kind::kAside)) remove_whole(directory, entry);
+  int64_t kept = 0;
+  for (const Entry& entry : list(directory, Kind::kWhole)) {
+    try {
+      if (read_manifest(entry.path).step != entry.step) continue;
+    } catch (const Error&) {
+      continue;  // not one that we know to be ours
+    }
+    if (++kept <= count) continue;
+    remove_whole(directory, entry);
+  }
+}
+
+void set_aside(const std::string& directory, int64_t step, const std::string& run) {
+  for (const Entry& entry : list(directory, Kind::kWhole)) {
+    if (entry.step <= step && !is_of_other_run(entry, run)) continue;
+    const std::string aside = rename_entry(directory, entry, kAsideMark);
+    log(LogLevel::kInfo, "checkpoints: " + entry.path + " is now " + aside +
+                             ", and is removed after the next checkpoint");
+  }
+}
+
+HeldCheckpoints held_checkpoints(const std::string& directory, int64_t step,
+                                 const std::string& run) {
+  HeldCheckpoints held;
+  for (const Entry& entry : list(directory, Kind::kWhole)) {
+    if (entry.step > step || is_of_other_run(entry, run)) {
+      held.aside_bytes += bytes_below(entry.path);
+    } else {
+      ++held.kept;
+    }
+  }
+  for (const Entry& entry : list(directory, Kind::kAside)) {
+    held.aside_bytes += bytes_below(entry.path);
+  }
+  for (const Entry& entry : list(directory, Kind::kPartial)) {
+    held.leftover_bytes += bytes_below(entry.path);
+  }
+  return held;
+}
+
+std::vector<std::string> collect_leftovers(const std::string& directory) {
+  std::vector<std::string> paths;
+  for (const Entry& entry : list(directory, Kind::kPartial)) {
+    remove_checkpoint(entry.path);
+    paths.push_back(entry.path);
+  }
+  return paths;
+}
+
+}  // namespace strata::train

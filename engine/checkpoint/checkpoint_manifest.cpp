@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/checkpoint/checkpoint_manifest.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/plan/memory_map.h"
+#include "io/checksum.h"
+
+namespace strata::train {
+namespace {
+
+using config::Json;
+
+constexpr const char* kFormat = "strata checkpoint";
+constexpr int64_t kVersion = 1;
+constexpr int64_t kBytesMax = int64_t{1} << 48;  // of a file: what block_address has room for
+constexpr int64_t kWorldMax = int64_t{1} << 16;
+constexpr config::JsonLimits kLimits = {.bytes = int64_t{1} << 28, .values = int64_t{1} << 24};
+
+constexpr const char* kPlaneNames[] = {"hi", "lo", "exp_avg", "exp_avg_sq"};
+constexpr const char* kRecipeNames[] = {"fp32", "bf16", "fp16"};
+
+[[noreturn]] void refuse(const std::string& source, const std::string& cause) {
+  throw Error(ErrorCode::kCorrupt,
+              "cannot read checkpoint: " + source + ": " + cause + " (use another checkpoint)");
+}
+
+std::string hex(uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
+
+std::optional<uint64_t> from_hex(std::string_view text) {
+  if (text.size() != 16) return std::nullopt;
+  uint64_t value = 0;
+  for (const char c : text) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit && (c < 'a' || c > 'f')) return std::nullopt;
+    value = value << 4 | static_cast<uint64_t>(digit ? c - '0' : c - 'a' + 10);
+  }
+  return value;
+}
+
+// The members of one JSON object, each of a type and within a range.
+class Members {
+ public:
+  Members(const Json& json, const std::string& source) : json_(json), source_(source) {
+    if (!json.is_object()) refuse(source, "expected an object, found " + json.describe());
+  }
+
+  const Json& get(const char* name) const {
+    const Json* value = json_.find(name);
+    if (value == nullptr) refuse(source_, fmt::format("\"{}\" is missing", name));
+    return *value;
+  }
+
+  int64_t integer(const char* name, int64_t least, int64_t most) const {
+    const std::optional<int64_t> value = get(name).int64();
+    if (value && *value >= least && *value <= most) return *value;
+    refuse(source_, fmt::format("\"{}\" is {}, not an integer of {} to {}", name,
+                                get(name).describe(), least, most));
+  }
+
+  const std::string& string(const char* name) const {
+    if (get(name).is_string()) return get(name).string();
+    refuse(source_, fmt::format("\"{}\" is {}, not a string", name, get(name).describe()));
+  }
+
+  uint64_t hash(const char* name) const {
+    const std::optional<uint64_t> value = from_hex(string(name));
+    if (value) return *value;
+    refuse(source_, fmt::format("\"{}\" is not 16 hexadecimal digits", name));
+  }
+
+  const Json::Array& items(const char* name) const {
+    if (get(name).is_array()) return get(name).items();
+    refuse(source_, fmt::format("\"{}\" is {}, not an array", name, get(name).describe()));
+  }
+
+  // The index of a string in a table of names.
+  template <size_t N>
+  int choice(const char* name, const char* const (&names)[N]) const {
+    const auto found = std::find(std::begin(names), std::end(names), string(name));
+    if (found != std::end(names)) return static_cast<int>(found - std::begin(names));
+    refuse(source_, fmt::format("\"{}\" is \"{}\", which is unknown", name, string(name)));
+  }
+
+ private:
+  const Json& json_;
+  const std::string& source_;
+};
+
+Json json_of(const StateExtent& extent) {
+  std::string checksums;
+  checksums.reserve(extent.checksums.size() * 16);
+  for (const uint64_t checksum : extent.checksums) checksums += hex(checksum);
+  Json json = Json::object();
+  json.set("segment", extent.segment);
+  json.set("plane", name_of(extent.plane));
+  json.set("first", extent.first);
+  json.set("count", extent.count);
+  json.set("offset", extent.offset);
+  json.set("bytes", extent.bytes);
+  json.set("checksums", std::move(checksums));
+  return json;
+}
+
+Json json_of(const StateFile& file) {
+  Json extents = Json::array();
+  for (const StateExtent& extent : file.extents) extents.push_back(json_of(extent));
+  Json json = Json::object();
+  json.set("name", file.name);
+  json.set("rank", file.rank);
+  json.set("bytes", file.bytes);
+  json.set("state_hash", hex(file.state_hash));
+  json.set("extents", std::move(extents));
+  return json;
+}
+
+StateExtent extent_of(const Json& json, int64_t file_bytes, const std::string& source) {
+  const Members members(json, source);
+  StateExtent extent;
+  extent.segment = static_cast<int>(members.integer("segment", 0, INT32_MAX));
+  extent.plane = static_cast<plan::Plane>(members.choice("plane", kPlaneNames));
+  extent.first = members.integer("first", 0, kBytesMax);
+  extent.count = members.integer("count", 1, kBytesMax);
+  extent.offset = members.integer("offset", 0, file_bytes);
+  extent.bytes = members.integer("bytes", 1, file_bytes);
+  if (extent.offset % kPageBytes != 0 ||
+      extent.offset + round_up(extent.bytes, kPageBytes) > file_bytes) {
+    refuse(source,
+           fmt::format("the extent at byte {} does not lie on pages of the file", extent.offset));
+  }
+  const std::string_view checksums = members.string("checksums");
+  if (static_cast<int64_t>(checksums.size()) !=
+      16 * ceil_div(extent.bytes, kCheckpointBlockBytes)) {
+    refuse(source, fmt::format("the extent at byte {} has another number of checksums than blocks",
+                               extent.offset));
+  }
+  for (size_t at = 0; at < checksums.size(); at += 16) {
+    const std::optional<uint64_t> checksum = from_hex(checksums.substr(at, 16));
+    if (!checksum) refuse(source, "a checksum is not 16 hexadecimal digits");
+    extent.checksums.push_back(*checksum);
+  }
+  return extent;
+}
+
+StateFile state_file_of(const Json& json, const std::string& source) {
+  const Members members(json, source);
+  StateFile file;
+  file.name = members.string("name");
+  file.rank = static_cast<int>(members.integer("rank", 0, kWorldMax - 1));
+  file.bytes = members.integer("bytes", 0, kBytesMax);
+  file.state_hash = members.hash("state_hash");
+  if (!file.name.empty() && file.name != state_file_name(file.rank)) {
+    refuse(source, "a state file has another name than its rank gives it");
+  }
+  for (const Json& extent : members.items("extents")) {
+    file.extents.push_back(extent_of(extent, file.bytes, source));
+  }
+  return file;
+}
+
+// A text and, as its last member, the checksum of all that is before it.
+constexpr std::string_view kSealBegin = ",\"checksum\":\"";
+constexpr std::string_view kSealEnd = "\"}\n";
+
+std::string seal_of(std::string_view text) {
+  return std::string(kSealBegin) + hex(io::checksum_block(text.data(), text.size(), kVersion, 0)) +
+         std::string(kSealEnd);
+}
+
+std::string sealed(const Json& json) {
+  std::string text = json.dump();
+  text.pop_back();  // the object's closing brace
+  return text + seal_of(text);
+}
+
+// A later format may be sealed in another way, so its version counts before its checksum.
+void refuse_later_version(std::string_view text, const std::string& source) {
+  std::optional<Json> json;
+  try {
+    json = Json::parse(text, source, kLimits);
+  } catch (const Error&) {
+    return;
+  }
+  const Json* format = json->find("format");
+  const Json* version = json->find("version");
+  if (format == nullptr || !format->is_string() || format->string() != kFormat) return;
+  if (version == nullptr || version->int64().value_or(0) <= kVersion) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("cannot read checkpoint: {}: it has format version {}, this program "
+                          "reads {} (use the version that wrote it)",
+                          source, version->dump(), kVersion));
+}
+
+Json unsealed(std::string_view text, const std::string& source) {
+  const size_t seal = kSealBegin.size() + 16 + kSealEnd.size();
+  if (text.size() < seal) refuse(source, "it is cut short");
+  const std::string_view body = text.substr(0, text.size() - seal);
+  if (text.substr(body.size()) != seal_of(body)) {
+    refuse_later_version(text, source);
+    refuse(source, "its checksum is wrong: it is damaged or cut short");
+  }
+  try {
+    return Json::parse(text, source, kLimits);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kCorrupt, error.what());
+  }
+}
+
+void check_files(const CheckpointManifest& manifest, const std::string& source) {
+  int rank = -1;
+  uint64_t hash = 0;
+  for (const StateFile& file : manifest.files) {
+    if (file.rank <= rank || file.rank >= manifest.world || file.name.empty()) {
+      refuse(source, "its state files are not those of ascending ranks");
+    }
+    rank = file.rank;
+    hash += file.state_hash;
+    for (const StateExtent& extent : file.extents) {
+      if (extent.bytes == extent.count * plan::width_of(extent.plane, manifest.recipe)) continue;
+      refuse(source, fmt::format("{}: the extent at byte {} has another size than its elements",
+                                 file.name, extent.offset));
+    }
+  }
+  if (hash != manifest.state_hash) refuse(source, "its state hash is not the sum of its files'");
+}
+
+}  // namespace
+
+const char* name_of(plan::Plane plane) {
+  return kPlaneNames[static_cast<size_t>(plane)];
+}
+
+std::string state_file_name(int rank) {
+  return fmt::format("state-rank{:05}.bin", rank);
+}
+
+std::string to_text(const StateFile& file) {
+  return sealed(json_of(file));
+}
+
+StateFile parse_state_file(std::string_view text) {
+  const std::string source = "a rank's table";
+  return state_file_of(unsealed(text, source), source);
+}
+
+std::string to_text(const CheckpointManifest& manifest) {
+  Json files = Json::array();
+  for (const StateFile& file : manifest.files) files.push_back(json_of(file));
+  Json json = Json::object();
+  json.set("format", kFormat);
+  json.set("version", kVersion);
+  json.set("step", manifest.step);
+  json.set("nonce", hex(manifest.nonce));
+  if (!manifest.run.empty()) json.set("run", manifest.run);
+  json.set("recipe", kRecipeNames[static_cast<size_t>(manifest.recipe)]);
+  json.set("world", manifest.world);
+  json.set("zero_stage", manifest.zero_stage);
+  json.set("state_hash", hex(manifest.state_hash));
+  json.set("model", manifest.model);
+  json.set("trainer", manifest.trainer);
+  json.set("files", std::move(files));
+  return sealed(json);
+}
+
+CheckpointManifest parse_manifest(std::string_view text, const std::string& source) {
+  const Json json = unsealed(text, source);
+  const Members members(json, source);
+  if (members.string("format") != kFormat) refuse(source, "it is not a checkpoint's manifest");
+  (void)members.integer("version", kVersion, kVersion);
+  CheckpointManifest manifest;
+  manifest.step = members.integer("step", 0, INT64_MAX);
+  manifest.nonce = members.hash("nonce");
+  if (json.find("run") != nullptr) manifest.run = members.string("run");
+  manifest.recipe = static_cast<model::Recipe>(members.choice("recipe", kRecipeNames));
+  manifest.world = static_cast<int>(members.integer("world", 1, kWorldMax));
+  manifest.zero_stage = static_cast<int>(members.integer("zero_stage", 0, 3));
+  manifest.state_hash = members.hash("state_hash");
+  manifest.model = members.get("model");
+  manifest.trainer = members.get("trainer");
+  for (const Json& file : members.items("files")) {
+    manifest.files.push_back(state_file_of(file, source));
+  }
+  check_files(manifest, source);
+  return manifest;
+}
+
+void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& spec,
+                    const std::string& source) {
+  std::map<std::pair<int, plan::Plane>, std::vector<std::pair<int64_t, int64_t>>> ranges;
+  for (const StateFile& file : manifest.files) {
+    for (const StateExtent& extent : file.extents) {
+      ranges[{extent.segment, extent.plane}].push_back({extent.first, extent.count});
+    }
+  }
+  for (size_t s = 0; s < spec.segments.size(); ++s) {
+    int64_t end = 0;
+    for (const model::Parameter& parameter : spec.segments[s].parameters) {
+      if (!parameter.frozen) end = std::max(end, parameter.offset + parameter.numel);
+    }
+    for (const plan::Plane plane : kPlanes) {
+      if (end == 0 || plan::width_of(plane, manifest.recipe) == 0) continue;
+      auto& parts = ranges[{static_cast<int>(s), plane}];
+      std::sort(parts.begin(), parts.end());
+      int64_t next = 0;
+      bool follows = true;  // each part the one before it
+      for (const auto& [first, count] : parts) {
+        follows = first == next;
+        if (!follows) break;
+        next = first + count;
+      }
+      if (follows && next >= end) continue;
+      refuse(source, fmt::format("{} of {} is not there exactly once from element {} on",
+                                 name_of(plane), spec.segments[s].name, next));
+    }
+  }
+}
+
+}  // namespace strata::train

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint_file.h"
+#include "engine/checkpoint/checkpoint_manifest.h"
+#include "engine/exec/state_io.h"
+
+namespace strata::train {
+
+// The state of a checkpoint, for any world size and ZeRO stage: parts are found by segment and
+// element, and joined. Frozen chunks come from `frozen`, the model they were loaded from.
+//
+// Guarantees: every block is verified before a byte of it is used.
+// Threads: one at a time; each rank has its own.
+// Failure: the constructor throws Error (kConfig for the checkpoint of another model, with every
+// field that differs; kCorrupt; kIo); read throws kCorrupt naming file, offset and segment, or kIo.
+// Memory: the manifest, and a buffer of kCheckpointBufferBytes. `spec` and `frozen` must outlive
+// it.
+class CheckpointReader : public exec::StateSource {
+ public:
+  // `path` is the directory of one checkpoint.
+  CheckpointReader(const std::string& path, const model::ModelSpec& spec, model::Recipe recipe,
+                   exec::StateSource& frozen);
+
+  const CheckpointManifest& manifest() const { return manifest_; }
+
+  void read(const exec::ChunkState& chunk) override;
+
+  // Elements [first, first + count) of a trainable segment's plane; zero in padding.
+  void read_plane(int segment, plan::Plane plane, int64_t first, int64_t count, void* out);
+
+ private:
+  struct Place {
+    int file = 0;
+    int extent = 0;
+  };
+
+  const StateExtent& extent_at(const Place& place) const;
+  void read_extent(const Place& place, int64_t first, int64_t count, char* out);
+
+  // Constant after construction
+  const std::string path_;
+  const CheckpointManifest manifest_;
+  exec::StateSource& frozen_;
+  std::map<std::pair<int, plan::Plane>, std::vector<Place>> places_;  // ascending
+
+  std::vector<CheckpointFile> files_;
+  PageBuffer buffer_;
+  struct Buffered {
+    const StateExtent* extent = nullptr;  // null: nothing
+    int64_t begin = 0;                    // bytes of it
+    int64_t end = 0;
+  };
+  Buffered buffered_;  // what buffer_ holds, verified
+};
+
+// Reads every block of a checkpoint. Throws Error (kCorrupt, kIo) for the first bad one.
+void verify_checkpoint(const std::string& path);
+
+}  // namespace strata::train

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/checkpoint/model_sink.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/checkpoint/weight_stream.h"
+#include "engine/model_files/shard_plan.h"
+
+namespace strata::train {
+namespace {
+
+constexpr int64_t kCopiedElements = int64_t{2} << 20;  // at once
+
+}  // namespace
+
+std::optional<DType> dtype_of(config::ExportDtype dtype) {
+  if (dtype == config::ExportDtype::kSource) return std::nullopt;
+  return DType::kF32;
+}
+
+std::vector<std::string> export_notes(const model::ModelDirectory& source, model::Recipe recipe,
+                                      config::ExportDtype dtype) {
+  std::vector<std::string> notes;
+  if (dtype != config::ExportDtype::kSource) return notes;
+  for (const DType came : {DType::kBF16, DType::kF16, DType::kF8E4M3}) {
+    const DType goes = model::exported_dtype(came);
+    const bool rounds = recipe != model::Recipe::kBf16 || goes != DType::kBF16;
+    if (!source.has(came) || (came == goes && !rounds)) continue;
+    notes.push_back(fmt::format(
+        "weights that are {} here are {} in the exported model{}{} (--export-dtype "
+        "fp32 keeps every bit)",
+        name_of(came), name_of(goes), rounds ? ": what is trained is rounded to it" : "",
+        goes == DType::kF16 ? ", and one beyond 65504 ends the export" : ""));
+  }
+  return notes;
+}
+
+ModelSink::ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,
+                     const ModelSinkOptions& options)
+    : source_(source),
+      spec_(spec),
+      writer_(spec, source.config(),
+              {.path = options.path, .dtype = options.dtype, .like = &source}) {
+  writer_.copy_other_files(source.path());
+}
+
+bool ModelSink::wants_lo(const model::Segment& segment) const {
+  return std::any_of(segment.parameters.begin(), segment.parameters.end(),
+                     [&](const model::Parameter& parameter) {
+                       return !parameter.frozen && writer_.wants_lo(parameter);
+                     });
+}
+
+void ModelSink::write(const exec::ChunkState& chunk) {
+  STRATA_CHECK(!chunk.frozen);
+  for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
+    if (!parameter.frozen) write_parameter(chunk, parameter);
+  }
+}
+
+void ModelSink::write_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter) {
+  const int64_t first = std::max(parameter.offset, chunk.state_first);
+  const int64_t last =
+      std::min(parameter.offset + parameter.numel, chunk.state_first + chunk.state_count);
+  if (first >= last) return;
+  model::ConstPlanes planes;
+  if (chunk.fp32) {
+    planes.master = static_cast<const float*>(chunk.hi) + (first - chunk.hi_first);
+  } else {
+    planes.hi = static_cast<const uint16_t*>(chunk.hi) + (first - chunk.hi_first);
+    planes.lo = chunk.lo == nullptr ? nullptr : chunk.lo + (first - chunk.state_first);
+  }
+  writer_.write(parameter, first - parameter.offset, last - first, planes);
+}
+
+void ModelSink::copy_frozen() {
+  std::vector<float> tile(static_cast<size_t>(kCopiedElements));
+  for (const model::Segment& segment : spec_.segments) {
+    for (const model::Parameter& parameter : segment.parameters) {
+      if (!parameter.frozen) continue;
+      for (int64_t first = 0; first < parameter.numel; first += kCopiedElements) {
+        const int64_t count = std::min(kCopiedElements, parameter.numel - first);
+        source_.read_parameter(parameter, first, count, tile.data());
+        writer_.write(parameter, first, count, tile.data());
+      }
+    }
+  }
+}
+
+void ModelSink::finish() {
+  copy_frozen();
+  writer_.finish();
+}
+
+void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory& source,
+                       const model::ModelSpec& spec, const ModelSinkOptions& options) {
+  ModelSink sink(source, spec, options);
+  {
+    WeightStream weights(checkpoint, spec,
+                         [&](const model::Segment& segment) { return sink.wants_lo(segment); });
+    while (const exec::ChunkState* part = weights.next()) sink.write(*part);
+  }
+  sink.finish();
+}
+
+}  // namespace strata::train

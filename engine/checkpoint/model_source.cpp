@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/checkpoint/model_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "engine/base/threads.h"
+#include "engine/model_files/transfer_buffer.h"
+
+namespace strata::train {
+namespace {
+
+constexpr int64_t kElementsForThread = int64_t{1} << 19;
+
+bool needs_clearing(const exec::ChunkState& chunk) {
+  return !chunk.frozen && !chunk.zero_moments;
+}
+
+void clear_moments(const exec::ChunkState& chunk) {
+  const size_t bytes = static_cast<size_t>(chunk.state_count) * sizeof(float);
+  std::memset(chunk.exp_avg, 0, bytes);
+  std::memset(chunk.exp_avg_sq, 0, bytes);
+}
+
+}  // namespace
+
+ModelSource::ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec,
+                         bool alone)
+    : directory_(directory),
+      spec_(spec),
+      ahead_(directory, spec, {.buffer_bytes = alone ? model::transfer_buffer_bytes(spec) : 0}) {}
+
+void ModelSource::read(const exec::ChunkState& chunk) {
+  // Two thirds of the bytes of bf16 state are moments: one thread for all would hold up the drive.
+  std::jthread moments;
+  if (needs_clearing(chunk) && chunk.state_count >= kElementsForThread) {
+    moments = start_thread([&chunk] { clear_moments(chunk); });
+  } else if (needs_clearing(chunk)) {
+    clear_moments(chunk);
+  }
+  int64_t next = chunk.hi_first;
+  for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
+    if (parameter.frozen != chunk.frozen) continue;
+    clear(chunk, next, parameter.offset);
+    read_parameter(chunk, parameter);
+    next = std::max(next, parameter.offset + parameter.numel);
+  }
+  clear(chunk, next, chunk.hi_first + chunk.hi_count);
+}
+
+// Padding between parameters and behind the last.
+void ModelSource::clear(const exec::ChunkState& chunk, int64_t first, int64_t last) {
+  last = std::min(last, chunk.hi_first + chunk.hi_count);
+  if (first >= last) return;
+  const size_t width = chunk.fp32 ? sizeof(float) : sizeof(uint16_t);
+  std::memset(static_cast<char*>(chunk.hi) + static_cast<size_t>(first - chunk.hi_first) * width, 0,
+              static_cast<size_t>(last - first) * width);
+  if (!chunk.lo) return;
+  first = std::max(first, chunk.state_first);
+  last = std::min(last, chunk.state_first + chunk.state_count);
+  if (first >= last) return;
+  std::memset(chunk.lo + (first - chunk.state_first), 0,
+              static_cast<size_t>(last - first) * sizeof(uint16_t));
+}
+
+void ModelSource::read_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter) {
+  const int64_t first = std::max(parameter.offset, chunk.hi_first);
+  const int64_t last =
+      std::min(parameter.offset + parameter.numel, chunk.hi_first + chunk.hi_count);
+  if (first >= last) return;
+  if (chunk.fp32) {
+    read_part(chunk, parameter, first, last, true);
+    return;
+  }
+  // Only the rank's own part of the chunk has the halves that complete the masters.
+  const int64_t own = chunk.lo ? std::clamp(chunk.state_first, first, last) : last;
+  const int64_t own_end =
+      chunk.lo ? std::clamp(chunk.state_first + chunk.state_count, own, last) : last;
+  read_part(chunk, parameter, first, own, false);
+  read_part(chunk, parameter, own, own_end, true);
+  read_part(chunk, parameter, own_end, last, false);
+}
+
+void ModelSource::read_part(const exec::ChunkState& chunk, const model::Parameter& parameter,
+                            int64_t first, int64_t last, bool own) {
+  if (first >= last) return;
+  model::Planes planes;
+  if (chunk.fp32) {
+    planes.master = static_cast<float*>(chunk.hi) + (first - chunk.hi_first);
+  } else {
+    planes.hi = static_cast<uint16_t*>(chunk.hi) + (first - chunk.hi_first);
+    if (own && chunk.lo) planes.lo = chunk.lo + (first - chunk.state_first);
+  }
+  constexpr int64_t kStepElements = int64_t{1} << 20;  // between announcements
+  const int64_t step = parameter.stored.transposed ? last - first : kStepElements;
+  for (int64_t at = first; at < last; at += step) {
+    const int64_t count = std::min(step, last - at);
+    ahead_.reach(parameter, at - parameter.offset, count);
+    directory_.read_parameter(parameter, at - parameter.offset, count, planes.from(at - first),
+                              &ahead_);
+  }
+}
+
+}  // namespace strata::train

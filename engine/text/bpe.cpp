@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/bpe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <queue>
+
+#include "engine/base/error.h"
+#include "engine/text/text_unicode.h"
+
+namespace strata::train {
+namespace {
+
+constexpr uint64_t kNoPair = ~uint64_t{0};
+constexpr size_t kShortSymbols = 24;  // below it a scan beats a heap
+constexpr int32_t kIdMax =
+    (1 << 24) - 1;  // bounds the table of ids that a hostile file can ask for
+constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
+
+uint64_t slot_of(uint64_t pair) {
+  pair *= 0x9E3779B97F4A7C15u;
+  return pair ^ (pair >> 29);
+}
+
+Error bad_vocabulary(const std::string& object, const std::string& cause) {
+  return Error(ErrorCode::kConfig,
+               fmt::format("read BPE vocabulary: {}: {}", replace_invalid_utf8(object), cause));
+}
+
+}  // namespace
+
+BpeModel::BpeModel(BpeDefinition definition)
+    : fuse_unknown_(definition.fuse_unknown),
+      byte_fallback_(definition.byte_fallback),
+      ignore_merges_(definition.ignore_merges) {
+  int32_t top = -1;
+  for (const auto& [token, id] : definition.vocabulary) {
+    if (id < 0 || id > kIdMax) {
+      throw bad_vocabulary(fmt::format("token '{}'", token),
+                           fmt::format("id {} is not within 0..{}", id, kIdMax));
+    }
+    top = std::max(top, id);
+  }
+  tokens_.assign(static_cast<size_t>(top) + 1, nullptr);
+  ids_.reserve(definition.vocabulary.size());
+  for (; !definition.vocabulary.empty(); definition.vocabulary.pop_front()) {
+    auto& [token, id] = definition.vocabulary.front();
+    const auto [entry, is_new] = ids_.emplace(std::move(token), id);
+    if (!is_new || tokens_[static_cast<size_t>(id)] != nullptr) {
+      throw bad_vocabulary(fmt::format("token '{}'", entry->first),
+                           fmt::format("the token or its id {} occurs twice", id));
+    }
+    tokens_[static_cast<size_t>(id)] = &entry->first;
+  }
+  if (!definition.unknown_token.empty()) {
+    unknown_id_ = id_of(definition.unknown_token);
+    if (unknown_id_ < 0) {
+      throw bad_vocabulary(fmt::format("unknown token '{}'", definition.unknown_token),
+                           "not in the vocabulary");
+    }
+  }
+  for (int byte = 0; byte < 256; ++byte)
+    byte_ids_.push_back(id_of(fmt::format("<0x{:02X}>", byte)));
+  for (int c = 0; c < 128; ++c) ascii_ids_.push_back(id_of(std::string(1, static_cast<char>(c))));
+  add_merges(definition);
+  add_neighbours();
+}
+
+void BpeModel::add_merges(BpeDefinition& definition) {
+  merge_count_ = definition.merges.size();
+  merges_.assign(std::bit_ceil(merge_count_ * 2 + 1), Merge{kNoPair, 0, 0});
+  const uint64_t mask = merges_.size() - 1;
+  int32_t rank = 0;
+  for (; !definition.merges.empty(); definition.merges.pop_front()) {
+    const auto& [left, right] = definition.merges.front();
+    const int32_t left_id = id_of(left);
+    const int32_t right_id = id_of(right);
+    const int32_t joined_id = id_of(left + right);
+    if (left_id < 0 || right_id < 0 || joined_id < 0) {
+      throw bad_vocabulary(
+          fmt::format("merge {} ('{}' '{}')", rank, left, right),
+          fmt::format("'{}' is not in the vocabulary", left_id < 0    ? left
+                                                       : right_id < 0 ? right
+                                                                      : left + right));
+    }
+    const uint64_t pair = pair_of(left_id, right_id);
+    uint64_t slot = slot_of(pair) & mask;
+    while (merges_[slot].pair != kNoPair && merges_[slot].pair != pair) slot = (slot + 1) & mask;
+    merges_[slot] = {pair, rank, joined_id};  // of a merge listed twice, the later rank counts
+    ++rank;
+  }
+}
+
+void BpeModel::add_neighbours() {
+  for (const Merge& merge : merges_) {
+    if (merge.pair == kNoPair) continue;
+    const std::string& token = *tokens_[static_cast<size_t>(merge.id)];
+    for (size_t at = 0; at < token.size();) {
+      const size_t next = at + utf8_length(token[at]);
+      if (next < token.size()) {
+        neighbours_.push_back(uint64_t{code_point_at(token, at)} << 32 |
+                              code_point_at(token, next));
+      }
+      at = next;
+    }
+    if (neighbours_.size() > (size_t{1} << 20)) {
+      std::sort(neighbours_.begin(), neighbours_.end());
+      neighbours_.erase(std::unique(neighbours_.begin(), neighbours_.end()), neighbours_.end());
+    }
+  }
+  std::sort(neighbours_.begin(), neighbours_.end());
+  neighbours_.erase(std::unique(neighbours_.begin(), neighbours_.end()), neighbours_.end());
+  neighbours_.shrink_to_fit();
+  ascii_neighbours_.assign(128 * 128, 0);
+  for (const uint64_t pair : neighbours_) {
+    const uint64_t left = pair >> 32;
+    const uint64_t right = pair & 0xFFFFFFFFu;
+    if (left < 128 && right < 128) ascii_neighbours_[left * 128 + right] = 1;
+  }
+}
+
+int64_t BpeModel::bytes() const {
+  constexpr int64_t kEntryBytes = 64 + 16;  // a node of ids_, and what the heap adds to it
+  int64_t bytes = static_cast<int64_t>(ids_.bucket_count() * sizeof(void*));
+  for (const auto& [token, id] : ids_) {
+    const bool is_inside = token.capacity() < sizeof(std::string) / 2;
+    bytes += kEntryBytes + (is_inside ? 0 : static_cast<int64_t>(token.capacity()) + 16);
+  }
+  return bytes + static_cast<int64_t>(tokens_.capacity() * sizeof(tokens_[0]) +
+                                      merges_.capacity() * sizeof(Merge) +
+                                      neighbours_.capacity() * sizeof(neighbours_[0]));
+}
+
+int32_t BpeModel::id_of(std::string_view token) const {
+  const auto found = ids_.find(token);
+  return found == ids_.end() ? -1 : found->second;
+}
+
+const std::string* BpeModel::token_of(int32_t id) const {
+  return id < 0 || id > id_max() ? nullptr : tokens_[static_cast<size_t>(id)];
+}
+
+bool BpeModel::may_join(std::string_view left, std::string_view right) const {
+  if (left.size() == 1 && right.size() == 1) {
+    const auto row = static_cast<size_t>(left[0]);
+    const auto column = static_cast<size_t>(right[0]);
+    if (ascii_ids_[row] < 0 || ascii_ids_[column] < 0) return true;
+    return ascii_neighbours_[row * 128 + column] != 0;
+  }
+  if (id_of(left) < 0 || id_of(right) < 0) return true;
+  const uint64_t pair = uint64_t{code_point_at(left, 0)} << 32 | code_point_at(right, 0);
+  return std::binary_search(neighbours_.begin(), neighbours_.end(), pair);
+}
+
+size_t BpeModel::first_cut(std::string_view text) const {
+  if (ignore_merges_ || text.empty()) return text.size();
+  size_t left = 0;
+  size_t left_bytes = utf8_length(text[0]);
+  while (left + left_bytes < text.size()) {
+    const size_t right = left + left_bytes;
+    const size_t right_bytes = utf8_length(text[right]);
+    if (!may_join(text.substr(left, left_bytes), text.substr(right, right_bytes))) return right;
+    left = right;
+    left_bytes = right_bytes;
+  }
+  return text.size();
+}
+
+const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
+  const uint64_t pair = pair_of(left, right);
+  const uint64_t mask = merges_.size() - 1;
+  uint64_t slot = slot_of(pair) & mask;
+  while (merges_[slot].pair != kNoPair) {
+    if (merges_[slot].pair == pair) return &merges_[slot];
+    slot = (slot + 1) & mask;
+  }
+  return nullptr;
+}
+
+void BpeModel::encode(std::string_view text, std::vector<int32_t>* ids) const {
+  if (ignore_merges_) {
+    const int32_t whole = id_of(text);
+    if (whole >= 0) {
+      ids->push_back(whole);
+      return;
+    }
+  }
+  const size_t from = ids->size();
+  to_symbols(text, ids);
+  if (ids->size() - from <= kShortSymbols)
+    merge_short(ids, from);
+  else
+    merge_long(ids, from);
+}
+
+// An unknown token waits in `unknown` for as long as it may still grow; byte tokens of a later
+// character overtake it. That order is the one that files written for Hugging Face tokenizers rely
+// on.
+void BpeModel::to_symbols(std::string_view text, std::vector<int32_t>* ids) const {
+  bool unknown = false;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text[at]);
+    const std::string_view character = text.substr(at, length);
+    at += length;
+    const int32_t id =
+        length == 1 ? ascii_ids_[static_cast<size_t>(character[0])] : id_of(character);
+    if (id >= 0) {
+      if (unknown) ids->push_back(unknown_id_);
+      unknown = false;
+      ids->push_back(id);
+      continue;
+    }
+    const auto byte_id = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
+    if (byte_fallback_ && std::all_of(character.begin(), character.end(),
+                                      [&](char byte) { return byte_id(byte) >= 0; })) {
+      for (const char byte : character) ids->push_back(byte_id(byte));
+      continue;
+    }
+    if (unknown_id_ < 0) continue;
+    if (unknown && !fuse_unknown_) ids->push_back(unknown_id_);
+    unknown = true;
+  }
+  if (unknown) ids->push_back(unknown_id_);
+}
+
+void BpeModel::merge_short(std::vector<int32_t>* ids, size_t from) const {
+  int32_t* symbols = ids->data() + from;
+  size_t count = ids->size() - from;
+  int32_t ranks[kShortSymbols];   // of the pair that starts at each symbol
+  int32_t joined[kShortSymbols];  // and what it becomes
+  const auto look = [&](size_t k) {
+    const Merge* merge = k + 1 < count ? find_merge(symbols[k], symbols[k + 1]) : nullptr;
+    ranks[k] = merge == nullptr ? kNoRank : merge->rank;
+    joined[k] = merge == nullptr ? -1 : merge->id;
+  };
+  for (size_t k = 0; k < count; ++k) look(k);
+  while (count > 1) {
+    const size_t best = static_cast<size_t>(std::min_element(ranks, ranks + count) - ranks);
+    if (ranks[best] == kNoRank) break;
+    symbols[best] = joined[best];
+    for (size_t k = best + 1; k + 1 < count; ++k) {
+      symbols[k] = symbols[k + 1];
+      ranks[k] = ranks[k + 1];
+      joined[k] = joined[k + 1];
+    }
+    --count;
+    look(best);
+    if (best > 0) look(best - 1);
+  }
+  ids->resize(from + count);
+}
+
+void BpeModel::merge_long(std::vector<int32_t>* ids, size_t from) const {
+  struct Candidate {
+    int32_t rank;
+    int32_t position;
+    int32_t left;
+    int32_t right;
+    int32_t id;
+    bool operator<(const Candidate& other) const {  // the queue's top is the largest
+      return rank != other.rank ? rank > other.rank : position > other.position;
+    }
+  };
+  if (ids->size() - from > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("tokenize text: {} characters in one piece: more than "
+                            "2^31 (cut the text into documents)",
+                            ids->size() - from));
+  }
+  std::vector<Symbol> symbols(ids->size() - from);
+  for (size_t k = 0; k < symbols.size(); ++k) {
+    const auto at = static_cast<int32_t>(k);
+    symbols[k] = {(*ids)[from + k], at - 1, k + 1 == symbols.size() ? -1 : at + 1};
+  }
+  std::priority_queue<Candidate> queue;
+  const auto offer = [&](int32_t position) {
+    if (position < 0) return;
+    const Symbol& left = symbols[static_cast<size_t>(position)];
+    if (left.next < 0) return;
+    const int32_t right = symbols[static_cast<size_t>(left.next)].id;
+    if (const Merge* merge = find_merge(left.id, right)) {
+      queue.push({merge->rank, position, left.id, right, merge->id});
+    }
+  };
+  for (size_t k = 0; k + 1 < symbols.size(); ++k) offer(static_cast<int32_t>(k));
+  while (!queue.empty()) {
+    const Candidate top = queue.top();
+    queue.pop();
+    Symbol& left = symbols[static_cast<size_t>(top.position)];
+    if (left.id != top.left || left.next < 0) continue;  // merged since it was offered
+    Symbol& right = symbols[static_cast<size_t>(left.next)];
+    if (right.id != top.right) continue;
+    left.id = top.id;
+    left.next = right.next;
+    right.id = -1;
+    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = top.position;
+    offer(left.previous);
+    offer(top.position);
+  }
+  size_t out = from;
+  for (const Symbol& symbol : symbols) {
+    if (symbol.id >= 0) (*ids)[out++] = symbol.id;
+  }
+  ids->resize(out);
+}
+
+}  // namespace strata::train

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/text/text_regex.h"
+#include "engine/text/text_unicode.h"
+
+namespace strata::train {
+
+// ---- Normalizers: text to text, in front of everything else. ----
+
+struct NormalizeUnicode {
+  UnicodeForm form;
+};
+struct NormalizeLowercase {};
+struct NormalizePrepend {
+  std::string text;
+};
+struct NormalizeReplace {
+  TextPattern pattern;
+  std::string content;
+};
+struct NormalizeStrip {
+  bool left;
+  bool right;
+};
+using NormalizeStep = std::variant<NormalizeUnicode, NormalizeLowercase, NormalizePrepend,
+                                   NormalizeReplace, NormalizeStrip>;
+
+// `continues` text follows other text of the same document, so nothing is prepended to it. Throws
+// Error as AddedBytes does.
+std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text,
+                      bool continues);
+
+// ---- Pre-tokenizers: text to pieces that are tokenized on their own. ----
+
+// What becomes of the matches of a pattern that cuts a text.
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+enum class PrependScheme { kAlways, kFirst, kNever };
+
+struct SplitStep {
+  TextPattern pattern;
+  SplitBehavior behavior;
+  bool invert;  // the matches are what is kept, the rest is the delimiter
+};
+struct PrefixSpaceStep {};
+struct MetaspaceStep {
+  TextPattern replacement_pattern;
+  std::string replacement;
+  PrependScheme prepend;
+  bool split;
+};
+using PreTokenizeStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>;
+
+// Where a piece lies in its document.
+struct PieceContext {
+  bool is_first;   // nothing of the document is before it
+  bool continues;  // see normalize()
+};
+
+// Receives the pieces from left to right; the view lives until the call returns.
+class PieceSink {
+ public:
+  virtual void piece(std::string_view text) = 0;
+
+ protected:
+  ~PieceSink() = default;
+};
+
+// Cuts well-formed UTF-8 by all the steps in turn, each piece of one step by the next. Holds no
+// list of pieces: memory does not grow with the text, except for steps that rewrite it.
+void pre_tokenize(const std::vector<PreTokenizeStep>& steps, std::string_view text,
+                  PieceContext context, PieceSink& sink);
+
+// The pattern that splits words in GPT-2, which a ByteLevel step with use_regex stands for.
+extern const char* const kGpt2Pattern;
+
+// ---- The byte alphabet: byte-level vocabularies spell each byte as one printable character. ----
+
+class ByteAlphabet {
+ public:
+  ByteAlphabet();
+  uint32_t character_of(uint8_t byte) const { return characters_[byte]; }
+  // The byte that a character stands for; -1 when it stands for none.
+  int byte_of(uint32_t character) const {
+    return character < bytes_.size() ? bytes_[character] : -1;
+  }
+  std::string spell(std::string_view bytes) const;
+
+ private:
+  std::array<uint32_t, 256> characters_;
+  std::array<int16_t, 512> bytes_;
+};
+
+}  // namespace strata::train

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/text_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <set>
+
+#include "engine/base/blocking_call.h"
+#include "engine/base/error.h"
+#include "engine/text/text_unicode.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kBlockBytes = 16 << 20;
+
+struct OtherKind {
+  std::string_view extension;
+  const char* why;
+};
+
+constexpr const char* kAsRecords =
+    "it is a table, which is not read (write its text as .jsonl, {\"text\": ...} in each line)";
+constexpr const char* kUnpack = "it is compressed, which is not read (unpack it first)";
+
+constexpr OtherKind kOtherKinds[] = {
+    {".csv", kAsRecords}, {".tsv", kAsRecords}, {".parquet", kAsRecords}, {".arrow", kAsRecords},
+    {".gz", kUnpack},     {".zst", kUnpack},    {".xz", kUnpack},         {".zip", kUnpack},
+};
+
+// Whatever the case of its extension.
+bool looks_like_data(const fs::path& file) {
+  std::string extension = file.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return is_text(extension) || extension == ".jsonl" || extension == ".bin" ||
+         why_not_read(extension) != nullptr;
+}
+
+// All files below a directory, by path, without those of runs that have their directory there.
+std::vector<fs::path> files_below(const std::string& directory) {
+  std::error_code failure;
+  std::error_code ignored;  // of a link that leads nowhere
+  std::vector<fs::path> files;
+  for (fs::recursive_directory_iterator at(directory, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    if (at->is_directory(ignored) && fs::exists(at->path() / "run.json", ignored)) {
+      at.disable_recursion_pending();
+    }
+    if (at->is_regular_file(ignored)) files.push_back(at->path());
+  }
+  if (failure) {
+    throw Error(ErrorCode::kConfig, fmt::format("list data: {}: {}", directory, failure.message()));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// The last place in front of which a text may be cut, or its end.
+size_t last_cut(std::string_view text) {
+  for (size_t at = text.size(); at-- > 1;) {
+    const auto next = static_cast<unsigned char>(text[at]);
+    if (text[at - 1] == '\n' && next > ' ' && next < 0x80) return at;
+  }
+  // No such line: in front of the last whole character.
+  size_t at = text.size() - 1;
+  while (at > 1 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+void check_utf8(const std::string& path, std::string_view text, int64_t offset_bytes) {
+  const size_t invalid = find_invalid_utf8(text);
+  if (invalid == std::string_view::npos) return;
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("read text: {}: byte {} (0x{:02x}) is not UTF-8 (convert the file to UTF-8; a "
+                  "file of tokens is named .bin)",
+                  path, offset_bytes + static_cast<int64_t>(invalid),
+                  static_cast<unsigned char>(text[invalid])));
+}
+
+}  // namespace
+
+// O_NONBLOCK: to open a pipe must not wait for a writer. It changes nothing for regular files.
+FileReader::FileReader(const std::string& path) : path_(path) {
+  const BlockingCall call("open", path_);
+  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat info {};
+  if (file_ < 0 || fstat(file_, &info) != 0) {
+    const int cause = errno;
+    if (file_ >= 0) close(file_);
+    throw system_error(ErrorCode::kConfig, fmt::format("open data: {}", path), cause);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    close(file_);
+    throw Error(ErrorCode::kConfig, fmt::format("open data: {}: it is not a regular file", path));
+  }
+  bytes_ = info.st_size;
+}
+
+FileReader::~FileReader() {
+  close(file_);
+}
+
+size_t FileReader::read(char* buffer, size_t count) {
+  size_t done = 0;
+  while (done < count) {
+    const ssize_t got = [&] {
+      const BlockingCall call("read", path_);
+      return ::read(file_, buffer + done, count - done);
+    }();
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw system_error(ErrorCode::kIo, fmt::format("read data: {}", path_), errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+bool LineReader::next() {
+  constexpr size_t kReadBytes = 1 << 20;
+  if (!has_end_) return false;
+  begin_ = next_;
+  end_ = buffer_.find('\n', begin_);
+  while (end_ == std::string::npos) {
+    buffer_.erase(0, begin_);
+    begin_ = 0;
+    const size_t kept = buffer_.size();
+    check_(number_ + 1, static_cast<int64_t>(kept));
+    if (kept + kReadBytes > buffer_.capacity()) buffer_.reserve(kept + kept / 4 + kReadBytes);
+    buffer_.resize(kept + kReadBytes);
+    buffer_.resize(kept + reader_.read(buffer_.data() + kept, kReadBytes));
+    end_ = buffer_.find('\n', kept);
+    if (buffer_.size() < kept + kReadBytes && end_ == std::string::npos) break;
+  }
+  has_end_ = end_ != std::string::npos;
+  if (!has_end_) end_ = buffer_.size();
+  next_ = end_ + (has_end_ ? 1 : 0);
+  if (next_ == begin_) return false;
+  ++number_;
+  end_bytes_ += static_cast<int64_t>(next_ - begin_);
+  check_(number_, static_cast<int64_t>(end_ - begin_));
+  return true;
+}
+
+bool is_text(std::string_view extension) {
+  return extension == ".txt" || extension == ".md";
+}
+
+const char* why_not_read(std::string_view extension) {
+  for (const OtherKind& other : kOtherKinds) {
+    if (extension == other.extension) return other.why;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> text_files_of(const std::string& path) {
+  std::error_code failure;
+  const fs::file_status status = fs::status(path, failure);
+  if (failure || !fs::exists(status)) {
+    throw Error(ErrorCode::kConfig, fmt::format("open data: {}: no such file or directory", path));
+  }
+  if (!fs::is_directory(status)) return {path};
+  std::vector<std::string> files;
+  for (const fs::path& file : files_below(path)) {
+    if (is_text(file.extension().string())) files.push_back(file.string());
+  }
+  if (files.empty()) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("open data: {}: the directory holds no .txt or .md file, and no "
+                            "train.jsonl (give other files by their own path)",
+                            path));
+  }
+  return files;
+}
+
+std::vector<std::string> left_out_of(const std::string& directory,
+                                     const std::vector<std::string>& read) {
+  const std::set<std::string_view> is_read(read.begin(), read.end());
+  std::vector<std::string> left_out;
+  for (const fs::path& file : files_below(directory)) {
+    if (looks_like_data(file) && !is_read.contains(file.string())) {
+      left_out.push_back(file.string());
+    }
+  }
+  return left_out;
+}
+
+void for_each_text_block(const std::string& path,
+                         const std::function<void(std::string_view)>& use) {
+  FileReader reader(path);
+  std::string block;
+  block.reserve(kBlockBytes + kBlockBytes / 16);  // and what a cut leaves
+  int64_t offset_bytes = 0;
+  bool is_last = false;
+  while (!is_last) {
+    const size_t kept = block.size();
+    block.resize(kept + kBlockBytes);
+    block.resize(kept + reader.read(block.data() + kept, kBlockBytes));
+    is_last = block.size() < kept + kBlockBytes;
+    const size_t cut = is_last ? block.size() : last_cut(block);
+    check_utf8(path, std::string_view(block).substr(0, cut), offset_bytes);
+    if (cut > 0) use(std::string_view(block).substr(0, cut));
+    block.erase(0, cut);
+    offset_bytes += static_cast<int64_t>(cut);
+  }
+}
+
+std::string read_text_file(const std::string& path, int64_t bytes_max) {
+  FileReader reader(path);
+  if (reader.bytes() > bytes_max) {
+    throw Error(ErrorCode::kConfig, fmt::format("read file: {}: {} bytes, more than {}", path,
+                                                reader.bytes(), bytes_max));
+  }
+  std::string text(static_cast<size_t>(reader.bytes()), '\0');
+  text.resize(reader.read(text.data(), text.size()));
+  return text;
+}
+
+void write_text_file(const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".new";
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) throw system_error(ErrorCode::kIo, fmt::format("write file: {}", temporary), errno);
+  size_t done = 0;
+  int cause = 0;
+  while (done < text.size() && cause == 0) {
+    const ssize_t put = ::write(file, text.data() + done, text.size() - done);
+    if (put >= 0)
+      done += static_cast<size_t>(put);
+    else if (errno != EINTR)
+      cause = errno;
+  }
+  if (cause == 0 && fsync(file) != 0) cause = errno;
+  if (close(file) != 0 && cause == 0) cause = errno;
+  if (cause == 0 && rename(temporary.c_str(), path.c_str()) != 0) cause = errno;
+  if (cause == 0) return;
+  unlink(temporary.c_str());
+  throw system_error(ErrorCode::kIo, fmt::format("write file: {}", path), cause);
+}
+
+}  // namespace strata::train

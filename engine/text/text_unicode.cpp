@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/text_unicode.h"
+
+#include <utf8proc.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/base/check.h"
+
+namespace strata::train {
+namespace {
+
+struct Sequence {
+  size_t length;  // bytes read: the whole sequence, or its maximal ill-formed part
+  bool valid;
+};
+
+// Table 3-7 of the Unicode Standard: which second byte may follow which lead byte.
+Sequence read_sequence(const unsigned char* at, const unsigned char* end) {
+  const unsigned char lead = *at;
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  unsigned char low = 0x80;
+  unsigned char high = 0xBF;
+  if (lead == 0xE0) low = 0xA0;
+  if (lead == 0xED) high = 0x9F;
+  if (lead == 0xF0) low = 0x90;
+  if (lead == 0xF4) high = 0x8F;
+  for (size_t k = 1; k < length; ++k) {
+    if (at + k == end || at[k] < low || at[k] > high) return {k, false};
+    low = 0x80;
+    high = 0xBF;
+  }
+  return {length, true};
+}
+
+const unsigned char* begin_of(std::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
+}
+
+std::string map_run(UnicodeForm form, std::string_view run) {
+  int options = UTF8PROC_STABLE;
+  options |= form == UnicodeForm::kNfc || form == UnicodeForm::kNfkc ? UTF8PROC_COMPOSE
+                                                                     : UTF8PROC_DECOMPOSE;
+  if (form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd) options |= UTF8PROC_COMPAT;
+  utf8proc_uint8_t* mapped = nullptr;
+  const utf8proc_ssize_t length =
+      utf8proc_map(begin_of(run), static_cast<utf8proc_ssize_t>(run.size()), &mapped,
+                   static_cast<utf8proc_option_t>(options));
+  STRATA_CHECK(length >= 0);
+  std::string result(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
+  std::free(mapped);
+  return result;
+}
+
+}  // namespace
+
+size_t find_invalid_utf8(std::string_view text) {
+  const unsigned char* begin = begin_of(text);
+  const unsigned char* end = begin + text.size();
+  const unsigned char* at = begin;
+  while (at != end) {
+    uint64_t word = 0;
+    if (end - at >= 8 && (std::memcpy(&word, at, 8), (word & 0x8080808080808080u) == 0)) {
+      at += 8;
+      continue;
+    }
+    const Sequence sequence = read_sequence(at, end);
+    if (!sequence.valid) return static_cast<size_t>(at - begin);
+    at += sequence.length;
+  }
+  return std::string_view::npos;
+}
+
+std::string replace_invalid_utf8(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size());
+  const unsigned char* at = begin_of(bytes);
+  const unsigned char* end = at + bytes.size();
+  while (at != end) {
+    const Sequence sequence = read_sequence(at, end);
+    if (sequence.valid) {
+      text.append(reinterpret_cast<const char*>(at), sequence.length);
+    } else {
+      text += "\xEF\xBF\xBD";
+    }
+    at += sequence.length;
+  }
+  return text;
+}
+
+uint32_t code_point_at(std::string_view text, size_t offset) {
+  const unsigned char* at = begin_of(text) + offset;
+  switch (utf8_length(text[offset])) {
+    case 1:
+      return at[0];
+    case 2:
+      return (at[0] & 0x1Fu) << 6 | (at[1] & 0x3Fu);
+    case 3:
+      return (at[0] & 0x0Fu) << 12 | (at[1] & 0x3Fu) << 6 | (at[2] & 0x3Fu);
+    default:
+      return (at[0] & 0x07u) << 18 | (at[1] & 0x3Fu) << 12 | (at[2] & 0x3Fu) << 6 | (at[3] & 0x3Fu);
+  }
+}
+
+void append_code_point(uint32_t code_point, std::string* text) {
+  utf8proc_uint8_t buffer[4];
+  const utf8proc_ssize_t length =
+      utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), buffer);
+  text->append(reinterpret_cast<const char*>(buffer), static_cast<size_t>(length));
+}
+
+// An ASCII character never combines with what is before it, so text may be cut in front of each
+// one. Runs that hold nothing else are copied; the rest is mapped with the ASCII character that
+// precedes it.
+std::string to_unicode_form(UnicodeForm form, std::string_view text) {
+  const auto is_ascii = [&](size_t k) { return static_cast<unsigned char>(text[k]) < 0x80; };
+  std::string result;
+  result.reserve(text.size());
+  size_t at = 0;
+  while (at < text.size()) {
+    size_t end = at + 1;
+    if (is_ascii(at) && (end == text.size() || is_ascii(end))) {
+      while (end < text.size() && is_ascii(end) && (end + 1 == text.size() || is_ascii(end + 1))) {
+        ++end;
+      }
+      result.append(text, at, end - at);
+    } else {
+      while (end < text.size() && !is_ascii(end)) ++end;
+      result += map_run(form, text.substr(at, end - at));
+    }
+    at = end;
+  }
+  return result;
+}
+
+std::string to_lower_case(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (size_t at = 0; at < text.size(); at += utf8_length(text[at])) {
+    const uint32_t code_point = code_point_at(text, at);
+    if (code_point == 0x130) {  // the only lower-case mapping of more than one code point
+      result += "i\xCC\x87";
+      continue;
+    }
+    append_code_point(
+        static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point))),
+        &result);
+  }
+  return result;
+}
+
+bool is_white_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+bool is_word(uint32_t c) {
+  if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9)) return true;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace strata::train

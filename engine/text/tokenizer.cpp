@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/text/tokenizer_cache.h"
+#include "engine/text/tokenizer_trie.h"
+
+namespace strata::train {
+namespace {
+
+constexpr size_t kCutBytes = 48;  // pieces above it are cut where no merge can join
+
+uint32_t last_code_point(std::string_view text) {
+  size_t last = text.size() - 1;
+  while ((static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
+  return code_point_at(text, last);
+}
+
+// Bytes of white space at the end and at the start of a text.
+size_t trailing_space(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0) {
+    const std::string_view head = text.substr(0, end);
+    const uint32_t last = last_code_point(head);
+    if (!is_white_space(last)) break;
+    do --end;
+    while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80);
+  }
+  return text.size() - end;
+}
+
+size_t leading_space(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size() && is_white_space(code_point_at(text, at))) at += utf8_length(text[at]);
+  return at;
+}
+
+}  // namespace
+
+// Turns pieces into ids: cache first, then the model.
+class Tokenizer::Encoder final : public PieceSink {
+ public:
+  Encoder(const Tokenizer& tokenizer, const TakeIds& take) : tokenizer_(tokenizer), take_(take) {}
+
+  void piece(std::string_view text) override {
+    while (text.size() > kCutBytes) {
+      const size_t cut = tokenizer_.byte_level_ ? text.size() : tokenizer_.model_->first_cut(text);
+      word(text.substr(0, cut));
+      text.remove_prefix(cut);
+    }
+    if (!text.empty()) word(text);
+  }
+
+  void token(int32_t id) { ids_.push_back(id); }
+  void tokens(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
+
+  void finish() {
+    if (!ids_.empty()) take_(ids_);
+    ids_.clear();
+  }
+
+ private:
+  void word(std::string_view text) {
+    if (ids_.size() >= kIdsHeld) finish();
+    TokenizerCache& cache = *tokenizer_.cache_;
+    if (cache.append(text, &ids_)) return;
+    const size_t from = ids_.size();
+    if (tokenizer_.byte_level_) {
+      tokenizer_.model_->encode(tokenizer_.alphabet_.spell(text), &ids_);
+    } else {
+      tokenizer_.model_->encode(text, &ids_);
+    }
+    cache.insert(text, ids_.data() + from, ids_.size() - from);
+  }
+
+  static constexpr size_t kIdsHeld = 1 << 16;
+
+  const Tokenizer& tokenizer_;
+  const TakeIds& take_;
+  std::vector<int32_t> ids_;  // not taken yet
+};
+
+Tokenizer::Tokenizer(TokenizerDefinition definition, TokenizerConfig config)
+    : model_(std::make_unique<BpeModel>(std::move(definition.model))),
+      added_(std::move(definition.added_tokens)),
+      normalizers_(std::move(definition.normalizers)),
+      pre_tokenizers_(std::move(definition.pre_tokenizers)),
+      byte_level_(definition.byte_level),
+      prefix_ids_(std::move(definition.prefix_ids)),
+      suffix_ids_(std::move(definition.suffix_ids)),
+      decoders_(std::move(definition.decoders)),
+      config_(std::move(config)),
+      verbatim_trie_(std::make_unique<TokenTrie>()),
+      normalized_trie_(std::make_unique<TokenTrie>()),
+      cache_(std::make_unique<TokenizerCache>()) {
+  vocabulary_size_ = int64_t{model_->id_max()} + 1;
+  for (size_t k = 0; k < added_.size(); ++k) {
+    const AddedToken& token = added_[k];
+    added_by_id_.emplace(token.id, k);
+    vocabulary_size_ = std::max(vocabulary_size_, int64_t{token.id} + 1);
+    added_spelling_.push_back(token.normalized ? normalize(normalizers_, token.content, false)
+                                               : token.content);
+    TokenTrie& trie = token.normalized ? *normalized_trie_ : *verbatim_trie_;
+    trie.add(added_spelling_.back(), k);
+  }
+}
+
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+// Calls on_text(begin, end) and on_token(id) from left to right.
+template <class OnText, class OnToken>
+void Tokenizer::split_added(const TokenTrie& trie, std::string_view text, OnText on_text,
+                            OnToken on_token) const {
+  size_t done = 0;
+  size_t from = 0;
+  TokenTrie::Match match;
+  while (trie.find(text, from, &match)) {
+    from = match.end;
+    const AddedToken& token = added_[match.value];
+    if (token.single_word) {
+      const bool opens = match.begin == 0 || !is_word(last_code_point(text.substr(0, match.begin)));
+      const bool closes = match.end == text.size() || !is_word(code_point_at(text, match.end));
+      if (!opens || !closes) continue;
+    }
+    size_t begin = match.begin;
+    size_t end = match.end;
+    if (token.lstrip) begin = std::max(begin - trailing_space(text.substr(0, begin)), done);
+    if (token.rstrip) end += leading_space(text.substr(end));
+    if (done < begin) on_text(done, begin);
+    on_token(token.id);
+    done = end;
+  }
+  if (done < text.size()) on_text(done, text.size());
+}
+
+void Tokenizer::encode_normalized(std::string_view text, PieceContext context,
+                                  Encoder& encoder) const {
+  split_added(
+      *normalized_trie_, text,
+      [&](size_t begin, size_t end) {
+        const bool is_leading = begin == 0;
+        pre_tokenize(pre_tokenizers_, text.substr(begin, end - begin),
+                     {context.is_first && is_leading, context.continues && is_leading}, encoder);
+      },
+      [&](int32_t id) { encoder.token(id); });
+}
+
+void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
+                       const TakeIds& take) const {
+  const size_t invalid = find_invalid_utf8(text);
+  if (invalid != std::string_view::npos) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("tokenize text: byte {} (0x{:02x}): not UTF-8 (convert "
+                            "the text to UTF-8)",
+                            invalid, static_cast<unsigned char>(text[invalid])));
+  }
+  Encoder encoder(*this, take);
+  if (options.add_special) encoder.tokens(prefix_ids_);
+  split_added(
+      *verbatim_trie_, text,
+      [&](size_t begin, size_t end) {
+        const bool is_leading = begin == 0;
+        const PieceContext context = {is_leading && !options.continues,
+                                      is_leading && options.continues};
+        const std::string_view piece = text.substr(begin, end - begin);
+        if (normalizers_.empty()) {
+          encode_normalized(piece, context, encoder);
+        } else {
+          encode_normalized(normalize(normalizers_, piece, context.continues), context, encoder);
+        }
+      },
+      [&](int32_t id) { encoder.token(id); });
+  if (options.add_special) encoder.tokens(suffix_ids_);
+  encoder.finish();
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  std::vector<int32_t> ids;
+  encode(text, options, [&](const std::vector<int32_t>& part) {
+    ids.insert(ids.end(), part.begin(), part.end());
+  });
+  return ids;
+}
+
+std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (size_t k = 0; k < ids.size(); ++k) {
+    const auto added = added_by_id_.find(ids[k]);
+    if (added != added_by_id_.end()) {
+      const size_t index = added->second;
+      if (!skip_special || !added_[index].special) tokens.push_back(added_spelling_[index]);
+      continue;
+    }
+    const std::string* token = model_->token_of(ids[k]);
+    if (token == nullptr) {
+      throw Error(
+          ErrorCode::kConfig,
+          fmt::format("decode tokens: id {} at position {}: not in the vocabulary of {} (use "
+                      "the tokenizer that the ids were made with)",
+                      ids[k], k, vocabulary_size_));
+    }
+    tokens.push_back(*token);
+  }
+  if (decoders_) return decode_tokens(*decoders_, std::move(tokens));
+  std::string text;
+  for (const std::string& token : tokens) {
+    if (&token != &tokens.front()) text += ' ';
+    text += token;
+  }
+  return text;
+}
+
+int64_t Tokenizer::bytes() const {
+  return model_->bytes() + TokenizerCache::kBytesMax;
+}
+
+int32_t Tokenizer::id_of(std::string_view token) const {
+  for (const AddedToken& added : added_) {
+    if (added.content == token) return added.id;
+  }
+  return model_->id_of(token);
+}
+
+bool Tokenizer::appends(int32_t id) const {
+  return !suffix_ids_.empty() && suffix_ids_.back() == id;
+}
+
+std::string StreamDecoder::push(int32_t id) {
+  ids_.push_back(id);
+  return advance(false);
+}
+
+std::string StreamDecoder::finish() {
+  return advance(true);
+}
+
+// What the new tokens add is the text of all kept ids without the text of those that were shown, so
+// that a decoder which treats a first token in its own way treats the same token so both times.
+std::string StreamDecoder::advance(bool is_last) {
+  const std::vector<int32_t> shown(ids_.begin(),
+                                   ids_.begin() + static_cast<std::ptrdiff_t>(shown_));
+  const std::string before = tokenizer_.decode(shown, skip_special_);
+  const std::string after = tokenizer_.decode(ids_, skip_special_);
+  const bool is_incomplete = after.ends_with("\xEF\xBF\xBD") && !is_last;
+  if (is_incomplete || after.size() <= before.size()) return "";
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(shown_));
+  shown_ = ids_.size();
+  return after.substr(before.size());
+}
+
+}  // namespace strata::train

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/text/bpe.h"
+#include "engine/text/pretokenizer.h"
+#include "engine/text/tokenizer_decoder.h"
+
+namespace strata::train {
+
+class TokenTrie;
+class TokenizerCache;
+
+// A token that is looked for in the text itself, before the model sees it.
+struct AddedToken {
+  std::string content;
+  int32_t id = -1;
+  bool special = false;      // left out by decode() on request
+  bool lstrip = false;       // takes the white space in front of it
+  bool rstrip = false;       // ... and behind it
+  bool single_word = false;  // not within a word
+  bool normalized = false;   // looked for in the normalized text
+};
+
+// All that a tokenizer.json says.
+struct TokenizerDefinition {
+  BpeDefinition model;
+  std::vector<AddedToken> added_tokens;
+  std::vector<NormalizeStep> normalizers;
+  std::vector<PreTokenizeStep> pre_tokenizers;
+  bool byte_level = false;  // pieces are spelt in the byte alphabet for the model
+  std::vector<int32_t> prefix_ids;
+  std::vector<int32_t> suffix_ids;
+  std::optional<std::vector<DecodeStep>> decoders;  // none: tokens are joined with spaces
+};
+
+// What tokenizer_config.json adds.
+struct TokenizerConfig {
+  std::optional<int32_t> bos_id;
+  std::optional<int32_t> eos_id;
+  std::string chat_template;  // Jinja source; empty when there is none
+};
+
+struct EncodeOptions {
+  bool add_special = true;  // prefix and suffix of the post-processor
+  bool continues = false;   // the text follows other text: nothing is put in front of it
+};
+
+// Text to token ids and back, exactly as the `tokenizers` library does with the same
+// tokenizer.json.
+//
+// Guarantees: ids and text equal that library's for what is accepted; what is not supported was
+// refused when the file was read. Memory: the vocabulary (about 150 bytes a token) and a word cache
+// of at most 16 MiB. Threads: one at a time, because of the cache. Failure: encode() throws Error
+// for text that is not UTF-8, naming the byte; decode() for an id that the vocabulary lacks.
+class Tokenizer {
+ public:
+  Tokenizer(TokenizerDefinition definition, TokenizerConfig config);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Reads tokenizer.json and, where it is there, tokenizer_config.json of a model directory.
+  static Tokenizer read(const std::string& directory);
+
+  // Hands out the ids in order, a part at a time: those of a long text are never all in memory.
+  using TakeIds = std::function<void(const std::vector<int32_t>& ids)>;
+  void encode(std::string_view text, const EncodeOptions& options, const TakeIds& take) const;
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  std::string decode(const std::vector<int32_t>& ids, bool skip_special = false) const;
+
+  // One more than the largest id.
+  int64_t vocabulary_size() const { return vocabulary_size_; }
+  // What it holds, or may come to hold, in memory.
+  int64_t bytes() const;
+  // Added tokens included; -1 when there is no such token.
+  int32_t id_of(std::string_view token) const;
+  std::optional<int32_t> bos_id() const { return config_.bos_id; }
+  std::optional<int32_t> eos_id() const { return config_.eos_id; }
+  const std::string& chat_template() const { return config_.chat_template; }
+  // What encode() with add_special puts around a text.
+  const std::vector<int32_t>& prefix_ids() const { return prefix_ids_; }
+  const std::vector<int32_t>& suffix_ids() const { return suffix_ids_; }
+  // Whether encode() with add_special already ends a text with this id.
+  bool appends(int32_t id) const;
+
+ private:
+  class Encoder;
+
+  void encode_normalized(std::string_view text, PieceContext context, Encoder& encoder) const;
+  template <class OnText, class OnToken>
+  void split_added(const TokenTrie& trie, std::string_view text, OnText on_text,
+                   OnToken on_token) const;
+
+  // Constant after construction.
+  std::unique_ptr<BpeModel> model_;
+  std::vector<AddedToken> added_;
+  std::vector<std::string> added_spelling_;  // as the text has them when they are looked for
+  std::unordered_map<int32_t, size_t> added_by_id_;
+  std::vector<NormalizeStep> normalizers_;
+  std::vector<PreTokenizeStep> pre_tokenizers_;
+  bool byte_level_;
+  std::vector<int32_t> prefix_ids_;
+  std::vector<int32_t> suffix_ids_;
+  std::optional<std::vector<DecodeStep>> decoders_;
+  TokenizerConfig config_;
+  ByteAlphabet alphabet_;
+  int64_t vocabulary_size_ = 0;
+  std::unique_ptr<TokenTrie> verbatim_trie_;    // tokens looked for in the text as given
+  std::unique_ptr<TokenTrie> normalized_trie_;  // ... and in the normalized text
+
+  std::unique_ptr<TokenizerCache> cache_;
+};
+
+// Text of a growing sequence of ids, piece by piece: push() returns what the new id completes,
+// which is nothing in the middle of a character. The concatenation of all results is decode() of
+// all ids, except that a decoder which looks at the whole sequence sees only the last few tokens.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true)
+      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+  std::string push(int32_t id);
+  std::string finish();
+
+ private:
+  std::string advance(bool is_last);
+
+  const Tokenizer& tokenizer_;
+  bool skip_special_;
+  std::vector<int32_t> ids_;  // from the last tokens that gave text
+  size_t shown_ = 0;          // how many of them gave it
+};
+
+}  // namespace strata::train

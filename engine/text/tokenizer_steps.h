@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/text/tokenizer.h"
+
+namespace strata::train {
+
+class TokenizerFields;
+
+// The steps of a tokenizer.json: each reads one {"type": ...} object, which may be a Sequence, and
+// appends what it says. All throw Error naming the member for what is malformed or not supported.
+void read_normalizer(const TokenizerFields& step, std::vector<NormalizeStep>* steps);
+void read_pre_tokenizer(const TokenizerFields& step, TokenizerDefinition* definition);
+void read_decoder(const TokenizerFields& step, std::vector<DecodeStep>* steps);
+
+Error unsupported_type(const TokenizerFields& step, const std::string& type);
+
+}  // namespace strata::train
