@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/print_log.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -287,6 +288,7 @@ Settings settings_of(int argc, char** argv) {
 }  // namespace strata
 
 int main(int argc, char** argv) {
+  const strata::bench::PrintLog printing;
   try {
     strata::run(strata::settings_of(argc, argv));
     return 0;

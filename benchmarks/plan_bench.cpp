@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "benchmarks/plan_bench_inputs.h"
+#include "benchmarks/print_log.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/plan/planner.h"
@@ -226,6 +227,7 @@ int run(const Arguments& arguments) {
 }  // namespace strata::bench
 
 int main(int count, char** values) {
+  const strata::bench::PrintLog printing;
   try {
     return strata::bench::run(strata::bench::read_arguments(count, values));
   } catch (const strata::Error& error) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "benchmarks/print_log.h"
 #include "benchmarks/step_bench_sections.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -236,6 +237,7 @@ int run(const Arguments& arguments) {
 }  // namespace strata::bench
 
 int main(int count, char** words) {
+  const strata::bench::PrintLog printing;
   try {
     const auto arguments = strata::bench::read_arguments({words + 1, words + count});
     if (arguments.help) {

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/ring.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
 #include "engine/base/check.h"
-#include "engine/base/log.h"
-#include "io/report_fatal.h"
+#include "engine/base/environment.h"
 #include "io/ring_backend.h"
 
 namespace strata::io {
@@ -88,12 +85,18 @@ Ring::~Ring() {
   const double limit_s = closing_limit_s();
   const double begin_s = now_s();
   double since_s = begin_s;
+  bool reported = false;
+  const Environment* const environment = Environment::current();
   while (held() > 0) {
     backend_->wait(0.1);
     const size_t count = backend_->reap(completions_);
     for (size_t i = 0; i < count; ++i) slots_[completions_[i].slot].in_backend = false;
-    const bool soon = closes_now() && now_s() > begin_s + kCloseGraceS;
-    if (held() > 0 && (soon || now_s() > limit_s)) end_process();
+    const bool soon =
+        environment != nullptr && environment->hurries() && now_s() > begin_s + kCloseGraceS;
+    if (held() > 0 && !reported && (soon || now_s() > limit_s)) {
+      reported = true;
+      report_hang(hang());
+    }
     if (now_s() - since_s > warn_after_s_) {
       log(LogLevel::kWarning, "closing " + files_[0].name + ": waiting for " +
                                   std::to_string(held()) +
@@ -117,18 +120,14 @@ double Ring::closing_limit_s() const {
   return limit_s + kCloseGraceS;
 }
 
-void Ring::end_process() const {
+Error Ring::hang() const {
   const Slot& slot =
       *std::find_if(slots_.begin(), slots_.end(), [](const Slot& each) { return each.in_backend; });
-  const Error error(
+  return Error(
       ErrorCode::kDeadline,
       describe(slot.asked, files_[slot.asked.file], now_s() - slot.asked.started_s) +
-          ", and the kernel does not let go of its memory, so this process ends (the drive hangs: "
-          "see dmesg)");
-  const int code = report_fatal(error.exit_code());
-  std::fflush(stdout);
-  std::fprintf(stderr, "error: %s\n", error.what());
-  _exit(code);
+          ", and the kernel does not let go of its memory, so this process has to end (the drive "
+          "hangs: see dmesg)");
 }
 
 const char* Ring::backend_name() const {

@@ -108,9 +108,9 @@ class RingBackend;
 // Guarantees: a request completes exactly once; short transfers, EAGAIN and EINTR are resubmitted
 // until the whole buffer has moved or an error occurs; nothing is allocated after construction. The
 // destructor cancels, then waits until the kernel has let go of every buffer. Where it has not
-// seconds after the deadline of the last, the drive hangs for good: the destructor says so on
-// standard error and ends the process (exit code 4, or as report_fatal.h has it), since memory that
-// the kernel may still write to must be neither freed nor used again.
+// seconds after the deadline of the last, the drive hangs for good: the destructor reports a hang
+// to its environment (engine/base/environment.h), which may end the process, and waits on, since
+// memory that the kernel may still write to must be neither freed nor used again.
 // Not guaranteed: order. Two requests on one byte range must be ordered by the caller.
 // Threads: not thread-safe; one ring belongs to one lane. Only wake() may be called from any other.
 // Failure: construction throws Error; later failures arrive in the request. kAuto takes the thread
@@ -161,7 +161,7 @@ class Ring {
   void check_deadlines();
   size_t held() const;
   double closing_limit_s() const;
-  [[noreturn]] void end_process() const;
+  Error hang() const;  // of a request that the kernel holds
 
   // Constant after construction.
   uint32_t depth_;

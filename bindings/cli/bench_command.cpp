@@ -17,6 +17,7 @@
 #include "bindings/cli/bench_report.h"
 #include "bindings/cli/bench_writes.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/process_sinks.h"
 #include "bindings/cli/setup.h"
 #include "bindings/cli/stop_signals.h"
 #include "engine/base/units.h"
@@ -28,7 +29,6 @@
 #include "io/bench_io.h"
 #include "io/drive_weights.h"
 #include "io/drives.h"
-#include "io/report_fatal.h"
 #include "io/scratch_file.h"
 
 namespace strata::cli {
@@ -43,7 +43,7 @@ void on_signal(int signal) {
   int none = 0;
   if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   stop = true;
-  io::close_now();
+  hurry();
 }
 
 void progress(const io::BenchShape& shape) {
@@ -286,7 +286,7 @@ int run_bench(const config::Options& a) {
   report.options = options;
   open_options = &a;
   open_report = &report;
-  io::set_fatal_report(print_open_report);
+  set_hang_report(print_open_report);
   int code = 0;
   try {
     std::fputs(write_limit_warning(options, writes_of(a)).c_str(), stderr);

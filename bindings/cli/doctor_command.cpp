@@ -9,8 +9,8 @@
 #include <iterator>
 
 #include "bindings/cli/doctor_storage.h"
+#include "bindings/cli/process_sinks.h"
 #include "engine/config/json.h"
-#include "io/report_fatal.h"
 
 namespace strata::cli {
 namespace {
@@ -84,7 +84,7 @@ int run_doctor(const config::Options& options, const Environment& environment) {
   StorageCheck check{.lines = check_machine(environment), .checking = {}};
   open_check = &check;
   prints_json = options.json;
-  io::set_fatal_report(print_open_check);
+  set_hang_report(print_open_check);
   check_storage(options.nvme, "", check);
   return print(check.lines);
 }

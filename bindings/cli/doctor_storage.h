@@ -12,7 +12,7 @@ namespace strata::cli {
 // permits. Writes one nameless file of 64 KiB in each directory and reads it back. Never throws for
 // what it finds. `root` is put before /sys, where drives are looked up; tests give a directory.
 //
-// Findings are added to `lines`. A drive that hangs for good ends the process (io/report_fatal.h):
+// Findings are added to `lines`. A drive that hangs for good ends the process (process_sinks.h):
 // then what was found until then is there, and `checking` names the directory, which is empty
 // otherwise.
 struct StorageCheck {

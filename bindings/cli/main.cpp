@@ -11,8 +11,9 @@
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
+#include "bindings/cli/process_sinks.h"
 #include "bindings/cli/train_resume.h"
-#include "engine/base/blocking_call.h"
+#include "engine/base/environment.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/config/completion.h"
@@ -27,7 +28,8 @@ constexpr int kOtherFailure = 4;
 
 int dispatch(config::Command command, const config::Options& options,
              const config::Json& deepspeed) {
-  BlockingCall::set_deadline(static_cast<double>(options.io_deadline));
+  strata::Environment environment(process_sinks(static_cast<double>(options.io_deadline)));
+  const strata::Environment::Scope scope(&environment);
   switch (command) {
     case config::Command::kInit:
       return run_init(options);
@@ -68,6 +70,8 @@ int run_completion(const std::vector<std::string>& args) {
 // there is.
 config::Options resolved(config::Command command, const std::vector<std::string>& args,
                          config::DeepspeedReport& report) {
+  strata::Environment environment(process_sinks(Sinks().hang_after_s));
+  const strata::Environment::Scope scope(&environment);
   try {
     const bool goes_on = command == config::Command::kTrain;
     config::Options options =
@@ -146,8 +150,8 @@ int run(const std::vector<std::string>& given) {
   return dispatch(command, options, report.lines);
 }
 
-// An answer that a full disk swallowed is none. A reader who has seen enough is no failure, and
-// train says itself what it could not print.
+// If the disk is full, the answer may be incomplete: that is an error. A reader who has seen enough
+// is no failure, and train says itself what it could not print.
 int answered(const std::vector<std::string>& args, int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (code != 0 || written || args[0] == "train") return code;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/log.h"
 
-#include <cstdio>
-#include <string>
-
 namespace strata {
 
 std::string printable(std::string_view text) {
@@ -18,13 +15,6 @@ std::string printable(std::string_view text) {
     }
   }
   return shown;
-}
-
-void log(LogLevel level, std::string_view message) {
-  std::string line = level == LogLevel::kWarning ? "warning: " : "";
-  line += printable(message);
-  line += '\n';
-  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 }  // namespace strata

@@ -8,7 +8,7 @@ namespace strata {
 
 enum class LogLevel { kInfo, kWarning };
 
-// One line to standard error, whole even when several threads write. Not for the hot path.
+// One line to the sink of the calling thread's environment (environment.h). Not for the hot path.
 void log(LogLevel level, std::string_view message);
 
 // The text with control characters, which could move a terminal's cursor or hide letters, as \xNN;

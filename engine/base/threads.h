@@ -5,16 +5,21 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/environment.h"
 #include "engine/base/error.h"
 
 namespace strata {
 
-// A thread; Error (kIo) where the system gives none. Who starts several must end and join the
-// earlier ones when a later one fails.
+// A thread, within the environment of the one that starts it; Error (kIo) where the system gives
+// none. Who starts several must end and join the earlier ones when a later one fails.
 template <class Body>
 std::jthread start_thread(Body&& body) {
   try {
-    return std::jthread(std::forward<Body>(body));
+    return std::jthread(
+        [environment = Environment::current(), body = std::forward<Body>(body)]() mutable {
+          const Environment::Scope scope(environment);
+          body();
+        });
   } catch (const std::system_error& error) {
     throw system_error(ErrorCode::kIo, "cannot start a thread", error.code().value(),
                        "raise the limit of processes: ulimit -u, or pids.max of the cgroup");

@@ -13,6 +13,7 @@
 #include "engine/data/data.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/heard.h"
 
 // Data files in a folder of the test's own, and a tokenizer of bytes.
 namespace strata::train {
@@ -63,9 +64,9 @@ class DataTest : public ::testing::Test {
 
   // The warnings that opening gives.
   std::string warnings_of(const std::string& path, const DataOptions& options) const {
-    testing::internal::CaptureStderr();
+    const test::Heard heard;
     open(path, options);
-    return testing::internal::GetCapturedStderr();
+    return heard.text();
   }
 
   // The error that opening gives.

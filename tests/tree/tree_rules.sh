@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The rules of the tree that a machine can check. Prints one line for each offence, file:line first.
 #
-#   tree_rules.sh RULE [ROOT]     RULE: layers homes headers environment spdx text sizes format all
+#   tree_rules.sh RULE [ROOT]     RULE: layers homes headers environment process spdx text sizes format all
 #
 # ROOT is by default the tree of this script. Files that git ignores do not count; without git, build folders
 # do not.
@@ -149,6 +149,14 @@ check_environment() {
     sed -E 's/$/   <- only bindings read the environment/' || true
 }
 
+# A library neither prints nor ends the process: it reports to the sinks of its caller
+# (engine/base/environment.h). A failed check of ours, and the child that becomes fio, do.
+check_process() {
+  sources | grep -E '^(engine|io|kernels)/' | grep -vE '^(engine/base/check|io/fio_process)\.cpp$' |
+    xargs -r grep -nE '\b(_exit|quick_exit|std::exit|stdout|stderr|STD(OUT|ERR)_FILENO|std::(cout|cerr|puts|printf))\b' /dev/null |
+    grep -vE '^[^:]+:[0-9]+: *//' | sed -E 's/$/   <- only bindings print or end the process/' || true
+}
+
 check_spdx() {
   local file
   texts | grep -vE '\.md$' | while read -r file; do
@@ -185,9 +193,9 @@ check_format() {
 }
 
 case $rule in
-  layers | homes | headers | environment | spdx | text | sizes | format) found=$("check_$rule") ;;
+  layers | homes | headers | environment | process | spdx | text | sizes | format) found=$("check_$rule") ;;
   all)
-    found=$(for each in layers homes headers environment spdx text sizes format; do "check_$each"; done)
+    found=$(for each in layers homes headers environment process spdx text sizes format; do "check_$each"; done)
     ;;
   *)
     echo "tree_rules.sh: no rule $rule" >&2

@@ -88,6 +88,14 @@ echo 'const char* home() { return getenv("HOME"); }' >> engine/plan/d.cpp
 expect_offence environment engine/plan/d.cpp:3 'only bindings'
 
 make_tree
+echo 'void end() { _exit(4); }' >> engine/plan/d.cpp
+expect_offence process engine/plan/d.cpp:3 'only bindings'
+
+make_tree
+echo 'void say() { std::fputs("said", stderr); }' >> io/b.h
+expect_offence process io/b.h:5 'only bindings'
+
+make_tree
 printf '#pragma once\n' > io/g.h
 expect_offence spdx io/g.h:1 'SPDX'
 
