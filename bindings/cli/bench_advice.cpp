@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bindings/cli/setup.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
+#include "engine/data/data.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_path.h"
 #include "engine/plan/refusal.h"

@@ -6,7 +6,8 @@
 #include <map>
 #include <tuple>
 
-#include "bindings/cli/setup.h"
+#include "bindings/cli/cache_directory.h"
+#include "engine/session/setup.h"
 #include "io/channel.h"
 
 namespace strata::cli {
@@ -90,7 +91,7 @@ MeasuredMachine measured_machine(const std::vector<std::string>& directories,
                                  const exec::DriveFigures& drive, bool keep) {
   config::Options options;
   options.nvme = directories;
-  const exec::ProbeOptions probe = probe_options(options, read_facts(options));
+  const exec::ProbeOptions probe = session::probe_options(options, session::read_facts(options));
   MeasuredMachine measured;
   if (keep) {
     measured.machine =

@@ -1,149 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-#include <malloc.h>
-
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <optional>
 
 #include "bindings/cli/commands.h"
-#include "bindings/cli/setup.h"
-#include "engine/base/error.h"
-#include "engine/base/log.h"
-#include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/checkpoint_reader.h"
-#include "engine/checkpoint/model_sink.h"
-#include "engine/checkpoint/model_source.h"
-#include "engine/config/json.h"
-#include "engine/train/inference.h"
-#include "engine/train/resume_check.h"
-#include "engine/train/sampling.h"
+#include "engine/session/model_use.h"
 
 namespace strata::cli {
-namespace {
 
-// There is no run directory here whose newest checkpoint could be meant.
-void require_named_checkpoint(const config::Options& options) {
-  if (!options.resume || !options.resume_checkpoint.empty()) return;
-  throw Error(ErrorCode::kUsage,
-              "resume: no checkpoint given (name one: --resume RUN/checkpoints/step-000123)");
-}
-
-train::RunFacts inference_facts(const config::Options& options) {
-  train::RunFacts facts = read_facts(options);
-  facts.inference = true;
-  return facts;
-}
-
-train::RunPlan inference_plan(const config::Options& options, const model::ModelDirectory& model,
-                              train::RunFacts facts, int64_t data_bytes) {
-  facts.data_bytes = data_bytes;
-  facts.machine = nominal_machine(facts.limits.cores);
-  return make_run_plan(train::frozen_spec(model.spec()), options, facts);
-}
-
-// What an empty prompt goes on from: the start of a text, or the end of the one before.
-int32_t first_id(const train::Tokenizer& tokenizer, const config::Options& options) {
-  if (tokenizer.bos_id()) return *tokenizer.bos_id();
-  if (tokenizer.eos_id()) return *tokenizer.eos_id();
-  throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
-                                      " has no token for the start of a text (give --prompt TEXT)");
-}
-
-// Room for the prompt and all that may be added to it, as far as the model has positions. Says so
-// where that is not enough.
-void set_longest_text(int64_t prompt_tokens, const model::Architecture& architecture,
-                      config::Options& options) {
-  const bool given = options.is_given("sequence-length");
-  const int64_t wanted = std::max<int64_t>(1, prompt_tokens + options.max_new_tokens - 1);
-  if (!given) options.sequence_length = wanted;
-  options.sequence_length = std::min(options.sequence_length, architecture.max_position);
-  if (wanted <= options.sequence_length) return;
-  log(LogLevel::kWarning,
-      fmt::format("generate: a prompt of {} tokens and {} new ones are more than {} {}: where the "
-                  "text is longer, only its last {} tokens are seen",
-                  prompt_tokens, options.max_new_tokens,
-                  given ? "--sequence-length" : "the model's positions,", options.sequence_length,
-                  options.sequence_length));
-}
-
-// Passes over a text that grows.
-class Passes {
- public:
-  // `options.sequence_length`: the longest text.
-  // `held_bytes`: of a tokenizer, beside the passes.
-  Passes(const config::Options& options, const model::ModelDirectory& model, int64_t held_bytes)
-      : options_(options),
-        model_(model),
-        facts_(inference_facts(options)),
-        longest_(options.sequence_length),
-        held_bytes_(held_bytes) {}
-
-  const std::vector<float>& next_logits(const std::vector<int32_t>& text) {
-    const int64_t length = length_for(static_cast<int64_t>(text.size()));
-    if (!inference_ || length != options_.sequence_length) prepare(length);
-    return inference_->next_logits(text);
-  }
-
- private:
-  // longrope turns texts within the original positions by other factors than longer ones.
-  int64_t length_for(int64_t tokens) const {
-    const model::Rope& rope = model_.architecture().rope;
-    const bool has_two = rope.scaling == model::RopeScaling::kLongRope;
-    if (!has_two || tokens > rope.original_max_position) return longest_;
-    return std::min(longest_, rope.original_max_position);
-  }
-
-  void prepare(int64_t length) {
-    inference_.reset();
-    options_.sequence_length = length;
-    plan_ = inference_plan(options_, model_, facts_, held_bytes_);
-    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint);
-  }
-
-  config::Options options_;
-  const model::ModelDirectory& model_;
-  const train::RunFacts facts_;
-  const int64_t longest_;
-  const int64_t held_bytes_;
-  train::RunPlan plan_;
-  std::optional<train::Inference> inference_;
-};
-
-}  // namespace
-
-int run_eval(const config::Options& given) {
-  require_named_checkpoint(given);
-  config::Options options = given;
-  options.ranks = 1;
-  Failures failures;
-  const auto model = collect_model(options, failures);
-  if (model) failures.collect([&] { require_positions(options, model->architecture()); });
-  failures.collect([&] { train::require_built(options, false); });
-  collect_files(options, failures);
-  collect_drives(options, failures);
-  failures.throw_if_any("cannot start strata eval");
-  auto tokenizer = open_tokenizer(options, false);
-  train::RunFacts facts = inference_facts(options);
-  facts.data_bytes = train::Dataset::least_bytes(model->architecture().vocabulary);
-  train::require_fit(train::frozen_spec(model->spec()), options, facts);  // before data is read
-  const bool part = options.is_given("eval-fraction");
-  const auto data = open_data(options, model->architecture(), tokenizer.get(),
-                              {.holds_out = part,
-                               .keeps_tail = !part,
-                               .room_bytes = train::room_for_reading(options, facts)});
-  tokenizer.reset();  // its vocabulary and cache are room for the passes
-  malloc_trim(0);
-  const train::RunPlan plan = inference_plan(options, *model, facts, data->bytes());
-  train::Inference inference(plan, options, *model, options.resume_checkpoint);
-  const train::Inference::Loss loss = inference.evaluate(part ? data->held_out() : data->train());
-  if (!std::isfinite(loss.mean)) {
-    throw Error(ErrorCode::kNumeric, fmt::format("eval: {}: loss {}: not finite (look at the "
-                                                 "weights and the data)",
-                                                 options.model, loss.mean));
-  }
+int run_eval(const config::Options& options) {
+  const train::Inference::Loss loss = session::evaluate_model(options);
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("loss", loss.mean);
@@ -157,34 +22,8 @@ int run_eval(const config::Options& given) {
   return 0;
 }
 
-// Each new token is one forward pass over the whole context: simple, and the same bits as training.
-int run_generate(const config::Options& given) {
-  require_named_checkpoint(given);
-  config::Options options = given;
-  options.ranks = options.accumulate = options.micro_batch = 1;
-  Failures failures;
-  const auto model = collect_model(options, failures);
-  std::unique_ptr<train::Tokenizer> tokenizer;
-  if (model) {
-    failures.collect([&] {
-      if (options.is_given("sequence-length")) require_positions(options, model->architecture());
-    });
-    failures.collect([&] { tokenizer = open_tokenizer(options, true); });
-  }
-  failures.collect([&] { train::require_built(options, false); });
-  collect_files(options, failures);
-  collect_drives(options, failures);
-  failures.throw_if_any("cannot start strata generate");
-  std::vector<int32_t> ids = tokenizer->encode(options.prompt);
-  if (ids.empty()) ids.push_back(first_id(*tokenizer, options));
-  set_longest_text(static_cast<int64_t>(ids.size()), model->architecture(), options);
-  malloc_trim(0);  // what reading the tokenizer needed
-  Passes passes(options, *model, tokenizer->bytes());
-  train::TokenSampler sampler({.temperature = options.temperature,
-                               .top_k = options.top_k,
-                               .top_p = options.top_p,
-                               .seed = static_cast<uint64_t>(options.seed)});
-  train::StreamDecoder decoder(*tokenizer);
+int run_generate(const config::Options& options) {
+  session::Generation generation(options);
   std::string text;
   const auto emit = [&](const std::string& piece) {  // with --json all of it at the end
     text += piece;
@@ -192,15 +31,7 @@ int run_generate(const config::Options& given) {
     std::fflush(stdout);
   };
   emit(options.prompt);
-  const size_t prompt_tokens = ids.size();
-  for (int64_t i = 0; i < options.max_new_tokens; ++i) {
-    const std::vector<float>& logits = passes.next_logits(ids);
-    const int32_t next = sampler.next(logits.data(), model->architecture().vocabulary, 0, i);
-    if (tokenizer->eos_id() && next == *tokenizer->eos_id()) break;
-    ids.push_back(next);
-    emit(next < tokenizer->vocabulary_size() ? decoder.push(next) : "");
-  }
-  emit(decoder.finish());
+  generation.run(emit);
   if (!options.json) {
     std::puts("");
     return 0;
@@ -208,44 +39,22 @@ int run_generate(const config::Options& given) {
   config::Json json = config::Json::object();
   json.set("prompt", options.prompt);
   json.set("text", text);
-  json.set("new_tokens", static_cast<int64_t>(ids.size() - prompt_tokens));
+  json.set("new_tokens", generation.new_tokens());
   std::puts(json.dump().c_str());
   return 0;
 }
 
-// A checkpoint's weights as a model directory; the source directory names and types them.
 int run_export(const config::Options& options) {
-  if (options.resume_checkpoint.empty()) {
-    throw Error(ErrorCode::kUsage,
-                "export: no checkpoint given (add --resume RUN/checkpoints/step-000123)");
-  }
-  Failures failures;
-  failures.collect([&] {
-    if (!std::filesystem::exists(options.out) || options.force) return;
-    throw Error(ErrorCode::kConfig,
-                "out: " + options.out + ": exists already (choose another, or add --force)");
-  });
-  const auto model = collect_model(options, failures);
-  collect_files(options, failures);
-  failures.throw_if_any("cannot start strata export");
-  const train::CheckpointManifest manifest = train::read_manifest(options.resume_checkpoint);
-  const model::ModelSpec spec =
-      train::spec_of_checkpoint(manifest, *model, options.resume_checkpoint);
-  train::ModelSource frozen(*model, spec);
-  train::CheckpointReader reader(options.resume_checkpoint, spec, manifest.recipe, frozen);
-  const auto notes = train::export_notes(*model, manifest.recipe, options.export_dtype);
-  for (const std::string& note : notes) log(LogLevel::kInfo, "export: " + note);
-  train::export_checkpoint(reader, *model, spec,
-                           {.path = options.out, .dtype = train::dtype_of(options.export_dtype)});
+  const session::Exported exported = session::export_model(options);
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("model", options.out);
-    json.set("step", manifest.step);
-    json.set("notes", config::Json::Array(notes.begin(), notes.end()));
+    json.set("step", exported.step);
+    json.set("notes", config::Json::Array(exported.notes.begin(), exported.notes.end()));
     std::puts(json.dump().c_str());
   } else {
     std::printf("%s: exported step %lld\n", options.out.c_str(),
-                static_cast<long long>(manifest.step));
+                static_cast<long long>(exported.step));
   }
   return 0;
 }

@@ -12,7 +12,6 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
 #include "bindings/cli/process_sinks.h"
-#include "bindings/cli/train_resume.h"
 #include "engine/base/environment.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -20,6 +19,7 @@
 #include "engine/config/json.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
+#include "engine/session/resume.h"
 
 namespace strata::cli {
 namespace {
@@ -74,8 +74,8 @@ config::Options resolved(config::Command command, const std::vector<std::string>
   const strata::Environment::Scope scope(&environment);
   try {
     const bool goes_on = command == config::Command::kTrain;
-    config::Options options =
-        config::resolve_command_line(command, args, &report, goes_on ? options_of_run : nullptr);
+    config::Options options = config::resolve_command_line(
+        command, args, &report, goes_on ? session::options_of_run : nullptr);
     if (!report.wants_json) std::fputs(report.table.c_str(), stderr);
     for (const std::string& warning : options.warnings) log(LogLevel::kWarning, warning);
     return options;

@@ -55,12 +55,7 @@ Reporter::Reporter(TrainOutput& output, int64_t first_step, int64_t steps)
                  .is_terminal = isatty(output.descriptor()) == 1,
                  .columns = terminal_columns(output.descriptor())}) {}
 
-void Reporter::open_metrics(const std::string& path, int64_t first_step) {
-  metrics_.emplace(path, first_step - 1);
-}
-
 void Reporter::step(const train::StepMetrics& step) {
-  metrics_->append(step);
   output_.say(progress_.step(step, now_s()));
 }
 

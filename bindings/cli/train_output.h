@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "engine/config/json.h"
@@ -30,20 +29,17 @@ class TrainOutput {
   bool lost_ = false;
 };
 
-// Progress by step, and records in metrics.jsonl.
+// Progress by step.
 class Reporter {
  public:
   Reporter(TrainOutput& output, int64_t first_step, int64_t steps);
 
-  // Records of steps before `first_step` stay.
-  void open_metrics(const std::string& path, int64_t first_step);
   void step(const train::StepMetrics& step);
   void evaluated(int64_t step, double loss);
   void finish() { output_.say(progress_.finish()); }
 
  private:
   TrainOutput& output_;
-  std::optional<train::MetricsWriter> metrics_;
   train::ProgressLine progress_;
 };
 

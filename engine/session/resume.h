@@ -11,7 +11,7 @@
 
 // What `strata train --resume` goes on from, and as which run. run.json and every checkpoint have
 // the nonce of their run, so that no run takes another one's checkpoints for its own.
-namespace strata::cli {
+namespace strata::session {
 
 struct Resumed {
   std::string path;         // of a checkpoint; empty: from the model
@@ -43,4 +43,4 @@ void check_changes(const train::ResumeChanges& changes, const std::string& check
 // first checkpoint it is resumed from there.
 void add_to_run(const Resumed& resumed, config::Json& run);
 
-}  // namespace strata::cli
+}  // namespace strata::session

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/cli/setup.h"
+#include "engine/session/setup.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/exec/rates_of.h"
+#include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
 #include "engine/train/plan_elsewhere.h"
 #include "io/scratch_file.h"
 
-namespace strata::cli {
+namespace strata::session {
 namespace {
 
 void verify_or_abort(const plan::Plan& plan, const model::ModelSpec& spec) {
@@ -178,18 +179,6 @@ train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Opt
   return facts;
 }
 
-std::string cache_directory() {
-  std::string path;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) {
-    path = std::string(cache) + "/strata";
-  } else if (const char* home = std::getenv("HOME"); home && *home) {
-    path = std::string(home) + "/.cache/strata";
-  }
-  std::error_code ignored;  // without a cache the next run measures again
-  if (!path.empty()) std::filesystem::create_directories(path, ignored);
-  return path;
-}
-
 exec::ProbeOptions probe_options(const config::Options& options, const train::RunFacts& facts) {
   exec::ProbeOptions probe;
   probe.backend = &kernels::cpu_backend();
@@ -206,7 +195,7 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
 }
 
 void measure_machine(const config::Options& options, const std::optional<config::Machine>& profile,
-                     train::RunFacts& facts) {
+                     const std::string& cache_directory, train::RunFacts& facts) {
   if (profile) {
     facts.machine = *profile;
     train::set_room(options, facts);
@@ -215,7 +204,9 @@ void measure_machine(const config::Options& options, const std::optional<config:
   const exec::ProbeOptions probe = probe_options(options, facts);
   bool measured = false;
   try {
-    facts.machine = exec::machine_for(cache_directory(), STRATA_VERSION, probe, &measured);
+    facts.machine = cache_directory.empty()
+                        ? exec::probe_machine(probe)
+                        : exec::machine_for(cache_directory, STRATA_VERSION, probe, &measured);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDoesNotFit) throw;
     log(LogLevel::kWarning, std::string("machine: not measured, so the plan is made with nominal "
@@ -259,9 +250,7 @@ train::RunPlan plan_with_room(const model::ModelSpec& spec, const config::Option
 
 }  // namespace
 
-train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,
-                             const train::RunFacts& facts) {
-  train::RunPlan run = plan_with_room(spec, options, facts);
+void require_verified(const train::RunPlan& run) {
   for (const plan::Plan& rank : run.ranks) verify_or_abort(rank, *run.spec);
   if (run.ranks.size() > 1) {
     const plan::VerifyReport report = plan::verify_ranks(run.ranks, *run.spec);
@@ -270,7 +259,38 @@ train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options
                                           report.violations.front().text + " (please report it)");
     }
   }
+}
+
+train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,
+                             const train::RunFacts& facts) {
+  train::RunPlan run = plan_with_room(spec, options, facts);
+  require_verified(run);
   return run;
 }
 
-}  // namespace strata::cli
+train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options) {
+  constexpr double kShareOfFreeSpace = 0.95;
+  train::RunPlan run;
+  run.spec = std::make_unique<model::ModelSpec>(spec);
+  run.threads = options.threads;
+  run.host_budget = options.host_memory > 0 ? options.host_memory : plan::kNoLimit;
+  run.input.spec = run.spec.get();
+  run.input.recipe = train::recipe_of(options);
+  run.input.micro_batches = static_cast<int>(options.accumulate);
+  run.input.threads = static_cast<int>(options.threads);
+  run.input.host_budget = run.host_budget;
+  run.input.nvme_budget = static_cast<int64_t>(
+      kShareOfFreeSpace * static_cast<double>(io::free_bytes_of(options.nvme)));
+  plan::PlannedRun planned = plan::make_plan(run.input, {});
+  run.placement_name = planned.name;
+  run.candidates = planned.candidates;
+  run.rates =
+      exec::rates_of(nominal_machine(options.threads),
+                     {.recipe = run.input.recipe, .threads = static_cast<int>(options.threads)});
+  run.predicted_step_s = plan::simulate(planned.plan, plan::ProgramName::kStep, run.rates).step_s;
+  run.ranks.push_back(std::move(planned.plan));
+  require_verified(run);
+  return run;
+}
+
+}  // namespace strata::session

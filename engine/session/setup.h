@@ -13,8 +13,8 @@
 #include "engine/text/tokenizer.h"
 #include "engine/train/run_plan.h"
 
-// What several commands do before they start: open, check, measure, plan.
-namespace strata::cli {
+// What all runs do before they start: open, check, measure, plan.
+namespace strata::session {
 
 std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options);
 std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options, bool required);
@@ -58,22 +58,27 @@ train::RunFacts read_facts(const config::Options& options);
 // (train::plan_elsewhere).
 train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Options& options);
 
-// Where profiles of machines are kept, made if need be; empty where the environment names no place.
-std::string cache_directory();
-
 // How this machine is measured for such a run.
 exec::ProbeOptions probe_options(const config::Options& options, const train::RunFacts& facts);
 
-// The machine profile: the one given, the cached one, or measured now in a few seconds.
+// The machine profile: the one given, the one kept in `cache_directory`, or measured now in a few
+// seconds and kept there; an empty path keeps none.
 void measure_machine(const config::Options& options, const std::optional<config::Machine>& profile,
-                     train::RunFacts& facts);
+                     const std::string& cache_directory, train::RunFacts& facts);
 
 // Rates of a middling machine, for where a measurement is not worth its time or has no room: they
 // decide between plans, never whether one fits.
 config::Machine nominal_machine(int64_t cores);
 
-// Plans, and verifies every rank's plan; a plan that the verifier refuses is a bug of ours.
+// Throws for a plan of any rank that the verifier refuses: a bug of ours.
+void require_verified(const train::RunPlan& run);
+
+// Plans, and verifies every rank's plan.
 train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,
                              const train::RunFacts& facts);
 
-}  // namespace strata::cli
+// The same for units that a caller declares and computes by itself: --host-memory is what the
+// arenas take, --accumulate how many micro-batches a step has.
+train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options);
+
+}  // namespace strata::session

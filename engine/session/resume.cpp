@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/cli/train_resume.h"
+#include "engine/session/resume.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "engine/checkpoint/model_source.h"
 #include "engine/train/run_plan.h"
 
-namespace strata::cli {
+namespace strata::session {
 namespace {
 
 namespace fs = std::filesystem;
@@ -195,4 +195,4 @@ void add_to_run(const Resumed& resumed, Json& run) {
   run.set("from", std::move(from));
 }
 
-}  // namespace strata::cli
+}  // namespace strata::session

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/session/training.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/base/failures.h"
+#include "engine/base/log.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/disk_use.h"
+#include "engine/checkpoint/model_sink.h"
+#include "engine/checkpoint/model_source.h"
+#include "engine/model_files/other_files.h"
+#include "engine/train/plan_report.h"
+#include "io/scratch_file.h"
+#include "io/volume.h"
+
+namespace strata::session {
+namespace {
+
+// Where --checkpoint-every says nothing: what a crash can lose at most.
+constexpr double kCheckpointEveryS = 30 * 60;
+
+// Opens a scratch volume of the least size: what is wrong with a directory is said before anything
+// is created.
+void check_scratch(const config::Options& options) {
+  if (options.nvme.empty()) return;
+  (void)io::free_bytes_of(options.nvme);
+  io::VolumeOptions volume;
+  volume.directories = options.nvme;
+  volume.bytes = volume.stripe_bytes;
+  volume.owner = "strata train (checking)";
+  const io::Volume opened(volume);
+}
+
+void refuse_second_run(const config::Options& options, const train::RunDirectory& run) {
+  if (!run.has_run() || options.force) return;
+  throw Error(ErrorCode::kConfig, "out: " + run.path() +
+                                      ": holds a run already (add --resume to go on with it, or "
+                                      "--force to start over, or choose another --out)");
+}
+
+// Scratch that will come out of the same file system as `directory`.
+int64_t scratch_beside(const std::string& directory, const config::Options& options,
+                       const train::RunPlan& plan) {
+  int64_t scratch = 0;
+  for (const plan::Plan& rank : plan.ranks) {
+    scratch += rank.arenas.bytes[static_cast<size_t>(plan::Arena::kNvme)];
+  }
+  struct stat out = {};
+  int64_t beside = 0;
+  for (const std::string& path : options.nvme) {
+    struct stat drive = {};
+    const bool same = stat(directory.c_str(), &out) == 0 && stat(path.c_str(), &drive) == 0 &&
+                      out.st_dev == drive.st_dev;
+    if (same) beside += scratch / static_cast<int64_t>(options.nvme.size());
+  }
+  return beside;
+}
+
+config::Json options_json(const config::Options& options) {
+  return config::Json::parse(config::to_json(config::Command::kTrain, options), "options");
+}
+
+// A run that had nothing left to do ends with the checkpoint it began with.
+void set_checkpoint(const std::string& path, train::TrainResult& result) {
+  result.checkpoint = path;
+  for (const train::StateFile& file : train::read_manifest(path).files) {
+    result.state_hash += file.state_hash;
+  }
+}
+
+// The model of an earlier end would pass for this run's; a checkpoint has its state.
+void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
+  std::error_code unequal;
+  if (std::filesystem::equivalent(options.model, directory.model(), unequal)) return;
+  std::filesystem::remove_all(directory.model());
+}
+
+}  // namespace
+
+// The data is read once the model fits with the least that it can take, and the run is planned when
+// the data's size is known. What reading and planning needed is given back before the run.
+Training::Training(const config::Options& options, const std::string& cache_directory)
+    : options_(options) {
+  std::optional<config::Machine> profile;
+  open_places(profile);
+  facts_ = read_facts(options);
+  require_fit(facts_);
+  resumed_ = find_resumed(options, directory_, *model_);
+  auto tokenizer = open_tokenizer(options, false);
+  data_ = open_data(options, model_->architecture(), tokenizer.get(),
+                    {.holds_out = options.eval_every > 0,
+                     .room_bytes = train::room_for_reading(options, facts_)});
+  check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options);
+  tokenizer.reset();  // its vocabulary and cache are room for the run
+  malloc_trim(0);
+  facts_.data_bytes = data_->bytes();
+  train::require_fit(model_->spec(), options, facts_);
+  measure_machine(options, profile, cache_directory, facts_);
+  plan_ = make_run_plan(model_->spec(), options, facts_);
+  steps_ = train::planned_steps(options, *data_);
+  check_space();
+  malloc_trim(0);
+  plan_text_ = train::plan_table(plan_, train::report_of(plan_));
+  has_its_model_ = !trains() && has_model();
+  if (has_its_model_) return;  // no model is made
+  export_notes_ = train::export_notes(*model_, plan_.input.recipe, options.export_dtype);
+}
+
+double Training::checkpoint_every_s() const {
+  return options_.checkpoint_every > 0 ? 0 : kCheckpointEveryS;
+}
+
+// All that is wrong with what the options name is reported at once.
+void Training::open_places(std::optional<config::Machine>& profile) {
+  Failures failures;
+  model_ = collect_model(options_, failures);
+  if (model_) {
+    failures.collect([&] { require_positions(options_, model_->architecture()); });
+    // They are in the model that is made at the end.
+    failures.collect([&] { model::check_other_files(options_.model); });
+    failures.collect([&] {
+      model::ModelSpec spec = model_->spec();
+      train::apply_groups(spec, options_);
+    });
+  }
+  failures.collect([&] { train::require_built(options_, false); });
+  collect_files(options_, failures);
+  profile = collect_profile(options_, failures);
+  failures.collect([&] { check_scratch(options_); });
+  failures.collect([&] {
+    train::RunDirectory::check(options_.out);
+    if (!std::filesystem::exists(options_.out)) return;
+    directory_.emplace(options_.out, "strata train");
+    if (!options_.resume) refuse_second_run(options_, *directory_);
+    // The export would refuse it at the end.
+    model::require_no_folder(directory_->model(), model::kTemplatesFolder, "model");
+  });
+  failures.throw_if_any("cannot start strata train");
+}
+
+// Before the data is read, with the least that it can take. Where that does not fit, the budget
+// that the refusal names counts all of its tokens.
+void Training::require_fit(train::RunFacts facts) const {
+  const int64_t vocabulary = model_->architecture().vocabulary;
+  const bool in_file = options_.data.ends_with(".bin");  // token files are read as they are needed
+  if (!in_file) facts.data_bytes = train::Dataset::least_bytes(vocabulary);
+  try {
+    train::require_fit(model_->spec(), options_, facts);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDoesNotFit || in_file) throw;
+    facts.data_bytes = data_bytes_for_refusal(options_, model_->architecture());
+    train::require_fit(model_->spec(), options_, facts);
+    throw;
+  }
+}
+
+// Room for what the run will write: the model, the checkpoints, and scratch where it shares the
+// file system.
+void Training::check_space() const {
+  const std::string directory = model::nearest_directory(options_.out);
+  const double per_checkpoint = options_.checkpoint_every > 0
+                                    ? static_cast<double>(options_.checkpoint_every)
+                                    : checkpoint_every_s() / plan_.predicted_step_s;
+  const auto left = static_cast<double>(std::max<int64_t>(0, steps_ - resumed_.step));
+  constexpr double kMost = 1e9;
+  train::DiskUse use;
+  use.held = train::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
+  use.older_model_bytes = train::bytes_below(options_.out + "/model");
+  use.checkpoint_bytes = train::checkpoint_bytes(*plan_.spec);
+  use.checkpoint_count = static_cast<int64_t>(std::min(kMost, std::ceil(left / per_checkpoint)));
+  use.keep = options_.keep_checkpoints;
+  use.model_bytes = model::export_bytes(*model_, train::dtype_of(options_.export_dtype));
+  use.scratch_bytes = scratch_beside(directory, options_, plan_);
+  model::require_free_space(directory, train::free_bytes_needed(use),
+                            "checkpoints, the model and scratch");
+}
+
+config::Json Training::run_json() const {
+  config::Json json = config::Json::object();
+  json.set("strata", STRATA_VERSION);
+  add_to_run(resumed_, json);
+  json.set("options", options_json(options_));
+  json.set("machine", config::Json::parse(config::to_json(facts_.machine), "machine"));
+  return json;
+}
+
+void Training::export_model(const std::string& checkpoint) const {
+  train::ModelSource frozen(*model_, *plan_.spec);
+  train::CheckpointReader reader(checkpoint, *plan_.spec, plan_.input.recipe, frozen);
+  train::export_checkpoint(
+      reader, *model_, *plan_.spec,
+      {.path = directory_->model(), .dtype = train::dtype_of(options_.export_dtype)});
+}
+
+// From here on the directory is this run's. Whenever it is killed, a resume goes on from where this
+// run did: run.json says so before anything of an earlier run moves.
+void Training::begin() {
+  if (!directory_) directory_.emplace(options_.out, "strata train");
+  if (!options_.resume) refuse_second_run(options_, *directory_);
+  const int64_t last_record = resumed_.is_new ? 0 : resumed_.step;
+  // One that cannot be continued is refused before anything changes; a new one comes after
+  // run.json, without which a directory is nobody's.
+  const bool continues = std::filesystem::exists(directory_->metrics());
+  if (continues) metrics_.emplace(directory_->metrics(), last_record);
+  remove_older_model(options_, *directory_);
+  directory_->write_run(run_json());
+  train::set_aside(directory_->checkpoints(), resumed_.step, resumed_.run);
+  train::collect_leftovers(directory_->checkpoints());
+  if (!continues) metrics_.emplace(directory_->metrics(), last_record);
+  directory_->write_plan(plan_text_);
+}
+
+// Whether the model in the run directory is that of the checkpoint, in the types that are wanted.
+bool Training::has_model() const {
+  if (!directory_ || !resumed_.is_own) return false;
+  if (!std::filesystem::exists(directory_->model())) return false;
+  const train::FoundCheckpoint newest =
+      train::find_checkpoint(directory_->checkpoints(), train::CheckpointCheck::kManifest);
+  if (newest.step != resumed_.step || !newest.skipped.empty()) return false;
+  const std::optional<config::Json> before = directory_->read_run();
+  const config::Json* options = before ? before->find("options") : nullptr;
+  const config::Json* types = options != nullptr ? options->find("export_dtype") : nullptr;
+  return types != nullptr && types->dump() == options_json(options_).find("export_dtype")->dump();
+}
+
+// A run with no step left: the model is made, where it is not there, and what the run leaves goes.
+train::TrainResult Training::finish_without_steps() {
+  train::TrainResult result;
+  result.first_step = resumed_.step + 1;
+  result.last_step = resumed_.step;
+  result.memory = memory::read_process_memory();
+  set_checkpoint(resumed_.path, result);
+  if (has_its_model_) return result;
+  begin();
+  export_model(resumed_.path);
+  train::keep_last(directory_->checkpoints(), options_.keep_checkpoints);
+  return result;
+}
+
+train::TrainResult Training::train_steps(const TrainingEvents& events) {
+  train::TrainJob job;
+  job.options = &options_;
+  job.plan = &plan_;
+  job.model = model_.get();
+  job.data = data_.get();
+  job.frozen =
+      resumed_.path.empty() ? train::frozen_fingerprint(*model_, *plan_.spec) : resumed_.frozen;
+  job.out = options_.out;
+  job.run = resumed_.run;
+  job.resume_from = resumed_.path;
+  job.checkpoint_every_s = checkpoint_every_s();
+  job.stop = events.stop;
+  job.phase = events.phase;
+  bool begun = false;
+  job.events.started = [&](int64_t) {
+    begin();
+    begun = true;
+  };
+  job.events.step = [&](const train::StepMetrics& step) {
+    metrics_->append(step);
+    if (events.step) events.step(step);
+  };
+  job.events.evaluated = events.evaluated;
+  try {
+    const train::TrainResult result = train::train(job);
+    if (events.trained) events.trained();
+    if (events.phase != nullptr) *events.phase = train::RunPhase::kExport;
+    if (!result.stopped) export_model(result.checkpoint);
+    return result;
+  } catch (const Error& error) {
+    // Once it has begun, what does not fit any more is a failure that left the last checkpoint, not
+    // a refusal that changed nothing.
+    if (!begun || error.code() != ErrorCode::kDoesNotFit) throw;
+    throw Error(ErrorCode::kIo, error.what());
+  }
+}
+
+train::TrainResult Training::run(const TrainingEvents& events) {
+  for (const std::string& note : export_notes_) log(LogLevel::kInfo, "export: " + note);
+  return trains() ? train_steps(events) : finish_without_steps();
+}
+
+}  // namespace strata::session
