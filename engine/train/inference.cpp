@@ -109,18 +109,21 @@ Inference::Loss Inference::evaluate(const TokenSource& samples) {
   return loss;
 }
 
-const std::vector<float>& Inference::next_logits(const std::vector<int32_t>& context) {
+void fill_context(const plan::Plan& plan, std::span<const int32_t> context, int64_t vocabulary,
+                  exec::Instance& instance) {
   STRATA_CHECK(!context.empty());
-  const plan::Plan& plan = plan_.ranks.front();
   const auto length = static_cast<size_t>(plan.shape.length);
   const size_t used = std::min(context.size(), length);
-  generate_.program = plan::ProgramName::kGenerate;
-  generate_.tokens.assign(static_cast<size_t>(plan.shape.tokens()), 0);
-  std::copy(context.end() - static_cast<int64_t>(used), context.end(), generate_.tokens.begin());
-  generate_.logit_position.assign(static_cast<size_t>(plan.shape.rows),
-                                  static_cast<int32_t>(used) - 1);
-  generate_.logits.resize(static_cast<size_t>(plan.shape.rows) *
-                          static_cast<size_t>(plan_.spec->architecture.vocabulary));
+  instance.program = plan::ProgramName::kGenerate;
+  instance.tokens.assign(static_cast<size_t>(plan.shape.tokens()), 0);
+  std::copy(context.end() - static_cast<int64_t>(used), context.end(), instance.tokens.begin());
+  instance.logit_position.assign(static_cast<size_t>(plan.shape.rows),
+                                 static_cast<int32_t>(used) - 1);
+  instance.logits.resize(static_cast<size_t>(plan.shape.rows) * static_cast<size_t>(vocabulary));
+}
+
+const std::vector<float>& Inference::next_logits(const std::vector<int32_t>& context) {
+  fill_context(plan_.ranks.front(), context, plan_.spec->architecture.vocabulary, generate_);
   executor_->run(generate_);
   return generate_.logits;
 }

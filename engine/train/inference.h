@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,11 @@ namespace strata::train {
 
 // A copy of a model's spec with everything frozen: weights alone, no optimizer state.
 model::ModelSpec frozen_spec(const model::ModelSpec& spec);
+
+// Makes `instance` give the logits of the token that follows `context`, which is not empty; only
+// its last T tokens are seen.
+void fill_context(const plan::Plan& plan, std::span<const int32_t> context, int64_t vocabulary,
+                  exec::Instance& instance);
 
 // A model's weights on an executor, for forward passes within the same budgets and tiers as
 // training.

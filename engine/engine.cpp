@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/frozen_source.h"
+#include "engine/checkpoint/model_sink.h"
+#include "engine/checkpoint/model_source.h"
+#include "engine/config/json.h"
+#include "engine/model/external.h"
+#include "engine/session/given_state.h"
+#include "engine/session/live.h"
+#include "engine/session/model_use.h"
+#include "engine/session/training.h"
+#include "engine/train/checkpoint_session.h"
+#include "engine/train/executor_options.h"
+#include "engine/train/plan_report.h"
+
+namespace strata {
+namespace {
+
+enum class Kind { kRun, kSteps, kUnits };
+
+constexpr const char* kKindNames[] = {"a run (it has data and out)", "driven by the caller",
+                                      "of declared units"};
+
+// What decides a step, or a whole run where the options describe one.
+config::Options parse(const std::string& text) {
+  const config::Json json = config::Json::parse(text, "options");
+  const bool is_run =
+      json.is_object() && json.find("data") != nullptr && json.find("out") != nullptr;
+  return config::options_from_json(is_run ? config::Command::kTrain : config::Command::kPlan, text);
+}
+
+StepReport report_of(const train::StepMetrics& step) {
+  return {.step = step.step,
+          .loss = step.loss,
+          .skipped = step.skipped,
+          .grad_norm = step.grad_norm,
+          .lr = step.lr,
+          .tokens = step.tokens,
+          .step_s = step.step_s};
+}
+
+config::Options options_of(const UnitOptions& units) {
+  config::Options options;
+  options.host_memory = units.memory_bytes;
+  options.nvme = units.nvme;
+  options.recipe = units.bf16 ? config::Recipe::kBf16 : config::Recipe::kFp32;
+  options.accumulate = units.micro_batches;
+  options.threads = units.threads;
+  options.betas = {units.beta1, units.beta2};
+  options.eps = units.eps;
+  options.weight_decay = units.weight_decay;
+  options.clip = units.clip;
+  return options;
+}
+
+}  // namespace
+
+class Session::Impl {
+ public:
+  Impl(Kind kind, config::Options options, Sinks sinks, std::string cache_directory)
+      : kind_(kind),
+        options_(std::move(options)),
+        cache_directory_(std::move(cache_directory)),
+        environment_(std::move(sinks)) {}
+  ~Impl() {
+    const Environment::Scope scope(&environment_);
+    close();
+    training_.reset();
+    model_.reset();
+  }
+
+  void require(std::initializer_list<Kind> kinds, const char* call) const {
+    if (std::ranges::count(kinds, kind_) > 0) return;
+    throw Error(ErrorCode::kUsage, fmt::format("{}: this session is {} (engine/engine.h says which "
+                                               "calls it has)",
+                                               call, kKindNames[static_cast<size_t>(kind_)]));
+  }
+  session::Live& live(const char* call) {
+    if (!live_) throw Error(ErrorCode::kUsage, std::string(call) + ": nothing is loaded (load it)");
+    return *live_;
+  }
+
+  const train::RunPlan& plan() {
+    if (kind_ == Kind::kRun) return training().plan();
+    if (plan_) return *plan_;
+    if (kind_ == Kind::kSteps && options_.ranks > 1) {
+      throw Error(
+          ErrorCode::kConfig,
+          fmt::format("ranks: {}: a caller drives one rank (leave it out)", options_.ranks));
+    }
+    plan_ = kind_ == Kind::kUnits ? session::plan_units(spec_, options_)
+                                  : session::plan_of(options_, cache_directory_);
+    return *plan_;
+  }
+  session::Training& training() {
+    if (!training_) training_ = std::make_unique<session::Training>(options_, cache_directory_);
+    return *training_;
+  }
+
+  void load(const std::string& checkpoint, const InitialWeights& initial) {
+    close();
+    const train::RunPlan& run = plan();
+    exec::StepSettings settings = {.beta1 = options_.betas.first,
+                                   .beta2 = options_.betas.second,
+                                   .eps = options_.eps,
+                                   .weight_decay = options_.weight_decay,
+                                   .clip = options_.clip};
+    exec::ExecutorOptions executor = train::executor_options(options_, run, 0, {});
+    executor.external = kind_ == Kind::kUnits;
+    if (kind_ == Kind::kUnits) {
+      source_ = std::make_unique<session::GivenState>(*run.spec, initial);
+    } else {
+      if (!model_) model_ = session::open_model(options_);
+      source_ = std::make_unique<train::ModelSource>(*model_, *run.spec);
+      frozen_ = std::make_unique<train::FrozenSource>(*source_, *run.spec, model_->path());
+      executor.frozen = frozen_.get();
+    }
+    live_ = std::make_unique<session::Live>(run, executor, settings);
+    if (checkpoint.empty()) return live_->load(*source_, 0);
+    train::CheckpointReader reader(checkpoint, *run.spec, run.input.recipe, *source_);
+    live_->load(reader, reader.manifest().step);
+  }
+  void close() {
+    live_.reset();
+    frozen_.reset();
+    source_.reset();
+  }
+
+  std::string save(const std::string& directory) {
+    constexpr int64_t kKeepAll = int64_t{1} << 40;
+    session::Live& state = live("save");
+    train::CheckpointSession checkpoints(directory, plan(), kKeepAll, "", config::Json::object());
+    checkpoints.save(state.step(), 0, nullptr, [&](exec::StateSink& sink) { state.stream(sink); });
+    return checkpoints.last_path();
+  }
+  void export_model(const std::string& directory) {
+    session::Live& state = live("export_model");
+    if (std::filesystem::exists(directory)) {
+      throw Error(ErrorCode::kConfig, "export: " + directory + ": exists already (choose another)");
+    }
+    train::ModelSink sink(*model_, *plan().spec,
+                          {.path = directory, .dtype = train::dtype_of(options_.export_dtype)});
+    state.stream(sink);
+    sink.finish();
+  }
+
+  std::string generate(const std::string& prompt, int64_t tokens_max) {
+    session::Live& state = live("generate");
+    if (!tokenizer_) tokenizer_ = session::open_tokenizer(options_, true);
+    std::vector<int32_t> ids = tokenizer_->encode(prompt);
+    if (ids.empty()) {
+      throw Error(ErrorCode::kConfig, "generate: the prompt has no tokens (give a text)");
+    }
+    train::StreamDecoder decoder(*tokenizer_);
+    std::string text;
+    for (int64_t i = 0; i < tokens_max; ++i) {
+      const std::vector<float>& logits = state.logits(ids);
+      const auto end = logits.begin() + plan().spec->architecture.vocabulary;
+      const auto next =
+          static_cast<int32_t>(std::max_element(logits.begin(), end) - logits.begin());
+      if (tokenizer_->eos_id() && next == *tokenizer_->eos_id()) break;
+      ids.push_back(next);
+      if (next < tokenizer_->vocabulary_size()) text += decoder.push(next);
+    }
+    return text + decoder.finish();
+  }
+
+  // Constant after construction
+  const Kind kind_;
+  config::Options options_;
+  const std::string cache_directory_;
+  Environment environment_;  // outlives all that follows
+
+  model::ModelSpec spec_;  // of declared units
+  std::unique_ptr<session::Training> training_;
+  std::optional<train::RunPlan> plan_;
+  std::unique_ptr<model::ModelDirectory> model_;
+  std::unique_ptr<train::Tokenizer> tokenizer_;
+  std::unique_ptr<exec::StateSource> source_;
+  std::unique_ptr<exec::StateSource> frozen_;
+  std::unique_ptr<session::Live> live_;
+};
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(Session&& other) noexcept = default;
+Session::~Session() = default;
+
+Session Session::open(const std::string& options, Sinks sinks, std::string cache_directory) {
+  config::Options parsed = parse(options);
+  const Kind kind = parsed.data.empty() || parsed.out.empty() ? Kind::kSteps : Kind::kRun;
+  sinks.hang_after_s = static_cast<double>(parsed.io_deadline);
+  auto impl =
+      std::make_unique<Impl>(kind, std::move(parsed), std::move(sinks), std::move(cache_directory));
+  const Environment::Scope scope(&impl->environment_);
+  for (const std::string& warning : impl->options_.warnings) log(LogLevel::kWarning, warning);
+  return Session(std::move(impl));
+}
+
+Session Session::declare(const std::vector<Unit>& units, const UnitOptions& options, Sinks sinks) {
+  std::vector<model::ExternalSegment> segments;
+  for (const Unit& unit : units) {
+    model::ExternalSegment& segment = segments.emplace_back();
+    segment.name = unit.name;
+    for (const Unit::Tensor& tensor : unit.tensors) {
+      segment.parameters.push_back({tensor.name, tensor.shape});
+    }
+  }
+  auto impl = std::make_unique<Impl>(Kind::kUnits, options_of(options), std::move(sinks), "");
+  impl->spec_ = model::external_spec(segments);
+  if (options.micro_batches < 1 || options.threads < 1 || options.memory_bytes < 0) {
+    throw Error(ErrorCode::kUsage,
+                "units: micro-batches and threads are 1 or more, memory is 0 or "
+                "more");
+  }
+  return Session(std::move(impl));
+}
+
+PlanText Session::plan() {
+  const Environment::Scope scope(&impl_->environment_);
+  try {
+    const train::RunPlan& run = impl_->plan();
+    const train::PlanReport report = train::report_of(run);
+    return {true, train::plan_table(run, report), train::plan_json(run, report).dump(2)};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDoesNotFit) throw;
+    config::Json json = config::Json::object();
+    json.set("refused", error.what());
+    return {false, error.what(), json.dump(2)};
+  }
+}
+
+TrainReport Session::train(const TrainHandlers& handlers) {
+  impl_->require({Kind::kRun}, "train");
+  const Environment::Scope scope(&impl_->environment_);
+  session::TrainingEvents events;
+  if (handlers.step) {
+    events.step = [&](const train::StepMetrics& step) { handlers.step(report_of(step)); };
+  }
+  events.evaluated = handlers.evaluated;
+  events.stop = handlers.stop;
+  const std::unique_ptr<session::Training> training =
+      (impl_->training(), std::move(impl_->training_));
+  const train::TrainResult result = training->run(events);
+  return {.first_step = result.first_step,
+          .last_step = result.last_step,
+          .stopped = result.stopped,
+          .first_loss = result.first_loss,
+          .last_loss = result.last_loss,
+          .held_out_loss = result.held_out_loss,
+          .checkpoint = result.checkpoint,
+          .state_hash = result.state_hash,
+          .model = result.stopped ? "" : impl_->options_.out + "/model"};
+}
+
+void Session::load(const std::string& checkpoint) {
+  impl_->require({Kind::kSteps, Kind::kUnits}, "load");
+  if (impl_->kind_ == Kind::kUnits && checkpoint.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "load: declared units have no weights yet (give them, or name a "
+                "checkpoint)");
+  }
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->load(checkpoint, nullptr);
+}
+
+void Session::load(const InitialWeights& initial) {
+  impl_->require({Kind::kUnits}, "load");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->load("", initial);
+}
+
+StepResult Session::step(const Batch& batch, double lr) {
+  impl_->require({Kind::kSteps}, "step");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("step").begin(lr, batch.tokens, batch.targets);
+  return end();
+}
+
+double Session::evaluate(const Batch& batch) {
+  impl_->require({Kind::kSteps}, "evaluate");
+  const Environment::Scope scope(&impl_->environment_);
+  return impl_->live("evaluate").evaluate(batch.tokens, batch.targets);
+}
+
+std::vector<float> Session::logits(std::span<const int32_t> context) {
+  impl_->require({Kind::kSteps}, "logits");
+  const Environment::Scope scope(&impl_->environment_);
+  const std::vector<float>& all = impl_->live("logits").logits(context);
+  return {all.begin(), all.begin() + impl_->plan().spec->architecture.vocabulary};
+}
+
+std::string Session::generate(const std::string& prompt, int64_t tokens_max) {
+  impl_->require({Kind::kSteps}, "generate");
+  const Environment::Scope scope(&impl_->environment_);
+  return impl_->generate(prompt, tokens_max);
+}
+
+void Session::begin(double lr) {
+  impl_->require({Kind::kUnits}, "begin");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("begin").begin(lr, {}, {});
+}
+
+UnitUse Session::acquire(int unit, UnitPass pass) {
+  impl_->require({Kind::kUnits}, "acquire");
+  const Environment::Scope scope(&impl_->environment_);
+  const exec::SegmentUse use = impl_->live("acquire").acquire(
+      unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward);
+  return {use.weights, use.gradient, use.gradient_first};
+}
+
+void Session::release() {
+  impl_->require({Kind::kUnits}, "release");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("release").release();
+}
+
+StepResult Session::end() {
+  impl_->require({Kind::kSteps, Kind::kUnits}, "end");
+  const Environment::Scope scope(&impl_->environment_);
+  session::Live& live = impl_->live("end");
+  const exec::Instance& instance = live.end();
+  return {.step = live.step(), .loss = live.loss(), .grad_norm = instance.grad_norm};
+}
+
+std::string Session::save(const std::string& directory) {
+  impl_->require({Kind::kSteps, Kind::kUnits}, "save");
+  const Environment::Scope scope(&impl_->environment_);
+  return impl_->save(directory);
+}
+
+void Session::export_model(const std::string& directory) {
+  impl_->require({Kind::kSteps}, "export_model");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->export_model(directory);
+}
+
+void Session::close() {
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->close();
+}
+
+}  // namespace strata

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/session/live.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/base/error.h"
+#include "engine/train/inference.h"
+
+namespace strata::session {
+namespace {
+
+double sum_of(const std::vector<double>& parts) {
+  return std::accumulate(parts.begin(), parts.end(), 0.0);
+}
+
+}  // namespace
+
+Live::Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
+           const exec::StepSettings& settings)
+    : run_(plan),
+      plan_(plan.ranks.front()),
+      settings_(settings),
+      executor_(plan_, *plan.spec, options) {}
+
+void Live::load(exec::StateSource& source, int64_t step) {
+  exec::Instance instance;
+  instance.program = plan::ProgramName::kLoad;
+  instance.source = &source;
+  executor_.run(instance);
+  step_ = step;
+}
+
+void Live::fill(std::span<const int32_t> tokens, std::span<const int32_t> targets,
+                exec::Instance& instance) const {
+  const int64_t wanted = plan_.shape.tokens() * plan_.micro_batches;
+  const int64_t given = std::ssize(tokens);
+  if (given != wanted || std::ssize(targets) != wanted) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("batch: {} tokens and {} targets: the plan has {} of each ({} "
+                            "micro-batches of {} samples of {} tokens)",
+                            given, targets.size(), wanted, plan_.micro_batches, plan_.shape.rows,
+                            plan_.shape.length));
+  }
+  const int64_t vocabulary = run_.spec->architecture.vocabulary;
+  const auto is_id = [&](int32_t id) { return id >= 0 && id < vocabulary; };
+  const auto is_target = [&](int32_t id) { return id == -1 || is_id(id); };
+  if (!std::ranges::all_of(tokens, is_id) || !std::ranges::all_of(targets, is_target)) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("batch: a token or target is no id of the model (ids are below {}; a "
+                            "target of -1 does not count)",
+                            vocabulary));
+  }
+  instance.tokens.assign(tokens.begin(), tokens.end());
+  instance.targets.assign(targets.begin(), targets.end());
+  instance.target_count = std::ranges::count_if(targets, [](int32_t id) { return id >= 0; });
+  if (instance.target_count == 0) {
+    throw Error(ErrorCode::kConfig, "batch: none of its tokens is a target (leave out this step)");
+  }
+}
+
+void Live::begin(double lr, std::span<const int32_t> tokens, std::span<const int32_t> targets) {
+  if (under_way_) throw Error(ErrorCode::kUsage, "step: one is under way (end it first)");
+  auto instance = std::make_unique<exec::Instance>();
+  if (run_.spec->architecture.vocabulary > 0) fill(tokens, targets, *instance);
+  instance->settings = settings_;
+  instance->settings.step = step_ + 1;
+  instance->settings.lr = lr;
+  instance_ = std::move(instance);
+  executor_.submit(*instance_);
+  under_way_ = true;
+}
+
+const exec::Instance& Live::end() {
+  if (!under_way_) throw Error(ErrorCode::kUsage, "step: none is under way (begin one first)");
+  executor_.wait(*instance_);
+  under_way_ = false;
+  ++step_;
+  loss_ = sum_of(instance_->loss_sums) / static_cast<double>(instance_->target_count);
+  if (!instance_->finite || !std::isfinite(loss_)) {
+    throw Error(ErrorCode::kNumeric,
+                fmt::format("step {}: loss {} and gradient norm {}: not finite (lower the learning "
+                            "rate, clip gradients, or look at the data)",
+                            step_, loss_, instance_->grad_norm));
+  }
+  return *instance_;
+}
+
+double Live::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> targets) {
+  exec::Instance instance;
+  instance.program = plan::ProgramName::kEval;
+  fill(tokens, targets, instance);
+  executor_.run(instance);
+  return sum_of(instance.loss_sums) / static_cast<double>(instance.target_count);
+}
+
+const std::vector<float>& Live::logits(std::span<const int32_t> context) {
+  train::fill_context(plan_, context, run_.spec->architecture.vocabulary, generate_);
+  executor_.run(generate_);
+  return generate_.logits;
+}
+
+void Live::stream(exec::StateSink& sink) {
+  for (const plan::ProgramName name : {plan::ProgramName::kDrain, plan::ProgramName::kCheckpoint}) {
+    if (name == plan::ProgramName::kDrain && !executor_.pending()) continue;
+    exec::Instance instance;
+    instance.program = name;
+    instance.sink = &sink;
+    executor_.run(instance);
+  }
+}
+
+}  // namespace strata::session
