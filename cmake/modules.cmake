@@ -2,23 +2,28 @@
 # One static library a folder. Sources are globbed, so that adding a file needs no edit here.
 
 add_library(strata_flags INTERFACE)
-target_compile_options(strata_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-unused-parameter
-                       -Wnon-virtual-dtor -ffp-contract=off -fno-math-errno)
-target_include_directories(strata_flags INTERFACE
-                           $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+# How the code here is compiled is no matter of those who link the installed libraries.
+set(flags -Wall -Wextra -Wpedantic -Wshadow -Wno-unused-parameter -Wnon-virtual-dtor -ffp-contract=off
+          -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # At -O3 it takes std::string's operator+ for a copy onto itself (GCC bug 105651).
-  target_compile_options(strata_flags INTERFACE -Wno-restrict)
+  list(APPEND flags -Wno-restrict)
 endif()
 if(STRATA_WERROR)
-  target_compile_options(strata_flags INTERFACE -Werror)
+  list(APPEND flags -Werror)
 endif()
 if(STRATA_SANITIZE)
   # -O1: instrumented code compiles in two thirds of the time that -O2 takes, and runs a sixth slower.
-  target_compile_options(strata_flags INTERFACE -O1 -fsanitize=${STRATA_SANITIZE}
-                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  list(APPEND flags -O1 -fsanitize=${STRATA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(strata_flags INTERFACE -fsanitize=${STRATA_SANITIZE})
 endif()
+
+target_compile_options(strata_flags INTERFACE "$<BUILD_INTERFACE:${flags}>")
+target_compile_features(strata_flags INTERFACE cxx_std_20)
+target_include_directories(strata_flags INTERFACE
+                           $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/strata>)
+install(TARGETS strata_flags EXPORT strata-targets)
 
 # strata_module(NAME DEPS...) : library strata_NAME from the .cpp files of the calling folder.
 function(strata_module name)
@@ -30,6 +35,8 @@ function(strata_module name)
     add_library(strata_${name} INTERFACE)
     target_link_libraries(strata_${name} INTERFACE strata_flags ${ARGN})
   endif()
+  install(TARGETS strata_${name} EXPORT strata-targets
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/strata)
 endfunction()
 
 # strata_links_none_of(NAME OTHERS...) : stops where library strata_NAME links one of strata_OTHERS,

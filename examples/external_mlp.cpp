@@ -3,37 +3,19 @@
 // gradients and Adam states are kept, moved and updated by Strata within 3 MiB of memory, on disk.
 //
 //   external_mlp DIRECTORY      DIRECTORY: scratch on a drive
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <random>
 #include <string>
 #include <vector>
 
-#include "engine/base/error.h"
-#include "engine/base/rng.h"
-#include "engine/exec/executor.h"
-#include "engine/model/external.h"
-#include "engine/plan/planner.h"
+#include "engine/engine.h"
 
 namespace {
 
-using namespace strata;
-
 constexpr int kWidth = 256, kLayers = 4, kRows = 64, kSteps = 200;
 constexpr int64_t kBudget = int64_t{3} << 20;  // of 4 MiB of state
-
-// Initial weights: uniform, scaled by the layer's inputs; moments zero.
-class Initial : public exec::StateSource {
- public:
-  void read(const exec::ChunkState& chunk) override {
-    const Philox random(7);
-    auto* master = static_cast<float*>(chunk.hi);
-    for (int64_t i = 0; i < chunk.hi_count; ++i) {
-      const double u = random.uniform(static_cast<uint64_t>(chunk.hi_first + i), chunk.segment + 1);
-      master[i] = static_cast<float>((2 * u - 1) * std::sqrt(3.0 / kWidth));
-      chunk.exp_avg[i] = chunk.exp_avg_sq[i] = 0;
-    }
-  }
-};
 
 using Rows = std::vector<float>;  // [kRows, kWidth]
 
@@ -63,16 +45,14 @@ void backward(const float* w, const Rows& x, const Rows& y, Rows& dy, float* gra
   dy = dx;
 }
 
-double train_step(exec::Executor& executor, std::vector<Rows>& x, int64_t step) {
-  exec::Instance instance;
-  instance.settings = {.step = step, .lr = 1e-3, .clip = 1.0};
-  executor.submit(instance);
-  const Philox random(static_cast<uint64_t>(step));
-  for (size_t i = 0; i < x[0].size(); ++i) x[0][i] = static_cast<float>(2 * random.uniform(i) - 1);
+double train_step(strata::Session& session, std::vector<Rows>& x, std::mt19937& random) {
+  session.begin(1e-3);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (float& value : x[0]) value = uniform(random);
   for (int l = 0; l < kLayers; ++l) {
-    const exec::SegmentUse use = executor.ready(l, exec::Pass::kForward);
+    const strata::UnitUse use = session.acquire(l, strata::UnitPass::kForward);
     forward(static_cast<const float*>(use.weights), x[l], x[l + 1]);
-    executor.done();
+    session.release();
   }
   double loss = 0;  // learn y = sin(3 x), element by element
   Rows d(x[0].size());
@@ -82,47 +62,42 @@ double train_step(exec::Executor& executor, std::vector<Rows>& x, int64_t step) 
     d[i] = 2 * error / static_cast<float>(kRows);
   }
   for (int l = kLayers; l-- > 0;) {
-    const exec::SegmentUse use = executor.ready(l, exec::Pass::kBackward);
-    if (use.gradient_first) std::fill(use.gradient, use.gradient + kWidth * kWidth, 0.0f);
+    const strata::UnitUse use = session.acquire(l, strata::UnitPass::kBackward);
+    if (use.overwrites) std::fill(use.gradient, use.gradient + kWidth * kWidth, 0.0f);
     backward(static_cast<const float*>(use.weights), x[l], x[l + 1], d, use.gradient);
-    executor.done();
+    session.release();
   }
-  executor.wait(instance);
+  session.end();
   return loss;
 }
 
 int run(const std::string& directory) {
-  std::vector<model::ExternalSegment> layers;
+  std::vector<strata::Unit> layers;
   for (int l = 0; l < kLayers; ++l) {
     layers.push_back({"layer" + std::to_string(l), {{"weight", {kWidth, kWidth}}}});
   }
-  const model::ModelSpec spec = model::external_spec(layers);
-  plan::PlanInput input;
-  input.spec = &spec;
-  input.host_budget = kBudget;
-  input.nvme_budget = int64_t{1} << 30;
-  const plan::PlannedRun planned = plan::make_plan(input, {});
-  exec::ExecutorOptions options;
-  options.backend = &kernels::cpu_backend();
-  options.external = true;
-  options.volume.directories = {directory};
-  exec::Executor executor(planned.plan, spec, options);
-  Initial initial;
-  exec::Instance load;
-  load.program = plan::ProgramName::kLoad;
-  load.source = &initial;
-  executor.run(load);
+  strata::UnitOptions options;
+  options.memory_bytes = kBudget;
+  options.nvme = {directory};
+  options.clip = 1.0;
+  strata::Session session = strata::Session::declare(layers, options);
+  const strata::PlanText plan = session.plan();
+  std::printf("%s\n", plan.text.c_str());
+  if (!plan.fits) return 3;
+  std::mt19937 random(7);
+  session.load([&](int, int, int64_t, std::span<float> weights) {
+    const float bound = std::sqrt(3.0f / kWidth);  // by the layer's inputs
+    std::uniform_real_distribution<float> uniform(-bound, bound);
+    for (float& weight : weights) weight = uniform(random);
+  });
   std::vector<Rows> x(kLayers + 1, Rows(kRows * kWidth));
-  for (int64_t step = 1; step <= kSteps; ++step) {
-    const double loss = train_step(executor, x, step);
-    if (step == 1 || step % 50 == 0)
-      std::printf("step %3d  loss %.4f\n", static_cast<int>(step), loss);
+  double first = 0, loss = 0;
+  for (int step = 1; step <= kSteps; ++step) {
+    loss = train_step(session, x, random);
+    if (step == 1) first = loss;
+    if (step == 1 || step % 50 == 0) std::printf("step %3d  loss %.4f\n", step, loss);
   }
-  const exec::IoTotals io = executor.io_totals();
-  std::printf("NVMe: %.1f MB read (all verified), %.1f MB written\n",
-              static_cast<double>(io.bytes_read) / 1e6,
-              static_cast<double>(io.bytes_written) / 1e6);
-  return 0;
+  return loss < 0.75 * first ? 0 : 1;
 }
 
 }  // namespace
@@ -130,7 +105,7 @@ int run(const std::string& directory) {
 int main(int argc, char** argv) {
   try {
     return run(argc > 1 ? argv[1] : ".");
-  } catch (const Error& error) {
+  } catch (const strata::Error& error) {
     std::fprintf(stderr, "external_mlp: %s\n", error.what());
     return error.exit_code();
   }
