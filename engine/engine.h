@@ -39,8 +39,7 @@ struct StepReport {
   double step_s = 0;
 };
 
-// Who watches and stops a run. Functions are called on one thread of the engine, between steps; any
-// may be empty.
+// Who watches and stops a run. Functions are called on one thread, between steps; any may be empty.
 struct TrainHandlers {
   std::function<void(const StepReport&)> step = nullptr;
   std::function<void(int64_t step, double loss)> evaluated = nullptr;
@@ -129,7 +128,8 @@ class Session {
  public:
   // `options`: a JSON object with the options of `strata train` by name, as in its TOML file:
   // {"model": "dir", "host_memory": "24GiB", "nvme": ["/mnt/a"]}. Profiles of the machine are kept
-  // in `cache_directory`; empty: the machine is measured for each plan.
+  // in `cache_directory`; empty: the machine is measured for each plan. `io_deadline` is the sinks'
+  // `hang_after_s`.
   static Session open(const std::string& options, Sinks sinks = {},
                       std::string cache_directory = "");
   static Session declare(const std::vector<Unit>& units, const UnitOptions& options,

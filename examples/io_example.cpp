@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/base/environment.h"
 #include "io/channel.h"
 
 using namespace strata;
@@ -42,6 +43,10 @@ static void move_all(Channel& channel, Direction direction, char* memory) {
 }
 
 int main(int argc, char** argv) try {
+  Environment environment({.log = [](LogLevel, std::string_view line) {
+    std::fprintf(stderr, "%s\n", printable(line).c_str());
+  }});
+  const Environment::Scope scope(&environment);
   VolumeOptions options;
   options.directories.assign(argv + 1, argv + argc);
   options.bytes = kExtents * kExtentBytes;
