@@ -260,7 +260,7 @@ Prepared prepare(const Question& question, const std::string& machines) {
   input.mode = question.inference ? kInBackward : question.mode;
   input.discrete = machine.device == config::DeviceKind::kCuda && !question.one_tier;
   input.mesh = {.world = question.ranks, .rank = question.rank, .zero_stage = question.zero_stage};
-  input.threads = threads;
+  input.device.threads = threads;
   input.frozen_in_source = question.nvme;
   input.inference = question.inference;
   input.host_budget =

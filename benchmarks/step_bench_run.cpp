@@ -63,7 +63,7 @@ plan::PlanInput input_of(const Bench& bench, const Way& way) {
   input.shape = way.shape;
   input.micro_batches = way.micro_batches;
   input.mode = way.mode;
-  input.threads = bench.threads;
+  input.device.threads = bench.threads;
   input.io_depth = bench.io_depth;
   input.host_budget = way.host_bytes;
   input.nvme_budget = way.nvme ? int64_t{1} << 42 : 0;
@@ -174,8 +174,8 @@ plan::LowerBound lower_bound_of(const Bench& bench, const Way& way, const plan::
                                 const plan::Rates& rates) {
   std::vector<model::Footprint> footprints;
   for (size_t i = 0; i < bench.spec.segments.size(); ++i) {
-    footprints.push_back(
-        model::footprint(bench.spec, static_cast<int>(i), way.shape, way.recipe, bench.threads));
+    footprints.push_back(model::footprint(bench.spec, static_cast<int>(i), way.shape, way.recipe,
+                                          {.threads = bench.threads}));
   }
   return plan::lower_bound(
       {.spec = bench.spec,

@@ -275,7 +275,7 @@ void bytes_section(const Context& context) {
         input.spec = &context.bench.spec;
         input.recipe = recipe;
         input.shape = way.shape;
-        input.threads = context.bench.threads;
+        input.device.threads = context.bench.threads;
         input.io_depth = context.bench.io_depth;
         input.nvme_budget = int64_t{1} << 42;
         way.host_bytes = plan::bytes_of(

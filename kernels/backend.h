@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/convert.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/description.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gather_rows.h"
@@ -55,6 +56,7 @@ struct OpTable {
 struct Backend : OpTable<> {
   void (*convert_in)(const ConvertIn&);
   void (*convert_out)(const ConvertOut&);
+  KernelSet kernels;
 };
 
 // Plain scalar loops: the specification. One thread.

@@ -8,15 +8,10 @@
 #include <span>
 
 #include "kernels/backend.h"
+#include "kernels/description.h"
 
 // Where arithmetic happens: memory, queues, copies between memories, and ops.
 namespace strata::kernels {
-
-// What a planner asks of a device. It exists without one: plans for other machines need it.
-struct DeviceDescription {
-  const char* name = "cpu";
-  bool discrete = false;  // has memory of its own, which no host code can read
-};
 
 // Memory that one op of a plan may touch. A read range must not be written by the op's kernels.
 struct MemoryRange {
@@ -97,7 +92,7 @@ class Device {
 };
 
 // The host itself: an op has completed when it is issued. Kernels run in the issuing thread's
-// Parallel.
-std::unique_ptr<Device> make_host_device(const Backend& backend);
+// Parallel, of at most `threads`.
+std::unique_ptr<Device> make_host_device(const Backend& backend, int threads);
 
 }  // namespace strata::kernels

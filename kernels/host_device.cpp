@@ -45,9 +45,9 @@ struct RunAtOnce {
 
 class HostDevice : public Device {
  public:
-  explicit HostDevice(const Backend& backend) : backend_(backend) {
-    description_.name = backend.name;
-  }
+  HostDevice(const Backend& backend, int threads)
+      : backend_(backend),
+        description_{.name = backend.name, .kernels = backend.kernels, .threads = threads} {}
   const DeviceDescription& description() const override { return description_; }
   const DeviceOps& ops() const override {
     static constexpr DeviceOps kOps = make_issue_table<RunAtOnce>("host");
@@ -63,13 +63,13 @@ class HostDevice : public Device {
 
  private:
   const Backend& backend_;
-  DeviceDescription description_;
+  const DeviceDescription description_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device(const Backend& backend) {
-  return std::make_unique<HostDevice>(backend);
+std::unique_ptr<Device> make_host_device(const Backend& backend, int threads) {
+  return std::make_unique<HostDevice>(backend, threads);
 }
 
 }  // namespace strata::kernels

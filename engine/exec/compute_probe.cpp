@@ -40,7 +40,7 @@ class SegmentProbe {
         compute_(compute),
         parallel_(probe.threads),
         segment_(probe.spec.segments[static_cast<size_t>(index)]),
-        print_(model::footprint(probe.spec, index, probe.shape, probe.recipe, probe.threads)) {
+        print_(model::footprint(probe.spec, index, probe.shape, probe.recipe, compute.device())) {
     const DType dtype = model::weight_dtype(probe.recipe);
     const int64_t width = bytes_of(dtype);
     const int64_t boundary = model::boundary_bytes(probe.spec, probe.shape, probe.recipe);

@@ -26,11 +26,11 @@ memory::Arena make_arena(int64_t bytes) {
 }
 
 // Of the norm of one rank's part of a chunk.
-size_t norm_workspace_bytes(const plan::Plan& plan, int threads) {
+size_t norm_workspace_bytes(const plan::Plan& plan, const kernels::DeviceDescription& device) {
   int64_t bytes = 0;
   for (const shard::Chunk& chunk : plan.layout.chunks) {
-    bytes = std::max(bytes,
-                     model::norm_workspace_bytes(chunk.numel / plan.layout.shard_count, threads));
+    bytes =
+        std::max(bytes, model::norm_workspace_bytes(chunk.numel / plan.layout.shard_count, device));
   }
   return static_cast<size_t>(bytes);
 }
@@ -72,14 +72,14 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       channels_[index_of(lane)] = std::make_unique<io::Channel>(*volume_, channel);
     }
   }
-  norm_workspace_.resize(norm_workspace_bytes(plan, options.threads));
+  norm_workspace_.resize(norm_workspace_bytes(plan, host_device_->description()));
   norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.layout.shard_count) *
                         2);
   make_lanes();
 }
 
 void Executor::Impl::make_devices() {
-  host_device_ = kernels::make_host_device(*options_.backend);
+  host_device_ = kernels::make_host_device(*options_.backend, options_.threads);
   device_ = options_.device;
   const int64_t device_bytes = plan_.arenas.bytes[static_cast<size_t>(plan::Arena::kDevice)];
   if (plan_.discrete && device_ == nullptr) {
@@ -102,8 +102,8 @@ void Executor::Impl::make_devices() {
     queues_[index_of(lane)] = device_of(lane).make_queue(plan::name_of(lane), QueueWork::kDepth);
   }
   if (options_.external) return;
-  compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, device_->ops(),
-                                              *queues_[index_of(Lane::kCompute)], options_.threads);
+  compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, *device_,
+                                              *queues_[index_of(Lane::kCompute)]);
 }
 
 void Executor::Impl::make_lanes() {

@@ -8,9 +8,9 @@ namespace strata::exec {
 HostCompute::HostCompute(const model::ModelSpec& spec, model::Recipe recipe,
                          model::BatchShape shape, const kernels::Backend& backend, int threads)
     : spec_(spec),
-      device_(kernels::make_host_device(backend)),
+      device_(kernels::make_host_device(backend, threads)),
       queue_(device_->make_queue("compute", 1)),
-      compute_(spec, recipe, shape, device_->ops(), *queue_, threads) {
+      compute_(spec, recipe, shape, *device_, *queue_) {
   for (int t = 0; t < model::rope_tables(spec.architecture); ++t) {
     tables_.push_back(rope_values(spec.architecture, t, shape.length));
   }

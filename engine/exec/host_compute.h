@@ -15,6 +15,8 @@ class HostCompute {
   HostCompute(const model::ModelSpec& spec, model::Recipe recipe, model::BatchShape shape,
               const kernels::Backend& backend, int threads);
 
+  const kernels::DeviceDescription& device() const { return device_->description(); }
+
   void forward(const SegmentCall& call) const { compute_.forward(with_table(call)); }
   void recompute(const SegmentCall& call) const { compute_.recompute(with_table(call)); }
   void backward(const SegmentCall& call) const { compute_.backward(with_table(call)); }

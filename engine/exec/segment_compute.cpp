@@ -13,13 +13,14 @@ using model::SegmentKind;
 }  // namespace
 
 SegmentCompute::SegmentCompute(const model::ModelSpec& spec, model::Recipe recipe,
-                               model::BatchShape shape, const kernels::DeviceOps& ops,
-                               kernels::Queue& queue, int threads)
-    : spec_(spec), recipe_(recipe), shape_(shape), ops_(ops), queue_(queue) {
-  STRATA_CHECK(shape.rows > 0 && shape.length > 0 && threads > 0);
+                               model::BatchShape shape, const kernels::Device& device,
+                               kernels::Queue& queue)
+    : spec_(spec), recipe_(recipe), shape_(shape), device_(device), queue_(queue) {
+  STRATA_CHECK(shape.rows > 0 && shape.length > 0 && device.description().threads > 0);
   layouts_.reserve(spec.segments.size());
   for (size_t i = 0; i < spec.segments.size(); ++i) {
-    layouts_.push_back(model::segment_layout(spec, static_cast<int>(i), shape, recipe, threads));
+    layouts_.push_back(
+        model::segment_layout(spec, static_cast<int>(i), shape, recipe, device.description()));
   }
   const model::Architecture& a = spec.architecture;
   STRATA_CHECK(a.position == model::Position::kRope || shape.length <= a.max_position);
@@ -28,14 +29,8 @@ SegmentCompute::SegmentCompute(const model::ModelSpec& spec, model::Recipe recip
 SegmentContext SegmentCompute::context(const SegmentCall& call) const {
   STRATA_CHECK(call.segment >= 0 && static_cast<size_t>(call.segment) < layouts_.size());
   const size_t index = static_cast<size_t>(call.segment);
-  return {spec_.architecture,
-          spec_.segments[index],
-          layouts_[index],
-          shape_,
-          model::weight_dtype(recipe_),
-          ops_,
-          queue_,
-          call};
+  return {spec_.architecture,           spec_.segments[index], layouts_[index], shape_,
+          model::weight_dtype(recipe_), device_.ops(),         queue_,          call};
 }
 
 HeadMatrix SegmentCompute::head_matrix(const SegmentContext& context) const {

@@ -59,12 +59,12 @@ struct SegmentContext;
 // Guarantees: deterministic; bits depend on shapes, recipe and kernel backend alone, never on
 // threads, placement or whether an interior was kept or recomputed. Threads: calls on one object
 // are serial; different objects are independent. Memory: none beyond the call's buffers. On the
-// host kernels run in the caller's kernels::Parallel, of at most `threads`. `spec`, `ops` and
-// `queue` must outlive this.
+// host kernels run in the caller's kernels::Parallel, of at most as many threads as the device
+// says. `spec`, `device` and `queue` must outlive this.
 class SegmentCompute {
  public:
   SegmentCompute(const model::ModelSpec& spec, model::Recipe recipe, model::BatchShape shape,
-                 const kernels::DeviceOps& ops, kernels::Queue& queue, int threads);
+                 const kernels::Device& device, kernels::Queue& queue);
 
   // output = segment(input). Embedding: from tokens. Fills `interior` when it is not null.
   void forward(const SegmentCall& call) const;
@@ -95,7 +95,7 @@ class SegmentCompute {
   const model::ModelSpec& spec_;
   const model::Recipe recipe_;
   const model::BatchShape shape_;
-  const kernels::DeviceOps& ops_;
+  const kernels::Device& device_;
   kernels::Queue& queue_;
   std::vector<model::SegmentLayout> layouts_;
 };

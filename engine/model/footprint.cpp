@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/footprint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/model/segment_layout.h"
 #include "kernels/sum_squares.h"
@@ -77,16 +80,16 @@ int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe re
                   kPageBytes);
 }
 
-int64_t norm_workspace_bytes(int64_t numel, int threads) {
+int64_t norm_workspace_bytes(int64_t numel, const kernels::DeviceDescription& device) {
   kernels::SumSquares sum;
   sum.count = numel;
-  return kernels::workspace_bytes(sum, threads);
+  return kernels::workspace_bytes(sum, device);
 }
 
 Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,
-                    int threads) {
+                    const kernels::DeviceDescription& device) {
   const Segment& one = spec.segments[static_cast<size_t>(segment)];
-  const SegmentLayout layout = segment_layout(spec, segment, shape, recipe, threads);
+  const SegmentLayout layout = segment_layout(spec, segment, shape, recipe, device);
   Footprint result;
   result.interior_bytes = layout.interior_bytes;
   result.forward_workspace_bytes = layout.forward_bytes;
@@ -100,6 +103,28 @@ Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape,
     add_block_flops(spec, one, layout, shape, result);
   }
   return result;
+}
+
+void require_taken(const ModelSpec& spec, const kernels::DeviceDescription& device) {
+  kernels::require_possible(device);
+  const Architecture& a = spec.architecture;
+  const auto refuse = [&](const char* what, int64_t is, const std::string& limit) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("model: {} of {}: the kernels of device {} take {} (use another "
+                            "device)",
+                            what, is, device.name, limit));
+  };
+  const auto require_multiple = [&](const char* what, int64_t is, int64_t of) {
+    if (is % of != 0) refuse(what, is, fmt::format("multiples of {}", of));
+  };
+  if (a.head_size > device.head_size_max) {
+    refuse("head size", a.head_size, fmt::format("at most {}", device.head_size_max));
+  }
+  require_multiple("head size", a.head_size, device.head_size_multiple);
+  require_multiple("hidden size", a.hidden, device.column_multiple);
+  require_multiple("feed-forward size", a.feed_forward, device.column_multiple);
+  require_multiple("width of all heads", a.heads * a.head_size, device.column_multiple);
+  require_multiple("width of all key heads", a.kv_heads * a.head_size, device.column_multiple);
 }
 
 }  // namespace strata::model

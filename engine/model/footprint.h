@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/model/spec.h"
+#include "kernels/description.h"
 
 // Bytes and operations of a segment's compute ops, by arithmetic on shapes alone: what the planner
 // reserves and predicts with. The compute driver lays its buffers out with the same functions.
@@ -47,9 +48,13 @@ struct Footprint {
 };
 
 // Workspace of a sum of squares of so many elements.
-int64_t norm_workspace_bytes(int64_t numel, int threads);
+int64_t norm_workspace_bytes(int64_t numel, const kernels::DeviceDescription& device);
 
 Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,
-                    int threads);
+                    const kernels::DeviceDescription& device);
+
+// Throws Error{kConfig} where the model has a head or a row that the device's ops do not take, or
+// the device itself is none that there can be.
+void require_taken(const ModelSpec& spec, const kernels::DeviceDescription& device);
 
 }  // namespace strata::model

@@ -39,7 +39,7 @@ struct Shapes {
   const Architecture& a;
   BatchShape batch;
   DType dtype;
-  int threads;
+  const kernels::DeviceDescription& device;
 
   int64_t tokens() const { return batch.tokens(); }
   int64_t heads_width() const { return a.heads * a.head_size; }
@@ -54,7 +54,7 @@ struct Shapes {
             kernels::workspace_bytes(
                 kernels::MatMulForward{
                     .dtype = dtype, .rows = tokens(), .outputs = one.outputs, .inputs = inputs},
-                threads));
+                device));
         continue;
       }
       const kernels::MatMulInput input{
@@ -62,9 +62,9 @@ struct Shapes {
       const kernels::MatMulWeight weight{
           .rows = tokens(), .outputs = one.outputs, .inputs = inputs};
       const kernels::MatMulWeight bias{.rows = tokens(), .outputs = one.outputs, .inputs = 1};
-      bytes = std::max({bytes, kernels::workspace_bytes(input, threads),
-                        kernels::workspace_bytes(weight, threads),
-                        one.bias_offset < 0 ? 0 : kernels::workspace_bytes(bias, threads)});
+      bytes = std::max({bytes, kernels::workspace_bytes(input, device),
+                        kernels::workspace_bytes(weight, device),
+                        one.bias_offset < 0 ? 0 : kernels::workspace_bytes(bias, device)});
     }
     return bytes;
   }
@@ -72,12 +72,12 @@ struct Shapes {
   int64_t norm_scratch(int64_t groups, int64_t cols) const {
     const kernels::RmsNormBackward op{
         .dtype = dtype, .rows = tokens(), .groups = groups, .cols = cols};
-    return kernels::workspace_bytes(op, threads);
+    return kernels::workspace_bytes(op, device);
   }
   int64_t norm_scratch() const {
     if (a.norm == Norm::kRms) return norm_scratch(1, a.hidden);
     const kernels::LayerNormBackward op{.dtype = dtype, .rows = tokens(), .cols = a.hidden};
-    return kernels::workspace_bytes(op, threads);
+    return kernels::workspace_bytes(op, device);
   }
   // What a norm's backward reads of its forward, a row.
   int64_t norm_numbers() const { return tokens() * (a.norm == Norm::kLayer ? 2 : 1); }
@@ -171,7 +171,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   layout.forward_scratch =
       forward.add(std::max({s.product_scratch(layout.into, a.hidden, false),
                             s.product_scratch(layout.out_of, s.heads_width(), false),
-                            kernels::workspace_bytes(forward_op, s.threads)}));
+                            kernels::workspace_bytes(forward_op, s.device)}));
   finish_forward(layout, forward);
 
   Packer backward;
@@ -187,7 +187,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   layout.backward_scratch = backward.add(std::max(
       {s.product_scratch(layout.into, a.hidden, true),
        s.product_scratch(layout.out_of, s.heads_width(), true),
-       kernels::workspace_bytes(backward_op, s.threads), s.norm_scratch(), s.qk_norm_scratch()}));
+       kernels::workspace_bytes(backward_op, s.device), s.norm_scratch(), s.qk_norm_scratch()}));
   layout.backward_bytes = backward.pages();
 }
 
@@ -231,13 +231,13 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
       .dtype = s.dtype, .rows = s.tokens(), .cols = a.hidden, .vocabulary = a.vocabulary};
   const kernels::MatMulForward logits_op{
       .dtype = s.dtype, .rows = s.batch.rows, .outputs = a.vocabulary, .inputs = a.hidden};
-  const int64_t loss_scratch = kernels::workspace_bytes(loss_op, s.threads);
+  const int64_t loss_scratch = kernels::workspace_bytes(loss_op, s.device);
 
   Packer forward;
   layout.normed = forward.add_floats(s.tokens() * a.hidden);
   layout.gathered = forward.add(s.batch.rows * a.hidden * bytes_of(s.dtype));
   layout.forward_scratch =
-      forward.add(std::max(loss_scratch, kernels::workspace_bytes(logits_op, s.threads)));
+      forward.add(std::max(loss_scratch, kernels::workspace_bytes(logits_op, s.device)));
   finish_forward(layout, forward);
 
   Packer backward;
@@ -250,9 +250,9 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
 }  // namespace
 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
-                             Recipe recipe, int threads) {
+                             Recipe recipe, const kernels::DeviceDescription& device) {
   const Segment& one = spec.segments[static_cast<size_t>(segment)];
-  const Shapes shapes{spec.architecture, shape, weight_dtype(recipe), threads};
+  const Shapes shapes{spec.architecture, shape, weight_dtype(recipe), device};
   SegmentLayout layout;
   switch (one.kind) {
     case SegmentKind::kAttention:

@@ -63,7 +63,7 @@ struct SegmentLayout {
 };
 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
-                             Recipe recipe, int threads);
+                             Recipe recipe, const kernels::DeviceDescription& device);
 
 // Norms of q and k of one token.
 int64_t query_norms(const Architecture& architecture);

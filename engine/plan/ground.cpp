@@ -10,13 +10,14 @@ namespace strata::plan {
 Ground ground_of(const PlanInput& input) {
   const int count = static_cast<int>(input.spec->segments.size());
   Ground ground;
+  model::require_taken(*input.spec, input.device);
   ground.layout = shard::make_layout(*input.spec, input.mesh.shards());
   ground.trainable = trainable_runs(ground.layout);
   ground.footprints.resize(count);
   for (int s = 0; s < count; ++s) {
     if (is_external(input, s)) continue;  // a framework's own
     ground.footprints[s] =
-        model::footprint(*input.spec, s, input.shape, input.recipe, input.threads);
+        model::footprint(*input.spec, s, input.shape, input.recipe, input.device);
   }
   return ground;
 }

@@ -19,8 +19,8 @@ struct PlanInput {
   int micro_batches = 1;
   OptimizerMode mode = OptimizerMode::kDeferred;
   bool discrete = false;
+  kernels::DeviceDescription device;  // that computes
   Mesh mesh;
-  int threads = 1;  // of the compute lane: sizes its workspaces
   int io_depth = 8;
   // Frozen weights that stay in no memory are converted from their source at each use; else they
   // are spilled to NVMe once, at load.

@@ -331,7 +331,7 @@ void lay_out_device_norms(const PlanInput& input, const Plan& plan, Packer& pack
     }
   }
   if (largest == 0) return;
-  map.norm_scratch_bytes = model::norm_workspace_bytes(largest, input.threads);
+  map.norm_scratch_bytes = model::norm_workspace_bytes(largest, input.device);
   map.norm_scratch = pack.take(Arena::kDevice, map.norm_scratch_bytes, "workspace");
 }
 

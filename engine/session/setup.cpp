@@ -277,7 +277,7 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   run.input.spec = run.spec.get();
   run.input.recipe = train::recipe_of(options);
   run.input.micro_batches = static_cast<int>(options.accumulate);
-  run.input.threads = static_cast<int>(options.threads);
+  run.input.device.threads = static_cast<int>(options.threads);
   run.input.host_budget = run.host_budget;
   run.input.nvme_budget = static_cast<int64_t>(
       kShareOfFreeSpace * static_cast<double>(io::free_bytes_of(options.nvme)));

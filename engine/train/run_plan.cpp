@@ -34,8 +34,15 @@ constexpr int64_t kChecksumBlock = 64 * kKiB;
 constexpr double kShareOfUsable = 0.85;
 constexpr double kShareOfFreeSpace = 0.95;
 
-bool is_discrete(const config::Options& options) {
-  return options.device == config::Device::kEmulated || options.device == config::Device::kCuda;
+// A plan for cuda is one for elsewhere, with the scratch of kernels of the cpu.
+kernels::DeviceDescription describe(const config::Options& options, int64_t threads) {
+  const bool cuda = options.device == config::Device::kCuda;
+  const bool emulated = options.device == config::Device::kEmulated;
+  return {.name = cuda       ? "cuda"
+                  : emulated ? "emulated"
+                             : "cpu",
+          .discrete = cuda || emulated,
+          .threads = static_cast<int>(threads)};
 }
 
 int64_t ranks_on_node(const config::Options& options, const RunFacts& facts) {
@@ -70,12 +77,12 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   input.recipe = recipe_of(options);
   input.shape = shape_of(options);
   input.micro_batches = static_cast<int>(options.accumulate);
-  input.discrete = is_discrete(options);
+  input.device = describe(options, threads);
+  input.discrete = input.device.discrete;
   input.mesh = {.world = static_cast<int>(options.ranks),
                 .rank = 0,
                 .zero_stage = static_cast<int>(options.zero_stage),
                 .replicate = static_cast<int>(options.copies())};
-  input.threads = static_cast<int>(threads);
   input.inference = facts.inference;
   const bool may_leave_memory =
       options.offload != config::Offload::kNone && options.offload != config::Offload::kHost;

@@ -36,6 +36,7 @@ const Backend& cpu_backend() {
       },
       cpu::convert_in,
       cpu::convert_out,
+      KernelSet::kCpu,
   };
   return kBackend;
 }

@@ -19,7 +19,11 @@ struct Enqueue {
 class EmulatedDevice : public Device {
  public:
   EmulatedDevice(const Backend& backend, const EmulatedOptions& options)
-      : shared_(backend, options), description_{.name = "emulated", .discrete = true} {}
+      : shared_(backend, options),
+        description_{.name = "emulated",
+                     .discrete = true,
+                     .kernels = backend.kernels,
+                     .threads = options.threads} {}
 
   const DeviceDescription& description() const override { return description_; }
   const DeviceOps& ops() const override {

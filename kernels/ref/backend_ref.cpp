@@ -35,6 +35,7 @@ const Backend& ref_backend() {
       },
       ref::convert_in,
       ref::convert_out,
+      KernelSet::kRef,
   };
   return kBackend;
 }

@@ -172,7 +172,7 @@ class Prediction : public testing::TestWithParam<Case> {
     input_.shape = {1, 8};
     input_.micro_batches = 1;
     input_.mode = GetParam().mode;
-    input_.threads = 2;
+    input_.device.threads = 2;
     input_.io_depth = 16;
     input_.nvme_budget = int64_t{1} << 32;
     plan::Placement placement = plan::smallest_placement(input_);

@@ -85,7 +85,7 @@ class Driver {
         buffer->zero();
       }
       const auto size = model::footprint(spec_, static_cast<int>(i), options.shape, options.recipe,
-                                         options.threads);
+                                         compute_.device());
       interiors_.emplace_back(size.interior_bytes);
       footprints_.push_back(size);
     }

@@ -141,7 +141,7 @@ class OneSegment {
         recipe_(recipe),
         segment_(segment),
         compute_(directory_.spec(), recipe, shape_, kernels::cpu_backend(), 1),
-        size_(model::footprint(directory_.spec(), segment, shape_, recipe, 1)),
+        size_(model::footprint(directory_.spec(), segment, shape_, recipe, compute_.device())),
         weights_(this->segment().numel() * bytes_of(dtype())),
         interior_(size_.interior_bytes),
         workspace_(std::max(size_.forward_workspace_bytes, size_.backward_workspace_bytes)),

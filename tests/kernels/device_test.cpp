@@ -79,7 +79,7 @@ class EmulatedDevice : public testing::Test {
 };
 
 TEST(HostDevice, AnOpIsOverWhenItIsIssued) {
-  const auto device = make_host_device(ref_backend());
+  const auto device = make_host_device(ref_backend(), 1);
   const auto queue = device->make_queue("compute", 1);
   std::vector<float> y(3, 0.0f);
   queue->begin("fill", {});

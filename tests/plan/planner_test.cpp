@@ -62,6 +62,15 @@ TEST(Planner, PlansOfHybridMeshesAreAcceptedAndAgree) {
   }
 }
 
+TEST(Planner, AModelThatTheDeviceDoesNotTakeIsRefused) {
+  test::Draw draw(1);
+  const model::ModelSpec spec = test::random_spec(draw, 1, false);
+  PlanInput input = test::random_input(draw, spec, 1);
+  EXPECT_FALSE(candidates(input, {}).empty());
+  input.device.head_size_max = spec.architecture.head_size - 1;
+  EXPECT_THROW(candidates(input, {}), Error);
+}
+
 TEST(Planner, EveryCandidateOfARandomBudgetFitsAndIsAccepted) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     test::Draw draw(1000 + seed);

@@ -119,7 +119,7 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   input.discrete = draw.below(3) == 0;
   input.mesh.world = world;
   input.mesh.zero_stage = static_cast<int>(draw.between(0, 3));
-  input.threads = 2;
+  input.device.threads = 2;
   input.io_depth = static_cast<int>(draw.between(1, 8));
   input.nvme_budget = int64_t{1} << 40;
   input.frozen_in_source = draw.coin();

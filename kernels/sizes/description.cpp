@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/description.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/error.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/layer_norm.h"
+#include "kernels/matmul.h"
+#include "kernels/norm.h"
+#include "kernels/sum_squares.h"
+
+namespace strata::kernels {
+namespace {
+
+// Of the plain loops: a row of logits, sums of a row of one head.
+int64_t ref_bytes(const LinearCrossEntropy& op) {
+  return op.vocabulary * 4;
+}
+int64_t ref_bytes(const AttentionForward& op) {
+  return op.head_size * 4;
+}
+int64_t ref_bytes(const AttentionBackward& op) {
+  return 2 * op.head_size * 4;
+}
+template <typename Op>
+int64_t ref_bytes(const Op&) {
+  return 0;
+}
+
+}  // namespace
+
+void require_possible(const DeviceDescription& device) {
+  const bool taken = device.interior == DType::kF32 ||
+                     (device.interior == DType::kBF16 && device.kernels == KernelSet::kRef);
+  if (taken) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("device: {}: its kernels take no interiors in {} (use F32)", device.name,
+                          name_of(device.interior)));
+}
+
+template <typename Op>
+int64_t workspace_bytes(const Op& op, const DeviceDescription& device) {
+  return device.kernels == KernelSet::kRef ? ref_bytes(op) : workspace_bytes(op, device.threads);
+}
+
+template int64_t workspace_bytes(const MatMulForward&, const DeviceDescription&);
+template int64_t workspace_bytes(const MatMulInput&, const DeviceDescription&);
+template int64_t workspace_bytes(const MatMulWeight&, const DeviceDescription&);
+template int64_t workspace_bytes(const AttentionForward&, const DeviceDescription&);
+template int64_t workspace_bytes(const AttentionBackward&, const DeviceDescription&);
+template int64_t workspace_bytes(const RmsNormBackward&, const DeviceDescription&);
+template int64_t workspace_bytes(const LayerNormBackward&, const DeviceDescription&);
+template int64_t workspace_bytes(const LinearCrossEntropy&, const DeviceDescription&);
+template int64_t workspace_bytes(const SumSquares&, const DeviceDescription&);
+
+}  // namespace strata::kernels
