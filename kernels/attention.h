@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/interior.h"
 #include "kernels/workspace.h"
 
 // Causal grouped-query attention, tiled with a running softmax; no T x T matrix is stored.
@@ -14,14 +15,14 @@
 //             cap > 0: ds *= 1 - (s / cap)^2
 //             dq[i] = scale * sum_j ds*k[j]   dk[j] = scale * sum_i ds*q[i]   dv[j] = sum_i p*do[i]
 //
-//   q, o, do, dq   [B, T, H, D]  f32   heads dense within a row; *_stride elements between tokens,
-//   k, v, dk, dv   [B, T, K, D]  f32   0 = dense, so that q, k, v may be columns of one buffer;
+//   q, o, do, dq   [B, T, H, D]  I     heads dense within a row; *_stride elements between tokens,
+//   k, v, dk, dv   [B, T, K, D]  I     0 = dense, so that q, k, v may be columns of one buffer;
 //                                      sequences follow each other without a gap
 //   lse            [B, H, T]     f32   out of forward, in of backward
 //   B = batch, T = length, H = heads, K = kv_heads, H % K == 0, D = head_size
 //   query head h reads kv head h / (H/K)
 //
-// Outputs are overwritten and overlap no input. f32 throughout. Deterministic: tiles depend on
+// Outputs are overwritten and overlap no input. Sums in f32. Deterministic: tiles depend on
 // shapes alone, and each output tile is summed by one task in ascending order. Source of the
 // recurrences: Dao 2023, arXiv:2307.08691. The roof is the floating-point rate: 2*B*H*T*T*D
 // operations forward (causal half), 5*B*H*T*T*D backward.
@@ -36,13 +37,13 @@ struct AttentionForward {
   float scale = 1.0f;
   float cap = 0.0f;
   int64_t window = 0;
-  const float* q = nullptr;
+  ConstInterior q = {};
   int64_t q_stride = 0;
-  const float* k = nullptr;
+  ConstInterior k = {};
   int64_t k_stride = 0;
-  const float* v = nullptr;
+  ConstInterior v = {};
   int64_t v_stride = 0;
-  float* o = nullptr;
+  Interior o = {};
   int64_t o_stride = 0;
   float* lse = nullptr;
   Workspace workspace = {};
@@ -58,22 +59,22 @@ struct AttentionBackward {
   float scale = 1.0f;
   float cap = 0.0f;
   int64_t window = 0;
-  const float* q = nullptr;
+  ConstInterior q = {};
   int64_t q_stride = 0;
-  const float* k = nullptr;
+  ConstInterior k = {};
   int64_t k_stride = 0;
-  const float* v = nullptr;
+  ConstInterior v = {};
   int64_t v_stride = 0;
-  const float* o = nullptr;
+  ConstInterior o = {};
   int64_t o_stride = 0;
   const float* lse = nullptr;
-  const float* d_o = nullptr;
+  ConstInterior d_o = {};
   int64_t d_o_stride = 0;
-  float* dq = nullptr;
+  Interior dq = {};
   int64_t dq_stride = 0;
-  float* dk = nullptr;
+  Interior dk = {};
   int64_t dk_stride = 0;
-  float* dv = nullptr;
+  Interior dv = {};
   int64_t dv_stride = 0;
   Workspace workspace = {};
 };

@@ -25,25 +25,25 @@ void visit_workspace(Workspace& workspace, const Visit& visit) {
 template <typename Visit>
 void each_buffer(MatMulForward& op, const Visit& visit) {
   const int64_t width = bytes_of(op.dtype);
-  visit(op.x, rows_bytes(op.rows, op.inputs, op.x_stride, kFloat), false);
+  visit(op.x.data, rows_bytes(op.rows, op.inputs, op.x_stride, bytes_of(op.x.dtype)), false);
   visit(op.w, op.outputs * op.inputs * width, false);
   visit(op.bias, op.outputs * width, false);
-  visit(op.y, rows_bytes(op.rows, op.outputs, op.y_stride, kFloat), true);
+  visit(op.y.data, rows_bytes(op.rows, op.outputs, op.y_stride, bytes_of(op.y.dtype)), true);
   visit_workspace(op.workspace, visit);
 }
 
 template <typename Visit>
 void each_buffer(MatMulInput& op, const Visit& visit) {
-  visit(op.dy, rows_bytes(op.rows, op.outputs, op.dy_stride, kFloat), false);
+  visit(op.dy.data, rows_bytes(op.rows, op.outputs, op.dy_stride, bytes_of(op.dy.dtype)), false);
   visit(op.w, op.outputs * op.inputs * bytes_of(op.dtype), false);
-  visit(op.dx, rows_bytes(op.rows, op.inputs, op.dx_stride, kFloat), true);
+  visit(op.dx.data, rows_bytes(op.rows, op.inputs, op.dx_stride, bytes_of(op.dx.dtype)), true);
   visit_workspace(op.workspace, visit);
 }
 
 template <typename Visit>
 void each_buffer(MatMulWeight& op, const Visit& visit) {
-  visit(op.dy, rows_bytes(op.rows, op.outputs, op.dy_stride, kFloat), false);
-  visit(op.x, rows_bytes(op.rows, op.inputs, op.x_stride, kFloat), false);
+  visit(op.dy.data, rows_bytes(op.rows, op.outputs, op.dy_stride, bytes_of(op.dy.dtype)), false);
+  visit(op.x.data, rows_bytes(op.rows, op.inputs, op.x_stride, bytes_of(op.x.dtype)), false);
   visit(op.dw, op.outputs * op.inputs * kFloat, true);
   visit(op.dbias, op.outputs * kFloat, true);
   visit_workspace(op.workspace, visit);
@@ -52,21 +52,20 @@ void each_buffer(MatMulWeight& op, const Visit& visit) {
 template <typename Visit>
 void each_buffer(RmsNormForward& op, const Visit& visit) {
   const int64_t cols = op.groups * op.cols;
-  visit(op.x, rows_bytes(op.rows, cols, op.x_stride, bytes_of(op.x_dtype)), false);
+  visit(op.x, rows_bytes(op.rows, cols, op.x_stride, bytes_of(x_dtype_of(op))), false);
   visit(op.w, op.cols * bytes_of(op.dtype), false);
-  visit(op.y, rows_bytes(op.rows, cols, op.y_stride, kFloat), true);
+  visit(op.y.data, rows_bytes(op.rows, cols, op.y_stride, bytes_of(op.y.dtype)), true);
   visit(op.rstd, op.rows * op.groups * kFloat, true);
 }
 
 template <typename Visit>
 void each_buffer(RmsNormBackward& op, const Visit& visit) {
   const int64_t cols = op.groups * op.cols;
-  const int64_t gradient_bytes =
-      rows_bytes(op.rows, cols, op.dx_stride, bytes_of(op.gradient_dtype));
-  visit(op.x, rows_bytes(op.rows, cols, op.x_stride, bytes_of(op.x_dtype)), false);
+  const int64_t gradient_bytes = rows_bytes(op.rows, cols, op.dx_stride, bytes_of(x_dtype_of(op)));
+  visit(op.x, rows_bytes(op.rows, cols, op.x_stride, bytes_of(x_dtype_of(op))), false);
   visit(op.w, op.cols * bytes_of(op.dtype), false);
   visit(op.rstd, op.rows * op.groups * kFloat, false);
-  visit(op.dy, rows_bytes(op.rows, cols, op.dy_stride, kFloat), false);
+  visit(op.dy.data, rows_bytes(op.rows, cols, op.dy_stride, bytes_of(op.dy.dtype)), false);
   visit(op.dres, gradient_bytes, false);
   visit(op.dx, gradient_bytes, true);
   visit(op.dw, op.cols * kFloat, true);
@@ -79,19 +78,19 @@ void each_buffer(LayerNormForward& op, const Visit& visit) {
   visit(op.x, op.rows * op.cols * width, false);
   visit(op.w, op.cols * width, false);
   visit(op.b, op.cols * width, false);
-  visit(op.y, op.rows * op.cols * kFloat, true);
+  visit(op.y.data, op.rows * op.cols * bytes_of(op.y.dtype), true);
   visit(op.mean, op.rows * kFloat, true);
   visit(op.rstd, op.rows * kFloat, true);
 }
 
 template <typename Visit>
 void each_buffer(LayerNormBackward& op, const Visit& visit) {
-  const int64_t gradient_bytes = op.rows * op.cols * bytes_of(op.gradient_dtype);
+  const int64_t gradient_bytes = op.rows * op.cols * bytes_of(op.dtype);
   visit(op.x, op.rows * op.cols * bytes_of(op.dtype), false);
   visit(op.w, op.cols * bytes_of(op.dtype), false);
   visit(op.mean, op.rows * kFloat, false);
   visit(op.rstd, op.rows * kFloat, false);
-  visit(op.dy, op.rows * op.cols * kFloat, false);
+  visit(op.dy.data, op.rows * op.cols * bytes_of(op.dy.dtype), false);
   visit(op.dres, gradient_bytes, false);
   visit(op.dx, gradient_bytes, true);
   visit(op.dw, op.cols * kFloat, true);
@@ -103,7 +102,8 @@ template <typename Visit>
 void each_buffer(Rope& op, const Visit& visit) {
   const int64_t turned = op.rotary > 0 ? op.rotary : op.head_size;
   const int64_t table_bytes = op.length * turned / 2 * kFloat;
-  visit(op.x, rows_bytes(op.rows, op.heads * op.head_size, op.row_stride, kFloat), true);
+  visit(op.x.data,
+        rows_bytes(op.rows, op.heads * op.head_size, op.row_stride, bytes_of(op.x.dtype)), true);
   visit(op.cos, table_bytes, false);
   visit(op.sin, table_bytes, false);
 }
@@ -112,10 +112,10 @@ template <typename Visit>
 void each_buffer(AttentionForward& op, const Visit& visit) {
   const int64_t rows = op.batch * op.length;
   const int64_t q = op.heads * op.head_size, k = op.kv_heads * op.head_size;
-  visit(op.q, rows_bytes(rows, q, op.q_stride, kFloat), false);
-  visit(op.k, rows_bytes(rows, k, op.k_stride, kFloat), false);
-  visit(op.v, rows_bytes(rows, k, op.v_stride, kFloat), false);
-  visit(op.o, rows_bytes(rows, q, op.o_stride, kFloat), true);
+  visit(op.q.data, rows_bytes(rows, q, op.q_stride, bytes_of(op.q.dtype)), false);
+  visit(op.k.data, rows_bytes(rows, k, op.k_stride, bytes_of(op.k.dtype)), false);
+  visit(op.v.data, rows_bytes(rows, k, op.v_stride, bytes_of(op.v.dtype)), false);
+  visit(op.o.data, rows_bytes(rows, q, op.o_stride, bytes_of(op.o.dtype)), true);
   visit(op.lse, rows * op.heads * kFloat, true);
   visit_workspace(op.workspace, visit);
 }
@@ -124,35 +124,35 @@ template <typename Visit>
 void each_buffer(AttentionBackward& op, const Visit& visit) {
   const int64_t rows = op.batch * op.length;
   const int64_t q = op.heads * op.head_size, k = op.kv_heads * op.head_size;
-  visit(op.q, rows_bytes(rows, q, op.q_stride, kFloat), false);
-  visit(op.k, rows_bytes(rows, k, op.k_stride, kFloat), false);
-  visit(op.v, rows_bytes(rows, k, op.v_stride, kFloat), false);
-  visit(op.o, rows_bytes(rows, q, op.o_stride, kFloat), false);
+  visit(op.q.data, rows_bytes(rows, q, op.q_stride, bytes_of(op.q.dtype)), false);
+  visit(op.k.data, rows_bytes(rows, k, op.k_stride, bytes_of(op.k.dtype)), false);
+  visit(op.v.data, rows_bytes(rows, k, op.v_stride, bytes_of(op.v.dtype)), false);
+  visit(op.o.data, rows_bytes(rows, q, op.o_stride, bytes_of(op.o.dtype)), false);
   visit(op.lse, rows * op.heads * kFloat, false);
-  visit(op.d_o, rows_bytes(rows, q, op.d_o_stride, kFloat), false);
-  visit(op.dq, rows_bytes(rows, q, op.dq_stride, kFloat), true);
-  visit(op.dk, rows_bytes(rows, k, op.dk_stride, kFloat), true);
-  visit(op.dv, rows_bytes(rows, k, op.dv_stride, kFloat), true);
+  visit(op.d_o.data, rows_bytes(rows, q, op.d_o_stride, bytes_of(op.d_o.dtype)), false);
+  visit(op.dq.data, rows_bytes(rows, q, op.dq_stride, bytes_of(op.dq.dtype)), true);
+  visit(op.dk.data, rows_bytes(rows, k, op.dk_stride, bytes_of(op.dk.dtype)), true);
+  visit(op.dv.data, rows_bytes(rows, k, op.dv_stride, bytes_of(op.dv.dtype)), true);
   visit_workspace(op.workspace, visit);
 }
 
 template <typename Visit>
 void each_buffer(GluForward& op, const Visit& visit) {
-  const int64_t bytes = rows_bytes(op.rows, op.cols, op.stride, kFloat);
-  visit(op.g, bytes, false);
-  visit(op.u, bytes, false);
-  visit(op.h, op.rows * op.cols * kFloat, true);
+  const int64_t bytes = rows_bytes(op.rows, op.cols, op.stride, bytes_of(op.g.dtype));
+  visit(op.g.data, bytes, false);
+  visit(op.u.data, bytes, false);
+  visit(op.h.data, op.rows * op.cols * bytes_of(op.h.dtype), true);
 }
 
 template <typename Visit>
 void each_buffer(GluBackward& op, const Visit& visit) {
-  const int64_t bytes = rows_bytes(op.rows, op.cols, op.stride, kFloat);
-  const int64_t d_bytes = rows_bytes(op.rows, op.cols, op.d_stride, kFloat);
-  visit(op.g, bytes, false);
-  visit(op.u, bytes, false);
-  visit(op.dh, op.rows * op.cols * kFloat, false);
-  visit(op.dg, d_bytes, true);
-  visit(op.du, d_bytes, true);
+  const int64_t bytes = rows_bytes(op.rows, op.cols, op.stride, bytes_of(op.g.dtype));
+  const int64_t d_bytes = rows_bytes(op.rows, op.cols, op.d_stride, bytes_of(op.dg.dtype));
+  visit(op.g.data, bytes, false);
+  visit(op.u.data, bytes, false);
+  visit(op.dh.data, op.rows * op.cols * bytes_of(op.dh.dtype), false);
+  visit(op.dg.data, d_bytes, true);
+  visit(op.du.data, d_bytes, true);
 }
 
 template <typename Visit>
@@ -186,11 +186,11 @@ void each_buffer(PositionBackward& op, const Visit& visit) {
 template <typename Visit>
 void each_buffer(LinearCrossEntropy& op, const Visit& visit) {
   const int64_t matrix = op.vocabulary * op.cols;
-  visit(op.h, op.rows * op.cols * kFloat, false);
+  visit(op.h.data, op.rows * op.cols * bytes_of(op.h.dtype), false);
   visit(op.w, matrix * bytes_of(op.dtype), false);
   visit(op.targets, op.rows * int64_t{4}, false);
   visit(op.loss_sum, int64_t{8}, true);
-  visit(op.dh, op.rows * op.cols * kFloat, true);
+  visit(op.dh.data, op.rows * op.cols * bytes_of(op.dh.dtype), true);
   visit(op.dw, matrix * kFloat, true);
   visit_workspace(op.workspace, visit);
 }
@@ -206,7 +206,7 @@ template <typename Visit>
 void each_buffer(AddResidual& op, const Visit& visit) {
   const int64_t width = bytes_of(op.dtype);
   visit(op.x, op.count * width, false);
-  visit(op.a, op.count * kFloat, false);
+  visit(op.a.data, op.count * bytes_of(op.a.dtype), false);
   visit(op.y, op.count * width, true);
 }
 
@@ -218,7 +218,7 @@ void each_buffer(Add& op, const Visit& visit) {
 
 template <typename Visit>
 void each_buffer(Fill& op, const Visit& visit) {
-  visit(op.y, op.count * kFloat, true);
+  visit(op.y.data, op.count * bytes_of(op.y.dtype), true);
 }
 
 template <typename Visit>
@@ -228,8 +228,8 @@ void each_buffer(SoftCap& op, const Visit& visit) {
 
 template <typename Visit>
 void each_buffer(Cast& op, const Visit& visit) {
-  visit(op.x, op.count * bytes_of(op.from), false);
-  visit(op.y, op.count * bytes_of(op.to), true);
+  visit(op.x, op.count * bytes_of(op.dtype), false);
+  visit(op.y.data, op.count * bytes_of(op.y.dtype), true);
 }
 
 template <typename Visit>

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "kernels/interior.h"
 #include "kernels/workspace.h"
 
 // Output projection and cross entropy in one op, by chunks of rows, so that [N, V] is never stored.
@@ -14,11 +15,11 @@
 //   dz[r,v] = grad_scale * (softmax(z[r])[v] - (v == targets[r])), zero for rows without a target
 //   dh[r] = sum_v dz[r,v] * w[v]     dw[v] (+)= sum_r dz[r,v] * h[r]
 //
-//   h         [N, C]  f32  in    normed hidden state, dense
+//   h         [N, C]  I    in    normed hidden state, dense
 //   w         [V, C]  T    in    T = f32 or bf16, dense
 //   targets   [N]     i32  in    -1: the row does not count; otherwise in [0, V), checked
 //   loss_sum  [1]     f64  out   overwritten; rows summed in ascending order
-//   dh        [N, C]  f32  out   overwritten; may be h; null: forward only (dw must be null too)
+//   dh        [N, C]  I    out   overwritten; may be h; null: forward only (dw must be null too)
 //   dw        [V, C]  f32  out   null for a frozen weight
 //   accumulate                   dw is added to; otherwise overwritten
 //   N = rows, C = cols, V = vocabulary
@@ -34,12 +35,12 @@ struct LinearCrossEntropy {
   int64_t cols = 0;
   int64_t vocabulary = 0;
   float cap = 0.0f;
-  const float* h = nullptr;
+  ConstInterior h = {};
   const void* w = nullptr;
   const int32_t* targets = nullptr;
   float grad_scale = 1.0f;
   double* loss_sum = nullptr;
-  float* dh = nullptr;
+  Interior dh = {};
   float* dw = nullptr;
   bool accumulate = false;
   Workspace workspace = {};

@@ -4,14 +4,16 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "kernels/interior.h"
 
-// Elementwise ops on dense arrays of `count` elements. T = f32 or bf16; a store as bf16 is to_bf16.
+// Elementwise ops on dense arrays of `count` elements. T = f32 or bf16; a store as
+// T is to_bf16. I: kernels/interior.h.
 //
-//   AddResidual   y = x + a        x, y  T (y may be x)    a  f32
+//   AddResidual   y = x + a        x, y  T (y may be x)    a  I
 //   Add           y = y + a        y, a  f32
-//   Fill          y = value        y     f32
+//   Fill          y = value        y     I
 //   SoftCap       y = cap * tanh(y / cap), cap > 0                y  f32
-//   Cast          y = x            x of type `from`, y of type `to`; y may be x when they are equal
+//   Cast          y = x            x     T                 y  I
 //
 // Deterministic; the roof is memory bandwidth.
 namespace strata::kernels {
@@ -20,7 +22,7 @@ struct AddResidual {
   DType dtype = DType::kF32;
   int64_t count = 0;
   const void* x = nullptr;
-  const float* a = nullptr;
+  ConstInterior a = {};
   void* y = nullptr;
 };
 
@@ -33,7 +35,7 @@ struct Add {
 struct Fill {
   int64_t count = 0;
   float value = 0.0f;
-  float* y = nullptr;
+  Interior y = {};
 };
 
 struct SoftCap {
@@ -43,11 +45,10 @@ struct SoftCap {
 };
 
 struct Cast {
-  DType from = DType::kF32;
-  DType to = DType::kF32;
+  DType dtype = DType::kF32;
   int64_t count = 0;
   const void* x = nullptr;
-  void* y = nullptr;
+  Interior y = {};
 };
 
 }  // namespace strata::kernels

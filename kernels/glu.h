@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/interior.h"
 
 // Gated linear unit (Shazeer 2020, arXiv:2002.05202) on the two projections of an MLP: SwiGLU with
 // silu, GeGLU with gelu tanh.
@@ -12,11 +13,11 @@
 //   backward  du = dh * a(g)      dg = dh * u * a'(g)
 //   without u and du, which are null then: the plain activation, as if u were 1
 //
-//   g, u    [N, F]  f32  in    stride elements between rows, 0 = dense (one stride for both: they
+//   g, u    [N, F]  I    in    stride elements between rows, 0 = dense (one stride for both: they
 //                              may be the halves of one buffer)
-//   h       [N, F]  f32  out   dense; may be g or u when those are dense
-//   dh      [N, F]  f32  in    dense
-//   dg, du  [N, F]  f32  out   d_stride elements between rows, 0 = dense; dg may be g, du may be u
+//   h       [N, F]  I    out   dense; may be g or u when those are dense
+//   dh      [N, F]  I    in    dense
+//   dg, du  [N, F]  I    out   d_stride elements between rows, 0 = dense; dg may be g, du may be u
 //   a                          kernels/activation.h
 //   N = rows, F = cols
 //
@@ -27,22 +28,22 @@ struct GluForward {
   Activation activation = Activation::kSilu;
   int64_t rows = 0;
   int64_t cols = 0;
-  const float* g = nullptr;
-  const float* u = nullptr;
+  ConstInterior g = {};
+  ConstInterior u = {};
   int64_t stride = 0;
-  float* h = nullptr;
+  Interior h = {};
 };
 
 struct GluBackward {
   Activation activation = Activation::kSilu;
   int64_t rows = 0;
   int64_t cols = 0;
-  const float* g = nullptr;
-  const float* u = nullptr;
+  ConstInterior g = {};
+  ConstInterior u = {};
   int64_t stride = 0;
-  const float* dh = nullptr;
-  float* dg = nullptr;
-  float* du = nullptr;
+  ConstInterior dh = {};
+  Interior dg = {};
+  Interior du = {};
   int64_t d_stride = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "kernels/interior.h"
 #include "kernels/workspace.h"
 
 // LayerNorm (Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 3-4), rows = N = B*T, cols = C.
@@ -16,14 +17,14 @@
 //
 //   x           [N, C]  T    in       T = f32 or bf16, dense
 //   w, b        [C]     T    in
-//   y           [N, C]  f32  out
+//   y           [N, C]  I    out      I: kernels/interior.h
 //   mean, rstd  [N]     f32  out/in   kept for backward; forward accepts null for both
-//   dy          [N, C]  f32  in
-//   dres        [N, C]  D    in       gradient of the residual branch; null when there is none
-//   dx          [N, C]  D    out      may be dres, and with D = f32 also dy;  D = f32 or bf16
+//   dy          [N, C]  I    in
+//   dres        [N, C]  T    in       gradient of the residual branch; null when there is none
+//   dx          [N, C]  T    out      may be dres; null where it is not wanted
 //   dw, db      [C]     f32  out      null for a frozen parameter
 //
-// Interior in f32 for every type. Deterministic: dw and db are summed over row blocks that depend
+// Sums in f32. Deterministic: dw and db are summed over row blocks that depend
 // on N alone. The roof is memory bandwidth.
 namespace strata::kernels {
 
@@ -34,22 +35,21 @@ struct LayerNormForward {
   const void* x = nullptr;
   const void* w = nullptr;
   const void* b = nullptr;
-  float* y = nullptr;
+  Interior y = {};
   float* mean = nullptr;
   float* rstd = nullptr;
   float eps = 1e-5f;
 };
 
 struct LayerNormBackward {
-  DType dtype = DType::kF32;           // of x and w
-  DType gradient_dtype = DType::kF32;  // of dres and dx
+  DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
   const void* x = nullptr;
   const void* w = nullptr;
   const float* mean = nullptr;
   const float* rstd = nullptr;
-  const float* dy = nullptr;
+  ConstInterior dy = {};
   const void* dres = nullptr;
   void* dx = nullptr;
   float* dw = nullptr;

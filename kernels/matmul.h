@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "kernels/interior.h"
 #include "kernels/workspace.h"
 
 // Products with a weight matrix w[n, k] as stored by Hugging Face (outputs first).
@@ -14,13 +15,13 @@
 //
 //   m = rows (tokens), n = outputs, k = inputs; all > 0
 //   w, bias          T    in    row-major, dense, T = f32 or bf16
-//   x, dy            f32  in    row-major; *_stride = elements between rows, 0 means dense
-//   y, dx            f32  out   the same; must not overlap any input
+//   x, dy            I    in    row-major; *_stride = elements between rows, 0 means dense
+//   y, dx            I    out   the same; must not overlap any input
 //   dw, dbias        f32  out   dense; dbias null when there is no bias
 //   accumulate       the result is added to the output; otherwise it overwrites it
 //
-// Sums in f32. Deterministic: tilings depend on m, n, k alone, never on threads. The roof is the
-// floating-point rate: 2*m*n*k operations.
+// I: kernels/interior.h. Sums in f32. Deterministic: tilings depend on m, n, k alone, never on
+// threads. The roof is the floating-point rate: 2*m*n*k operations.
 namespace strata::kernels {
 
 struct MatMulForward {
@@ -28,11 +29,11 @@ struct MatMulForward {
   int64_t rows = 0;
   int64_t outputs = 0;
   int64_t inputs = 0;
-  const float* x = nullptr;
+  ConstInterior x = {};
   int64_t x_stride = 0;
   const void* w = nullptr;
   const void* bias = nullptr;
-  float* y = nullptr;
+  Interior y = {};
   int64_t y_stride = 0;
   bool accumulate = false;
   Workspace workspace = {};
@@ -43,10 +44,10 @@ struct MatMulInput {
   int64_t rows = 0;
   int64_t outputs = 0;
   int64_t inputs = 0;
-  const float* dy = nullptr;
+  ConstInterior dy = {};
   int64_t dy_stride = 0;
   const void* w = nullptr;
-  float* dx = nullptr;
+  Interior dx = {};
   int64_t dx_stride = 0;
   bool accumulate = false;
   Workspace workspace = {};
@@ -56,9 +57,9 @@ struct MatMulWeight {
   int64_t rows = 0;
   int64_t outputs = 0;
   int64_t inputs = 0;
-  const float* dy = nullptr;
+  ConstInterior dy = {};
   int64_t dy_stride = 0;
-  const float* x = nullptr;
+  ConstInterior x = {};
   int64_t x_stride = 0;
   float* dw = nullptr;
   float* dbias = nullptr;

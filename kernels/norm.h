@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "kernels/interior.h"
 #include "kernels/workspace.h"
 
 // RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4) over the last of three dimensions:
@@ -16,24 +17,25 @@
 //             dw[c] (+)= sum_{r,h} dy[r,h,c] * n
 //
 //   x       [N, G, C]  X     in      groups dense within a row; *_stride elements between rows,
-//   y       [N, G, C]  f32   out     0 = G*C
+//   y       [N, G, C]  I     out     0 = G*C
 //   w       [C]        T     in      T = f32 or bf16
 //   offset                           0, or 1 where the stored weight is the distance to 1
 //   rstd    [N, G]     f32   out/in  kept for backward; forward accepts null
-//   dy      [N, G, C]  f32   in
-//   dres    [N, G, C]  D     in      gradient of the residual branch, with dx's stride; null when
+//   dy      [N, G, C]  I     in
+//   dres    [N, G, C]  X     in      gradient of the residual branch, with dx's stride; null when
 //                                    there is none
-//   dx      [N, G, C]  D     out     may be dres, and with D = f32 and equal strides also dy
+//   dx      [N, G, C]  X     out     may be dres, and with X = I and equal strides also dy; null
+//                                    where it is not wanted
 //   dw      [C]        f32   out     null for a frozen weight
-//   X = f32, or T; D = f32 or bf16
+//   X = I where `inside` is set, else T; I: kernels/interior.h
 //
-// Interior in f32 for every type. Deterministic: dw is summed over row blocks that depend on N
+// Sums in f32. Deterministic: dw is summed over row blocks that depend on N
 // alone. The roof is memory bandwidth.
 namespace strata::kernels {
 
 struct RmsNormForward {
-  DType dtype = DType::kF32;    // of w
-  DType x_dtype = DType::kF32;  // of x
+  DType dtype = DType::kF32;  // of w
+  bool inside = false;        // x is within a segment, not at its boundary
   int64_t rows = 0;
   int64_t groups = 1;
   int64_t cols = 0;
@@ -41,16 +43,15 @@ struct RmsNormForward {
   int64_t x_stride = 0;
   const void* w = nullptr;
   float offset = 0.0f;
-  float* y = nullptr;
+  Interior y = {};
   int64_t y_stride = 0;
   float* rstd = nullptr;
   float eps = 1e-5f;
 };
 
 struct RmsNormBackward {
-  DType dtype = DType::kF32;           // of w
-  DType x_dtype = DType::kF32;         // of x
-  DType gradient_dtype = DType::kF32;  // of dres and dx
+  DType dtype = DType::kF32;  // of w
+  bool inside = false;        // x is within a segment, not at its boundary
   int64_t rows = 0;
   int64_t groups = 1;
   int64_t cols = 0;
@@ -59,7 +60,7 @@ struct RmsNormBackward {
   const void* w = nullptr;
   float offset = 0.0f;
   const float* rstd = nullptr;
-  const float* dy = nullptr;
+  ConstInterior dy = {};
   int64_t dy_stride = 0;
   const void* dres = nullptr;
   void* dx = nullptr;
@@ -69,12 +70,18 @@ struct RmsNormBackward {
   Workspace workspace = {};
 };
 
+inline DType x_dtype_of(const RmsNormForward& op) {
+  return op.inside ? op.y.dtype : op.dtype;
+}
+inline DType x_dtype_of(const RmsNormBackward& op) {
+  return op.inside ? op.dy.dtype : op.dtype;
+}
+
 // Whether the shapes and types of an op are ones that backends compute.
 template <typename Op>
 bool is_rms_norm(const Op& op) {
   return op.rows > 0 && op.groups > 0 && op.cols > 0 &&
-         (op.dtype == DType::kF32 || op.dtype == DType::kBF16) &&
-         (op.x_dtype == DType::kF32 || op.x_dtype == op.dtype);
+         (op.dtype == DType::kF32 || op.dtype == DType::kBF16);
 }
 
 int64_t workspace_bytes(const RmsNormBackward& op, int threads);

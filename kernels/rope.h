@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/interior.h"
+
 // Rotary position embedding (Su et al. 2021, arXiv:2104.09864) in place, in the "rotate half"
 // pairing of Hugging Face: of the first R elements of a head, element i is paired with i + R/2.
 //
@@ -10,7 +12,7 @@
 //   x[r,h,i] = a*c - b*s      x[r,h,i+R/2] = b*c + a*s
 //   inverse: s = -s, which is the backward
 //
-//   x         [N, H, D]   f32  in/out   heads dense within a row; row_stride elements between rows,
+//   x         [N, H, D]   I    in/out   heads dense within a row; row_stride elements between rows,
 //                                       0 = H*D
 //   cos, sin  [T, R/2]    f32  in
 //   N = rows = B*T, T = length, H = heads, D = head_size, R = rotary (even, at most D; 0: D)
@@ -24,7 +26,7 @@ struct Rope {
   int64_t heads = 0;
   int64_t head_size = 0;
   int64_t rotary = 0;
-  float* x = nullptr;
+  Interior x = {};
   int64_t row_stride = 0;
   const float* cos = nullptr;
   const float* sin = nullptr;

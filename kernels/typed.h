@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "kernels/interior.h"
 
 // Scalar access to arrays whose element type is known at run time (f32 or bf16), and strides with
 // the "0 means dense" convention of the op headers.
@@ -19,6 +20,18 @@ inline void store(DType type, void* data, int64_t index, float value) {
     static_cast<float*>(data)[index] = value;
   } else {
     static_cast<uint16_t*>(data)[index] = to_bf16(value);
+  }
+}
+
+inline float load(ConstInterior from, int64_t index) {
+  return load(from.dtype, from.data, index);
+}
+
+inline void store(Interior to, int64_t index, float value) {
+  if (to.dtype == DType::kF32) {
+    static_cast<float*>(to.data)[index] = value;
+  } else {
+    static_cast<uint16_t*>(to.data)[index] = nearest_bf16(value);
   }
 }
 

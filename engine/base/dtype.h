@@ -46,6 +46,13 @@ inline float join_master(uint16_t hi, uint16_t lo) {
 inline uint16_t to_bf16(float value) {
   return split_master(value).hi;
 }
+
+// To nearest, ties to even: what activations inside a segment are rounded by.
+inline uint16_t nearest_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(canonical(value));
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
 inline float from_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }

@@ -29,8 +29,15 @@ SegmentCompute::SegmentCompute(const model::ModelSpec& spec, model::Recipe recip
 SegmentContext SegmentCompute::context(const SegmentCall& call) const {
   STRATA_CHECK(call.segment >= 0 && static_cast<size_t>(call.segment) < layouts_.size());
   const size_t index = static_cast<size_t>(call.segment);
-  return {spec_.architecture,           spec_.segments[index], layouts_[index], shape_,
-          model::weight_dtype(recipe_), device_.ops(),         queue_,          call};
+  return {spec_.architecture,
+          spec_.segments[index],
+          layouts_[index],
+          shape_,
+          model::weight_dtype(recipe_),
+          device_.description().interior,
+          device_.ops(),
+          queue_,
+          call};
 }
 
 HeadMatrix SegmentCompute::head_matrix(const SegmentContext& context) const {

@@ -9,20 +9,22 @@
 namespace strata::exec {
 namespace {
 
+using kernels::ConstInterior;
+using kernels::Interior;
 using model::ParameterRole;
 using model::QkNorm;
 
 // q, k and v, or their gradients; `stride` elements lie between the tokens of q and k.
 struct Columns {
-  float* q;
-  float* k;
-  float* v;
+  Interior q;
+  Interior k;
+  Interior v;
   int64_t stride;
 };
 
-Columns columns_of(const SegmentContext& context, float* base) {
+Columns columns_of(const SegmentContext& context, Interior base) {
   const model::Architecture& a = context.architecture;
-  float* k = base + a.heads * a.head_size;
+  const Interior k = base + a.heads * a.head_size;
   return {base, k, k + a.kv_heads * a.head_size, context.layout.width};
 }
 
@@ -32,7 +34,7 @@ float score_scale(const model::Architecture& a) {
 }
 
 // Turns q and k, which lie side by side, in one call.
-void rotate(const SegmentContext& context, float* q, int64_t stride, bool inverse) {
+void rotate(const SegmentContext& context, Interior q, int64_t stride, bool inverse) {
   const model::Architecture& a = context.architecture;
   if (a.position != model::Position::kRope) return;
   const int64_t pairs = model::rope_pairs(a, model::rope_table_of(a, context.segment.layer));
@@ -68,7 +70,7 @@ std::array<HeadNorm, 2> head_norms(const SegmentContext& context) {
 
 // q, k and v as attention reads them: turned in place, or, where q and k are normed first, these
 // two in `turned`, since the norms' backward needs what they were.
-Columns turn(const SegmentContext& context, float* projected, float* turned, float* rstd) {
+Columns turn(const SegmentContext& context, Interior projected, Interior turned, float* rstd) {
   const model::Architecture& a = context.architecture;
   Columns columns = columns_of(context, projected);
   if (a.block.qk_norm == QkNorm::kNone) {
@@ -79,10 +81,11 @@ Columns turn(const SegmentContext& context, float* projected, float* turned, flo
   for (const HeadNorm& norm : head_norms(context)) {
     context.ops.rms_norm_forward(context.queue,
                                  {.dtype = context.dtype,
+                                  .inside = true,
                                   .rows = context.tokens(),
                                   .groups = norm.groups,
                                   .cols = norm.cols,
-                                  .x = projected + norm.first,
+                                  .x = (projected + norm.first).data,
                                   .x_stride = columns.stride,
                                   .w = context.weight(norm.role),
                                   .offset = context.norm_offset(),
@@ -96,25 +99,26 @@ Columns turn(const SegmentContext& context, float* projected, float* turned, flo
 }
 
 // Gradients of turned q and k become those of the projections, in place.
-void turn_back(const SegmentContext& context, const float* projected, const float* rstd,
-               float* grad_projected) {
+void turn_back(const SegmentContext& context, ConstInterior projected, const float* rstd,
+               Interior grad_projected) {
   const int64_t stride = context.layout.width;
   rotate(context, grad_projected, stride, true);
   if (context.architecture.block.qk_norm == QkNorm::kNone) return;
   for (const HeadNorm& norm : head_norms(context)) {
     context.ops.rms_norm_backward(context.queue,
                                   {.dtype = context.dtype,
+                                   .inside = true,
                                    .rows = context.tokens(),
                                    .groups = norm.groups,
                                    .cols = norm.cols,
-                                   .x = projected + norm.first,
+                                   .x = (projected + norm.first).data,
                                    .x_stride = stride,
                                    .w = context.weight(norm.role),
                                    .offset = context.norm_offset(),
                                    .rstd = rstd + norm.first_rstd,
                                    .dy = grad_projected + norm.first,
                                    .dy_stride = stride,
-                                   .dx = grad_projected + norm.first,
+                                   .dx = (grad_projected + norm.first).data,
                                    .dx_stride = stride,
                                    .dw = context.grad(norm.role),
                                    .accumulate = !context.call.grad_first,
@@ -140,20 +144,20 @@ Op attention_of(const SegmentContext& context, const Columns& in) {
 void attend(const SegmentContext& context, std::byte* interior, const Columns& in) {
   const model::SegmentLayout& layout = context.layout;
   auto op = attention_of<kernels::AttentionForward>(context, in);
-  op.o = interior_part(interior, layout.attended);
-  op.lse = interior_part(interior, layout.log_sum_exp);
+  op.o = context.part(interior, layout.attended);
+  op.lse = floats_part(interior, layout.log_sum_exp);
   op.workspace = context.scratch(layout.forward_scratch);
   context.ops.attention_forward(context.queue, op);
 }
 
 // Gradients of q, k and v into the columns of `grad_projected`.
 void attend_backward(const SegmentContext& context, std::byte* interior, const Columns& in,
-                     const float* grad_attended, float* grad_projected) {
+                     ConstInterior grad_attended, Interior grad_projected) {
   const model::SegmentLayout& layout = context.layout;
   const Columns grads = columns_of(context, grad_projected);
   auto op = attention_of<kernels::AttentionBackward>(context, in);
-  op.o = interior_part(interior, layout.attended);
-  op.lse = interior_part(interior, layout.log_sum_exp);
+  op.o = context.part(interior, layout.attended);
+  op.lse = floats_part(interior, layout.log_sum_exp);
   op.d_o = grad_attended;
   op.dq = grads.q;
   op.dk = grads.k;
@@ -168,8 +172,8 @@ void attend_backward(const SegmentContext& context, std::byte* interior, const C
 void attention_forward(const SegmentContext& context, std::byte* interior) {
   const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
-  float* projected = interior_part(interior, layout.projected);
-  float* branch = context.workspace(layout.normed);
+  const Interior projected = context.part(interior, layout.projected);
+  const Interior branch = context.workspace(layout.normed);
 
   project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
           branch_input(context, branch, nullptr), projected);
@@ -177,7 +181,7 @@ void attention_forward(const SegmentContext& context, std::byte* interior) {
   attend(context, interior, in);
   if (ends_before_output(context)) return;
   project(context, {layout.out_of, a.heads * a.head_size, a.hidden, layout.forward_scratch},
-          interior_part(interior, layout.attended), branch_output(context, interior, branch));
+          context.part(interior, layout.attended), branch_output(context, interior, branch));
   finish_branch(context, interior, branch);
 }
 
@@ -188,17 +192,17 @@ void attention_backward(const SegmentContext& context) {
   const ProjectionOperands into = {layout.into, a.hidden, layout.width, layout.backward_scratch};
   const ProjectionOperands out_of = {layout.out_of, a.heads * a.head_size, a.hidden,
                                      layout.backward_scratch};
-  float* projected = interior_part(interior, layout.projected);
-  float* grad = context.workspace(layout.grad);
+  const Interior projected = context.part(interior, layout.projected);
+  const Interior grad = context.workspace(layout.grad);
 
-  const float* grad_branch = branch_output_grad(context, grad);
-  project_weight_grad(context, out_of, grad_branch, interior_part(interior, layout.attended));
+  const ConstInterior grad_branch = branch_output_grad(context, grad);
+  project_weight_grad(context, out_of, grad_branch, context.part(interior, layout.attended));
   if (needs_no_input_grad(context)) return;
-  float* grad_attended = context.workspace(layout.branch);
+  const Interior grad_attended = context.workspace(layout.branch);
   project_input_grad(context, out_of, grad_branch, grad_attended);
 
-  float* grad_projected = context.workspace(layout.inner);
-  float* head_rstd = context.workspace(layout.head_rstd);
+  const Interior grad_projected = context.workspace(layout.inner);
+  float* head_rstd = context.workspace_floats(layout.head_rstd);
   const Columns in =
       a.block.qk_norm == QkNorm::kNone
           ? columns_of(context, projected)

@@ -7,10 +7,12 @@
 
 namespace strata::exec {
 
+using kernels::ConstInterior;
+using kernels::Interior;
 using model::ParameterRole;
 
-void project(const SegmentContext& context, const ProjectionOperands& operands, const float* x,
-             float* y) {
+void project(const SegmentContext& context, const ProjectionOperands& operands, ConstInterior x,
+             Interior y) {
   for (const model::Projection& one : operands.projections) {
     context.ops.matmul_forward(context.queue, {.dtype = context.dtype,
                                                .rows = context.tokens(),
@@ -26,7 +28,7 @@ void project(const SegmentContext& context, const ProjectionOperands& operands, 
 }
 
 void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
-                        const float* dy, float* dx) {
+                        ConstInterior dy, Interior dx) {
   bool accumulate = false;
   for (const model::Projection& one : operands.projections) {
     context.ops.matmul_input(context.queue, {.dtype = context.dtype,
@@ -46,8 +48,8 @@ namespace {
 
 // The gradient of a bias whose matrix is frozen: a product with a column of ones.
 void bias_grad_alone(const SegmentContext& context, const ProjectionOperands& operands,
-                     const model::Projection& one, const float* dy) {
-  float* ones = context.workspace(context.layout.ones);
+                     const model::Projection& one, ConstInterior dy) {
+  const Interior ones = context.workspace(context.layout.ones);
   context.ops.fill(context.queue, {.count = context.tokens(), .value = 1.0f, .y = ones});
   context.ops.matmul_weight(context.queue, {.rows = context.tokens(),
                                             .outputs = one.outputs,
@@ -63,7 +65,7 @@ void bias_grad_alone(const SegmentContext& context, const ProjectionOperands& op
 }  // namespace
 
 void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
-                         const float* dy, const float* x) {
+                         ConstInterior dy, ConstInterior x) {
   for (const model::Projection& one : operands.projections) {
     float* dw = context.grad(one);
     float* dbias = context.bias_grad(one);
@@ -82,7 +84,8 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
   }
 }
 
-void norm_rows(const SegmentContext& context, const void* x, int64_t rows, float* y, float* rstd) {
+void norm_rows(const SegmentContext& context, const void* x, int64_t rows, Interior y,
+               float* rstd) {
   const model::Architecture& a = context.architecture;
   if (a.norm == model::Norm::kLayer) {
     context.ops.layer_norm_forward(context.queue, {.dtype = context.dtype,
@@ -98,7 +101,6 @@ void norm_rows(const SegmentContext& context, const void* x, int64_t rows, float
     return;
   }
   context.ops.rms_norm_forward(context.queue, {.dtype = context.dtype,
-                                               .x_dtype = context.dtype,
                                                .rows = rows,
                                                .cols = a.hidden,
                                                .x = x,
@@ -109,19 +111,16 @@ void norm_rows(const SegmentContext& context, const void* x, int64_t rows, float
                                                .eps = static_cast<float>(a.norm_eps)});
 }
 
-void norm_input(const SegmentContext& context, float* y, float* rstd) {
+void norm_input(const SegmentContext& context, Interior y, float* rstd) {
   norm_rows(context, context.call.input, context.tokens(), y, rstd);
 }
 
-void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy,
+void norm_input_grad(const SegmentContext& context, const float* rstd, ConstInterior dy,
                      const void* residual) {
-  const bool wanted = context.call.grad_input != nullptr;
-  const DType gradient_dtype = wanted ? context.dtype : DType::kF32;
-  void* dx = wanted ? context.call.grad_input : dy;
+  void* dx = context.call.grad_input;
   if (context.architecture.norm == model::Norm::kLayer) {
     context.ops.layer_norm_backward(
         context.queue, {.dtype = context.dtype,
-                        .gradient_dtype = gradient_dtype,
                         .rows = context.tokens(),
                         .cols = context.architecture.hidden,
                         .x = context.call.input,
@@ -129,7 +128,7 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
                         .mean = rstd + context.tokens(),
                         .rstd = rstd,
                         .dy = dy,
-                        .dres = wanted ? residual : nullptr,
+                        .dres = residual,
                         .dx = dx,
                         .dw = context.grad(ParameterRole::kNorm),
                         .db = context.grad(ParameterRole::kNormBias),
@@ -139,8 +138,6 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
   }
   context.ops.rms_norm_backward(context.queue,
                                 {.dtype = context.dtype,
-                                 .x_dtype = context.dtype,
-                                 .gradient_dtype = gradient_dtype,
                                  .rows = context.tokens(),
                                  .cols = context.architecture.hidden,
                                  .x = context.call.input,
@@ -148,7 +145,7 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
                                  .offset = context.norm_offset(),
                                  .rstd = rstd,
                                  .dy = dy,
-                                 .dres = wanted ? residual : nullptr,
+                                 .dres = residual,
                                  .dx = dx,
                                  .dw = context.grad(ParameterRole::kNorm),
                                  .accumulate = !context.call.grad_first,
@@ -157,11 +154,10 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy
 
 namespace {
 
-// A boundary tensor as f32.
-const float* widened(const SegmentContext& context, const void* boundary, float* copy) {
-  if (context.dtype == DType::kF32) return static_cast<const float*>(boundary);
-  context.ops.cast(context.queue, {.from = context.dtype,
-                                   .to = DType::kF32,
+// A boundary tensor as interior.
+ConstInterior inside(const SegmentContext& context, const void* boundary, Interior copy) {
+  if (context.dtype == context.interior) return {boundary, context.interior};
+  context.ops.cast(context.queue, {.dtype = context.dtype,
                                    .count = context.tokens() * context.architecture.hidden,
                                    .x = boundary,
                                    .y = copy});
@@ -169,7 +165,7 @@ const float* widened(const SegmentContext& context, const void* boundary, float*
 }
 
 // y = x + a, of boundary tensors.
-void add_to(const SegmentContext& context, const void* x, const float* a, void* y) {
+void add_to(const SegmentContext& context, const void* x, ConstInterior a, void* y) {
   context.ops.add_residual(context.queue, {.dtype = context.dtype,
                                            .count = context.tokens() * context.architecture.hidden,
                                            .x = x,
@@ -179,13 +175,13 @@ void add_to(const SegmentContext& context, const void* x, const float* a, void* 
 
 }  // namespace
 
-const float* branch_input(const SegmentContext& context, float* copy, float* rstd) {
-  if (!context.architecture.block.pre_norm) return widened(context, context.call.input, copy);
+ConstInterior branch_input(const SegmentContext& context, Interior copy, float* rstd) {
+  if (!context.architecture.block.pre_norm) return inside(context, context.call.input, copy);
   norm_input(context, copy, rstd);
   return copy;
 }
 
-void branch_input_grad(const SegmentContext& context, const float* rstd, float* dy) {
+void branch_input_grad(const SegmentContext& context, const float* rstd, ConstInterior dy) {
   const SegmentCall& call = context.call;
   if (context.architecture.block.pre_norm) {
     norm_input_grad(context, rstd, dy, call.grad_output);
@@ -195,32 +191,33 @@ void branch_input_grad(const SegmentContext& context, const float* rstd, float* 
 }
 
 void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
-                        const float* grad_projected) {
+                        ConstInterior grad_projected) {
   const model::SegmentLayout& layout = context.layout;
-  float* grad = context.workspace(layout.grad);
-  float* rstd = context.workspace(layout.rstd);
-  const float* input = branch_input(context, context.workspace(layout.branch), rstd);
+  const Interior grad = context.workspace(layout.grad);
+  float* rstd = context.workspace_floats(layout.rstd);
+  const ConstInterior input = branch_input(context, context.workspace(layout.branch), rstd);
   project_weight_grad(context, into, grad_projected, input);
   project_input_grad(context, into, grad_projected, grad);
   branch_input_grad(context, rstd, grad);
 }
 
-float* branch_output(const SegmentContext& context, std::byte* interior, float* branch) {
+Interior branch_output(const SegmentContext& context, std::byte* interior, Interior branch) {
   if (!context.architecture.block.post_norm) return branch;
-  return interior_part(interior, context.layout.unnormed);
+  return context.part(interior, context.layout.unnormed);
 }
 
-void finish_branch(const SegmentContext& context, std::byte* interior, float* branch) {
+void finish_branch(const SegmentContext& context, std::byte* interior, Interior branch) {
   if (context.architecture.block.post_norm) {
     context.ops.rms_norm_forward(context.queue,
                                  {.dtype = context.dtype,
+                                  .inside = true,
                                   .rows = context.tokens(),
                                   .cols = context.architecture.hidden,
-                                  .x = interior_part(interior, context.layout.unnormed),
+                                  .x = context.part(interior, context.layout.unnormed).data,
                                   .w = context.weight(ParameterRole::kPostNorm),
                                   .offset = context.norm_offset(),
                                   .y = branch,
-                                  .rstd = interior_part(interior, context.layout.post_rstd),
+                                  .rstd = floats_part(interior, context.layout.post_rstd),
                                   .eps = static_cast<float>(context.architecture.norm_eps)});
   }
   if (context.call.output != nullptr) {
@@ -232,20 +229,21 @@ bool ends_before_output(const SegmentContext& context) {
   return context.call.output == nullptr && !context.architecture.block.post_norm;
 }
 
-const float* branch_output_grad(const SegmentContext& context, float* copy) {
-  const float* grad = widened(context, context.call.grad_output, copy);
+ConstInterior branch_output_grad(const SegmentContext& context, Interior copy) {
+  const ConstInterior grad = inside(context, context.call.grad_output, copy);
   if (!context.architecture.block.post_norm) return grad;
   std::byte* interior = static_cast<std::byte*>(context.call.interior);
   context.ops.rms_norm_backward(context.queue,
                                 {.dtype = context.dtype,
+                                 .inside = true,
                                  .rows = context.tokens(),
                                  .cols = context.architecture.hidden,
-                                 .x = interior_part(interior, context.layout.unnormed),
+                                 .x = context.part(interior, context.layout.unnormed).data,
                                  .w = context.weight(ParameterRole::kPostNorm),
                                  .offset = context.norm_offset(),
-                                 .rstd = interior_part(interior, context.layout.post_rstd),
+                                 .rstd = floats_part(interior, context.layout.post_rstd),
                                  .dy = grad,
-                                 .dx = copy,
+                                 .dx = copy.data,
                                  .dw = context.grad(ParameterRole::kPostNorm),
                                  .accumulate = !context.call.grad_first,
                                  .workspace = context.scratch(context.layout.backward_scratch)});

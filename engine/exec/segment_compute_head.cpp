@@ -70,30 +70,30 @@ void embedding_backward(const SegmentContext& context) {
 }
 
 void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
-  float* normed = context.workspace(context.layout.grad);
-  float* rstd = context.workspace(context.layout.rstd);
+  const kernels::Interior normed = context.workspace(context.layout.grad);
+  float* rstd = context.workspace_floats(context.layout.rstd);
   norm_input(context, normed, rstd);
   const bool below = context.call.grad_input != nullptr || context.trains_norm();
-  context.ops.linear_cross_entropy(context.queue,
-                                   {.dtype = context.dtype,
-                                    .rows = context.tokens(),
-                                    .cols = context.architecture.hidden,
-                                    .vocabulary = context.architecture.vocabulary,
-                                    .cap = logit_cap(context),
-                                    .h = normed,
-                                    .w = matrix.weight,
-                                    .targets = context.call.targets,
-                                    .grad_scale = context.call.grad_scale,
-                                    .loss_sum = context.call.loss_sum,
-                                    .dh = below || matrix.grad != nullptr ? normed : nullptr,
-                                    .dw = matrix.grad,
-                                    .accumulate = !matrix.grad_first,
-                                    .workspace = context.scratch(context.layout.backward_scratch)});
+  context.ops.linear_cross_entropy(
+      context.queue, {.dtype = context.dtype,
+                      .rows = context.tokens(),
+                      .cols = context.architecture.hidden,
+                      .vocabulary = context.architecture.vocabulary,
+                      .cap = logit_cap(context),
+                      .h = normed,
+                      .w = matrix.weight,
+                      .targets = context.call.targets,
+                      .grad_scale = context.call.grad_scale,
+                      .loss_sum = context.call.loss_sum,
+                      .dh = below || matrix.grad != nullptr ? normed : kernels::Interior(),
+                      .dw = matrix.grad,
+                      .accumulate = !matrix.grad_first,
+                      .workspace = context.scratch(context.layout.backward_scratch)});
   if (below) norm_input_grad(context, rstd, normed, nullptr);
 }
 
 void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) {
-  float* normed = context.workspace(context.layout.normed);
+  const kernels::Interior normed = context.workspace(context.layout.normed);
   norm_input(context, normed, nullptr);
   context.ops.linear_cross_entropy(context.queue,
                                    {.dtype = context.dtype,
@@ -118,7 +118,7 @@ void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
                                           .x = context.call.input,
                                           .position = context.call.logit_position,
                                           .y = gathered});
-  float* normed = context.workspace(context.layout.normed);
+  const kernels::Interior normed = context.workspace(context.layout.normed);
   norm_rows(context, gathered, context.shape.rows, normed, nullptr);
   context.ops.matmul_forward(context.queue,
                              {.dtype = context.dtype,

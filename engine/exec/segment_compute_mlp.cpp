@@ -5,6 +5,10 @@
 #include "engine/exec/segment_compute_ops.h"
 
 namespace strata::exec {
+
+using kernels::ConstInterior;
+using kernels::Interior;
+
 namespace {
 
 kernels::Activation activation_of(const model::Architecture& a) {
@@ -15,12 +19,12 @@ kernels::Activation activation_of(const model::Architecture& a) {
 }
 
 // The second projection; null where the first is all that there is.
-float* plain_of(const SegmentContext& context, float* projected) {
+Interior plain_of(const SegmentContext& context, Interior projected) {
   const model::Architecture& a = context.architecture;
   return a.block.gated ? projected + a.feed_forward : nullptr;
 }
 
-void activate(const SegmentContext& context, float* projected, float* activated) {
+void activate(const SegmentContext& context, Interior projected, Interior activated) {
   const int64_t cols = context.architecture.feed_forward;
   context.ops.glu_forward(context.queue, {.activation = activation_of(context.architecture),
                                           .rows = context.tokens(),
@@ -36,13 +40,13 @@ void activate(const SegmentContext& context, float* projected, float* activated)
 void mlp_forward(const SegmentContext& context, std::byte* interior) {
   const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
-  float* projected = interior_part(interior, layout.projected);
-  float* branch = context.workspace(layout.normed);
+  const Interior projected = context.part(interior, layout.projected);
+  const Interior branch = context.workspace(layout.normed);
 
   project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
           branch_input(context, branch, nullptr), projected);
   if (ends_before_output(context)) return;
-  float* activated = context.workspace(layout.activated);
+  const Interior activated = context.workspace(layout.activated);
   activate(context, projected, activated);
   project(context, {layout.out_of, a.feed_forward, a.hidden, layout.forward_scratch}, activated,
           branch_output(context, interior, branch));
@@ -55,20 +59,20 @@ void mlp_backward(const SegmentContext& context) {
   const ProjectionOperands into = {layout.into, a.hidden, layout.width, layout.backward_scratch};
   const ProjectionOperands out_of = {layout.out_of, a.feed_forward, a.hidden,
                                      layout.backward_scratch};
-  float* projected =
-      interior_part(static_cast<std::byte*>(context.call.interior), layout.projected);
-  float* grad = context.workspace(layout.grad);
+  const Interior projected =
+      context.part(static_cast<std::byte*>(context.call.interior), layout.projected);
+  const Interior grad = context.workspace(layout.grad);
 
-  const float* grad_branch = branch_output_grad(context, grad);
-  float* activated = context.workspace(layout.branch);
+  const ConstInterior grad_branch = branch_output_grad(context, grad);
+  const Interior activated = context.workspace(layout.branch);
   if (context.grad(layout.out_of[0]) != nullptr) activate(context, projected, activated);
   project_weight_grad(context, out_of, grad_branch, activated);
   if (needs_no_input_grad(context)) return;
-  float* grad_activated = context.workspace(layout.inner);
+  const Interior grad_activated = context.workspace(layout.inner);
   project_input_grad(context, out_of, grad_branch, grad_activated);
 
   // In place: gate and up become their gradients.
-  float* grad_projected = projected;
+  const Interior grad_projected = projected;
   context.ops.glu_backward(context.queue, {.activation = activation_of(a),
                                            .rows = context.tokens(),
                                            .cols = a.feed_forward,

@@ -16,7 +16,8 @@ struct SegmentContext {
   const model::Segment& segment;
   const model::SegmentLayout& layout;
   const model::BatchShape shape;
-  const DType dtype;
+  const DType dtype;     // of weights and boundary tensors
+  const DType interior;  // of what is between them
   const kernels::DeviceOps& ops;
   kernels::Queue& queue;
   const SegmentCall& call;
@@ -26,8 +27,14 @@ struct SegmentContext {
   std::byte* workspace_bytes(const model::Span& span) const {
     return static_cast<std::byte*>(call.workspace) + span.offset;
   }
-  float* workspace(const model::Span& span) const {
+  kernels::Interior workspace(const model::Span& span) const {
+    return {workspace_bytes(span), interior};
+  }
+  float* workspace_floats(const model::Span& span) const {
     return reinterpret_cast<float*>(workspace_bytes(span));
+  }
+  kernels::Interior part(std::byte* kept, const model::Span& span) const {
+    return {kept + span.offset, interior};
   }
   kernels::Workspace scratch(const model::Span& span) const {
     return {span.bytes > 0 ? workspace_bytes(span) : nullptr, span.bytes};
@@ -66,9 +73,9 @@ struct SegmentContext {
   }
 };
 
-// A span of an interior.
-inline float* interior_part(std::byte* interior, const model::Span& span) {
-  return reinterpret_cast<float*>(interior + span.offset);
+// Statistics in a kept interior.
+inline float* floats_part(std::byte* kept, const model::Span& span) {
+  return reinterpret_cast<float*>(kept + span.offset);
 }
 
 // Products of one input with the matrices of `projections`; `width` columns are one row of y or dy.
@@ -78,47 +85,50 @@ struct ProjectionOperands {
   int64_t width = 0;
   const model::Span& scratch;
 };
-void project(const SegmentContext& context, const ProjectionOperands& operands, const float* x,
-             float* y);
+void project(const SegmentContext& context, const ProjectionOperands& operands,
+             kernels::ConstInterior x, kernels::Interior y);
 void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
-                        const float* dy, float* dx);
+                        kernels::ConstInterior dy, kernels::Interior dx);
 void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
-                         const float* dy, const float* x);
+                         kernels::ConstInterior dy, kernels::ConstInterior x);
 
 // The norm of rows of a boundary tensor, in `y`. Backward needs `rstd`: SegmentLayout::rstd.
-void norm_rows(const SegmentContext& context, const void* x, int64_t rows, float* y, float* rstd);
-void norm_input(const SegmentContext& context, float* y, float* rstd);
+void norm_rows(const SegmentContext& context, const void* x, int64_t rows, kernels::Interior y,
+               float* rstd);
+void norm_input(const SegmentContext& context, kernels::Interior y, float* rstd);
 
 // From the gradient of the norm's output: the norm's gradient, and the input's, onto which the
-// residual branch's gradient is added. Overwrites dy where no gradient of the input is wanted.
-void norm_input_grad(const SegmentContext& context, const float* rstd, float* dy,
+// residual branch's gradient is added.
+void norm_input_grad(const SegmentContext& context, const float* rstd, kernels::ConstInterior dy,
                      const void* residual);
 
-// What a branch of the residual stream reads, as f32: the norm of the segment's input, or the input
-// itself. In `copy`, or in the call's own buffer.
-const float* branch_input(const SegmentContext& context, float* copy, float* rstd);
+// What a branch of the residual stream reads, as interior: the norm of the segment's input, or the
+// input itself. In `copy`, or in the call's own buffer.
+kernels::ConstInterior branch_input(const SegmentContext& context, kernels::Interior copy,
+                                    float* rstd);
 
 // From the gradient of what the branch read, the gradient of the segment's input: grad_input. The
-// norm's too; overwrites dy.
-void branch_input_grad(const SegmentContext& context, const float* rstd, float* dy);
+// norm's too.
+void branch_input_grad(const SegmentContext& context, const float* rstd, kernels::ConstInterior dy);
 
 // From the gradient of the products `into`, all below: of their matrices, of the norm and of the
 // segment's input. Uses the layout's spans `branch`, `grad` and `rstd`.
 void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
-                        const float* grad_projected);
+                        kernels::ConstInterior grad_projected);
 
 // Where the branch's last product goes: `branch`, or the interior where a norm follows.
-float* branch_output(const SegmentContext& context, std::byte* interior, float* branch);
+kernels::Interior branch_output(const SegmentContext& context, std::byte* interior,
+                                kernels::Interior branch);
 
 // output = input + branch, normed before where the block says so (then by way of `branch`).
-void finish_branch(const SegmentContext& context, std::byte* interior, float* branch);
+void finish_branch(const SegmentContext& context, std::byte* interior, kernels::Interior branch);
 
 // Whether a call without output is done before the branch's last product.
 bool ends_before_output(const SegmentContext& context);
 
-// The gradient of the branch's last product as f32: the call's own buffer, or `copy`. The gradient
-// of the norm behind it, too.
-const float* branch_output_grad(const SegmentContext& context, float* copy);
+// The gradient of the branch's last product as interior: the call's own buffer, or `copy`. The
+// gradient of the norm behind it, too.
+kernels::ConstInterior branch_output_grad(const SegmentContext& context, kernels::Interior copy);
 
 // True where neither a gradient below the segment nor one of its first matrices or its norm is
 // wanted.

@@ -17,7 +17,6 @@ namespace {
 
 // What kernels ask of workspaces, and a cache line.
 constexpr int64_t kSpanAlignment = 64;
-constexpr int64_t kFloatBytes = 4;
 
 // Places spans one after the other.
 class Packer {
@@ -27,7 +26,8 @@ class Packer {
     end_ = round_up(end_ + bytes, kSpanAlignment);
     return span;
   }
-  Span add_floats(int64_t count) { return add(count * kFloatBytes); }
+  Span add(int64_t count, DType dtype) { return add(count * bytes_of(dtype)); }
+  Span add_floats(int64_t count) { return add(count, DType::kF32); }
   int64_t pages() const { return round_up(end_, kPageBytes); }
 
  private:
@@ -131,13 +131,13 @@ bool trains_bias_alone(const Projection& one) {
 void lay_ones(SegmentLayout& layout, const Shapes& s, Packer& packer) {
   const bool needed = std::any_of(layout.into.begin(), layout.into.end(), trains_bias_alone) ||
                       std::any_of(layout.out_of.begin(), layout.out_of.end(), trains_bias_alone);
-  if (needed) layout.ones = packer.add_floats(s.tokens());
+  if (needed) layout.ones = packer.add(s.tokens(), s.device.interior);
 }
 
 // What the backward of a normed branch reads.
 void lay_post_norm(SegmentLayout& layout, const Shapes& s, Packer& interior) {
   if (!s.a.block.post_norm) return;
-  layout.unnormed = interior.add_floats(s.tokens() * s.a.hidden);
+  layout.unnormed = interior.add(s.tokens() * s.a.hidden, s.device.interior);
   layout.post_rstd = interior.add_floats(s.tokens());
 }
 
@@ -159,15 +159,15 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   const bool qk_norm = a.block.qk_norm != QkNorm::kNone;
   const int64_t turned = s.tokens() * (a.heads + a.kv_heads) * a.head_size;
   Packer interior;
-  layout.projected = interior.add_floats(s.tokens() * layout.width);
-  layout.attended = interior.add_floats(s.tokens() * s.heads_width());
+  layout.projected = interior.add(s.tokens() * layout.width, s.device.interior);
+  layout.attended = interior.add(s.tokens() * s.heads_width(), s.device.interior);
   layout.log_sum_exp = interior.add_floats(s.tokens() * a.heads);
   lay_post_norm(layout, s, interior);
   layout.interior_bytes = interior.pages();
 
   Packer forward;
-  layout.normed = forward.add_floats(s.tokens() * a.hidden);
-  if (qk_norm) layout.turned = forward.add_floats(turned);
+  layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
+  if (qk_norm) layout.turned = forward.add(turned, s.device.interior);
   layout.forward_scratch =
       forward.add(std::max({s.product_scratch(layout.into, a.hidden, false),
                             s.product_scratch(layout.out_of, s.heads_width(), false),
@@ -175,12 +175,12 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   finish_forward(layout, forward);
 
   Packer backward;
-  layout.grad = backward.add_floats(s.tokens() * a.hidden);
-  layout.branch = backward.add_floats(s.tokens() * std::max(s.heads_width(), a.hidden));
-  layout.inner = backward.add_floats(s.tokens() * layout.width);
+  layout.grad = backward.add(s.tokens() * a.hidden, s.device.interior);
+  layout.branch = backward.add(s.tokens() * std::max(s.heads_width(), a.hidden), s.device.interior);
+  layout.inner = backward.add(s.tokens() * layout.width, s.device.interior);
   layout.rstd = backward.add_floats(s.norm_numbers());
   if (qk_norm) {
-    layout.turned_again = backward.add_floats(turned);
+    layout.turned_again = backward.add(turned, s.device.interior);
     layout.head_rstd = backward.add_floats(s.tokens() * (query_norms(a) + key_norms(a)));
   }
   lay_ones(layout, s, backward);
@@ -199,22 +199,22 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   layout.out_of = projections_of(segment, {{kDown, kDownBias}});
   layout.width = (a.block.gated ? 2 : 1) * a.feed_forward;
   Packer interior;
-  layout.projected = interior.add_floats(s.tokens() * layout.width);
+  layout.projected = interior.add(s.tokens() * layout.width, s.device.interior);
   lay_post_norm(layout, s, interior);
   layout.interior_bytes = interior.pages();
 
   Packer forward;
-  layout.normed = forward.add_floats(s.tokens() * a.hidden);
-  layout.activated = forward.add_floats(s.tokens() * a.feed_forward);
+  layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
+  layout.activated = forward.add(s.tokens() * a.feed_forward, s.device.interior);
   layout.forward_scratch =
       forward.add(std::max(s.product_scratch(layout.into, a.hidden, false),
                            s.product_scratch(layout.out_of, a.feed_forward, false)));
   finish_forward(layout, forward);
 
   Packer backward;
-  layout.grad = backward.add_floats(s.tokens() * a.hidden);
-  layout.branch = backward.add_floats(s.tokens() * std::max(a.feed_forward, a.hidden));
-  layout.inner = backward.add_floats(s.tokens() * a.feed_forward);
+  layout.grad = backward.add(s.tokens() * a.hidden, s.device.interior);
+  layout.branch = backward.add(s.tokens() * std::max(a.feed_forward, a.hidden), s.device.interior);
+  layout.inner = backward.add(s.tokens() * a.feed_forward, s.device.interior);
   layout.rstd = backward.add_floats(s.norm_numbers());
   lay_ones(layout, s, backward);
   layout.backward_scratch = backward.add(
@@ -234,14 +234,14 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
   const int64_t loss_scratch = kernels::workspace_bytes(loss_op, s.device);
 
   Packer forward;
-  layout.normed = forward.add_floats(s.tokens() * a.hidden);
+  layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
   layout.gathered = forward.add(s.batch.rows * a.hidden * bytes_of(s.dtype));
   layout.forward_scratch =
       forward.add(std::max(loss_scratch, kernels::workspace_bytes(logits_op, s.device)));
   finish_forward(layout, forward);
 
   Packer backward;
-  layout.grad = backward.add_floats(s.tokens() * a.hidden);
+  layout.grad = backward.add(s.tokens() * a.hidden, s.device.interior);
   layout.rstd = backward.add_floats(s.norm_numbers());
   layout.backward_scratch = backward.add(std::max(loss_scratch, s.norm_scratch()));
   layout.backward_bytes = backward.pages();

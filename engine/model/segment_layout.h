@@ -26,8 +26,9 @@ struct Projection {
   bool bias_frozen = false;
 };
 
-// All tensors are f32 except `gathered`. A span with two names in its comment holds one after the
-// other.
+// Tensors are of the device's interior type, `ones` too. `gathered` is of the weights' type, and
+// statistics ([B, H, T], [N], [N, H], [N, K]) are f32. A span with two names in its comment holds
+// one after the other.
 struct SegmentLayout {
   int64_t width = 0;               // columns of `projected`
   std::vector<Projection> into;    // norm's output -> projected

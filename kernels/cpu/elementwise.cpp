@@ -2,7 +2,6 @@
 #include "kernels/elementwise.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel_for.h"
@@ -21,12 +20,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
-
-template <typename From, typename To>
-void cast_range(const From* x, To* y, int64_t count) {
-  for_vectors(count, [&](auto d, int64_t i, auto tail)
-                         HWY_ATTR { store_as(d, load_as(d, x + i, tail), y + i, tail); });
-}
 
 template <typename X, typename Y>
 void add_residual_range(const X* x, const float* a, Y* y, int64_t count) {
@@ -59,10 +52,8 @@ void scale_range(const T* x, float factor, T* y, int64_t count) {
 }
 
 void widen_range(const uint16_t* x, float* y, int64_t count) {
-  cast_range(x, y, count);
-}
-void narrow_range(const float* x, uint16_t* y, int64_t count) {
-  cast_range(x, y, count);
+  for_vectors(count, [&](auto d, int64_t i, auto tail)
+                         HWY_ATTR { store_as(d, load_as(d, x + i, tail), y + i, tail); });
 }
 void residual_f32(const float* x, const float* a, float* y, int64_t count) {
   add_residual_range(x, a, y, count);
@@ -95,7 +86,6 @@ namespace strata::kernels::cpu {
 namespace {
 
 HWY_EXPORT(widen_range);
-HWY_EXPORT(narrow_range);
 HWY_EXPORT(residual_f32);
 HWY_EXPORT(residual_bf16);
 HWY_EXPORT(add_widened);
@@ -160,7 +150,7 @@ void add(const Add& op) {
 
 void fill(const Fill& op) {
   parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
-    std::fill(op.y + begin, op.y + end, op.value);
+    std::fill_n(static_cast<float*>(op.y + begin), end - begin, op.value);
   });
 }
 
@@ -172,18 +162,13 @@ void soft_cap(const SoftCap& op) {
 }
 
 void cast(const Cast& op) {
-  STRATA_CHECK(is_float_or_bf16(op.from) && is_float_or_bf16(op.to));
+  STRATA_CHECK(is_float_or_bf16(op.dtype));
   parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
-    const int64_t count = end - begin;
-    const char* x = static_cast<const char*>(op.x) + begin * bytes_of(op.from);
-    char* y = static_cast<char*>(op.y) + begin * bytes_of(op.to);
-    if (op.from == op.to) {
-      std::memmove(y, x, static_cast<size_t>(count * bytes_of(op.from)));
-    } else if (op.to == DType::kF32) {
-      widen(reinterpret_cast<const uint16_t*>(x), reinterpret_cast<float*>(y), count);
+    float* y = op.y + begin;
+    if (op.dtype == DType::kF32) {
+      std::copy_n(static_cast<const float*>(op.x) + begin, end - begin, y);
     } else {
-      HWY_DYNAMIC_DISPATCH(narrow_range)
-      (reinterpret_cast<const float*>(x), reinterpret_cast<uint16_t*>(y), count);
+      widen(static_cast<const uint16_t*>(op.x) + begin, y, end - begin);
     }
   });
 }

@@ -63,8 +63,8 @@ HWY_EXPORT(backward_row);
 
 constexpr int64_t kBlockRows = 8;
 
-template <typename T>
-T* row_of(T* first, int64_t elements) {
+template <typename Pointer>
+Pointer row_of(Pointer first, int64_t elements) {
   return first ? first + elements : nullptr;
 }
 

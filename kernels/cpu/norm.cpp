@@ -61,19 +61,19 @@ void forward_rows_of(const RmsNormForward& op, int64_t begin, int64_t end_row) {
 }
 
 // One group's operands.
-template <typename X, typename W, typename G>
+template <typename X, typename W>
 struct Group {
   const X* x;
   const W* w;
   const float* dy;
-  const G* dres;
-  G* dx;
+  const X* dres;
+  X* dx;  // null: not wanted
   float rstd;
   float* dw;  // where dy * n is added; null: nowhere
 };
 
-template <bool kOffset, typename X, typename W, typename G>
-HWY_INLINE void backward_group(const Group<X, W, G>& at, const RmsNormBackward& op) {
+template <bool kOffset, typename X, typename W>
+HWY_INLINE void backward_group(const Group<X, W>& at, const RmsNormBackward& op) {
   const F32 df;
   VF32 dot = hn::Zero(df);
   for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
@@ -82,6 +82,7 @@ HWY_INLINE void backward_group(const Group<X, W, G>& at, const RmsNormBackward& 
     dot = hn::MulAdd(product, factor_at<kOffset>(d, at.w, i, op.offset, end), dot);
     if (at.dw) store_as(d, hn::Add(load_as(d, at.dw + i, end), product), at.dw + i, end);
   });
+  if (!at.dx) return;
   const float mean = hn::GetLane(hn::SumOfLanes(df, dot)) / static_cast<float>(op.cols);
   for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
     const VF32 n = hn::Mul(load_as(d, at.x + i, end), hn::Set(d, at.rstd));
@@ -94,7 +95,7 @@ HWY_INLINE void backward_group(const Group<X, W, G>& at, const RmsNormBackward& 
 }
 
 // dx of rows [begin, end_row), and the sum over them of dy * n into `dw` when it is not null.
-template <bool kOffset, typename X, typename W, typename G>
+template <bool kOffset, typename X, typename W>
 void backward_rows_of(const RmsNormBackward& op, int64_t begin, int64_t end_row, float* dw) {
   const int64_t x_stride = stride_or(op.x_stride, op.groups * op.cols);
   const int64_t dy_stride = stride_or(op.dy_stride, op.groups * op.cols);
@@ -102,11 +103,12 @@ void backward_rows_of(const RmsNormBackward& op, int64_t begin, int64_t end_row,
   for (int64_t row = begin; row < end_row; ++row) {
     for (int64_t group = 0; group < op.groups; ++group) {
       const int64_t first = group * op.cols;
-      const G* dres = static_cast<const G*>(op.dres);
-      backward_group<kOffset, X, W, G>(
+      const X* dres = static_cast<const X*>(op.dres);
+      X* dx = static_cast<X*>(op.dx);
+      backward_group<kOffset, X, W>(
           {static_cast<const X*>(op.x) + row * x_stride + first, static_cast<const W*>(op.w),
            op.dy + row * dy_stride + first, dres ? dres + row * dx_stride + first : nullptr,
-           static_cast<G*>(op.dx) + row * dx_stride + first, op.rstd[row * op.groups + group], dw},
+           dx ? dx + row * dx_stride + first : nullptr, op.rstd[row * op.groups + group], dw},
           op);
     }
   }
@@ -117,7 +119,7 @@ template <typename Op, typename Body>
 void with_types(const Op& op, const Body& body) {
   if (op.dtype == DType::kF32) {
     body(float{}, float{});
-  } else if (op.x_dtype == DType::kF32) {
+  } else if (op.inside) {
     body(float{}, uint16_t{});
   } else {
     body(uint16_t{}, uint16_t{});
@@ -133,19 +135,13 @@ void forward_rows(const RmsNormForward& op, int64_t begin, int64_t end) {
   });
 }
 
-template <typename G>
-void backward_rows_to(const RmsNormBackward& op, int64_t begin, int64_t end, float* dw) {
+void backward_rows(const RmsNormBackward& op, int64_t begin, int64_t end, float* dw) {
   with_types(op, [&](auto x, auto w) {
     using X = decltype(x);
     using W = decltype(w);
-    op.offset == 0.0f ? backward_rows_of<false, X, W, G>(op, begin, end, dw)
-                      : backward_rows_of<true, X, W, G>(op, begin, end, dw);
+    op.offset == 0.0f ? backward_rows_of<false, X, W>(op, begin, end, dw)
+                      : backward_rows_of<true, X, W>(op, begin, end, dw);
   });
-}
-
-void backward_rows(const RmsNormBackward& op, int64_t begin, int64_t end, float* dw) {
-  op.gradient_dtype == DType::kF32 ? backward_rows_to<float>(op, begin, end, dw)
-                                   : backward_rows_to<uint16_t>(op, begin, end, dw);
 }
 
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE
@@ -169,7 +165,7 @@ void rms_norm_forward(const RmsNormForward& op) {
 }
 
 void rms_norm_backward(const RmsNormBackward& op) {
-  STRATA_CHECK(is_rms_norm(op) && is_float_or_bf16(op.gradient_dtype));
+  STRATA_CHECK(is_rms_norm(op));
   STRATA_CHECK(!op.dw || op.workspace.bytes >= workspace_bytes(op, 1));
   float* shares = reinterpret_cast<float*>(op.workspace.data);
   const int64_t blocks = ceil_div(op.rows, kShareRows);

@@ -23,7 +23,10 @@ class EmulatedDevice : public Device {
         description_{.name = "emulated",
                      .discrete = true,
                      .kernels = backend.kernels,
-                     .threads = options.threads} {}
+                     .threads = options.threads,
+                     .interior = options.interior} {
+    require_possible(description_);
+  }
 
   const DeviceDescription& description() const override { return description_; }
   const DeviceOps& ops() const override {

@@ -11,20 +11,55 @@
 namespace strata::kernels::ref {
 namespace {
 
-double dot(const float* a, const float* b, int64_t count) {
+double dot(ConstInterior a, ConstInterior b, int64_t count) {
   double sum = 0.0;
-  for (int64_t i = 0; i < count; ++i) sum += double{a[i]} * b[i];
+  for (int64_t i = 0; i < count; ++i) sum += double{load(a, i)} * load(b, i);
   return sum;
 }
 
+// What one head of one sequence has of a tensor: a row a token.
+template <typename Pointer>
+struct Rows {
+  Pointer first;
+  int64_t stride;
+  Pointer operator[](int64_t token) const { return first + token * stride; }
+};
+
+// `heads` are those of the tensor, and `head` is one of them.
+template <typename Op, typename Pointer>
+Rows<Pointer> rows_of(const Op& op, Pointer tensor, int64_t stride, int64_t heads, int64_t b,
+                      int64_t head) {
+  const int64_t width = stride_or(stride, heads * op.head_size);
+  return {tensor + (b * op.length * width + head * op.head_size), width};
+}
+
+// Sums of one row, which are rounded to the output's type once.
+class Sums {
+ public:
+  Sums(const Workspace& workspace, int64_t index, int64_t size)
+      : sums_(reinterpret_cast<float*>(workspace.data) + index * size), size_(size) {}
+  void clear() { std::fill_n(sums_, size_, 0.0f); }
+  void add(double factor, ConstInterior x) {
+    for (int64_t d = 0; d < size_; ++d) sums_[d] += static_cast<float>(factor * load(x, d));
+  }
+  void put(Interior to) const {
+    for (int64_t d = 0; d < size_; ++d) store(to, d, sums_[d]);
+  }
+
+ private:
+  float* const sums_;
+  const int64_t size_;
+};
+
 template <typename Op>
-void check_shapes(const Op& op) {
+void check(const Op& op, int64_t sums) {
   STRATA_CHECK(op.batch > 0 && op.length > 0 && op.heads > 0 && op.kv_heads > 0 &&
                op.head_size > 0 && op.window >= 0 && op.cap >= 0.0f && op.heads % op.kv_heads == 0);
+  STRATA_CHECK(op.workspace.bytes >= sums * op.head_size * 4);
 }
 
 template <typename Op>
-double score(const Op& op, const float* q, const float* k) {
+double score(const Op& op, ConstInterior q, ConstInterior k) {
   const double s = op.scale * dot(q, k, op.head_size);
   return op.cap > 0.0f ? op.cap * std::tanh(s / op.cap) : s;
 }
@@ -39,88 +74,100 @@ int64_t first_key(int64_t window, int64_t i) {
   return window == 0 ? 0 : std::max<int64_t>(0, i - window + 1);
 }
 
+// What backward reads and writes of one query head.
+struct Head {
+  Head(const AttentionBackward& op_in, int64_t b, int64_t h)
+      : op(op_in),
+        q(rows_of(op, op.q, op.q_stride, op.heads, b, h)),
+        o(rows_of(op, op.o, op.o_stride, op.heads, b, h)),
+        d_o(rows_of(op, op.d_o, op.d_o_stride, op.heads, b, h)),
+        k(rows_of(op, op.k, op.k_stride, op.kv_heads, b, h / (op.heads / op.kv_heads))),
+        v(rows_of(op, op.v, op.v_stride, op.kv_heads, b, h / (op.heads / op.kv_heads))),
+        lse(op.lse + (b * op.heads + h) * op.length) {}
+
+  struct Pair {
+    double p, ds;
+  };
+  Pair pair(int64_t i, int64_t j) const {
+    const double s = score(op, q[i], k[j]);
+    const double p = std::exp(s - lse[i]);
+    const double delta = dot(d_o[i], o[i], op.head_size);
+    return {p, p * (dot(d_o[i], v[j], op.head_size) - delta) * op.scale * slope_of(op, s)};
+  }
+
+  const AttentionBackward& op;
+  const Rows<ConstInterior> q, o, d_o, k, v;
+  const float* const lse;
+};
+
+void query_gradients(const AttentionBackward& op, int64_t b, int64_t h) {
+  const Head head(op, b, h);
+  const Rows dq = rows_of(op, op.dq, op.dq_stride, op.heads, b, h);
+  Sums sums(op.workspace, 0, op.head_size);
+  for (int64_t i = 0; i < op.length; ++i) {
+    sums.clear();
+    for (int64_t j = first_key(op.window, i); j <= i; ++j) sums.add(head.pair(i, j).ds, head.k[j]);
+    sums.put(dq[i]);
+  }
+}
+
+void key_gradients(const AttentionBackward& op, int64_t b, int64_t kv) {
+  const int64_t group = op.heads / op.kv_heads;
+  const Rows dk = rows_of(op, op.dk, op.dk_stride, op.kv_heads, b, kv);
+  const Rows dv = rows_of(op, op.dv, op.dv_stride, op.kv_heads, b, kv);
+  Sums of_k(op.workspace, 0, op.head_size), of_v(op.workspace, 1, op.head_size);
+  for (int64_t j = 0; j < op.length; ++j) {
+    of_k.clear();
+    of_v.clear();
+    const int64_t end = op.window == 0 ? op.length : std::min(op.length, j + op.window);
+    for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+      const Head head(op, b, h);
+      for (int64_t i = j; i < end; ++i) {
+        const Head::Pair at = head.pair(i, j);
+        of_k.add(at.ds, head.q[i]);
+        of_v.add(at.p, head.d_o[i]);
+      }
+    }
+    of_k.put(dk[j]);
+    of_v.put(dv[j]);
+  }
+}
+
 }  // namespace
 
 void attention_forward(const AttentionForward& op) {
-  check_shapes(op);
-  const int64_t size = op.head_size;
-  const int64_t q_stride = stride_or(op.q_stride, op.heads * size);
-  const int64_t k_stride = stride_or(op.k_stride, op.kv_heads * size);
-  const int64_t v_stride = stride_or(op.v_stride, op.kv_heads * size);
-  const int64_t o_stride = stride_or(op.o_stride, op.heads * size);
+  check(op, 1);
+  Sums sums(op.workspace, 0, op.head_size);
   for (int64_t b = 0; b < op.batch; ++b) {
     for (int64_t h = 0; h < op.heads; ++h) {
       const int64_t kv = h / (op.heads / op.kv_heads);
-      const float* k = op.k + b * op.length * k_stride + kv * size;
-      const float* v = op.v + b * op.length * v_stride + kv * size;
+      const Rows q = rows_of(op, op.q, op.q_stride, op.heads, b, h);
+      const Rows k = rows_of(op, op.k, op.k_stride, op.kv_heads, b, kv);
+      const Rows v = rows_of(op, op.v, op.v_stride, op.kv_heads, b, kv);
+      const Rows o = rows_of(op, op.o, op.o_stride, op.heads, b, h);
       for (int64_t i = 0; i < op.length; ++i) {
-        const int64_t row = b * op.length + i;
-        const float* q = op.q + row * q_stride + h * size;
         const int64_t first = first_key(op.window, i);
         double largest = -std::numeric_limits<double>::infinity();
-        for (int64_t j = first; j <= i; ++j) {
-          largest = std::max(largest, score(op, q, k + j * k_stride));
-        }
+        for (int64_t j = first; j <= i; ++j) largest = std::max(largest, score(op, q[i], k[j]));
         double sum = 0.0;
-        for (int64_t j = first; j <= i; ++j) {
-          sum += std::exp(score(op, q, k + j * k_stride) - largest);
-        }
+        for (int64_t j = first; j <= i; ++j) sum += std::exp(score(op, q[i], k[j]) - largest);
         const double lse = largest + std::log(sum);
         op.lse[(b * op.heads + h) * op.length + i] = static_cast<float>(lse);
-        float* o = op.o + row * o_stride + h * size;
-        std::fill_n(o, size, 0.0f);
+        sums.clear();
         for (int64_t j = first; j <= i; ++j) {
-          const double p = std::exp(score(op, q, k + j * k_stride) - lse);
-          for (int64_t d = 0; d < size; ++d) o[d] += static_cast<float>(p * v[j * v_stride + d]);
+          sums.add(std::exp(score(op, q[i], k[j]) - lse), v[j]);
         }
+        sums.put(o[i]);
       }
     }
   }
 }
 
 void attention_backward(const AttentionBackward& op) {
-  check_shapes(op);
-  const int64_t size = op.head_size;
-  const int64_t q_stride = stride_or(op.q_stride, op.heads * size);
-  const int64_t k_stride = stride_or(op.k_stride, op.kv_heads * size);
-  const int64_t v_stride = stride_or(op.v_stride, op.kv_heads * size);
-  const int64_t o_stride = stride_or(op.o_stride, op.heads * size);
-  const int64_t d_o_stride = stride_or(op.d_o_stride, op.heads * size);
-  const int64_t dq_stride = stride_or(op.dq_stride, op.heads * size);
-  const int64_t dk_stride = stride_or(op.dk_stride, op.kv_heads * size);
-  const int64_t dv_stride = stride_or(op.dv_stride, op.kv_heads * size);
-  for (int64_t row = 0; row < op.batch * op.length; ++row) {
-    std::fill_n(op.dq + row * dq_stride, op.heads * size, 0.0f);
-    std::fill_n(op.dk + row * dk_stride, op.kv_heads * size, 0.0f);
-    std::fill_n(op.dv + row * dv_stride, op.kv_heads * size, 0.0f);
-  }
+  check(op, 2);
   for (int64_t b = 0; b < op.batch; ++b) {
-    for (int64_t h = 0; h < op.heads; ++h) {
-      const int64_t kv = h / (op.heads / op.kv_heads) * size;
-      for (int64_t i = 0; i < op.length; ++i) {
-        const int64_t row = b * op.length + i;
-        const float* q = op.q + row * q_stride + h * size;
-        const float* d_o = op.d_o + row * d_o_stride + h * size;
-        const double delta = dot(d_o, op.o + row * o_stride + h * size, size);
-        const double lse = op.lse[(b * op.heads + h) * op.length + i];
-        float* dq = op.dq + row * dq_stride + h * size;
-        for (int64_t j = first_key(op.window, i); j <= i; ++j) {
-          const int64_t key = b * op.length + j;
-          const float* k = op.k + key * k_stride + kv;
-          const double s = score(op, q, k);
-          const double p = std::exp(s - lse);
-          const double ds =
-              p * (dot(d_o, op.v + key * v_stride + kv, size) - delta) * op.scale * slope_of(op, s);
-          float* dk = op.dk + key * dk_stride + kv;
-          float* dv = op.dv + key * dv_stride + kv;
-          for (int64_t d = 0; d < size; ++d) {
-            dq[d] += static_cast<float>(ds * k[d]);
-            dk[d] += static_cast<float>(ds * q[d]);
-            dv[d] += static_cast<float>(p * d_o[d]);
-          }
-        }
-      }
-    }
+    for (int64_t h = 0; h < op.heads; ++h) query_gradients(op, b, h);
+    for (int64_t kv = 0; kv < op.kv_heads; ++kv) key_gradients(op, b, kv);
   }
 }
 

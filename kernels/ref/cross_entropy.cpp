@@ -16,7 +16,7 @@ double logits(const LinearCrossEntropy& op, int64_t row, float* z) {
   for (int64_t v = 0; v < op.vocabulary; ++v) {
     double sum = 0.0;
     for (int64_t c = 0; c < op.cols; ++c) {
-      sum += double{op.h[row * op.cols + c]} * load(op.dtype, op.w, v * op.cols + c);
+      sum += double{load(op.h, row * op.cols + c)} * load(op.dtype, op.w, v * op.cols + c);
     }
     if (op.cap > 0.0f) sum = op.cap * std::tanh(sum / op.cap);
     z[v] = static_cast<float>(sum);
@@ -47,18 +47,17 @@ void linear_cross_entropy(const LinearCrossEntropy& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
     const int64_t target = op.targets[row];
     STRATA_CHECK(target >= -1 && target < op.vocabulary);
-    float* dh = op.dh ? op.dh + row * op.cols : nullptr;
     if (target < 0) {
-      if (dh) std::fill_n(dh, op.cols, 0.0f);
+      for (int64_t c = 0; op.dh && c < op.cols; ++c) store(op.dh, row * op.cols + c, 0.0f);
       continue;
     }
     const double lse = logits(op, row, z);
     *op.loss_sum += lse - z[target];
-    if (!dh) continue;
+    if (!op.dh) continue;
     gradient_of_logits(op, target, lse, z);
     for (int64_t v = 0; op.dw && v < op.vocabulary; ++v) {
       for (int64_t c = 0; c < op.cols; ++c) {
-        op.dw[v * op.cols + c] += z[v] * op.h[row * op.cols + c];
+        op.dw[v * op.cols + c] += z[v] * load(op.h, row * op.cols + c);
       }
     }
     for (int64_t c = 0; c < op.cols; ++c) {
@@ -66,7 +65,7 @@ void linear_cross_entropy(const LinearCrossEntropy& op) {
       for (int64_t v = 0; v < op.vocabulary; ++v) {
         sum += double{z[v]} * load(op.dtype, op.w, v * op.cols + c);
       }
-      dh[c] = static_cast<float>(sum);
+      store(op.dh, row * op.cols + c, static_cast<float>(sum));
     }
   }
 }

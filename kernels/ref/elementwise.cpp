@@ -11,7 +11,7 @@ namespace strata::kernels::ref {
 void add_residual(const AddResidual& op) {
   STRATA_CHECK(is_float_or_bf16(op.dtype));
   for (int64_t i = 0; i < op.count; ++i) {
-    store(op.dtype, op.y, i, load(op.dtype, op.x, i) + op.a[i]);
+    store(op.dtype, op.y, i, load(op.dtype, op.x, i) + load(op.a, i));
   }
 }
 
@@ -20,7 +20,7 @@ void add(const Add& op) {
 }
 
 void fill(const Fill& op) {
-  for (int64_t i = 0; i < op.count; ++i) op.y[i] = op.value;
+  for (int64_t i = 0; i < op.count; ++i) store(op.y, i, op.value);
 }
 
 void soft_cap(const SoftCap& op) {
@@ -31,8 +31,8 @@ void soft_cap(const SoftCap& op) {
 }
 
 void cast(const Cast& op) {
-  STRATA_CHECK(is_float_or_bf16(op.from) && is_float_or_bf16(op.to));
-  for (int64_t i = 0; i < op.count; ++i) store(op.to, op.y, i, load(op.from, op.x, i));
+  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  for (int64_t i = 0; i < op.count; ++i) store(op.y, i, load(op.dtype, op.x, i));
 }
 
 }  // namespace strata::kernels::ref

@@ -30,9 +30,9 @@ void glu_forward(const GluForward& op) {
   const int64_t stride = stride_or(op.stride, op.cols);
   for (int64_t row = 0; row < op.rows; ++row) {
     for (int64_t col = 0; col < op.cols; ++col) {
-      const double a = activate(op.activation, op.g[row * stride + col]).value;
-      const double u = op.u ? op.u[row * stride + col] : 1.0;
-      op.h[row * op.cols + col] = static_cast<float>(a * u);
+      const double a = activate(op.activation, load(op.g, row * stride + col)).value;
+      const double u = op.u ? load(op.u, row * stride + col) : 1.0;
+      store(op.h, row * op.cols + col, static_cast<float>(a * u));
     }
   }
 }
@@ -43,11 +43,11 @@ void glu_backward(const GluBackward& op) {
   const int64_t d_stride = stride_or(op.d_stride, op.cols);
   for (int64_t row = 0; row < op.rows; ++row) {
     for (int64_t col = 0; col < op.cols; ++col) {
-      const Activated a = activate(op.activation, op.g[row * stride + col]);
-      const double u = op.u ? op.u[row * stride + col] : 1.0;
-      const double dh = op.dh[row * op.cols + col];
-      op.dg[row * d_stride + col] = static_cast<float>(dh * u * a.slope);
-      if (op.du) op.du[row * d_stride + col] = static_cast<float>(dh * a.value);
+      const Activated a = activate(op.activation, load(op.g, row * stride + col));
+      const double u = op.u ? load(op.u, row * stride + col) : 1.0;
+      const double dh = load(op.dh, row * op.cols + col);
+      store(op.dg, row * d_stride + col, static_cast<float>(dh * u * a.slope));
+      if (op.du) store(op.du, row * d_stride + col, static_cast<float>(dh * a.value));
     }
   }
 }

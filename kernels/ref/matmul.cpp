@@ -5,6 +5,13 @@
 #include "kernels/typed.h"
 
 namespace strata::kernels::ref {
+namespace {
+
+void put(Interior to, int64_t index, double sum, bool accumulate) {
+  store(to, index, static_cast<float>(accumulate ? load(to, index) + sum : sum));
+}
+
+}  // namespace
 
 void matmul_forward(const MatMulForward& op) {
   STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0 && is_float_or_bf16(op.dtype));
@@ -14,10 +21,9 @@ void matmul_forward(const MatMulForward& op) {
     for (int64_t out = 0; out < op.outputs; ++out) {
       double sum = op.bias ? load(op.dtype, op.bias, out) : 0.0;
       for (int64_t in = 0; in < op.inputs; ++in) {
-        sum += double{op.x[row * x_stride + in]} * load(op.dtype, op.w, out * op.inputs + in);
+        sum += double{load(op.x, row * x_stride + in)} * load(op.dtype, op.w, out * op.inputs + in);
       }
-      float& y = op.y[row * y_stride + out];
-      y = static_cast<float>(op.accumulate ? y + sum : sum);
+      put(op.y, row * y_stride + out, sum, op.accumulate);
     }
   }
 }
@@ -30,10 +36,10 @@ void matmul_input(const MatMulInput& op) {
     for (int64_t in = 0; in < op.inputs; ++in) {
       double sum = 0.0;
       for (int64_t out = 0; out < op.outputs; ++out) {
-        sum += double{op.dy[row * dy_stride + out]} * load(op.dtype, op.w, out * op.inputs + in);
+        sum +=
+            double{load(op.dy, row * dy_stride + out)} * load(op.dtype, op.w, out * op.inputs + in);
       }
-      float& dx = op.dx[row * dx_stride + in];
-      dx = static_cast<float>(op.accumulate ? dx + sum : sum);
+      put(op.dx, row * dx_stride + in, sum, op.accumulate);
     }
   }
 }
@@ -46,15 +52,14 @@ void matmul_weight(const MatMulWeight& op) {
     for (int64_t in = 0; in < op.inputs; ++in) {
       double sum = 0.0;
       for (int64_t row = 0; row < op.rows; ++row) {
-        sum += double{op.dy[row * dy_stride + out]} * op.x[row * x_stride + in];
+        sum += double{load(op.dy, row * dy_stride + out)} * load(op.x, row * x_stride + in);
       }
-      float& dw = op.dw[out * op.inputs + in];
-      dw = static_cast<float>(op.accumulate ? dw + sum : sum);
+      put(op.dw, out * op.inputs + in, sum, op.accumulate);
     }
     if (!op.dbias) continue;
     double sum = 0.0;
-    for (int64_t row = 0; row < op.rows; ++row) sum += op.dy[row * dy_stride + out];
-    op.dbias[out] = static_cast<float>(op.accumulate ? op.dbias[out] + sum : sum);
+    for (int64_t row = 0; row < op.rows; ++row) sum += load(op.dy, row * dy_stride + out);
+    put(op.dbias, out, sum, op.accumulate);
   }
 }
 

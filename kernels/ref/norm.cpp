@@ -32,8 +32,9 @@ void weight_gradient(const RmsNormBackward& op) {
     double sum = 0.0;
     for (int64_t row = 0; row < op.rows; ++row) {
       for (int64_t group = 0; group < op.groups; ++group) {
-        sum += double{op.dy[dy_at(row, group) + col]} *
-               load(op.x_dtype, op.x, x_at(row, group) + col) * op.rstd[row * op.groups + group];
+        sum += double{load(op.dy, dy_at(row, group) + col)} *
+               load(x_dtype_of(op), op.x, x_at(row, group) + col) *
+               op.rstd[row * op.groups + group];
       }
     }
     op.dw[col] = static_cast<float>(op.accumulate ? op.dw[col] + sum : sum);
@@ -43,19 +44,24 @@ void weight_gradient(const RmsNormBackward& op) {
 void input_gradient(const RmsNormBackward& op, int64_t row, int64_t group) {
   const int64_t x_at = places(op, op.x_stride)(row, group);
   const int64_t dx_at = places(op, op.dx_stride)(row, group);
-  const float* dy = op.dy + places(op, op.dy_stride)(row, group);
+  const ConstInterior dy = op.dy + places(op, op.dy_stride)(row, group);
+  const DType x_dtype = x_dtype_of(op);
   const double rstd = op.rstd[row * op.groups + group];
   double mean = 0.0;
   for (int64_t col = 0; col < op.cols; ++col) {
-    mean += double{dy[col]} * factor(op, col) * load(op.x_dtype, op.x, x_at + col) * rstd;
+    mean += double{load(dy, col)} * factor(op, col) * load(x_dtype, op.x, x_at + col) * rstd;
   }
   mean /= static_cast<double>(op.cols);
   for (int64_t col = 0; col < op.cols; ++col) {
-    const double g = double{dy[col]} * factor(op, col);
-    const double n = load(op.x_dtype, op.x, x_at + col) * rstd;
-    const double residual = op.dres ? load(op.gradient_dtype, op.dres, dx_at + col) : 0.0;
-    store(op.gradient_dtype, op.dx, dx_at + col,
-          static_cast<float>(residual + rstd * (g - n * mean)));
+    const double g = double{load(dy, col)} * factor(op, col);
+    const double n = load(x_dtype, op.x, x_at + col) * rstd;
+    const double residual = op.dres ? load(x_dtype, op.dres, dx_at + col) : 0.0;
+    const float dx = static_cast<float>(residual + rstd * (g - n * mean));
+    if (op.inside) {
+      store(Interior{op.dx, x_dtype}, dx_at + col, dx);
+    } else {
+      store(x_dtype, op.dx, dx_at + col, dx);
+    }
   }
 }
 
@@ -63,18 +69,20 @@ void input_gradient(const RmsNormBackward& op, int64_t row, int64_t group) {
 
 void rms_norm_forward(const RmsNormForward& op) {
   STRATA_CHECK(is_rms_norm(op));
+  const DType x_dtype = x_dtype_of(op);
   for (int64_t row = 0; row < op.rows; ++row) {
     for (int64_t group = 0; group < op.groups; ++group) {
       const int64_t x_at = places(op, op.x_stride)(row, group);
-      float* y = op.y + places(op, op.y_stride)(row, group);
+      const Interior y = op.y + places(op, op.y_stride)(row, group);
       double squares = 0.0;
       for (int64_t col = 0; col < op.cols; ++col) {
-        const double x = load(op.x_dtype, op.x, x_at + col);
+        const double x = load(x_dtype, op.x, x_at + col);
         squares += x * x;
       }
       const double rstd = 1.0 / std::sqrt(squares / static_cast<double>(op.cols) + op.eps);
       for (int64_t col = 0; col < op.cols; ++col) {
-        y[col] = static_cast<float>(load(op.x_dtype, op.x, x_at + col) * rstd * factor(op, col));
+        const double normed = load(x_dtype, op.x, x_at + col) * rstd;
+        store(y, col, static_cast<float>(normed * factor(op, col)));
       }
       if (op.rstd) op.rstd[row * op.groups + group] = static_cast<float>(rstd);
     }
@@ -82,9 +90,9 @@ void rms_norm_forward(const RmsNormForward& op) {
 }
 
 void rms_norm_backward(const RmsNormBackward& op) {
-  STRATA_CHECK(is_rms_norm(op) && is_float_or_bf16(op.gradient_dtype));
+  STRATA_CHECK(is_rms_norm(op));
   if (op.dw) weight_gradient(op);  // before dx, which may lie over dy
-  for (int64_t row = 0; row < op.rows; ++row) {
+  for (int64_t row = 0; op.dx && row < op.rows; ++row) {
     for (int64_t group = 0; group < op.groups; ++group) input_gradient(op, row, group);
   }
 }

@@ -14,14 +14,14 @@ void rope(const Rope& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
     const int64_t position = row % op.length;
     for (int64_t head = 0; head < op.heads; ++head) {
-      float* x = op.x + row * row_stride + head * op.head_size;
+      const Interior x = op.x + (row * row_stride + head * op.head_size);
       for (int64_t i = 0; i < half; ++i) {
         const float c = op.cos[position * half + i];
         const float s = op.inverse ? -op.sin[position * half + i] : op.sin[position * half + i];
-        const float a = x[i];
-        const float b = x[i + half];
-        x[i] = a * c - b * s;
-        x[i + half] = b * c + a * s;
+        const float a = load(x, i);
+        const float b = load(x, i + half);
+        store(x, i, a * c - b * s);
+        store(x, i + half, b * c + a * s);
       }
     }
   }

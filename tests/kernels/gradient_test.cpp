@@ -109,6 +109,7 @@ void check_attention(int64_t window, float cap) {
   Floats v = random_floats(kBatch * kLength * kKvHeads * kSize, 3);
   const Floats d_o = random_floats(kBatch * kLength * kHeads * kSize, 4);
   Floats o(q.size()), lse(kBatch * kHeads * kLength);
+  Scratch scratch(2 * kSize * 4);
   const auto loss = [&] {
     ref_backend().attention_forward({.batch = kBatch,
                                      .length = kLength,
@@ -122,7 +123,8 @@ void check_attention(int64_t window, float cap) {
                                      .k = k.data(),
                                      .v = v.data(),
                                      .o = o.data(),
-                                     .lse = lse.data()});
+                                     .lse = lse.data(),
+                                     .workspace = scratch.lend()});
     return weighted_sum(o, d_o);
   };
   loss();
@@ -143,7 +145,8 @@ void check_attention(int64_t window, float cap) {
                                     .d_o = d_o.data(),
                                     .dq = dq.data(),
                                     .dk = dk.data(),
-                                    .dv = dv.data()});
+                                    .dv = dv.data(),
+                                    .workspace = scratch.lend()});
   expect_gradient(q, dq, loss);
   expect_gradient(k, dk, loss);
   expect_gradient(v, dv, loss);

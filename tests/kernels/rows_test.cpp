@@ -11,7 +11,8 @@ namespace {
 
 struct NormSetting {
   int64_t rows, groups, cols;
-  DType dtype, x_dtype, gradient_dtype;
+  DType dtype;
+  bool inside;  // x, and with it dx, is f32 whatever the type of w
   float offset;
   int64_t gap;  // between rows; 0: dense
   bool residual;
@@ -19,14 +20,15 @@ struct NormSetting {
 
 // With a gap dx lies over dy as for q and k, otherwise over the residual branch's gradient.
 KernelCase norm_case(const NormSetting& s) {
+  const DType x_dtype = s.inside ? DType::kF32 : s.dtype;
   const auto run = [=](const Backend& backend, int threads) {
     const int64_t stride = s.groups * s.cols + s.gap;
-    Typed x(s.x_dtype, random_floats(s.rows * stride, 1));
+    Typed x(x_dtype, random_floats(s.rows * stride, 1));
     Typed w(s.dtype, random_floats(s.cols, 2));
     Floats y(static_cast<size_t>(s.rows * stride), 3.0f);
     Floats rstd(static_cast<size_t>(s.rows * s.groups));
     backend.rms_norm_forward({.dtype = s.dtype,
-                              .x_dtype = s.x_dtype,
+                              .inside = s.inside,
                               .rows = s.rows,
                               .groups = s.groups,
                               .cols = s.cols,
@@ -38,11 +40,10 @@ KernelCase norm_case(const NormSetting& s) {
                               .y_stride = s.gap == 0 ? 0 : stride,
                               .rstd = rstd.data()});
     Floats dy = random_floats(s.rows * stride, 3);
-    Typed dx(s.gradient_dtype, random_floats(s.rows * stride, s.gap == 0 ? 4 : 3));
+    Typed dx(x_dtype, random_floats(s.rows * stride, s.gap == 0 ? 4 : 3));
     Floats dw = random_floats(s.cols, 5);
     RmsNormBackward op = {.dtype = s.dtype,
-                          .x_dtype = s.x_dtype,
-                          .gradient_dtype = s.gradient_dtype,
+                          .inside = s.inside,
                           .rows = s.rows,
                           .groups = s.groups,
                           .cols = s.cols,
@@ -61,25 +62,30 @@ KernelCase norm_case(const NormSetting& s) {
     Scratch scratch(workspace_bytes(op, threads));
     op.workspace = scratch.lend();
     backend.rms_norm_backward(op);
-    return std::vector<Floats>{y, rstd, dx.values(), dw};
+    Floats dw_alone = random_floats(s.cols, 5);
+    op.dw = dw_alone.data();
+    op.dy = dy.data();
+    op.dres = op.dx = nullptr;
+    backend.rms_norm_backward(op);
+    return std::vector<Floats>{y, rstd, dx.values(), dw, dw_alone};
   };
-  return {fmt::format("N{} G{} C{} {} {} {}{}{}", s.rows, s.groups, s.cols, name_of(s.dtype),
-                      name_of(s.x_dtype), name_of(s.gradient_dtype), s.offset > 0 ? " offset" : "",
+  return {fmt::format("N{} G{} C{} {}{}{}{}", s.rows, s.groups, s.cols, name_of(s.dtype),
+                      s.inside ? " inside" : "", s.offset > 0 ? " offset" : "",
                       s.residual ? " residual" : ""),
-          tolerance_of(s.gradient_dtype), run};
+          tolerance_of(x_dtype), run};
 }
 
 TEST(RmsNorm, AgreesWithRefAndRepeats) {
   std::vector<KernelCase> cases;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const DType to : {DType::kF32, DType::kBF16}) {
-      cases.push_back(norm_case({1, 1, 3, dtype, dtype, to, 0.0f, 0, false}));
-      cases.push_back(norm_case({7, 1, 40, dtype, dtype, to, 0.0f, 0, true}));
-      cases.push_back(norm_case({100, 1, 997, dtype, dtype, to, 0.0f, 0, true}));
-      cases.push_back(norm_case({33, 1, 70, dtype, DType::kF32, to, 1.0f, 0, false}));
+    for (const bool inside : {false, true}) {
+      cases.push_back(norm_case({1, 1, 3, dtype, inside, 0.0f, 0, false}));
+      cases.push_back(norm_case({7, 1, 40, dtype, inside, 0.0f, 0, true}));
+      cases.push_back(norm_case({100, 1, 997, dtype, inside, 0.0f, 0, true}));
+      cases.push_back(norm_case({33, 1, 70, dtype, inside, 1.0f, 0, false}));
     }
-    cases.push_back(norm_case({40, 5, 12, dtype, DType::kF32, DType::kF32, 0.0f, 29, false}));
-    cases.push_back(norm_case({3, 2, 16, dtype, DType::kF32, DType::kF32, 1.0f, 1, false}));
+    cases.push_back(norm_case({40, 5, 12, dtype, true, 0.0f, 29, false}));
+    cases.push_back(norm_case({3, 2, 16, dtype, true, 1.0f, 1, false}));
   }
   expect_agrees_and_repeats(cases);
 }
@@ -231,13 +237,9 @@ KernelCase elementwise_case(int64_t count, DType dtype) {
     backend.add({.count = count, .a = a.data(), .y = sum.data()});
     Floats filled(static_cast<size_t>(count));
     backend.fill({.count = count, .value = 2.5f, .y = filled.data()});
-    Typed there(dtype, Floats(static_cast<size_t>(count)));
-    backend.cast(
-        {.from = DType::kF32, .to = dtype, .count = count, .x = a.data(), .y = there.data()});
-    Floats back(static_cast<size_t>(count));
-    backend.cast(
-        {.from = dtype, .to = DType::kF32, .count = count, .x = there.data(), .y = back.data()});
-    return std::vector<Floats>{x.values(), sum, filled, there.values(), back};
+    Floats wide(static_cast<size_t>(count));
+    backend.cast({.dtype = dtype, .count = count, .x = x.data(), .y = wide.data()});
+    return std::vector<Floats>{x.values(), sum, filled, wide};
   };
   return {fmt::format("{} {}", count, name_of(dtype)), 0.0f, run};
 }
@@ -261,20 +263,20 @@ TEST(Elementwise, SoftCapAgreesWithRefAndRepeats) {
   expect_agrees_and_repeats({{"soft cap", kF32Tolerance, run}});
 }
 
-// bf16 stores round half up in magnitude and make NaN canonical, as a master becomes a weight.
-TEST(Elementwise, CastToBf16IsTheCastOfMasters) {
+// Rounded half up in magnitude, and NaN made canonical.
+TEST(Elementwise, ASumIsStoredAsBf16AsAMasterBecomesAWeight) {
   const uint32_t bits[] = {0x3f808000u, 0x3f807fffu, 0xbf818000u, 0x7f7fffffu, 0x7f800001u,
                            0xffc12345u, 0x00000001u, 0x80008000u, 0x7f800000u, 0u};
   Floats x;
   for (int repeat = 0; repeat < 4; ++repeat) {
     for (const uint32_t one : bits) x.push_back(std::bit_cast<float>(one));
   }
-  Halves y(x.size());
-  cpu_backend().cast({.from = DType::kF32,
-                      .to = DType::kBF16,
-                      .count = static_cast<int64_t>(x.size()),
-                      .x = x.data(),
-                      .y = y.data()});
+  Halves y(x.size());  // zeros
+  cpu_backend().add_residual({.dtype = DType::kBF16,
+                              .count = static_cast<int64_t>(x.size()),
+                              .x = y.data(),
+                              .a = x.data(),
+                              .y = y.data()});
   for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], to_bf16(x[i])) << i;
 }
 
