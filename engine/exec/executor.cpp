@@ -89,7 +89,8 @@ void Executor::Impl::make_devices() {
     device_ = emulated_device_.get();
   }
   if (!plan_.discrete) device_ = host_device_.get();
-  STRATA_CHECK(device_->description().discrete == plan_.discrete);
+  STRATA_CHECK(device_->description().discrete == plan_.discrete &&
+               device_->description().interior == plan_.interior);
   if (plan_.discrete && options_.external) {
     throw Error(ErrorCode::kConfig,
                 "external compute: the plan computes on a device with memory of its own, where the "

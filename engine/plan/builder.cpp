@@ -14,6 +14,7 @@ Builder::Builder(const PlanInput& input, const Ground& ground, const Placement& 
   plan_.eval_micro_batches = input.micro_batches;
   plan_.mode = input.mode;
   plan_.discrete = input.discrete;
+  plan_.interior = input.device.interior;
   plan_.mesh = input.mesh;
   plan_.io_depth = input.io_depth;
   plan_.layout = ground.layout;

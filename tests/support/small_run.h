@@ -127,6 +127,7 @@ class RankRun {
     if (input_.discrete) {
       device_ =
           kernels::make_emulated_device(*options_.backend, {.threads = options_.threads,
+                                                            .interior = input_.device.interior,
                                                             .delay_s_max = options_.delay_s_max,
                                                             .delay_seed = options_.delay_seed});
       options.device = device_.get();
