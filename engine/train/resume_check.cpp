@@ -17,8 +17,8 @@ using config::Json;
 
 // They decide which samples a step sees, in which order and with which sums. The recipe and frozen
 // parameters belong to the model's identity, which the reader of the checkpoint compares.
-constexpr std::array<std::string_view, 6> kBreaking = {"micro_batch",     "accumulate", "ranks",
-                                                       "sequence_length", "shuffle",    "seed"};
+constexpr std::array<std::string_view, 7> kBreaking = {
+    "micro_batch", "accumulate", "ranks", "shard_ranks", "sequence_length", "shuffle", "seed"};
 
 // Where things are, and what a new run in the same place is for. A model elsewhere with the same
 // shapes may be the same one: changed_model() looks at the weights that are not in the checkpoint.
