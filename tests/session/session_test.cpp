@@ -253,6 +253,16 @@ TEST_F(DeclaredUnits, AreUpdatedAndGoOnExactlyFromACheckpoint) {
   EXPECT_EQ(step(other), third);
 }
 
+TEST_F(DeclaredUnits, HaveWeightsOf16BitsWhereThatIsAsked) {
+  Session session = declare({.bf16 = true});
+  session.load(fill);
+  session.begin(0.1);
+  const auto* weights =
+      static_cast<const uint16_t*>(session.acquire(0, UnitPass::kForward).weights);
+  EXPECT_EQ(weights[1], 0x3f80);  // 1.0
+  EXPECT_EQ(weights[2], 0x4000);  // 2.0
+}
+
 TEST_F(DeclaredUnits, APassOutOfTurnNamesBoth) {
   Session session = declare({});
   session.load(fill);
