@@ -35,9 +35,9 @@ void plans_at(const Context& context, Way way, double rho) {
   context.report.note(fmt::format(
       "{} {:>10} {:<11} rho {:<4.4g} bound / simulated {:.3f}   {:.1f}+{:.1f} B/parameter, \"{}\"",
       way.recipe == model::Recipe::kFp32 ? "fp32" : "bf16", format_bytes(way.host_bytes),
-      way.mode == plan::OptimizerMode::kDeferred ? "deferred" : "in-backward", rho,
-      bound / planned.predicted_s, static_cast<double>(moved.read) / parameters,
-      static_cast<double>(moved.written) / parameters, planned.name));
+      plan::update_rule(way.mode).name, rho, bound / planned.predicted_s,
+      static_cast<double>(moved.read) / parameters, static_cast<double>(moved.written) / parameters,
+      planned.name));
 }
 
 }  // namespace

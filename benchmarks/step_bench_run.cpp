@@ -184,7 +184,7 @@ plan::LowerBound lower_bound_of(const Bench& bench, const Way& way, const plan::
        .micro_batches = way.micro_batches,
        .boundary_bytes = model::boundary_bytes(bench.spec, way.shape, way.recipe),
        .recipe = way.recipe,
-       .holds_gradients = way.mode == plan::OptimizerMode::kDeferred,
+       .holds_gradients = plan::update_rule(way.mode).waits,
        .host_bytes = way.host_bytes},
       rates);
 }

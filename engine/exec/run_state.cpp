@@ -41,8 +41,10 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   auto* partials = reinterpret_cast<Partial*>(at(*out));
   kernels::Workspace workspace = {norm_workspace_.data(),
                                   static_cast<int64_t>(norm_workspace_.size())};
-  if (const Access* scratch = find_access(accesses, Mode::kWrite, ValueKind::kScratch)) {
-    workspace = {at(*scratch), scratch->bytes};
+  if (on_device(op.lane)) {
+    const Access* scratch = find_access(accesses, Mode::kWrite, ValueKind::kScratch);
+    workspace = {};
+    if (scratch != nullptr) workspace = {at(*scratch), scratch->bytes};
   }
   // What is never summed is zero: the device's memory was when it was allocated.
   if (!on_device(op.lane)) {
@@ -92,7 +94,7 @@ void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
   auto& decision = *reinterpret_cast<Decision*>(at(out));
   decision.settings = instance.settings;
   decision.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
-  decision.valid = instance.finite && plan_.mode == plan::OptimizerMode::kDeferred;
+  decision.valid = instance.finite && plan_.update().waits;
 }
 
 const Executor::Impl::Decision& Executor::Impl::decision_of(const plan::Op& op,
@@ -104,9 +106,9 @@ const Executor::Impl::Decision& Executor::Impl::decision_of(const plan::Op& op,
 }
 
 void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) {
-  const bool deferred = plan_.mode == plan::OptimizerMode::kDeferred;
-  const StepSettings& settings = deferred ? decision_of(op, instance).settings : instance.settings;
-  const double coefficient = deferred ? decision_of(op, instance).coefficient : 1.0;
+  const Decision* decision = plan_.update().waits ? &decision_of(op, instance) : nullptr;
+  const StepSettings& settings = decision ? decision->settings : instance.settings;
+  const double coefficient = decision ? decision->coefficient : 1.0;
   const ChunkState state = chunk_state(op, instance, Mode::kWrite);
   const auto accesses = program_of(instance).accesses_of(op);
   const auto* grad =

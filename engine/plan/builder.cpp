@@ -113,10 +113,10 @@ void Builder::convert(int chunk, int64_t weights, const StateSlot& state) {
 // A framework computes micro-batch by micro-batch, so weights are brought for every pass of it.
 void Builder::emit_external() {
   const int count = static_cast<int>(input_.spec->segments.size());
-  const Generation generation = weights_generation();
+  const Generation generation = input_.update().weights;
   for (int m = 0; m < input_.micro_batches; ++m) {
     for (int s = 0; s < count; ++s) {
-      const bool update = m == 0 && input_.mode == OptimizerMode::kDeferred && is_trainable(s);
+      const bool update = m == 0 && input_.update().waits && is_trainable(s);
       acquire_weights(s, generation, update);
       external_pass(OpKind::kForward, s, m, generation);
       release_weights(s);
@@ -134,7 +134,7 @@ void Builder::emit_external() {
 void Builder::emit_layer_major() {
   const int count = static_cast<int>(input_.spec->segments.size());
   take_inputs({ValueKind::kTokens, ValueKind::kTargets}, input_.micro_batches);
-  const Generation generation = weights_generation();
+  const Generation generation = input_.update().weights;
   for (int s = 0; s < count; ++s) forward_segment(s, generation);
   in_backward_ = true;
   for (int u = static_cast<int>(input_.spec->units.size()); u-- > 0;) {
@@ -163,24 +163,24 @@ void Builder::emit_step() {
     decide();
     for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
   }
-  const bool deferred = input_.mode == OptimizerMode::kDeferred;
-  put(deferred ? Generation::kUpdated : Generation::kNew, deferred, deferred);
+  const UpdateRule& rule = input_.update();
+  put(rule.next, rule.waits, rule.waits);
 }
 
 void Builder::emit_drain() {
   begin(ProgramName::kDrain);
-  if (input_.mode == OptimizerMode::kDeferred) {
+  const UpdateRule& rule = input_.update();
+  if (rule.waits) {
     for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
       if (!is_trainable(s)) continue;
       const Place weights = fetch_weights(s, Generation::kOld);
-      apply_update(s, weights, pending_update());
+      apply_update(s, weights, update());
       const Place device = map_.segments[s].device_hi;
-      if (device.exists()) share_on_device(s, weights, device, Generation::kUpdated);
+      if (device.exists()) share_on_device(s, weights, device, rule.next);
       release_weights(s);
     }
   }
-  const bool deferred = input_.mode == OptimizerMode::kDeferred;
-  put(deferred ? Generation::kUpdated : Generation::kOld, deferred, false);
+  put(rule.waits ? rule.next : Generation::kOld, rule.waits, false);
 }
 
 // Forward alone, with the head's loss (eval) or logits (generate, one micro-batch).
@@ -278,7 +278,7 @@ void Builder::fill_boundary() {
     for (const Piece& piece : pieces_of(plan_.layout, s, 1, 0, true)) {
       if (places.device_hi.exists()) hold(places.device_hi, piece, hi_width, hi, false);
     }
-    if (input_.mode != OptimizerMode::kDeferred) continue;
+    if (!input_.update().waits) continue;
     const Value gradient = final_gradient(s);
     const bool held = places.held_gradient.exists();
     for (const Piece& piece : held ? gradient_pieces(s) : update_pieces(s)) {
@@ -308,7 +308,7 @@ void Builder::fill_boundary() {
                               {.kind = ValueKind::kRope, .index = i},
                               false});
   }
-  if (input_.mode == OptimizerMode::kDeferred) {
+  if (input_.update().waits) {
     plan_.boundary.push_back(
         {Arena::kControl, map_.decision, kDecisionBytes, 0, {.kind = ValueKind::kDecision}, true});
   }

@@ -25,14 +25,14 @@ class Builder {
   // What apply_update changes, and under which names.
   struct Update {
     Generation from = Generation::kOld;
-    Generation to = Generation::kNew;
+    Generation to = Generation::kOld;
     Predicate predicate = Predicate::kAlways;
     bool gradient_on_nvme = false;  // where the placement spills it
     bool with_frozen = false;       // the weights' spill covers frozen elements too
   };
-  // The update that the step before left pending.
-  static constexpr Update pending_update() {
-    return {Generation::kOld, Generation::kUpdated, Predicate::kPending, true, false};
+  Update update() const {
+    const UpdateRule& rule = input_.update();
+    return {Generation::kOld, rule.next, rule.predicate, rule.waits, false};
   }
 
   // builder.cpp
@@ -62,7 +62,6 @@ class Builder {
   }
   const model::Segment& segment_of(int segment) const { return input_.spec->segments[segment]; }
   Arena compute_arena() const { return input_.discrete ? Arena::kDevice : Arena::kHost; }
-  Generation weights_generation() const;
   Generation piece_generation(const Piece& piece, Generation generation) const;
   Value hi_value(int segment, Generation generation) const;
   bool is_home(int segment) const { return map_.segments[segment].home; }

@@ -83,7 +83,7 @@ void Builder::head_micro_batch(int segment, int micro_batch, Generation generati
 // One segment of the forward pass, all micro-batches; the head's is the loss and its backward.
 void Builder::forward_segment(int segment, Generation generation) {
   const model::Segment& at = segment_of(segment);
-  const bool update = input_.mode == OptimizerMode::kDeferred && is_trainable(segment);
+  const bool update = input_.update().waits && is_trainable(segment);
   acquire_weights(segment, generation, update);
   if (at.kind == model::SegmentKind::kHead) {
     acquire_shared(segment, generation);

@@ -28,8 +28,8 @@ std::vector<Piece> Builder::update_pieces(int segment) const {
 }
 
 void Builder::predicate(Op& op, const Update& update) {
-  if (update.predicate != Predicate::kPending) return;
-  op.predicate = Predicate::kPending;
+  op.predicate = update.predicate;
+  if (update.predicate == Predicate::kAlways) return;
   emit_.read(Arena::kControl, map_.decision, kDecisionBytes, 0,
              {.kind = ValueKind::kDecision, .generation = Generation::kOld});
 }
@@ -123,8 +123,8 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const bool resident = map_.state[chunk].exists();
   const int64_t fetched_gradient = slot + (resident ? 0 : state_bytes(plan_, chunk));
-  const Place held = input_.mode == OptimizerMode::kDeferred ? map_.segments[segment].held_gradient
-                                                             : final_gradients_[segment];
+  const Place held =
+      input_.update().waits ? map_.segments[segment].held_gradient : final_gradients_[segment];
   const int64_t gradient = held.exists() ? held.address(piece, kGradientWidth) : fetched_gradient;
   const Arena gradient_arena = held.exists() ? held.arena : Arena::kHost;
 
@@ -162,7 +162,7 @@ void Builder::spill_behind() {
   for (int s = static_cast<int>(input_.spec->segments.size()); s-- > 0;) {
     for (int c = layout.first_chunk[s]; c < layout.first_chunk[s + 1]; ++c) {
       if (layout.chunks[c].frozen || !writes_behind(c)) continue;
-      spill_state(c, updated_state(c, -1), pending_update(), Part::kLate);
+      spill_state(c, updated_state(c, -1), update(), Part::kLate);
     }
   }
 }
@@ -312,9 +312,9 @@ void Builder::update_in_backward(int segment, const Place& gradient) {
   const bool at_hand =
       !input_.discrete && segment_of(segment).kind != model::SegmentKind::kEmbedding;
   const Place part = at_hand ? part_weights_[segment] : fetch_weights(segment, Generation::kOld);
-  apply_update(segment, part, {.from = Generation::kOld, .to = Generation::kNew});
+  apply_update(segment, part, update());
   const Place device = map_.segments[segment].device_hi;
-  if (device.exists()) share_on_device(segment, part, device, Generation::kNew);
+  if (device.exists()) share_on_device(segment, part, device, update().to);
   if (!at_hand) weights_ring_.release(segment);
 }
 
@@ -326,7 +326,7 @@ void Builder::finish_gradient(int segment) {
   if (input_.discrete && !is_home(segment)) place = download_gradient(segment, place);
   norm_partial(segment, place);
   if (spills_gradient(input_, placement_, segment)) spill_gradient(segment, place);
-  if (input_.mode == OptimizerMode::kInBackward) update_in_backward(segment, place);
+  if (!input_.update().waits) update_in_backward(segment, place);
   gradient_ring_.release(segment);
   device_gradient_ring_.release(segment);
   accumulators_[segment] = Place{};

@@ -3,10 +3,6 @@
 #include "engine/plan/builder_internal.h"
 
 namespace strata::plan {
-Generation Builder::weights_generation() const {
-  return input_.mode == OptimizerMode::kDeferred ? Generation::kUpdated : Generation::kOld;
-}
-
 // Frozen elements never change.
 Generation Builder::piece_generation(const Piece& piece, Generation generation) const {
   return piece.frozen ? Generation::kOld : generation;
@@ -159,7 +155,7 @@ void Builder::acquire_shared(int segment, Generation generation) {
 void Builder::acquire_whole(int segment, Generation generation, bool update) {
   const Place place = fetch_weights(segment, update ? Generation::kOld : generation);
   part_weights_[segment] = compute_weights_[segment] = place;
-  if (update) apply_update(segment, place, pending_update());
+  if (update) apply_update(segment, place, this->update());
 }
 
 // One tier, weights sharded: own parts are fetched into their places in the whole slot, or copied
@@ -175,7 +171,7 @@ void Builder::acquire_sharded(int segment, Generation generation, bool update) {
   compute_weights_[segment] = whole;
   if (cached && !update) return;
   if (!resident && !cached) fetch_into(segment, part, update ? Generation::kOld : generation);
-  if (update) apply_update(segment, part, pending_update());
+  if (update) apply_update(segment, part, this->update());
   gather_weights(segment, part, whole, generation);
 }
 
@@ -195,7 +191,7 @@ void Builder::acquire_discrete(int segment, Generation generation, bool update) 
   if (cached && !update) return;
   const Place part = fetch_weights(segment, update ? Generation::kOld : generation);
   part_weights_[segment] = part;
-  if (update) apply_update(segment, part, pending_update());
+  if (update) apply_update(segment, part, this->update());
   share_on_device(segment, part, whole, generation);
   weights_ring_.release(segment);
 }

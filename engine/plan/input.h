@@ -29,6 +29,7 @@ struct PlanInput {
   int64_t device_budget = kNoLimit;
   int64_t host_budget = kNoLimit;
   int64_t nvme_budget = 0;
+  const UpdateRule& update() const { return update_rule(mode); }
 };
 
 // Where everything lies: what the planner searches over. Any placement that fits gives a correct

@@ -134,7 +134,7 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
   for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
     if (!trainable(input, s)) continue;
     SegmentPlaces& places = map.segments[s];
-    if (input.mode == OptimizerMode::kDeferred) {
+    if (input.update().waits) {
       // Only what this rank will update from goes to NVMe, also where it has summed all of it.
       const int64_t spilled = gradient_full_bytes(input, s) / input.mesh.state_shards();
       if (places.home || placement.grad_in_host[s]) {

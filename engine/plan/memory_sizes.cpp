@@ -119,7 +119,7 @@ int64_t staging_bytes(const Plan& plan, int chunk) {
 }
 
 bool spills_gradient(const PlanInput& input, const Placement& placement, int segment) {
-  return input.mode == OptimizerMode::kDeferred && !placement.grad_in_host[segment] &&
+  return input.update().waits && !placement.grad_in_host[segment] &&
          !has_home_on_device(input, placement, segment) &&
          input.spec->segments[segment].trainable_numel > 0;
 }
@@ -127,7 +127,7 @@ bool spills_gradient(const PlanInput& input, const Placement& placement, int seg
 bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment) {
   const bool held = input.discrete ? has_home_on_device(input, placement, segment)
                                    : placement.grad_in_host[segment] != 0;
-  return held && input.mesh.reductions() == 0 && input.mode == OptimizerMode::kDeferred;
+  return held && input.mesh.reductions() == 0 && input.update().waits;
 }
 
 bool is_external(const PlanInput& input, int segment) {

@@ -95,7 +95,7 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
     if (input_.discrete && !placement.hi_on_device[s]) device[s] = hi_full_bytes(input_, segment);
     if (input_.discrete) {
       if (!tied) device_gradients[s] = gradient_full_bytes(input_, segment);
-      const bool held = input_.mode == OptimizerMode::kDeferred && placement.grad_in_host[s];
+      const bool held = input_.update().waits && placement.grad_in_host[s];
       if (!held) gradients[s] = gradient_part_bytes(input_, segment);
     } else if (!in_place && !tied) {
       gradients[s] = gradient_full_bytes(input_, segment);
@@ -151,7 +151,7 @@ PlacementSearch::Streamed PlacementSearch::streamed(const Placement& placement) 
 // Of the device, with the pages that norm partials and alignment take.
 int64_t PlacementSearch::home_bytes(int segment) const {
   int64_t bytes = hi_full_bytes(input_, segment) + 2 * kPageBytes;
-  if (input_.mode == OptimizerMode::kDeferred) bytes += gradient_part_bytes(input_, segment);
+  if (input_.update().waits) bytes += gradient_part_bytes(input_, segment);
   for (int c = shell_.layout.first_chunk[segment]; c < shell_.layout.first_chunk[segment + 1];
        ++c) {
     if (shell_.layout.chunks[c].frozen) continue;
@@ -165,7 +165,7 @@ std::vector<PlacementSearch::Item> PlacementSearch::list_items(Buy what) const {
   const auto& segments = input_.spec->segments;
   for (size_t s = 0; s < segments.size(); ++s) {
     const int segment = static_cast<int>(s);
-    if (what == Buy::kGradients && input_.mode == OptimizerMode::kDeferred) {
+    if (what == Buy::kGradients && input_.update().waits) {
       list.push_back({&Placement::grad_in_host, s, gradient_part_bytes(input_, segment), segment});
     } else if (what == Buy::kWeights) {
       list.push_back({&Placement::hi_in_host, s, hi_part_bytes(shell_, input_, segment), segment});

@@ -10,12 +10,11 @@
 #include "engine/model/footprint.h"
 #include "engine/model/spec.h"
 #include "engine/plan/op.h"
+#include "engine/plan/update_table.h"
 #include "engine/shard/layout.h"
 
 // A plan: the programs of a run over one arena layout and one boundary state. Pure data.
 namespace strata::plan {
-
-enum class OptimizerMode : uint8_t { kDeferred, kInBackward };
 
 enum class ProgramName : uint8_t { kLoad, kStep, kDrain, kEval, kGenerate, kCheckpoint };
 inline constexpr int kProgramCount = 6;
@@ -105,6 +104,7 @@ struct Plan {
   std::array<Program, kProgramCount> programs;
 
   const Program& program(ProgramName name) const { return programs[static_cast<size_t>(name)]; }
+  const UpdateRule& update() const { return update_rule(mode); }
 };
 
 }  // namespace strata::plan

@@ -120,24 +120,22 @@ void check_sequence(const Facts& facts, Reporter& reporter) {
     if (program.accepts_pending && !step && !drain) {
       bad(program.name, "only step and drain apply a pending update");
     }
-    if (program.final_generation == Generation::kNew &&
-        (!step || facts.plan.mode != OptimizerMode::kInBackward)) {
+    if (program.final_generation == Generation::kNew && (!step || facts.plan.update().waits)) {
       bad(program.name, "only an in-backward step ends in generation +1");
     }
   }
   const Program& step = facts.plan.program(ProgramName::kStep);
   const Program& drain = facts.plan.program(ProgramName::kDrain);
-  const bool deferred = facts.plan.mode == OptimizerMode::kDeferred;
-  if (step.leaves_pending != deferred)
+  const UpdateRule& rule = facts.plan.update();
+  if (step.leaves_pending != rule.waits)
     bad(ProgramName::kStep, "deferred, and only deferred, leaves one");
-  if (step.accepts_pending != deferred)
+  if (step.accepts_pending != rule.waits)
     bad(ProgramName::kStep, "deferred, and only deferred, accepts one");
-  if (step.final_generation != (deferred ? Generation::kUpdated : Generation::kNew)) {
+  if (step.final_generation != rule.next) {
     bad(ProgramName::kStep, "ends in another generation than its mode's");
   }
-  if (!deferred) return;
-  if (drain.ops.empty() || !drain.accepts_pending ||
-      drain.final_generation != Generation::kUpdated) {
+  if (!rule.waits) return;
+  if (drain.ops.empty() || !drain.accepts_pending || drain.final_generation != rule.next) {
     bad(ProgramName::kDrain, "does not apply what step leaves pending");
   }
 }

@@ -25,9 +25,8 @@ class Counts {
         }
         check_passes(facts_.plan.micro_batches, OpKind::kLoss);
         check_backward();
-        check_updates(facts_.plan.mode == OptimizerMode::kDeferred ? program_.accepts_pending
-                                                                   : true);
-        if (facts_.plan.mode == OptimizerMode::kDeferred) check_decision();
+        check_updates(!facts_.plan.update().waits || program_.accepts_pending);
+        if (facts_.plan.update().waits) check_decision();
         break;
       case ProgramName::kDrain:
         if (!program_.ops.empty()) check_updates(true);

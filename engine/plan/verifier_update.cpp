@@ -135,14 +135,13 @@ class Update {
   }
 
   void check_generations() {
-    const bool pending = op_.predicate == Predicate::kPending;
-    if (!pending && facts_.plan.mode == OptimizerMode::kDeferred) {
-      bad("predicate", "a deferred update must run only when it is pending");
+    const UpdateRule& rule = facts_.plan.update();
+    if (op_.predicate != rule.predicate) {
+      bad("predicate", "has another predicate than updates of the plan's mode");
     }
-    const Generation next = pending ? Generation::kUpdated : Generation::kNew;
     for (const Access& access : accesses_) {
       if (access.value.kind != ValueKind::kPlane) continue;
-      const Generation wanted = access.mode == Mode::kRead ? Generation::kOld : next;
+      const Generation wanted = access.mode == Mode::kRead ? Generation::kOld : rule.next;
       if (access.value.generation == wanted) continue;
       bad("generation", fmt::format("{} {}", access.mode == Mode::kRead ? "reads" : "writes",
                                     describe(facts_, access.value)));

@@ -84,8 +84,8 @@ std::string plan_table(const RunPlan& run, const PlanReport& report) {
   std::string text = fmt::format(
       "model    {:.1f}M parameters, {} segments, {}; {} optimizer updates; placement: {}\n",
       report.parameters / 1e6, run.spec->segments.size(),
-      plan.recipe == model::Recipe::kFp32 ? "fp32" : "bf16 weights, fp32 state",
-      plan.mode == plan::OptimizerMode::kDeferred ? "deferred" : "in-backward", run.placement_name);
+      plan.recipe == model::Recipe::kFp32 ? "fp32" : "bf16 weights, fp32 state", plan.update().name,
+      run.placement_name);
   for (Arena arena : {Arena::kDevice, Arena::kHost, Arena::kNvme}) {
     const int64_t used = plan.arenas.bytes[static_cast<size_t>(arena)];
     const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
@@ -133,8 +133,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   config::Json root = config::Json::object();
   root.set("parameters", run.spec->parameter_count());
   root.set("placement", run.placement_name);
-  root.set("optimizer_mode",
-           plan.mode == plan::OptimizerMode::kDeferred ? "deferred" : "in-backward");
+  root.set("optimizer_mode", plan.update().name);
   for (Arena arena : {Arena::kDevice, Arena::kHost, Arena::kNvme}) {
     root.set(kArenaNames[static_cast<size_t>(arena)], tier_json(plan, arena));
   }

@@ -197,13 +197,12 @@ void RankTrainer::finish(TrainResult& result) {
   const double step_s = instance->end_s - std::max(last_end_s_, instance->begin_s);
   last_end_s_ = instance->end_s;
   if (!instance->finite || !std::isfinite(loss)) {
-    const bool deferred = job_.plan->input.mode == plan::OptimizerMode::kDeferred;
     throw Error(
         ErrorCode::kNumeric,
         fmt::format("step {}: loss {} and gradient norm {}: not finite{} (lower --lr, set --clip, "
                     "or look at the data)",
                     step, loss, instance->grad_norm,
-                    deferred ? ", and the update was not applied" : ""));
+                    plan_.update().waits ? ", and the update was not applied" : ""));
   }
   if (result.tokens == 0) result.first_loss = loss;
   result.last_loss = loss;
