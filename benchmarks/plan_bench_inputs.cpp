@@ -258,7 +258,7 @@ Prepared prepare(const Question& question, const std::string& machines) {
   input.shape = {question.rows, question.length};
   input.micro_batches = question.micro_batches;
   input.mode = question.inference ? kInBackward : question.mode;
-  input.discrete = machine.device == config::DeviceKind::kCuda && !question.one_tier;
+  input.device.discrete = machine.device == config::DeviceKind::kCuda && !question.one_tier;
   input.mesh = {.world = question.ranks, .rank = question.rank, .zero_stage = question.zero_stage};
   input.device.threads = threads;
   input.frozen_in_source = question.nvme;
@@ -267,7 +267,7 @@ Prepared prepare(const Question& question, const std::string& machines) {
       (question.host_gib > 0 ? question.host_gib * kGiB : share_of(0.85, machine.host_bytes)) /
       question.ranks_on_node;
   input.nvme_budget = question.nvme ? int64_t{1} << 50 : 0;
-  if (input.discrete) {
+  if (input.device.discrete) {
     input.device_budget =
         question.device_gib > 0 ? question.device_gib * kGiB : share_of(0.9, machine.device_bytes);
   }
@@ -275,7 +275,7 @@ Prepared prepare(const Question& question, const std::string& machines) {
                                         .threads = threads,
                                         .ranks = question.ranks_on_node,
                                         .nodes = ceil_div(question.ranks, question.ranks_on_node),
-                                        .discrete = input.discrete});
+                                        .discrete = input.device.discrete});
   return made;
 }
 

@@ -61,7 +61,7 @@ Memory memory_of(const train::RunPlan& plan, const train::TrainResult& result) {
 
 // An emulated device's memory is of this process too, beside the host's budget.
 std::string device_budget(const train::RunPlan& plan) {
-  if (!plan.input.discrete) return "";
+  if (!plan.input.device.discrete) return "";
   if (plan.input.device_budget == plan::kNoLimit) return " and the device's";
   return fmt::format(" and {} of the device", format_bytes(plan.input.device_budget));
 }

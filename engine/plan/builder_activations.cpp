@@ -58,7 +58,7 @@ int64_t Builder::fetch_activation(int segment, int micro_batch) {
 // Before an op that reads a segment's input: brings it to where that reads it.
 void Builder::bring_activation(int segment, int micro_batch) {
   const bool spilled = !map_.nvme_activation[segment].empty();
-  if (!input_.discrete) {
+  if (!input_.device.discrete) {
     if (spilled) fetch_activation(segment, micro_batch);
     return;
   }
@@ -84,7 +84,7 @@ void Builder::keep_activation(int segment, int micro_batch) {
   const bool in_host = !map_.host_activation[segment].empty();
   const int64_t bytes = boundary_tensor_bytes(input_);
   ActivationPlace host = {Arena::kHost, -1};
-  if (input_.discrete) {
+  if (input_.device.discrete) {
     if (!in_step_ || (!spilled && !in_host)) return;
     host.offset = spilled ? activation_ring_.take(bytes, activation_key(segment, micro_batch))
                           : map_.host_activation[segment][micro_batch];

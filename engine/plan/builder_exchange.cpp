@@ -40,7 +40,7 @@ void Builder::take_inputs(std::initializer_list<ValueKind> kinds, int micro_batc
     emit_.write(Arena::kHost, one.host + at, bytes, 0, value);
   });
   emit_.close();
-  if (!input_.discrete) return;
+  if (!input_.device.discrete) return;
   Op& op = emit_.open(OpKind::kUpload, Lane::kUpload, -1);
   each([&](const Exchange& one, int64_t at, int64_t bytes, const Value& value) {
     emit_.read(Arena::kHost, one.host + at, bytes, 0, value);
@@ -53,7 +53,7 @@ void Builder::take_inputs(std::initializer_list<ValueKind> kinds, int micro_batc
 void Builder::give_results(ValueKind kind, int micro_batches) {
   const Exchange& one = exchange_of(map_, kind);
   const int count = count_of(kind, one, micro_batches);
-  if (input_.discrete) {
+  if (input_.device.discrete) {
     Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, -1);
     for (int i = 0; i < count; ++i) {
       const Value value = value_of(kind, i);

@@ -61,7 +61,7 @@ class Builder {
     return input_.frozen_in_source && !is_home(segment) && !map_.segments[segment].host_hi.exists();
   }
   const model::Segment& segment_of(int segment) const { return input_.spec->segments[segment]; }
-  Arena compute_arena() const { return input_.discrete ? Arena::kDevice : Arena::kHost; }
+  Arena compute_arena() const { return input_.device.discrete ? Arena::kDevice : Arena::kHost; }
   Generation piece_generation(const Piece& piece, Generation generation) const;
   Value hi_value(int segment, Generation generation) const;
   bool is_home(int segment) const { return map_.segments[segment].home; }

@@ -199,7 +199,7 @@ void Builder::begin_gradient(int segment) {
     accumulators_[segment] = map_.segments[segment].accumulator;
     return;
   }
-  Ring& ring = input_.discrete ? device_gradient_ring_ : gradient_ring_;
+  Ring& ring = input_.device.discrete ? device_gradient_ring_ : gradient_ring_;
   const int64_t offset = ring.take(gradient_full_bytes(input_, segment), segment);
   accumulators_[segment] = {compute_arena(), offset, false};
 }
@@ -310,7 +310,7 @@ void Builder::spill_gradient(int segment, const Place& gradient) {
 void Builder::update_in_backward(int segment, const Place& gradient) {
   final_gradients_[segment] = gradient;
   const bool at_hand =
-      !input_.discrete && segment_of(segment).kind != model::SegmentKind::kEmbedding;
+      !input_.device.discrete && segment_of(segment).kind != model::SegmentKind::kEmbedding;
   const Place part = at_hand ? part_weights_[segment] : fetch_weights(segment, Generation::kOld);
   apply_update(segment, part, update());
   const Place device = map_.segments[segment].device_hi;
@@ -323,7 +323,7 @@ void Builder::finish_gradient(int segment) {
   STRATA_CHECK(summed_[segment] == contributions(segment));
   Place place = accumulators_[segment];
   if (plan_.mesh.reductions() > 0) place = reduce_gradient(segment);
-  if (input_.discrete && !is_home(segment)) place = download_gradient(segment, place);
+  if (input_.device.discrete && !is_home(segment)) place = download_gradient(segment, place);
   norm_partial(segment, place);
   if (spills_gradient(input_, placement_, segment)) spill_gradient(segment, place);
   if (!input_.update().waits) update_in_backward(segment, place);

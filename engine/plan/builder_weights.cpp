@@ -15,7 +15,7 @@ Value Builder::hi_value(int segment, Generation generation) const {
 
 Place Builder::ring_place(int64_t offset) const {
   // On one tier the ring holds whole segments; a discrete device's host ring holds own parts.
-  return {Arena::kHost, offset, input_.discrete && plan_.mesh.weight_shards() > 1};
+  return {Arena::kHost, offset, input_.device.discrete && plan_.mesh.weight_shards() > 1};
 }
 
 Place Builder::take_weights(int segment) {
@@ -23,8 +23,8 @@ Place Builder::take_weights(int segment) {
   if (map_.segments[segment].host_hi.exists()) return map_.segments[segment].host_hi;
   int64_t offset = weights_ring_.reuse(segment);
   if (offset >= 0) return ring_place(offset);
-  const int64_t bytes =
-      input_.discrete ? hi_part_bytes(plan_, input_, segment) : hi_full_bytes(input_, segment);
+  const int64_t bytes = input_.device.discrete ? hi_part_bytes(plan_, input_, segment)
+                                               : hi_full_bytes(input_, segment);
   offset = weights_ring_.take(bytes, segment);
   return ring_place(offset);
 }
@@ -136,7 +136,7 @@ void Builder::after_update(int segment, const Place& part, const Update& update)
 
 void Builder::acquire_weights(int segment, Generation generation, bool update) {
   if (segment_of(segment).numel() > 0) {
-    if (input_.discrete) {
+    if (input_.device.discrete) {
       acquire_discrete(segment, generation, update);
     } else if (plan_.mesh.weight_shards() > 1) {
       acquire_sharded(segment, generation, update);

@@ -18,7 +18,6 @@ struct PlanInput {
   model::BatchShape shape;
   int micro_batches = 1;
   OptimizerMode mode = OptimizerMode::kDeferred;
-  bool discrete = false;
   kernels::DeviceDescription device;  // that computes
   Mesh mesh;
   int io_depth = 8;

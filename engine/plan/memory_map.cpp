@@ -52,7 +52,7 @@ int64_t nvme_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
 }
 
 Arena compute_arena(const PlanInput& input) {
-  return input.discrete ? Arena::kDevice : Arena::kHost;
+  return input.device.discrete ? Arena::kDevice : Arena::kHost;
 }
 
 void lay_out_weights(const PlanInput& input, const Placement& placement, const Plan& plan,
@@ -70,7 +70,7 @@ void lay_out_weights(const PlanInput& input, const Placement& placement, const P
       map.segments[s].nvme_hi = {Arena::kNvme, pack.take(Arena::kNvme, stored, "weights"), compact};
     }
   }
-  for (int s = 0; s < count && input.discrete; ++s) {
+  for (int s = 0; s < count && input.device.discrete; ++s) {
     const bool resident = placement.hi_on_device[s] || map.segments[s].home;
     if (!resident || hi_full_bytes(input, s) == 0) continue;
     map.segments[s].device_hi = {
@@ -217,7 +217,7 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
   map.activation.resize(spec.segments.size());
   map.host_activation.resize(spec.segments.size());
   map.nvme_activation.resize(spec.segments.size());
-  const bool away = input.discrete && !placement.activations_on_device;
+  const bool away = input.device.discrete && !placement.activations_on_device;
   std::vector<std::vector<int64_t>> alternating, inner;
   for (size_t u = 0; u < spec.units.size(); ++u) {
     const model::Unit& unit = spec.units[u];
@@ -301,7 +301,8 @@ void lay_out_exchanges(const PlanInput& input, Packer& pack, MemoryMap& map) {
     one.stride = round_up(bytes, kAlignment);
     one.count = count;
     one.host = pack.take(Arena::kHost, one.stride * count, purpose);
-    one.device = input.discrete ? pack.take(Arena::kDevice, one.stride * count, purpose) : one.host;
+    one.device =
+        input.device.discrete ? pack.take(Arena::kDevice, one.stride * count, purpose) : one.host;
   };
   const char* const purpose = "inputs and results";
   place(ValueKind::kTokens, model::token_bytes(input.shape), input.micro_batches, purpose);

@@ -103,13 +103,13 @@ bool has_checkpoint(const PlanInput& input, int unit) {
 }
 
 bool spills_checkpoint(const PlanInput& input, const Placement& placement, int unit) {
-  const bool on_device = input.discrete && placement.activations_on_device;
+  const bool on_device = input.device.discrete && placement.activations_on_device;
   return has_checkpoint(input, unit) && !on_device && !placement.checkpoint_in_host[unit] &&
          !input.inference;
 }
 
 bool has_home_on_device(const PlanInput& input, const Placement& placement, int segment) {
-  return input.discrete && placement.home_on_device[segment];
+  return input.device.discrete && placement.home_on_device[segment];
 }
 
 int64_t staging_bytes(const Plan& plan, int chunk) {
@@ -125,8 +125,8 @@ bool spills_gradient(const PlanInput& input, const Placement& placement, int seg
 }
 
 bool accumulates_in_place(const PlanInput& input, const Placement& placement, int segment) {
-  const bool held = input.discrete ? has_home_on_device(input, placement, segment)
-                                   : placement.grad_in_host[segment] != 0;
+  const bool held = input.device.discrete ? has_home_on_device(input, placement, segment)
+                                          : placement.grad_in_host[segment] != 0;
   return held && input.mesh.reductions() == 0 && input.update().waits;
 }
 

@@ -13,7 +13,7 @@ PlacementSearch::PlacementSearch(const PlanInput& input)
   shell_.shape = input.shape;
   shell_.micro_batches = input.micro_batches;
   shell_.mode = input.mode;
-  shell_.discrete = input.discrete;
+  shell_.discrete = input.device.discrete;
   shell_.mesh = input.mesh;
   shell_.layout = ground_.layout;
   for (const model::Unit& unit : input.spec->units) {
@@ -22,7 +22,7 @@ PlacementSearch::PlacementSearch(const PlanInput& input)
     for (int s : unit.segments) bytes += ground_.footprints[s].interior_bytes;
     keep_bytes_.push_back(bytes * input.micro_batches);
   }
-  for (int c = 0; c < static_cast<int>(shell_.layout.chunks.size()) && input.discrete; ++c) {
+  for (int c = 0; c < static_cast<int>(shell_.layout.chunks.size()) && input.device.discrete; ++c) {
     largest_staging_ = std::max(largest_staging_, staging_bytes(shell_, c));
   }
   for (int k = 0; k < kBuyCount; ++k) {
@@ -40,7 +40,7 @@ Placement PlacementSearch::smallest() const {
   placement.grad_in_host.assign(segments, 0);
   placement.keep.assign(input_.spec->units.size(), 0);
   placement.checkpoint_in_host.assign(input_.spec->units.size(), 0);
-  placement.activations_on_device = !input_.discrete;
+  placement.activations_on_device = !input_.device.discrete;
   size_rings(placement, 0);
   return placement;
 }
@@ -80,7 +80,7 @@ int64_t PlacementSearch::largest_live(const std::vector<int64_t>& segment_bytes)
 void PlacementSearch::size_rings(Placement& placement, int depth) const {
   const size_t count = input_.spec->segments.size();
   std::vector<int64_t> weights(count), gradients(count), device(count), device_gradients(count);
-  const bool sharded = !input_.discrete && input_.mesh.weight_shards() > 1;
+  const bool sharded = !input_.device.discrete && input_.mesh.weight_shards() > 1;
   for (size_t s = 0; s < count; ++s) {
     const int segment = static_cast<int>(s);
     const bool in_place = accumulates_in_place(input_, placement, segment);
@@ -89,11 +89,12 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
       if (!in_place && !tied) device_gradients[s] = gradient_full_bytes(input_, segment);
       continue;
     }
-    const int64_t host =
-        input_.discrete ? hi_part_bytes(shell_, input_, segment) : hi_full_bytes(input_, segment);
+    const int64_t host = input_.device.discrete ? hi_part_bytes(shell_, input_, segment)
+                                                : hi_full_bytes(input_, segment);
     if (!placement.hi_in_host[s] || sharded) weights[s] = host;
-    if (input_.discrete && !placement.hi_on_device[s]) device[s] = hi_full_bytes(input_, segment);
-    if (input_.discrete) {
+    if (input_.device.discrete && !placement.hi_on_device[s])
+      device[s] = hi_full_bytes(input_, segment);
+    if (input_.device.discrete) {
       if (!tied) device_gradients[s] = gradient_full_bytes(input_, segment);
       const bool held = input_.update().waits && placement.grad_in_host[s];
       if (!held) gradients[s] = gradient_part_bytes(input_, segment);
@@ -169,9 +170,9 @@ std::vector<PlacementSearch::Item> PlacementSearch::list_items(Buy what) const {
       list.push_back({&Placement::grad_in_host, s, gradient_part_bytes(input_, segment), segment});
     } else if (what == Buy::kWeights) {
       list.push_back({&Placement::hi_in_host, s, hi_part_bytes(shell_, input_, segment), segment});
-    } else if (what == Buy::kDeviceWeights && input_.discrete) {
+    } else if (what == Buy::kDeviceWeights && input_.device.discrete) {
       list.push_back({&Placement::hi_on_device, s, hi_full_bytes(input_, segment), segment});
-    } else if (what == Buy::kDeviceHome && input_.discrete && segments[s].numel() > 0) {
+    } else if (what == Buy::kDeviceHome && input_.device.discrete && segments[s].numel() > 0) {
       list.push_back({&Placement::home_on_device, s, home_bytes(segment)});
     }
   }
@@ -194,8 +195,8 @@ std::vector<PlacementSearch::Item> PlacementSearch::list_items(Buy what) const {
 
 Arena PlacementSearch::arena_of(Buy what) const {
   const bool on_device =
-      input_.discrete && (what == Buy::kDeviceHome || what == Buy::kDeviceWeights ||
-                          what == Buy::kKeep || what == Buy::kDeviceActivations);
+      input_.device.discrete && (what == Buy::kDeviceHome || what == Buy::kDeviceWeights ||
+                                 what == Buy::kKeep || what == Buy::kDeviceActivations);
   return on_device ? Arena::kDevice : Arena::kHost;
 }
 

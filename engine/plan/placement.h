@@ -64,7 +64,7 @@ class PlacementSearch {
   int64_t room(const Placement& placement, Arena arena) const;
 
   const Ground& ground() const { return ground_; }
-  bool is_discrete() const { return input_.discrete; }
+  bool is_discrete() const { return input_.device.discrete; }
 
   // What updates bring through the ring of optimizer state: the most of one chunk, and all.
   struct Streamed {

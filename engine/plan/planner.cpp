@@ -123,7 +123,7 @@ SmallerBatch cheapest_change(const PlanInput& input) {
 
 // What the host has no room for, and the device has.
 void move_to_device(const PlanInput& input, const PlacementSearch& search, Placement& placement) {
-  for (size_t s = 0; s < input.spec->segments.size() && input.discrete; ++s) {
+  for (size_t s = 0; s < input.spec->segments.size() && input.device.discrete; ++s) {
     if (search.fits(placement)) return;
     Placement moved = placement;
     moved.home_on_device[s] = 1;

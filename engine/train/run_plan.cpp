@@ -78,7 +78,6 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   input.shape = shape_of(options);
   input.micro_batches = static_cast<int>(options.accumulate);
   input.device = describe(options, threads);
-  input.discrete = input.device.discrete;
   input.mesh = {.world = static_cast<int>(options.ranks),
                 .rank = 0,
                 .zero_stage = static_cast<int>(options.zero_stage),
@@ -92,7 +91,7 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
         static_cast<int64_t>(kShareOfFreeSpace * static_cast<double>(facts.nvme_free_bytes)) /
         ranks_on_node(options, facts);
   }
-  if (input.discrete) {
+  if (input.device.discrete) {
     input.device_budget = options.device_memory > 0 ? options.device_memory : plan::kNoLimit;
   }
   return input;
@@ -393,7 +392,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
                               .threads = static_cast<int>(run.threads),
                               .ranks = ranks_on_node(options, facts),
                               .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
-                              .discrete = run.input.discrete});
+                              .discrete = run.input.device.discrete});
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   plan::PlannedRun best;
   try {

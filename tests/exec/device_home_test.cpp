@@ -34,7 +34,7 @@ class DeviceHome : public testing::Test {
 
   static plan::PlanInput input_of(test::Draw& draw, const model::ModelSpec& spec) {
     plan::PlanInput input = test::random_input(draw, spec, 1);
-    input.discrete = true;
+    input.device.discrete = true;
     return input;
   }
 
@@ -46,7 +46,7 @@ class DeviceHome : public testing::Test {
 
   void expect_same_bits(const plan::PlanInput& input, const plan::Placement& placement) {
     plan::PlanInput plain = input;
-    plain.discrete = false;
+    plain.device.discrete = false;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     options_.delay_s_max = 0;
     const test::RunResult expected = small_run(plain, test::all_in_memory(plain), options_);

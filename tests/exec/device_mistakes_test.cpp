@@ -184,7 +184,7 @@ class DeviceMistakes : public testing::TestWithParam<Mistake> {
     input_.spec = &spec_;
     input_.shape = {1, 8};
     input_.micro_batches = 2;
-    input_.discrete = true;
+    input_.device.discrete = true;
     input_.nvme_budget = int64_t{1} << 40;
   }
   void TearDown() override { std::filesystem::remove_all(scratch()); }

@@ -29,7 +29,7 @@ class Exactness : public ::testing::Test {
   void expect_same_bits(test::Draw& draw, const model::ModelSpec& spec, int trials) {
     const plan::PlanInput input = test::random_input(draw, spec, 1);
     plan::PlanInput plain = input;
-    plain.discrete = false;
+    plain.device.discrete = false;
     expect_same_bits(draw, input, plain, trials);
   }
 
@@ -93,7 +93,7 @@ TEST_F(Exactness, SoItIsOnADeviceWithInteriorsInBf16) {
     test::become_family(draw, family, architecture);
     const model::ModelSpec spec = test::random_spec_of(draw, architecture, 1, false);
     plan::PlanInput wide = test::random_input(draw, spec, 1);
-    wide.discrete = true;
+    wide.device.discrete = true;
     wide.shape = {2, 16};
     wide.device.kernels = kernels::KernelSet::kRef;
     plan::PlanInput input = wide;

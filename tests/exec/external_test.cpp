@@ -110,7 +110,7 @@ TEST_F(External, StateHasTheSameBitsWhereverItLies) {
 }
 
 TEST_F(External, ADeviceThatTheCallerCannotReadIsRefused) {
-  input_.discrete = true;
+  input_.device.discrete = true;
   try {
     run(plan::smallest_placement(input_));
     FAIL() << "nothing was thrown";

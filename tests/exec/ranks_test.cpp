@@ -97,7 +97,7 @@ TEST_F(Ranks, HybridShardingHasTheLossesOfOneRankWithTheSameBatch) {
     plan::PlanInput input = hybrid(spec, draw);
     input.recipe = model::Recipe::kFp32;
     input.shape = {1, 8};
-    input.discrete = seed % 2 == 0;
+    input.device.discrete = seed % 2 == 0;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     const test::RunResult result =
         small_run_on_ranks(input, {test::random_placement(draw, input)}, options_);
@@ -106,7 +106,7 @@ TEST_F(Ranks, HybridShardingHasTheLossesOfOneRankWithTheSameBatch) {
     alone.spec = &whole;
     alone.mesh = {};
     alone.shape.rows = 4;
-    alone.discrete = false;
+    alone.device.discrete = false;
     const test::RunResult expected = small_run(alone, plan::smallest_placement(alone), options_);
     for (size_t i = 0; i < expected.losses.size(); ++i) {
       EXPECT_NEAR(result.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i + 1;

@@ -93,7 +93,7 @@ TEST(Planner, EveryCandidateOfARandomBudgetFitsAndIsAccepted) {
 struct HeldGradients {
   HeldGradients(test::Draw& draw, const model::ModelSpec& spec)
       : input(test::random_input(draw, spec, 1)) {
-    input.discrete = false;
+    input.device.discrete = false;
     input.mode = OptimizerMode::kDeferred;
     placement = smallest_placement(input);
     std::fill(placement.grad_in_host.begin(), placement.grad_in_host.end(), 1);
@@ -170,7 +170,7 @@ TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
     test::Draw draw(3000 + seed);
     const model::ModelSpec spec = test::random_spec(draw, 1, false);
     PlanInput input = test::random_input(draw, spec, 1);
-    input.discrete = false;
+    input.device.discrete = false;
     input.host_budget =
         bytes_of(input, smallest_placement(input))[1] + static_cast<int64_t>(draw.uniform() * 4e6);
     double best_s = std::numeric_limits<double>::infinity();
@@ -190,7 +190,7 @@ TEST(Planner, ABudgetBelowTheSmallestPlacementIsRefusedWithWhatItNeeds) {
   test::Draw draw(5);
   const model::ModelSpec spec = test::random_spec(draw, 1, false);
   PlanInput input = test::random_input(draw, spec, 1);
-  input.discrete = false;
+  input.device.discrete = false;
   const auto least = bytes_of(input, smallest_placement(input));
   input.host_budget = least[1] - 1;
   try {

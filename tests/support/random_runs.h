@@ -116,7 +116,7 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   input.shape = {draw.between(1, 2), draw.between(4, 16)};
   input.micro_batches = static_cast<int>(draw.between(1, 3));
   input.mode = draw.coin() ? plan::OptimizerMode::kDeferred : plan::OptimizerMode::kInBackward;
-  input.discrete = draw.below(3) == 0;
+  input.device.discrete = draw.below(3) == 0;
   input.mesh.world = world;
   input.mesh.zero_stage = static_cast<int>(draw.between(0, 3));
   input.device.threads = 2;
@@ -155,19 +155,19 @@ inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input
     for (char& flag : flags) flag = draw.below(4) < odds;
   };
   scatter(placement.hi_in_host);
-  if (input.discrete) scatter(placement.hi_on_device);
+  if (input.device.discrete) scatter(placement.hi_on_device);
   scatter(placement.state_in_host);
   if (input.mode == plan::OptimizerMode::kDeferred) scatter(placement.grad_in_host);
   scatter(placement.keep);
   scatter(placement.checkpoint_in_host);
-  placement.activations_on_device = !input.discrete || draw.coin();
+  placement.activations_on_device = !input.device.discrete || draw.coin();
   const int64_t longer = draw.between(1, 3);
   placement.weights_ring *= longer;
   placement.state_ring *= draw.between(1, 4);
   placement.gradient_ring *= longer;
   placement.activation_ring *= draw.between(1, 4);
   placement.write_behind = draw.coin();
-  if (input.discrete) make_homes(draw.between(0, 4), draw, input, placement);
+  if (input.device.discrete) make_homes(draw.between(0, 4), draw, input, placement);
   return placement;
 }
 

@@ -124,7 +124,7 @@ class RankRun {
     options.deadline_s = 60;
     if (input_.mesh.rank == options_.simulated_rank) options.simulated = options_.simulated;
     options.frozen = &frozen_;
-    if (input_.discrete) {
+    if (input_.device.discrete) {
       device_ =
           kernels::make_emulated_device(*options_.backend, {.threads = options_.threads,
                                                             .interior = input_.device.interior,

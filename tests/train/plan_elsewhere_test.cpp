@@ -81,7 +81,7 @@ TEST(PlanElsewhere, ServersAndWorkstationsWithADeviceHoldModelsLargerThanTheirMe
     const config::Machine machine = profile(at.machine);
     const RunPlan run = planned(machine, llama(at.layers, at.hidden), bf16_options(1));
     EXPECT_GT(16 * run.spec->parameter_count(), machine.host_bytes / 2);
-    EXPECT_TRUE(run.input.discrete);
+    EXPECT_TRUE(run.input.device.discrete);
     EXPECT_GT(bytes_of(run, Arena::kDevice), 0);
     EXPECT_LE(bytes_of(run, Arena::kDevice), machine.device_bytes);
     EXPECT_LE(bytes_of(run, Arena::kHost) + run.outside_bytes, machine.host_bytes);
