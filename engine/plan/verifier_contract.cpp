@@ -67,15 +67,33 @@ void check_predicate(const Facts& facts, const Program& program, int64_t index,
   }
 }
 
+// A contract's needs by kind of value: what it does not list, an op must not have.
+using Needs = std::array<ValueNeed, kValueKindCount>;
+
+const Needs& needs_of(const OpContract& contract) {
+  static const auto kNeeds = [] {
+    std::array<Needs, kOpKindCount> all;
+    for (int o = 0; o < kOpKindCount; ++o) {
+      Needs& needs = all[static_cast<size_t>(o)];
+      for (int k = 0; k < kValueKindCount; ++k) {
+        needs[static_cast<size_t>(k)] = {static_cast<ValueKind>(k), Need::kNone, Need::kNone};
+      }
+      for (const ValueNeed& listed : contract_of(static_cast<OpKind>(o)).values) {
+        needs[static_cast<size_t>(listed.kind)] = listed;
+      }
+    }
+    return all;
+  }();
+  return kNeeds[static_cast<size_t>(contract.kind)];
+}
+
 void check_needs(const Facts& facts, const Program& program, int64_t index,
                  const OpContract& contract, Reporter& reporter) {
   const Distinct counts = distinct(program.accesses_of(program.ops[index]));
+  const Needs& needs = needs_of(contract);
   for (int k = 0; k < kValueKindCount; ++k) {
     const ValueKind kind = static_cast<ValueKind>(k);
-    ValueNeed need = {kind, Need::kNone, Need::kNone};
-    for (const ValueNeed& listed : contract.values) {
-      if (listed.kind == kind) need = listed;
-    }
+    const ValueNeed& need = needs[static_cast<size_t>(k)];
     for (const Mode mode : {Mode::kRead, Mode::kWrite}) {
       const Need wanted = mode == Mode::kRead ? need.read : need.write;
       const int count = counts[k][static_cast<size_t>(mode)];
