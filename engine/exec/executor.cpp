@@ -78,20 +78,39 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
   make_lanes();
 }
 
+// A device of the plan's kind, whose kernels find room for their scratch.
+bool Executor::Impl::is_planned_for(const kernels::DeviceDescription& device) const {
+  if (device.discrete != plan_.device.discrete || device.interior != plan_.device.interior) {
+    return false;
+  }
+  for (int s = 0; s < static_cast<int>(spec_.segments.size()); ++s) {
+    if (spec_.segments[s].kind == model::SegmentKind::kExternal) continue;
+    const auto of = [&](const kernels::DeviceDescription& one) {
+      return model::footprint(spec_, s, plan_.shape, plan_.recipe, one);
+    };
+    const model::Footprint needs = of(device), has = of(plan_.device);
+    if (needs.forward_workspace_bytes > has.forward_workspace_bytes ||
+        needs.recompute_workspace_bytes > has.recompute_workspace_bytes ||
+        needs.backward_workspace_bytes > has.backward_workspace_bytes) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Executor::Impl::make_devices() {
   host_device_ = kernels::make_host_device(*options_.backend, options_.threads);
   device_ = options_.device;
   const int64_t device_bytes = plan_.arenas.bytes[static_cast<size_t>(plan::Arena::kDevice)];
-  if (plan_.discrete && device_ == nullptr) {
+  if (plan_.device.discrete && device_ == nullptr) {
     memory::require_host_memory(device_bytes);
     emulated_device_ =
         kernels::make_emulated_device(*options_.backend, {.threads = options_.threads});
     device_ = emulated_device_.get();
   }
-  if (!plan_.discrete) device_ = host_device_.get();
-  STRATA_CHECK(device_->description().discrete == plan_.discrete &&
-               device_->description().interior == plan_.interior);
-  if (plan_.discrete && options_.external) {
+  if (!plan_.device.discrete) device_ = host_device_.get();
+  STRATA_CHECK(is_planned_for(device_->description()));
+  if (plan_.device.discrete && options_.external) {
     throw Error(ErrorCode::kConfig,
                 "external compute: the plan computes on a device with memory of its own, where the "
                 "caller cannot (plan for the cpu)");

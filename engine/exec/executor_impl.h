@@ -84,6 +84,7 @@ class Executor::Impl {
   };
 
   // executor.cpp
+  bool is_planned_for(const kernels::DeviceDescription& device) const;
   void make_devices();
   void make_lanes();
   Instance* instance_at(int64_t sequence) const;

@@ -15,7 +15,7 @@ using plan::Lane;
 
 // Every lane belongs to one place: the host, or one queue of the device.
 bool Executor::Impl::on_device(Lane lane) const {
-  return plan_.discrete && plan::is_device_lane(lane);
+  return plan_.device.discrete && plan::is_device_lane(lane);
 }
 
 void Executor::Impl::lane_main(Lane lane) {

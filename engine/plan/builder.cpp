@@ -13,8 +13,7 @@ Builder::Builder(const PlanInput& input, const Ground& ground, const Placement& 
   plan_.micro_batches = input.micro_batches;
   plan_.eval_micro_batches = input.micro_batches;
   plan_.mode = input.mode;
-  plan_.discrete = input.device.discrete;
-  plan_.interior = input.device.interior;
+  plan_.device = input.device;
   plan_.mesh = input.mesh;
   plan_.io_depth = input.io_depth;
   plan_.layout = ground.layout;

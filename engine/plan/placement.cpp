@@ -13,7 +13,7 @@ PlacementSearch::PlacementSearch(const PlanInput& input)
   shell_.shape = input.shape;
   shell_.micro_batches = input.micro_batches;
   shell_.mode = input.mode;
-  shell_.discrete = input.device.discrete;
+  shell_.device = input.device;
   shell_.mesh = input.mesh;
   shell_.layout = ground_.layout;
   for (const model::Unit& unit : input.spec->units) {

@@ -94,8 +94,7 @@ struct Plan {
   int micro_batches = 1;       // of a step
   int eval_micro_batches = 1;  // of one run of the eval program
   OptimizerMode mode = OptimizerMode::kDeferred;
-  bool discrete = false;         // the device has memory of its own
-  DType interior = DType::kF32;  // of the device
+  kernels::DeviceDescription device;  // that computes
   Mesh mesh;
   int io_depth = 8;  // transfers in flight on each I/O lane
   shard::Layout layout;

@@ -74,7 +74,7 @@ void check_arenas(const Facts& facts, Reporter& reporter) {
                    fmt::format("lines of arena {} overlap", arena));
     }
   }
-  if (!facts.plan.discrete && arenas.bytes[static_cast<size_t>(Arena::kDevice)] > 0) {
+  if (!facts.plan.device.discrete && arenas.bytes[static_cast<size_t>(Arena::kDevice)] > 0) {
     reporter.add("budget", ProgramName::kStep, -1, "device and host are one tier here");
   }
   for (const LedgerLine& line : arenas.lines) {

@@ -130,7 +130,7 @@ bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
 // Where the values of an op that is no transfer may lie: where its lane belongs. Decisions are in
 // the control arena, and so are norm partials on the host; groups of ranks work on both sides.
 bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
-  const bool device = facts.plan.discrete && is_device_lane(op.lane);
+  const bool device = facts.plan.device.discrete && is_device_lane(op.lane);
   if (access.value.kind == ValueKind::kDecision) return access.arena == Arena::kControl;
   const bool comm = op.lane == Lane::kComm;
   if (access.value.kind == ValueKind::kNormPartial && (comm || !device)) {
@@ -200,7 +200,7 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
   const auto bad = [&](const char* kind, std::string text) {
     reporter.add(kind, program.name, index, contract_of(op.kind).name + (": " + std::move(text)));
   };
-  if (!nvme && !facts.plan.discrete) bad("arena", "the device has no memory of its own");
+  if (!nvme && !facts.plan.device.discrete) bad("arena", "the device has no memory of its own");
   const auto side = [&](const Access& access) {
     const bool partial = op.kind == OpKind::kDownload && access.mode == Mode::kWrite &&
                          access.value.kind == ValueKind::kNormPartial;

@@ -158,7 +158,8 @@ bool check_range(const Facts& facts, ProgramName program, int64_t op, const Acce
   }
   const bool partial = access.value.kind == ValueKind::kNormPartial;
   const bool control = partial || access.value.kind == ValueKind::kDecision;
-  const bool summed_on_device = partial && access.arena == Arena::kDevice && facts.plan.discrete;
+  const bool summed_on_device =
+      partial && access.arena == Arena::kDevice && facts.plan.device.discrete;
   if (control != (access.arena == Arena::kControl) && !summed_on_device) {
     reporter.add("arena", program, op,
                  fmt::format("{} in {}", describe(facts, access.value), kArenaNames[arena]));

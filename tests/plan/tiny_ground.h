@@ -112,7 +112,7 @@ class Ground {
     plan.micro_batches = shape_.micro_batches;
     plan.eval_micro_batches = 1;
     plan.mode = shape_.mode;
-    plan.discrete = shape_.discrete;
+    plan.device.discrete = shape_.discrete;
     plan.mesh = {shape_.world, shape_.rank, shape_.zero_stage};
     tiny_.spec.architecture.hidden = 64;
     tiny_.spec.architecture.vocabulary = 8;
