@@ -150,8 +150,10 @@ void Executor::Impl::make_lanes() {
   }
 }
 
+// Of a run that failed, queues may still be at work, on what is declared behind them.
 Executor::Impl::~Impl() {
   end_lanes();
+  for (auto& queue : queues_) queue.reset();
 }
 
 void Executor::Impl::end_lanes() {

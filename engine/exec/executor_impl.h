@@ -146,11 +146,13 @@ class Executor::Impl {
   void run_copy(const plan::Op& op, const Instance& instance);
   void run_gather(const plan::Op& op, const Instance& instance);
   void run_reduce(const plan::Op& op, const Instance& instance);
-  void gather(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
-  void reduce(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
-  void reduce_norms(const plan::Op& op, const Instance& instance);
-  void reduce_whole(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
-  void reduce_to_parts(const plan::Op& op, const Instance& instance, const kernels::HostView& view);
+  void gather(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);
+  void reduce(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);
+  void reduce_norms(const plan::Op& op, const plan::Program& program);
+  void reduce_whole(const plan::Op& op, const plan::Program& program,
+                    const kernels::HostView& view);
+  void reduce_to_parts(const plan::Op& op, const plan::Program& program,
+                       const kernels::HostView& view);
   comm::Group& group_of(const plan::Op& op) const;
 
   // run_exchange.cpp

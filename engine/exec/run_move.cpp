@@ -21,24 +21,29 @@ void Executor::Impl::run_copy(const plan::Op& op, const Instance& instance) {
   });
 }
 
-// Groups of ranks work on memory of the host, in the order of the lane's queue.
+// Groups of ranks work on memory of the host, in the order of the lane's queue. They refer to the
+// plan alone: where a run fails, its instance may be gone before the queue is.
 void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
   queues_[static_cast<size_t>(op.lane)]->call(
-      [this, &op, &instance](const kernels::HostView& view) { gather(op, instance, view); });
+      [this, &op, &program = program_of(instance)](const kernels::HostView& view) {
+        gather(op, program, view);
+      });
 }
 
 void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
   queues_[static_cast<size_t>(op.lane)]->call(
-      [this, &op, &instance](const kernels::HostView& view) { reduce(op, instance, view); });
+      [this, &op, &program = program_of(instance)](const kernels::HostView& view) {
+        reduce(op, program, view);
+      });
 }
 
 // Own parts go to their place in the whole segment, then come the others'.
-void Executor::Impl::gather(const plan::Op& op, const Instance& instance,
+void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
   const auto at = [&](plan::Arena arena, int64_t offset) {
     return static_cast<std::byte*>(view.at(this->at(arena, offset)));
   };
-  const auto accesses = program_of(instance).accesses_of(op);
+  const auto accesses = program.accesses_of(op);
   const int64_t width = plan::width_of(plan::Plane::kHi, plan_.recipe);
   std::byte* whole = nullptr;
   int64_t first = 0, last = 0;  // bytes of the segment that are gathered
@@ -72,17 +77,17 @@ comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
 }
 
 // The sum over a group of own parts, or of everything where every rank keeps what it has.
-void Executor::Impl::reduce(const plan::Op& op, const Instance& instance,
+void Executor::Impl::reduce(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
-  if (op.segment < 0) return reduce_norms(op, instance);
+  if (op.segment < 0) return reduce_norms(op, program);
   const bool whole = op.group == plan::GroupName::kReplicate || plan_.mesh.gradient_shards() == 1;
-  if (whole) return reduce_whole(op, instance, view);
-  reduce_to_parts(op, instance, view);
+  if (whole) return reduce_whole(op, program, view);
+  reduce_to_parts(op, program, view);
 }
 
 // A rank has zeros for what others sum, so the sum is what everyone has.
-void Executor::Impl::reduce_norms(const plan::Op& op, const Instance& instance) {
-  const auto accesses = program_of(instance).accesses_of(op);
+void Executor::Impl::reduce_norms(const plan::Op& op, const plan::Program& program) {
+  const auto accesses = program.accesses_of(op);
   norm_scratch_.clear();
   for (const Access& access : accesses) {
     if (access.mode != Mode::kRead) continue;
@@ -98,9 +103,9 @@ void Executor::Impl::reduce_norms(const plan::Op& op, const Instance& instance) 
   }
 }
 
-void Executor::Impl::reduce_whole(const plan::Op& op, const Instance& instance,
+void Executor::Impl::reduce_whole(const plan::Op& op, const plan::Program& program,
                                   const kernels::HostView& view) {
-  for_each_move(program_of(instance).accesses_of(op), [&](const Access& read, const Access& to) {
+  for_each_move(program.accesses_of(op), [&](const Access& read, const Access& to) {
     auto* from = static_cast<float*>(view.at(at(read)));
     void* target = view.at(at(to));
     group_of(op).all_reduce_sum(from, read.bytes / plan::kGradientWidth);
@@ -108,9 +113,9 @@ void Executor::Impl::reduce_whole(const plan::Op& op, const Instance& instance,
   });
 }
 
-void Executor::Impl::reduce_to_parts(const plan::Op& op, const Instance& instance,
+void Executor::Impl::reduce_to_parts(const plan::Op& op, const plan::Program& program,
                                      const kernels::HostView& view) {
-  const auto accesses = program_of(instance).accesses_of(op);
+  const auto accesses = program.accesses_of(op);
   float* whole = nullptr;
   int c = plan_.layout.first_chunk[op.segment];
   reduce_scratch_.clear();

@@ -23,7 +23,7 @@ class AdviceTest : public testing::Test {
     machine.cores = 16;
     machine.host_bytes = int64_t{64} << 30;
     machine.device = config::DeviceKind::kCuda;
-    machine.device_bytes = int64_t{24} << 30;
+    machine.device_bytes = int64_t{2} << 30;  // no home of much state
     machine.matmul_flops_per_s = 150e12;
     machine.memory_bytes_per_s = machine.optimizer_bytes_per_s = 60e9;
     machine.upload_bytes_per_s = machine.download_bytes_per_s = 24e9;
@@ -56,10 +56,10 @@ TEST_F(AdviceTest, SlowDrivesAreNotEnoughAndAsManyAsItSaysAre) {
 
 TEST_F(AdviceTest, MoreTokensHideTheSameDrives) {
   const Advice few = advise(question_);
-  question_.tokens *= 8;
+  question_.tokens *= 4;
   const Advice many = advise(question_);
   EXPECT_LT(many.drives_enough, few.drives_enough);
-  EXPECT_NEAR(many.read_bytes, few.read_bytes, 0.1 * few.read_bytes);
+  EXPECT_GE(many.read_bytes, 0.9 * few.read_bytes) << "activations leave state no more room";
   EXPECT_GT(many.hidden_s, 2 * few.hidden_s);
 }
 

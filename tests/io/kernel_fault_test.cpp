@@ -16,6 +16,7 @@
 #include <functional>
 #include <sstream>
 
+#include "engine/base/environment.h"
 #include "io/channel.h"
 #include "io/checksum.h"
 #include "scratch_dir.h"
@@ -51,6 +52,10 @@ Output in_child(const std::function<bool()>& work) {
     dup2(ends[1], 1);
     dup2(ends[1], 2);
     close(ends[0]);
+    strata::Environment environment({.log = [](LogLevel, std::string_view line) {
+      std::printf("%s\n", std::string(line).c_str());
+    }});
+    const strata::Environment::Scope scope(&environment);
     bool good = false;
     try {
       good = work();

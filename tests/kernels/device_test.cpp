@@ -18,7 +18,7 @@
 namespace strata::kernels {
 namespace {
 
-constexpr int64_t kRows = 3, kOutputs = 5, kInputs = 4;
+constexpr int64_t kDeviceRows = 3, kOutputs = 5, kInputs = 4;
 
 // What a call throws; "" where it throws nothing.
 std::string error_of(const std::function<void()>& call) {
@@ -49,11 +49,12 @@ class EmulatedDevice : public testing::Test {
   float* x() const { return reinterpret_cast<float*>(base_); }
   float* w() const { return reinterpret_cast<float*>(base_ + 4096); }
   float* y() const { return reinterpret_cast<float*>(base_ + 8192); }
-  static constexpr int64_t kXBytes = kRows * kInputs * 4, kWBytes = kOutputs * kInputs * 4,
-                           kYBytes = kRows * kOutputs * 4;
+  static constexpr int64_t kXBytes = kDeviceRows * kInputs * 4, kWBytes = kOutputs * kInputs * 4,
+                           kYBytes = kDeviceRows * kOutputs * 4;
 
   MatMulForward product() const {
-    return {.rows = kRows, .outputs = kOutputs, .inputs = kInputs, .x = x(), .w = w(), .y = y()};
+    return {
+        .rows = kDeviceRows, .outputs = kOutputs, .inputs = kInputs, .x = x(), .w = w(), .y = y()};
   }
   std::vector<MemoryRange> ranges() const {
     return {{x(), kXBytes, false}, {w(), kWBytes, false}, {y(), kYBytes, true}};
@@ -91,7 +92,8 @@ TEST(HostDevice, AnOpIsOverWhenItIsIssued) {
 
 TEST_F(EmulatedDevice, ComputesWhatItsBackendComputesAcrossThreeQueues) {
   make({.delay_s_max = 2e-3, .delay_seed = 7});
-  std::vector<float> xs(kRows * kInputs), ws(kOutputs * kInputs), wanted(kRows * kOutputs);
+  std::vector<float> xs(kDeviceRows * kInputs), ws(kOutputs * kInputs),
+      wanted(kDeviceRows * kOutputs);
   for (size_t i = 0; i < xs.size(); ++i) xs[i] = static_cast<float>(i) - 5;
   for (size_t i = 0; i < ws.size(); ++i) ws[i] = static_cast<float>(i % 7) / 8;
   MatMulForward plain = product();
@@ -103,7 +105,7 @@ TEST_F(EmulatedDevice, ComputesWhatItsBackendComputesAcrossThreeQueues) {
   const auto up = device_->make_queue("upload", 4);
   const auto compute = device_->make_queue("compute", 4);
   const auto down = device_->make_queue("download", 4);
-  std::vector<float> found(kRows * kOutputs);
+  std::vector<float> found(kDeviceRows * kOutputs);
   copy(*up, x(), xs.data(), kXBytes);
   copy(*up, w(), ws.data(), kWBytes);
   compute->wait(*up, 2);
@@ -131,7 +133,7 @@ TEST_F(EmulatedDevice, HostCodeCannotReadItsMemory) {
 
 TEST_F(EmulatedDevice, AKernelOnHostMemoryIsRefused) {
   const auto queue = device_->make_queue("compute", 4);
-  std::vector<float> host(kRows * kInputs);
+  std::vector<float> host(kDeviceRows * kInputs);
   MatMulForward op = product();
   op.x = host.data();
   std::vector<MemoryRange> declared = ranges();
@@ -182,7 +184,7 @@ TEST_F(EmulatedDevice, ReadingWhatAnotherQueueWritesNeedsAWait) {
   make({.delay_s_max = 0.5, .delay_seed = 1});
   const auto up = device_->make_queue("upload", 4);
   const auto compute = device_->make_queue("compute", 4);
-  const std::vector<float> xs(kRows * kInputs, 1.0f);
+  const std::vector<float> xs(kDeviceRows * kInputs, 1.0f);
   copy(*up, x(), xs.data(), kXBytes);
   expect_said(error_of([&] { issue(*compute, product(), ranges()); }),
               "product on compute reads bytes that copy on upload writes");
@@ -192,7 +194,7 @@ TEST_F(EmulatedDevice, OverwritingWhatAnotherQueueReadsNeedsAWait) {
   make({.delay_s_max = 0.5, .delay_seed = 1});
   const auto up = device_->make_queue("upload", 4);
   const auto compute = device_->make_queue("compute", 4);
-  const std::vector<float> xs(kRows * kInputs, 1.0f);
+  const std::vector<float> xs(kDeviceRows * kInputs, 1.0f);
   issue(*compute, product(), ranges());
   expect_said(error_of([&] { copy(*up, x(), xs.data(), kXBytes); }),
               "copy on upload writes bytes that product on compute reads");
@@ -203,7 +205,7 @@ TEST_F(EmulatedDevice, AWaitForAnOpThatWaitedOrdersBoth) {
   const auto up = device_->make_queue("upload", 4);
   const auto compute = device_->make_queue("compute", 4);
   const auto down = device_->make_queue("download", 4);
-  std::vector<float> xs(kRows * kInputs, 1.0f), found(kRows * kInputs);
+  std::vector<float> xs(kDeviceRows * kInputs, 1.0f), found(kDeviceRows * kInputs);
   copy(*up, x(), xs.data(), kXBytes);
   compute->wait(*up, 1);
   issue(*compute, product(), ranges());

@@ -12,7 +12,7 @@
 namespace strata::kernels {
 namespace {
 
-constexpr int64_t kRows = 6, kIn = 5, kOut = 8;
+constexpr int64_t kInteriorRows = 6, kIn = 5, kOut = 8;
 
 struct Output {
   Floats values;
@@ -51,11 +51,12 @@ const Backend& ref() {
 }
 
 Outputs products(DType type) {
-  Inside x(type, kRows * kIn, 1), y(type, kRows * kOut, 2), dy(type, kRows * kOut, 3);
-  Inside dx(type, kRows * kIn, 4);
+  Inside x(type, kInteriorRows * kIn, 1), y(type, kInteriorRows * kOut, 2),
+      dy(type, kInteriorRows * kOut, 3);
+  Inside dx(type, kInteriorRows * kIn, 4);
   const Floats w = coarse(kOut * kIn, 5), bias = coarse(kOut, 6);
   Floats dw = coarse(kOut * kIn, 7), dbias = coarse(kOut, 8);
-  ref().matmul_forward({.rows = kRows,
+  ref().matmul_forward({.rows = kInteriorRows,
                         .outputs = kOut,
                         .inputs = kIn,
                         .x = x,
@@ -64,8 +65,8 @@ Outputs products(DType type) {
                         .y = y,
                         .accumulate = true});
   ref().matmul_input(
-      {.rows = kRows, .outputs = kOut, .inputs = kIn, .dy = dy, .w = w.data(), .dx = dx});
-  ref().matmul_weight({.rows = kRows,
+      {.rows = kInteriorRows, .outputs = kOut, .inputs = kIn, .dy = dy, .w = w.data(), .dx = dx});
+  ref().matmul_weight({.rows = kInteriorRows,
                        .outputs = kOut,
                        .inputs = kIn,
                        .dy = dy,
@@ -77,11 +78,12 @@ Outputs products(DType type) {
 }
 
 Outputs norms(DType type) {
-  Inside x(type, kRows * 2 * kIn, 1), y(type, kRows * 2 * kIn, 2), dx(type, kRows * 2 * kIn, 3);
+  Inside x(type, kInteriorRows * 2 * kIn, 1), y(type, kInteriorRows * 2 * kIn, 2),
+      dx(type, kInteriorRows * 2 * kIn, 3);
   const Floats w = coarse(kIn, 4);
-  Floats rstd(kRows * 2), dw(kIn);
+  Floats rstd(kInteriorRows * 2), dw(kIn);
   ref().rms_norm_forward({.inside = true,
-                          .rows = kRows,
+                          .rows = kInteriorRows,
                           .groups = 2,
                           .cols = kIn,
                           .x = x.data(),
@@ -90,7 +92,7 @@ Outputs norms(DType type) {
                           .rstd = rstd.data()});
   // dx over dy, as for the heads of q and k.
   ref().rms_norm_backward({.inside = true,
-                           .rows = kRows,
+                           .rows = kInteriorRows,
                            .groups = 2,
                            .cols = kIn,
                            .x = x.data(),
@@ -104,19 +106,25 @@ Outputs norms(DType type) {
 
 // Of a boundary tensor in f32: what leaves the segment is not rounded.
 Outputs norms_of_the_boundary(DType type) {
-  const Floats x = random_floats(kRows * kIn, 1), w = coarse(kIn, 2), b = coarse(kIn, 3);
-  Inside y(type, kRows * kIn, 4), z(type, kRows * kIn, 5), dy(type, kRows * kIn, 6);
-  Floats mean(kRows), rstd(kRows), dx(kRows * kIn), dw(kIn), db(kIn), rms_dx(kRows * kIn);
-  ref().rms_norm_forward(
-      {.rows = kRows, .cols = kIn, .x = x.data(), .w = w.data(), .y = z, .rstd = rstd.data()});
-  ref().rms_norm_backward({.rows = kRows,
+  const Floats x = random_floats(kInteriorRows * kIn, 1), w = coarse(kIn, 2), b = coarse(kIn, 3);
+  Inside y(type, kInteriorRows * kIn, 4), z(type, kInteriorRows * kIn, 5),
+      dy(type, kInteriorRows * kIn, 6);
+  Floats mean(kInteriorRows), rstd(kInteriorRows), dx(kInteriorRows * kIn), dw(kIn), db(kIn),
+      rms_dx(kInteriorRows * kIn);
+  ref().rms_norm_forward({.rows = kInteriorRows,
+                          .cols = kIn,
+                          .x = x.data(),
+                          .w = w.data(),
+                          .y = z,
+                          .rstd = rstd.data()});
+  ref().rms_norm_backward({.rows = kInteriorRows,
                            .cols = kIn,
                            .x = x.data(),
                            .w = w.data(),
                            .rstd = rstd.data(),
                            .dy = dy,
                            .dx = rms_dx.data()});
-  ref().layer_norm_forward({.rows = kRows,
+  ref().layer_norm_forward({.rows = kInteriorRows,
                             .cols = kIn,
                             .x = x.data(),
                             .w = w.data(),
@@ -124,7 +132,7 @@ Outputs norms_of_the_boundary(DType type) {
                             .y = y,
                             .mean = mean.data(),
                             .rstd = rstd.data()});
-  ref().layer_norm_backward({.rows = kRows,
+  ref().layer_norm_backward({.rows = kInteriorRows,
                              .cols = kIn,
                              .x = x.data(),
                              .w = w.data(),
@@ -187,22 +195,24 @@ Outputs attention(DType type) {
 }
 
 Outputs units(DType type) {
-  Inside g(type, kRows * kIn, 1), u(type, kRows * kIn, 2), h(type, kRows * kIn, 3);
-  ref().glu_forward({.rows = kRows, .cols = kIn, .g = g, .u = u, .h = h});
+  Inside g(type, kInteriorRows * kIn, 1), u(type, kInteriorRows * kIn, 2),
+      h(type, kInteriorRows * kIn, 3);
+  ref().glu_forward({.rows = kInteriorRows, .cols = kIn, .g = g, .u = u, .h = h});
   const Output forward = h.output();
-  Inside dh(type, kRows * kIn, 4);
-  ref().glu_backward({.rows = kRows, .cols = kIn, .g = g, .u = u, .dh = dh, .dg = g, .du = u});
+  Inside dh(type, kInteriorRows * kIn, 4);
+  ref().glu_backward(
+      {.rows = kInteriorRows, .cols = kIn, .g = g, .u = u, .dh = dh, .dg = g, .du = u});
   return {forward, g.output(), u.output()};
 }
 
 Outputs loss(DType type) {
-  const int32_t targets[kRows] = {0, 3, -1, 7, 1, 2};
-  Inside h(type, kRows * kIn, 1);
+  const int32_t targets[kInteriorRows] = {0, 3, -1, 7, 1, 2};
+  Inside h(type, kInteriorRows * kIn, 1);
   const Floats w = coarse(kOut * kIn, 2);
   Floats dw(kOut * kIn);
   double sum = 0;
   Scratch scratch(kOut * 4);
-  ref().linear_cross_entropy({.rows = kRows,
+  ref().linear_cross_entropy({.rows = kInteriorRows,
                               .cols = kIn,
                               .vocabulary = kOut,
                               .h = h,
@@ -253,16 +263,16 @@ TEST(Interior, RoundsTiesToEven) {
 }
 
 TEST(Interior, BuffersHaveTheBytesOfTheirType) {
-  Halves x(kRows * kIn), y(kRows * kOut);
-  MatMulForward op = {.rows = kRows,
+  Halves x(kInteriorRows * kIn), y(kInteriorRows * kOut);
+  MatMulForward op = {.rows = kInteriorRows,
                       .outputs = kOut,
                       .inputs = kIn,
                       .x = {x.data(), DType::kBF16},
                       .y = {y.data(), DType::kBF16}};
   std::vector<int64_t> bytes;
   each_buffer(op, [&](auto*&, int64_t count, bool) { bytes.push_back(count); });
-  EXPECT_EQ(bytes,
-            (std::vector<int64_t>{kRows * kIn * 2, kOut * kIn * 4, kOut * 4, kRows * kOut * 2, 0}));
+  EXPECT_EQ(bytes, (std::vector<int64_t>{kInteriorRows * kIn * 2, kOut * kIn * 4, kOut * 4,
+                                         kInteriorRows * kOut * 2, 0}));
 }
 
 TEST(InteriorDeath, TheCpusKernelsTakeF32Alone) {

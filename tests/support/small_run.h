@@ -238,6 +238,7 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
         results[r] = run.run(stores[r / input.mesh.state_shards()]);
       } catch (...) {
         failures[r] = std::current_exception();
+        all[r]->abort("a rank failed");
       }
     });
   }
