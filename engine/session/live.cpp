@@ -89,28 +89,36 @@ const exec::Instance& Live::end() {
   return *instance_;
 }
 
+// Applies an update that waits for its step to come.
+void Live::drain() {
+  if (!executor_.pending()) return;
+  exec::Instance instance;
+  instance.program = plan::ProgramName::kDrain;
+  executor_.run(instance);
+}
+
 double Live::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> targets) {
   exec::Instance instance;
   instance.program = plan::ProgramName::kEval;
   fill(tokens, targets, instance);
+  drain();
   executor_.run(instance);
   return sum_of(instance.loss_sums) / static_cast<double>(instance.target_count);
 }
 
 const std::vector<float>& Live::logits(std::span<const int32_t> context) {
   train::fill_context(plan_, context, run_.spec->architecture.vocabulary, generate_);
+  drain();
   executor_.run(generate_);
   return generate_.logits;
 }
 
 void Live::stream(exec::StateSink& sink) {
-  for (const plan::ProgramName name : {plan::ProgramName::kDrain, plan::ProgramName::kCheckpoint}) {
-    if (name == plan::ProgramName::kDrain && !executor_.pending()) continue;
-    exec::Instance instance;
-    instance.program = name;
-    instance.sink = &sink;
-    executor_.run(instance);
-  }
+  drain();
+  exec::Instance instance;
+  instance.program = plan::ProgramName::kCheckpoint;
+  instance.sink = &sink;
+  executor_.run(instance);
 }
 
 }  // namespace strata::session

@@ -42,6 +42,7 @@ class Live {
   void stream(exec::StateSink& sink);
 
  private:
+  void drain();
   void fill(std::span<const int32_t> tokens, std::span<const int32_t> targets,
             exec::Instance& instance) const;
 

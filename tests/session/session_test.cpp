@@ -158,6 +158,27 @@ TEST_F(SessionTest, StepsOfACallerGoOnExactlyFromACheckpoint) {
   }
 }
 
+TEST_F(SessionTest, EvaluationBetweenStepsChangesNothing) {
+  Session plain = Session::open(options(", \"clip\": 1"), sinks());
+  Session watched = Session::open(options(", \"clip\": 1"), sinks());
+  plain.load();
+  watched.load();
+  const std::vector<int32_t> context = {1, 2, 3};
+  double before = watched.evaluate(Tokens(0).batch());
+  for (int step = 1; step <= 3; ++step) {
+    const StepResult expected = plain.step(Tokens(step).batch(), 1e-2);
+    const StepResult result = watched.step(Tokens(step).batch(), 1e-2);
+    EXPECT_EQ(result.loss, expected.loss);
+    EXPECT_EQ(result.grad_norm, expected.grad_norm);
+    const std::vector<float> logits = watched.logits(context);
+    const double loss = watched.evaluate(Tokens(0).batch());
+    EXPECT_NE(loss, before);  // the step's update is in it
+    before = loss;
+    EXPECT_EQ(watched.logits(context), logits);
+    EXPECT_EQ(watched.evaluate(Tokens(0).batch()), loss);
+  }
+}
+
 TEST_F(SessionTest, AnExportedModelIsTheOneThatWasTrained) {
   Session session = Session::open(options(), sinks());
   session.load();
