@@ -125,10 +125,15 @@ class Session::Impl {
       frozen_ = std::make_unique<train::FrozenSource>(*source_, *run.spec, model_->path());
       executor.frozen = frozen_.get();
     }
-    live_ = std::make_unique<session::Live>(run, executor, settings);
-    if (checkpoint.empty()) return live_->load(*source_, 0);
-    train::CheckpointReader reader(checkpoint, *run.spec, run.input.recipe, *source_);
-    live_->load(reader, reader.manifest().step);
+    std::optional<train::CheckpointReader> reader;
+    if (!checkpoint.empty()) reader.emplace(checkpoint, *run.spec, run.input.recipe, *source_);
+    auto loaded = std::make_unique<session::Live>(run, executor, settings);
+    if (reader) {
+      loaded->load(*reader, reader->manifest().step);
+    } else {
+      loaded->load(*source_, 0);
+    }
+    live_ = std::move(loaded);
   }
   void close() {
     live_.reset();

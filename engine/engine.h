@@ -146,7 +146,7 @@ class Session {
   TrainReport train(const TrainHandlers& handlers = {});
 
   // Allocates, and brings the state: of the model directory, or of a checkpoint that save() or a
-  // run made.
+  // run made. After a failure nothing is loaded, and a load can be tried again.
   void load(const std::string& checkpoint = "");
   void load(const InitialWeights& initial);  // of declared units
   // Forward, backward and the update with this learning rate. All sizes are those of the options.

@@ -179,6 +179,25 @@ TEST_F(SessionTest, EvaluationBetweenStepsChangesNothing) {
   }
 }
 
+TEST_F(SessionTest, AfterALoadThatFailedNothingIsLoaded) {
+  Session session = Session::open(options(), sinks());
+  session.load();
+  const double loss = session.evaluate(Tokens(1).batch());
+  const std::string saved = session.save(directory_ + "/checkpoints");
+  EXPECT_EQ(code_of([&] { session.load(directory_ + "/missing"); }), ErrorCode::kConfig);
+  EXPECT_EQ(code_of([&] { session.evaluate(Tokens(1).batch()); }), ErrorCode::kUsage);
+  const std::string damaged = directory_ + "/damaged";
+  fs::copy(saved, damaged, fs::copy_options::recursive);
+  for (const auto& file : fs::directory_iterator(damaged)) {
+    if (file.path().filename() == "manifest.json") continue;
+    std::fstream(file.path(), std::ios::binary | std::ios::in | std::ios::out).write("\x5a", 1);
+  }
+  EXPECT_EQ(code_of([&] { session.load(damaged); }), ErrorCode::kCorrupt);
+  EXPECT_EQ(code_of([&] { session.evaluate(Tokens(1).batch()); }), ErrorCode::kUsage);
+  session.load(saved);
+  EXPECT_EQ(session.evaluate(Tokens(1).batch()), loss);
+}
+
 TEST_F(SessionTest, AnExportedModelIsTheOneThatWasTrained) {
   Session session = Session::open(options(), sinks());
   session.load();
