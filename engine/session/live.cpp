@@ -107,7 +107,17 @@ double Live::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> 
 }
 
 const std::vector<float>& Live::logits(std::span<const int32_t> context) {
-  train::fill_context(plan_, context, run_.spec->architecture.vocabulary, generate_);
+  const int64_t vocabulary = run_.spec->architecture.vocabulary;
+  const auto is_id = [&](int32_t id) { return id >= 0 && id < vocabulary; };
+  if (context.empty()) {
+    throw Error(ErrorCode::kConfig, "context: it has no tokens (give one or more)");
+  }
+  if (const auto other = std::ranges::find_if_not(context, is_id); other != context.end()) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("context: {} is no id of the model (ids are from 0 to {})", *other,
+                            vocabulary - 1));
+  }
+  train::fill_context(plan_, context, vocabulary, generate_);
   drain();
   executor_.run(generate_);
   return generate_.logits;

@@ -231,6 +231,19 @@ TEST_F(SessionTest, BatchesOfOtherSizesAndIdsAreRefused) {
   EXPECT_EQ(session.step(Tokens(1).batch(), 1e-2).step, 1);
 }
 
+TEST_F(SessionTest, ContextsWithoutTokensOrWithOtherIdsAreRefused) {
+  Session session = Session::open(options(), sinks());
+  session.load();
+  std::vector<int32_t> context;
+  EXPECT_EQ(code_of([&] { session.logits(context); }), ErrorCode::kConfig);
+  context = {1, -1};
+  EXPECT_EQ(code_of([&] { session.logits(context); }), ErrorCode::kConfig);
+  context = {1, static_cast<int32_t>(session.logits(std::vector<int32_t>{1}).size())};
+  std::string text;
+  EXPECT_EQ(code_of([&] { session.logits(context); }, &text), ErrorCode::kConfig);
+  EXPECT_NE(text.find(std::to_string(context[1])), std::string::npos) << text;
+}
+
 TEST_F(SessionTest, CallsOfAnotherKindAreErrors) {
   Session run = Session::open(run_options(), sinks());
   EXPECT_EQ(code_of([&] { run.load(); }), ErrorCode::kUsage);
