@@ -144,6 +144,7 @@ class Session::Impl {
   std::string save(const std::string& directory) {
     constexpr int64_t kKeepAll = int64_t{1} << 40;
     session::Live& state = live("save");
+    state.require_no_step("save");
     train::CheckpointSession checkpoints(directory, plan(), kKeepAll, "", config::Json::object());
     checkpoints.save(state.step(), 0, nullptr, [&](exec::StateSink& sink) { state.stream(sink); });
     return checkpoints.last_path();

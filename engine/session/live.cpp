@@ -24,6 +24,7 @@ Live::Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
     : run_(plan),
       plan_(plan.ranks.front()),
       settings_(settings),
+      external_(options.external),
       executor_(plan_, *plan.spec, options) {}
 
 void Live::load(exec::StateSource& source, int64_t step) {
@@ -63,7 +64,7 @@ void Live::fill(std::span<const int32_t> tokens, std::span<const int32_t> target
 }
 
 void Live::begin(double lr, std::span<const int32_t> tokens, std::span<const int32_t> targets) {
-  if (under_way_) throw Error(ErrorCode::kUsage, "step: one is under way (end it first)");
+  require_no_step("step");
   auto instance = std::make_unique<exec::Instance>();
   if (run_.spec->architecture.vocabulary > 0) fill(tokens, targets, *instance);
   instance->settings = settings_;
@@ -72,10 +73,41 @@ void Live::begin(double lr, std::span<const int32_t> tokens, std::span<const int
   instance_ = std::move(instance);
   executor_.submit(*instance_);
   under_way_ = true;
+  acquired_ = false;
+  const plan::Program& program = plan_.program(plan::ProgramName::kStep);
+  passes_left_ = external_ ? program.lanes[static_cast<size_t>(plan::Lane::kCompute)].size() : 0;
+}
+
+void Live::require_no_step(const char* call) const {
+  if (!under_way_) return;
+  throw Error(ErrorCode::kUsage, std::string(call) + ": a step is under way (end it first)");
+}
+
+exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
+  if (passes_left_ == 0) {
+    throw Error(ErrorCode::kUsage, "acquire: no pass of a step is left (begin a step first)");
+  }
+  const exec::SegmentUse use = executor_.ready(segment, pass);
+  acquired_ = true;
+  return use;
+}
+
+void Live::release() {
+  if (!acquired_) {
+    throw Error(ErrorCode::kUsage, "release: no unit is acquired (acquire it first)");
+  }
+  executor_.done();
+  acquired_ = false;
+  --passes_left_;
 }
 
 const exec::Instance& Live::end() {
   if (!under_way_) throw Error(ErrorCode::kUsage, "step: none is under way (begin one first)");
+  if (passes_left_ > 0) {
+    throw Error(ErrorCode::kUsage, fmt::format("step: {} of its passes are left (acquire and "
+                                               "release every unit of each micro-batch first)",
+                                               passes_left_));
+  }
   executor_.wait(*instance_);
   under_way_ = false;
   ++step_;

@@ -28,10 +28,13 @@ class Live {
   // A step begins; its tokens and targets are [M, B, T], or empty where the caller computes.
   // Throws Error{kConfig} for other sizes, and where nothing is a target.
   void begin(double lr, std::span<const int32_t> tokens, std::span<const int32_t> targets);
-  // It is over. Throws Error{kNumeric} for a loss or gradient that is not finite.
+  // It is over: Error{kUsage} where passes are left. Throws Error{kNumeric} for a loss or gradient that is not finite.
   const exec::Instance& end();
-  exec::SegmentUse acquire(int segment, exec::Pass pass) { return executor_.ready(segment, pass); }
-  void release() { executor_.done(); }
+  // Where the caller computes. Throws Error{kUsage} for a call out of turn, which changes nothing.
+  exec::SegmentUse acquire(int segment, exec::Pass pass);
+  void release();
+  // Throws Error{kUsage} where a step is under way.
+  void require_no_step(const char* call) const;
 
   int64_t step() const { return step_; }
   // Mean losses over all targets.
@@ -51,7 +54,10 @@ class Live {
   const exec::StepSettings settings_;
   std::unique_ptr<exec::Instance> instance_;  // of the step that is under way, or was the last
   exec::Instance generate_;
+  const bool external_;
   bool under_way_ = false;
+  bool acquired_ = false;
+  size_t passes_left_ = 0;  // of the caller, in the step under way
   int64_t step_ = 0;
   double loss_ = 0;
   exec::Executor executor_;  // goes before what its lanes still work on

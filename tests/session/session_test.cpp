@@ -326,6 +326,39 @@ TEST_F(DeclaredUnits, APassOutOfTurnNamesBoth) {
   EXPECT_NE(text.find("forward of first"), std::string::npos) << text;
 }
 
+TEST_F(DeclaredUnits, CallsOutOfTurnChangeNothing) {
+  Session plain = declare({});
+  Session session = declare({});
+  plain.load(fill);
+  session.load(fill);
+  const auto expect_usage = [](const std::function<void()>& call) {
+    EXPECT_EQ(code_of(call), ErrorCode::kUsage);
+  };
+  expect_usage([&] { session.release(); });
+  expect_usage([&] { session.acquire(0, UnitPass::kForward); });
+  expect_usage([&] { session.end(); });
+  session.begin(0.5);
+  expect_usage([&] { session.begin(0.5); });
+  expect_usage([&] { session.release(); });
+  session.acquire(0, UnitPass::kForward);
+  expect_usage([&] { session.end(); });
+  session.release();
+  expect_usage([&] { session.release(); });
+  expect_usage([&] { session.save(directory_ + "/checkpoints"); });
+  EXPECT_FALSE(fs::exists(directory_ + "/checkpoints"));
+  session.acquire(1, UnitPass::kForward);
+  session.release();
+  for (int unit = 2; unit-- > 0;) {
+    expect_usage([&] { session.end(); });
+    const UnitUse use = session.acquire(unit, UnitPass::kBackward);
+    std::copy_n(static_cast<const float*>(use.weights), kSize, use.gradient);
+    session.release();
+  }
+  expect_usage([&] { session.acquire(0, UnitPass::kForward); });
+  EXPECT_EQ(session.end().grad_norm, step(plain).first);
+  EXPECT_EQ(step(session), step(plain));
+}
+
 TEST_F(SessionTest, EachSessionHearsItsOwnLines) {
   std::string other_log;
   const Sinks other_sinks = {
