@@ -91,7 +91,7 @@ class Session::Impl {
   }
 
   const train::RunPlan& plan() {
-    if (kind_ == Kind::kRun) return training().plan();
+    if (kind_ == Kind::kRun) return training("plan").plan();
     if (plan_) return *plan_;
     if (kind_ == Kind::kSteps && options_.ranks > 1) {
       throw Error(
@@ -102,7 +102,12 @@ class Session::Impl {
                                   : session::plan_of(options_, cache_directory_);
     return *plan_;
   }
-  session::Training& training() {
+  session::Training& training(const char* call) {
+    if (is_over_) {
+      throw Error(ErrorCode::kUsage, std::string(call) +
+                                         ": the run of this session is over (open "
+                                         "another session)");
+    }
     if (!training_) training_ = std::make_unique<session::Training>(options_, cache_directory_);
     return *training_;
   }
@@ -189,6 +194,7 @@ class Session::Impl {
 
   model::ModelSpec spec_;  // of declared units
   std::unique_ptr<session::Training> training_;
+  bool is_over_ = false;  // train() was called, and began
   std::optional<train::RunPlan> plan_;
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<train::Tokenizer> tokenizer_;
@@ -231,8 +237,15 @@ Session Session::declare(const std::vector<Unit>& units, const UnitOptions& opti
   return Session(std::move(impl));
 }
 
+Session::Impl& Session::impl(const char* call) const {
+  if (impl_) return *impl_;
+  throw Error(ErrorCode::kUsage, std::string(call) +
+                                     ": this session was moved from (use the one "
+                                     "that it was moved to)");
+}
+
 PlanText Session::plan() {
-  const Environment::Scope scope(&impl_->environment_);
+  const Environment::Scope scope(&impl("plan").environment_);
   try {
     const train::RunPlan& run = impl_->plan();
     const train::PlanReport report = train::report_of(run);
@@ -246,7 +259,7 @@ PlanText Session::plan() {
 }
 
 TrainReport Session::train(const TrainHandlers& handlers) {
-  impl_->require({Kind::kRun}, "train");
+  impl("train").require({Kind::kRun}, "train");
   const Environment::Scope scope(&impl_->environment_);
   session::TrainingEvents events;
   if (handlers.step) {
@@ -255,7 +268,8 @@ TrainReport Session::train(const TrainHandlers& handlers) {
   events.evaluated = handlers.evaluated;
   events.stop = handlers.stop;
   const std::unique_ptr<session::Training> training =
-      (impl_->training(), std::move(impl_->training_));
+      (impl_->training("train"), std::move(impl_->training_));
+  impl_->is_over_ = true;
   const train::TrainResult result = training->run(events);
   return {.first_step = result.first_step,
           .last_step = result.last_step,
@@ -269,7 +283,7 @@ TrainReport Session::train(const TrainHandlers& handlers) {
 }
 
 void Session::load(const std::string& checkpoint) {
-  impl_->require({Kind::kSteps, Kind::kUnits}, "load");
+  impl("load").require({Kind::kSteps, Kind::kUnits}, "load");
   if (impl_->kind_ == Kind::kUnits && checkpoint.empty()) {
     throw Error(ErrorCode::kUsage,
                 "load: declared units have no weights yet (give them, or name a "
@@ -280,45 +294,45 @@ void Session::load(const std::string& checkpoint) {
 }
 
 void Session::load(const InitialWeights& initial) {
-  impl_->require({Kind::kUnits}, "load");
+  impl("load").require({Kind::kUnits}, "load");
   const Environment::Scope scope(&impl_->environment_);
   impl_->load("", initial);
 }
 
 StepResult Session::step(const Batch& batch, double lr) {
-  impl_->require({Kind::kSteps}, "step");
+  impl("step").require({Kind::kSteps}, "step");
   const Environment::Scope scope(&impl_->environment_);
   impl_->live("step").begin(lr, batch.tokens, batch.targets);
   return end();
 }
 
 double Session::evaluate(const Batch& batch) {
-  impl_->require({Kind::kSteps}, "evaluate");
+  impl("evaluate").require({Kind::kSteps}, "evaluate");
   const Environment::Scope scope(&impl_->environment_);
   return impl_->live("evaluate").evaluate(batch.tokens, batch.targets);
 }
 
 std::vector<float> Session::logits(std::span<const int32_t> context) {
-  impl_->require({Kind::kSteps}, "logits");
+  impl("logits").require({Kind::kSteps}, "logits");
   const Environment::Scope scope(&impl_->environment_);
   const std::vector<float>& all = impl_->live("logits").logits(context);
   return {all.begin(), all.begin() + impl_->plan().spec->architecture.vocabulary};
 }
 
 std::string Session::generate(const std::string& prompt, int64_t tokens_max) {
-  impl_->require({Kind::kSteps}, "generate");
+  impl("generate").require({Kind::kSteps}, "generate");
   const Environment::Scope scope(&impl_->environment_);
   return impl_->generate(prompt, tokens_max);
 }
 
 void Session::begin(double lr) {
-  impl_->require({Kind::kUnits}, "begin");
+  impl("begin").require({Kind::kUnits}, "begin");
   const Environment::Scope scope(&impl_->environment_);
   impl_->live("begin").begin(lr, {}, {});
 }
 
 UnitUse Session::acquire(int unit, UnitPass pass) {
-  impl_->require({Kind::kUnits}, "acquire");
+  impl("acquire").require({Kind::kUnits}, "acquire");
   const Environment::Scope scope(&impl_->environment_);
   const exec::SegmentUse use = impl_->live("acquire").acquire(
       unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward);
@@ -326,13 +340,13 @@ UnitUse Session::acquire(int unit, UnitPass pass) {
 }
 
 void Session::release() {
-  impl_->require({Kind::kUnits}, "release");
+  impl("release").require({Kind::kUnits}, "release");
   const Environment::Scope scope(&impl_->environment_);
   impl_->live("release").release();
 }
 
 StepResult Session::end() {
-  impl_->require({Kind::kSteps, Kind::kUnits}, "end");
+  impl("end").require({Kind::kSteps, Kind::kUnits}, "end");
   const Environment::Scope scope(&impl_->environment_);
   session::Live& live = impl_->live("end");
   const exec::Instance& instance = live.end();
@@ -340,18 +354,19 @@ StepResult Session::end() {
 }
 
 std::string Session::save(const std::string& directory) {
-  impl_->require({Kind::kSteps, Kind::kUnits}, "save");
+  impl("save").require({Kind::kSteps, Kind::kUnits}, "save");
   const Environment::Scope scope(&impl_->environment_);
   return impl_->save(directory);
 }
 
 void Session::export_model(const std::string& directory) {
-  impl_->require({Kind::kSteps}, "export_model");
+  impl("export_model").require({Kind::kSteps}, "export_model");
   const Environment::Scope scope(&impl_->environment_);
   impl_->export_model(directory);
 }
 
 void Session::close() {
+  if (!impl_) return;
   const Environment::Scope scope(&impl_->environment_);
   impl_->close();
 }

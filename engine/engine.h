@@ -134,8 +134,8 @@ class Session {
                       std::string cache_directory = "");
   static Session declare(const std::vector<Unit>& units, const UnitOptions& options,
                          Sinks sinks = {});
-  Session(Session&& other) noexcept;
-  ~Session();  // as close()
+  Session(Session&& other) noexcept;  // the other's calls are then errors, but for close()
+  ~Session();                         // as close()
 
   // Opens, checks and measures; creates nothing. Throws what is wrong with what options name; a
   // budget that is too small is a plan that does not fit.
@@ -174,6 +174,7 @@ class Session {
  private:
   class Impl;
   explicit Session(std::unique_ptr<Impl> impl);
+  Impl& impl(const char* call) const;  // throws Error (kUsage) where this was moved from
   std::unique_ptr<Impl> impl_;
 };
 

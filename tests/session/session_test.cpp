@@ -122,6 +122,8 @@ TEST_F(SessionTest, ARunTrainsAndLeavesCheckpointAndModel) {
   EXPECT_NE(report.state_hash, 0u);
   EXPECT_TRUE(fs::exists(report.checkpoint + "/manifest.json"));
   EXPECT_TRUE(fs::exists(report.model + "/model.safetensors"));
+  EXPECT_EQ(code_of([&] { session.train(); }), ErrorCode::kUsage);
+  EXPECT_EQ(code_of([&] { session.plan(); }), ErrorCode::kUsage);
 }
 
 TEST_F(SessionTest, ARunThatIsStoppedLeavesACheckpointAndNoModel) {
@@ -253,6 +255,21 @@ TEST_F(SessionTest, CallsOfAnotherKindAreErrors) {
   Session units = Session::declare({{"one", {{"weight", {4, 4}}}}}, {}, sinks());
   EXPECT_EQ(code_of([&] { units.step({}, 1e-3); }), ErrorCode::kUsage);
   EXPECT_EQ(code_of([&] { units.load(); }), ErrorCode::kUsage);
+}
+
+TEST_F(SessionTest, CallsOfASessionThatWasMovedFromAreErrors) {
+  Session session = Session::open(options(), sinks());
+  const Session other = std::move(session);
+  const auto expect_usage = [](const std::function<void()>& call) {
+    EXPECT_EQ(code_of(call), ErrorCode::kUsage);
+  };
+  expect_usage([&] { session.plan(); });
+  expect_usage([&] { session.train(); });
+  expect_usage([&] { session.load(); });
+  expect_usage([&] { session.step(Tokens(1).batch(), 1e-2); });
+  expect_usage([&] { session.release(); });
+  expect_usage([&] { session.save(directory_); });
+  session.close();
 }
 
 // Two units of one tensor each; the gradient is the weight, so that it shrinks. Their weights,
