@@ -49,7 +49,30 @@ StepReport report_of(const train::StepMetrics& step) {
           .step_s = step.step_s};
 }
 
+void check(const UnitOptions& units) {
+  constexpr int kMicroBatchesMost = 1 << 20;
+  constexpr int kThreadsMost = 4096;
+  const auto require = [](bool is_right, const char* name, auto value, const char* range) {
+    if (is_right) return;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("units: {}: {}: out of range (give {})", name, value, range));
+  };
+  const auto is_beta = [](double value) { return value >= 0 && value < 1; };
+  const auto is_factor = [](double value) { return value >= 0 && std::isfinite(value); };
+  require(units.memory_bytes >= 0, "memory_bytes", units.memory_bytes, "0 or more");
+  require(units.micro_batches >= 1 && units.micro_batches <= kMicroBatchesMost, "micro_batches",
+          units.micro_batches, "1 to 1048576");
+  require(units.threads >= 1 && units.threads <= kThreadsMost, "threads", units.threads,
+          "1 to 4096");
+  require(is_beta(units.beta1), "beta1", units.beta1, "0 or more, below 1");
+  require(is_beta(units.beta2), "beta2", units.beta2, "0 or more, below 1");
+  require(is_factor(units.eps) && units.eps > 0, "eps", units.eps, "a number above 0");
+  require(is_factor(units.weight_decay), "weight_decay", units.weight_decay, "0 or more");
+  require(is_factor(units.clip), "clip", units.clip, "0 or more");
+}
+
 config::Options options_of(const UnitOptions& units) {
+  check(units);
   config::Options options;
   options.host_memory = units.memory_bytes;
   options.nvme = units.nvme;
@@ -229,11 +252,6 @@ Session Session::declare(const std::vector<Unit>& units, const UnitOptions& opti
   }
   auto impl = std::make_unique<Impl>(Kind::kUnits, options_of(options), std::move(sinks), "");
   impl->spec_ = model::external_spec(segments);
-  if (options.micro_batches < 1 || options.threads < 1 || options.memory_bytes < 0) {
-    throw Error(ErrorCode::kUsage,
-                "units: micro-batches and threads are 1 or more, memory is 0 or "
-                "more");
-  }
   return Session(std::move(impl));
 }
 

@@ -132,6 +132,7 @@ class Session {
   // `hang_after_s`.
   static Session open(const std::string& options, Sinks sinks = {},
                       std::string cache_directory = "");
+  // Throws Error (kConfig) for options out of range and shapes that are not positive or too large.
   static Session declare(const std::vector<Unit>& units, const UnitOptions& options,
                          Sinks sinks = {});
   Session(Session&& other) noexcept;  // the other's calls are then errors, but for close()

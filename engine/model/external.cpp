@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/external.h"
 
+#include <fmt/format.h>
+
 #include "engine/base/error.h"
 
 namespace strata::model {
+namespace {
+
+// Their bytes can be counted, with state and gradients.
+constexpr int64_t kElementsMost = int64_t{1} << 48;
+
+}  // namespace
 
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments) {
   if (segments.empty()) {
     throw Error(ErrorCode::kConfig, "external model: no segments (declare at least one)");
   }
   ModelSpec spec;
+  int64_t elements = 0;
   spec.architecture.model_type = "external";
   spec.groups = {{.name = "matrices", .decays = true}, {.name = "vectors", .decays = false}};
   for (const ExternalSegment& wanted : segments) {
@@ -22,12 +31,21 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments) {
       parameter.name = named.name;
       parameter.shape = named.shape;
       parameter.numel = 1;
+      const auto refuse = [&](const char* cause, int64_t value) {
+        throw Error(ErrorCode::kConfig,
+                    fmt::format("external model: {}: {}: {}", wanted.name, named.name,
+                                fmt::format(fmt::runtime(cause), value)));
+      };
       for (int64_t size : named.shape) {
-        if (size <= 0) {
-          throw Error(ErrorCode::kConfig, "external model: " + named.name + ": size " +
-                                              std::to_string(size) + " (sizes are positive)");
+        if (size <= 0) refuse("size {} (sizes are positive)", size);
+        if (__builtin_mul_overflow(parameter.numel, size, &parameter.numel) ||
+            parameter.numel > kElementsMost) {
+          refuse("more than {} elements (declare smaller tensors)", kElementsMost);
         }
-        parameter.numel *= size;
+      }
+      elements += parameter.numel;
+      if (elements > kElementsMost) {
+        refuse("all tensors up to it have more than {} elements (declare fewer)", kElementsMost);
       }
       parameter.group = named.shape.size() >= 2 ? 0 : 1;
       segment.parameters.push_back(std::move(parameter));

@@ -22,7 +22,8 @@ struct ExternalSegment {
 };
 
 // Every segment is a unit of its own. Tensors of two and more dimensions decay. Throws
-// Error{kConfig} for an empty list, an empty segment, or a size that is not positive.
+// Error{kConfig} for an empty list, an empty segment, a size that is not positive, or more elements
+// than can be counted.
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments);
 
 }  // namespace strata::model

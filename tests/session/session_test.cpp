@@ -343,6 +343,31 @@ TEST_F(DeclaredUnits, APassOutOfTurnNamesBoth) {
   EXPECT_NE(text.find("forward of first"), std::string::npos) << text;
 }
 
+TEST_F(DeclaredUnits, OptionsOutOfRangeAreRefused) {
+  for (const UnitOptions& wrong :
+       {UnitOptions{.memory_bytes = -1}, UnitOptions{.micro_batches = 0},
+        UnitOptions{.micro_batches = (1 << 20) + 1}, UnitOptions{.threads = 4097},
+        UnitOptions{.beta1 = 1}, UnitOptions{.beta2 = -0.1}, UnitOptions{.beta2 = NAN},
+        UnitOptions{.eps = 0}, UnitOptions{.weight_decay = -1}, UnitOptions{.clip = INFINITY}}) {
+    EXPECT_EQ(code_of([&] { declare(wrong); }), ErrorCode::kConfig);
+  }
+}
+
+TEST_F(DeclaredUnits, ShapesThatCannotBeAreRefusedByName) {
+  const int64_t large = int64_t{1} << 32;
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{4, 0}, {-4}, {large, large}, {large, large, 0}}) {
+    std::string text;
+    EXPECT_EQ(code_of(
+                  [&] {
+                    Session::declare({{"layer", {{"weight", shape}}}}, {});
+                  },
+                  &text),
+              ErrorCode::kConfig);
+    EXPECT_NE(text.find("layer: weight: "), std::string::npos) << text;
+  }
+}
+
 TEST_F(DeclaredUnits, CallsOutOfTurnChangeNothing) {
   Session plain = declare({});
   Session session = declare({});
