@@ -79,6 +79,9 @@ TrainResult train(const TrainJob& job) {
     } catch (const std::exception& error) {
       failures[rank] = std::current_exception();
       abort_all(rank, error.what());
+    } catch (...) {  // of a caller's function
+      failures[rank] = std::current_exception();
+      abort_all(rank, "a function of the caller failed");
     }
   };
   std::vector<std::jthread> ranks;

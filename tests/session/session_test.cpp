@@ -138,6 +138,14 @@ TEST_F(SessionTest, ARunThatIsStoppedLeavesACheckpointAndNoModel) {
   EXPECT_FALSE(fs::exists(directory_ + "/run/model"));
 }
 
+TEST_F(SessionTest, WhatAHandlerThrowsReachesTheCallerFromAnyNumberOfRanks) {
+  for (const char* ranks : {"1", "2"}) {
+    Session session =
+        Session::open(run_options(std::string(", \"force\": true, \"ranks\": ") + ranks), sinks());
+    EXPECT_THROW(session.train({.step = [](const StepReport&) { throw 7; }}), int);
+  }
+}
+
 TEST_F(SessionTest, StepsOfACallerGoOnExactlyFromACheckpoint) {
   std::vector<StepResult> results;
   Session session = Session::open(options(), sinks());
