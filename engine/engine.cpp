@@ -233,7 +233,9 @@ Session::~Session() = default;
 Session Session::open(const std::string& options, Sinks sinks, std::string cache_directory) {
   config::Options parsed = parse(options);
   const Kind kind = parsed.data.empty() || parsed.out.empty() ? Kind::kSteps : Kind::kRun;
-  sinks.hang_after_s = static_cast<double>(parsed.io_deadline);
+  if (parsed.is_given("io-deadline")) {
+    sinks.hang_after_s = static_cast<double>(parsed.io_deadline);
+  }
   auto impl =
       std::make_unique<Impl>(kind, std::move(parsed), std::move(sinks), std::move(cache_directory));
   const Environment::Scope scope(&impl->environment_);

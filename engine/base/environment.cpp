@@ -12,7 +12,11 @@ thread_local Environment* of_this_thread = nullptr;
 
 }  // namespace
 
-Environment::Environment(Sinks sinks) : sinks_(std::move(sinks)) {}
+Environment::Environment(Sinks sinks) : sinks_(std::move(sinks)) {
+  if (sinks_.hang_after_s > 0) return;
+  throw Error(ErrorCode::kConfig, "sinks: hang_after_s: " + std::to_string(sinks_.hang_after_s) +
+                                      " s: not above 0 (leave it out, or give seconds)");
+}
 
 Environment::~Environment() = default;
 

@@ -20,7 +20,7 @@ struct Sinks {
   // A drive does not answer, and a thread or memory is lost to it: the process has to end, and this
   // is where it may. Where it returns, or is null, the wait goes on.
   std::function<void(const Error&)> hang = nullptr;
-  double hang_after_s = 600;  // the longest that a system call on a file may take
+  double hang_after_s = 600;  // the longest that a system call on a file may take; above 0
   // When set and true: a ring that closes waits for its drive for a moment only, not until the
   // deadline. Safe to set in a signal handler.
   const std::atomic<bool>* hurry = nullptr;
@@ -40,7 +40,7 @@ class BlockingCalls;
 // Holds a thread of its own from the first BlockingCall on.
 class Environment {
  public:
-  explicit Environment(Sinks sinks);
+  explicit Environment(Sinks sinks);  // throws Error (kConfig) for times that are not above 0
   ~Environment();
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;

@@ -107,6 +107,19 @@ TEST_F(SessionTest, MistakesInOptionsAreReportedTogether) {
   EXPECT_NE(text.find("nonsense"), std::string::npos) << text;
 }
 
+TEST_F(SessionTest, AGivenDeadlineReplacesThatOfTheSinks) {
+  Sinks wrong = sinks();
+  for (const double seconds : {0.0, -1.0, std::nan("")}) {
+    wrong.hang_after_s = seconds;
+    EXPECT_EQ(code_of([&] { Session::open(options(), wrong); }), ErrorCode::kConfig);
+    EXPECT_EQ(code_of([&] {
+                Session::declare({{"one", {{"weight", {4}}}}}, {}, wrong);
+              }),
+              ErrorCode::kConfig);
+  }
+  Session::open(options(", \"io_deadline\": 60"), wrong);
+}
+
 TEST_F(SessionTest, ARunTrainsAndLeavesCheckpointAndModel) {
   Session session = Session::open(run_options(", \"eval_every\": 3"), sinks());
   std::vector<double> losses;
