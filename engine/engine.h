@@ -128,8 +128,8 @@ class Session {
  public:
   // `options`: a JSON object with the options of `strata train` by name, as in its TOML file:
   // {"model": "dir", "host_memory": "24GiB", "nvme": ["/mnt/a"]}. Profiles of the machine are kept
-  // in `cache_directory`; empty: the machine is measured for each plan. Where `io_deadline` is given,
-  // it replaces the sinks' `hang_after_s`.
+  // in `cache_directory`; empty: the machine is measured for each plan. A given
+  // `io_deadline` replaces the sinks' `hang_after_s`.
   static Session open(const std::string& options, Sinks sinks = {},
                       std::string cache_directory = "");
   // Throws Error (kConfig) for options out of range and shapes that are not positive or too large.

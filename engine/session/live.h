@@ -28,7 +28,8 @@ class Live {
   // A step begins; its tokens and targets are [M, B, T], or empty where the caller computes.
   // Throws Error{kConfig} for other sizes, and where nothing is a target.
   void begin(double lr, std::span<const int32_t> tokens, std::span<const int32_t> targets);
-  // It is over: Error{kUsage} where passes are left. Throws Error{kNumeric} for a loss or gradient that is not finite.
+  // It is over: Error{kUsage} where passes are left. Throws Error{kNumeric} for a
+  // loss or gradient that is not finite.
   const exec::Instance& end();
   // Where the caller computes. Throws Error{kUsage} for a call out of turn, which changes nothing.
   exec::SegmentUse acquire(int segment, exec::Pass pass);
