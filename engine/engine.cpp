@@ -24,9 +24,10 @@
 #include "engine/train/plan_report.h"
 
 namespace strata {
-namespace {
 
-enum class Kind { kRun, kSteps, kUnits };
+enum class SessionKind { kRun, kSteps, kUnits };
+
+namespace {
 
 constexpr const char* kKindNames[] = {"a run (it has data and out)", "driven by the caller",
                                       "of declared units"};
@@ -90,7 +91,7 @@ config::Options options_of(const UnitOptions& units) {
 
 class Session::Impl {
  public:
-  Impl(Kind kind, config::Options options, Sinks sinks, std::string cache_directory)
+  Impl(SessionKind kind, config::Options options, Sinks sinks, std::string cache_directory)
       : kind_(kind),
         options_(std::move(options)),
         cache_directory_(std::move(cache_directory)),
@@ -102,7 +103,7 @@ class Session::Impl {
     model_.reset();
   }
 
-  void require(std::initializer_list<Kind> kinds, const char* call) const {
+  void require(std::initializer_list<SessionKind> kinds, const char* call) const {
     if (std::ranges::count(kinds, kind_) > 0) return;
     throw Error(ErrorCode::kUsage, fmt::format("{}: this session is {} (engine/engine.h says which "
                                                "calls it has)",
@@ -114,15 +115,15 @@ class Session::Impl {
   }
 
   const train::RunPlan& plan() {
-    if (kind_ == Kind::kRun) return training("plan").plan();
+    if (kind_ == SessionKind::kRun) return training("plan").plan();
     if (plan_) return *plan_;
-    if (kind_ == Kind::kSteps && options_.ranks > 1) {
+    if (kind_ == SessionKind::kSteps && options_.ranks > 1) {
       throw Error(
           ErrorCode::kConfig,
           fmt::format("ranks: {}: a caller drives one rank (leave it out)", options_.ranks));
     }
-    plan_ = kind_ == Kind::kUnits ? session::plan_units(spec_, options_)
-                                  : session::plan_of(options_, cache_directory_);
+    plan_ = kind_ == SessionKind::kUnits ? session::plan_units(spec_, options_)
+                                         : session::plan_of(options_, cache_directory_);
     return *plan_;
   }
   session::Training& training(const char* call) {
@@ -144,8 +145,8 @@ class Session::Impl {
                                    .weight_decay = options_.weight_decay,
                                    .clip = options_.clip};
     exec::ExecutorOptions executor = train::executor_options(options_, run, 0, {});
-    executor.external = kind_ == Kind::kUnits;
-    if (kind_ == Kind::kUnits) {
+    executor.external = kind_ == SessionKind::kUnits;
+    if (kind_ == SessionKind::kUnits) {
       source_ = std::make_unique<session::GivenState>(*run.spec, initial);
     } else {
       if (!model_) model_ = session::open_model(options_);
@@ -210,7 +211,7 @@ class Session::Impl {
   }
 
   // Constant after construction
-  const Kind kind_;
+  const SessionKind kind_;
   config::Options options_;
   const std::string cache_directory_;
   Environment environment_;  // outlives all that follows
@@ -232,7 +233,8 @@ Session::~Session() = default;
 
 Session Session::open(const std::string& options, Sinks sinks, std::string cache_directory) {
   config::Options parsed = parse(options);
-  const Kind kind = parsed.data.empty() || parsed.out.empty() ? Kind::kSteps : Kind::kRun;
+  const SessionKind kind =
+      parsed.data.empty() || parsed.out.empty() ? SessionKind::kSteps : SessionKind::kRun;
   if (parsed.is_given("io-deadline")) {
     sinks.hang_after_s = static_cast<double>(parsed.io_deadline);
   }
@@ -252,7 +254,8 @@ Session Session::declare(const std::vector<Unit>& units, const UnitOptions& opti
       segment.parameters.push_back({tensor.name, tensor.shape});
     }
   }
-  auto impl = std::make_unique<Impl>(Kind::kUnits, options_of(options), std::move(sinks), "");
+  auto impl =
+      std::make_unique<Impl>(SessionKind::kUnits, options_of(options), std::move(sinks), "");
   impl->spec_ = model::external_spec(segments);
   return Session(std::move(impl));
 }
@@ -279,7 +282,7 @@ PlanText Session::plan() {
 }
 
 TrainReport Session::train(const TrainHandlers& handlers) {
-  impl("train").require({Kind::kRun}, "train");
+  impl("train").require({SessionKind::kRun}, "train");
   const Environment::Scope scope(&impl_->environment_);
   session::TrainingEvents events;
   if (handlers.step) {
@@ -303,8 +306,8 @@ TrainReport Session::train(const TrainHandlers& handlers) {
 }
 
 void Session::load(const std::string& checkpoint) {
-  impl("load").require({Kind::kSteps, Kind::kUnits}, "load");
-  if (impl_->kind_ == Kind::kUnits && checkpoint.empty()) {
+  impl("load").require({SessionKind::kSteps, SessionKind::kUnits}, "load");
+  if (impl_->kind_ == SessionKind::kUnits && checkpoint.empty()) {
     throw Error(ErrorCode::kUsage,
                 "load: declared units have no weights yet (give them, or name a "
                 "checkpoint)");
@@ -314,45 +317,45 @@ void Session::load(const std::string& checkpoint) {
 }
 
 void Session::load(const InitialWeights& initial) {
-  impl("load").require({Kind::kUnits}, "load");
+  impl("load").require({SessionKind::kUnits}, "load");
   const Environment::Scope scope(&impl_->environment_);
   impl_->load("", initial);
 }
 
 StepResult Session::step(const Batch& batch, double lr) {
-  impl("step").require({Kind::kSteps}, "step");
+  impl("step").require({SessionKind::kSteps}, "step");
   const Environment::Scope scope(&impl_->environment_);
   impl_->live("step").begin(lr, batch.tokens, batch.targets);
   return end();
 }
 
 double Session::evaluate(const Batch& batch) {
-  impl("evaluate").require({Kind::kSteps}, "evaluate");
+  impl("evaluate").require({SessionKind::kSteps}, "evaluate");
   const Environment::Scope scope(&impl_->environment_);
   return impl_->live("evaluate").evaluate(batch.tokens, batch.targets);
 }
 
 std::vector<float> Session::logits(std::span<const int32_t> context) {
-  impl("logits").require({Kind::kSteps}, "logits");
+  impl("logits").require({SessionKind::kSteps}, "logits");
   const Environment::Scope scope(&impl_->environment_);
   const std::vector<float>& all = impl_->live("logits").logits(context);
   return {all.begin(), all.begin() + impl_->plan().spec->architecture.vocabulary};
 }
 
 std::string Session::generate(const std::string& prompt, int64_t tokens_max) {
-  impl("generate").require({Kind::kSteps}, "generate");
+  impl("generate").require({SessionKind::kSteps}, "generate");
   const Environment::Scope scope(&impl_->environment_);
   return impl_->generate(prompt, tokens_max);
 }
 
 void Session::begin(double lr) {
-  impl("begin").require({Kind::kUnits}, "begin");
+  impl("begin").require({SessionKind::kUnits}, "begin");
   const Environment::Scope scope(&impl_->environment_);
   impl_->live("begin").begin(lr, {}, {});
 }
 
 UnitUse Session::acquire(int unit, UnitPass pass) {
-  impl("acquire").require({Kind::kUnits}, "acquire");
+  impl("acquire").require({SessionKind::kUnits}, "acquire");
   const Environment::Scope scope(&impl_->environment_);
   const exec::SegmentUse use = impl_->live("acquire").acquire(
       unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward);
@@ -360,13 +363,13 @@ UnitUse Session::acquire(int unit, UnitPass pass) {
 }
 
 void Session::release() {
-  impl("release").require({Kind::kUnits}, "release");
+  impl("release").require({SessionKind::kUnits}, "release");
   const Environment::Scope scope(&impl_->environment_);
   impl_->live("release").release();
 }
 
 StepResult Session::end() {
-  impl("end").require({Kind::kSteps, Kind::kUnits}, "end");
+  impl("end").require({SessionKind::kSteps, SessionKind::kUnits}, "end");
   const Environment::Scope scope(&impl_->environment_);
   session::Live& live = impl_->live("end");
   const exec::Instance& instance = live.end();
@@ -374,13 +377,13 @@ StepResult Session::end() {
 }
 
 std::string Session::save(const std::string& directory) {
-  impl("save").require({Kind::kSteps, Kind::kUnits}, "save");
+  impl("save").require({SessionKind::kSteps, SessionKind::kUnits}, "save");
   const Environment::Scope scope(&impl_->environment_);
   return impl_->save(directory);
 }
 
 void Session::export_model(const std::string& directory) {
-  impl("export_model").require({Kind::kSteps}, "export_model");
+  impl("export_model").require({SessionKind::kSteps}, "export_model");
   const Environment::Scope scope(&impl_->environment_);
   impl_->export_model(directory);
 }

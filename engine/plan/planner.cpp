@@ -123,14 +123,20 @@ SmallerBatch cheapest_change(const PlanInput& input) {
 
 // What the host has no room for, and the device has.
 void move_to_device(const PlanInput& input, const PlacementSearch& search, Placement& placement) {
-  for (size_t s = 0; s < input.spec->segments.size() && input.device.discrete; ++s) {
+  if (!input.device.discrete || search.fits(placement)) return;
+  const auto fits_on_device = [&](const Placement& moved) {
+    return search.bytes(moved)[static_cast<size_t>(Arena::kDevice)] <= input.device_budget;
+  };
+  Placement with_activations = placement;
+  with_activations.activations_on_device = true;
+  search.size_rings(with_activations, 0);
+  if (fits_on_device(with_activations)) placement = with_activations;
+  for (size_t s = 0; s < input.spec->segments.size(); ++s) {
     if (search.fits(placement)) return;
     Placement moved = placement;
     moved.home_on_device[s] = 1;
     search.size_rings(moved, 0);
-    if (search.bytes(moved)[static_cast<size_t>(Arena::kDevice)] <= input.device_budget) {
-      placement = moved;
-    }
+    if (fits_on_device(moved)) placement = moved;
   }
 }
 
@@ -149,9 +155,9 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
       base.hi_in_host[s] = input.spec->segments[s].trainable_numel > 0;
     }
     search.size_rings(base, 0);
-    move_to_device(input, search, base);
   }
   if (options.must_keep) std::fill(base.keep.begin(), base.keep.end(), 1);
+  move_to_device(input, search, base);
   if (!search.fits(base)) refuse(input, search.bytes(base));
   return base;
 }
