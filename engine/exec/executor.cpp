@@ -161,12 +161,6 @@ void Executor::Impl::end_lanes() {
   lanes_.clear();  // joins
 }
 
-void Executor::Impl::abort_groups(const char* why) {
-  for (comm::Group* group : options_.groups) {
-    if (group != nullptr) group->abort(why);
-  }
-}
-
 std::byte* Executor::Impl::at(plan::Arena arena, int64_t offset) const {
   switch (arena) {
     case plan::Arena::kHost:
@@ -221,7 +215,7 @@ void Executor::Impl::await_over(Instance& instance) {
   } catch (const Progress::Stopped&) {
     const std::exception_ptr failure = progress_.failure();
     STRATA_CHECK(failure != nullptr);
-    abort_groups("the run failed");
+    abort_all(options_.groups, "the run failed");
     end_lanes();
     std::rethrow_exception(failure);
   }

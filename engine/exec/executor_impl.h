@@ -91,7 +91,6 @@ class Executor::Impl {
   void finish_lane(Instance& instance);
   void await_over(Instance& instance);
   void end_lanes();
-  void abort_groups(const char* why);
   void record(Instance& instance, plan::Lane lane, const OpTime& time);
   const plan::Program& program_of(const Instance& instance) const {
     return plan_.program(instance.program);

@@ -26,7 +26,7 @@ void Executor::Impl::lane_main(Lane lane) {
   } catch (...) {
     // Before other lanes of this rank hear of it from their groups.
     progress_.fail(std::current_exception());
-    abort_groups("a lane failed");
+    abort_all(options_.groups, "a lane failed");
   }
 }
 

@@ -5,6 +5,12 @@
 
 namespace strata::exec {
 
+void abort_all(const Groups& groups, const char* why) {
+  for (comm::Group* group : groups) {
+    if (group != nullptr) group->abort(why);
+  }
+}
+
 // Ranks of a copy follow each other; a part has the same place in every copy.
 LocalMesh::LocalMesh(const plan::Mesh& mesh, const comm::GroupOptions& options)
     : ranks_(static_cast<size_t>(mesh.world), Groups{}) {

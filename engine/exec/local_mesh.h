@@ -13,6 +13,8 @@ namespace strata::exec {
 // The groups of one rank, by plan::GroupName; null where the group is of this rank alone.
 using Groups = std::array<comm::Group*, plan::kGroupCount>;
 
+void abort_all(const Groups& groups, const char* why);
+
 // The groups of all ranks of a mesh, which are threads of this process. It outlives their users.
 // Threads: each rank has its own.
 class LocalMesh {

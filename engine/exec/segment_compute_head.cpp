@@ -23,6 +23,21 @@ float logit_cap(const SegmentContext& context) {
   return static_cast<float>(context.architecture.logit_cap);
 }
 
+// Of the targets, without gradients.
+kernels::LinearCrossEntropy loss_of(const SegmentContext& context, const HeadMatrix& matrix,
+                                    const kernels::Interior& normed, const model::Span& scratch) {
+  return {.dtype = context.dtype,
+          .rows = context.tokens(),
+          .cols = context.architecture.hidden,
+          .vocabulary = context.architecture.vocabulary,
+          .cap = logit_cap(context),
+          .h = normed,
+          .w = matrix.weight,
+          .targets = context.call.targets,
+          .loss_sum = context.call.loss_sum,
+          .workspace = context.scratch(scratch)};
+}
+
 }  // namespace
 
 void embedding_forward(const SegmentContext& context) {
@@ -74,38 +89,21 @@ void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
   float* rstd = context.workspace_floats(context.layout.rstd);
   norm_input(context, normed, rstd);
   const bool below = context.call.grad_input != nullptr || context.trains_norm();
-  context.ops.linear_cross_entropy(
-      context.queue, {.dtype = context.dtype,
-                      .rows = context.tokens(),
-                      .cols = context.architecture.hidden,
-                      .vocabulary = context.architecture.vocabulary,
-                      .cap = logit_cap(context),
-                      .h = normed,
-                      .w = matrix.weight,
-                      .targets = context.call.targets,
-                      .grad_scale = context.call.grad_scale,
-                      .loss_sum = context.call.loss_sum,
-                      .dh = below || matrix.grad != nullptr ? normed : kernels::Interior(),
-                      .dw = matrix.grad,
-                      .accumulate = !matrix.grad_first,
-                      .workspace = context.scratch(context.layout.backward_scratch)});
+  kernels::LinearCrossEntropy op =
+      loss_of(context, matrix, normed, context.layout.backward_scratch);
+  op.grad_scale = context.call.grad_scale;
+  op.dh = below || matrix.grad != nullptr ? normed : kernels::Interior();
+  op.dw = matrix.grad;
+  op.accumulate = !matrix.grad_first;
+  context.ops.linear_cross_entropy(context.queue, op);
   if (below) norm_input_grad(context, rstd, normed, nullptr);
 }
 
 void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) {
   const kernels::Interior normed = context.workspace(context.layout.normed);
   norm_input(context, normed, nullptr);
-  context.ops.linear_cross_entropy(context.queue,
-                                   {.dtype = context.dtype,
-                                    .rows = context.tokens(),
-                                    .cols = context.architecture.hidden,
-                                    .vocabulary = context.architecture.vocabulary,
-                                    .cap = logit_cap(context),
-                                    .h = normed,
-                                    .w = matrix.weight,
-                                    .targets = context.call.targets,
-                                    .loss_sum = context.call.loss_sum,
-                                    .workspace = context.scratch(context.layout.forward_scratch)});
+  context.ops.linear_cross_entropy(
+      context.queue, loss_of(context, matrix, normed, context.layout.forward_scratch));
 }
 
 void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {

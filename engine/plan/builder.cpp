@@ -88,18 +88,18 @@ void Builder::load_chunk(int chunk, const Place& weights, const Update& stored) 
   const bool passes = !plan_.layout.chunks[chunk].frozen && !resident;  // through the ring, to NVMe
   const StateSlot slot = state_at(chunk, passes ? take_state(chunk, {}) : -1);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
-  convert(chunk, weights.address(weights_piece(plan_, chunk), width), slot);
+  convert(Lane::kOptimizer, chunk, weights.address(weights_piece(plan_, chunk), width), slot);
   if (passes) {
     spill_state(chunk, slot, stored, Part::kAll);
     state_ring_.release(chunk);
   }
 }
 
-void Builder::convert(int chunk, int64_t weights, const StateSlot& state) {
+void Builder::convert(Lane lane, int chunk, int64_t weights, const StateSlot& state) {
   const shard::Chunk& at = plan_.layout.chunks[chunk];
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const Piece piece = weights_piece(plan_, chunk);
-  Op& op = emit_.open(OpKind::kConvert, Lane::kOptimizer, at.segment);
+  Op& op = emit_.open(OpKind::kConvert, lane, at.segment);
   op.chunk = chunk;
   op.chunk_count = 1;
   op.bytes = piece.count * width;
@@ -270,8 +270,7 @@ void Builder::fill_boundary() {
     const Value hi = hi_value(s, Generation::kOld);
     for (const Piece& piece :
          pieces_of(plan_.layout, s, plan_.mesh.weight_shards(), plan_.mesh.shard_rank(), true)) {
-      if (places.home) break;
-      if (piece.frozen && frozen_from_source(s)) continue;
+      if (places.home || (piece.frozen && frozen_from_source(s))) continue;
       hold(places.host_hi.exists() ? places.host_hi : places.nvme_hi, piece, hi_width, hi, false);
     }
     for (const Piece& piece : pieces_of(plan_.layout, s, 1, 0, true)) {

@@ -11,11 +11,11 @@ StateSlot Builder::staged_state(const Piece& weights, int64_t slot) const {
 }
 
 // Between the slot and the chunk's places on the device.
-void Builder::move_chunk(OpKind kind, Lane lane, int chunk, const Piece& weights, int64_t slot) {
+void Builder::move_chunk(OpKind kind, int chunk, const Piece& weights, int64_t slot) {
   const shard::Chunk& at = plan_.layout.chunks[chunk];
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const bool up = kind == OpKind::kUpload;
-  Op& op = emit_.open(kind, lane, at.segment);
+  Op& op = emit_.open(kind, up ? Lane::kUpload : Lane::kDownload, at.segment);
   op.chunk = chunk;
   op.chunk_count = 1;
   const auto side = [&](Mode mode, bool host) {
@@ -39,8 +39,8 @@ void Builder::load_home(int segment) {
   for (int c = plan_.layout.first_chunk[segment]; c < plan_.layout.first_chunk[segment + 1]; ++c) {
     const Piece weights = weights_piece(plan_, c);
     const int64_t slot = state_ring_.take(staging_bytes(plan_, c), c);
-    convert(c, slot, staged_state(weights, slot));
-    move_chunk(OpKind::kUpload, Lane::kUpload, c, weights, slot);
+    convert(Lane::kOptimizer, c, slot, staged_state(weights, slot));
+    move_chunk(OpKind::kUpload, c, weights, slot);
     state_ring_.release(c);
   }
   if (plan_.mesh.weight_shards() > 1) gather_weights(segment, home, home, Generation::kOld);
@@ -49,7 +49,7 @@ void Builder::load_home(int segment) {
 void Builder::save_home(int chunk) {
   const Piece weights = state_piece(plan_, chunk);
   const int64_t slot = state_ring_.take(staging_bytes(plan_, chunk), chunk);
-  move_chunk(OpKind::kDownload, Lane::kDownload, chunk, weights, slot);
+  move_chunk(OpKind::kDownload, chunk, weights, slot);
   save(chunk, slot, staged_state(weights, slot));
   state_ring_.release(chunk);
 }
@@ -65,6 +65,12 @@ Access Builder::norm_access(Mode mode, int segment, Arena arena, int reduced) co
                     .segment = segment}};
 }
 
+void Builder::pass_norm(Op& op, const Access& from, const Access& to) {
+  emit_.access(from);
+  emit_.access(to);
+  op.bytes += from.bytes;
+}
+
 // In one transfer, when the last is known.
 void Builder::download_norms() {
   std::vector<int> segments;
@@ -74,10 +80,8 @@ void Builder::download_norms() {
   if (segments.empty()) return;
   Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, -1);
   for (const int s : segments) {
-    const Access from = norm_access(Mode::kRead, s, Arena::kDevice, 0);
-    emit_.access(from);
-    emit_.access(norm_access(Mode::kWrite, s, Arena::kControl, 0));
-    op.bytes += from.bytes;
+    pass_norm(op, norm_access(Mode::kRead, s, Arena::kDevice, 0),
+              norm_access(Mode::kWrite, s, Arena::kControl, 0));
   }
   emit_.close();
 }
@@ -89,10 +93,8 @@ void Builder::reduce_norms() {
   op.group = GroupName::kShard;
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
     if (!is_trainable(s)) continue;
-    const Access from = norm_access(Mode::kRead, s, Arena::kControl, 0);
-    emit_.access(from);
-    emit_.access(norm_access(Mode::kWrite, s, Arena::kControl, 1));
-    op.bytes += from.bytes;
+    pass_norm(op, norm_access(Mode::kRead, s, Arena::kControl, 0),
+              norm_access(Mode::kWrite, s, Arena::kControl, 1));
   }
   emit_.close();
 }

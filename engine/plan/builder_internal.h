@@ -41,8 +41,9 @@ class Builder {
   void fill_boundary();
   void emit(ProgramName name);
   void emit_load();
-  // In host memory: weights of the chunk's own part at `weights`, its state in `state`.
-  void convert(int chunk, int64_t weights, const StateSlot& state);
+  // In host memory: weights of the chunk's own part at `weights`; its state, where it is trained,
+  // in `state`.
+  void convert(Lane lane, int chunk, int64_t weights, const StateSlot& state);
   void save(int chunk, int64_t weights, const StateSlot& state);
   void load_chunk(int chunk, const Place& weights, const Update& stored);
   void save_chunk(int chunk, const Place& weights);
@@ -69,7 +70,6 @@ class Builder {
   Place fetch_weights(int segment, Generation generation);
   void fetch_into(int segment, const Place& place, Generation generation);
   void fetch_stored(int segment, const Place& place, Generation generation);
-  void convert_frozen(int chunk, const Place& place);
   void spill_weights(int segment, const Place& place, const Update& update);
   void gather_weights(int segment, const Place& from, const Place& to, Generation generation);
   void upload_weights(int segment, const Place& from, const Place& to, Generation generation);
@@ -118,7 +118,8 @@ class Builder {
 
   // builder_home.cpp
   StateSlot staged_state(const Piece& weights, int64_t slot) const;
-  void move_chunk(OpKind kind, Lane lane, int chunk, const Piece& weights, int64_t slot);
+  void move_chunk(OpKind kind, int chunk, const Piece& weights, int64_t slot);
+  void pass_norm(Op& op, const Access& from, const Access& to);
   void load_home(int segment);
   void save_home(int chunk);
   Access norm_access(Mode mode, int segment, Arena arena, int reduced) const;

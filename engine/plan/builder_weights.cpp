@@ -33,21 +33,10 @@ void Builder::fetch_into(int segment, const Place& place, Generation generation)
   if (map_.segments[segment].nvme_hi.exists()) fetch_stored(segment, place, generation);
   if (!frozen_from_source(segment)) return;
   for (int c = plan_.layout.first_chunk[segment]; c < plan_.layout.first_chunk[segment + 1]; ++c) {
-    if (plan_.layout.chunks[c].frozen) convert_frozen(c, place);
+    if (!plan_.layout.chunks[c].frozen) continue;
+    const int64_t width = width_of(Plane::kHi, plan_.recipe);
+    convert(Lane::kReadWeights, c, place.address(weights_piece(plan_, c), width), {});
   }
-}
-
-void Builder::convert_frozen(int chunk, const Place& place) {
-  const int segment = plan_.layout.chunks[chunk].segment;
-  const int64_t width = width_of(Plane::kHi, plan_.recipe);
-  const Piece piece = weights_piece(plan_, chunk);
-  Op& op = emit_.open(OpKind::kConvert, Lane::kReadWeights, segment);
-  op.chunk = chunk;
-  op.chunk_count = 1;
-  op.bytes = piece.count * width;
-  emit_.write(place.arena, place.address(piece, width), op.bytes, piece.first * width,
-              hi_value(segment, Generation::kOld));
-  emit_.close();
 }
 
 void Builder::fetch_stored(int segment, const Place& place, Generation generation) {

@@ -68,9 +68,7 @@ TrainResult train(const TrainJob& job) {
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
   const auto abort_all = [&](size_t rank, const char* why) {
     trainer[rank]->abort(why);
-    for (comm::Group* group : lanes.of(static_cast<int>(rank))) {
-      if (group != nullptr) group->abort(why);
-    }
+    exec::abort_all(lanes.of(static_cast<int>(rank)), why);
   };
   const auto run_rank = [&](size_t rank) {
     const RankGroups groups = {lanes.of(static_cast<int>(rank)), trainer[rank].get()};
