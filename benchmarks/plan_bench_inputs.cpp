@@ -40,7 +40,7 @@ constexpr Size kSizes[] = {
 
 constexpr const char* kSmall = "small-2core";
 constexpr const char* kDesk = "rtx4090-4nvme";
-constexpr auto kFp32 = model::Recipe::kFp32;
+constexpr auto kFp32 = Recipe::kFp32;
 constexpr auto kInBackward = plan::OptimizerMode::kInBackward;
 
 const Question kTimed[] = {

@@ -24,7 +24,7 @@ struct Question {
   int64_t rows = 4;
   int64_t length = 4096;
   int micro_batches = 8;
-  model::Recipe recipe = model::Recipe::kBf16;
+  Recipe recipe = Recipe::kBf16;
   plan::OptimizerMode mode = plan::OptimizerMode::kDeferred;
   int ranks = 1;
   int ranks_on_node = 1;

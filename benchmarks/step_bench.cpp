@@ -144,7 +144,7 @@ const std::map<std::string, Setter>& setters() {
       {"--recipe",
        [](const auto& v, Arguments& a) {
          if (v != "fp32" && v != "bf16") refuse("--recipe", v);
-         a.settings.recipe = v == "fp32" ? model::Recipe::kFp32 : model::Recipe::kBf16;
+         a.settings.recipe = v == "fp32" ? Recipe::kFp32 : Recipe::kBf16;
        }},
       {"--model", [](const auto& v, Arguments& a) { a.bench.spec = spec_of("--model", v); }},
       {"--threads",

@@ -34,10 +34,9 @@ void plans_at(const Context& context, Way way, double rho) {
   const NvmeBytes moved = nvme_bytes_of(planned.plan);
   context.report.note(fmt::format(
       "{} {:>10} {:<11} rho {:<4.4g} bound / simulated {:.3f}   {:.1f}+{:.1f} B/parameter, \"{}\"",
-      way.recipe == model::Recipe::kFp32 ? "fp32" : "bf16", format_bytes(way.host_bytes),
-      plan::update_rule(way.mode).name, rho, bound / planned.predicted_s,
-      static_cast<double>(moved.read) / parameters, static_cast<double>(moved.written) / parameters,
-      planned.name));
+      name_of(way.recipe), format_bytes(way.host_bytes), plan::update_rule(way.mode).name, rho,
+      bound / planned.predicted_s, static_cast<double>(moved.read) / parameters,
+      static_cast<double>(moved.written) / parameters, planned.name));
 }
 
 }  // namespace
@@ -46,7 +45,7 @@ void plans_section(const Context& context) {
   const Settings& settings = context.settings;
   context.report.title(
       "plans alone, simulated: products 150 GFLOP/s, memory 24 GB/s, nothing measured");
-  for (const model::Recipe recipe : {model::Recipe::kFp32, model::Recipe::kBf16}) {
+  for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
     for (const int64_t host : {512 * kMiB, settings.host_bytes, 1024 * kMiB}) {
       for (const double rho : {0.5, 1.0, 2.0, 4.0}) {
         Way way;

@@ -26,7 +26,7 @@ struct Bench {
 // One way to train the model.
 struct Way {
   std::string name;
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   model::BatchShape shape = {1, 128};
   int micro_batches = 1;
   plan::OptimizerMode mode = plan::OptimizerMode::kDeferred;

@@ -16,10 +16,6 @@ namespace {
 
 constexpr double kProductsSeconds = 0.3;
 
-const char* name_of(model::Recipe recipe) {
-  return recipe == model::Recipe::kFp32 ? "fp32" : "bf16";
-}
-
 std::string name_of(const model::BatchShape& shape, int micro_batches = 1) {
   const std::string one = fmt::format("{}x{}", shape.rows, shape.length);
   return micro_batches == 1 ? one : fmt::format("{} x {}", micro_batches, one);
@@ -63,8 +59,8 @@ plan::LowerBound bound_of(const Context& context, const Way& way, const plan::Pl
   return lower_bound_of(context.bench, way, plan, rates);
 }
 
-double products_rate(const Context& context, model::Recipe recipe, bool processor_time = false) {
-  const DType dtype = recipe == model::Recipe::kFp32 ? DType::kF32 : DType::kBF16;
+double products_rate(const Context& context, Recipe recipe, bool processor_time = false) {
+  const DType dtype = weight_dtype(recipe);
   exec::ProbeOptions probe = context.probe;
   probe.processor_time = processor_time;
   return exec::probe_products(probe, dtype, kProductsSeconds);
@@ -263,7 +259,7 @@ void optimizer_section(const Context& context) {
 
 void bytes_section(const Context& context) {
   context.report.title("NVMe bytes of a parameter and step, counted by the executor");
-  for (const model::Recipe recipe : {model::Recipe::kBf16, model::Recipe::kFp32}) {
+  for (const Recipe recipe : {Recipe::kBf16, Recipe::kFp32}) {
     for (const bool smallest : {false, true}) {
       Way way = way_of(context, {1, 64}, 1);
       way.recipe = recipe;
@@ -295,7 +291,7 @@ void bytes_section(const Context& context) {
           name, static_cast<double>(counted.read) / p, static_cast<double>(counted.written) / p,
           gradients, static_cast<double>(planned.read) / p,
           static_cast<double>(planned.written) / p));
-      const double limit_bytes = (recipe == model::Recipe::kBf16 ? 26.0 : 28.0) + gradients;
+      const double limit_bytes = (recipe == Recipe::kBf16 ? 26.0 : 28.0) + gradients;
       context.report.add({"bytes", name + " read and written", "B", {total}, 0, limit_bytes});
       const bool equal = counted.read == planned.read && counted.written == planned.written;
       context.report.add({"bytes", name + " equal to the plan's", "", {equal ? 1.0 : 0.0}, 1});
@@ -309,15 +305,15 @@ void prediction_section(const Context& context) {
   context.report.title(
       "predicted against measured, ten configurations on this machine's own drive");
   struct Case {
-    model::Recipe recipe;
+    Recipe recipe;
     model::BatchShape shape;
     int micro_batches;
     int64_t host_bytes;
     bool nvme;
     double clip;
   };
-  constexpr auto kFp32 = model::Recipe::kFp32;
-  constexpr auto kBf16 = model::Recipe::kBf16;
+  constexpr auto kFp32 = Recipe::kFp32;
+  constexpr auto kBf16 = Recipe::kBf16;
   const Case cases[] = {
       {kFp32, {1, 64}, 1, plan::kNoLimit, false, 1}, {kBf16, {1, 64}, 1, plan::kNoLimit, false, 1},
       {kFp32, {1, 128}, 2, 768 * kMiB, true, 1},     {kBf16, {1, 128}, 2, 768 * kMiB, true, 1},
@@ -360,7 +356,7 @@ void deepspeed_section(const Context& context) {
   };
   for (const Case& one : {Case{{1, 128}, 4, 2.5}, Case{{2, 512}, 1, 1.2}}) {
     Way way = way_of(context, one.shape, one.micro_batches);
-    way.recipe = model::Recipe::kFp32;
+    way.recipe = Recipe::kFp32;
     way.nvme = true;
     const auto theirs = [&] {
       return deepspeed_step(settings.deepspeed, context.bench.directory,

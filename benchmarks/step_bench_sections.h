@@ -22,7 +22,7 @@ struct Settings {
   int micro_batches = 4;
   bool may_keep = true;
   bool profile = false;
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   Yardstick torch;
   Yardstick deepspeed;
 };

@@ -77,7 +77,7 @@ config::Options options_of(const UnitOptions& units) {
   config::Options options;
   options.host_memory = units.memory_bytes;
   options.nvme = units.nvme;
-  options.recipe = units.bf16 ? config::Recipe::kBf16 : config::Recipe::kFp32;
+  options.recipe = units.bf16 ? Recipe::kBf16 : Recipe::kFp32;
   options.accumulate = units.micro_batches;
   options.threads = units.threads;
   options.betas = {units.beta1, units.beta2};

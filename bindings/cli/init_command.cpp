@@ -45,11 +45,6 @@ model::Architecture architecture_of(const config::Options& options, int64_t voca
   return at;
 }
 
-DType dtype_of(config::Recipe recipe) {
-  if (recipe == config::Recipe::kFp32) return DType::kF32;
-  return recipe == config::Recipe::kFp16 ? DType::kF16 : DType::kBF16;
-}
-
 // Where the trainer leaves its files before the model is there; gone with the object.
 class TemporaryDirectory {
  public:
@@ -103,7 +98,7 @@ int run_init(const config::Options& options) {
   const TemporaryDirectory trained;
   const int64_t vocabulary = train::train_tokenizer({options.data}, tokenizer, trained.path());
   const model::Architecture architecture = architecture_of(options, vocabulary);
-  const DType dtype = dtype_of(options.recipe);
+  const DType dtype = weight_dtype(options.recipe);
   model::init_model(architecture, static_cast<uint64_t>(options.seed),
                     {.path = options.out, .dtype = dtype}, trained.files());
   const model::ModelSpec spec = model::build_spec(architecture);

@@ -23,7 +23,7 @@ int64_t checkpoint_bytes(const model::ModelSpec& spec);
 
 struct CheckpointContents {
   const model::ModelSpec* spec = nullptr;
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   plan::Mesh mesh;
   std::string run;  // its nonce
   config::Json trainer;

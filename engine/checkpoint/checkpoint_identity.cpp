@@ -10,7 +10,6 @@ namespace {
 
 using config::Json;
 
-constexpr const char* kRecipes[] = {"fp32", "bf16", "fp16"};
 constexpr const char* kNorms[] = {"rms", "layer"};
 constexpr const char* kActivations[] = {"silu", "gelu_tanh", "gelu"};
 constexpr const char* kPositions[] = {"rope", "learned"};
@@ -109,9 +108,9 @@ void add_architecture(const model::Architecture& at, Json& json) {
 
 }  // namespace
 
-Json model_identity(const model::ModelSpec& spec, model::Recipe recipe) {
+Json model_identity(const model::ModelSpec& spec, Recipe recipe) {
   Json json = Json::object();
-  json.set("recipe", name_in(kRecipes, recipe));
+  json.set("recipe", name_of(recipe));
   add_architecture(spec.architecture, json);
   std::string table;
   int64_t tensors = 0, elements = 0, frozen_tensors = 0, frozen_elements = 0;

@@ -24,9 +24,6 @@ constexpr int64_t kBytesMax = int64_t{1} << 48;  // of a file: what block_addres
 constexpr int64_t kWorldMax = int64_t{1} << 16;
 constexpr config::JsonLimits kLimits = {.bytes = int64_t{1} << 28, .values = int64_t{1} << 24};
 
-constexpr const char* kPlaneNames[] = {"hi", "lo", "exp_avg", "exp_avg_sq"};
-constexpr const char* kRecipeNames[] = {"fp32", "bf16", "fp16"};
-
 [[noreturn]] void refuse(const std::string& source, const std::string& cause) {
   throw Error(ErrorCode::kCorrupt,
               "cannot read checkpoint: " + source + ": " + cause + " (use another checkpoint)");
@@ -85,7 +82,7 @@ class Members {
 
   // The index of a string in a table of names.
   template <size_t N>
-  int choice(const char* name, const char* const (&names)[N]) const {
+  int choice(const char* name, const std::array<const char*, N>& names) const {
     const auto found = std::find(std::begin(names), std::end(names), string(name));
     if (found != std::end(names)) return static_cast<int>(found - std::begin(names));
     refuse(source_, fmt::format("\"{}\" is \"{}\", which is unknown", name, string(name)));
@@ -127,7 +124,7 @@ StateExtent extent_of(const Json& json, int64_t file_bytes, const std::string& s
   const Members members(json, source);
   StateExtent extent;
   extent.segment = static_cast<int>(members.integer("segment", 0, INT32_MAX));
-  extent.plane = static_cast<plan::Plane>(members.choice("plane", kPlaneNames));
+  extent.plane = static_cast<Plane>(members.choice("plane", kPlaneNames));
   extent.first = members.integer("first", 0, kBytesMax);
   extent.count = members.integer("count", 1, kBytesMax);
   extent.offset = members.integer("offset", 0, file_bytes);
@@ -225,7 +222,7 @@ void check_files(const CheckpointManifest& manifest, const std::string& source) 
     rank = file.rank;
     hash += file.state_hash;
     for (const StateExtent& extent : file.extents) {
-      if (extent.bytes == extent.count * plan::width_of(extent.plane, manifest.recipe)) continue;
+      if (extent.bytes == extent.count * width_of(extent.plane, manifest.recipe)) continue;
       refuse(source, fmt::format("{}: the extent at byte {} has another size than its elements",
                                  file.name, extent.offset));
     }
@@ -234,10 +231,6 @@ void check_files(const CheckpointManifest& manifest, const std::string& source) 
 }
 
 }  // namespace
-
-const char* name_of(plan::Plane plane) {
-  return kPlaneNames[static_cast<size_t>(plane)];
-}
 
 std::string state_file_name(int rank) {
   return fmt::format("state-rank{:05}.bin", rank);
@@ -261,7 +254,7 @@ std::string to_text(const CheckpointManifest& manifest) {
   json.set("step", manifest.step);
   json.set("nonce", hex(manifest.nonce));
   if (!manifest.run.empty()) json.set("run", manifest.run);
-  json.set("recipe", kRecipeNames[static_cast<size_t>(manifest.recipe)]);
+  json.set("recipe", name_of(manifest.recipe));
   json.set("world", manifest.world);
   json.set("zero_stage", manifest.zero_stage);
   json.set("state_hash", hex(manifest.state_hash));
@@ -280,7 +273,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   manifest.step = members.integer("step", 0, INT64_MAX);
   manifest.nonce = members.hash("nonce");
   if (json.find("run") != nullptr) manifest.run = members.string("run");
-  manifest.recipe = static_cast<model::Recipe>(members.choice("recipe", kRecipeNames));
+  manifest.recipe = static_cast<Recipe>(members.choice("recipe", recipe_names()));
   manifest.world = static_cast<int>(members.integer("world", 1, kWorldMax));
   manifest.zero_stage = static_cast<int>(members.integer("zero_stage", 0, 3));
   manifest.state_hash = members.hash("state_hash");
@@ -295,7 +288,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
 
 void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& spec,
                     const std::string& source) {
-  std::map<std::pair<int, plan::Plane>, std::vector<std::pair<int64_t, int64_t>>> ranges;
+  std::map<std::pair<int, Plane>, std::vector<std::pair<int64_t, int64_t>>> ranges;
   for (const StateFile& file : manifest.files) {
     for (const StateExtent& extent : file.extents) {
       ranges[{extent.segment, extent.plane}].push_back({extent.first, extent.count});
@@ -306,8 +299,8 @@ void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& 
     for (const model::Parameter& parameter : spec.segments[s].parameters) {
       if (!parameter.frozen) end = std::max(end, parameter.offset + parameter.numel);
     }
-    for (const plan::Plane plane : kPlanes) {
-      if (end == 0 || plan::width_of(plane, manifest.recipe) == 0) continue;
+    for (const Plane plane : kPlanes) {
+      if (end == 0 || width_of(plane, manifest.recipe) == 0) continue;
       auto& parts = ranges[{static_cast<int>(s), plane}];
       std::sort(parts.begin(), parts.end());
       int64_t next = 0;

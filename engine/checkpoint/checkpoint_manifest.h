@@ -20,7 +20,7 @@ inline constexpr int64_t kCheckpointBlockBytes = int64_t{1} << 20;
 // Elements [first, first + count) of one plane of a segment, at a page of a state file.
 struct StateExtent {
   int segment = 0;
-  plan::Plane plane = plan::Plane::kHi;
+  Plane plane = Plane::kHi;
   int64_t first = 0;
   int64_t count = 0;
   int64_t offset = 0;  // bytes from the start of the file
@@ -45,7 +45,7 @@ struct CheckpointManifest {
   int64_t step = 0;
   uint64_t nonce = 0;  // seeds the checksums of the blocks
   std::string run;     // the nonce of the run, empty in checkpoints from before runs had one
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   int world = 1;
   int zero_stage = 3;
   uint64_t state_hash = 0;
@@ -62,7 +62,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
 
 // What must be equal for state to fit a model: architecture, recipe, and the names, shapes and
 // freezing of all parameters.
-config::Json model_identity(const model::ModelSpec& spec, model::Recipe recipe);
+config::Json model_identity(const model::ModelSpec& spec, Recipe recipe);
 
 // "hidden: 512 in the checkpoint, 768 here; ..."; empty when they are equal.
 std::string identity_difference(const config::Json& saved, const config::Json& here);
@@ -71,10 +71,6 @@ std::string identity_difference(const config::Json& saved, const config::Json& h
 // of the recipe exactly once.
 void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& spec,
                     const std::string& source);
-
-inline constexpr plan::Plane kPlanes[] = {plan::Plane::kHi, plan::Plane::kLo, plan::Plane::kExpAvg,
-                                          plan::Plane::kExpAvgSq};
-const char* name_of(plan::Plane plane);
 
 std::string state_file_name(int rank);
 

@@ -50,7 +50,7 @@ struct ExtentReader {
 }  // namespace
 
 CheckpointReader::CheckpointReader(const std::string& path, const model::ModelSpec& spec,
-                                   model::Recipe recipe, exec::StateSource& frozen)
+                                   Recipe recipe, exec::StateSource& frozen)
     : path_(path), manifest_(read_manifest(path)), frozen_(frozen) {
   const std::string difference = identity_difference(manifest_.model, model_identity(spec, recipe));
   if (!difference.empty()) {
@@ -82,19 +82,18 @@ const StateExtent& CheckpointReader::extent_at(const Place& place) const {
 
 void CheckpointReader::read(const exec::ChunkState& chunk) {
   if (chunk.frozen) return frozen_.read(chunk);
-  read_plane(chunk.segment, plan::Plane::kHi, chunk.hi_first, chunk.hi_count, chunk.hi);
+  read_plane(chunk.segment, Plane::kHi, chunk.hi_first, chunk.hi_count, chunk.hi);
   if (chunk.lo) {
-    read_plane(chunk.segment, plan::Plane::kLo, chunk.state_first, chunk.state_count, chunk.lo);
+    read_plane(chunk.segment, Plane::kLo, chunk.state_first, chunk.state_count, chunk.lo);
   }
-  read_plane(chunk.segment, plan::Plane::kExpAvg, chunk.state_first, chunk.state_count,
-             chunk.exp_avg);
-  read_plane(chunk.segment, plan::Plane::kExpAvgSq, chunk.state_first, chunk.state_count,
+  read_plane(chunk.segment, Plane::kExpAvg, chunk.state_first, chunk.state_count, chunk.exp_avg);
+  read_plane(chunk.segment, Plane::kExpAvgSq, chunk.state_first, chunk.state_count,
              chunk.exp_avg_sq);
 }
 
-void CheckpointReader::read_plane(int segment, plan::Plane plane, int64_t first, int64_t count,
+void CheckpointReader::read_plane(int segment, Plane plane, int64_t first, int64_t count,
                                   void* out) {
-  const int64_t width = plan::width_of(plane, manifest_.recipe);
+  const int64_t width = width_of(plane, manifest_.recipe);
   char* to = static_cast<char*>(out);
   int64_t next = first;
   const auto found = places_.find({segment, plane});

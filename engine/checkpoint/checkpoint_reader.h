@@ -24,7 +24,7 @@ namespace strata::train {
 class CheckpointReader : public exec::StateSource {
  public:
   // `path` is the directory of one checkpoint.
-  CheckpointReader(const std::string& path, const model::ModelSpec& spec, model::Recipe recipe,
+  CheckpointReader(const std::string& path, const model::ModelSpec& spec, Recipe recipe,
                    exec::StateSource& frozen);
 
   const CheckpointManifest& manifest() const { return manifest_; }
@@ -32,7 +32,7 @@ class CheckpointReader : public exec::StateSource {
   void read(const exec::ChunkState& chunk) override;
 
   // Elements [first, first + count) of a trainable segment's plane; zero in padding.
-  void read_plane(int segment, plan::Plane plane, int64_t first, int64_t count, void* out);
+  void read_plane(int segment, Plane plane, int64_t first, int64_t count, void* out);
 
  private:
   struct Place {
@@ -47,7 +47,7 @@ class CheckpointReader : public exec::StateSource {
   const std::string path_;
   const CheckpointManifest manifest_;
   exec::StateSource& frozen_;
-  std::map<std::pair<int, plan::Plane>, std::vector<Place>> places_;  // ascending
+  std::map<std::pair<int, Plane>, std::vector<Place>> places_;  // ascending
 
   std::vector<CheckpointFile> files_;
   PageBuffer buffer_;

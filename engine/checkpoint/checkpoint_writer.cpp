@@ -19,8 +19,8 @@ int64_t file_bytes(const shard::Layout& layout, const CheckpointWriterOptions& o
   for (const shard::Chunk& chunk : layout.chunks) {
     if (chunk.frozen) continue;
     const int64_t part = chunk.numel / options.mesh.state_shards();
-    for (const plan::Plane plane : kPlanes) {
-      bytes += round_up(part * plan::width_of(plane, options.recipe), kPageBytes);
+    for (const Plane plane : kPlanes) {
+      bytes += round_up(part * width_of(plane, options.recipe), kPageBytes);
     }
   }
   return bytes;
@@ -71,18 +71,16 @@ void CheckpointWriter::write_chunk(const exec::ChunkState& chunk) {
                chunk.state_first + chunk.state_count <= chunk.hi_first + chunk.hi_count);
   last_chunk_ = chunk.chunk;
   --chunks_left_;
-  const int64_t skip =
-      (chunk.state_first - chunk.hi_first) * plan::width_of(plan::Plane::kHi, options_.recipe);
-  write_plane(chunk, plan::Plane::kHi, static_cast<const char*>(chunk.hi) + skip);
-  write_plane(chunk, plan::Plane::kLo, reinterpret_cast<const char*>(chunk.lo));
-  write_plane(chunk, plan::Plane::kExpAvg, reinterpret_cast<const char*>(chunk.exp_avg));
-  write_plane(chunk, plan::Plane::kExpAvgSq, reinterpret_cast<const char*>(chunk.exp_avg_sq));
+  const int64_t skip = (chunk.state_first - chunk.hi_first) * width_of(Plane::kHi, options_.recipe);
+  write_plane(chunk, Plane::kHi, static_cast<const char*>(chunk.hi) + skip);
+  write_plane(chunk, Plane::kLo, reinterpret_cast<const char*>(chunk.lo));
+  write_plane(chunk, Plane::kExpAvg, reinterpret_cast<const char*>(chunk.exp_avg));
+  write_plane(chunk, Plane::kExpAvgSq, reinterpret_cast<const char*>(chunk.exp_avg_sq));
   hash_.write(chunk);
 }
 
-void CheckpointWriter::write_plane(const exec::ChunkState& chunk, plan::Plane plane,
-                                   const char* data) {
-  const int64_t bytes = chunk.state_count * plan::width_of(plane, options_.recipe);
+void CheckpointWriter::write_plane(const exec::ChunkState& chunk, Plane plane, const char* data) {
+  const int64_t bytes = chunk.state_count * width_of(plane, options_.recipe);
   if (bytes == 0) return;
   StateExtent extent{chunk.segment, plane, chunk.state_first, chunk.state_count, offset_,
                      bytes,         {}};

@@ -17,7 +17,7 @@ struct CheckpointWriterOptions {
   std::string partial;  // CheckpointCommit::partial()
   uint64_t nonce = 0;   // CheckpointCommit::nonce()
   plan::Mesh mesh;
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
 };
 
 // Receives a rank's state from the checkpoint program and writes it to a file of its own. In ZeRO
@@ -43,7 +43,7 @@ class CheckpointWriter : public exec::StateSink {
 
  private:
   void write_chunk(const exec::ChunkState& chunk);
-  void write_plane(const exec::ChunkState& chunk, plan::Plane plane, const char* data);
+  void write_plane(const exec::ChunkState& chunk, Plane plane, const char* data);
   template <typename Work>
   void poison_on_failure(const Work& work);
 

@@ -22,13 +22,13 @@ std::optional<DType> dtype_of(config::ExportDtype dtype) {
   return DType::kF32;
 }
 
-std::vector<std::string> export_notes(const model::ModelDirectory& source, model::Recipe recipe,
+std::vector<std::string> export_notes(const model::ModelDirectory& source, Recipe recipe,
                                       config::ExportDtype dtype) {
   std::vector<std::string> notes;
   if (dtype != config::ExportDtype::kSource) return notes;
   for (const DType came : {DType::kBF16, DType::kF16, DType::kF8E4M3}) {
     const DType goes = model::exported_dtype(came);
-    const bool rounds = recipe != model::Recipe::kBf16 || goes != DType::kBF16;
+    const bool rounds = recipe != Recipe::kBf16 || goes != DType::kBF16;
     if (!source.has(came) || (came == goes && !rounds)) continue;
     notes.push_back(fmt::format(
         "weights that are {} here are {} in the exported model{}{} (--export-dtype "

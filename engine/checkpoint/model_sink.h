@@ -23,7 +23,7 @@ std::optional<DType> dtype_of(config::ExportDtype dtype);
 
 // What the weights of an exported model lose, or become, other than what was trained; complete
 // sentences that name --export-dtype, often none.
-std::vector<std::string> export_notes(const model::ModelDirectory& source, model::Recipe recipe,
+std::vector<std::string> export_notes(const model::ModelDirectory& source, Recipe recipe,
                                       config::ExportDtype dtype);
 
 // Final state to a model directory: trained parameters from the state, frozen ones and all other

@@ -70,7 +70,7 @@ void WeightStream::read_segment(size_t segment) {
 }
 
 void WeightStream::read(Part& part, size_t segment, int64_t first, int64_t count) {
-  const bool fp32 = checkpoint_.manifest().recipe == model::Recipe::kFp32;
+  const bool fp32 = checkpoint_.manifest().recipe == Recipe::kFp32;
   exec::ChunkState& state = part.state;
   state = {};
   state.segment = static_cast<int>(segment);
@@ -80,11 +80,11 @@ void WeightStream::read(Part& part, size_t segment, int64_t first, int64_t count
   part.master.resize(fp32 ? kPartElements : 0);
   part.hi.resize(fp32 ? 0 : kPartElements);
   state.hi = fp32 ? static_cast<void*>(part.master.data()) : part.hi.data();
-  checkpoint_.read_plane(state.segment, plan::Plane::kHi, first, count, state.hi);
+  checkpoint_.read_plane(state.segment, Plane::kHi, first, count, state.hi);
   if (fp32 || !wants_lo_[segment]) return;
   part.lo.resize(kPartElements);
   state.lo = part.lo.data();
-  checkpoint_.read_plane(state.segment, plan::Plane::kLo, first, count, state.lo);
+  checkpoint_.read_plane(state.segment, Plane::kLo, first, count, state.lo);
 }
 
 }  // namespace strata::train

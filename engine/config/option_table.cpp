@@ -33,7 +33,7 @@ constexpr EnumField enum_field() {
 
 // In the order of the enumerators in options.h.
 constexpr std::string_view kSchedules[] = {"constant", "linear", "cosine"};
-constexpr std::string_view kRecipes[] = {"fp32", "bf16", "fp16"};
+constexpr auto kRecipes = recipe_names<std::string_view>();
 constexpr std::string_view kDevices[] = {"auto", "cpu", "emulated", "cuda"};
 constexpr std::string_view kOffloads[] = {"auto", "none", "host", "nvme"};
 constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward"};

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/recipe.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 
@@ -31,7 +32,6 @@ enum class Command : uint8_t {
 inline constexpr int kCommandCount = 9;
 
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
-enum class Recipe : uint8_t { kFp32, kBf16, kFp16 };
 enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };
 enum class Offload : uint8_t { kAuto, kNone, kHost, kNvme };
 enum class OptimizerMode : uint8_t { kAuto, kDeferred, kInBackward };

@@ -41,7 +41,7 @@ class SegmentProbe {
         parallel_(probe.threads),
         segment_(probe.spec.segments[static_cast<size_t>(index)]),
         print_(model::footprint(probe.spec, index, probe.shape, probe.recipe, compute.device())) {
-    const DType dtype = model::weight_dtype(probe.recipe);
+    const DType dtype = weight_dtype(probe.recipe);
     const int64_t width = bytes_of(dtype);
     const int64_t boundary = model::boundary_bytes(probe.spec, probe.shape, probe.recipe);
     weights_ = arena_of(segment_.numel() * width);

@@ -9,7 +9,7 @@ namespace strata::exec {
 
 struct ComputeProbe {
   const model::ModelSpec& spec;
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   model::BatchShape shape;
   const kernels::Backend& backend;
   int threads = 1;

@@ -110,6 +110,7 @@ void Executor::Impl::make_devices() {
   }
   if (!plan_.device.discrete) device_ = host_device_.get();
   STRATA_CHECK(is_planned_for(device_->description()));
+  STRATA_CHECK(planes_of(plan_.recipe).from != WeightsFrom::kRounded);  // no kernel updates that
   if (plan_.device.discrete && options_.external) {
     throw Error(ErrorCode::kConfig,
                 "external compute: the plan computes on a device with memory of its own, where the "

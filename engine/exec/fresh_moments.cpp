@@ -20,8 +20,7 @@ struct Written {
 
 bool is_moments(const Access& access) {
   return access.value.kind == plan::ValueKind::kPlane &&
-         (access.value.plane == plan::Plane::kExpAvg ||
-          access.value.plane == plan::Plane::kExpAvgSq);
+         (access.value.plane == Plane::kExpAvg || access.value.plane == Plane::kExpAvgSq);
 }
 
 // What ops write, by place.

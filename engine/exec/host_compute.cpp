@@ -5,8 +5,8 @@
 
 namespace strata::exec {
 
-HostCompute::HostCompute(const model::ModelSpec& spec, model::Recipe recipe,
-                         model::BatchShape shape, const kernels::Backend& backend, int threads)
+HostCompute::HostCompute(const model::ModelSpec& spec, Recipe recipe, model::BatchShape shape,
+                         const kernels::Backend& backend, int threads)
     : spec_(spec),
       device_(kernels::make_host_device(backend, threads)),
       queue_(device_->make_queue("compute", 1)),

@@ -12,7 +12,7 @@ namespace strata::exec {
 // over when it returns; it runs in the caller's kernels::Parallel.
 class HostCompute {
  public:
-  HostCompute(const model::ModelSpec& spec, model::Recipe recipe, model::BatchShape shape,
+  HostCompute(const model::ModelSpec& spec, Recipe recipe, model::BatchShape shape,
               const kernels::Backend& backend, int threads);
 
   const kernels::DeviceDescription& device() const { return device_->description(); }

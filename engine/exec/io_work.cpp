@@ -16,7 +16,7 @@ constexpr double kPollTimeout_s = 0.5;  // only so that a stop is seen; wake() e
 
 // What a block's checksum is seeded with: the object that the bytes belong to.
 uint64_t tag_of(const plan::Value& value) {
-  const bool weights = value.kind == ValueKind::kPlane && value.plane == plan::Plane::kHi;
+  const bool weights = value.kind == ValueKind::kPlane && value.plane == Plane::kHi;
   const uint64_t object = value.kind == ValueKind::kActivation ? 3
                           : value.kind == ValueKind::kGradient ? 2
                           : weights                            ? 0

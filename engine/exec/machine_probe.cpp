@@ -284,7 +284,7 @@ double copy_rate(const ProbeOptions& options, double seconds) {
 
 // A block as small models have it: what is left of the products' rate when norms, attention and
 // activations run between them.
-double block_rate(const ProbeOptions& options, model::Recipe recipe) {
+double block_rate(const ProbeOptions& options, Recipe recipe) {
   model::Architecture block;
   block.model_type = "llama";
   block.hidden = 768;
@@ -393,8 +393,8 @@ config::Machine probe_machine(const ProbeOptions& options) {
   }
   machine.matmul_flops_per_s = probe_products(options, DType::kF32, part_s);
   machine.matmul_bf16_flops_per_s = probe_products(options, DType::kBF16, part_s);
-  machine.step_flops_per_s = block_rate(options, model::Recipe::kFp32);
-  machine.step_bf16_flops_per_s = block_rate(options, model::Recipe::kBf16);
+  machine.step_flops_per_s = block_rate(options, Recipe::kFp32);
+  machine.step_bf16_flops_per_s = block_rate(options, Recipe::kBf16);
   machine.memory_bytes_per_s = probe_memory(options, part_s);
   machine.optimizer_bytes_per_s = probe_optimizer(options, part_s);
   machine.overlap_speed = overlap_speed(options, part_s);

@@ -22,7 +22,7 @@ inline const plan::Access* find_access(std::span<const plan::Access> accesses, p
 }
 
 inline const plan::Access* find_plane(std::span<const plan::Access> accesses, plan::Mode mode,
-                                      plan::Plane plane) {
+                                      Plane plane) {
   for (const plan::Access& access : accesses) {
     if (access.mode == mode && access.value.kind == plan::ValueKind::kPlane &&
         access.value.plane == plane) {

@@ -43,7 +43,7 @@ void set_drive(const config::Machine& machine, const RateContext& context, plan:
 }  // namespace
 
 plan::Rates best_rates_of(const config::Machine& machine, const RateContext& context) {
-  const bool f32 = context.recipe == model::Recipe::kFp32;
+  const bool f32 = context.recipe == Recipe::kFp32;
   plan::Rates rates;
   set_drive(machine, context, rates);
   rates.io_cpu_s_per_byte = 0;
@@ -76,8 +76,8 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
 plan::Rates rates_of(const config::Machine& machine, const RateContext& context) {
   plan::Rates rates = best_rates_of(machine, context);
   set_drive(machine, context, rates);
-  const double block = context.recipe == model::Recipe::kFp32 ? machine.step_flops_per_s
-                                                              : machine.step_bf16_flops_per_s;
+  const double block =
+      context.recipe == Recipe::kFp32 ? machine.step_flops_per_s : machine.step_bf16_flops_per_s;
   rates.matmul_flops_per_s =
       first_of(context.compute_flops_per_s,
                first_of(device_part_of(block, machine, context), rates.matmul_flops_per_s));

@@ -9,7 +9,7 @@
 namespace strata::exec {
 
 struct RateContext {
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   io::RateLimits limits = {};  // of --nvme-rate
   int threads = 1;
   // Of a node: they share its drives, memory and, where they have no devices of their own, cores.

@@ -44,7 +44,7 @@ void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
     return static_cast<std::byte*>(view.at(this->at(arena, offset)));
   };
   const auto accesses = program.accesses_of(op);
-  const int64_t width = plan::width_of(plan::Plane::kHi, plan_.recipe);
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
   std::byte* whole = nullptr;
   int64_t first = 0, last = 0;  // bytes of the segment that are gathered
   for (const Access& access : accesses) {

@@ -16,7 +16,6 @@ namespace {
 
 using plan::Access;
 using plan::Mode;
-using plan::Plane;
 using plan::ValueKind;
 
 // What NormPartial leaves for each part of a chunk.
@@ -150,12 +149,12 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
 ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& instance,
                                        Mode mode) const {
   const auto accesses = program_of(instance).accesses_of(op);
-  const int64_t width = plan::width_of(Plane::kHi, plan_.recipe);
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
   ChunkState state;
   state.segment = op.segment;
   state.chunk = op.chunk;
   state.frozen = plan_.layout.chunks[op.chunk].frozen;
-  state.fp32 = plan_.recipe == model::Recipe::kFp32;
+  state.fp32 = plan_.recipe == Recipe::kFp32;
   const Access* hi = find_plane(accesses, mode, Plane::kHi);
   state.hi = at(*hi);
   state.hi_first = hi->first / width;

@@ -12,9 +12,8 @@ using model::SegmentKind;
 
 }  // namespace
 
-SegmentCompute::SegmentCompute(const model::ModelSpec& spec, model::Recipe recipe,
-                               model::BatchShape shape, const kernels::Device& device,
-                               kernels::Queue& queue)
+SegmentCompute::SegmentCompute(const model::ModelSpec& spec, Recipe recipe, model::BatchShape shape,
+                               const kernels::Device& device, kernels::Queue& queue)
     : spec_(spec), recipe_(recipe), shape_(shape), device_(device), queue_(queue) {
   STRATA_CHECK(shape.rows > 0 && shape.length > 0 && device.description().threads > 0);
   layouts_.reserve(spec.segments.size());
@@ -33,7 +32,7 @@ SegmentContext SegmentCompute::context(const SegmentCall& call) const {
           spec_.segments[index],
           layouts_[index],
           shape_,
-          model::weight_dtype(recipe_),
+          weight_dtype(recipe_),
           device_.description().interior,
           device_.ops(),
           queue_,

@@ -63,7 +63,7 @@ struct SegmentContext;
 // says. `spec`, `device` and `queue` must outlive this.
 class SegmentCompute {
  public:
-  SegmentCompute(const model::ModelSpec& spec, model::Recipe recipe, model::BatchShape shape,
+  SegmentCompute(const model::ModelSpec& spec, Recipe recipe, model::BatchShape shape,
                  const kernels::Device& device, kernels::Queue& queue);
 
   // output = segment(input). Embedding: from tokens. Fills `interior` when it is not null.
@@ -93,7 +93,7 @@ class SegmentCompute {
 
   // Constant after construction
   const model::ModelSpec& spec_;
-  const model::Recipe recipe_;
+  const Recipe recipe_;
   const model::BatchShape shape_;
   const kernels::Device& device_;
   kernels::Queue& queue_;

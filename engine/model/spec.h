@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/dtype.h"
+#include "engine/base/recipe.h"
 
 // A model as data: units, segments and their parameters. Nothing here allocates weights or does
 // I/O.
@@ -14,15 +14,6 @@
 // Shape letters: B micro-batch rows, T sequence, N = B*T, C hidden, H heads, K key-value heads, D
 // head size, F feed-forward, V vocabulary, L layers.
 namespace strata::model {
-
-enum class Recipe : uint8_t { kFp32, kBf16, kFp16 };
-
-// Weights as forward and backward read them, and boundary activations, have this type.
-inline DType weight_dtype(Recipe recipe) {
-  return recipe == Recipe::kFp32   ? DType::kF32
-         : recipe == Recipe::kBf16 ? DType::kBF16
-                                   : DType::kF16;
-}
 
 enum class Norm : uint8_t { kRms, kLayer };
 enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kLongestPattern = 8;  // ops of one micro-batch that may repeat together
 
 const char kLaneLetters[] = "COUDRSWNP";
-const char* const kPlaneNames[kPlaneCount] = {"hi", "lo", "m", "v"};
+const char* const kShortPlaneNames[kPlaneCount] = {"hi", "lo", "m", "v"};
 const char* const kGenerationNames[] = {"+0", "+u", "+1"};
 const char* const kArenaNames[kArenaCount] = {"device", "host", "nvme", "control"};
 
@@ -178,7 +178,7 @@ std::string planes_of(std::span<const Access> accesses, Mode mode, bool bare) {
                access.value.plane == static_cast<Plane>(p) &&
                access.value.generation == static_cast<Generation>(g);
       });
-      if (has) append(names, kPlaneNames[p], ",");
+      if (has) append(names, kShortPlaneNames[p], ",");
     }
     if (!names.empty()) append(text, (bare ? "" : names) + kGenerationNames[g], " ");
   }

@@ -14,7 +14,7 @@ inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 // What a plan is made from. Model offsets must have been assigned for mesh.shards() shards.
 struct PlanInput {
   const model::ModelSpec* spec = nullptr;
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   model::BatchShape shape;
   int micro_batches = 1;
   OptimizerMode mode = OptimizerMode::kDeferred;

@@ -46,7 +46,7 @@ std::vector<int> uses_in_a_pass(const model::ModelSpec& spec) {
 
 Sizes sizes_of(const LowerBoundInput& in) {
   const std::vector<int> uses = uses_in_a_pass(in.spec);
-  const double weight_bytes = static_cast<double>(bytes_of(model::weight_dtype(in.recipe)));
+  const double weight_bytes = static_cast<double>(bytes_of(weight_dtype(in.recipe)));
   Sizes sizes;
   double trainable_numel = 0;
   for (const shard::Chunk& chunk : in.layout.chunks) {

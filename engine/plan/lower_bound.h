@@ -63,7 +63,7 @@ struct LowerBoundInput {
   std::span<const model::Footprint> footprints;  // of each segment, for one micro-batch
   int micro_batches = 1;
   int64_t boundary_bytes = 0;  // of one checkpoint
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   // Clipping or loss scaling: no update before the norm of all gradients is known. (Speculative
   // updates do not wait.)
   bool holds_gradients = true;

@@ -12,7 +12,6 @@
 namespace strata::plan {
 
 // Bytes of one element of a plane; kLo is 0 wide where the recipe has none.
-int64_t width_of(Plane plane, model::Recipe recipe);
 inline constexpr int64_t kGradientWidth = 4;
 
 // What a chunk's state is made of beside its weights, in the order in which it lies.

@@ -15,13 +15,6 @@ bool is_shared(const PlanInput& input, int segment) {
                      [&](const model::Segment& other) { return other.shares == segment; });
 }
 
-int64_t width_of(Plane plane, model::Recipe recipe) {
-  const bool fp32 = recipe == model::Recipe::kFp32;
-  if (plane == Plane::kHi) return fp32 ? 4 : 2;
-  if (plane == Plane::kLo) return fp32 ? 0 : 2;
-  return 4;
-}
-
 std::vector<Piece> pieces_of(const shard::Layout& layout, int segment, int shards, int rank,
                              bool with_frozen) {
   std::vector<Piece> pieces;

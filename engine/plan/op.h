@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "engine/base/recipe.h"
+
 // The vocabulary of a plan. Everything here is plain data: no pointer, no I/O, no hardware.
 namespace strata::plan {
 
@@ -69,11 +71,6 @@ inline constexpr int kOpKindCount = 19;
 // partials and the decision: a few bytes a chunk, always in host memory.
 enum class Arena : uint8_t { kDevice, kHost, kNvme, kControl };
 inline constexpr int kArenaCount = 4;
-
-// kHi is the weights that forward reads: the bf16 half of the master, or in the fp32 recipe the
-// master itself (then there is no kLo).
-enum class Plane : uint8_t { kHi, kLo, kExpAvg, kExpAvgSq };
-inline constexpr int kPlaneCount = 4;
 
 enum class ValueKind : uint8_t {
   kPlane,               // segment, plane, generation

@@ -89,7 +89,7 @@ struct Mesh {
 };
 
 struct Plan {
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   model::BatchShape shape;
   int micro_batches = 1;       // of a step
   int eval_micro_batches = 1;  // of one run of the eval program

@@ -9,7 +9,6 @@
 namespace strata::plan::verifying {
 namespace {
 
-const char* const kPlaneNames[kPlaneCount] = {"hi", "lo", "exp_avg", "exp_avg_sq"};
 const char* const kGenerationNames[] = {"+0", "+u", "+1"};
 
 }  // namespace
@@ -44,17 +43,9 @@ Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
     const int shares = segment(i).shares;
     if (shares >= 0 && shares < segment_count()) ++sharers[shares];
   }
-  const int64_t weight_bytes = plan.recipe == model::Recipe::kFp32 ? 4 : 2;
   const int64_t bytes =
-      plan.shape.rows * plan.shape.length * spec.architecture.hidden * weight_bytes;
+      plan.shape.rows * plan.shape.length * spec.architecture.hidden * width(Plane::kHi);
   boundary_bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
-
-int Facts::width(Plane plane) const {
-  const bool whole = plan.recipe == model::Recipe::kFp32;
-  if (plane == Plane::kHi) return whole ? 4 : 2;
-  if (plane == Plane::kLo) return whole ? 0 : 2;
-  return 4;
 }
 
 Range Facts::own_part(int chunk) const {
@@ -122,7 +113,7 @@ std::string describe(const Facts& facts, const Value& value) {
       named ? facts.segment(value.segment).name : fmt::format("{}", value.segment);
   switch (value.kind) {
     case ValueKind::kPlane:
-      return fmt::format("{}{} of {}", kPlaneNames[static_cast<int>(value.plane)],
+      return fmt::format("{}{} of {}", name_of(value.plane),
                          kGenerationNames[static_cast<int>(value.generation)], where);
     case ValueKind::kGradient:
       return fmt::format("gradient of {} with {} contributions, {} times reduced", where,

@@ -46,7 +46,8 @@ struct Facts {
 
   const model::Segment& segment(int index) const { return spec.segments[index]; }
   int segment_count() const { return static_cast<int>(spec.segments.size()); }
-  int width(Plane plane) const;  // bytes an element; 0 where the recipe has no such plane
+  // Bytes of an element; 0 where the recipe has no such plane.
+  int64_t width(Plane plane) const { return width_of(plane, plan.recipe); }
   int final_contributions(int index) const { return plan.micro_batches * (1 + sharers[index]); }
   Range own_part(int chunk) const;  // elements of the segment's flat buffer
   // Elements that this rank updates of a segment, or that all ranks do; joined.

@@ -106,7 +106,7 @@ void read_about(const model::ModelDirectory& model, const config::Options& optio
   model::ModelSpec spec = model.spec();
   train::apply_groups(spec, options);
   train::ModelSource frozen(model, spec);
-  const train::CheckpointReader reader(resumed.path, spec, train::recipe_of(options), frozen);
+  const train::CheckpointReader reader(resumed.path, spec, options.recipe, frozen);
   resumed.step = reader.manifest().step;
   resumed.about = reader.manifest().trainer;
   resumed.frozen = train::frozen_fingerprint(model, spec, train::frozen_of(resumed.about));

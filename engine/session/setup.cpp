@@ -275,7 +275,7 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   run.threads = options.threads;
   run.host_budget = options.host_memory > 0 ? options.host_memory : plan::kNoLimit;
   run.input.spec = run.spec.get();
-  run.input.recipe = train::recipe_of(options);
+  run.input.recipe = options.recipe;
   run.input.micro_batches = static_cast<int>(options.accumulate);
   run.input.device.threads = static_cast<int>(options.threads);
   run.input.host_budget = run.host_budget;

@@ -19,8 +19,8 @@ namespace {
 // Weights of a checkpoint for a spec in which all is frozen: offsets differ, names do not.
 class CheckpointWeights : public exec::StateSource {
  public:
-  CheckpointWeights(const std::string& path, const model::ModelDirectory& model,
-                    model::Recipe recipe, const model::ModelSpec& frozen)
+  CheckpointWeights(const std::string& path, const model::ModelDirectory& model, Recipe recipe,
+                    const model::ModelSpec& frozen)
       : trained_(spec_of_checkpoint(read_manifest(path), model, path)),
         frozen_(frozen),
         from_model_(model, frozen),
@@ -34,8 +34,7 @@ class CheckpointWeights : public exec::StateSource {
       const int64_t last = std::min(to.offset + to.numel, chunk.hi_first + chunk.hi_count);
       const model::Parameter* from = trained(chunk.segment, to.name);
       if (first >= last || from == nullptr) continue;
-      reader_.read_plane(chunk.segment, plan::Plane::kHi, from->offset + first - to.offset,
-                         last - first,
+      reader_.read_plane(chunk.segment, Plane::kHi, from->offset + first - to.offset, last - first,
                          static_cast<char*>(chunk.hi) + (first - chunk.hi_first) * width);
     }
   }
@@ -71,8 +70,7 @@ Inference::Inference(const RunPlan& plan, const config::Options& options,
   if (checkpoint.empty()) {
     source_ = std::make_unique<ModelSource>(model, *plan.spec);
   } else {
-    source_ =
-        std::make_unique<CheckpointWeights>(checkpoint, model, recipe_of(options), *plan.spec);
+    source_ = std::make_unique<CheckpointWeights>(checkpoint, model, options.recipe, *plan.spec);
   }
   const std::string& files = checkpoint.empty() ? model.path() : checkpoint;
   frozen_ = std::make_unique<FrozenSource>(*source_, *plan.spec, files);

@@ -84,8 +84,9 @@ std::string plan_table(const RunPlan& run, const PlanReport& report) {
   std::string text = fmt::format(
       "model    {:.1f}M parameters, {} segments, {}; {} optimizer updates; placement: {}\n",
       report.parameters / 1e6, run.spec->segments.size(),
-      plan.recipe == model::Recipe::kFp32 ? "fp32" : "bf16 weights, fp32 state", plan.update().name,
-      run.placement_name);
+      plan.recipe == Recipe::kFp32 ? "fp32"
+                                   : fmt::format("{} weights, fp32 state", name_of(plan.recipe)),
+      plan.update().name, run.placement_name);
   for (Arena arena : {Arena::kDevice, Arena::kHost, Arena::kNvme}) {
     const int64_t used = plan.arenas.bytes[static_cast<size_t>(arena)];
     const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];

@@ -56,7 +56,7 @@ void require_built(const config::Options& options, bool elsewhere) {
     throw Error(ErrorCode::kConfig,
                 "device: cuda: this build has no CUDA backend (use --device cpu or emulated)");
   }
-  if (options.recipe == config::Recipe::kFp16) {
+  if (options.recipe == Recipe::kFp16) {
     throw Error(ErrorCode::kConfig,
                 "recipe: fp16: not available on this device (use --recipe bf16 or fp32)");
   }
@@ -74,7 +74,7 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                          const RunFacts& facts, int64_t threads) {
   plan::PlanInput input;
   input.spec = &spec;
-  input.recipe = recipe_of(options);
+  input.recipe = options.recipe;
   input.shape = shape_of(options);
   input.micro_batches = static_cast<int>(options.accumulate);
   input.device = describe(options, threads);
@@ -189,17 +189,6 @@ void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, i
 }
 
 }  // namespace
-
-model::Recipe recipe_of(const config::Options& options) {
-  switch (options.recipe) {
-    case config::Recipe::kFp32:
-      return model::Recipe::kFp32;
-    case config::Recipe::kBf16:
-      return model::Recipe::kBf16;
-    default:
-      return model::Recipe::kFp16;
-  }
-}
 
 model::BatchShape shape_of(const config::Options& options) {
   return {options.micro_batch, options.sequence_length};

@@ -57,7 +57,6 @@ void require_built(const config::Options& options, bool elsewhere);
 // Error{kConfig} for a pattern that is none, or matches nothing that earlier groups left.
 void apply_groups(model::ModelSpec& spec, const config::Options& options);
 
-model::Recipe recipe_of(const config::Options& options);
 model::BatchShape shape_of(const config::Options& options);
 
 // Throws as plan_run does where the run cannot fit; uses no rate of the machine, so it can come

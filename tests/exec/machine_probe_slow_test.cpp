@@ -150,7 +150,7 @@ TEST_F(MachineProbe, TheModelsOwnRateIsOfTheOrderOfTheProducts) {
   small.max_position = 64;
   small.tied = true;
   const model::ModelSpec spec = model::build_spec(small);
-  for (const model::Recipe recipe : {model::Recipe::kFp32, model::Recipe::kBf16}) {
+  for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
     const double rate = probe_compute({.spec = spec,
                                        .recipe = recipe,
                                        .shape = {1, 64},
@@ -208,7 +208,7 @@ TEST(RatesOf, ALimitCapsTheDriveAndSaysHowItTakesTurns) {
 
 TEST(RatesOf, TheModelsOwnRateComesFirstAndTheBestIsTheProducts) {
   RateContext context;
-  context.recipe = model::Recipe::kBf16;
+  context.recipe = Recipe::kBf16;
   EXPECT_EQ(rates_of(plain_machine(), context).matmul_flops_per_s, 60e9);
   context.compute_flops_per_s = 42e9;
   context.discrete = true;

@@ -48,10 +48,10 @@ TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
 
 // What ranks sum has another order, so masters differ in their last bits; in bf16 some of these
 // round to another weight.
-class RanksIn : public Ranks, public testing::WithParamInterface<model::Recipe> {};
+class RanksIn : public Ranks, public testing::WithParamInterface<Recipe> {};
 
 TEST_P(RanksIn, OneTwoAndFourHaveTheLossesOfTheSameGlobalBatch) {
-  const double tolerance = GetParam() == model::Recipe::kFp32 ? 1e-5 : 5e-4;
+  const double tolerance = GetParam() == Recipe::kFp32 ? 1e-5 : 5e-4;
   options_.steps = 20;
   for (uint64_t seed = 1; seed <= test::seeds(2); ++seed) {
     test::Draw draw(40 + seed);
@@ -95,7 +95,7 @@ TEST_F(Ranks, HybridShardingHasTheLossesOfOneRankWithTheSameBatch) {
     model::ModelSpec spec = model::build_spec(architecture);
     model::assign_offsets(spec, 2);
     plan::PlanInput input = hybrid(spec, draw);
-    input.recipe = model::Recipe::kFp32;
+    input.recipe = Recipe::kFp32;
     input.shape = {1, 8};
     input.device.discrete = seed % 2 == 0;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
@@ -136,11 +136,11 @@ TEST_F(Ranks, StagesOfAHybridMeshAreBitEqualAndResume) {
   }
 }
 
-std::string recipe_name(const testing::TestParamInfo<model::Recipe>& info) {
-  return info.param == model::Recipe::kFp32 ? "fp32" : "bf16";
+std::string recipe_name(const testing::TestParamInfo<Recipe>& info) {
+  return info.param == Recipe::kFp32 ? "fp32" : "bf16";
 }
-INSTANTIATE_TEST_SUITE_P(Recipes, RanksIn,
-                         testing::Values(model::Recipe::kFp32, model::Recipe::kBf16), recipe_name);
+INSTANTIATE_TEST_SUITE_P(Recipes, RanksIn, testing::Values(Recipe::kFp32, Recipe::kBf16),
+                         recipe_name);
 
 }  // namespace
 }  // namespace strata

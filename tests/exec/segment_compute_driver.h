@@ -48,7 +48,7 @@ class GuardedBuffer {
 };
 
 struct DriverOptions {
-  model::Recipe recipe = model::Recipe::kFp32;
+  Recipe recipe = Recipe::kFp32;
   model::BatchShape shape;
   const kernels::Backend* backend = nullptr;
   bool keep_interiors = false;
@@ -91,7 +91,7 @@ class Driver {
     }
   }
 
-  DType dtype() const { return model::weight_dtype(options_.recipe); }
+  DType dtype() const { return weight_dtype(options_.recipe); }
   const model::ModelSpec& spec() const { return spec_; }
 
   void load(const model::ModelDirectory& directory) {

@@ -58,7 +58,7 @@ void leave_logits(const model::ModelDirectory& directory, const Reference& refer
 struct ExportCase {
   const char* name;
   const char* label;
-  model::Recipe recipe;
+  Recipe recipe;
   int64_t shard_bytes;  // kAsTheyCame: the files and types of the source
 };
 
@@ -121,7 +121,7 @@ TEST_P(Export, TrainedWeightsReadBackAsTheyWere) {
   if (one.shard_bytes == kAsTheyCame) {
     options.like = &source;
   } else {
-    options.dtype = one.recipe == model::Recipe::kBf16 ? DType::kBF16 : DType::kF32;
+    options.dtype = one.recipe == Recipe::kBf16 ? DType::kBF16 : DType::kF32;
     options.shard_bytes = one.shard_bytes;
   }
   write_masters(driver, source, options);
@@ -143,9 +143,9 @@ TEST_P(Export, TrainedWeightsReadBackAsTheyWere) {
 TEST(Export, Float16IsLeftForTransformersToo) {
   const Reference reference("float16");
   const model::ModelDirectory source = model::ModelDirectory::open(case_path("float16"));
-  Driver driver(source.spec(), {.recipe = model::Recipe::kBf16,
-                                .shape = reference.shape(),
-                                .backend = &kernels::cpu_backend()});
+  Driver driver(
+      source.spec(),
+      {.recipe = Recipe::kBf16, .shape = reference.shape(), .backend = &kernels::cpu_backend()});
   driver.load(source);
   driver.step(reference.batch("tokens", 0), reference.batch("targets", 0), reference.settings());
   const std::string path = std::string(STRATA_BINARY_DIR) + "/export/float16";
@@ -183,37 +183,37 @@ TEST(Export, ANewModelIsLeftForTransformersToo) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, Export,
-    testing::Values(ExportCase{"gqa_untied", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"mha_tied_llama3", "sharded", model::Recipe::kFp32, 30000},
-                    ExportCase{"five_heads", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"sharded_bf16", "fp32", model::Recipe::kFp32, 30000},
-                    ExportCase{"gqa_untied", "bf16", model::Recipe::kBf16, 1 << 30},
-                    ExportCase{"llama_biases", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"qwen2", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"qwen2_windows", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"mistral_bf16", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"yarn_multi_query", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"smollm", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"tinyllama", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"smollm_mha", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"tinyllama_bf16", "bf16", model::Recipe::kBf16, kAsTheyCame},
-                    ExportCase{"olmo2", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"olmo2_wide", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"qwen3", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"qwen3_windows", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"gemma2", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"gemma2_untied", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"gemma3", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"gemma3_pattern", "fp32", model::Recipe::kFp32, 1 << 30},
-                    ExportCase{"gemma3_vision", "fp32", model::Recipe::kFp32, kAsTheyCame},
-                    ExportCase{"gemma3_vision_bf16", "bf16", model::Recipe::kBf16, kAsTheyCame},
-                    ExportCase{"sharded_bf16", "as_it_came", model::Recipe::kBf16, kAsTheyCame},
-                    ExportCase{"gpt2", "fp32", model::Recipe::kFp32, kAsTheyCame},
-                    ExportCase{"gpt2_bare", "fp32", model::Recipe::kFp32, kAsTheyCame},
-                    ExportCase{"phi3", "bf16", model::Recipe::kBf16, kAsTheyCame},
-                    ExportCase{"phi3_long", "fp32", model::Recipe::kFp32, kAsTheyCame},
-                    ExportCase{"fp8", "bf16", model::Recipe::kBf16, kAsTheyCame},
-                    ExportCase{"window", "fp32", model::Recipe::kFp32, 1 << 30}),
+    testing::Values(ExportCase{"gqa_untied", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"mha_tied_llama3", "sharded", Recipe::kFp32, 30000},
+                    ExportCase{"five_heads", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"sharded_bf16", "fp32", Recipe::kFp32, 30000},
+                    ExportCase{"gqa_untied", "bf16", Recipe::kBf16, 1 << 30},
+                    ExportCase{"llama_biases", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"qwen2", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"qwen2_windows", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"mistral_bf16", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"yarn_multi_query", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"smollm", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"tinyllama", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"smollm_mha", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"tinyllama_bf16", "bf16", Recipe::kBf16, kAsTheyCame},
+                    ExportCase{"olmo2", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"olmo2_wide", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"qwen3", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"qwen3_windows", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"gemma2", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"gemma2_untied", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"gemma3", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"gemma3_pattern", "fp32", Recipe::kFp32, 1 << 30},
+                    ExportCase{"gemma3_vision", "fp32", Recipe::kFp32, kAsTheyCame},
+                    ExportCase{"gemma3_vision_bf16", "bf16", Recipe::kBf16, kAsTheyCame},
+                    ExportCase{"sharded_bf16", "as_it_came", Recipe::kBf16, kAsTheyCame},
+                    ExportCase{"gpt2", "fp32", Recipe::kFp32, kAsTheyCame},
+                    ExportCase{"gpt2_bare", "fp32", Recipe::kFp32, kAsTheyCame},
+                    ExportCase{"phi3", "bf16", Recipe::kBf16, kAsTheyCame},
+                    ExportCase{"phi3_long", "fp32", Recipe::kFp32, kAsTheyCame},
+                    ExportCase{"fp8", "bf16", Recipe::kBf16, kAsTheyCame},
+                    ExportCase{"window", "fp32", Recipe::kFp32, 1 << 30}),
     [](const auto& one) { return std::string(one.param.name) + "_" + one.param.label; });
 
 }  // namespace

@@ -29,7 +29,7 @@ class Parity : public testing::TestWithParam<ParityCase> {
       : reference_(GetParam().name),
         directory_(model::ModelDirectory::open(case_path(GetParam().name))) {}
 
-  std::unique_ptr<Driver> driver(model::Recipe recipe = model::Recipe::kFp32) const {
+  std::unique_ptr<Driver> driver(Recipe recipe = Recipe::kFp32) const {
     auto result =
         std::make_unique<Driver>(directory_.spec(), DriverOptions{.recipe = recipe,
                                                                   .shape = reference_.shape(),
@@ -117,7 +117,7 @@ TEST_P(Parity, TwentyStepsEqualTheReference) {
 class Bf16Parity : public Parity {};
 
 TEST_P(Bf16Parity, LossesStayNearFp32) {
-  const auto model = driver(model::Recipe::kBf16);
+  const auto model = driver(Recipe::kBf16);
   const auto losses = reference_.numbers("loss");
   for (int64_t step = 0; step < reference_.integer("steps"); ++step) {
     const StepResult result = model->step(reference_.batch("tokens", step),

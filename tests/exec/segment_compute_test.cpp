@@ -14,7 +14,6 @@ namespace strata::exec {
 namespace {
 
 using model::ParameterRole;
-using model::Recipe;
 
 struct Setup {
   const char* name = "gqa_untied";
@@ -173,7 +172,7 @@ class OneSegment {
   void backward(const SegmentCall& call) const {
     parallel_.run([&] { compute_.backward(call); });
   }
-  DType dtype() const { return model::weight_dtype(recipe_); }
+  DType dtype() const { return weight_dtype(recipe_); }
   int64_t boundary_bytes() const {
     return model::boundary_bytes(directory_.spec(), shape_, recipe_);
   }

@@ -39,7 +39,7 @@ struct Model {
     layout.chunks.push_back(chunk);
   }
 
-  LowerBoundInput input(model::Recipe recipe = model::Recipe::kBf16) const {
+  LowerBoundInput input(Recipe recipe = Recipe::kBf16) const {
     return {.spec = spec,
             .layout = layout,
             .footprints = footprints,
@@ -84,7 +84,7 @@ TEST(LowerBound, EverythingOnNvmeMovesEachPlaneAsOftenAsItIsUsed) {
   EXPECT_EQ(bf16.binding, Resource::kNvme);
   EXPECT_EQ(bf16.passes, 1);
 
-  const LowerBound fp32 = lower_bound(model.input(model::Recipe::kFp32), drive_alone());
+  const LowerBound fp32 = lower_bound(model.input(Recipe::kFp32), drive_alone());
   EXPECT_DOUBLE_EQ(fp32.nvme_read_bytes, 32000 + 8000 + 48000);
   EXPECT_DOUBLE_EQ(fp32.nvme_write_bytes, 72000);
 }

@@ -41,7 +41,7 @@ class PlacementCoarseTest : public testing::Test {
     spec_ = model::build_spec(at);
     model::assign_offsets(spec_, 1);
     input_.spec = &spec_;
-    input_.recipe = model::Recipe::kBf16;
+    input_.recipe = Recipe::kBf16;
     input_.shape = {1, 4096};
     input_.micro_batches = 2;
     input_.nvme_budget = int64_t{1} << 50;

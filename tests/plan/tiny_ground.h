@@ -95,9 +95,6 @@ class Ground {
     hold();
   }
 
-  static constexpr std::array<Plane, 4> kPlanes = {Plane::kHi, Plane::kLo, Plane::kExpAvg,
-                                                   Plane::kExpAvgSq};
-
   bool deferred() const { return shape_.mode == OptimizerMode::kDeferred; }
   bool sharded() const { return shape_.world > 1; }
   int width(Plane p) const { return p == Plane::kHi || p == Plane::kLo ? 2 : 4; }
@@ -107,7 +104,7 @@ class Ground {
 
   void describe_model() {
     Plan& plan = tiny_.plan;
-    plan.recipe = model::Recipe::kBf16;
+    plan.recipe = Recipe::kBf16;
     plan.shape = {2, 16};
     plan.micro_batches = shape_.micro_batches;
     plan.eval_micro_batches = 1;

@@ -180,7 +180,7 @@ const Bug kPlaces[] = {
      [](Editor& e) {
        e.access(e.op(OpKind::kForward, kMlp), Mode::kRead, kPlaneValue).bytes -= 4096;
      }},
-    {"NoSuchPlaneInFp32", "value", {}, [](Editor& e) { e.plan().recipe = model::Recipe::kFp32; }},
+    {"NoSuchPlaneInFp32", "value", {}, [](Editor& e) { e.plan().recipe = Recipe::kFp32; }},
     {"ChunkTableOfAnotherMesh", "layout", {}, [](Editor& e) { e.plan().layout.shard_count = 2; }},
 };
 

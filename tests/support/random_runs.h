@@ -112,7 +112,7 @@ inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
 inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, int world) {
   plan::PlanInput input;
   input.spec = &spec;
-  input.recipe = draw.coin() ? model::Recipe::kFp32 : model::Recipe::kBf16;
+  input.recipe = draw.coin() ? Recipe::kFp32 : Recipe::kBf16;
   input.shape = {draw.between(1, 2), draw.between(4, 16)};
   input.micro_batches = static_cast<int>(draw.between(1, 3));
   input.mode = draw.coin() ? plan::OptimizerMode::kDeferred : plan::OptimizerMode::kInBackward;

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST_F(WrittenCheckpoints, OfAnyWorldAreReadByAnyOther) {
-  for (const model::Recipe recipe : {model::Recipe::kFp32, model::Recipe::kBf16}) {
+  for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
     for (const int writers : {1, 2, 3}) {
       const model::ModelSpec spec = spec_for(test::small_llama(), writers);
       const std::string path =

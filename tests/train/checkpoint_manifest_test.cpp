@@ -23,7 +23,7 @@ class ManifestTest : public testing::Test {
     model::assign_offsets(spec_, 2);
     manifest_.step = 12;
     manifest_.nonce = 0x0123456789abcdef;
-    manifest_.recipe = model::Recipe::kBf16;
+    manifest_.recipe = Recipe::kBf16;
     manifest_.world = 2;
     manifest_.model = model_identity(spec_, manifest_.recipe);
     manifest_.trainer = config::Json::object();
@@ -38,14 +38,14 @@ class ManifestTest : public testing::Test {
     file.rank = rank;
     file.state_hash = 0xfff0000000000000 + static_cast<uint64_t>(rank);
     for (size_t s = 0; s < spec_.segments.size(); ++s) {
-      for (const plan::Plane plane : kPlanes) {
+      for (const Plane plane : kPlanes) {
         StateExtent extent;
         extent.segment = static_cast<int>(s);
         extent.plane = plane;
         extent.first = rank * kFirst;
         extent.count = rank == 0 ? kFirst : spec_.segments[s].trainable_numel - kFirst;
         extent.offset = file.bytes;
-        extent.bytes = extent.count * plan::width_of(plane, manifest_.recipe);
+        extent.bytes = extent.count * width_of(plane, manifest_.recipe);
         const int64_t blocks = (extent.bytes + kCheckpointBlockBytes - 1) / kCheckpointBlockBytes;
         for (int64_t b = 0; b < blocks; ++b) extent.checksums.push_back(0x1234567 + s);
         file.bytes += (extent.bytes + kPage - 1) / kPage * kPage;
@@ -77,7 +77,7 @@ TEST_F(ManifestTest, ReadsBackAsWritten) {
   EXPECT_EQ(to_text(read), text);
   EXPECT_EQ(read.step, 12);
   EXPECT_EQ(read.nonce, manifest_.nonce);
-  EXPECT_EQ(read.recipe, model::Recipe::kBf16);
+  EXPECT_EQ(read.recipe, Recipe::kBf16);
   ASSERT_EQ(read.files.size(), 2u);
   EXPECT_EQ(read.files[1].extents[3].first, manifest_.files[1].extents[3].first);
   EXPECT_EQ(read.files[1].extents[3].checksums, manifest_.files[1].extents[3].checksums);
@@ -169,7 +169,7 @@ TEST_F(ManifestTest, StateThatIsNotThereExactlyOnceIsRefused) {
 TEST_F(ManifestTest, AnotherModelIsNamedByItsDifferences) {
   model::Architecture wider = test::small_llama();
   wider.hidden = 40;
-  const auto other = model_identity(model::build_spec(wider), model::Recipe::kFp32);
+  const auto other = model_identity(model::build_spec(wider), Recipe::kFp32);
   EXPECT_EQ(identity_difference(manifest_.model, manifest_.model), "");
   const std::string difference = identity_difference(manifest_.model, other);
   EXPECT_NE(difference.find("32 in the checkpoint, 40 here"), std::string::npos) << difference;

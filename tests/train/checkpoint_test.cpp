@@ -50,7 +50,7 @@ class Checkpoints : public testing::Test {
                             {.partial = commit.partial(),
                              .nonce = commit.nonce(),
                              .mesh = {},
-                             .recipe = model::Recipe::kFp32});
+                             .recipe = Recipe::kFp32});
     for (size_t i = 0; i < layout.chunks.size(); ++i) {
       const int64_t count = layout.part_numel(static_cast<int>(i));
       std::vector<float> zeros(static_cast<size_t>(count));
@@ -65,7 +65,7 @@ class Checkpoints : public testing::Test {
       writer.write(state);
     }
     return commit.commit({.spec = &spec_,
-                          .recipe = model::Recipe::kFp32,
+                          .recipe = Recipe::kFp32,
                           .mesh = {},
                           .run = run,
                           .trainer = config::Json::object(),

@@ -44,7 +44,7 @@ class GroupParity : public testing::Test {
 };
 
 TEST_F(GroupParity, TwentyStepsEqualTheReference) {
-  const Trained run = run_.train(model::Recipe::kFp32, false);
+  const Trained run = run_.train(Recipe::kFp32, false);
   const auto losses = run_.reference().numbers("loss");
   const auto norms = run_.reference().numbers("grad_norm");
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -63,7 +63,7 @@ TEST_F(GroupParity, TwentyStepsEqualTheReference) {
 
 // What PyTorch left as it was, and why.
 TEST_F(GroupParity, AFactorOfZeroChangesNoBit) {
-  const Trained run = run_.train(model::Recipe::kFp32, false);
+  const Trained run = run_.train(Recipe::kFp32, false);
   int frozen = 0;
   int still = 0;
   for_each_parameter([&](size_t segment, const model::Parameter& parameter) {
@@ -77,7 +77,7 @@ TEST_F(GroupParity, AFactorOfZeroChangesNoBit) {
 }
 
 TEST_F(GroupParity, OnADriveTheBitsAreTheSame) {
-  for (const model::Recipe recipe : {model::Recipe::kFp32, model::Recipe::kBf16}) {
+  for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
     const Trained in_memory = run_.train(recipe, false);
     const Trained offloaded = run_.train(recipe, true);
     EXPECT_EQ(in_memory.nvme_bytes, 0);

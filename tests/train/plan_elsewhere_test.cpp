@@ -38,7 +38,7 @@ model::Architecture llama(int64_t layers, int64_t hidden) {
 
 config::Options bf16_options(int64_t ranks) {
   config::Options options;
-  options.recipe = config::Recipe::kBf16;
+  options.recipe = Recipe::kBf16;
   options.sequence_length = 2048;
   options.accumulate = 2;
   options.ranks = ranks;

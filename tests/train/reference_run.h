@@ -76,7 +76,7 @@ class ReferenceRun {
   model::ModelSpec& spec() { return spec_; }  // groups may be applied before it is trained
 
   // All state in memory, or no more of it than must be.
-  Trained train(model::Recipe recipe, bool offloaded) const {
+  Trained train(Recipe recipe, bool offloaded) const {
     plan::PlanInput input;
     input.spec = &spec_;
     input.recipe = recipe;

@@ -27,7 +27,7 @@ class EveryReference : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryReference, TrainsOffloadedWithTheBitsOfMemory) {
   const ReferenceRun run(GetParam());
-  const Trained in_memory = run.train(model::Recipe::kFp32, false);
+  const Trained in_memory = run.train(Recipe::kFp32, false);
   const auto losses = run.reference().numbers("loss");
   const auto norms = run.reference().numbers("grad_norm");
   ASSERT_EQ(in_memory.losses.size(), losses.size());
@@ -35,7 +35,7 @@ TEST_P(EveryReference, TrainsOffloadedWithTheBitsOfMemory) {
     EXPECT_NEAR(in_memory.losses[i], losses[i], kLossTolerance * losses[i]) << "step " << i;
     EXPECT_NEAR(in_memory.norms[i], norms[i], kNormTolerance * norms[i]) << "step " << i;
   }
-  const Trained offloaded = run.train(model::Recipe::kFp32, true);
+  const Trained offloaded = run.train(Recipe::kFp32, true);
   EXPECT_EQ(in_memory.nvme_bytes, 0);
   EXPECT_GT(offloaded.nvme_bytes, 0);
   EXPECT_EQ(offloaded.losses, in_memory.losses);

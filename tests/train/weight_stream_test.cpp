@@ -44,7 +44,7 @@ class Weights : public testing::Test {
   ~Weights() override { fs::remove_all(directory_); }
 
   // Returns the path of a checkpoint that so many ranks wrote.
-  std::string write(model::Recipe recipe, int world) {
+  std::string write(Recipe recipe, int world) {
     model::assign_offsets(spec_, world);
     const shard::Layout layout = shard::make_layout(spec_, world);
     CheckpointCommit commit(directory_, 1, checkpoint_bytes(spec_));
@@ -67,7 +67,7 @@ class Weights : public testing::Test {
   }
 
   void write_part(CheckpointWriter& writer, const shard::Layout& layout, size_t index, int rank,
-                  model::Recipe recipe) {
+                  Recipe recipe) {
     const shard::Chunk& chunk = layout.chunks[index];
     const int64_t count = layout.part_numel(static_cast<int>(index));
     std::vector<float> hi(static_cast<size_t>(count)), moment1(hi.size()), moment2(hi.size());
@@ -75,7 +75,7 @@ class Weights : public testing::Test {
     exec::ChunkState state;
     state.segment = chunk.segment;
     state.chunk = static_cast<int>(index);
-    state.fp32 = recipe == model::Recipe::kFp32;
+    state.fp32 = recipe == Recipe::kFp32;
     state.hi_first = state.state_first = chunk.offset + rank * count;
     state.hi_count = state.state_count = count;
     state.hi = hi.data();
@@ -86,7 +86,7 @@ class Weights : public testing::Test {
     writer.write(state);
   }
 
-  CheckpointReader reader(const std::string& path, model::Recipe recipe) {
+  CheckpointReader reader(const std::string& path, Recipe recipe) {
     return CheckpointReader(path, spec_, recipe, frozen_);
   }
 
@@ -113,7 +113,7 @@ class Weights : public testing::Test {
 
 TEST_F(Weights, AreThereEachOnceInOrder) {
   const auto wants_lo = [](const model::Segment& segment) { return segment.name != "head"; };
-  for (const model::Recipe recipe : {model::Recipe::kBf16, model::Recipe::kFp32}) {
+  for (const Recipe recipe : {Recipe::kBf16, Recipe::kFp32}) {
     for (const int world : {1, 3}) {
       SCOPED_TRACE(testing::Message() << world << " ranks");
       CheckpointReader checkpoint = reader(write(recipe, world), recipe);
@@ -139,11 +139,11 @@ TEST_F(Weights, AreThereEachOnceInOrder) {
 }
 
 TEST_F(Weights, BeforeADamagedBlockComeAndThenItsError) {
-  const std::string path = write(model::Recipe::kBf16, 1);
+  const std::string path = write(Recipe::kBf16, 1);
   const CheckpointManifest manifest = read_manifest(path);
   const StateExtent* last = nullptr;
   for (const StateExtent& extent : manifest.files[0].extents) {
-    if (extent.plane == plan::Plane::kHi) last = &extent;
+    if (extent.plane == Plane::kHi) last = &extent;
   }
   ASSERT_NE(last, nullptr);
   {
@@ -154,7 +154,7 @@ TEST_F(Weights, BeforeADamagedBlockComeAndThenItsError) {
     file.seekp(last->offset);
     file.put(byte);
   }
-  CheckpointReader checkpoint = reader(path, model::Recipe::kBf16);
+  CheckpointReader checkpoint = reader(path, Recipe::kBf16);
   WeightStream weights(checkpoint, spec_, [](const model::Segment&) { return false; });
   int64_t elements = 0;
   try {
@@ -168,9 +168,9 @@ TEST_F(Weights, BeforeADamagedBlockComeAndThenItsError) {
 }
 
 TEST_F(Weights, NobodyWaitsForAStreamThatGoesEarly) {
-  const std::string path = write(model::Recipe::kBf16, 1);
+  const std::string path = write(Recipe::kBf16, 1);
   for (const int wanted : {0, 1, 2}) {
-    CheckpointReader checkpoint = reader(path, model::Recipe::kBf16);
+    CheckpointReader checkpoint = reader(path, Recipe::kBf16);
     WeightStream weights(checkpoint, spec_, [](const model::Segment&) { return true; });
     for (int i = 0; i < wanted; ++i) ASSERT_NE(weights.next(), nullptr);
   }

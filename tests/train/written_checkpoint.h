@@ -31,7 +31,7 @@ inline model::ModelSpec spec_for(const model::Architecture& architecture, int sh
 // One rank's part of one chunk, in memory of its own.
 class ChunkMemory {
  public:
-  ChunkMemory(const shard::Layout& layout, size_t chunk, model::Recipe recipe, int rank)
+  ChunkMemory(const shard::Layout& layout, size_t chunk, Recipe recipe, int rank)
       : numel_(static_cast<size_t>(layout.part_numel(static_cast<int>(chunk)))),
         master_(numel_),
         hi_(numel_),
@@ -43,7 +43,7 @@ class ChunkMemory {
     state_.segment = at.segment;
     state_.chunk = static_cast<int>(chunk);
     state_.frozen = at.frozen;
-    state_.fp32 = recipe == model::Recipe::kFp32;
+    state_.fp32 = recipe == Recipe::kFp32;
     state_.hi_first = state_.state_first = at.offset + count * rank;
     state_.hi_count = state_.state_count = count;
     state_.hi = state_.fp32 ? static_cast<void*>(master_.data()) : hi_.data();
@@ -84,7 +84,7 @@ class WrittenCheckpoints : public testing::Test {
   struct Written {
     const model::ModelSpec* spec = nullptr;
     int world = 1;
-    model::Recipe recipe = model::Recipe::kFp32;
+    Recipe recipe = Recipe::kFp32;
     uint64_t seed = 1;
   };
 
