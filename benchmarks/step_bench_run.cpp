@@ -127,7 +127,8 @@ void Run::run_program(plan::ProgramName name, exec::StateSource* source) {
 
 std::unique_ptr<exec::Instance> Run::step() {
   auto instance = std::make_unique<exec::Instance>();
-  instance->settings = {.step = ++steps_, .lr = 1e-5, .clip = way_.clip};
+  ++steps_;
+  instance->settings = {.lr = 1e-5, .clip = way_.clip};
   instance->record_times = true;
   const auto count = static_cast<size_t>(way_.shape.tokens() * way_.micro_batches);
   const auto vocabulary = static_cast<uint64_t>(bench_.spec.architecture.vocabulary);

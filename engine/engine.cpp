@@ -158,9 +158,10 @@ class Session::Impl {
     if (!checkpoint.empty()) reader.emplace(checkpoint, *run.spec, run.input.recipe, *source_);
     auto loaded = std::make_unique<session::Live>(run, executor, settings);
     if (reader) {
-      loaded->load(*reader, reader->manifest().step);
+      const train::CheckpointManifest& manifest = reader->manifest();
+      loaded->load(*reader, manifest.step, manifest.updates.value_or(manifest.step));
     } else {
-      loaded->load(*source_, 0);
+      loaded->load(*source_, 0, 0);
     }
     live_ = std::move(loaded);
   }
@@ -175,7 +176,8 @@ class Session::Impl {
     session::Live& state = live("save");
     state.require_no_step("save");
     train::CheckpointSession checkpoints(directory, plan(), kKeepAll, "", config::Json::object());
-    checkpoints.save(state.step(), 0, nullptr, [&](exec::StateSink& sink) { state.stream(sink); });
+    checkpoints.save(state.step(), 0, nullptr,
+                     [&](exec::StateSink& sink) { return state.stream(sink); });
     return checkpoints.last_path();
   }
   void export_model(const std::string& directory) {

@@ -161,6 +161,7 @@ std::string read_text(const std::string& path) {
 CheckpointManifest make_manifest(const CheckpointContents& contents, int64_t step, uint64_t nonce) {
   CheckpointManifest manifest;
   manifest.step = step;
+  manifest.updates = contents.updates;
   manifest.nonce = nonce;
   manifest.run = contents.run;
   manifest.recipe = contents.recipe;

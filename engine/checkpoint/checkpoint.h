@@ -25,7 +25,8 @@ struct CheckpointContents {
   const model::ModelSpec* spec = nullptr;
   Recipe recipe = Recipe::kFp32;
   plan::Mesh mesh;
-  std::string run;  // its nonce
+  int64_t updates = 0;  // applied
+  std::string run;      // its nonce
   config::Json trainer;
   std::vector<StateFile> files;  // what the writers' close() returned, in any order
 };

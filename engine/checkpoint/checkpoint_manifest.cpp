@@ -252,6 +252,7 @@ std::string to_text(const CheckpointManifest& manifest) {
   json.set("format", kFormat);
   json.set("version", kVersion);
   json.set("step", manifest.step);
+  if (manifest.updates) json.set("updates", *manifest.updates);
   json.set("nonce", hex(manifest.nonce));
   if (!manifest.run.empty()) json.set("run", manifest.run);
   json.set("recipe", name_of(manifest.recipe));
@@ -271,6 +272,9 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   (void)members.integer("version", kVersion, kVersion);
   CheckpointManifest manifest;
   manifest.step = members.integer("step", 0, INT64_MAX);
+  if (json.find("updates") != nullptr) {
+    manifest.updates = members.integer("updates", 0, manifest.step);
+  }
   manifest.nonce = members.hash("nonce");
   if (json.find("run") != nullptr) manifest.run = members.string("run");
   manifest.recipe = static_cast<Recipe>(members.choice("recipe", recipe_names()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,9 @@ StateFile parse_state_file(std::string_view text);
 
 struct CheckpointManifest {
   int64_t step = 0;
+  // Updates applied, which bias correction counts: steps without a target or with gradients that
+  // are not finite apply none. Nothing in checkpoints from before they were counted.
+  std::optional<int64_t> updates;
   uint64_t nonce = 0;  // seeds the checksums of the blocks
   std::string run;     // the nonce of the run, empty in checkpoints from before runs had one
   Recipe recipe = Recipe::kFp32;

@@ -227,7 +227,6 @@ void Executor::Impl::wait(Instance& instance) {
   for (Instance*& slot : instances_) {
     if (slot == &instance) slot = nullptr;
   }
-  if (instance.program == plan::ProgramName::kDrain && decision_) decision_->valid = false;
 }
 
 Instance* Executor::Impl::instance_at(int64_t sequence) const {
@@ -276,6 +275,10 @@ void Executor::done() {
 }
 bool Executor::pending() const {
   return impl_->pending();
+}
+
+int64_t Executor::updates() const {
+  return impl_->updates();
 }
 const char* Executor::io_backend() const {
   return impl_->io_backend();

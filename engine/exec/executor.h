@@ -86,7 +86,10 @@ class Executor {
   SegmentUse ready(int segment, Pass pass);
   void done();
 
-  bool pending() const;            // whether an update is pending between programs
+  // Between programs: whether an update is pending, and how many were applied since the model's
+  // first step; a step whose gradients are not finite applies none (in backward: always one).
+  bool pending() const;
+  int64_t updates() const;
   const char* io_backend() const;  // "io_uring", "threads", "simulated", or "none"
   IoTotals io_totals() const;
 

@@ -36,15 +36,19 @@ class Executor::Impl {
   SegmentUse ready(int segment, Pass pass);
   void done();
   bool pending() const { return decision_ != nullptr && decision_->valid; }
+  int64_t updates() const {
+    return decision_ == nullptr ? 0 : decision_->updates - (decision_->valid ? 1 : 0);
+  }
   const char* io_backend() const;
   IoTotals io_totals() const;
 
  private:
-  // What Decide leaves in the control arena: the update that waits for its step to come.
+  // What Decide leaves in the control arena.
   struct Decision {
-    bool valid;
-    double coefficient;
-    StepSettings settings;
+    bool valid = false;   // an update waits for its step to come
+    int64_t updates = 0;  // applied to the state, with the one that waits
+    double coefficient = 1;
+    StepSettings settings = {};
   };
   static_assert(sizeof(Decision) <= plan::kDecisionBytes);
 
@@ -163,7 +167,7 @@ class Executor::Impl {
   const model::ModelSpec& spec_;
   const ExecutorOptions options_;
   memory::Arena host_, control_;
-  Decision* decision_ = nullptr;  // in the control arena; null where nothing is ever pending
+  Decision* decision_ = nullptr;  // in the control arena; null for inference
   std::unique_ptr<kernels::Device> host_device_, emulated_device_;
   kernels::Device* device_ = nullptr;  // that computes
   std::unique_ptr<kernels::DeviceMemory> device_memory_;

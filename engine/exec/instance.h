@@ -14,7 +14,6 @@ namespace strata::exec {
 
 // What the update of a step's gradients uses.
 struct StepSettings {
-  int64_t step = 1;  // 1-based: the bias correction's exponent
   double lr = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -43,6 +42,7 @@ struct Instance {
   std::vector<int32_t> logit_position;  // [B], generate alone
   std::vector<float> logits;            // [B, V], generate alone; sized by the caller
   StateSource* source = nullptr;        // load
+  int64_t updates = 0;                  // load: how many the state has seen
   StateSink* sink = nullptr;            // checkpoint
   bool record_times = false;
 

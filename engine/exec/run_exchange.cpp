@@ -47,6 +47,8 @@ void Executor::Impl::run_input(const plan::Op& op, const Instance& instance) {
           rope_values(spec_.architecture, access.value.index, plan_.shape.length);
       STRATA_CHECK(table.size() * sizeof(float) == bytes);
       std::memcpy(at(access), table.data(), bytes);
+    } else if (access.value.kind == ValueKind::kDecision) {
+      *reinterpret_cast<Decision*>(at(access)) = {.updates = instance.updates};
     } else {
       std::memcpy(at(access), given(instance, access), bytes);
     }

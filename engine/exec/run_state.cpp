@@ -76,9 +76,14 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
 
 // torch.nn.utils.clip_grad_norm_: coefficient = min(1, clip / (norm + 1e-6)).
 void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
+  const auto accesses = program_of(instance).accesses_of(op);
+  auto& decision =
+      *reinterpret_cast<Decision*>(at(*find_access(accesses, Mode::kWrite, ValueKind::kDecision)));
+  decision.valid = false;
+  if (instance.program == plan::ProgramName::kDrain) return;
   double sum = 0, not_finite = 0;
-  for (const Access& access : program_of(instance).accesses_of(op)) {
-    if (access.mode != Mode::kRead) continue;
+  for (const Access& access : accesses) {
+    if (access.value.kind != ValueKind::kNormPartial) continue;
     const auto* partials = reinterpret_cast<const Partial*>(at(access));
     for (size_t i = 0; i < static_cast<size_t>(access.bytes) / sizeof(Partial); ++i) {
       sum += partials[i].sum;
@@ -88,12 +93,10 @@ void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
   instance.grad_norm = std::sqrt(sum);
   instance.finite = not_finite == 0 && std::isfinite(instance.grad_norm);
   const double clip = instance.settings.clip;
-  const Access& out =
-      *find_access(program_of(instance).accesses_of(op), Mode::kWrite, ValueKind::kDecision);
-  auto& decision = *reinterpret_cast<Decision*>(at(out));
   decision.settings = instance.settings;
   decision.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
   decision.valid = instance.finite && plan_.update().waits;
+  decision.updates += decision.valid || !plan_.update().waits ? 1 : 0;
 }
 
 const Executor::Impl::Decision& Executor::Impl::decision_of(const plan::Op& op,
@@ -105,9 +108,11 @@ const Executor::Impl::Decision& Executor::Impl::decision_of(const plan::Op& op,
 }
 
 void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) {
-  const Decision* decision = plan_.update().waits ? &decision_of(op, instance) : nullptr;
-  const StepSettings& settings = decision ? decision->settings : instance.settings;
-  const double coefficient = decision ? decision->coefficient : 1.0;
+  const Decision& decision = decision_of(op, instance);
+  const bool decided = plan_.update().waits;
+  const StepSettings& settings = decided ? decision.settings : instance.settings;
+  const double coefficient = decided ? decision.coefficient : 1.0;
+  const int64_t updates = decision.updates + (decided ? 0 : 1);
   const ChunkState state = chunk_state(op, instance, Mode::kWrite);
   const auto accesses = program_of(instance).accesses_of(op);
   const auto* grad =
@@ -140,7 +145,7 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
                                             .beta2 = settings.beta2,
                                             .eps = settings.eps,
                                             .weight_decay = decay},
-                                           settings.step, coefficient);
+                                           updates, coefficient);
     issue(op.lane, &kernels::DeviceOps::adamw, adamw);
   }
 }

@@ -61,6 +61,11 @@ void Builder::put(Generation final_generation, bool accepts_pending, bool leaves
 void Builder::emit_load() {
   begin(ProgramName::kLoad);
   take_inputs({ValueKind::kRope}, 0);
+  if (!input_.inference) {
+    emit_.open(OpKind::kInput, Lane::kOptimizer, -1);
+    decision(Mode::kWrite, Generation::kNew);
+    emit_.close();
+  }
   const Update stored = {
       .from = Generation::kOld, .to = Generation::kOld, .with_frozen = !input_.frozen_in_source};
   for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
@@ -178,6 +183,7 @@ void Builder::emit_drain() {
       if (device.exists()) share_on_device(s, weights, device, rule.next);
       release_weights(s);
     }
+    if (!input_.inference) decide();
   }
   put(rule.waits ? rule.next : Generation::kOld, rule.waits, false);
 }
@@ -306,10 +312,9 @@ void Builder::fill_boundary() {
                               {.kind = ValueKind::kRope, .index = i},
                               false});
   }
-  if (input_.update().waits) {
-    plan_.boundary.push_back(
-        {Arena::kControl, map_.decision, kDecisionBytes, 0, {.kind = ValueKind::kDecision}, true});
-  }
+  if (input_.inference) return;
+  plan_.boundary.push_back(
+      {Arena::kControl, map_.decision, kDecisionBytes, 0, {.kind = ValueKind::kDecision}, false});
 }
 
 void Builder::emit(ProgramName name) {

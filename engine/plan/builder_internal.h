@@ -100,6 +100,7 @@ class Builder {
   int64_t state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
                          Part part = Part::kAll);  // of the open op; returns their bytes
   void predicate(Op& op, const Update& update);
+  void decision(Mode mode, Generation generation);  // access of the open op
   int contributions(int segment) const { return contributions_[segment]; }
   Value gradient_value(int segment, int index, int reduced) const;
   Value final_gradient(int segment) const;

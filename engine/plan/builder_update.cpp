@@ -29,9 +29,15 @@ std::vector<Piece> Builder::update_pieces(int segment) const {
 
 void Builder::predicate(Op& op, const Update& update) {
   op.predicate = update.predicate;
-  if (update.predicate == Predicate::kAlways) return;
-  emit_.read(Arena::kControl, map_.decision, kDecisionBytes, 0,
-             {.kind = ValueKind::kDecision, .generation = Generation::kOld});
+  if (update.predicate == Predicate::kPending) decision(Mode::kRead, Generation::kOld);
+}
+
+void Builder::decision(Mode mode, Generation generation) {
+  emit_.access({.mode = mode,
+                .arena = Arena::kControl,
+                .offset = map_.decision,
+                .bytes = kDecisionBytes,
+                .value = {.kind = ValueKind::kDecision, .generation = generation}});
 }
 
 // --- updates -------------------------------------------------------------------------------------
@@ -139,7 +145,8 @@ void Builder::optimize(int chunk, const Place& weights, int64_t slot, const Upda
   state_accesses(Mode::kRead, state_at(chunk, slot), chunk, update.from);
   emit_.read(gradient_arena, gradient, piece.count * kGradientWidth, piece.first * kGradientWidth,
              final_gradient(segment));
-  predicate(op, update);
+  op.predicate = update.predicate;
+  decision(Mode::kRead, Generation::kOld);
   emit_.write(weights.arena, at, piece.count * width, piece.first * width,
               hi_value(segment, update.to));
   state_accesses(Mode::kWrite, updated_state(chunk, slot), chunk, update.to);
@@ -332,16 +339,19 @@ void Builder::finish_gradient(int segment) {
   accumulators_[segment] = Place{};
 }
 
+// From the norms of all gradients in a step; in a drain, after which no update is pending.
 void Builder::decide() {
-  download_norms();
-  reduce_norms();
+  if (in_step_) {
+    download_norms();
+    reduce_norms();
+  }
   emit_.open(OpKind::kDecide, Lane::kOptimizer, -1);
-  for (int s = 0; s < static_cast<int>(input_.spec->segments.size()); ++s) {
+  for (int s = 0; s < static_cast<int>(input_.spec->segments.size()) && in_step_; ++s) {
     if (!is_trainable(s)) continue;
     emit_.access(norm_access(Mode::kRead, s, Arena::kControl, plan_.mesh.norm_reductions()));
   }
-  emit_.write(Arena::kControl, map_.decision, kDecisionBytes, 0,
-              {.kind = ValueKind::kDecision, .generation = Generation::kNew});
+  decision(Mode::kRead, Generation::kOld);
+  decision(Mode::kWrite, Generation::kNew);
   emit_.close();
 }
 

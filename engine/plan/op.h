@@ -60,9 +60,9 @@ enum class OpKind : uint8_t {
   kEvaluate,     // the head: forward and loss alone
   kLogits,       // the head: logits of one position of each row
   kNormPartial,  // squares of a segment's gradients, by chunk
-  kDecide,       // norm, finite or not, clip coefficient: what the pending update will use
+  kDecide,       // in a step: norm, finite or not, what the update will use; in a drain: none pends
   kOptimize,     // one chunk's update
-  kInput,        // what the caller gives -> host: tokens, targets, positions; position tables
+  kInput,        // what the caller gives -> host: tokens, targets, positions, updates; tables
   kOutput,       // host -> what the caller gets: loss sums, logits
 };
 inline constexpr int kOpKindCount = 19;
@@ -86,7 +86,7 @@ enum class ValueKind : uint8_t {
   kLossSum,             // of micro-batch `index`
   kLogits,              // [B, V]
   kNormPartial,         // of `segment`; `reduced`
-  kDecision,            // generation kOld: the update that is pending; kNew: this step's
+  kDecision,            // the last one: kOld before this program, kNew where the program makes one
 };
 
 // Generations are relative to the state at the start of a program. kUpdated ("+u"): the pending
@@ -128,7 +128,8 @@ struct Wait {
 };
 
 // kPending: the op runs only when an update is pending at the start of the program; otherwise it is
-// skipped, and still counts on its lane. Such an op reads the decision of generation kOld.
+// skipped, and still counts on its lane. Such an op reads the decision of generation kOld, as every
+// Optimize does: its scalars depend on how many updates were applied.
 enum class Predicate : uint8_t { kAlways, kPending };
 
 struct Op {

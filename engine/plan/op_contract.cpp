@@ -37,7 +37,8 @@ constexpr std::array kLink = {ValueNeed{ValueKind::kPlane, kAny, kAny},
                               kPredicate};
 constexpr std::array kInput = {
     ValueNeed{ValueKind::kTokens, kNone, kAny}, ValueNeed{ValueKind::kTargets, kNone, kAny},
-    ValueNeed{ValueKind::kPositions, kNone, kAny}, ValueNeed{ValueKind::kRope, kNone, kAny}};
+    ValueNeed{ValueKind::kPositions, kNone, kAny}, ValueNeed{ValueKind::kRope, kNone, kAny},
+    ValueNeed{ValueKind::kDecision, kNone, kOptional}};
 constexpr std::array kOutput = {ValueNeed{ValueKind::kLossSum, kAny, kNone},
                                 ValueNeed{ValueKind::kLogits, kAny, kNone}};
 constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}, kWorkspace};
@@ -82,10 +83,11 @@ constexpr std::array kLogits = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                 ValueNeed{ValueKind::kLogits, kNone, kOne}, kWorkspace};
 constexpr std::array kNorm = {ValueNeed{ValueKind::kGradient, kOne, kNone},
                               ValueNeed{ValueKind::kNormPartial, kNone, kOne}, kWorkspace};
-constexpr std::array kDecide = {ValueNeed{ValueKind::kNormPartial, kSome, kNone},
-                                ValueNeed{ValueKind::kDecision, kNone, kOne}};
+constexpr std::array kDecide = {ValueNeed{ValueKind::kNormPartial, kAny, kNone},
+                                ValueNeed{ValueKind::kDecision, kOne, kOne}};
 constexpr std::array kOptimize = {ValueNeed{ValueKind::kPlane, kSome, kSome},
-                                  ValueNeed{ValueKind::kGradient, kOne, kNone}, kPredicate};
+                                  ValueNeed{ValueKind::kGradient, kOne, kNone},
+                                  ValueNeed{ValueKind::kDecision, kOne, kNone}};
 
 constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kFetch, "fetch", kReads, true, kMove},

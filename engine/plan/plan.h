@@ -42,8 +42,8 @@ struct Program {
   }
 };
 
-// What a range holds between programs. Planes have generation kOld. Gradients and the decision
-// (kOld) are there only while an update is pending.
+// What a range holds between programs. Planes and the decision have generation kOld. Gradients are
+// there only while an update is pending.
 struct Holding {
   Arena arena = Arena::kHost;
   int64_t offset = 0;

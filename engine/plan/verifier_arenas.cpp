@@ -37,11 +37,11 @@ void check_holdings(const Facts& facts, Reporter& reporter) {
         {holding.offset, holding.offset + holding.bytes});
     switch (holding.value.kind) {
       case ValueKind::kPlane:
+      case ValueKind::kDecision:
         if (holding.only_if_pending) bad("must not depend on what is pending");
         if (holding.value.generation != Generation::kOld) bad("must have generation +0");
         break;
       case ValueKind::kGradient:
-      case ValueKind::kDecision:
         if (!holding.only_if_pending) bad("is there only while an update is pending");
         if (holding.value.generation != Generation::kOld) bad("must have generation +0");
         break;

@@ -55,15 +55,15 @@ void check_predicate(const Facts& facts, const Program& program, int64_t index,
     reads_pending |= access.value.kind == ValueKind::kDecision && access.mode == Mode::kRead &&
                      access.value.generation == Generation::kOld;
   }
-  if (op.predicate != Predicate::kPending) return;
-  if (!contract.may_be_predicated) {
+  if (op.predicate != Predicate::kPending && op.kind != OpKind::kOptimize) return;
+  if (op.predicate == Predicate::kPending && !contract.may_be_predicated) {
     reporter.add("predicate", program.name, index,
                  fmt::format("{} may not be predicated", contract.name));
   }
   if (!reads_pending) {
     reporter.add(
         "predicate", program.name, index,
-        fmt::format("{} is predicated and does not read the pending decision", contract.name));
+        fmt::format("{} depends on the last decision and does not read it", contract.name));
   }
 }
 

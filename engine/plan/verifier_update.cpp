@@ -255,8 +255,10 @@ namespace {
 void check_decide(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
   for (const Access& access : program.accesses_of(program.ops[index])) {
     const Value& value = access.value;
-    if (value.kind == ValueKind::kDecision && value.generation != Generation::kNew) {
-      reporter.add("generation", program.name, index, "decide writes this step's decision");
+    const bool writes = access.mode == Mode::kWrite;
+    if (value.kind == ValueKind::kDecision &&
+        value.generation != (writes ? Generation::kNew : Generation::kOld)) {
+      reporter.add("generation", program.name, index, "decide makes a decision from the last one");
     }
     if (value.kind == ValueKind::kNormPartial &&
         value.reduced != facts.plan.mesh.norm_reductions()) {

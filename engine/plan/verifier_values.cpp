@@ -163,6 +163,12 @@ class Machine {
                                            : "the pending one is there, this step's is wanted"));
   }
 
+  // Whether the program must leave another decision than it found.
+  bool decides() const {
+    return program_.name == ProgramName::kLoad || program_.name == ProgramName::kStep ||
+           program_.name == ProgramName::kDrain;
+  }
+
   // The boundary state, in this program's own words.
   void finish() {
     if (program_.ops.empty()) return;
@@ -170,7 +176,7 @@ class Machine {
       if (holding.only_if_pending && !program_.leaves_pending) continue;
       Value value = holding.value;
       if (value.kind == ValueKind::kPlane) value.generation = program_.final_generation;
-      if (value.kind == ValueKind::kDecision) value.generation = Generation::kNew;
+      if (value.kind == ValueKind::kDecision && decides()) value.generation = Generation::kNew;
       pieces(holding.offset, holding.bytes, holding.first, value, Origin::kHere,
              [&](int64_t begin, int64_t end, const Content& content) {
                expect(holding, value, begin, end, content);

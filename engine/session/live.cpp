@@ -27,10 +27,11 @@ Live::Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
       external_(options.external),
       executor_(plan_, *plan.spec, options) {}
 
-void Live::load(exec::StateSource& source, int64_t step) {
+void Live::load(exec::StateSource& source, int64_t step, int64_t updates) {
   exec::Instance instance;
   instance.program = plan::ProgramName::kLoad;
   instance.source = &source;
+  instance.updates = updates;
   executor_.run(instance);
   step_ = step;
 }
@@ -68,7 +69,6 @@ void Live::begin(double lr, std::span<const int32_t> tokens, std::span<const int
   auto instance = std::make_unique<exec::Instance>();
   if (run_.spec->architecture.vocabulary > 0) fill(tokens, targets, *instance);
   instance->settings = settings_;
-  instance->settings.step = step_ + 1;
   instance->settings.lr = lr;
   instance_ = std::move(instance);
   executor_.submit(*instance_);
@@ -155,12 +155,13 @@ const std::vector<float>& Live::logits(std::span<const int32_t> context) {
   return generate_.logits;
 }
 
-void Live::stream(exec::StateSink& sink) {
+int64_t Live::stream(exec::StateSink& sink) {
   drain();
   exec::Instance instance;
   instance.program = plan::ProgramName::kCheckpoint;
   instance.sink = &sink;
   executor_.run(instance);
+  return executor_.updates();
 }
 
 }  // namespace strata::session

@@ -18,12 +18,12 @@ namespace strata::session {
 // outlive it.
 class Live {
  public:
-  // `settings`: of every step, but for its number and learning rate.
+  // `settings`: of every step, but for its learning rate.
   Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
        const exec::StepSettings& settings);
 
-  // `step`: the last one that the state has seen.
-  void load(exec::StateSource& source, int64_t step);
+  // `step`: the last one that the state has seen; `updates`: how many of them changed it.
+  void load(exec::StateSource& source, int64_t step, int64_t updates);
 
   // A step begins; its tokens and targets are [M, B, T], or empty where the caller computes.
   // Throws Error{kConfig} for other sizes, and where nothing is a target.
@@ -42,8 +42,8 @@ class Live {
   double loss() const { return loss_; }  // of the last step
   double evaluate(std::span<const int32_t> tokens, std::span<const int32_t> targets);
   const std::vector<float>& logits(std::span<const int32_t> context);
-  // The state, with all steps applied.
-  void stream(exec::StateSink& sink);
+  // The state, with all steps applied; returns how many updates it has seen.
+  int64_t stream(exec::StateSink& sink);
 
  private:
   void drain();

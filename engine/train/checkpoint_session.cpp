@@ -22,16 +22,17 @@ CheckpointSession::CheckpointSession(std::string directory, const RunPlan& plan,
       trainer_(std::move(trainer)),
       files_(plan.ranks.size()) {}
 
-std::unique_ptr<exec::StateSource> CheckpointSession::open(const std::string& path,
-                                                           exec::StateSource& frozen,
-                                                           int64_t* step) const {
+CheckpointSession::Opened CheckpointSession::open(const std::string& path,
+                                                  exec::StateSource& frozen) const {
   auto reader = std::make_unique<CheckpointReader>(path, *plan_.spec, plan_.input.recipe, frozen);
-  *step = reader->manifest().step;
-  return reader;
+  const CheckpointManifest& manifest = reader->manifest();
+  const int64_t step = manifest.step;
+  const std::optional<int64_t> updates = manifest.updates;
+  return {std::move(reader), step, updates};
 }
 
 void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
-                             const std::function<void(exec::StateSink&)>& stream) {
+                             const std::function<int64_t(exec::StateSink&)>& stream) {
   if (rank == 0) {
     commit_ = std::make_unique<CheckpointCommit>(directory_, step, checkpoint_bytes(*plan_.spec));
   }
@@ -42,7 +43,7 @@ void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
                            .nonce = commit_->nonce(),
                            .mesh = plan.mesh,
                            .recipe = plan.recipe});
-  stream(writer);
+  const int64_t updates = stream(writer);
   files_[static_cast<size_t>(rank)] = writer.close();
   meet(group);
   if (rank == 0) {
@@ -51,6 +52,7 @@ void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
     last_path_ = commit_->commit({.spec = plan_.spec.get(),
                                   .recipe = plan.recipe,
                                   .mesh = plan.mesh,
+                                  .updates = updates,
                                   .run = run_,
                                   .trainer = trainer_,
                                   .files = files_});

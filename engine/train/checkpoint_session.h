@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,18 @@ class CheckpointSession {
   CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep, std::string run,
                     config::Json trainer);
 
-  // The state of a checkpoint, and its step. `frozen` must outlive the result.
-  std::unique_ptr<exec::StateSource> open(const std::string& path, exec::StateSource& frozen,
-                                          int64_t* step) const;
+  struct Opened {
+    std::unique_ptr<exec::StateSource> state;
+    int64_t step;
+    std::optional<int64_t> updates;  // nothing where the checkpoint does not say
+  };
+  // `frozen` must outlive the result.
+  Opened open(const std::string& path, exec::StateSource& frozen) const;
 
-  // Calls `stream` with a sink that takes this rank's state; commits once all ranks are through.
+  // Calls `stream` with a sink that takes this rank's state, for the number of updates that the
+  // state has seen; commits once all ranks are through.
   void save(int64_t step, int rank, comm::Group* group,
-            const std::function<void(exec::StateSink&)>& stream);
+            const std::function<int64_t(exec::StateSink&)>& stream);
 
   const std::string& last_path() const { return last_path_; }
   uint64_t state_hash() const { return state_hash_; }

@@ -100,14 +100,15 @@ void RankTrainer::load() {
   enter(RunPhase::kLoad);
   exec::Instance instance;
   instance.program = plan::ProgramName::kLoad;
-  std::unique_ptr<exec::StateSource> from_checkpoint;
   instance.source = &from_model_;
+  CheckpointSession::Opened from;
   if (!job_.resume_from.empty()) {
-    from_checkpoint = checkpoints_.open(job_.resume_from, from_model_, &done_step_);
-    instance.source = from_checkpoint.get();
+    from = checkpoints_.open(job_.resume_from, from_model_);
+    instance.source = from.state.get();
+    done_step_ = from.step;
+    instance.updates = from.updates ? *from.updates : batches_.updates_in(from.step);
   }
   executor_->run(instance);
-  updates_ = batches_.updates_in(done_step_);
 }
 
 // A checkpoint comes before an evaluation: who asks the run to stop may not wait for both.
@@ -145,15 +146,14 @@ void RankTrainer::train_steps(TrainResult& result) {
 }
 
 // A step without a target token has no gradient. The moments' decay and the weights' would still be
-// applied, so it is not run, and the bias correction counts updates.
+// applied, so it is not run.
 void RankTrainer::submit(int64_t step) {
   if (batches_.target_count(step - 1) == 0) {
     flying_.push_back({step, nullptr});
     return;
   }
   auto instance = std::make_unique<exec::Instance>();
-  instance->settings = {.step = ++updates_,
-                        .lr = schedule_.lr(step),
+  instance->settings = {.lr = schedule_.lr(step),
                         .beta1 = options_.betas.first,
                         .beta2 = options_.betas.second,
                         .eps = options_.eps,
@@ -309,6 +309,7 @@ void RankTrainer::checkpoint(int64_t step, TrainResult& result) {
   checkpoints_.save(step, rank_, groups_.trainer, [&](exec::StateSink& sink) {
     instance.sink = &sink;
     executor_->run(instance);
+    return executor_->updates();
   });
   last_checkpoint_s_ = now_s();
   result.checkpoint = checkpoints_.last_path();

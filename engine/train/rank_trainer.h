@@ -66,7 +66,6 @@ class RankTrainer {
   double last_end_s_ = 0;
   double last_checkpoint_s_ = 0;
   int64_t done_step_ = 0;
-  int64_t updates_ = 0;  // submitted, of the whole run
 };
 
 }  // namespace strata::train

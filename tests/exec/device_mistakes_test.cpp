@@ -211,7 +211,7 @@ class DeviceMistakes : public testing::TestWithParam<Mistake> {
       executor.run(load);
       for (int step = 1; step <= 2; ++step) {
         Instance instance;
-        instance.settings = {.step = step, .lr = 1e-2};
+        instance.settings = {.lr = 1e-2};
         test::fill_tokens(input_, step, 1, instance);
         executor.run(instance);
       }

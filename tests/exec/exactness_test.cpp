@@ -115,6 +115,26 @@ TEST_F(Exactness, SoItIsOnADeviceWithInteriorsInBf16) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ExactnessOf, testing::Values(1, 1001, 2001, 3001, 4001));
 
+// A step whose gradients are not finite leaves no trace: weights and moments stay, and the next
+// update's bias correction is that of the step which was left out.
+TEST_F(Exactness, AStepThatIsNotFiniteMovesNothing) {
+  for (uint64_t seed = 400; seed < 400 + test::seeds(6); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, true);
+    plan::PlanInput input = test::random_input(draw, spec, 1);
+    input.mode = plan::OptimizerMode::kDeferred;
+    const plan::Placement placement = test::random_placement(draw, input);
+    options_.resume_after = static_cast<int>(draw.between(0, 2));
+    options_.spoil_before = 0;
+    const test::RunResult clean = small_run(input, placement, options_);
+    options_.spoil_before = static_cast<int>(draw.between(1, 3));
+    const test::RunResult spoilt = small_run(input, placement, options_);
+    EXPECT_TRUE(spoilt == clean);
+    EXPECT_EQ(spoilt.updates, options_.steps);
+  }
+}
+
 TEST_F(Exactness, SoItIsForEveryFamily) {
   for (const model::Family& family : model::families()) {
     for (uint64_t seed = 1; seed <= test::seeds(2); ++seed) {

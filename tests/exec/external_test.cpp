@@ -59,7 +59,7 @@ class External : public ::testing::Test {
     const int count = static_cast<int>(spec_.segments.size());
     for (int64_t step = 1; step <= 4; ++step) {
       exec::Instance instance;
-      instance.settings = {.step = step, .lr = 1e-2, .weight_decay = 0.1};
+      instance.settings = {.lr = 1e-2, .weight_decay = 0.1};
       instance.settings.clip = input_.mode == plan::OptimizerMode::kDeferred ? 1.0 : 0.0;
       executor.submit(instance);
       for (int m = 0; m < input_.micro_batches; ++m) {

@@ -223,7 +223,7 @@ class Prediction : public testing::TestWithParam<Case> {
     // One more in front: its predicated ops are skipped, since nothing is pending.
     for (int i = 0; i <= kSteps; ++i) {
       steps.push_back(std::make_unique<Instance>());
-      steps.back()->settings = {.step = i + 1, .lr = 1e-3, .clip = 1.0};
+      steps.back()->settings = {.lr = 1e-3, .clip = 1.0};
       if (input_.mode == plan::OptimizerMode::kInBackward) steps.back()->settings.clip = 0;
       test::fill_tokens(input_, i, 1, *steps.back());
       executor.submit(*steps.back());

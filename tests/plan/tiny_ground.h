@@ -233,9 +233,8 @@ class Ground {
         boundary.push_back({a.arena, a.offset, a.bytes, a.first, a.value, true});
       });
     }
-    if (!deferred()) return;
     boundary.push_back(
-        {decision_.arena, decision_.offset, 16, 0, decision(Generation::kOld), true});
+        {decision_.arena, decision_.offset, 16, 0, decision(Generation::kOld), false});
   }
 
   template <class F>

@@ -54,8 +54,12 @@ class Builder : Ground {
     return program_->ops.back();
   }
 
-  Access pending_decision() const {
+  Access last_decision() const {
     return whole(Mode::kRead, decision_, decision(Generation::kOld), 16);
+  }
+
+  Access next_decision() const {
+    return whole(Mode::kWrite, decision_, decision(Generation::kNew), 16);
   }
 
   void move(OpKind kind, Lane lane, int s, std::vector<std::pair<Access, Access>> moves,
@@ -66,7 +70,7 @@ class Builder : Ground {
       accesses.push_back(from);
       accesses.push_back(to);
     }
-    if (pending) accesses.push_back(pending_decision());
+    if (pending) accesses.push_back(last_decision());
     add(kind, lane, s, accesses).predicate = pending ? Predicate::kPending : Predicate::kAlways;
   }
 
@@ -132,7 +136,7 @@ class Builder : Ground {
       }
       accesses.push_back(
           part(Mode::kRead, held_[s], c, gradient(s, contributions(s), sharded()), 4));
-      if (deferred()) accesses.push_back(pending_decision());
+      accesses.push_back(last_decision());
       Op& op = add(OpKind::kOptimize, Lane::kOptimizer, s, accesses);
       op.predicate = deferred() ? Predicate::kPending : Predicate::kAlways;
       op.chunk = c;
@@ -284,6 +288,7 @@ class Builder : Ground {
 
   void load() {
     begin(ProgramName::kLoad);
+    add(OpKind::kInput, Lane::kOptimizer, -1, {next_decision()});
     for (int s = 0; s < 3; ++s) {
       std::vector<Access> accesses;
       each_chunk(s, [&](int c, bool frozen) {
@@ -336,9 +341,11 @@ class Builder : Ground {
       finish_gradient(s);
     }
     if (sharded()) add(OpKind::kReduce, Lane::kComm, -1, partials({Mode::kRead, Mode::kWrite}));
-    std::vector<Access> accesses = partials({Mode::kRead});
-    accesses.insert(accesses.begin(),
-                    whole(Mode::kWrite, decision_, decision(Generation::kNew), 16));
+    decide(partials({Mode::kRead}));
+  }
+
+  void decide(std::vector<Access> accesses) {
+    accesses.insert(accesses.begin(), {last_decision(), next_decision()});
     add(OpKind::kDecide, Lane::kOptimizer, -1, accesses);
   }
 
@@ -350,6 +357,7 @@ class Builder : Ground {
       fetch(s, {Plane::kHi}, Generation::kOld, Lane::kReadWeights);
       update(s, Generation::kUpdated);
     }
+    decide({});
   }
 
   void passes(ProgramName name, OpKind last) {

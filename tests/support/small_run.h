@@ -5,6 +5,7 @@
 #include <deque>
 #include <thread>
 
+#include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/comm/group_local.h"
 #include "engine/exec/executor.h"
@@ -22,6 +23,7 @@ struct RunOptions {
   int steps = 3;
   int threads = 1;
   int resume_after = 0;  // stop after so many steps, save, and go on in a new executor; 0 = never
+  int spoil_before = 0;  // this step, run one whose gradients are not finite; 0 = never
   double clip = 0.5;
   io::Backend io_backend = io::Backend::kThreads;
   const kernels::Backend* backend = nullptr;
@@ -38,6 +40,7 @@ struct RunResult {
   std::vector<double> norms;
   uint64_t hash = 0;
   double eval_loss = 0;
+  int64_t updates = 0;
   int64_t bytes_read = 0, bytes_verified = 0, bytes_written = 0;
   int64_t step_read = 0, step_written = 0;  // of the last step
   bool operator==(const RunResult& other) const {
@@ -107,6 +110,7 @@ class RankRun {
     result.bytes_read = totals.bytes_read;
     result.bytes_verified = totals.bytes_verified;
     result.bytes_written = totals.bytes_written;
+    result.updates = executor_->updates();
     executor_.reset();
     return result;
   }
@@ -145,13 +149,28 @@ class RankRun {
     exec::Instance instance;
     instance.program = plan::ProgramName::kLoad;
     instance.source = source;
+    instance.updates = updates_;
     execute(instance);
   }
 
-  void train(int64_t step, RunResult& result) {
-    exec::Instance instance;
-    instance.settings = {.step = step, .lr = 1e-2, .weight_decay = 0.1, .clip = options_.clip};
+  void fill_step(int64_t step, exec::Instance& instance) const {
+    instance.settings = {.lr = 1e-2, .weight_decay = 0.1, .clip = options_.clip};
     fill_tokens(input_, step, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
+  }
+
+  // Gradients are divided by zero.
+  void spoil(int64_t step) {
+    exec::Instance instance;
+    fill_step(step, instance);
+    instance.target_count = 0;
+    execute(instance);
+    STRATA_CHECK(!instance.finite);
+  }
+
+  void train(int64_t step, RunResult& result) {
+    if (step == options_.spoil_before) spoil(step);
+    exec::Instance instance;
+    fill_step(step, instance);
     execute(instance);
     double loss = 0;
     for (double sum : instance.loss_sums) loss += sum;
@@ -170,6 +189,7 @@ class RankRun {
     save.program = plan::ProgramName::kCheckpoint;
     save.sink = sink;
     execute(save);
+    updates_ = executor_->updates();
   }
 
   void evaluate(RunResult& result) {
@@ -187,6 +207,7 @@ class RankRun {
   RandomSource frozen_;
   exec::Groups groups_ = {};
   comm::Group* all_ = nullptr;
+  int64_t updates_ = 0;  // of the state that was saved
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<exec::Executor> executor_;
 };

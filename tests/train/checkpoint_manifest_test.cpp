@@ -22,6 +22,7 @@ class ManifestTest : public testing::Test {
   ManifestTest() : spec_(model::build_spec(test::small_llama())) {
     model::assign_offsets(spec_, 2);
     manifest_.step = 12;
+    manifest_.updates = 11;
     manifest_.nonce = 0x0123456789abcdef;
     manifest_.recipe = Recipe::kBf16;
     manifest_.world = 2;
@@ -76,6 +77,7 @@ TEST_F(ManifestTest, ReadsBackAsWritten) {
   const CheckpointManifest read = parse_manifest(text, "the manifest");
   EXPECT_EQ(to_text(read), text);
   EXPECT_EQ(read.step, 12);
+  EXPECT_EQ(read.updates, 11);
   EXPECT_EQ(read.nonce, manifest_.nonce);
   EXPECT_EQ(read.recipe, Recipe::kBf16);
   ASSERT_EQ(read.files.size(), 2u);
@@ -109,6 +111,7 @@ TEST_F(ManifestTest, NumbersOutOfRangeAreRefusedByName) {
   using Manifest = CheckpointManifest;
   const Case cases[] = {
       {"\"step\"", [](Manifest& m) { m.step = -1; }},
+      {"\"updates\"", [](Manifest& m) { m.updates = 13; }},
       {"\"world\"", [](Manifest& m) { m.world = 0; }},
       {"\"world\"", [](Manifest& m) { m.world = 65537; }},
       {"\"zero_stage\"", [](Manifest& m) { m.zero_stage = 4; }},

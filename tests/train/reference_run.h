@@ -131,8 +131,7 @@ class ReferenceRun {
 
   void fill(int64_t step, exec::Instance& instance) const {
     const exec::ReferenceSettings settings = reference_.settings();
-    instance.settings = {.step = step,
-                         .lr = settings.adamw.lr,
+    instance.settings = {.lr = settings.adamw.lr,
                          .beta1 = settings.adamw.beta1,
                          .beta2 = settings.adamw.beta2,
                          .eps = settings.adamw.eps,
