@@ -10,13 +10,13 @@
 
 namespace strata {
 
-// A system call on a file that may never return: its drive hangs, or the server that it is on is
-// gone. While the object lives, a thread of the environment (environment.h) watches the call: it
-// warns after 30 s, and reports a hang when `hang_after_s` have passed, since a thread that waits
-// in the kernel can be neither stopped nor left behind. Outside of an environment it does nothing.
+// Watches a system call on a file, which may never return: the drive hangs, or the file server is
+// gone. While the object lives, a thread of the environment (environment.h) watches the call. It
+// warns after 30 s and reports a hang after `hang_after_s`, because a thread that waits in the
+// kernel can be neither stopped nor abandoned. Without an environment the object does nothing.
 //
-// Threads: any number. Cost: a lock. Failure: the first one of an environment throws Error (kIo)
-// where no thread can be started. `path` must outlive it.
+// Threads: any number. Cost: one lock. Failure: the first object of an environment throws Error
+// (kIo) when no thread can be started. `path` must outlive the object.
 class BlockingCall {
  public:
   // `what`, such as "read", is a literal.
@@ -25,7 +25,7 @@ class BlockingCall {
   BlockingCall(const BlockingCall&) = delete;
   BlockingCall& operator=(const BlockingCall&) = delete;
 
-  // The longest that one may take in the calling thread's environment.
+  // The longest that a call may take in the calling thread's environment.
   static double deadline_s();
 
  private:
@@ -37,10 +37,10 @@ class BlockingCall {
   bool warned_ = false;
   bool reported_ = false;
   BlockingCall* previous_ = nullptr;  // Guarded by the lock of BlockingCalls
-  BlockingCall* next_ = nullptr;      // Guarded by it too
+  BlockingCall* next_ = nullptr;      // Guarded by the lock of BlockingCalls
 };
 
-// All calls of an environment that are under way, oldest first, and the thread that looks at them.
+// The running calls of an environment, oldest first, and the thread that watches them.
 class BlockingCalls {
  public:
   explicit BlockingCalls(const Sinks& sinks);

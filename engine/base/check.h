@@ -3,13 +3,13 @@
 
 namespace strata {
 
-// Prints where and why, then aborts. Never returns.
+// Prints the condition and its place, then aborts.
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 
 }  // namespace strata
 
-// A bug of ours stops the program, in every build. Never put a call that must run inside it, and
-// never use it for what the world can cause: that is an Error.
+// Stops the program at a bug of ours, in every build. The condition must have no side effects. What
+// files, users or the system can cause is an Error instead.
 #define STRATA_CHECK(condition)                 \
   (__builtin_expect(!!(condition), 1) ? void(0) \
                                       : ::strata::check_failed(#condition, __FILE__, __LINE__))

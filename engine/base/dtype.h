@@ -8,7 +8,7 @@
 
 namespace strata {
 
-// Types of elements in files and memory. kF8E4M3 is one of files alone.
+// Types of elements in files and memory. kF8E4M3 occurs in files only.
 enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3 };
 
 inline int64_t bytes_of(DType type) {
@@ -19,15 +19,15 @@ inline const char* name_of(DType type) {
   return kNames[static_cast<int>(type)];
 }
 
-// The one NaN that state is written with, so that all backends write the same.
+// Replaces every NaN by one bit pattern, so that all backends write the same state.
 inline float canonical(float value) {
   const bool is_nan = (std::bit_cast<uint32_t>(value) & 0x7fffffffu) > 0x7f800000u;
   return is_nan ? std::bit_cast<float>(0x7fc00000u) : value;
 }
 
-// The one cast from an fp32 master to a bf16 weight: round half up in magnitude, NaN made
-// canonical. With it (hi, lo) is the exact master; round-to-nearest-even would lose bits (DESIGN
-// section 5).
+// An fp32 master split into its bf16 weight `hi` and the 16 bits `lo` that complete it. `hi` is
+// rounded half up in magnitude, so that (hi, lo) restores the exact master; rounding to nearest
+// even would lose bits. A NaN is made canonical.
 struct SplitMaster {
   uint16_t hi;
   uint16_t lo;
@@ -47,7 +47,7 @@ inline uint16_t to_bf16(float value) {
   return split_master(value).hi;
 }
 
-// To nearest, ties to even: what activations inside a segment are rounded by.
+// Rounds to nearest, ties to even. Activations inside a segment are rounded this way.
 inline uint16_t nearest_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(canonical(value));
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);

@@ -12,35 +12,37 @@
 
 namespace strata {
 
-// What a caller gives, so that it hears what the engine says. They are called on threads of the
-// engine, several at a time; they must not throw, and must not call the engine.
+// Callbacks through which the engine reports to its caller. Threads of the engine call them,
+// several at a time; they must not throw and must not call the engine.
 struct Sinks {
-  // One line, without its end; names in it may hold any bytes (see printable()). Null: dropped.
+  // Receives one line without its line end; names in it may hold any bytes (see printable()). Null:
+  // lines are dropped.
   std::function<void(LogLevel, std::string_view)> log = nullptr;
-  // A drive does not answer, and a thread or memory is lost to it: the process has to end, and this
-  // is where it may. Where it returns, or is null, the wait goes on.
+  // Called when a drive does not answer and holds a thread or memory that cannot be freed: the
+  // process has to end, and this callback may end it. When it returns, or is null, the wait goes
+  // on.
   std::function<void(const Error&)> hang = nullptr;
   double hang_after_s = 600;  // the longest that a system call on a file may take; above 0
-  // When set and true: a ring that closes waits for its drive for a moment only, not until the
-  // deadline. Safe to set in a signal handler.
+  // When not null and true, a ring that closes waits for its drive only for a moment, not until the
+  // deadline. A signal handler may set it.
   const std::atomic<bool>* hurry = nullptr;
 };
 
 class BlockingCalls;
 
-// What code of the engine works within: the sinks of its caller. Nothing of it is shared by the
-// process: several may be in use at once, each by threads of its own.
+// The sinks that code of the engine reports to. Environments share nothing: several may be in use
+// at once, each by its own threads.
 //
-// A thread works within the environment of its innermost Scope, and a thread that it starts
-// (start_thread) within the same; without one, log lines are dropped and system calls are not
-// watched. A Scope is how functions far below, which open files or log, get the sinks without a
-// parameter of each function between.
+// A thread uses the environment of its innermost Scope; a thread that it starts with start_thread()
+// uses the same one. Without an environment, log lines are dropped and system calls are not
+// watched. A Scope hands the sinks to functions far below that log or open files, so that the
+// functions between need no parameter for them.
 //
-// Threads: any number. It outlives its scopes, and all that was made or started within them.
-// Holds a thread of its own from the first BlockingCall on.
+// Threads: any number. An environment must outlive its scopes and everything made or started within
+// them. It owns one thread from the first BlockingCall on.
 class Environment {
  public:
-  explicit Environment(Sinks sinks);  // throws Error (kConfig) for times that are not above 0
+  explicit Environment(Sinks sinks);  // throws Error (kConfig) when a time is not above 0
   ~Environment();
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
@@ -60,7 +62,7 @@ class Environment {
 
   const Sinks& sinks() const { return sinks_; }
   bool hurries() const { return sinks_.hurry != nullptr && sinks_.hurry->load(); }
-  // Those under way. Throws Error (kIo) where no thread can be started.
+  // The running calls. Throws Error (kIo) when no thread can be started.
   BlockingCalls& blocking_calls();
 
  private:
@@ -71,7 +73,7 @@ class Environment {
   std::unique_ptr<BlockingCalls> calls_;  // Guarded by mu_ until it is made
 };
 
-// Gives it to the sink of the calling thread.
+// Passes the error to the `hang` sink of the calling thread's environment.
 void report_hang(const Error& error);
 
 }  // namespace strata

@@ -6,7 +6,7 @@
 
 namespace strata {
 
-// What kind of thing went wrong in the world. The command line maps each to an exit code.
+// What kind of thing went wrong outside of the program. The command line maps each to an exit code.
 enum class ErrorCode {
   kUsage,        // wrong flag or subcommand                                    exit 2
   kConfig,       // a value, file or directory that cannot be used              exit 2
@@ -15,12 +15,12 @@ enum class ErrorCode {
   kCorrupt,      // bytes are not what was written: checksum, truncation        exit 4
   kNumeric,      // a loss or gradient that is not finite, where that stops     exit 4
   kPeer,         // another rank failed or is gone                              exit 4
-  kDevice,       // a device failed, or was asked for what its plan does not say exit 4
+  kDevice,       // a device failed, or an op does not match its plan           exit 4
   kDeadline,     // a wait took longer than its deadline                        exit 4
   kInterrupted,  // asked to stop                                               exit 4
 };
 
-// An error of the world: files, memory, devices, peers, user input. `message` reads
+// An error that files, memory, devices, peers or user input caused. `message` reads
 // "what failed: object: cause (what to do)".
 class Error : public std::runtime_error {
  public:
@@ -32,7 +32,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// Error of a failed system call: appends strerror(errno_value).
+// The Error of a failed system call: appends strerror(errno_value) and the advice.
 Error system_error(ErrorCode code, const std::string& what, int errno_value,
                    const std::string& advice = "");
 

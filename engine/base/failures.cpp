@@ -6,7 +6,7 @@
 namespace strata {
 namespace {
 
-// Lines of a message after its first stand below it.
+// Starts a new line and indents every line of the message.
 std::string indented(const std::string& message) {
   std::string text = "\n  ";
   for (const char letter : message)

@@ -26,8 +26,9 @@ class Failures {
     }
   }
 
-  // Throws what failed: one Error as it is; several under one headline, "WHAT: 2 problems", with
-  // the code of what is to be mended first, the usage.
+  // Throws when something failed: a single Error as it is, several under one headline, "WHAT: 2
+  // problems". Their code is the one with the lowest exit code, since wrong usage must be corrected
+  // first.
   void throw_if_any(const std::string& what) const;
 
  private:

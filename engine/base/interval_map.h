@@ -9,17 +9,16 @@
 
 namespace strata {
 
-// Addresses from 0 up, each with a T; T{} where nothing was assigned. Neighbours that are equal are
-// joined when one of them is assigned. An operation takes constant time plus the intervals that it
-// touches, as long as intervals are not of very different density in different places. At most
-// 2^32 intervals.
+// Maps addresses from 0 up to values of T; T{} where nothing was assigned. Equal neighbours are
+// joined when one of them is assigned. An operation takes constant time plus time for the intervals
+// that it touches, as long as intervals are spread about evenly. Holds at most 2^32 intervals.
 //
-// The intervals are a list in order of address, of cells in one vector. A table has, for every
-// 2^shift addresses, the cell that contains the first of them: a search begins there.
+// The intervals are cells in one vector, linked in order of address. A table has, for every 2^shift
+// addresses, the cell that contains the first of them: a search begins there.
 template <class T>
 class IntervalMap {
  public:
-  // T{} everywhere; keeps its memory.
+  // Resets every address to T{} and keeps the memory.
   void clear() {
     cells_.assign({{kEnd, kEnd, 1, 1, T{}}, {0, kEnd, kNobody, kNobody, T{}}});
     free_.clear();
@@ -28,7 +27,7 @@ class IntervalMap {
     covered_ = 1;
   }
 
-  // Sets [begin, end) to `value`, whatever it was.
+  // Sets [begin, end) to `value`.
   void assign(int64_t begin, int64_t end, const T& value) {
     const uint32_t first = cut_out(begin, end);
     if (cells_[first].end < end) {
@@ -54,7 +53,7 @@ class IntervalMap {
     }
   }
 
-  // Calls f(T&) for all intervals of [begin, end), which begin and end there.
+  // Calls f(T&) for all intervals of [begin, end), after splitting those that cross its ends.
   template <class F>
   void update(int64_t begin, int64_t end, F f) {
     for (uint32_t id = cut_out(begin, end); begin < end; id = cells_[id].next) {
@@ -73,7 +72,7 @@ class IntervalMap {
   };
 
   static constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
-  static constexpr uint32_t kNobody = 0;  // is before the first cell and behind the last
+  static constexpr uint32_t kNobody = 0;  // sentinel: before the first cell and behind the last
 
   uint32_t find(int64_t address) const {
     const size_t place = static_cast<size_t>(address >> shift_);
@@ -82,7 +81,7 @@ class IntervalMap {
     return id;
   }
 
-  // Makes [begin, end) a run of whole cells and returns the first.
+  // Splits cells so that [begin, end) is a run of whole cells, and returns the first.
   uint32_t cut_out(int64_t begin, int64_t end) {
     if (end > covered_) tabulate(std::max(2 * covered_, end));
     if (cells_.size() - free_.size() > 2 * table_.size()) tabulate(covered_);
@@ -95,8 +94,8 @@ class IntervalMap {
     return last == first ? cells_[behind].before : first;
   }
 
-  // Makes a cell two, at `at`, and returns the second. The smaller one is the new one: less of the
-  // table changes.
+  // Splits a cell at `at` and returns the second half. The new cell is the smaller half, so that
+  // less of the table changes.
   uint32_t cut(uint32_t id, int64_t at) {
     uint32_t other = static_cast<uint32_t>(cells_.size());
     if (free_.empty()) {
@@ -121,7 +120,7 @@ class IntervalMap {
     return id;
   }
 
-  // Makes a cell and the one behind it, where they are equal, one.
+  // Joins a cell with the one behind it when their values are equal.
   void join(uint32_t id) {
     const uint32_t next = cells_[id].next;
     if (id == kNobody || next == kNobody || !(cells_[id].value == cells_[next].value)) return;
@@ -144,13 +143,13 @@ class IntervalMap {
     cells_[next].before = id;
   }
 
-  // Returns the cell behind it.
+  // Frees a cell and returns the one behind it.
   uint32_t free(uint32_t id) {
     free_.push_back(id);
     return cells_[id].next;
   }
 
-  // Searches for [begin, end) start at this cell.
+  // Makes searches for [begin, end) start at this cell.
   void point(int64_t begin, int64_t end, uint32_t id) {
     const auto from = static_cast<size_t>((begin - 1) >> shift_) + 1;
     const size_t to =
@@ -158,7 +157,7 @@ class IntervalMap {
     for (size_t place = from; place < to; ++place) table_[place] = id;
   }
 
-  // A table of about two places a cell, for addresses to `covered` at least.
+  // Rebuilds the table with about two places a cell, for addresses up to `covered` at least.
   void tabulate(int64_t covered) {
     const size_t places = std::bit_ceil(2 * (cells_.size() - free_.size()));
     shift_ = 0;
@@ -173,10 +172,10 @@ class IntervalMap {
   }
 
   std::vector<Cell> cells_ = {{kEnd, kEnd, 1, 1, T{}}, {0, kEnd, kNobody, kNobody, T{}}};
-  std::vector<uint32_t> free_;  // cells of no interval
+  std::vector<uint32_t> free_;  // unused cells
   std::vector<uint32_t> table_ = {1};
   int shift_ = 0;
-  int64_t covered_ = 1;  // addresses that the table tells apart
+  int64_t covered_ = 1;  // addresses below this have places of their own in the table
 };
 
 }  // namespace strata

@@ -8,11 +8,12 @@ namespace strata {
 
 enum class LogLevel { kInfo, kWarning };
 
-// One line to the sink of the calling thread's environment (environment.h). Not for the hot path.
+// Passes one line to the log sink of the calling thread's environment (environment.h). Not for the
+// hot path.
 void log(LogLevel level, std::string_view message);
 
-// The text with control characters, which could move a terminal's cursor or hide letters, as \xNN;
-// line ends and tabs stay. Names that come from files may hold anything.
+// Returns the text with control characters written as \xNN, because names from files may hold any
+// bytes and some would move a terminal's cursor or hide letters. Line ends and tabs stay.
 std::string printable(std::string_view text);
 
 }  // namespace strata

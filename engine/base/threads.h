@@ -10,8 +10,8 @@
 
 namespace strata {
 
-// A thread, within the environment of the one that starts it; Error (kIo) where the system gives
-// none. Who starts several must end and join the earlier ones when a later one fails.
+// Starts a thread that uses the caller's environment. Throws Error (kIo) when the system refuses a
+// thread; a caller that has started several must then end and join the earlier ones.
 template <class Body>
 std::jthread start_thread(Body&& body) {
   try {

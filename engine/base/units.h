@@ -22,13 +22,13 @@ constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// "24GiB", "1.5GB", "512 MiB", "4096": a size in bytes; nothing when it is not a size.
+// "24GiB", "1.5GB", "512 MiB", "4096": a size in bytes; nullopt when it is not a size.
 // KiB/MiB/GiB/TiB and K/M/G/T are powers of 1024, KB/MB/GB/TB powers of 1000.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
 // 1536 -> "1.50 KiB".
 std::string format_bytes(int64_t bytes);
-// The same, never rounded down.
+// As format_bytes, but never rounded down.
 std::string format_bytes_up(int64_t bytes);
 
 }  // namespace strata

@@ -7,22 +7,24 @@
 
 namespace strata::comm {
 
-// `size` parts of `part_bytes` bytes each, in rank order from `base` on: one chunk of a segment.
+// One chunk of a segment: one part of `part_bytes` bytes for each rank, in rank order, from `base`
+// on.
 struct GatherRange {
   void* base = nullptr;
   int64_t part_bytes = 0;
 };
 
-// `whole` is this rank's contribution to all parts, in rank order; `out` receives the sum of this
-// rank's part. `out` is whole + rank * part_numel, or outside `whole`.
+// `whole` [size * part_numel] is this rank's contribution to all parts, in rank order; `out`
+// [part_numel] receives the sum of this rank's part. `out` is whole + rank * part_numel, or lies
+// outside of `whole`.
 struct ReduceRange {
   float* whole = nullptr;
   int64_t part_numel = 0;
   float* out = nullptr;
 };
 
-// Part p of `send` goes to rank p, and becomes part (own rank) of its `receive`. They do not
-// overlap.
+// Part p of `send` goes to rank p and becomes part (sender's rank) of its `receive`. The two
+// buffers do not overlap.
 struct AllToAll {
   const void* send = nullptr;
   void* receive = nullptr;
@@ -44,12 +46,13 @@ struct GroupOptions {
 //
 // Guarantees: a sum adds fp32 (or f64) contributions one by one in rank order, so it has the same
 // bits on every rank, in every call pattern (reduce, reduce + gather, all_reduce_sum) and in every
-// run. When a call returns, its buffers are the caller's again, on every rank's side. Use: all
-// ranks make the same collective calls with the same sizes in the same order, one thread of a rank
-// at a time. send may wait for its recv, so of two ranks that exchange messages one receives first.
+// run. When a call returns, no rank uses its buffers any more.
+// Use: all ranks make the same collective calls with the same sizes in the same order, one thread
+// of a rank at a time. send may wait for its recv, so when two ranks exchange messages one of them
+// must receive first.
 // Threads: abort may be called by any thread at any time.
-// Failure: Error{kPeer} where another rank aborted or made another call, Error{kDeadline} naming
-// the ranks that did not come in time. After either, every call on every rank throws.
+// Failure: Error{kPeer} when another rank aborted or made another call, Error{kDeadline} naming the
+// ranks that did not arrive in time. After either, every call on every rank throws.
 class Group {
  public:
   virtual ~Group() = default;
@@ -59,7 +62,7 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // In place: before, this rank's part of each range; after, all parts.
+  // Works in place: each range holds this rank's part before the call and all parts after it.
   virtual void gather_chunks(std::span<const GatherRange> ranges) = 0;
   void gather(void* whole, int64_t part_bytes) {
     const GatherRange range = {whole, part_bytes};
@@ -78,8 +81,8 @@ class Group {
   virtual void recv(const Message& message) = 0;
   virtual void barrier() = 0;
 
-  // This rank cannot go on: wakes all others, whose calls throw with this rank and `reason` in the
-  // text.
+  // Reports that this rank cannot go on. Calls of all other ranks return with an Error that names
+  // this rank and `reason`.
   virtual void abort(const std::string& reason) = 0;
 
  protected:

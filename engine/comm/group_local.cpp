@@ -18,7 +18,7 @@ namespace {
 // What a rank brings to a collective. The others read it between enter and leave.
 struct Call {
   const char* name = "";
-  int64_t size = 0;  // of the whole exchange, in the call's own measure; equal on all ranks
+  int64_t size = 0;  // of the whole exchange, in bytes or elements by call; equal on all ranks
   int root = 0;
   std::span<const GatherRange> gather = {};
   std::span<const ReduceRange> reduce = {};
@@ -30,7 +30,7 @@ struct Meeting {
   Meeting(int count, double deadline_s)
       : point(count, deadline_s), calls(static_cast<size_t>(count)) {}
   Rendezvous point;
-  std::vector<Call> calls;  // element r is written by rank r, outside of enter .. leave
+  std::vector<Call> calls;  // rank r writes element r while it is outside of enter .. leave
 };
 
 std::byte* at(void* base, int64_t bytes) {
@@ -132,8 +132,8 @@ class LocalGroup final : public Group {
     throw Error(ErrorCode::kPeer, text);
   }
 
-  // All ranks come, work on each other's buffers, and part. All see the same calls, so either all
-  // work or none does.
+  // Runs `work` between a meeting of all ranks and another. All ranks see the same calls, so either
+  // all of them work or all of them fail.
   template <typename Work>
   void collective(const Call& call, Work work) {
     meeting_->calls[static_cast<size_t>(rank())] = call;
@@ -151,8 +151,7 @@ class LocalGroup final : public Group {
       if (std::strcmp(first.name, other.name) == 0 && same_sizes(first, other)) continue;
       return fmt::format(
           "{}: rank {}: called {} of size {} where rank 0 called {} of size {} (all ranks must "
-          "make the "
-          "same calls in the same order)",
+          "make the same calls in the same order)",
           first.name, r, other.name, other.size, first.name, first.size);
     }
     return "";
@@ -182,7 +181,7 @@ class LocalGroup final : public Group {
     }
   }
 
-  // Of every contribution, part r is touched by rank r alone, so `out` may lie on its own part.
+  // Only rank r touches part r of any contribution, so `out` may overlap this rank's own part.
   void reduce_one(size_t i) {
     const ReduceRange& mine = peer(rank()).reduce[i];
     for (int r = 0; r < size(); ++r) {
@@ -192,7 +191,7 @@ class LocalGroup final : public Group {
     ordered_sum<float>(sources_f32_, outputs, mine.part_numel);
   }
 
-  // Rank r sums the r-th part and writes it to every rank: nobody else reads or writes that part.
+  // Rank r sums part r and writes it to every rank; no other rank reads or writes that part.
   template <typename T>
   void all_reduce(T* values, int64_t count, std::vector<const T*>& sources,
                   std::vector<T*>& outputs) {

@@ -7,7 +7,7 @@
 
 namespace strata::comm {
 
-// A world of one rank: nothing waits, and only what must move to another address is copied.
+// A group of one rank: calls never wait, and copy only when input and output differ.
 std::unique_ptr<Group> make_self_group();
 
 }  // namespace strata::comm

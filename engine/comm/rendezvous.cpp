@@ -16,7 +16,8 @@ Rendezvous::Rendezvous(int size, double deadline_s)
   STRATA_CHECK(size >= 1 && deadline_s > 0);
 }
 
-// True when `ready` came true in time. Ready wins over an abort: what has met is carried through.
+// Returns false only at the deadline. When `ready` holds, an abort does not matter: ranks that have
+// met complete their call.
 template <typename Ready>
 bool Rendezvous::wait(Lock& lock, bool abortable, Ready ready) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -83,7 +84,7 @@ void Rendezvous::post(int from, const Letter& letter) {
   box = {letter, MailState::kPosted};
   changed_.notify_all();
   const auto read = [&] { return box.state == MailState::kDone; };
-  // While the receiver is reading, the data must stay: only a letter that no rank took can be
+  // The data must stay while the receiver reads it: only a letter that no rank has taken can be
   // withdrawn.
   const auto over = [&] { return read() || (box.state == MailState::kPosted && aborted_by_ >= 0); };
   const bool in_time = wait(lock, false, over);

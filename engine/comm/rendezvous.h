@@ -10,13 +10,14 @@
 
 namespace strata::comm {
 
-// Where the threads of a local group meet: a reusable barrier and a mailbox a rank, with deadlines.
+// The meeting point of a local group's threads: a reusable barrier and one mailbox a rank, with
+// deadlines.
 //
-// Guarantees: a thread that has passed `enter` sees what all others wrote before theirs, and none
-// leaves `leave` before all have come to it. An abort ends a wait in `enter`, never one in `leave`:
-// there the others are copying from this thread's buffers and are about to arrive. Threads: any;
-// each rank is one thread at a time, except abort. Failure: Error{kPeer} after an abort,
-// Error{kDeadline} with the ranks that are missing.
+// Guarantees: a thread that has passed `enter` sees everything that the other threads wrote before
+// their `enter`; no thread returns from `leave` before all have called it. An abort ends a wait in
+// `enter` but not in `leave`, where other threads still copy from this thread's buffers and are
+// about to arrive. Threads: any; each rank is one thread at a time, except for abort. Failure:
+// Error{kPeer} after an abort, Error{kDeadline} naming the ranks that are missing.
 class Rendezvous {
  public:
   Rendezvous(int size, double deadline_s);
@@ -34,7 +35,8 @@ class Rendezvous {
   };
   // Returns when the receiver is done with the letter's data.
   void post(int from, const Letter& letter);
-  // Waits for a letter from `from` to `to`; then `done` must follow, unless this throws.
+  // Waits for a letter from `from` to `to`. The caller must call `done` afterwards, unless this
+  // throws.
   Letter await_letter(int from, int to);
   void done(int from);
 
@@ -63,9 +65,9 @@ class Rendezvous {
   std::mutex mu_;
   std::condition_variable changed_;
   // Guarded by mu_.
-  std::vector<uint64_t> rounds_;    // meetings that each rank has come to
-  uint64_t completed_ = 0;          // meetings that all have come to
-  int present_ = 0;                 // ranks that have come to the next one
+  std::vector<uint64_t> rounds_;    // meetings that each rank has reached
+  uint64_t completed_ = 0;          // meetings that all ranks have reached
+  int present_ = 0;                 // ranks that have reached the next meeting
   std::vector<Mailbox> mailboxes_;  // by sender
   int aborted_by_ = -1;
   std::string reason_;

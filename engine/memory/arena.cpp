@@ -20,12 +20,12 @@ namespace {
 
 constexpr int64_t kHugePageBytes = 2 * kMiB;
 
-// Brings in every page. Kernels before 5.14 lack the advice: then each page is written.
+// Makes every page present. Kernels before 5.14 do not know the advice: then each page is written.
 void populate(std::byte* data, int64_t bytes) {
   if (madvise(data, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) == 0) return;
   if (errno != EINVAL) {
     throw system_error(ErrorCode::kDoesNotFit,
-                       fmt::format("cannot bring {} of host memory in", format_bytes(bytes)), errno,
+                       fmt::format("cannot commit {} of host memory", format_bytes(bytes)), errno,
                        "lower --host-memory");
   }
   for (int64_t offset = 0; offset < bytes; offset += kPageBytes) {
@@ -47,7 +47,7 @@ void require_host_memory(int64_t bytes) {
 Arena::Arena(int64_t bytes) : bytes_(round_up(bytes, kPageBytes)) {
   STRATA_CHECK(bytes > 0);
   require_host_memory(bytes_);
-  // Room to align, and a guard of a huge page or more on each side.
+  // Adds room to align, and a guard of at least one huge page on each side.
   mapping_bytes_ = round_up(bytes_, kHugePageBytes) + 3 * kHugePageBytes;
   void* mapping = mmap(nullptr, static_cast<size_t>(mapping_bytes_), PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -7,17 +7,17 @@
 
 namespace strata::memory {
 
-// Throws Error{kDoesNotFit} where the limits of the system leave less host memory than `bytes`.
+// Throws Error{kDoesNotFit} when the limits of the system leave less host memory than `bytes`.
 void require_host_memory(int64_t bytes);
 
 // One block of host memory, allocated once and handed out as slots at planned offsets.
 //
-// Guarantees: aligned to 2 MiB; every page is present and zero when the constructor returns, so
-// nothing is paged in later and no step meets a surprise; memory that cannot be touched lies before
-// and after it, so a run over its end faults at once; left out of core dumps. Threads: the
-// accessors may be called from any; who may write a slot when is the plan's business. Failure:
-// construction throws Error (kDoesNotFit) before anything is touched where the limits of the system
-// are smaller; beyond a cgroup's limit the kernel would kill the process instead.
+// Guarantees: aligned to 2 MiB; every page is present and zero when the constructor returns, so no
+// page fault delays a step; inaccessible memory lies before and after the block, so an overrun
+// faults at once; left out of core dumps. Threads: any thread may call the accessors; the plan
+// orders accesses to a slot. Failure: the constructor throws Error (kDoesNotFit) before it touches
+// memory when the limits of the system are too small, because beyond a cgroup's limit the kernel
+// would kill the process.
 class Arena {
  public:
   Arena() = default;
@@ -29,7 +29,7 @@ class Arena {
   int64_t bytes() const { return bytes_; }
   std::byte* data() const { return data_; }
 
-  // The bytes [offset, offset + bytes); both must lie inside.
+  // The bytes [offset, offset + bytes), which must lie inside the arena.
   std::span<std::byte> slot(int64_t offset, int64_t bytes) const;
 
  private:

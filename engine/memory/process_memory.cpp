@@ -22,7 +22,7 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-// The number of a line "KEY:   123 kB"; 0 when the line is missing.
+// The number in the line "KEY:   123 kB"; 0 when the line is missing.
 int64_t field_of(const std::string& text, const std::string& key) {
   const size_t at = text.find("\n" + key + ":");
   if (at == std::string::npos) return 0;

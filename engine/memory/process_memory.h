@@ -7,31 +7,30 @@
 
 namespace strata::memory {
 
-// What this process holds of host memory, from two sides: what the kernel counts, and what can be
-// counted without it.
+// Host memory of this process, counted by the kernel and by ourselves.
 struct ProcessMemory {
-  // By the kernel.
+  // Counted by the kernel.
   int64_t resident_bytes = 0;
   int64_t resident_peak_bytes = 0;
   int64_t file_bytes = 0;                    // of resident_bytes: program, libraries, mapped files
-  std::optional<int64_t> cgroup_peak_bytes;  // of all its processes, page cache included
+  std::optional<int64_t> cgroup_peak_bytes;  // all processes of the cgroup, page cache included
 
-  // By ourselves.
-  int64_t heap_bytes = 0;   // what malloc took from the system, in all its arenas
+  // Counted by ourselves.
+  int64_t heap_bytes = 0;   // taken by malloc from the system, in all its arenas
   int64_t stack_bytes = 0;  // touched pages of all thread stacks
   int64_t thread_count = 0;
 
-  // With arenas of so many bytes, which are present in full from the start.
+  // The sum, with arenas of `arena_bytes`, which are resident in full from the start.
   int64_t counted_bytes(int64_t arena_bytes) const {
     return arena_bytes + heap_bytes + stack_bytes + file_bytes;
   }
 };
 
-// Takes about a millisecond: for the start, the end and now and then, not for the hot path.
+// Takes about a millisecond; not for the hot path.
 ProcessMemory read_process_memory();
 
-// The touched bytes of the stacks in the text of /proc/PID/smaps: "[stack]", and anonymous mappings
-// right behind a guard of at most 64 KiB, as threads have.
+// The touched bytes of all stacks in the text of /proc/PID/smaps: the mapping "[stack]", and
+// anonymous mappings right behind a guard of at most 64 KiB, which are stacks of threads.
 int64_t stack_bytes_of(const std::string& smaps);
 
 }  // namespace strata::memory

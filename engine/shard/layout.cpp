@@ -34,8 +34,8 @@ std::vector<GroupRun> runs_of(const model::Segment& segment, int64_t begin, int6
   return runs;
 }
 
-// Cuts [begin, begin + numel) into chunks whose parts are 1 to 4 Mi elements, or one that is
-// smaller.
+// Cuts [begin, begin + numel) into chunks whose parts have 1 to 4 Mi elements, or into one smaller
+// chunk.
 void cut(const model::ModelSpec& spec, int segment, int64_t begin, int64_t numel, bool frozen,
          Layout& layout) {
   if (numel == 0) return;

@@ -6,7 +6,7 @@
 
 #include "engine/model/spec.h"
 
-// Who owns which bytes: the chunk table. It depends on the model and the shard count alone.
+// The chunk table: which rank owns which bytes. It depends only on the model and the shard count.
 namespace strata::shard {
 
 // Elements [first, first + count) of a chunk, all in one parameter group.
@@ -16,21 +16,20 @@ struct GroupRun {
   int group = 0;
 };
 
-// What is moved and updated as one: a range of a segment's flat buffer. `numel` is a multiple of
-// 4096 * shard_count; rank r owns elements [r * part, (r + 1) * part) of it.
+// A range of a segment's flat buffer that is moved and updated as one. `numel` is a multiple of
+// 4096 * shard_count; rank r owns its elements [r * part, (r + 1) * part).
 struct Chunk {
   int segment = 0;
   int64_t offset = 0;  // elements from the start of the segment's flat buffer
   int64_t numel = 0;
   bool frozen = false;
-  std::vector<GroupRun>
-      runs;  // in ascending order, covering the chunk; padding joins the run before
+  std::vector<GroupRun> runs;  // ascending, cover the chunk; padding joins the run before
 };
 
 struct Layout {
   int shard_count = 1;
   std::vector<Chunk> chunks;     // by segment, then by offset
-  std::vector<int> first_chunk;  // of each segment; one more entry than segments
+  std::vector<int> first_chunk;  // by segment; one more entry than segments
   int64_t part_numel(int chunk) const { return chunks[chunk].numel / shard_count; }
 };
 
