@@ -32,7 +32,7 @@ ChecksumComparison compare_checksums(IoBench& bench, const BenchShape& shape, do
   STRATA_CHECK(rounds > 0);
   std::vector<ChecksumRound> done;
   for (uint32_t round = 0; round < rounds; ++round) {
-    // With and without first, by turns: a drift of the machine favours neither.
+    // The order alternates, so that a drift of the machine favours neither.
     const bool with_first = round % 2 == 0;
     BenchResult with;
     if (with_first) with = bench.measure(shape, seconds, true);
@@ -49,7 +49,7 @@ ChecksumComparison compare_checksums(IoBench& bench, const BenchShape& shape, do
   if (done.empty()) {
     if (bench.stopped()) throw Error(ErrorCode::kInterrupted, "compare checksums: interrupted");
     throw Error(ErrorCode::kConfig,
-                "compare checksums: the limit on bytes written left no whole round (raise it)");
+                "compare checksums: the limit on bytes written ends the first round (raise it)");
   }
   return comparison_of(shape, done);
 }

@@ -8,19 +8,19 @@
 
 namespace strata::io {
 
-// What checksums cost: the same shape with and without them, turn by turn, and without them once
-// more in every round as the control.
+// The cost of checksums: every round measures a shape with them, without them, and without them
+// once more as the control.
 struct ChecksumComparison {
   BenchShape shape;
   double with_bytes_per_s = 0;  // medians
   double without_bytes_per_s = 0;
   double with_cpu_s_per_gb = 0;
   double without_cpu_s_per_gb = 0;
-  Interval cost_cpu_s_per_gb;  // of the differences, pair by pair
+  Interval cost_cpu_s_per_gb;  // of the differences by round
   Interval ratio;              // with / without, of the rates
   Interval control;            // without / without
 };
-// One round of such a comparison: rates in bytes/s, processor time in s/GB.
+// One round of the comparison: rates in bytes/s, processor time in s/GB.
 struct ChecksumRound {
   double with = 0;
   double without = 0;
@@ -30,8 +30,8 @@ struct ChecksumRound {
 };
 ChecksumComparison comparison_of(const BenchShape& shape, const std::vector<ChecksumRound>& rounds);
 
-// Fewer rounds where the limit on bytes written or BenchOptions::stop ends first; throws Error
-// (kConfig, kInterrupted) before the first is whole.
+// Runs fewer rounds when the limit on bytes written or BenchOptions::stop ends it early. Throws
+// Error (kConfig, kInterrupted) when not even one round was completed.
 ChecksumComparison compare_checksums(IoBench& bench, const BenchShape& shape, double seconds,
                                      uint32_t rounds);
 

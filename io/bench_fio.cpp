@@ -15,18 +15,19 @@ namespace strata::io {
 namespace {
 
 constexpr const char* kFileName = "strata-bench-fio";
-// A drive that fills its scratch more slowly than this hangs.
+// A drive that fills its scratch more slowly than this counts as hanging.
 constexpr double kSlowestBytesPerS = 20e6;
-constexpr double kStartS = 5;  // of the program itself, on a busy machine
+constexpr double kStartS = 5;  // fio's own start on a busy machine
 
-// A file without a name, for another process of this user.
+// The path by which another process of this user can open a file without a name.
 std::string path_of(const ScratchFile& file) {
   return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.fd);
 }
 
-// How many bytes a job may move so that it writes at most so many: fio stops at a sum of both
-// directions. Each block of a mixed job is written by the toss of a coin: eight standard deviations
-// are left, so that of 10^15 jobs one writes more.
+// How many bytes a job may move in both directions so that it writes at most
+// `write_allowance_bytes`, because fio limits only the sum. A mixed job decides at random for each
+// block whether to write it; a margin of eight standard deviations lets one job in 10^15 write
+// more.
 uint64_t most_bytes_moved(const BenchShape& shape, uint64_t write_allowance_bytes) {
   constexpr uint64_t kPlenty = uint64_t{1} << 50;
   const uint64_t blocks = std::min(write_allowance_bytes, kPlenty) / shape.block_bytes;
@@ -71,7 +72,7 @@ uint64_t FioBench::file_bytes() const {
       round_up(ceil_div(static_cast<int64_t>(options_.bytes), count), kMiB));
 }
 
-// One after the other in each directory, as a volume has them.
+// Creates the files in the order of a volume's: round all directories.
 void FioBench::create_files() {
   const uint64_t count = locks_.size() * files_per_directory_;
   for (uint64_t file = 0; file < count; ++file) {
@@ -85,7 +86,7 @@ void FioBench::create_files() {
   }
 }
 
-// Every block is written once before anything is timed, as ours are.
+// Writes every block once before anything is timed, as our own benchmark does.
 void FioBench::lay_out() {
   if (laid_out_) return;
   for (const auto& lock : locks_) {
@@ -99,7 +100,7 @@ void FioBench::lay_out() {
                                             " (free space there, or shrink the "
                                             "scratch)");
   }
-  close_files();  // of a layout that was interrupted
+  close_files();  // left by an interrupted layout
   create_files();
   run_job({.arguments = {"--rw=write", "--bs=1m", "--iodepth=8"},
            .seconds = static_cast<double>(layout_bytes()) / kSlowestBytesPerS,
@@ -123,7 +124,7 @@ FioResult FioBench::run_job(const Job& job) {
                                         "--registerfiles=1",
                                         "--fixedbufs=1",
                                         "--file_service_type=roundrobin",
-                                        "--scramble_buffers=0",  // ours writes what it has
+                                        "--scramble_buffers=0",  // as in our benchmark
                                         "--output-format=terse",
                                         "--terse-version=3"};
   arguments.insert(arguments.end(), job.arguments.begin(), job.arguments.end());
@@ -165,9 +166,9 @@ FioResult FioBench::measure(const BenchShape& shape, uint64_t write_allowance_by
                                std::to_string(static_cast<int64_t>(options_.seconds * 1e6)) + "us"},
              .seconds = options_.seconds,
              .most_bytes_written = writes ? write_allowance_bytes : 0};
-  // With time_based fio goes on after io_size bytes; without, it goes round its files until then,
-  // and lets its queue run empty once a round. With randrepeat it would toss the same coins again
-  // in each round.
+  // With time_based, fio would go on after io_size bytes. Without it, fio goes round its files
+  // until then, and its queue runs empty once a round. With randrepeat, a mixed job would repeat
+  // the same random choices in each round.
   job.arguments.push_back(writes ? "--io_size=" + std::to_string(moved_bytes) : "--time_based");
   FioResult result = run_job(job);
   result.limit_reached =
@@ -175,7 +176,7 @@ FioResult FioBench::measure(const BenchShape& shape, uint64_t write_allowance_by
   return result;
 }
 
-// Ours is compared with the fio run next to it, and that one with the other fio run.
+// Compares our run with the fio run next to it, and that fio run with the other one.
 FioComparison comparison_of(const BenchShape& shape, const std::vector<FioRound>& rounds) {
   std::vector<double> ours, theirs, our_cpu, their_cpu, ratios, controls;
   for (const FioRound& round : rounds) {
@@ -221,7 +222,7 @@ FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& 
     return result;
   };
   for (uint32_t round = 0; round < rounds; ++round) {
-    // Ours first and fio first, by turns: a drift of the machine favours neither.
+    // The order alternates, so that a drift of the machine favours neither.
     const bool ours_first = round % 2 == 0;
     BenchResult mine;
     if (ours_first) mine = bench.measure(shape);
@@ -240,7 +241,7 @@ FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& 
     throw Error(
         ErrorCode::kConfig,
         fmt::format("compare with fio: {} of {} KiB at depth {}: the limit on bytes written "
-                    "of {} left no whole round (raise it)",
+                    "of {} ends the first round (raise it)",
                     name_of(shape.mode), shape.block_bytes >> 10, shape.depth,
                     format_bytes(static_cast<int64_t>(options.write_limit_bytes))));
   }

@@ -13,14 +13,14 @@
 
 namespace strata::io {
 
-// The same shape under fio: same directories, number of files, block size, depth, mix and O_DIRECT;
-// one job on io_uring with registered files and memory. Its files have no names,
-// so that they go with this process however it ends. It holds a lock of its own on each directory.
+// Measures a shape with fio: the same directories, number of files, block size, depth, mix and
+// O_DIRECT, in one job on io_uring with registered files and memory. Its files have no names, so
+// they disappear with this process however it ends. It holds a lock of its own on each directory.
 //
-// Failure: the constructor throws Error(kConfig) where fio is missing or a directory cannot be
-// used, measure() Error(kDoesNotFit) without room for the files, Error(kIo) when fio fails,
-// Error(kDeadline) when it has not ended `deadline_s` after its time, and Error(kInterrupted) when
-// it is stopped. fio ends when this process does.
+// Failure: the constructor throws Error(kConfig) when fio is missing or a directory cannot be used.
+// measure() throws Error(kDoesNotFit) without room for the files, Error(kIo) when fio fails,
+// Error(kDeadline) when fio still runs `deadline_s` after its time, and Error(kInterrupted) when it
+// is stopped. fio ends when this process ends.
 class FioBench {
  public:
   FioBench(const BenchOptions& options, uint32_t files_per_directory);
@@ -28,18 +28,19 @@ class FioBench {
   FioBench(const FioBench&) = delete;
   FioBench& operator=(const FioBench&) = delete;
 
-  // Writes no more than `write_allowance_bytes`, and says where that ended it. Where it does not
-  // cover layout_bytes() and a block, nothing runs.
+  // Writes no more than `write_allowance_bytes`; sets FioResult::limit_reached when that ends the
+  // run. When the allowance does not cover layout_bytes() and a block, nothing runs.
   FioResult measure(const BenchShape& shape, uint64_t write_allowance_bytes);
-  // Of a run that failed without saying what it wrote, all that it was allowed to.
+  // A run that failed without reporting what it wrote counts with everything that it was allowed to
+  // write.
   uint64_t bytes_written() const { return bytes_written_; }
-  // What measure() writes before anything else, the first time.
+  // The bytes that the first measure() writes to fill the files.
   uint64_t layout_bytes() const;
 
  private:
   struct Job {
     std::vector<std::string> arguments;
-    double seconds = 0;  // it should take
+    double seconds = 0;  // expected duration
     uint64_t most_bytes_written = 0;
   };
   uint64_t file_bytes() const;
@@ -56,8 +57,8 @@ class FioBench {
   uint64_t bytes_written_ = 0;
 };
 
-// Our engine and fio, turn by turn, with a second fio in every round as the control: what the
-// machine's own noise does to a ratio of equals.
+// Our engine against fio by turns. A second fio run in every round is the control: it shows the
+// noise in a ratio of equals.
 struct FioComparison {
   BenchShape shape;
   bool verified = true;
@@ -68,7 +69,7 @@ struct FioComparison {
   Interval ratio;    // strata / fio
   Interval control;  // fio / fio
 };
-// One round of such a comparison: rates in bytes/s, processor time in s/GB.
+// One round of the comparison: rates in bytes/s, processor time in s/GB.
 struct FioRound {
   double strata = 0;
   double fio = 0;          // the run next to ours
@@ -78,15 +79,16 @@ struct FioRound {
 };
 FioComparison comparison_of(const BenchShape& shape, const std::vector<FioRound>& rounds);
 
-// Slower where the whole interval of the ratio lies below kFioParity; of fewer rounds the interval
-// says too little for a verdict.
+// The verdict is kSlower when the whole interval of the ratio lies below kFioParity, and kNone with
+// fewer than kFioLeastRounds rounds.
 inline constexpr double kFioParity = 0.97;
 inline constexpr uint32_t kFioLeastRounds = 7;
 enum class FioVerdict : uint8_t { kNone, kAsFast, kSlower };
 FioVerdict verdict_of(const FioComparison& comparison);
 
-// Fewer rounds where the bench's limit on bytes written, against which fio's count too, ends first,
-// or `options.stop` is set; throws Error (kConfig, kInterrupted) before the first is whole.
+// Runs fewer rounds when the bench's limit on bytes written, which includes fio's, or
+// `options.stop` ends it early. Throws Error (kConfig, kInterrupted) when not even one round was
+// completed.
 FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& shape,
                                const BenchOptions& options, uint32_t rounds);
 

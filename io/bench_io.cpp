@@ -30,7 +30,8 @@ double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
 
-// Issues blocks round the volume, as many under way as its lane has transfers, until told to stop.
+// Issues blocks round the volume, with one in flight for each transfer of its lane, until told to
+// stop.
 class Sweep {
  public:
   Sweep(Volume& volume, const ChannelOptions& options, const BenchShape& shape,
@@ -48,9 +49,9 @@ class Sweep {
   uint64_t blocks() const { return blocks_; }
   const Channel& channel() const { return channel_; }
 
-  // Goes on for `budget` blocks or while `more()`, whichever ends first; then lets what is in
-  // flight finish, but not when it is interrupted: a limited drive would take minutes. Returns what
-  // is left of the budget.
+  // Issues up to `budget` blocks while `more()` holds. Then it waits for the blocks in flight,
+  // except after an interruption, since a rate-limited drive would take minutes. Returns the rest
+  // of the budget.
   template <class More>
   uint64_t run(BenchMode mode, uint64_t budget, More more) {
     for (bool going = true; going || channel_.in_flight() > 0;) {
@@ -129,7 +130,7 @@ double process_cpu_s() {
 
 Cliff find_cliff(const BenchResult& result) {
   constexpr size_t kLeastSamples = 20;
-  constexpr double kShare = 0.6;  // noise of a shared machine alone takes a quarter
+  constexpr double kShare = 0.6;  // noise of a shared machine alone costs a quarter
   const size_t count = result.samples.size();
   if (count < kLeastSamples) return {};
   std::vector<double> sums = {0};
@@ -168,7 +169,7 @@ IoBench::~IoBench() = default;
 
 BenchResult IoBench::measure(const BenchShape& shape, double seconds, bool verify) {
   check(shape, options_.bytes);
-  const bool is_first = bytes_written_ == 0;  // without it there is nothing at all
+  const bool is_first = bytes_written_ == 0;  // the first measurement always runs
   if (fills_for(shape, verify) && !is_first && write_allowance() < options_.bytes) {
     BenchResult nothing;
     nothing.shape = shape;
@@ -184,7 +185,7 @@ BenchResult IoBench::measure(const BenchShape& shape, double seconds, bool verif
   }
   BenchResult result = sweep(shape, seconds, verify);
   result.interrupted = stopped();
-  // A write that was dropped half way leaves blocks that cannot be verified either.
+  // An interrupted write also leaves blocks that cannot be verified.
   if ((!verify && result.bytes_written > 0) || result.interrupted) {
     sealed_[1] = false;
     if (shape.mode != BenchMode::kMixed) sealed_[0] = false;
@@ -231,8 +232,8 @@ void IoBench::check(const BenchShape& shape, uint64_t scratch_bytes) {
   least = (least + two_stripes - 1) / two_stripes * two_stripes;
   if (scratch_bytes < least) {
     throw refused_bench("scratch of " + format_bytes(static_cast<int64_t>(scratch_bytes)) +
-                        " is too small, " + name_of(shape.mode) +
-                        " at this block size and depth wants " +
+                        " is too small: " + name_of(shape.mode) +
+                        " at this block size and depth needs " +
                         format_bytes(static_cast<int64_t>(least)) +
                         " (raise the size, use smaller blocks, or leave out that mode)");
   }
@@ -249,7 +250,7 @@ bool IoBench::has_volume_for(const BenchShape& shape) const {
          volume_->stripe_bytes() == stripe_bytes_of(shape);
 }
 
-// What it reads lies there without checksums.
+// Whether the blocks that the shape reads must first be written with checksums.
 bool IoBench::must_fill(const BenchShape& shape) const {
   const bool reads_first_half = shape.mode != BenchMode::kWrite;
   const bool reads_second_half = reads_first_half && shape.mode != BenchMode::kMixed;
@@ -260,7 +261,7 @@ bool IoBench::fills_for(const BenchShape& shape, bool verify) const {
   return !has_volume_for(shape) || (verify && must_fill(shape));
 }
 
-// Sees to it that there is a volume for the shape, and that what will be read has been written.
+// Makes a volume for the shape if needed, and writes what the shape will read.
 void IoBench::prepare(const BenchShape& shape, bool verify) {
   if (!fills_for(shape, verify)) return;
   if (!has_volume_for(shape)) {
@@ -294,8 +295,8 @@ void IoBench::make_volume(const BenchShape& shape, uint64_t stripe_bytes, uint64
   for (const ScratchFile& file : volume_->files()) bytes_written_ += file.zeroed_bytes;
 }
 
-// Writes all of the volume once, with checksums: reading what was never written costs a drive
-// nothing.
+// Writes the whole volume once, with checksums, because reading blocks that were never written
+// costs a drive nothing.
 void IoBench::fill() {
   if (write_allowance() < volume_->bytes()) {
     const uint64_t bytes = volume_->bytes();
@@ -316,7 +317,7 @@ void IoBench::fill() {
 }
 
 BenchResult IoBench::sweep(const BenchShape& shape, double seconds, bool verify) {
-  // Twice the depth: some blocks are verified or sealed while `depth` of them are with the drive.
+  // Twice the depth: some blocks are being hashed while the drive works on `depth` others.
   const uint32_t width = shape.depth * 2;
   const BenchMemory memory(width * shape.block_bytes);
   Sweep sweep(*volume_, channel_options(shape, verify, width, memory), shape, options_.stop);

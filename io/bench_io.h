@@ -15,7 +15,7 @@ namespace strata::io {
 enum class BenchMode : uint8_t {
   kRead,
   kWrite,
-  kMixed,  // by turns: reads through one half of the scratch, writes through the other
+  kMixed,  // alternating: reads from one half of the scratch, writes to the other
 };
 
 const char* name_of(BenchMode mode);
@@ -39,11 +39,11 @@ struct BenchOptions {
   double sample_s = 1;                              // spacing of the rates over time
   RateLimits limits = {};
   double deadline_s = 600;           // of one request
-  std::vector<double> weights = {};  // of the directories, as VolumeOptions has them
+  std::vector<double> weights = {};  // of the directories, as in VolumeOptions
   std::string lock_name = "strata.lock";
   std::string owner = "strata bench io";
   bool allow_memory_filesystem = false;
-  const std::atomic<bool>* stop = nullptr;  // set by others: what is going on ends early
+  const std::atomic<bool>* stop = nullptr;  // when set to true, a running measurement ends early
 };
 
 struct LatencySummary {
@@ -80,7 +80,7 @@ struct BenchResult {
   std::vector<BenchFile> files;
   std::vector<BenchSample> samples;
   bool write_limit_reached = false;  // stopped early, or not begun
-  bool interrupted = false;          // by BenchOptions::stop; the same
+  bool interrupted = false;          // stopped early by BenchOptions::stop, or not begun
 
   double read_bytes_per_s() const { return rate_of(bytes_read); }
   double write_bytes_per_s() const { return rate_of(bytes_written); }
@@ -94,8 +94,8 @@ struct BenchResult {
   }
 };
 
-// Whether a measurement fell off a cliff, as drives do whose fast cache is full: after the best
-// moments the last quarter of the time stayed far below them. Needs 20 samples at least.
+// Whether the rate fell during a measurement and stayed low, as on a drive whose fast cache is
+// full: the last quarter of the time is far below the best moments. Needs at least 20 samples.
 struct Cliff {
   bool found = false;
   double best_bytes_per_s = 0;  // the best tenth of the time
@@ -103,15 +103,14 @@ struct Cliff {
 };
 Cliff find_cliff(const BenchResult& result);
 
-// Measures what a set of directories gives, with the same channels that training uses.
+// Measures the speed of a set of directories with the channels that training uses.
 //
-// Guarantees: reads hit blocks that were written; no more than write_limit_bytes are written; its
-// files are gone when it goes, or when the process dies. Memory: two blocks for each request in
+// Guarantees: reads touch only blocks that were written; at most write_limit_bytes are written; the
+// files disappear with the object or when the process dies. Memory: two blocks for each request in
 // flight. Threads: one caller. Failure: throws Error; kConfig for a shape that cannot work.
 class IoBench {
  public:
-  // Throws Error (kConfig) for a shape that cannot work in so much scratch, before anything is
-  // made.
+  // Throws Error (kConfig) for a shape that cannot work in `scratch_bytes`. Creates nothing.
   static void check(const BenchShape& shape, uint64_t scratch_bytes);
 
   // Whether both have the same files and blocks, so that what was written for one can be read by
@@ -121,18 +120,18 @@ class IoBench {
   explicit IoBench(const BenchOptions& options);
   ~IoBench();
 
-  // Empty where the limit on bytes written leaves nothing for a shape that writes.
+  // The result is empty when the limit on bytes written leaves nothing for a shape that writes.
   BenchResult measure(const BenchShape& shape) {
     return measure(shape, options_.seconds, options_.verify);
   }
-  // The same with another length, and checksums on or off, than the options say.
+  // As above, with a duration and a choice of checksums that differ from the options.
   BenchResult measure(const BenchShape& shape, double seconds, bool verify);
 
-  // Whether a shape that reads can be measured with checksums without writing anything before.
+  // Whether a shape that reads can be measured with checksums without filling the volume first.
   bool is_filled_for(const BenchShape& shape) const { return !fills_for(shape, true); }
 
   uint64_t bytes_written() const { return bytes_written_; }
-  // What others wrote counts against the limit too.
+  // Counts bytes that another benchmark wrote against the limit.
   void charge(uint64_t bytes) { bytes_charged_ += bytes; }
   uint64_t bytes_written_by_all() const { return bytes_written_ + bytes_charged_; }
   uint64_t write_allowance() const;
@@ -152,15 +151,15 @@ class IoBench {
 
   BenchOptions options_;
   std::unique_ptr<RateLimiter> limiter_;
-  std::unique_ptr<Volume> volume_;  // filled; made again when a shape needs another
+  std::unique_ptr<Volume> volume_;  // filled; replaced when a shape needs another
   uint32_t files_ = 0;
-  // Whether a half of the volume has checksums: not after writes without them.
+  // Whether each half of the volume has checksums: false after writes without them.
   bool sealed_[2] = {false, false};
   uint64_t bytes_written_ = 0;
   uint64_t bytes_charged_ = 0;
 };
 
-// Processor time of the process so far.
+// Processor time of this process so far.
 double process_cpu_s();
 LatencySummary summarize(const LatencyHistogram& histogram);
 

@@ -6,7 +6,7 @@
 
 namespace strata::io {
 
-// Of at least one value.
+// Needs at least one value.
 double median_of(std::vector<double> values);
 
 struct Interval {
@@ -15,7 +15,7 @@ struct Interval {
   double high = 0;
   size_t count = 0;
 };
-// The same for the same values: the resampling is seeded. Of at least one value.
+// Deterministic: the resampling is seeded. Needs at least one value.
 Interval bootstrap_median(const std::vector<double>& values);
 
 }  // namespace strata::io

@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint32_t kMaxRereads = 2;
 
-// What a drive says of a sector that it could not read: in general, of the medium, of protection
-// information that does not fit, and of a remote drive.
+// Whether the error is one that a drive returns for a sector that it could not read: EIO, a bad
+// medium, wrong protection information, or a remote drive.
 bool may_heal(int error_number) {
   return error_number == EIO || error_number == ENODATA || error_number == EILSEQ ||
          error_number == EREMOTEIO;
@@ -35,7 +35,7 @@ RingOptions ring_options(Volume& volume, const ChannelOptions& options) {
   return ring;
 }
 
-// How many requests a file has in flight right after one is done, where all are kept busy.
+// How many requests a file has in flight right after one completes, when all files are kept busy.
 uint32_t share_of_file(const Volume& volume, const ChannelOptions& options) {
   auto share = options.depth / static_cast<uint32_t>(volume.files().size());
   if (options.file_depth > 0) share = std::min(share, options.file_depth);
@@ -64,18 +64,18 @@ void check_options(const Volume& volume, const ChannelOptions& options) {
 
 struct Channel::Pending {
   Transfer* transfer = nullptr;
-  Direction direction = Direction::kRead;  // as the next two, the transfer's, which may go first
+  Direction direction = Direction::kRead;  // this and the next two: copies, may outlive `transfer`
   uint64_t address = 0;
   uint64_t bytes = 0;
-  uint64_t split_bytes = 0;   // already made into requests
+  uint64_t split_bytes = 0;   // already split into requests
   uint64_t sealed_bytes = 0;  // of a write: already hashed; at least split_bytes
-  uint32_t requests = 0;      // not yet back
+  uint32_t requests = 0;      // in flight
   bool queued = false;
   std::unique_ptr<Error> error;
 };
 
 struct Channel::Request {
-  RingRequest ring;  // first, so that the ring's pointer is ours
+  RingRequest ring;  // first member, so that the ring's pointer is a pointer to this struct
   Pending* pending = nullptr;
   uint64_t address = 0;
   uint32_t rereads = 0;
@@ -98,7 +98,7 @@ Channel::Channel(Volume& volume, const ChannelOptions& options)
   for (uint32_t i = max_transfers_; i > 0; --i) free_pendings_.push_back(&pendings_[i - 1]);
   queue_.resize(max_transfers_);
   settled_.reserve(max_transfers_);
-  // Twice the depth: while completed reads are being verified, others already take their place.
+  // Twice the depth: while completed reads are verified, other requests take their place.
   const uint32_t count = options.depth * 2;
   requests_ = std::make_unique<Request[]>(count);
   free_requests_.reserve(count);
@@ -153,9 +153,9 @@ void Channel::submit(Transfer* transfer) {
 
 size_t Channel::poll() {
   collect();
-  // The drive is served before each block of work for the processor: verifying must not leave it
-  // idle.
-  // It stops at the first transfer that is done: its caller may have the next one ready.
+  // New requests are started before each block is verified, so that verification does not leave the
+  // drive idle. The loop stops at the first transfer that is done, because the caller may have the
+  // next one ready.
   while (settled_.empty() && !completed_.empty()) {
     Request* request = completed_.front();
     completed_.erase(completed_.begin());
@@ -171,7 +171,7 @@ size_t Channel::poll() {
   return retire();
 }
 
-// Takes what the ring has finished and gives it its next requests.
+// Takes completed requests from the ring and starts the next ones.
 void Channel::collect() {
   const size_t count = ring_->poll(reaped_);
   for (size_t i = 0; i < count; ++i) {
@@ -194,7 +194,7 @@ void Channel::wake() {
   ring_->wake();
 }
 
-// Starts whatever may start now.
+// Starts every request that may start now.
 void Channel::issue() {
   for (size_t i = retries_.size(); i > 0; --i) {
     Request* request = retries_[i - 1];
@@ -207,7 +207,8 @@ void Channel::issue() {
   ring_->flush();
 }
 
-// Splits the next request off the oldest transfer. False when nothing can start.
+// Splits the next request off the oldest transfer and starts it. Returns false when nothing can
+// start.
 bool Channel::start_next() {
   if (head_ == tail_) return false;
   Pending* pending = queue_[head_ % queue_.size()];
@@ -247,8 +248,8 @@ bool Channel::start_next() {
   pending->split_bytes += bytes;
   ++pending->requests;
   start(request);
-  // Sealing the next one takes longer than a system call: the drive need not wait for a whole
-  // batch.
+  // Hashing the next block takes longer than a system call, so the drive gets this one now, not
+  // with a whole batch.
   if (transfer.direction == Direction::kWrite && verify_) ring_->flush();
   return true;
 }
@@ -257,8 +258,8 @@ bool Channel::has_room(uint32_t file) const {
   return ring_->has_room() && loads_[file].in_ring < file_depth_;
 }
 
-// What a write was to replace and did not, from there on: it may have been hashed already, and in
-// any case is not what the caller will read for.
+// Marks what a failed write did not write, from `offset` on, as never written: the table may
+// already hold the hash of the new bytes, and the old bytes are not what the caller wants to read.
 void Channel::forget_from(const Pending& pending, uint64_t offset) {
   if (pending.direction == Direction::kRead || !verify_ || offset == pending.bytes) return;
   volume_.forget(pending.address + offset, pending.bytes - offset);
@@ -273,11 +274,10 @@ void Channel::seal_until(Pending* pending, uint64_t end) {
   pending->sealed_bytes = end;
 }
 
-// While the drive is busy, the next writes are made ready, so that each starts as soon as a request
-// ends: hashes a piece of the oldest that is not. False when as many bytes as can be in flight are
-// ready.
+// Hashes a piece of the next write while the drive is busy, so that the write can start as soon as
+// a request ends. Returns false when as many bytes are hashed as can be in flight.
 bool Channel::seal_ahead() {
-  constexpr uint64_t kPieceBytes = 1 << 20;  // 0.1 ms: so long a free slot waits
+  constexpr uint64_t kPieceBytes = 1 << 20;  // takes 0.1 ms, while a free slot waits
   const uint64_t piece =
       request_bytes_ <= kPieceBytes ? request_bytes_ : std::max(kPieceBytes, volume_.block_bytes());
   uint64_t ready_bytes = 0;
@@ -348,7 +348,7 @@ void Channel::watch_speed(const RingRequest& ring, bool full) {
       loads_[ring.file].speed.add(ring.bytes, ring.finished_s, full);
   if (!report) return;
   char text[160];
-  std::snprintf(text, sizeof text, " became slow: %.3f GB/s, it was %.3f GB/s",
+  std::snprintf(text, sizeof text, " became slow: %.3f GB/s, at best %.3f GB/s",
                 report->bytes_per_s / 1e9, report->best_bytes_per_s / 1e9);
   volume_.notices().once(
       LogLevel::kWarning,
@@ -356,7 +356,7 @@ void Channel::watch_speed(const RingRequest& ring, bool full) {
           " (a full write cache, heat, or another user of the drive: see smartctl)");
 }
 
-// Verifies what was read. False when it is read again.
+// Verifies a completed read. Returns false when it is read again.
 bool Channel::accept_read(Request* request) {
   const RingRequest& ring = request->ring;
   const Pending& pending = *request->pending;
@@ -364,7 +364,7 @@ bool Channel::accept_read(Request* request) {
     volume_.count_unverified(ring.bytes);
     return true;
   }
-  if (pending.error != nullptr) {  // the transfer has failed anyway
+  if (pending.error != nullptr) {  // the transfer has already failed
     volume_.count_abandoned(ring.bytes);
     return true;
   }
@@ -381,7 +381,8 @@ bool Channel::accept_read(Request* request) {
   return true;
 }
 
-// A read may be tried again: noise on a bus or a sector that needs a second try must not end a run.
+// Starts a failed read again, unless its tries are used up: noise on a bus or a weak sector must
+// not end a run.
 bool Channel::reread(Request* request) {
   if (request->rereads >= kMaxRereads || request->pending->error != nullptr) return false;
   ++request->rereads;
@@ -396,12 +397,12 @@ void Channel::settle(Pending* pending) {
   settled_.push_back(pending);
 }
 
-// The first error stays; requests of the transfer that are under way still come back.
+// Keeps the first error; requests of the transfer that are in flight still come back.
 void Channel::fail(Pending* pending, Error error) {
   if (pending->error == nullptr) pending->error = std::make_unique<Error>(std::move(error));
 }
 
-// Every slot of the ring is stuck in the kernel: nothing that waits can ever start.
+// Fails everything that waits, when every slot of the ring is stuck in the kernel.
 void Channel::fail_queued() {
   const auto fail_stuck = [this](Pending* pending, uint64_t address) {
     const Location location = volume_.locate(address);

@@ -18,9 +18,9 @@ namespace strata::io {
 struct ChannelOptions {
   Backend backend = Backend::kAuto;
   uint32_t depth = 16;               // requests in flight
-  uint32_t file_depth = 0;           // of those, to one file of the volume; 0: no bound of its own
-  uint64_t request_bytes = 1 << 20;  // the most of one; a multiple of the volume's block_bytes
-  uint32_t max_transfers = 1024;     // submitted and not done
+  uint32_t file_depth = 0;           // the most of them to one file of the volume; 0: no bound
+  uint64_t request_bytes = 1 << 20;  // the largest request; a multiple of the volume's block_bytes
+  uint32_t max_transfers = 1024;     // the most that are submitted and not done
   std::vector<MemoryRegion> regions = {};  // arenas to register with the kernel
   RateLimiter* limiter = nullptr;          // shared between channels
   double warn_after_s = 30;
@@ -29,7 +29,7 @@ struct ChannelOptions {
   SimulatedOptions simulated = {};
 };
 
-// What one file of the volume did for a channel.
+// Bytes that a channel moved to and from one file of the volume.
 struct FileTraffic {
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
@@ -49,15 +49,15 @@ struct ChannelStats {
 // ring, seals what is written and verifies what is read.
 //
 // Guarantees: a transfer becomes done exactly once, with its bytes right or with an Error that
-// names file, offset and advice; requests start in the order of submit(), so that one whose file
-// has `file_depth` in flight holds up those behind it. A read that the drive could not do or that
-// has a wrong checksum is read again twice before it is an error. What a failed write did not write
-// counts as never written. Nothing is allocated while all goes well.
+// names file, offset and advice. Requests start in the order of submit(), so one whose file has
+// `file_depth` in flight delays those behind it. A read that failed or has a wrong checksum is
+// tried twice more before it is an error. Blocks that a failed write did not write count as never
+// written. Nothing is allocated unless a transfer fails.
 // Not guaranteed: order of completion.
 // Threads: belongs to one lane, except wake(). The volume and the limiter must outlive it.
-// Failure: construction throws Error; afterwards errors are in the transfers. The destructor
-// cancels what is in flight and waits for the kernel to let go of the memory; those transfers never
-// become done. On a drive that hangs for good it ends the process: see Ring.
+// Failure: construction throws Error; later errors arrive in the transfers. The destructor cancels
+// requests in flight and waits until the kernel no longer uses their memory; their transfers never
+// become done. When a drive hangs for good, it reports a hang: see Ring.
 class Channel {
  public:
   Channel(Volume& volume, const ChannelOptions& options);
@@ -68,21 +68,21 @@ class Channel {
   const char* backend_name() const;
   double now_s() const;
 
-  // Never blocks. in_flight() < max_transfers.
+  // Never blocks. Needs in_flight() < max_transfers.
   void submit(Transfer* transfer);
-  // Collects completions, verifies them, starts what may start. Returns how many transfers became
-  // done.
+  // Collects and verifies completions and starts further requests. Returns how many transfers
+  // became done.
   size_t poll();
   // Returns on a completion, on wake(), when the limiter lets the next request start, or after the
-  // timeout; possibly for no reason.
+  // timeout; may also return early.
   void wait(double timeout_s);
   void wake();
 
   size_t in_flight() const { return in_flight_; }  // transfers submitted and not done
   const ChannelStats& stats() const { return stats_; }
 
-  // Requests that the kernel never let go of. While there are any, memory of failed transfers may
-  // still change: destroy the channel before that memory, which ends the process if it must.
+  // Requests that the kernel never gave back. While there are any, memory of failed transfers may
+  // still change: destroy the channel before that memory.
   uint32_t lost_requests() const { return ring_->lost(); }
 
  private:
@@ -111,10 +111,10 @@ class Channel {
   // Constant after construction.
   Volume& volume_;
   RateLimiter* limiter_;
-  const uint32_t share_;  // requests that a busy file has in flight
+  const uint32_t share_;  // requests in flight to a file that is kept busy
   const uint64_t request_bytes_;
   const uint32_t max_transfers_;
-  const uint64_t ahead_bytes_;  // of what waits, made ready to start
+  const uint64_t ahead_bytes_;  // of waiting writes that are hashed ahead
   const uint32_t file_depth_;
   const bool verify_;
   std::unique_ptr<Ring> ring_;
@@ -130,14 +130,14 @@ class Channel {
   std::vector<Request*> free_requests_;
   std::vector<Request*> retries_;  // to be read again
   std::vector<RingRequest*> reaped_;
-  std::vector<Request*> completed_;  // back from the ring, not yet looked at; oldest first
+  std::vector<Request*> completed_;  // back from the ring, not yet processed; oldest first
   size_t in_flight_ = 0;
   double booked_start_s_ = -1;  // when the limiter lets the next request start; -1 = not booked
   bool busy_ = false;
   double busy_since_s_ = 0;
   struct FileLoad {
-    uint32_t in_flight = 0;  // started and not looked at
-    uint32_t in_ring = 0;    // of those, not back from the drive
+    uint32_t in_flight = 0;  // started and not yet processed
+    uint32_t in_ring = 0;    // of those, still with the drive
     SpeedWatch speed;
   };
   std::vector<FileLoad> loads_;  // by file

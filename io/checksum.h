@@ -6,7 +6,7 @@
 namespace strata::io {
 
 // XXH3-64 of one block, seeded with what the block is (`tag`) and where it belongs (`address`), so
-// that right bytes in the wrong place or of another time have another checksum. Never 0.
+// that a misdirected or stale block has another checksum. Never 0.
 uint64_t checksum_block(const void* data, uint64_t bytes, uint64_t tag, uint64_t address);
 
 }  // namespace strata::io

@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLevels = 8;  // of device mapper over device mapper
+constexpr int kMostLevels = 8;  // of stacked block devices
 
-// Where sysfs describes the block device that a file system is on. Some, such as btrfs, have a
-// number of their own: then the mount table names the device.
+// The sysfs directory of the block device below a directory's file system. File systems such as
+// btrfs have a device number of their own; for them the mount table names the device.
 std::optional<fs::path> block_device_of(const std::string& directory, const std::string& root) {
   struct stat info {};
   if (stat(directory.c_str(), &info) != 0) return std::nullopt;
@@ -43,7 +43,7 @@ std::optional<fs::path> block_device_of(const std::string& directory, const std:
   return std::nullopt;
 }
 
-// The whole drives below a block device.
+// Adds the whole drives below a block device.
 void add_drives(const fs::path& device, int level, std::vector<fs::path>& drives) {
   std::error_code error;
   const std::vector<fs::path> slaves = entries_of(device / "slaves");

@@ -12,8 +12,7 @@ std::vector<std::filesystem::path> entries_of(const std::filesystem::path& direc
                                               const std::string& prefix = "");
 
 // The sysfs directories of the whole drives under a directory, through partitions, device mapper
-// and RAID; empty when sysfs knows none. `root` is put before /sys and /proc: tests give a
-// directory.
+// and RAID; empty when sysfs knows none. Tests set `root`, which is put before /sys and /proc.
 std::vector<std::filesystem::path> drives_of(const std::string& directory,
                                              const std::string& root = "");
 

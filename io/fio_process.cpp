@@ -20,9 +20,9 @@ namespace strata::io {
 namespace {
 
 constexpr int kGlanceMs = 100;
-constexpr double kEndGraceS = 10;   // how long fio may take to end when it is told to
-constexpr double kReapGraceS = 2;   // and the kernel, when it is killed
-constexpr size_t kMostWords = 400;  // of a message
+constexpr double kEndGraceS = 10;   // how long fio may take to end after it is told to
+constexpr double kReapGraceS = 2;   // how long the kernel may take to end it after it is killed
+constexpr size_t kMostWords = 400;  // the longest message, in bytes
 
 // Fields of terse version 3, counted from 0.
 constexpr size_t kErrorField = 4;
@@ -49,8 +49,8 @@ bool is_terse(const std::string& line) {
   return line.starts_with("3;");
 }
 
-// After fork(): its files are ours alone, and it ends when we do, however we end. It has a group of
-// its own, so that its jobs can be killed with it.
+// Turns the child into fio, after fork(). It inherits no other files, ends when we end, and has a
+// process group of its own, so that its jobs can be killed with it.
 [[noreturn]] void become(char* const* argv, int out, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(127);
@@ -61,7 +61,8 @@ bool is_terse(const std::string& line) {
   _exit(127);
 }
 
-// Takes what it prints until it closes its end. False where it has not by the deadline.
+// Collects what the child prints until it closes its end of the pipe. Returns false at the
+// deadline.
 bool take_output(pid_t child, int from, double limit_s, const std::atomic<bool>* stop,
                  std::string& text) {
   double end_s = now_s() + limit_s;
@@ -80,10 +81,11 @@ bool take_output(pid_t child, int from, double limit_s, const std::atomic<bool>*
   return false;
 }
 
-// A process that waits in the kernel ends when the drive answers; until then it is our zombie.
+// Kills the child's group. A process that waits in the kernel stays our zombie until the drive
+// answers.
 void kill_group(pid_t child, int* status) {
   kill(-child, SIGKILL);
-  kill(child, SIGKILL);  // before it had its group
+  kill(child, SIGKILL);  // in case it has no group yet
   const double end_s = now_s() + kReapGraceS;
   while (waitpid(child, status, WNOHANG) == 0 && now_s() < end_s) poll(nullptr, 0, 10);
 }

@@ -28,7 +28,7 @@ HugeMemory::HugeMemory(int64_t bytes)
   }
   const auto start = reinterpret_cast<intptr_t>(mapping_);
   data_ = static_cast<std::byte*>(mapping_) + (round_up(start, kHugePageBytes) - start);
-  (void)::madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // refused: small pages then
+  (void)::madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // when refused: small pages
 }
 
 HugeMemory::~HugeMemory() {

@@ -6,9 +6,10 @@
 
 namespace strata::io {
 
-// Memory for O_DIRECT, in huge pages where the kernel has them: a request of scattered pages of
-// 4 KiB takes many entries of a drive's queue. Aligned to 2 MiB, a multiple of it long, zero; pages
-// come in when they are first touched. Throws Error (kDoesNotFit).
+// Memory for O_DIRECT, in huge pages where the kernel has them, because a request in scattered 4
+// KiB pages takes many entries of a drive's queue. Aligned to 2 MiB, with a length that is a
+// multiple of 2 MiB, and zero; pages become present when they are first touched. Throws Error
+// (kDoesNotFit).
 class HugeMemory {
  public:
   explicit HugeMemory(int64_t bytes);

@@ -6,7 +6,7 @@
 
 namespace strata::io {
 
-// Counts of durations in buckets 1/16 apart in relative width, from 1 us to about 20 minutes.
+// A histogram of durations from 1 us to about 20 minutes, with 16 buckets for each doubling.
 //
 // A percentile is the upper edge of its bucket, so it is at most 6.3 % too large; the maximum is
 // exact.

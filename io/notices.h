@@ -9,7 +9,8 @@
 
 namespace strata::io {
 
-// Logs each text once, so that the channels of a volume do not repeat each other. Threads: any.
+// Logs each text once, so that channels of a volume do not repeat each other's notices. Threads:
+// any.
 class Notices {
  public:
   void once(LogLevel level, const std::string& text) {

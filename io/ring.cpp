@@ -17,8 +17,8 @@ constexpr uint32_t kMaxRefusals =
 constexpr double kRefusalPauseS =
     10e-3;                             // the longest pause before a refused request is tried again
 constexpr double kCancelGraceS = 1.0;  // how long a cancelled request may take to come back
-constexpr double kCloseGraceS = 3.0;   // after its deadline, what a request has while a ring closes
-constexpr double kLongestWaitS = 1.0;  // so that deadlines are looked at
+constexpr double kCloseGraceS = 3.0;   // a request's extra time in a ring that closes
+constexpr double kLongestWaitS = 1.0;  // so that deadlines are checked
 constexpr uint64_t kMaxPieceBytes = 1 << 30;  // read(2) moves at most 2 GiB - 4 KiB
 
 std::unique_ptr<RingBackend> make_backend(const RingOptions& options) {
@@ -100,7 +100,7 @@ Ring::~Ring() {
     if (now_s() - since_s > warn_after_s_) {
       log(LogLevel::kWarning, "closing " + files_[0].name + ": waiting for " +
                                   std::to_string(held()) +
-                                  " requests that the kernel does not let go of");
+                                  " requests that the kernel has not given back");
       since_s = now_s();
     }
   }
@@ -111,7 +111,7 @@ size_t Ring::held() const {
                                            [](const Slot& slot) { return slot.in_backend; }));
 }
 
-// A slow drive has until its deadline when a ring closes too; one that missed it, a last moment.
+// A ring that closes waits for each request until its deadline, and kCloseGraceS longer.
 double Ring::closing_limit_s() const {
   double limit_s = now_s();
   for (const Slot& slot : slots_) {
@@ -194,11 +194,11 @@ void Ring::wake() {
   backend_->wake();
 }
 
-// One completion of the backend: the rules of what it means are here and nowhere else.
+// Decides what one completion of the backend means. All rules for result codes are here.
 void Ring::settle(uint32_t slot, int64_t result) {
   Slot& state = slots_[slot];
   state.in_backend = false;
-  if (state.request == nullptr) {  // given up earlier; the memory is free at last
+  if (state.request == nullptr) {  // given up earlier; the kernel has now released the memory
     --lost_;
     free_slots_.push_back(slot);
     return;
@@ -235,7 +235,7 @@ void Ring::advance(uint32_t slot, uint64_t moved) {
     finish(slot, RingRequest::Outcome::kDeadline, ETIMEDOUT);
     return;
   }
-  // O_DIRECT resumes only at a multiple of the alignment; a little is moved twice.
+  // O_DIRECT can resume only at a multiple of the alignment, so some bytes are moved twice.
   moved = moved / alignment_ * alignment_;
   request.bytes_moved += moved;
   if (moved > 0) {
@@ -267,7 +267,7 @@ void Ring::finish(uint32_t slot, RingRequest::Outcome outcome, int error_number)
   }
 }
 
-// A refused request waits a little: 0.1 ms at first, doubling.
+// Makes a refused request wait before its next try: 0.1 ms at first, then twice as long each time.
 void Ring::park(uint32_t slot) {
   Slot& state = slots_[slot];
   const double pause_s =

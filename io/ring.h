@@ -19,7 +19,7 @@ struct MemoryRegion {
   uint64_t bytes = 0;
 };
 
-// What a simulated drive does wrong. Silent kinds report success.
+// Faults of a simulated drive. Silent kinds report success.
 enum class FaultKind : uint8_t {
   kEio,
   kEnospc,
@@ -38,31 +38,31 @@ const char* name_of(FaultKind kind);
 
 struct SimulatedFault {
   FaultKind kind = FaultKind::kEio;
-  uint64_t index = 0;      // of the first I/O hit, in the order of starting, resubmissions included
+  uint64_t index = 0;      // the first I/O hit, counted by start, resubmissions included
   uint64_t count = 1;      // I/Os hit in a row
-  int error_number = EIO;  // of kEio: other names that the kernel has for it
+  int error_number = EIO;  // for kEio; the kernel has other codes for unreadable sectors too
 };
 
-// A drive with seeded latencies, and therefore seeded reordering, over the real files.
+// A simulated drive over the real files: seeded latencies, and therefore seeded reordering.
 struct SimulatedOptions {
   uint64_t seed = 1;
   double latency_s_min = 50e-6;
   double latency_s_max = 500e-6;
-  uint64_t slow_from = ~uint64_t{0};  // from this I/O on latencies are slow_factor times longer
+  uint64_t slow_from = ~uint64_t{0};  // from this I/O on, latencies are slow_factor times as long
   double slow_factor = 1;
-  int32_t slow_file = -1;    // only of this file; -1: of all
+  int32_t slow_file = -1;    // only this file becomes slow; -1: all files
   bool virtual_time = true;  // wait() advances a clock of the ring's own; else latencies are real
   std::vector<SimulatedFault> faults = {};
   uint64_t* started = nullptr;         // counts the I/Os, resubmissions included
   uint64_t* injected = nullptr;        // counts the faults that happened
-  uint32_t* most_of_a_file = nullptr;  // the most I/Os of one file that were in flight at once
+  uint32_t* most_of_a_file = nullptr;  // the most I/Os of one file in flight at once
 };
 
 // One raw request; owned by the caller and at a fixed address until poll() returns it.
 struct RingRequest {
   enum class Outcome : uint8_t {
     kDone,        // all bytes moved
-    kErrno,       // the kernel said `error_number`
+    kErrno,       // the kernel returned `error_number`
     kNoProgress,  // twice no bytes moved: the file ends here, or the device is broken
     kDeadline,    // gave up after RingOptions::deadline_s
   };
@@ -75,7 +75,7 @@ struct RingRequest {
   // Set by the ring.
   Outcome outcome = Outcome::kDone;
   int error_number = 0;
-  bool memory_in_use = false;  // with kDeadline: the kernel did not let go; never free this memory
+  bool memory_in_use = false;  // with kDeadline: the kernel still uses the memory; do not free it
   uint64_t bytes_moved = 0;
   double started_s = 0;
   double finished_s = 0;
@@ -91,13 +91,13 @@ struct RingOptions {
   Backend backend = Backend::kAuto;
   uint32_t depth = 16;
   std::vector<RingFile> files = {};
-  // Registered with the kernel where it allows; transfers of other memory still work.
+  // Registered with the kernel if it allows that; other memory works too.
   std::vector<MemoryRegion> regions = {};
   uint32_t alignment = 4096;  // a partial transfer resumes at a multiple of this
   double warn_after_s = 30;   // a request older than this is reported once
   double deadline_s = 600;    // a request older than this is cancelled and fails
   SimulatedOptions simulated = {};
-  Notices* notices = nullptr;  // may be null: then every ring says its own
+  Notices* notices = nullptr;  // shared by rings that must not repeat notices; may be null
 };
 
 struct Completion;
@@ -107,14 +107,14 @@ class RingBackend;
 //
 // Guarantees: a request completes exactly once; short transfers, EAGAIN and EINTR are resubmitted
 // until the whole buffer has moved or an error occurs; nothing is allocated after construction. The
-// destructor cancels, then waits until the kernel has let go of every buffer. Where it has not
-// seconds after the deadline of the last, the drive hangs for good: the destructor reports a hang
+// destructor cancels all requests, then waits until the kernel uses no buffer any more. If that has
+// not happened 3 s after the last deadline, the drive hangs for good: the destructor reports a hang
 // to its environment (engine/base/environment.h), which may end the process, and waits on, since
 // memory that the kernel may still write to must be neither freed nor used again.
 // Not guaranteed: order. Two requests on one byte range must be ordered by the caller.
 // Threads: not thread-safe; one ring belongs to one lane. Only wake() may be called from any other.
 // Failure: construction throws Error; later failures arrive in the request. kAuto takes the thread
-// pool where io_uring is refused, and says why once.
+// pool when io_uring is refused, and logs the reason once.
 class Ring {
  public:
   explicit Ring(const RingOptions& options);
@@ -126,7 +126,7 @@ class Ring {
   double now_s() const;  // the ring's clock: virtual in a simulated ring
   uint32_t depth() const { return depth_; }
   uint32_t in_flight() const { return in_flight_; }
-  // Whether submit() may be called. Slots of requests that the kernel never let go are lost.
+  // Whether submit() may be called. Slots of requests that the kernel never gave back are lost.
   bool has_room() const { return !free_slots_.empty(); }
   uint32_t lost() const { return lost_; }
 
@@ -143,7 +143,7 @@ class Ring {
  private:
   struct Slot {
     RingRequest* request = nullptr;  // null: free, or given up and still in the kernel
-    RingRequest asked = {};          // as submitted; the caller's own may go before the ring
+    RingRequest asked = {};          // a copy; the caller's may be destroyed before the ring
     uint32_t stalls = 0;             // completions in a row that moved nothing
     uint32_t refusals = 0;           // EAGAIN or EINTR in a row
     double retry_at_s = 0;           // when it is parked
@@ -161,7 +161,7 @@ class Ring {
   void check_deadlines();
   size_t held() const;
   double closing_limit_s() const;
-  Error hang() const;  // of a request that the kernel holds
+  Error hang() const;  // the error for a request that the kernel does not give back
 
   // Constant after construction.
   uint32_t depth_;

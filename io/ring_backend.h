@@ -26,24 +26,24 @@ struct Completion {
   int64_t result = 0;  // bytes moved, or -errno
 };
 
-// What carries pieces out: the seam between the rules of Ring and the kernel. At most `depth`
-// pieces are in a backend at once, one for each slot. Threads: as Ring.
+// Executes pieces: the interface between the rules of Ring and the kernel. At most `depth` pieces
+// are in a backend at once, one for each slot. Threads: as Ring.
 class RingBackend {
  public:
   virtual ~RingBackend() = default;
   virtual const char* name() const = 0;
   virtual double now_s() const = 0;
   virtual void start(const Piece& piece) = 0;  // may only queue it
-  virtual void flush() = 0;                    // hands over what start() queued
+  virtual void flush() = 0;                    // submits the pieces that start() queued
   virtual size_t reap(std::span<Completion> completions) = 0;
   virtual void wait(double timeout_s) = 0;
   virtual void wake() = 0;
-  virtual void cancel(uint32_t slot) = 0;  // best effort; the piece still completes, then or later
+  virtual void cancel(uint32_t slot) = 0;  // best effort; the piece still completes, now or later
 };
 
 struct UringResult {
-  std::unique_ptr<RingBackend> backend;  // null where the kernel refused
-  std::string refusal = {};              // why
+  std::unique_ptr<RingBackend> backend;  // null when the kernel refused
+  std::string refusal = {};              // the reason
 };
 UringResult make_uring_backend(const RingOptions& options);
 std::unique_ptr<RingBackend> make_threads_backend(const RingOptions& options);

@@ -17,13 +17,13 @@
 namespace strata::io {
 namespace {
 
-// Fills memory from the start of a read to its end, so that early use shows.
+// Fills the memory of a read until it completes, so that early use is noticed.
 constexpr int kUnreadByte = 0xDB;
 
-// Bytes really move between memory and the files, at the moment of completion, so a buffer that is
-// reused too early corrupts what is moved, as with a real drive. Latencies are seeded draws;
-// requests therefore overtake each other. With virtual time nothing sleeps: wait() moves the clock
-// to the next completion.
+// Simulates a drive over real files. Bytes move when a request completes, so a buffer that is
+// reused too early corrupts data, as with a real drive. Latencies are random with a seed, so
+// requests overtake each other. With virtual time nothing sleeps: wait() moves the clock to the
+// next completion.
 class SimulatedBackend final : public RingBackend {
  public:
   explicit SimulatedBackend(const RingOptions& options)
@@ -112,7 +112,7 @@ class SimulatedBackend final : public RingBackend {
     Piece piece;
     uint64_t index = 0;
     double due_s = 0;
-    const SimulatedFault* fault = nullptr;  // of options_, or none
+    const SimulatedFault* fault = nullptr;  // one of options_; may be null
     bool cancelled = false;
   };
 
@@ -130,7 +130,7 @@ class SimulatedBackend final : public RingBackend {
     *options_.most_of_a_file = std::max(*options_.most_of_a_file, static_cast<uint32_t>(count));
   }
 
-  // Ties go to the one that started first, so that a seed is one history.
+  // Of equal times, the request that started first completes first, so that a seed fixes the order.
   std::vector<Flight>::iterator earliest() {
     return std::min_element(flying_.begin(), flying_.end(), [](const Flight& a, const Flight& b) {
       return a.due_s != b.due_s ? a.due_s < b.due_s : a.index < b.index;
@@ -140,7 +140,7 @@ class SimulatedBackend final : public RingBackend {
   int64_t carry_out(const Flight& flight) const {
     if (flight.cancelled) return -ECANCELED;
     Piece piece = flight.piece;
-    if (piece.offset % alignment_ != 0) return -EINVAL;  // as O_DIRECT has it
+    if (piece.offset % alignment_ != 0) return -EINVAL;  // as with O_DIRECT
     if (flight.fault == nullptr) return move(piece);
     switch (flight.fault->kind) {
       case FaultKind::kEio:
@@ -181,14 +181,14 @@ class SimulatedBackend final : public RingBackend {
     return moved < 0 ? -errno : moved;
   }
 
-  // Half moves, and a few bytes of that are not counted: the end lies within a sector.
+  // Moves half of the bytes and reports a few less, so that the end lies within a sector.
   int64_t move_short(Piece piece, uint32_t draw) const {
     piece.bytes /= 2;
     const int64_t moved = move(piece);
     return moved <= 1 ? moved : moved - 1 - draw % std::min<int64_t>(moved - 1, 511);
   }
 
-  // On the way to the file the caller's memory is as before afterwards.
+  // Inverts one bit of what is moved. After a write, the caller's memory is unchanged.
   int64_t move_flipped(const Piece& piece, uint32_t draw) const {
     char* bytes = static_cast<char*>(piece.data);
     const uint32_t at = draw / 8 % piece.bytes;

@@ -27,7 +27,7 @@ class FixedQueue {
   void push(const T& item) { items_[tail_++ % items_.size()] = item; }
   T pop() { return items_[head_++ % items_.size()]; }
 
-  // Takes out the item for which `matches` holds, keeping the order of the rest.
+  // Removes the item for which `matches` holds and keeps the order of the rest.
   template <class Matches>
   bool remove(Matches matches) {
     for (uint64_t i = head_; i != tail_; ++i) {
@@ -98,7 +98,7 @@ class ThreadsBackend final : public RingBackend {
     finished_ready_.notify_one();
   }
 
-  // Only a piece that no thread has begun can be cancelled.
+  // Cancels only a piece that no thread has begun.
   void cancel(uint32_t slot) override {
     const std::lock_guard lock(mu_);
     if (work_.remove([slot](const Piece& piece) { return piece.slot == slot; })) {

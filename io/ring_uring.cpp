@@ -37,8 +37,8 @@ __kernel_timespec timespec_of(double seconds) {
   return ts;
 }
 
-// io_uring: the lane itself enters the kernel once for a batch of requests, and looks at
-// completions in shared memory. Other threads wake it through an eventfd that always has a read
+// The io_uring backend. The lane enters the kernel once for a batch of requests and finds
+// completions in shared memory. Other threads wake it through an eventfd, on which a read is always
 // outstanding.
 class UringBackend final : public RingBackend {
  public:
@@ -66,7 +66,7 @@ class UringBackend final : public RingBackend {
     }
     if (rc < 0) return -rc;
     ring_open_ = true;
-    // Before 5.11 a timed wait would put entries of its own into the queue.
+    // Before 5.11, a timed wait would put entries of its own into the queue.
     if ((params.features & IORING_FEAT_EXT_ARG) == 0) return ENOSYS;
     *step = "eventfd";
     wake_fd_ = eventfd(0, EFD_CLOEXEC);
@@ -121,7 +121,7 @@ class UringBackend final : public RingBackend {
         consumed(static_cast<uint32_t>(rc));
         continue;
       }
-      // Busy now: what is left stays queued for the next flush.
+      // The kernel is busy: the remaining entries stay queued for the next flush.
       if (rc == 0 || rc == -EAGAIN || rc == -EBUSY || rc == -EINTR) return;
       give_up(-rc);
       return;
@@ -160,7 +160,7 @@ class UringBackend final : public RingBackend {
 
   void wake() override {
     const uint64_t one = 1;
-    // Fails only when the counter is full, and then a wake-up is pending already.
+    // This write fails only when the counter is full; then a wake-up is already pending.
     (void)!write(wake_fd_, &one, sizeof one);
   }
 
@@ -179,11 +179,11 @@ class UringBackend final : public RingBackend {
     const char* end;
   };
 
-  // The kernel took the oldest `count` submissions.
+  // Notes that the kernel took the oldest `count` submissions.
   void consumed(uint32_t count) { queued_.erase(queued_.begin(), queued_.begin() + count); }
 
-  // io_uring_enter fails for good. What the kernel never saw fails here; what it holds still
-  // completes.
+  // io_uring_enter fails for good: fails the pieces that the kernel never took. Those that it holds
+  // still complete.
   void give_up(int error) {
     broken_errno_ = error;
     for (const uint64_t token : queued_) {
@@ -201,7 +201,8 @@ class UringBackend final : public RingBackend {
     queued_.push_back(kWakeToken);
   }
 
-  // Its buffer is a member, so the kernel must be done with it before the object goes.
+  // Ends the wake-up read. Its buffer is a member, so the kernel must be done with it before the
+  // object is destroyed.
   void retire_wake_read() {
     if (!wake_armed_ || broken_errno_ != 0) return;
     wake();
@@ -235,7 +236,7 @@ class UringBackend final : public RingBackend {
                        std::string(std::strerror(-rc));
     if (rc == -ENOMEM) {
       text += "; RLIMIT_MEMLOCK is " + format_bytes(static_cast<int64_t>(limit.rlim_cur)) +
-              ", each channel wants " + format_bytes(static_cast<int64_t>(bytes)) +
+              ", each channel needs " + format_bytes(static_cast<int64_t>(bytes)) +
               " (raise it: ulimit -l)";
     }
     if (options.notices != nullptr) {
@@ -279,7 +280,7 @@ std::string advice_on_refusal(int error) {
     case EACCES:
       return "a container's seccomp profile or sysctl kernel.io_uring_disabled forbids it";
     case ENOSYS:
-      return "the kernel has none, or one older than 5.11";
+      return "the kernel does not have it, or is older than 5.11";
     case ENOMEM:
       return "RLIMIT_MEMLOCK is too small: ulimit -l";
     default:

@@ -34,7 +34,7 @@ std::string host_name() {
   return name;
 }
 
-// One line of printable text, whatever the file holds.
+// The file's text as one printable line.
 std::string read_holder(int fd) {
   char text[512];
   const ssize_t count = pread(fd, text, sizeof text, 0);
@@ -46,8 +46,8 @@ std::string read_holder(int fd) {
   return holder.empty() ? "another process" : holder;
 }
 
-// A file of ours, or an empty one: anything else of that name is the user's, under this name or
-// another.
+// Whether the file is a lock file of ours, or empty. Any other file of that name belongs to the
+// user.
 bool is_lock(int fd) {
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1) return false;
@@ -66,7 +66,7 @@ Error no_space(const std::string& directory, uint64_t need, uint64_t free) {
     return Error(ErrorCode::kDoesNotFit,
                  "reserve scratch: " + directory + ": needs " + text(need) + ", and of the " +
                      text(free) +
-                     " free the file system gives less: a quota, or what it keeps for itself (free "
+                     " free, the file system gives less because of a quota or its own needs (free "
                      "space there, or name another directory)");
   }
   return Error(ErrorCode::kDoesNotFit, "reserve scratch: " + directory + ": needs " + text(need) +
@@ -75,8 +75,8 @@ Error no_space(const std::string& directory, uint64_t need, uint64_t free) {
                                            " (free space there, or name another directory)");
 }
 
-// Opens a file without a name. With O_TMPFILE it never has one; otherwise it has one for a moment,
-// and the directory's lock makes that name ours alone.
+// Opens a file without a name. With O_TMPFILE it never has one. Otherwise it has one for a moment,
+// which no other process uses, because we hold the directory's lock.
 int open_nameless(const DirectoryLock& lock, const std::string& leftover_name, int extra_flags) {
   const int flags = O_RDWR | O_CLOEXEC | extra_flags;
   int fd = openat(lock.directory_fd(), ".", flags | O_TMPFILE | O_EXCL, 0600);
@@ -103,7 +103,7 @@ int allocate(int fd, uint64_t bytes) {
   return rc;
 }
 
-// The kernel's struct statx: the C library's is older than the O_DIRECT fields.
+// Calls the kernel's statx, because the C library's struct lacks the fields for O_DIRECT.
 struct statx stat_of(int fd) {
   struct statx result {};
   (void)syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &result);
@@ -116,8 +116,8 @@ std::string scratch_name(const ScratchRequest& request) {
          std::to_string(request.count);
 }
 
-// Turns O_DIRECT on where the file system has it. Its absence costs speed and page cache, not
-// correctness.
+// Turns O_DIRECT on where the file system has it. Without it, I/O is slower and fills the page
+// cache.
 void enable_direct(ScratchFile& file) {
   const struct statx info = stat_of(file.fd);
   const auto refuse = [&file](const std::string& why) {
@@ -126,10 +126,10 @@ void enable_direct(ScratchFile& file) {
   };
   uint32_t alignment = 4096;
   if ((info.stx_mask & STATX_DIOALIGN) != 0) {
-    if (info.stx_dio_offset_align == 0) return refuse("the file system has none");
+    if (info.stx_dio_offset_align == 0) return refuse("the file system does not support it");
     alignment = std::max(info.stx_dio_offset_align, info.stx_dio_mem_align);
     if (alignment > kPageBytes) {
-      return refuse("it wants multiples of " + std::to_string(alignment) + " bytes");
+      return refuse("it needs multiples of " + std::to_string(alignment) + " bytes");
     }
   }
   const int flags = fcntl(file.fd, F_GETFL);
@@ -139,8 +139,9 @@ void enable_direct(ScratchFile& file) {
   file.alignment = std::max(alignment, 512u);
 }
 
-// Where fallocate is missing, writing every byte reserves it. Through a ring, so that a drive that
-// hangs is an error; with threads, which every machine has. Returns an errno value, or 0.
+// Reserves the space by writing zeros, where fallocate is missing. A ring writes them, so that a
+// drive that hangs is an error; it uses threads, which work on every machine. Returns an errno
+// value, or 0.
 int fill_with_zeros(const ScratchFile& file, uint64_t bytes, double deadline_s) {
   constexpr uint64_t kRequestBytes = 1 << 20;
   constexpr uint32_t kDepth = 4;
@@ -175,11 +176,12 @@ int fill_with_zeros(const ScratchFile& file, uint64_t bytes, double deadline_s) 
       free[free_count++] = finished[i];
     }
   }
-  // What went past the page cache has its blocks.
+  // Bytes written with O_DIRECT have their blocks; others must be flushed from the page cache.
   return file.direct || fdatasync(file.fd) == 0 ? 0 : errno;
 }
 
-// Returns an errno value, or 0. Throws where zeros are needed and too many, or the drive hangs.
+// Returns an errno value, or 0. Throws when the zeros needed exceed their limit, or the drive
+// hangs.
 int reserve(ScratchFile& file, const ScratchRequest& request) {
   const int error = allocate(file.fd, request.bytes);
   if (error != EOPNOTSUPP && error != ENOSYS) return error;
@@ -218,7 +220,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
   const auto foreign = [&] {
     close_all();
     return Error(ErrorCode::kConfig, "lock directory: " + directory + "/" + lock_name +
-                                         ": is there and was not made by strata (move it away, or "
+                                         ": exists and was not made by strata (move it away, or "
                                          "name another directory)");
   };
   const auto unusable = [&](const char* what, int error, const char* advice) {

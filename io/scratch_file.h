@@ -9,10 +9,10 @@
 
 namespace strata::io {
 
-// A directory held against other runs: `<directory>/<lock_name>` under flock, naming its holder.
-// The kernel drops the lock when the process dies, so a file left by a dead run is taken over. Gone
-// after release. Failure: construction throws Error(kConfig) naming the holder, or why the
-// directory cannot be used.
+// Locks a directory against other runs: holds a flock on `<directory>/<lock_name>`, which names the
+// holder. The kernel drops the lock when the process dies, so the file of a dead run is taken over.
+// The destructor removes the file. Failure: construction throws Error(kConfig) that names the
+// holder, or why the directory cannot be used.
 class DirectoryLock {
  public:
   DirectoryLock(const std::string& directory, const std::string& lock_name,
@@ -39,10 +39,10 @@ struct FreeSpace {
   bool memory = false;  // tmpfs or ramfs
 };
 FreeSpace free_space(const DirectoryLock& lock);
-FreeSpace free_space(const std::string& directory);  // whoever holds it
+FreeSpace free_space(const std::string& directory);  // needs no lock
 
-// The most scratch that fits the directories, striped evenly or by `weights`: the first file system
-// that is full ends it. Several directories on one file system share its space.
+// The most scratch that fits the directories, striped evenly or by `weights`; the first file system
+// that is full limits it. Directories on one file system share its space.
 int64_t free_bytes_of(const std::vector<std::string>& directories,
                       const std::vector<double>& weights = {});
 
@@ -51,16 +51,17 @@ struct ScratchRequest {
   uint32_t index = 0;  // of `count` files that the volume has in this directory
   uint32_t count = 1;
   bool direct = true;
-  // Where fallocate is missing, zeros reserve the space: at most so many, else it is an error.
+  // The most zeros that may be written to reserve space where fallocate is missing; more are an
+  // error.
   uint64_t zeros_limit_bytes = ~uint64_t{0};
-  double zeros_deadline_s = 600;  // of one request that writes some of them
-  bool reserved = true;  // false: there the file is sparse, for a user who writes all of it first
-  std::string
-      leftover_name;  // used where O_TMPFILE is missing; a file of this name is a dead run's
+  double zeros_deadline_s = 600;  // of one request that writes zeros
+  bool reserved = true;  // false: without fallocate the file stays sparse; its user writes it first
+  std::string leftover_name;  // used where O_TMPFILE is missing; such a file is left by a dead run
 };
 
-// Creates a file of that size without a name, with every block reserved. Throws Error, leaves
-// nothing. A drive that hangs for good while zeros are written ends the process: see Ring.
+// Creates a file without a name and with every block reserved. On failure it throws Error and
+// leaves nothing behind. When a drive hangs for good while zeros are written, it reports a hang:
+// see Ring.
 ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& request);
 
 }  // namespace strata::io

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kWindowS = 2;
 constexpr double kSlowShare =
-    0.25;  // of the best window; reads beside writes alone may halve a rate
+    0.25;  // of the best window; writes at the same time may already halve a rate
 constexpr uint32_t kSlowWindows = 2;
 
 }  // namespace

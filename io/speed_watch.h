@@ -12,16 +12,16 @@ struct SlowReport {
   double best_bytes_per_s = 0;
 };
 
-// Notices that the drive of one file has become slow: a full write cache, heat, a dying drive,
+// Detects that the drive of one file has become slow: a full write cache, heat, a dying drive,
 // another user.
 //
-// Only time in which the file has its share of the channel's requests counts (two at least, with
-// the one that ends), so that neither a lane with little to do nor a drive that waits for a slower
-// one beside it is ever called slow. Reports when two windows in a row fall below a quarter of the
+// Counts only time in which the file has its share of the channel's requests in flight (at least
+// two, including the one that ends), so that neither a lane with little work nor a drive that waits
+// for a slower one counts as slow. Reports when two windows in a row are below a quarter of the
 // best window, and again at each halving. Threads: belongs to one lane.
 class SpeedWatch {
  public:
-  // One request is done. `full`: the file still has its share of requests in flight.
+  // Counts a completed request. `full`: the file still has its share of requests in flight.
   std::optional<SlowReport> add(uint64_t bytes, double now_s, bool full);
 
  private:

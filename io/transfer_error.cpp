@@ -48,7 +48,7 @@ Error request_error(const RingRequest& request, const ScratchFile& file, uint64_
       return Error(
           ErrorCode::kIo,
           what +
-              "no bytes moved, twice (the file was cut short or the drive is broken: see dmesg)");
+              "two tries moved nothing (the file was cut short or the drive is broken: see dmesg)");
     case RingRequest::Outcome::kDone:
     case RingRequest::Outcome::kDeadline:
       break;

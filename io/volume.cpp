@@ -17,8 +17,8 @@ namespace strata::io {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
-// Stripes of one cycle when the weights differ, before the files of a directory share them: at
-// least so many, and so many for each directory. A weight is met to within half a stripe.
+// The least stripes in one cycle when the weights differ, in all and for each directory, before the
+// files of a directory share them. A weight is met to within half a stripe.
 constexpr uint32_t kCycleStripes = 256;
 constexpr uint32_t kCycleStripesOfEach = 64;
 
@@ -74,8 +74,8 @@ std::vector<uint64_t> stripes_per_cycle(const std::vector<double>& weights, size
   return counts;
 }
 
-// Spreads each directory's stripes evenly over the cycle: the next stripe goes to the one that is
-// furthest behind its share.
+// Spreads each directory's stripes evenly over the cycle: the next stripe goes to the directory
+// that is furthest behind its share.
 std::vector<uint32_t> interleave(const std::vector<uint64_t>& counts) {
   const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   std::vector<uint64_t> used(counts.size(), 0);
@@ -98,8 +98,8 @@ std::vector<uint32_t> interleave(const std::vector<uint64_t>& counts) {
   return pattern;
 }
 
-// The files of a directory take its stripes by turns: so many cycles of directories make one of
-// files, in which every file of a directory has as many stripes as the others.
+// Gives the stripes of a directory to its files by turns. Repeats the cycle of directories until
+// every file of a directory has as many stripes as the others.
 std::vector<uint32_t> spread_over_files(const std::vector<uint32_t>& directory_pattern,
                                         size_t directories, uint32_t files_per_directory) {
   std::vector<uint32_t> next(directories, 0);
@@ -114,8 +114,8 @@ std::vector<uint32_t> spread_over_files(const std::vector<uint32_t>& directory_p
   return pattern;
 }
 
-// Refuses before any byte is reserved, so that a volume that is far too large does not first fill
-// the disk.
+// Checks free space before any byte is reserved, so that a volume that is far too large does not
+// first fill the disk.
 void check_space(const std::vector<std::unique_ptr<DirectoryLock>>& locks,
                  const std::vector<uint64_t>& need, bool allow_memory) {
   struct Device {
@@ -129,7 +129,7 @@ void check_space(const std::vector<std::unique_ptr<DirectoryLock>>& locks,
     if (space.memory && !allow_memory) {
       throw refused(
           locks[i]->directory() +
-          ": is a file system in memory, which scratch is to save (name a directory on a drive)");
+          ": a file system in memory, where scratch saves nothing (name a directory on a drive)");
     }
     Device& device = devices[space.device];
     for (size_t file = i; file < need.size(); file += locks.size()) device.need += need[file];

@@ -20,9 +20,9 @@ struct VolumeOptions {
   uint64_t stripe_bytes = 1 << 20;            // a multiple of block_bytes
   uint64_t block_bytes = 64 << 10;            // of one checksum; a power of two >= 4096
   std::string owner = {};                     // written into the lock file: who holds the directory
-  std::string lock_name = "strata.lock";      // ranks that share a directory give each its own
-  uint64_t zeros_limit_bytes = ~uint64_t{0};  // of zeros that reserve space, without fallocate
-  double zeros_deadline_s = 600;              // of one request that writes some of them
+  std::string lock_name = "strata.lock";      // ranks that share a directory need different names
+  uint64_t zeros_limit_bytes = ~uint64_t{0};  // zeros that may reserve space without fallocate
+  double zeros_deadline_s = 600;              // of one request that writes zeros
   bool allow_memory_filesystem = false;       // tmpfs would spend the RAM that scratch saves
   bool direct = true;                         // O_DIRECT where the file system has it
 };
@@ -33,20 +33,20 @@ inline const char* name_of(Direction direction) {
   return direction == Direction::kRead ? "read" : "write";
 }
 
-// One planned movement; owned by the caller and at a fixed address until `done`. The memory belongs
-// to the channel from submit() until `done`.
+// One movement of bytes; owned by the caller and at a fixed address until `done`. The memory
+// belongs to the channel from submit() until `done`.
 //
-// A transfer starts on a checksum block (VolumeOptions::block_bytes). It may end inside one: that
-// block's checksum then covers only the bytes written, and a read of it must end at the same place.
-// So extents are laid out on multiples of block_bytes and have any size that is a multiple of 4096.
+// A transfer starts on a checksum block (VolumeOptions::block_bytes). It may end inside one: then
+// that block's checksum covers only the bytes written, and a read of it must end at the same place.
+// So extents start on multiples of block_bytes, and their sizes are multiples of 4096.
 struct Transfer {
   Direction direction = Direction::kRead;
   uint64_t address = 0;  // multiple of block_bytes
   uint64_t bytes = 0;    // multiple of 4096, not 0
   void* data = nullptr;  // 4096-aligned
-  uint64_t tag = 0;      // (chunk, plane, generation); a read must name the tag of the write
+  uint64_t tag = 0;      // (chunk, plane, generation); a read must give the tag of the write
   bool done = false;     // set in Channel::poll(), on its thread
-  std::unique_ptr<Error> error = {};  // set with `done` when it failed; the memory is then garbage
+  std::unique_ptr<Error> error = {};  // set with `done` on failure; a read's memory is then garbage
   void* user = nullptr;
 };
 
@@ -58,22 +58,22 @@ struct ScratchFile {
   std::string name = {};  // for messages: the file has no path of its own
   std::string directory = {};
   uint64_t bytes = 0;
-  uint64_t zeroed_bytes = 0;  // written to reserve it, where fallocate is missing
+  uint64_t zeroed_bytes = 0;  // zeros written to reserve it, where fallocate is missing
   bool direct = false;        // opened with O_DIRECT
   uint32_t alignment = 4096;  // of offsets, lengths and memory, from statx
 };
 
-// Where an address lies: `bytes` counts the contiguous bytes of the file from there on.
+// Where an address lies; `bytes` of the file are contiguous from there on.
 struct Location {
   uint32_t file = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
 
-// Totals since construction. Bytes are counted as read when they arrive, and once more by what
-// became of them. When no transfer is in flight, read == verified + rejected + abandoned +
-// unverified; the volume checks that when it goes, so bytes that reached a caller without having
-// been compared end the program.
+// Totals since construction. Bytes are counted as read when they arrive, and again under one of the
+// four outcomes. When no transfer is in flight, read == verified + rejected + abandoned +
+// unverified; the destructor checks this, so the program aborts if a caller got bytes that were not
+// compared.
 struct VolumeCounters {
   uint64_t bytes_read = 0;        // arrived from files
   uint64_t bytes_verified = 0;    // compared with their checksums and found right
@@ -88,11 +88,11 @@ class DirectoryLock;
 
 // A flat address space [0, bytes) striped over scratch files.
 //
-// Guarantees: preallocated in full, 0600, locked against a second run, gone when the process dies
-// (O_TMPFILE, or unlinked after opening where the file system lacks it), O_DIRECT where the file
-// system has it. Holds one XXH3-64 per block in memory, seeded with (tag, block address): a stale,
-// torn, flipped or misdirected block is an error when it is read. A file that failed a write is
-// poisoned: never read again.
+// Guarantees: the files are preallocated in full, have mode 0600, are locked against a second run,
+// disappear when the process dies (O_TMPFILE, or unlinked after opening where the file system lacks
+// it) and use O_DIRECT where the file system has it. The volume holds one XXH3-64 checksum for each
+// block in memory, seeded with (tag, block address), so a stale, torn, flipped or misdirected block
+// is an error when it is read. A file that failed a write is poisoned: it is never read again.
 // Not guaranteed: order or atomicity of overlapping transfers; the caller orders them.
 // Threads: channels on several threads may use one volume; blocks they touch must be disjoint or
 // ordered.
@@ -114,7 +114,7 @@ class Volume {
   VolumeCounters counters() const;
   Notices& notices() { return notices_; }
 
-  // What a channel needs.
+  // For channels:
   Location locate(uint64_t address) const;
   void seal(uint64_t address, const void* data, uint64_t bytes, uint64_t tag);
   void forget(uint64_t address, uint64_t bytes);  // reads fail until it is written again
@@ -158,7 +158,7 @@ class Volume {
   std::vector<uint64_t> rank_;       // stripes of the same file before it in the cycle
   std::vector<uint64_t> per_cycle_;  // stripes of each file in one cycle
 
-  // Ordered by the callers, as the blocks themselves are.
+  // Not locked: callers order accesses to a block and its checksum.
   std::unique_ptr<uint64_t[]> checksums_;  // 0 = never written
 
   Notices notices_;
