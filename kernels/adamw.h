@@ -16,13 +16,13 @@
 //   hi, lo           [count]  u16  in/out   the split master of engine/base/dtype.h, or
 //   master           [count]  f32  in/out   plane of the fp32 recipe; one of the two is given
 //   exp_avg          [count]  f32  in/out
-//   exp_avg_sq       [count]  f32  in/out   in alone where next_exp_avg_sq is given
+//   exp_avg_sq       [count]  f32  in/out   only read when next_exp_avg_sq is given
 //   next_exp_avg_sq  [count]  f32  out      null: exp_avg_sq is updated in place; may be grad
 //   grad             [count]  f32  in
 //
-// A NaN is written as 0x7fc00000 in every plane, as 0x7fc0 and 0 in hi and lo. Every backend gives
-// the same bits. Traffic with hi+lo or master: 28 bytes an element (16 read, 12
-// written): the roof is memory bandwidth.
+// A NaN is written as 0x7fc00000 in every plane, and as 0x7fc0 and 0 in hi and lo. Every backend
+// gives the same bits. Traffic: 28 bytes an element (16 read, 12 written); the roof is memory
+// bandwidth.
 namespace strata::kernels {
 
 struct AdamWScalars {
@@ -44,7 +44,8 @@ struct AdamWSettings {
   double weight_decay = 0.0;
 };
 
-// Scalars in double as PyTorch computes them, then rounded once. `step` is 1 for the first update.
+// Computes the scalars in double, as PyTorch does, and rounds each once. `step` is 1 for the first
+// update.
 AdamWScalars adamw_scalars(const AdamWSettings& settings, int64_t step, double grad_coefficient);
 
 struct AdamW {

@@ -19,9 +19,9 @@
 
 namespace strata::kernels {
 
-// One implementation of every op; contracts are in the op's header. `Where` is empty for ops on
-// plain memory, which run to their end in the calling thread's Parallel, and Queue& for ops that
-// are issued to a queue of a device (device.h).
+// One implementation of every op; the contract of an op is in its header. `Where` is empty for ops
+// on host memory, which the call completes in the calling thread's Parallel, and Queue& for ops
+// that are issued to a queue of a device (device.h).
 template <typename... Where>
 struct OpTable {
   const char* name;
@@ -52,7 +52,7 @@ struct OpTable {
   void (*sum_squares)(Where..., const SumSquares&);
 };
 
-// The table of the host: conversions of files run nowhere else.
+// The table of the host. Only the host converts elements of files.
 struct Backend : OpTable<> {
   void (*convert_in)(const ConvertIn&);
   void (*convert_out)(const ConvertOut&);
@@ -62,7 +62,8 @@ struct Backend : OpTable<> {
 // Plain scalar loops: the specification. One thread.
 const Backend& ref_backend();
 
-// SIMD for the machine it runs on, oneDNN products, as many threads as the caller's Parallel has.
+// SIMD for this machine's instruction set, oneDNN products, on the threads of the caller's
+// Parallel.
 const Backend& cpu_backend();
 
 }  // namespace strata::kernels

@@ -5,13 +5,13 @@
 
 #include "kernels/backend.h"
 
-// The buffers of each op: for checks, translation of addresses, and traces. `visit` is called with
-// a reference to the pointer, the bytes from it on that the op may touch, and whether it writes
-// them; pointers that are null are visited too. Sizes follow from the shapes as the op's header
-// states them.
+// Lists the buffers of each op, for checks, translation of addresses, and traces. `visit` is called
+// with a reference to each pointer (null pointers included), the number of bytes from it on that
+// the op may touch, and whether the op writes them. Sizes follow from the shapes in the op's
+// header.
 namespace strata::kernels {
 
-// Bytes from the first to behind the last element of `rows` rows of `cols` elements.
+// Bytes from the first element of `rows` rows of `cols` elements to the end of the last one.
 constexpr int64_t rows_bytes(int64_t rows, int64_t cols, int64_t stride, int64_t width) {
   return rows == 0 ? 0 : ((rows - 1) * (stride == 0 ? cols : stride) + cols) * width;
 }

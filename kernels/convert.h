@@ -5,7 +5,7 @@
 
 #include "engine/base/dtype.h"
 
-// Elements of a file (little-endian, any alignment) to planes, and back.
+// Converts elements of a file (little-endian, any alignment) to planes, and back.
 //
 //   ConvertIn    src of type `dtype` (f32, bf16, f16, f8_e4m3) -> the given planes
 //   ConvertOut   planes -> dst of type `dtype` (f32, bf16, f16; bf16 is to_bf16 of the master, f16

@@ -7,7 +7,8 @@
 #include "kernels/interior.h"
 #include "kernels/workspace.h"
 
-// Output projection and cross entropy in one op, by chunks of rows, so that [N, V] is never stored.
+// Output projection and cross entropy in one op, by chunks of rows, so that [N, V] logits are never
+// stored.
 //
 //   z[r,v] = h[r]·w[v]       loss[r] = log sum_v exp(z[r,v]) - z[r, targets[r]]
 //   cap > 0: z = cap * tanh(z / cap), and dz below times 1 - (z / cap)^2
@@ -24,8 +25,8 @@
 //   accumulate                   dw is added to; otherwise overwritten
 //   N = rows, C = cols, V = vocabulary
 //
-// A backend may take probabilities below 1e-25 of the largest in their row as zero in dz.
-// Deterministic: the chunk depends on V alone (chunk_rows). Logits and products in f32, losses in
+// In dz, a backend may treat probabilities below 1e-25 of the row's largest as zero.
+// Deterministic: the chunk depends only on V (chunk_rows). Logits and products in f32, losses in
 // f64. 2*N*V*C operations forward, 6*N*V*C with gradients.
 namespace strata::kernels {
 
@@ -46,7 +47,7 @@ struct LinearCrossEntropy {
   Workspace workspace = {};
 };
 
-// Rows whose logits are held at a time.
+// Rows of a chunk, whose logits are held at the same time.
 int64_t cross_entropy_chunk_rows(int64_t vocabulary);
 
 int64_t workspace_bytes(const LinearCrossEntropy& op, int threads);

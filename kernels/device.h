@@ -10,7 +10,7 @@
 #include "kernels/backend.h"
 #include "kernels/description.h"
 
-// Where arithmetic happens: memory, queues, copies between memories, and ops.
+// Devices that do the arithmetic: memory, queues, copies between memories, and ops.
 namespace strata::kernels {
 
 // Memory that one op of a plan may touch. A read range must not be written by the op's kernels.
@@ -27,42 +27,43 @@ class HostView {
   virtual void* at(void* address) const = 0;
 };
 
-// Work of a device, done in the order in which it is issued. An op of a plan is what stands between
-// begin() and end(): kernels of DeviceOps, copies, calls. The ops of a queue are counted from 1.
+// A queue of a device, which does its work in the order of issue. An op of a plan is everything
+// issued between begin() and end(): kernels of DeviceOps, copies, calls. The ops of a queue are
+// counted from 1.
 //
 // Threads: begin(), end(), wait() and everything that issues belong to one thread; completed(),
-// sleep() and wake() may be called from any. Failure: a device that fails throws Error{kDevice} out
-// of the next call. A queue that waits for one that failed fails with the same error.
+// sleep() and wake() may be called from any. Failure: when the device fails, the next call throws
+// Error{kDevice}. A queue that waits for a failed queue fails with the same error.
 class Queue {
  public:
   virtual ~Queue() = default;
 
-  // Opens the next op. Kernels and copies touch nothing but `ranges`; the names are for messages.
+  // Opens the next op. Its kernels and copies may touch only `ranges`; `name` is for messages.
   virtual void begin(const char* name, std::span<const MemoryRange> ranges) = 0;
 
-  // Closes it. Returns the number of ops closed so far.
+  // Closes the op. Returns the number of ops closed so far.
   virtual int64_t end() = 0;
 
-  // What is issued next starts after the first `count` ops of `other` have completed. They are
-  // closed already, and `other` is a queue of the same device.
+  // Makes later work wait until the first `count` ops of `other` have completed. These ops must be
+  // closed already, and `other` must be a queue of the same device.
   virtual void wait(Queue& other, int64_t count) = 0;
 
-  // Between host memory and the device's, or within either.
+  // Copies between host memory and device memory, or within either.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
 
-  // Runs host code in the queue's order: for work that the device's own library does elsewhere.
+  // Runs host code in the queue's order, for work that has no kernel here.
   virtual void call(std::function<void(const HostView&)> function) = 0;
 
-  // How many ops have completed.
+  // The number of ops that have completed.
   virtual int64_t completed() = 0;
 
-  // Sleeps until `count` ops have completed, for at most `timeout_s`, or until wake(). A wake()
-  // that comes before sleep() ends that sleep.
+  // Sleeps until `count` ops have completed, wake() is called, or `timeout_s` has passed. A wake()
+  // before sleep() ends that sleep at once.
   virtual void sleep(int64_t count, double timeout_s) = 0;
   virtual void wake() = 0;
 
-  // When op `count` began and ended, on the clock of base/clock.h. Kept for the last `depth` ops
-  // that have completed.
+  // When op `count` began and ended, on the clock of base/clock.h. Known for the last `depth`
+  // completed ops.
   struct Span {
     double begin_s = 0;
     double end_s = 0;
@@ -84,15 +85,16 @@ class Device {
   virtual const DeviceDescription& description() const = 0;
   virtual const DeviceOps& ops() const = 0;
 
-  // Zeroed. Throws Error{kDoesNotFit}. The device outlives its memory and its queues.
+  // Returns zeroed memory. Throws Error{kDoesNotFit}. The device must outlive its memory and its
+  // queues.
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
 
-  // At most `depth` ops of the queue are closed and not completed at a time.
+  // At most `depth` ops of the queue may be closed and not yet completed.
   virtual std::unique_ptr<Queue> make_queue(const char* name, int depth) = 0;
 };
 
-// The host itself: an op has completed when it is issued. Kernels run in the issuing thread's
-// Parallel, of at most `threads`.
+// The host as a device: issuing an op completes it. Kernels run in the issuing thread's Parallel,
+// with at most `threads` threads.
 std::unique_ptr<Device> make_host_device(const Backend& backend, int threads);
 
 }  // namespace strata::kernels

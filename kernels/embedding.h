@@ -15,7 +15,7 @@
 //   w       [V, C]  T    in    T = f32 or bf16, dense
 //   out     [N, C]  T    out
 //   dy      [N, C]  T    in
-//   dw      [V, C]  f32  out   without `accumulate` rows that no token names become zero
+//   dw      [V, C]  f32  out   without `accumulate`, rows of absent tokens become zero
 //   N = rows, C = cols, V = vocabulary; products are rounded to f32 before sums and to T
 //
 // Deterministic: parallel over columns, so a sum has one order. The roof is memory bandwidth.

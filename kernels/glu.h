@@ -11,7 +11,7 @@
 //
 //   forward   h = a(g) * u
 //   backward  du = dh * a(g)      dg = dh * u * a'(g)
-//   without u and du, which are null then: the plain activation, as if u were 1
+//   u and du may be null: then it is the plain activation, as if u were 1
 //
 //   g, u    [N, F]  I    in    stride elements between rows, 0 = dense (one stride for both: they
 //                              may be the halves of one buffer)

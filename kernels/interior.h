@@ -8,12 +8,12 @@
 #include "engine/base/check.h"
 #include "engine/base/dtype.h"
 
-// I in the headers of ops: the type of tensors inside a segment, f32 or bf16, which a device's
-// description names. A store as bf16 rounds once, to nearest even.
+// I in the headers of ops: the element type of tensors inside a segment, f32 or bf16, from the
+// device's description. A store as bf16 rounds once, to nearest even.
 namespace strata::kernels {
 
-// Points to elements of type `dtype`. A pointer to float is one, and it serves as a pointer to
-// float where its elements are: a check fails where they are not.
+// Points to elements of type `dtype`. Converts from a pointer to float, and to one: that check
+// fails when the elements are not f32.
 template <typename Float>
 struct InteriorPointer {
   using Void = std::conditional_t<std::is_const_v<Float>, const void, void>;

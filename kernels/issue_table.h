@@ -5,8 +5,8 @@
 
 namespace strata::kernels {
 
-// The table of a device whose queues take any op of a host table: `Issue<Member>::op(queue, op)`
-// issues the op that stands at OpTable<>::*Member.
+// The table of a device whose queues run ops of a host table: `Issue<Member>::op(queue, op)` issues
+// the op at OpTable<>::*Member.
 template <template <auto> class Issue>
 constexpr DeviceOps make_issue_table(const char* name) {
   using T = OpTable<>;

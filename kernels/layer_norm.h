@@ -20,12 +20,12 @@
 //   y           [N, C]  I    out      I: kernels/interior.h
 //   mean, rstd  [N]     f32  out/in   kept for backward; forward accepts null for both
 //   dy          [N, C]  I    in
-//   dres        [N, C]  T    in       gradient of the residual branch; null when there is none
-//   dx          [N, C]  T    out      may be dres; null where it is not wanted
+//   dres        [N, C]  T    in       gradient of the residual branch; may be null
+//   dx          [N, C]  T    out      may be dres; null: not computed
 //   dw, db      [C]     f32  out      null for a frozen parameter
 //
-// Sums in f32. Deterministic: dw and db are summed over row blocks that depend
-// on N alone. The roof is memory bandwidth.
+// Sums in f32. Deterministic: dw and db are summed over row blocks that depend only on N. The roof
+// is memory bandwidth.
 namespace strata::kernels {
 
 struct LayerNormForward {

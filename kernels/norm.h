@@ -19,7 +19,7 @@
 //   x       [N, G, C]  X     in      groups dense within a row; *_stride elements between rows,
 //   y       [N, G, C]  I     out     0 = G*C
 //   w       [C]        T     in      T = f32 or bf16
-//   offset                           0, or 1 where the stored weight is the distance to 1
+//   offset                           0, or 1 when the stored weight is the difference from 1
 //   rstd    [N, G]     f32   out/in  kept for backward; forward accepts null
 //   dy      [N, G, C]  I     in
 //   dres    [N, G, C]  X     in      gradient of the residual branch, with dx's stride; null when
@@ -29,8 +29,8 @@
 //   dw      [C]        f32   out     null for a frozen weight
 //   X = I where `inside` is set, else T; I: kernels/interior.h
 //
-// Sums in f32. Deterministic: dw is summed over row blocks that depend on N
-// alone. The roof is memory bandwidth.
+// Sums in f32. Deterministic: dw is summed over row blocks that depend only on N. The roof is
+// memory bandwidth.
 namespace strata::kernels {
 
 struct RmsNormForward {
@@ -77,7 +77,7 @@ inline DType x_dtype_of(const RmsNormBackward& op) {
   return op.inside ? op.dy.dtype : op.dtype;
 }
 
-// Whether the shapes and types of an op are ones that backends compute.
+// Whether backends can compute an op of these shapes and types.
 template <typename Op>
 bool is_rms_norm(const Op& op) {
   return op.rows > 0 && op.groups > 0 && op.cols > 0 &&

@@ -6,11 +6,11 @@
 
 namespace strata::kernels {
 
-// The threads that kernels run on: at most `threads` of them, the caller's own included.
+// The threads that kernels run on: at most `threads` of them, including the caller's.
 //
-// Guarantees: kernels called inside run() use no other threads; results do not depend on the count.
-// Threads: run() may be called from several threads, which then share the workers; a workspace
-// belongs to one call at a time. Failure: an exception of the function leaves run().
+// Guarantees: kernels called inside run() use no other threads; results do not depend on the number
+// of threads. Threads: run() may be called from several threads, which then share the workers; a
+// workspace belongs to one call at a time. Failure: run() passes on an exception of the function.
 class Parallel {
  public:
   explicit Parallel(int threads);

@@ -5,7 +5,8 @@
 
 #include "engine/base/dtype.h"
 
-// Learned positions on a batch of sequences of T = length tokens; row r has position r % T.
+// Learned position embeddings for a batch of sequences of T = length tokens; row r has position r %
+// T.
 //
 //   forward   y[r, :] += p[r % T, :]
 //   backward  dp[t, :] (+)= sum of dy[r, :] over the rows r with r % T == t, r ascending
@@ -13,7 +14,7 @@
 //   y   [N, C]  T    in, out   T = f32 or bf16, dense
 //   p   [P, C]  T    in        P = positions >= T
 //   dy  [N, C]  T    in
-//   dp  [P, C]  f32  out       without `accumulate` rows from T on become zero
+//   dp  [P, C]  f32  out       without `accumulate`, rows from T on become zero
 //   N = rows, a multiple of T; C = cols
 //
 // Deterministic: parallel over columns, so a sum has one order. The roof is memory bandwidth.

@@ -13,9 +13,8 @@
 //   sum; block sums are added in ascending order, from 0.0.
 //
 //   x    [count]  f32  in
-//   out  [1]           out   overwritten: the sum, infinite or NaN exactly when some element is,
-//   and
-//                            1.0 where it is, so that ranks can add both
+//   out  [1]           out   overwritten: the sum, and 1.0 if it is infinite or NaN, which is so
+//                            exactly when an element is; ranks can add both
 //
 // The roof is memory bandwidth: 4 bytes read an element.
 namespace strata::kernels {

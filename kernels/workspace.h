@@ -6,12 +6,13 @@
 
 namespace strata::kernels {
 
-// Scratch bytes lent to one call, 64-byte aligned; contents mean nothing before and after it.
+// Scratch memory lent to one call, 64-byte aligned. Its contents have no meaning before and after
+// the call.
 //
-// Every op that needs some has `workspace_bytes(op, threads)` beside it: an upper bound for both
-// host backends by shape fields and dtype alone (addresses are not looked at). `threads` is the
-// thread count of the Parallel in which the op will run. What a device needs, its description says
-// (description.h). A call with less is a bug and is checked.
+// Each op that needs scratch has `workspace_bytes(op, threads)` beside it: an upper bound for both
+// host backends from shape fields and dtype. `threads` is the thread count of the Parallel in which
+// the op will run. For devices, see description.h. A call with less scratch is a bug, which a check
+// reports.
 struct Workspace {
   std::byte* data = nullptr;
   int64_t bytes = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included once for every instruction set (see foreach_target.h), hence the guard in its own style.
+// Included once for each instruction set (see foreach_target.h), so the guard is Highway's.
 #if defined(STRATA_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_ACTIVATION_INL_H_
 #undef STRATA_ACTIVATION_INL_H_
@@ -16,14 +16,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-// Beyond the clamp sigmoid is 0 or 1 to f32, and exp() does not overflow.
+// Clamps x so that exp() does not overflow; beyond the clamp, sigmoid rounds to 0 or 1 in f32.
 HWY_INLINE VF32 sigmoid(F32 d, VF32 x) {
   const VF32 one = hn::Set(d, 1.0f);
   const VF32 bounded = hn::Max(hn::Set(d, -87.0f), x);
   return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Neg(bounded))));
 }
 
-// The two parts that an activation and its derivative are made of: s = sigmoid(t(x)) and t'(x).
+// The parts of an activation and its derivative: s = sigmoid(t(x)) and t'(x).
 struct ActivationParts {
   VF32 s, dt;
 };
@@ -31,7 +31,7 @@ struct ActivationParts {
 template <Activation kActivation>
 HWY_INLINE ActivationParts activation_parts(F32 d, VF32 x) {
   if constexpr (kActivation == Activation::kSilu) return {sigmoid(d, x), hn::Set(d, 1.0f)};
-  // Beyond 16 s is 0 or 1 to f32, and the cube does not overflow.
+  // Clamps x so that the cube does not overflow; beyond 16, s rounds to 0 or 1 in f32.
   const VF32 bounded = hn::Clamp(x, hn::Set(d, -16.0f), hn::Set(d, 16.0f));
   const VF32 square = hn::Mul(bounded, bounded);
   const VF32 slope = hn::Set(d, static_cast<float>(kGeluSlope));

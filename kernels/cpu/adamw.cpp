@@ -13,12 +13,13 @@
 
 #include "kernels/cpu/simd_typed-inl.h"
 
-// No fused multiply-add and no reciprocal here: the same IEEE operations in every backend. Plain
-// stores: every line written was just read, so that non-temporal stores would save nothing.
+// Every backend uses the same IEEE operations, so there is no fused multiply-add and no reciprocal
+// here. Stores are plain: every line written was just read, so non-temporal stores would save
+// nothing.
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-// Loads the exact master; stores it back.
+// Loads the exact fp32 master from hi and lo, and stores it back.
 struct SplitPlanes {
   uint16_t* hi;
   uint16_t* lo;

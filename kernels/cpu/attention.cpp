@@ -23,15 +23,16 @@
 #include "kernels/cpu/tile_product-inl.h"
 #include "kernels/cpu/transpose-inl.h"
 
-// Scores are held transposed, keys down and queries across: the running maximum and sum of 16
-// queries are then vectors, without a horizontal step, and only the query tile needs a transposed
-// copy.
+// Scores are held transposed, with a row for each key and a column for each query. So the running
+// maximum and sum of 16 queries are vectors without a horizontal step, and only the query tile
+// needs a transposed copy.
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
 constexpr float kMasked = -1e30f;
 
-// Lanes of the query vector at `query` that may see the key at `key` (both within their sequence).
+// Lanes of the query vector at `query` that may see the key at `key` (both are positions in a
+// sequence).
 HWY_INLINE hn::Mask<F32> visible(F32 d, int64_t query, int64_t key, int64_t window) {
   const hn::RebindToSigned<F32> di;
   const auto distance = hn::Iota(di, static_cast<int32_t>(query - key));
@@ -58,8 +59,8 @@ void transpose(const float* from, int64_t stride, int64_t count, int64_t size, f
   for (int64_t c = 0; c < size; ++c) std::fill(to + c * kTile + count, to + (c + 1) * kTile, 0.0f);
 }
 
-// s[keys, kTile] = k[keys, size] * qt[size, kTile], for every 16 keys from the first 16 queries on
-// that see one of them.
+// s[keys, kTile] = k[keys, size] * qt[size, kTile]. For every 16 keys, starts at the first 16
+// queries that see one of them.
 HWY_INLINE void scores(const KeyTile& tile, const float* k, int64_t k_stride, int64_t size,
                        const float* qt, float* s) {
   constexpr int64_t kStep = 16;
@@ -81,15 +82,15 @@ HWY_INLINE void scores(const KeyTile& tile, const float* k, int64_t k_stride, in
   }
 }
 
-// Scores are scaled, and capped where there is a cap.
+// How scores are scaled and, with a cap, capped.
 struct ScoreRule {
   float scale;
   float cap;
   int64_t window;
 };
 
-// Turns scores s into exp(rule(s) - max), keeps the running maximum and sum, and leaves in `fade`
-// what the earlier sums are to be multiplied with.
+// Turns scores s into exp(rule(s) - max), updates the running maximum and sum, and leaves in `fade`
+// the factors for the earlier sums.
 template <bool kCapped>
 HWY_INLINE void softmax_tile(const KeyTile& tile, const ScoreRule& rule, float* s, float* largest,
                              float* total, float* fade) {
@@ -98,7 +99,7 @@ HWY_INLINE void softmax_tile(const KeyTile& tile, const ScoreRule& rule, float* 
   const VF32 factor = hn::Set(d, rule.scale);
   const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, rule.window);
   for (int64_t q = 0; q < kTile; q += lanes) {
-    const int64_t keys = std::min(tile.keys, tile.query - tile.key + q + lanes);  // seen by any
+    const int64_t keys = std::min(tile.keys, tile.query - tile.key + q + lanes);  // visible keys
     const VF32 before = hn::Load(d, largest + q);
     VF32 now = before;
     for (int64_t j = 0; j < keys; ++j) {
@@ -241,7 +242,7 @@ HWY_INLINE float dot(const float* x, const float* y, int64_t count) {
   return hn::GetLane(hn::SumOfLanes(f32, sum));
 }
 
-// dk, dv [length, padded] += and dq of one query tile of one head.
+// Adds to dk, dv [length, padded] and computes dq, for one query tile of one head.
 void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t tile_index, Rows dk,
                    Rows dv, float* memory) {
   const BackwardTiles w = backward_tiles(op.head_size, memory);
@@ -326,7 +327,8 @@ void check(const Op& op) {
   STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()));
 }
 
-// Where a task sums dk and dv: into the output itself if that is whole vectors and has one part.
+// Where a task sums dk and dv: in the output itself if its rows are whole vectors and there is one
+// part.
 struct Sums {
   bool direct;
   int64_t splits;

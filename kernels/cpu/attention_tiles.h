@@ -7,7 +7,7 @@
 #include "kernels/attention.h"
 #include "kernels/typed.h"
 
-// The tiles of attention and where a task keeps them in its thread's workspace.
+// The tiles of attention, and their places in a thread's workspace.
 namespace strata::kernels::cpu {
 
 constexpr int64_t kTile = 64;  // queries and keys of a tile
@@ -96,9 +96,9 @@ inline int64_t backward_tile_bytes(int64_t head_size) {
   return (6 * kTile * round_up(head_size, 16) + 2 * kTile * kTile + 2 * kTile) * 4;
 }
 
-// Tasks of the backward pass: the query heads of a kv head, in `splits` parts. More than one part
-// only where there are few kv heads, since each part then has its own dk and dv to be summed
-// afterwards.
+// The number of parts, each a task of the backward pass, that the query heads of a kv head are
+// split into. There is more than one part only when there are few kv heads, because each part then
+// has its own dk and dv, which must be summed afterwards.
 constexpr int64_t kWantedTasks = 8;
 
 template <typename Op>
@@ -106,7 +106,7 @@ int64_t splits_of(const Op& op) {
   return op.batch * op.kv_heads >= kWantedTasks ? 1 : op.heads / op.kv_heads;
 }
 
-// What backward reads and writes of one query tile of one head.
+// The rows that backward reads and writes for one query tile of one head.
 struct QueryRows {
   const float *q, *o, *d_o, *lse;
   float* dq;

@@ -20,7 +20,7 @@ namespace strata::kernels::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
-// One lane is no vector: the plain loops do it all.
+// Without vectors, the plain loops convert everything.
 int64_t split_bf16(const ConvertIn&) {
   return 0;
 }
@@ -39,21 +39,20 @@ using U8 = hn::ScalableTag<uint8_t>;
 using U16 = hn::Repartition<uint16_t, U8>;
 using U32 = hn::Repartition<uint32_t, U8>;
 
-// Elements at any address.
+// Loads elements from any address, aligned or not.
 template <typename D>
 HWY_INLINE hn::Vec<D> load_any(D d, const char* from) {
   return hn::BitCast(d, hn::LoadU(U8(), reinterpret_cast<const uint8_t*>(from)));
 }
 
-// The functions below do whole vectors and return how many elements those were.
+// The functions below convert whole vectors and return the number of converted elements.
 
 bool is_aligned(const void* to, size_t bytes) {
   return reinterpret_cast<uintptr_t>(to) % bytes == 0;
 }
 
-// A bf16 is the upper half of its master, whose lower half is 0. Trained weights are converted when
-// a run begins, long before they are used: past the caches, where memory need not be read to be
-// written.
+// A bf16 is the upper half of its master, whose lower half is 0. Weights are converted when a run
+// begins, long before they are used, so non-temporal stores bypass the caches.
 int64_t split_bf16(const ConvertIn& op) {
   const U16 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -93,7 +92,7 @@ int64_t widen_bf16(const ConvertIn& op) {
   return i;
 }
 
-// split_master of each; without lo the upper halves alone.
+// split_master of each element; without lo, only the upper halves.
 int64_t split_f32(const ConvertIn& op) {
   const U32 d;
   const hn::Rebind<uint16_t, U32> half;
@@ -141,7 +140,7 @@ ConvertIn part_of(const ConvertIn& op, int64_t begin, int64_t count) {
   return part;
 }
 
-// How many elements, from the first on, the vector loops did.
+// Returns how many elements, from the first on, the vector loops converted.
 int64_t convert_vectors(const ConvertIn& op) {
   if (op.dtype == DType::kBF16 && op.master) return HWY_DYNAMIC_DISPATCH(widen_bf16)(op);
   if (op.dtype == DType::kBF16 && op.lo) return HWY_DYNAMIC_DISPATCH(split_bf16)(op);
@@ -165,7 +164,7 @@ void convert_in(const ConvertIn& op) {
   });
 }
 
-// The disk is what bounds it: the plain loops on several threads.
+// The disk limits the speed, so the plain loops on several threads are enough.
 void convert_out(const ConvertOut& op) {
   parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
     ConvertOut part = op;

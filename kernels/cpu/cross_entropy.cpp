@@ -36,8 +36,8 @@ float largest_of(const float* z, int64_t count) {
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
-// Sum of exp(z - largest); with `keep` z becomes that exponential. f32 within kRun elements, f64
-// beyond.
+// The sum of exp(z - largest); with kKeep, z becomes that exponential. Sums in f32 within kRun
+// elements and in f64 beyond.
 template <bool kKeep>
 double sum_exp(float* z, int64_t count, float largest) {
   constexpr int64_t kRun = 2048;
@@ -60,8 +60,8 @@ double sum_exp(float* z, int64_t count, float largest) {
   return total;
 }
 
-// Exponentials below this share of the row's largest count as zero: their gradients are far below
-// rounding, but subnormal ones would slow the products down a hundredfold.
+// Exponentials below this share of the row's largest count as zero. Their gradients are far below
+// rounding, and subnormal numbers would slow the products down a hundredfold.
 constexpr float kNegligible = 1e-25f;
 
 void scale(float* z, int64_t count, float factor) {
@@ -90,8 +90,8 @@ double row_loss(float* z, int64_t count, int64_t target, float cap) {
   return std::log(sum) + (double{largest} - z[target]);
 }
 
-// Capped logits become their gradient: the exponentials once more, since the slope needs the
-// logits.
+// Replaces capped logits by their gradient. Computes the exponentials again, because the slope of
+// the cap needs the logits.
 double capped_loss_and_gradient(float* z, int64_t count, int64_t target, float grad_scale,
                                 float cap) {
   const double loss = row_loss(z, count, target, cap);
@@ -112,7 +112,7 @@ double capped_loss_and_gradient(float* z, int64_t count, int64_t target, float g
   return loss;
 }
 
-// z becomes its gradient.
+// Replaces the logits z by their gradient and returns the loss.
 double row_loss_and_gradient(float* z, int64_t count, int64_t target, float grad_scale, float cap) {
   if (cap > 0.0f) return capped_loss_and_gradient(z, count, target, grad_scale, cap);
   const float at_target = z[target];
@@ -134,7 +134,7 @@ namespace {
 HWY_EXPORT(row_loss);
 HWY_EXPORT(row_loss_and_gradient);
 
-// Losses of a chunk's rows, whose logits become their gradients when `gradient`.
+// Computes the losses of a chunk's rows; with `gradient`, logits are replaced by their gradients.
 void losses_of(const LinearCrossEntropy& op, const int32_t* targets, int64_t rows, bool gradient,
                float* z, double* losses) {
   parallel_for(rows, [&](int64_t row, int) {

@@ -12,7 +12,7 @@ namespace strata::kernels::cpu {
 
 constexpr int64_t kLogitsOfChunk = int64_t{8} << 20;
 
-// Where a call keeps its parts in the workspace, behind the logits of a chunk of rows.
+// The layout of a call's workspace, which begins with the logits of a chunk of rows.
 struct CrossEntropyLayout {
   int64_t rows;  // of a chunk
   int64_t losses_offset;

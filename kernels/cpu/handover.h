@@ -7,9 +7,9 @@
 
 namespace strata::kernels::cpu {
 
-// Tells the thread sanitizer how oneTBB, which comes without instrumentation, orders a call and its
-// body on another thread: what the caller did comes before enter(), and what a body did before
-// leave() comes before join() returns. In other builds it is nothing.
+// Tells the thread sanitizer how oneTBB, which is not instrumented, orders a call and its bodies on
+// other threads: the caller's work happens before enter(), and a body's work before leave() happens
+// before join() returns. Does nothing in other builds.
 class Handover {
  public:
 #if defined(__SANITIZE_THREAD__)

@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-// The lanes of a vector that are within [0, count); others become zero.
+// Keeps the lanes of a vector that are within [0, count); the others become zero.
 template <typename End>
 HWY_INLINE VF32 within(F32 d, VF32 value, End end) {
   if constexpr (!End::kTail) return value;
@@ -58,7 +58,7 @@ void forward_rows_of(const LayerNormForward& op, int64_t begin, int64_t end_row)
   }
 }
 
-// Where the sums over some rows go; null: nowhere.
+// Outputs for the sums over some rows; null: not computed.
 struct Shares {
   float* dw = nullptr;
   float* db = nullptr;

@@ -10,7 +10,7 @@
 #include "kernels/cpu/weight_product.h"
 #include "kernels/typed.h"
 
-// Each product is cut into tiles of the output, a task each; a tile is one product on one thread.
+// Each product is cut into tiles of the output; each tile is a task, one product on one thread.
 namespace strata::kernels {
 namespace cpu {
 namespace {
@@ -26,12 +26,13 @@ struct Tiling {
   int64_t col_tiles = 0;
 };
 
-// `count` equal parts of `total`, but of whole vectors.
+// The size of `count` about equal parts of `total`, in whole vectors.
 int64_t part(int64_t total, int64_t count) {
   return round_up(ceil_div(total, count), 16);
 }
 
-// A power of two, so that 2, 4, 8 threads get equal work, of tiles worth the call.
+// The number of tiles: a power of two, so that 2, 4 or 8 threads get equal work, and small enough
+// that a tile is worth a call.
 int64_t wanted_tiles(int64_t rows, int64_t cols, int64_t depth) {
   int64_t wanted = 2;
   while (wanted < kMostTiles && rows * cols * depth >= kTileOperations * wanted) wanted *= 2;
@@ -42,8 +43,8 @@ Tiling tiles_of(int64_t rows, int64_t cols, int64_t tile_rows, int64_t tile_cols
   return {tile_rows, tile_cols, ceil_div(rows, tile_rows), ceil_div(cols, tile_cols)};
 }
 
-// Activations times weights: columns are cut finer until there are enough tiles; rows only where
-// they exceed kTileRows, since every row tile packs the weights again.
+// For activations times weights: cuts columns finer until there are enough tiles, and rows only
+// where they exceed kTileRows, because every row tile packs the weights again.
 Tiling tile_columns(int64_t rows, int64_t cols, int64_t depth) {
   const int64_t row_tiles = ceil_div(rows, kTileRows);
   const int64_t finest = std::max<int64_t>(1, cols / kLeastTileCols);
@@ -52,8 +53,8 @@ Tiling tile_columns(int64_t rows, int64_t cols, int64_t depth) {
   return tiles_of(rows, cols, part(rows, row_tiles), part(cols, std::max<int64_t>(1, wanted)));
 }
 
-// Weight gradients: bands of rows, as wide as they may be, since a band packs its short operand
-// once.
+// For weight gradients: cuts bands of rows as wide as allowed, because a band packs its short
+// operand once.
 Tiling tile_rows(int64_t rows, int64_t cols, int64_t depth) {
   const int64_t col_tiles = ceil_div(cols, int64_t{1024});
   const int64_t finest = std::max<int64_t>(1, rows / 64);

@@ -42,9 +42,9 @@ dnnl::memory::desc matrix(int64_t rows, int64_t cols, int64_t stride, bool trans
           transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1}};
 }
 
-// A thread's own products, so that the hot path takes no lock: a table of fixed size with kWays
-// places for a shape; when all are taken, a new shape displaces an old one. oneDNN shares the code
-// between threads.
+// A cache of oneDNN products for one thread, so that the hot path takes no lock: a table of fixed
+// size with kWays places for a shape. When all places are taken, a new shape replaces an old one.
+// oneDNN shares the generated code between threads.
 class Products {
  public:
   Products() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
@@ -116,8 +116,8 @@ class Products {
   std::array<std::optional<Entry>, kSets * kWays> entries_;
 };
 
-// oneDNN takes its thread count, when it plans and when it runs, from the calling thread's OpenMP
-// setting. The setting is the caller's, so it is put back.
+// Sets the calling thread's OpenMP thread count, from which oneDNN takes its own when it plans and
+// when it runs. The destructor restores the caller's setting.
 class OpenMpThreads {
  public:
   explicit OpenMpThreads(int threads) : before_(omp_get_max_threads()) {

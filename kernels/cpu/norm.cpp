@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-// offset + w; without one the stored weight itself.
+// offset + w; without an offset, the stored weight.
 template <bool kOffset, typename W, typename End>
 HWY_INLINE VF32 factor_at(F32 d, const W* w, int64_t i, float offset, End end) {
   const VF32 stored = load_as(d, w + i, end);
@@ -67,9 +67,9 @@ struct Group {
   const W* w;
   const float* dy;
   const X* dres;
-  X* dx;  // null: not wanted
+  X* dx;  // null: not computed
   float rstd;
-  float* dw;  // where dy * n is added; null: nowhere
+  float* dw;  // dy * n is added here; null: not computed
 };
 
 template <bool kOffset, typename X, typename W>
@@ -94,7 +94,7 @@ HWY_INLINE void backward_group(const Group<X, W>& at, const RmsNormBackward& op)
   });
 }
 
-// dx of rows [begin, end_row), and the sum over them of dy * n into `dw` when it is not null.
+// Computes dx of rows [begin, end_row) and, unless `dw` is null, adds their sum of dy * n to it.
 template <bool kOffset, typename X, typename W>
 void backward_rows_of(const RmsNormBackward& op, int64_t begin, int64_t end_row, float* dw) {
   const int64_t x_stride = stride_or(op.x_stride, op.groups * op.cols);
@@ -114,7 +114,7 @@ void backward_rows_of(const RmsNormBackward& op, int64_t begin, int64_t end_row,
   }
 }
 
-// Calls body with a value of x's element type and one of w's.
+// Calls body with a value of x's element type and a value of w's.
 template <typename Op, typename Body>
 void with_types(const Op& op, const Body& body) {
   if (op.dtype == DType::kF32) {

@@ -7,11 +7,11 @@
 #include "kernels/cpu/panels.h"
 #include "kernels/typed.h"
 
-// How products by panels are cut so that what is used again and again stays in cache.
+// How products by panels are cut, so that data used repeatedly stays in cache.
 namespace strata::kernels::cpu {
 
-// Sizes that are in cache at once: of x transposed, of a panel of weights; and rows that one chain
-// of a weight gradient sums.
+// Sizes that fit the cache: rows and elements of transposed x, the depth of a panel of weights, and
+// the rows that one chain of a weight gradient sums.
 constexpr int64_t kForwardRows = 256;
 constexpr int64_t kForwardElements = int64_t{256} << 10;
 constexpr int64_t kInputDepth = 512;
@@ -22,7 +22,7 @@ constexpr int64_t kThreadElements = std::max(
     {kForwardRows * kBandRows + kRegisterRows * kForwardElements / kPanelCols,
      kInputDepth* kPanelCols, kBandRows / kRegisterRows*(kWeightDepth* kRegisterRows + 16)});
 
-// Scratch of the products: shared memory, and some of each thread's own.
+// Scratch of the products: a shared part and a part for each thread.
 constexpr int64_t panels_bytes(int threads) {
   return (kSharedElements + threads * kThreadElements) * 4;
 }
@@ -34,12 +34,12 @@ struct ForwardPass {
   float* panels;  // [ceil(rows / kPanelCols)][depth][kPanelCols] x transposed
 };
 
-// Elements of a band's packed dy; the gap lets a whole vector be stored at its end.
+// Elements of a band's packed dy, with a gap so that a whole vector can be stored at its end.
 inline int64_t packed_block(int64_t depth) {
   return depth * kRegisterRows + 16;
 }
 
-// Equal parts of `total`, of at most `most` elements and of whole steps.
+// The size of about equal parts of `total`: at most `most` elements, in whole steps.
 inline int64_t part_of(int64_t total, int64_t most, int64_t step) {
   return round_up(ceil_div(total, ceil_div(total, most / step * step)), step);
 }

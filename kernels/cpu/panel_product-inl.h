@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included once for every instruction set (see foreach_target.h), hence the guard in its own style.
+// Included once for each instruction set (see foreach_target.h), so the guard is Highway's.
 #if defined(STRATA_PANEL_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_PANEL_PRODUCT_INL_H_
 #undef STRATA_PANEL_PRODUCT_INL_H_
@@ -17,11 +17,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-// kWrite: the line will be written.
+// Prefetches a cache line; kWrite: for writing.
 template <bool kWrite>
 HWY_INLINE void ask(const char* at) {
 #if HWY_ARCH_X86
-  // As instructions, since the compiler knows prefetchw only where it may assume it.
+  // Written as assembly, because the compiler emits prefetchw only for targets that guarantee it.
   if constexpr (kWrite) {
     asm volatile("prefetchw %0" ::"m"(*at));
   } else {
@@ -32,8 +32,8 @@ HWY_INLINE void ask(const char* at) {
 #endif
 }
 
-// Cache lines to be brought in while a product runs: `rows` of `row_lines` each. One is asked for
-// every few steps, so that they never fill the queue to memory.
+// Cache lines to prefetch while a product runs: `rows` rows of `row_lines` lines. One line is
+// prefetched every few steps, so that prefetches never fill the memory queue.
 struct Lines {
   const char* at = nullptr;
   int64_t skip = 0;  // bytes from the end of a row to the next
@@ -62,9 +62,9 @@ struct Lines {
 };
 
 // c[rows, 16 * vectors] (+)= a[rows, depth] * b[depth, 16 * vectors] for at most kRegisterRows
-// rows. Element (r, p) of a is at a[r * a_row + p], or at a[p * kRegisterRows + r] where a is
-// packed. Each c is one chain of fused multiply-adds over ascending depth, from zero, added to what
-// was there.
+// rows. Element (r, p) of a is at a[r * a_row + p], or at a[p * kRegisterRows + r] when a is
+// packed. Each element of c is one chain of fused multiply-adds over ascending depth, which starts
+// at zero and, with `add`, is added to the old value.
 struct PanelProduct {
   int64_t rows = 0;
   int64_t depth = 0;
@@ -92,7 +92,7 @@ HWY_INLINE void multiply_step(const PanelProduct& t, int64_t p, VF32 (&sum)[kRow
   }
 }
 
-// What comes next: to be read, and to be written.
+// The lines that will be read and written next.
 struct Ahead {
   Lines reads, writes;
 };

@@ -31,7 +31,7 @@ void widen_row(const uint16_t* from, float* to, int64_t count) {
 
 // --- forward ---
 
-// Inputs [begin, end) of one panel of rows.
+// Packs inputs [begin, end) of one panel of rows.
 void pack_rows(const ForwardPass& pass, int64_t panel, int64_t begin, int64_t end) {
   const int64_t stride = stride_or(pass.op->x_stride, pass.op->inputs);
   const int64_t row = panel * kPanelCols;
@@ -64,7 +64,7 @@ HWY_INLINE Lines next_weights(const ForwardPass& pass, int64_t out) {
                    pass.depth * width);
 }
 
-// What a band's sums are added to. Returns whether there is anything.
+// Loads what a band's sums are added to. Returns false when they are added to nothing.
 HWY_INLINE bool begin_band(const ForwardPass& pass, int64_t out, int64_t count, float* tile) {
   const MatMulForward& op = *pass.op;
   const int64_t stride = stride_or(op.y_stride, op.outputs);
@@ -86,7 +86,8 @@ HWY_INLINE bool begin_band(const ForwardPass& pass, int64_t out, int64_t count, 
   return again || biased;
 }
 
-// Outputs [out, out + count), at most kBandRows: y transposed in `tile`, then stored.
+// Computes outputs [out, out + count), at most kBandRows of them: y transposed in `tile`, then
+// stored.
 void forward_band(const ForwardPass& pass, int64_t out, int64_t count, float* tile) {
   const MatMulForward& op = *pass.op;
   const int64_t stride = stride_or(op.y_stride, op.outputs);
@@ -129,7 +130,7 @@ HWY_INLINE void pack_weights(const T* from, int64_t stride, int64_t depth, int64
   }
 }
 
-// The first lines of rows: what follows in a row the processor sees coming by itself.
+// Prefetches the first line of each row; the processor prefetches the rest of a row by itself.
 HWY_INLINE void ask_for_starts(const float* first, int64_t stride, int64_t rows) {
   for (int64_t r = 0; r < rows; ++r) {
     const char* at = reinterpret_cast<const char*>(first + r * stride);
@@ -137,7 +138,7 @@ HWY_INLINE void ask_for_starts(const float* first, int64_t stride, int64_t rows)
   }
 }
 
-// Columns [col, col + cols) of dx.
+// Computes columns [col, col + cols) of dx.
 void input_columns(const MatMulInput& op, int64_t col, int64_t cols, float* panel) {
   const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
   const int64_t dx_stride = stride_or(op.dx_stride, op.inputs);
@@ -154,7 +155,8 @@ void input_columns(const MatMulInput& op, int64_t col, int64_t cols, float* pane
     } else {
       pack_weights(reinterpret_cast<const uint16_t*>(from), op.inputs, depth, cols, panel);
     }
-    // The next part, or the first of the columns that this thread is likely to be given next.
+    // Prefetches the next part, or the first part of the columns that this thread will probably get
+    // next.
     const bool last = first + depth == op.outputs;
     const int64_t next = last ? 0 : first + depth;
     const int64_t next_col = last ? std::min(col + cols, op.inputs - cols) : col;
@@ -179,14 +181,14 @@ void input_columns(const MatMulInput& op, int64_t col, int64_t cols, float* pane
 
 // --- weight ---
 
-// Rows [row, row + depth) of columns [out, out + count) of dy, by register blocks:
+// Packs rows [row, row + depth) of columns [out, out + count) of dy by register blocks:
 // [block][depth][kRegisterRows].
 HWY_INLINE void pack_band(const MatMulWeight& op, int64_t row, int64_t depth, int64_t out,
                           int64_t count, float* packed) {
   const hn::CappedTag<float, 8> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t stride = stride_or(op.dy_stride, op.outputs);
-  const int64_t blocks = lanes == 8 ? (count - 2) / kRegisterRows : 0;  // that 8 lanes stay within
+  const int64_t blocks = lanes == 8 ? (count - 2) / kRegisterRows : 0;  // 8 lanes stay in the row
   for (int64_t p = 0; p < depth; ++p) {
     const float* from = op.dy + (row + p) * stride + out;
     for (int64_t block = 0; block < blocks; ++block) {
@@ -200,7 +202,7 @@ HWY_INLINE void pack_band(const MatMulWeight& op, int64_t row, int64_t depth, in
   }
 }
 
-// What is packed after rows [row, row + depth) of columns [out, out + count) of dy.
+// The lines that are packed after rows [row, row + depth) of columns [out, out + count) of dy.
 HWY_INLINE Lines next_band(const MatMulWeight& op, int64_t row, int64_t depth, int64_t out,
                            int64_t count) {
   const int64_t stride = stride_or(op.dy_stride, op.outputs);
@@ -213,7 +215,7 @@ HWY_INLINE Lines next_band(const MatMulWeight& op, int64_t row, int64_t depth, i
                    cols * 4);
 }
 
-// Rows [out, out + count) of dw, at most kBandRows.
+// Computes rows [out, out + count) of dw, at most kBandRows of them.
 void weight_band(const MatMulWeight& op, int64_t out, int64_t count, float* packed) {
   const int64_t x_stride = stride_or(op.x_stride, op.inputs);
   const int64_t part = part_of(op.rows, kWeightDepth, 4);
@@ -258,8 +260,8 @@ HWY_EXPORT(weight_band);
 constexpr int64_t kTasks = 16;  // so that 2, 4, 8 threads get equal work
 constexpr int64_t kPackedInputs = 128;
 
-// Fewer rows leave vectors empty; with more the library's packing pays, and it is as fast or
-// faster.
+// Whether panels are faster than the library: fewer rows leave vectors empty, and with more rows
+// the library's packing pays off.
 bool is_skinny(int64_t rows) {
   return rows >= 32 && rows <= kForwardRows;
 }
@@ -268,7 +270,7 @@ bool has_wide_vectors() {
   return HWY_DYNAMIC_DISPATCH(has_vectors_of_16)();
 }
 
-// What tasks share, and behind it each thread's own.
+// Scratch that tasks share, followed by scratch of each thread.
 struct Memory {
   explicit Memory(const Workspace& workspace)
       : shared(reinterpret_cast<float*>(workspace.data)), own(shared + kSharedElements) {}

@@ -23,7 +23,7 @@ Parallel& Parallel::operator=(Parallel&&) noexcept = default;
 
 void Parallel::run_erased(void (*function)(void*), void* target) const {
   cpu::Handover handover;
-  // A full arena hands the function to one of its threads.
+  // When the arena is full, one of its threads runs the function.
   arena_->arena.execute([&] {
     handover.enter();
     function(target);

@@ -12,17 +12,17 @@
 #include "kernels/cpu/handover.h"
 #include "kernels/workspace.h"
 
-// Loops over fixed tasks in the calling thread's arena. What a task computes depends on its index
-// alone, so results do not depend on who runs it.
+// Loops over fixed tasks in the calling thread's arena. A task's result depends only on its index,
+// not on the thread that runs it.
 namespace strata::kernels::cpu {
 
 inline int thread_count() {
   return tbb::this_task_arena::max_concurrency();
 }
 
-// body(index, slot) for every index in [0, count); `slot` < thread_count() is the running thread's
-// own. A loop without parallelism uses slot 0, whichever thread runs it: an arena of one thread may
-// hand a call to a worker whose own index is 1.
+// Calls body(index, slot) for every index in [0, count). `slot` < thread_count() belongs to the
+// running thread. A loop without parallelism uses slot 0 on any thread, because an arena of one
+// thread may hand a call to a worker whose index is 1.
 template <typename Body>
 void parallel_for(int64_t count, const Body& body) {
   if (count == 1 || thread_count() == 1) {
@@ -42,7 +42,7 @@ void parallel_for(int64_t count, const Body& body) {
   handover.join();
 }
 
-// body(begin, end) over [0, count) in blocks of `block` elements.
+// Calls body(begin, end) for each block of `block` elements of [0, count).
 template <typename Body>
 void parallel_blocks(int64_t count, int64_t block, const Body& body) {
   parallel_for((count + block - 1) / block, [&](int64_t index, int) {

@@ -8,7 +8,8 @@
 // One matrix product on one thread: c[m, n] (+)= a[m, k] * b[k, n], f32, row-major.
 //
 // `a_transposed`: a is stored [k, m]; `b_transposed`: b is stored [n, k]. Leading dimensions are
-// the elements between stored rows. Bits depend on the fields other than pointers alone.
+// the elements between stored rows. How sums are ordered depends only on the fields that are not
+// pointers.
 namespace strata::kernels::cpu {
 
 struct Product {
@@ -26,14 +27,13 @@ struct Product {
   bool accumulate = false;
 };
 
-// What run_product() may use of its scratch for tiles of at most kProductRows x kProductCols.
+// The scratch of run_product().
 constexpr int64_t kProductScratchBytes = int64_t{2} << 20;
 
 // Starts no thread. `scratch` has kProductScratchBytes, 64-byte aligned.
 void run_product(const Product& product, std::byte* scratch);
 
-// One product by as many threads of oneDNN's own as given: the yardstick of benchmarks, used by no
-// op.
+// One product on `threads` threads of oneDNN's own. Benchmarks compare with it; no op uses it.
 class LibraryProduct {
  public:
   LibraryProduct(const Product& product, int threads);

@@ -7,8 +7,8 @@
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/rows.h"
 
-// Sums over rows in an order that depends on shapes alone: each task sums the rows of its block
-// into a share of its own, and the shares are then added in ascending order.
+// Sums over rows in an order that depends only on shapes: each task sums the rows of its block into
+// its own share, and then the shares are added in ascending order.
 namespace strata::kernels::cpu {
 
 // sum[cols] (+)= shares[blocks, cols]

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-// Loops over contiguous elements on the calling thread, vectorized; what the ops are made of.
+// Vectorized loops over contiguous elements on the calling thread, from which ops are built.
 namespace strata::kernels::cpu {
 
-constexpr int64_t kShareRows = 32;  // of a block that is summed by itself: see row_shares.h
+constexpr int64_t kShareRows = 32;  // rows of a block with its own share: see row_shares.h
 
 // to[i] = from_bf16(from[i])
 void widen(const uint16_t* from, float* to, int64_t count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included once for every instruction set (see foreach_target.h), hence the guard in its own style.
+// Included once for each instruction set (see foreach_target.h), so the guard is Highway's.
 #if defined(STRATA_SIMD_TYPED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_SIMD_TYPED_INL_H_
 #undef STRATA_SIMD_TYPED_INL_H_

@@ -21,8 +21,8 @@ namespace strata::kernels::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The 16 lanes of the header's tree are 16 / Lanes vectors. A square of an f32 is exact in f64, so
-// a fused multiply-add gives the same bits.
+// The 16 lanes of the tree in the header are 16 / Lanes vectors. The square of an f32 is exact in
+// f64, so a fused multiply-add gives the same bits.
 double block_sum(const float* x, int64_t count) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> half;
@@ -34,7 +34,7 @@ double block_sum(const float* x, int64_t count) {
   for (int64_t v = 0; v < kVectors; ++v) sum[v] = hn::Zero(d);
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    // The processor itself looks ahead only within a page.
+    // The processor's own prefetching stops at the end of a page.
     hwy::Prefetch(x + i + kAhead);
 #pragma GCC unroll 8
     for (int64_t v = 0; v < kVectors; ++v) {

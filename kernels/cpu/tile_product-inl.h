@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included once for every instruction set (see foreach_target.h), hence the guard in its own style.
+// Included once for each instruction set (see foreach_target.h), so the guard is Highway's.
 #if defined(STRATA_TILE_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_TILE_PRODUCT_INL_H_
 #undef STRATA_TILE_PRODUCT_INL_H_
@@ -17,10 +17,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-// c[m, n] (+)= a[m, k] * b[k, n] for operands that lie in cache. n is a multiple of 16; a's element
-// (i, p) is at a[i*a_row + p*a_col], so that either orientation of a serves. Each c is one chain of
-// fused multiply-adds over ascending k. Where a is a triangle, row r has elements other than zero
-// only in [r - before, r + after], and about these alone are summed.
+// c[m, n] (+)= a[m, k] * b[k, n] for operands in cache. n is a multiple of 16. Element (i, p) of a
+// is at a[i*a_row + p*a_col], so a may be transposed. Each element of c is one chain of fused
+// multiply-adds over ascending k. When a is triangular, row r is zero outside of columns [r -
+// before, r + after], and most of the zeros are skipped.
 struct TileProduct {
   int64_t m = 0;
   int64_t n = 0;
@@ -37,8 +37,7 @@ struct TileProduct {
   int64_t after = int64_t{1} << 40;
 };
 
-// A block of kRows x kVectors accumulators fills the register file: 24 of 32 with AVX-512, 12 of 16
-// below.
+// The accumulators of a block use most registers: 24 of 32 with AVX-512, 12 of 16 otherwise.
 constexpr int kBlockRows = 6;
 constexpr int kBlockVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included once for every instruction set (see foreach_target.h), hence the guard in its own style.
+// Included once for each instruction set (see foreach_target.h), so the guard is Highway's.
 #if defined(STRATA_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_TRANSPOSE_INL_H_
 #undef STRATA_TRANSPOSE_INL_H_
@@ -20,7 +20,7 @@ constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(F32()));
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Four elements of each of the rows 0, 4, 8, ..., as many as a vector has blocks.
+// Loads four elements of each of the rows 0, 4, 8, ..., one row for each block of a vector.
 HWY_INLINE VF32 load_quads(F32 d, const float* from, int64_t stride) {
 #if HWY_TARGET <= HWY_AVX2
   const hn::FixedTag<float, 4> quad;

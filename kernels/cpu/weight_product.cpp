@@ -10,7 +10,8 @@
 namespace strata::kernels::cpu {
 namespace {
 
-// The block of bf16 weights that multiplies [first, first + product.k) of the summed dimension.
+// Widens the block of bf16 weights that belongs to [first, first + product.k) of the summed
+// dimension.
 void widen_block(Product& product, const uint16_t* weights, int64_t stride, int64_t first,
                  float* to) {
   const int64_t rows = product.b_transposed ? product.n : product.k;
@@ -61,9 +62,8 @@ void run_weight_product(const Product& product, DType dtype, const void* weights
     run_blocks(product, dtype, weights, scratch);
     return;
   }
-  // oneDNN 2.6.3 has its fast path for transposed weights only where the result is dense (measured:
-  // 0.9 of its rate otherwise, and no such gain without the transposition), so a dense tile is
-  // copied out.
+  // oneDNN 2.6.3 has a fast path for transposed weights only when the result is dense (otherwise it
+  // reaches 0.9 of that rate), so the result is a dense tile that is copied out.
   Product dense = product;
   dense.c = reinterpret_cast<float*>(scratch + kProductScratchBytes) + kWidenedElements;
   dense.ldc = product.n;

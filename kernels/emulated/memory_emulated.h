@@ -10,14 +10,14 @@
 
 namespace strata::kernels::emulated {
 
-// All memory of a device: where its addresses lie, and where its kernels find the bytes.
-// Threads: all.
+// All memory of a device: its addresses, and the mappings where kernels find the bytes. Threads:
+// any.
 class AddressSpace {
  public:
   void add(const void* address, std::byte* mapped, int64_t bytes);
   void remove(const void* address);
 
-  // Where the byte at `address` is mapped; null where it is not the device's.
+  // Where the byte at `address` is mapped; null when the address is not in the device's memory.
   void* mapped(const void* address) const;
 
  private:
@@ -30,7 +30,7 @@ class AddressSpace {
   std::vector<Region> regions_;  // Guarded by mu_
 };
 
-// Bytes behind addresses that nobody can touch. Throws Error{kDoesNotFit}.
+// Allocates memory at addresses that host code cannot access. Throws Error{kDoesNotFit}.
 std::unique_ptr<DeviceMemory> allocate(AddressSpace& space, int64_t bytes);
 
 }  // namespace strata::kernels::emulated

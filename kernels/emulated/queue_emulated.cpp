@@ -145,7 +145,7 @@ void EmulatedQueue::call(std::function<void(const HostView&)> function) {
   push([this, function = std::move(function)] { function(Mapped(shared_.space)); });
 }
 
-// Whether the op may touch the bytes: ranges that lie side by side count as one.
+// Throws unless the op may touch the bytes. Adjacent ranges count as one.
 void EmulatedQueue::check(const void* pointer, int64_t bytes, bool written) const {
   const auto* at = static_cast<const std::byte*>(pointer);
   const std::byte* end = at + bytes;
@@ -254,7 +254,7 @@ void EmulatedQueue::delay() {
                           [&] { return state_.stopping; });
 }
 
-// In slices, so that an end of this queue is seen while it waits for another.
+// Waits in slices, so that this queue can stop while it waits for another.
 void EmulatedQueue::await_other(QueueState& other, int64_t count) {
   constexpr std::chrono::milliseconds kSlice{20};
   while (true) {

@@ -18,7 +18,8 @@
 
 namespace strata::kernels::emulated {
 
-// How far a queue is. It lives as long as the device: other queues may wait for it while it ends.
+// The progress of a queue. It lives as long as the device, because other queues may wait for a
+// queue that ends.
 struct QueueState {
   QueueState(const char* name_in, int depth)
       : name(name_in), spans(static_cast<size_t>(2 * depth)), clocks(spans.size()) {}
@@ -30,17 +31,18 @@ struct QueueState {
   std::condition_variable changed;
   int64_t completed = 0;           // Guarded by mu, like all below
   std::vector<Queue::Span> spans;  // by op, modulo their count
-  // Likewise: of each queue, how many of its ops an op that is closed knew to have completed.
+  // By op, modulo their count: how many ops of each queue were known to have completed when the op
+  // was closed.
   std::vector<std::map<const QueueState*, int64_t>> clocks;
   std::exception_ptr failure;
   bool woken = false;
   bool stopping = false;
 };
 
-// Of each queue, how many of its ops are known to have completed.
+// How many ops of each queue are known to have completed.
 using Clock = std::map<const QueueState*, int64_t>;
 
-// What all queues of a device share. Threads: all.
+// What all queues of a device share. Threads: any.
 struct Shared {
   Shared(const Backend& backend_in, const EmulatedOptions& options_in)
       : backend(backend_in), options(options_in), parallel(options_in.threads) {}
@@ -52,9 +54,9 @@ struct Shared {
     std::vector<MemoryRange> ranges;
   };
 
-  // An op is issued by a queue that knows `known`. Throws Error{kDevice} where an op of another
-  // queue is under way, touches what this one writes or writes what it touches, and no wait orders
-  // the two.
+  // Registers an op that is issued by a queue whose clock is `known`. Throws Error{kDevice} when it
+  // conflicts with an op in progress on another queue: both touch the same bytes, one of them
+  // writes, and no wait orders the two.
   void enter(Outstanding op, const Clock& known);
   void leave(const QueueState& queue, int64_t number);
   void leave_all(const QueueState& queue);
@@ -68,7 +70,7 @@ struct Shared {
 
   std::mutex mu;
   std::deque<Outstanding> outstanding;  // Guarded by mu
-  std::deque<QueueState> states;        // Guarded by mu; an address is good until the end
+  std::deque<QueueState> states;        // Guarded by mu; elements never move
 };
 
 // A queue that is a thread: it runs closures in the order in which they were issued.
@@ -87,7 +89,7 @@ class EmulatedQueue : public Queue {
   void wake() override;
   Span span_of(int64_t count) override;
 
-  // Checks an op's buffers, and puts it with addresses of the second mapping into the queue.
+  // Checks an op's buffers, translates them to the second mapping, and queues the op.
   template <auto Member, typename Op>
   void issue(const Op& given) {
     Op op = given;

@@ -17,7 +17,7 @@ double dot(ConstInterior a, ConstInterior b, int64_t count) {
   return sum;
 }
 
-// What one head of one sequence has of a tensor: a row a token.
+// The part of a tensor that belongs to one head of one sequence: one row for each token.
 template <typename Pointer>
 struct Rows {
   Pointer first;
@@ -25,7 +25,7 @@ struct Rows {
   Pointer operator[](int64_t token) const { return first + token * stride; }
 };
 
-// `heads` are those of the tensor, and `head` is one of them.
+// `heads` is the number of the tensor's heads, and `head` is one of them.
 template <typename Op, typename Pointer>
 Rows<Pointer> rows_of(const Op& op, Pointer tensor, int64_t stride, int64_t heads, int64_t b,
                       int64_t head) {
@@ -33,7 +33,7 @@ Rows<Pointer> rows_of(const Op& op, Pointer tensor, int64_t stride, int64_t head
   return {tensor + (b * op.length * width + head * op.head_size), width};
 }
 
-// Sums of one row, which are rounded to the output's type once.
+// Sums of one row, rounded once to the output's type.
 class Sums {
  public:
   Sums(const Workspace& workspace, int64_t index, int64_t size)
@@ -74,7 +74,7 @@ int64_t first_key(int64_t window, int64_t i) {
   return window == 0 ? 0 : std::max<int64_t>(0, i - window + 1);
 }
 
-// What backward reads and writes of one query head.
+// What backward reads and writes for one query head.
 struct Head {
   Head(const AttentionBackward& op_in, int64_t b, int64_t h)
       : op(op_in),

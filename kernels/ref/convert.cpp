@@ -19,7 +19,8 @@ float from_f16(uint16_t half) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }
 
-// Exact, by the same way: 2^120 is between the biases 7 and 127. The format has no infinities.
+// Exact in the same way: 2^120 is the difference of the biases 7 and 127. The format has no
+// infinities.
 float from_f8_e4m3(uint8_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
   const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fu) << 20;
@@ -35,7 +36,7 @@ uint16_t to_f16(float value) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return sign | 0x7e00u;
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and more
-  if (magnitude < 0x38800000u) {  // below 2^-14: the sum's last bit is 2^-24, the least half
+  if (magnitude < 0x38800000u) {  // below 2^-14: the sum's last bit is 2^-24, the smallest half
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u));
   }
@@ -51,7 +52,7 @@ T read_bits(const void* src, int64_t index) {
   return value;
 }
 
-// Element readers by type, so that the loops below are over one type each.
+// Element readers by type, so that each loop below is compiled for one type.
 struct ReadF32 {
   float operator()(const void* src, int64_t i) const { return read_bits<float>(src, i); }
 };

@@ -10,7 +10,7 @@
 namespace strata::kernels::ref {
 namespace {
 
-// z[v] of one row; returns log sum exp.
+// Computes the logits z[v] of one row; returns log sum exp.
 double logits(const LinearCrossEntropy& op, int64_t row, float* z) {
   double largest = -INFINITY;
   for (int64_t v = 0; v < op.vocabulary; ++v) {
@@ -27,7 +27,7 @@ double logits(const LinearCrossEntropy& op, int64_t row, float* z) {
   return largest + std::log(total);
 }
 
-// z becomes dz.
+// Replaces the logits z by their gradient dz.
 void gradient_of_logits(const LinearCrossEntropy& op, int64_t target, double lse, float* z) {
   for (int64_t v = 0; v < op.vocabulary; ++v) {
     const double part = op.cap > 0.0f ? double{z[v]} / op.cap : 0.0;

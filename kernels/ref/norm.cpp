@@ -9,7 +9,7 @@
 namespace strata::kernels::ref {
 namespace {
 
-// First element of a group of a row.
+// Index of the first element of a group of a row.
 struct Places {
   int64_t groups, cols, stride;
   int64_t operator()(int64_t row, int64_t group) const { return row * stride + group * cols; }
@@ -91,7 +91,7 @@ void rms_norm_forward(const RmsNormForward& op) {
 
 void rms_norm_backward(const RmsNormBackward& op) {
   STRATA_CHECK(is_rms_norm(op));
-  if (op.dw) weight_gradient(op);  // before dx, which may lie over dy
+  if (op.dw) weight_gradient(op);  // before dx, which may overwrite dy
   for (int64_t row = 0; op.dx && row < op.rows; ++row) {
     for (int64_t group = 0; group < op.groups; ++group) input_gradient(op, row, group);
   }

@@ -3,8 +3,8 @@
 
 #include "kernels/backend.h"
 
-// Plain loops, one a formula of the op's header. Sums run in f64 in ascending order, so that these
-// are the yardstick for every faster order of summation.
+// Plain loops that follow the formulas of each op's header. Sums run in f64 in ascending order:
+// faster backends, which sum in other orders, are compared with these.
 namespace strata::kernels::ref {
 
 void matmul_forward(const MatMulForward& op);

@@ -14,7 +14,7 @@
 namespace strata::kernels {
 namespace {
 
-// Of the plain loops: a row of logits, sums of a row of one head.
+// Scratch of the plain loops: a row of logits, sums of a row of one head.
 int64_t ref_bytes(const LinearCrossEntropy& op) {
   return op.vocabulary * 4;
 }
@@ -36,8 +36,8 @@ void require_possible(const DeviceDescription& device) {
                      (device.interior == DType::kBF16 && device.kernels == KernelSet::kRef);
   if (taken) return;
   throw Error(ErrorCode::kConfig,
-              fmt::format("device: {}: its kernels take no interiors in {} (use F32)", device.name,
-                          name_of(device.interior)));
+              fmt::format("device: {}: its kernels do not support interiors in {} (use F32)",
+                          device.name, name_of(device.interior)));
 }
 
 template <typename Op>

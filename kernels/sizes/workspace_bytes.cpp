@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much scratch an op takes, by arithmetic on its shape. It needs no kernel, so that a planner
-// for another machine links none.
+// How much scratch an op takes, computed from its shape. This needs no kernel, so a planner for
+// another machine links no kernels.
 #include <algorithm>
 
 #include "engine/base/units.h"

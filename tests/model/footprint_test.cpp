@@ -167,7 +167,7 @@ TEST(Footprint, WhatADeviceDoesNotTakeIsRefused) {
             "model: width of all key heads of 32: the kernels of device cpu take multiples of 64 "
             "(use another device)");
   EXPECT_EQ(refusal_of({.interior = DType::kBF16}),
-            "device: cpu: its kernels take no interiors in BF16 (use F32)");
+            "device: cpu: its kernels do not support interiors in BF16 (use F32)");
 }
 
 TEST(Layout, MatricesSideBySideAreOneProduct) {
