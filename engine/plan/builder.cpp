@@ -32,14 +32,14 @@ void Builder::begin(ProgramName name) {
   const size_t passes = count * static_cast<size_t>(input_.micro_batches + 1);
   emit_.begin(name, (updates ? 4 : 2) * chunks + 6 * passes,
               (updates ? 32 : 12) * chunks + 32 * passes);
-  weights_ring_ = Ring("weights ring", map_.weights_ring, placement_.weights_ring);
-  state_ring_ = Ring("optimizer state ring", map_.state_ring, placement_.state_ring);
-  gradient_ring_ = Ring("gradient ring", map_.gradient_ring, placement_.gradient_ring);
-  activation_ring_ = Ring("activation ring", map_.activation_ring, placement_.activation_ring);
+  weights_ring_ = SlotRing("weights ring", map_.weights_ring, placement_.weights_ring);
+  state_ring_ = SlotRing("optimizer state ring", map_.state_ring, placement_.state_ring);
+  gradient_ring_ = SlotRing("gradient ring", map_.gradient_ring, placement_.gradient_ring);
+  activation_ring_ = SlotRing("activation ring", map_.activation_ring, placement_.activation_ring);
   device_weights_ring_ =
-      Ring("device weights ring", map_.device_weights_ring, placement_.device_weights_ring);
+      SlotRing("device weights ring", map_.device_weights_ring, placement_.device_weights_ring);
   device_gradient_ring_ =
-      Ring("device gradient ring", map_.device_gradient_ring, placement_.device_gradient_ring);
+      SlotRing("device gradient ring", map_.device_gradient_ring, placement_.device_gradient_ring);
   compute_weights_.assign(count, {});
   part_weights_.assign(count, {});
   accumulators_.assign(count, {});

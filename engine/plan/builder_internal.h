@@ -7,7 +7,7 @@
 #include "engine/plan/emitter.h"
 #include "engine/plan/input.h"
 #include "engine/plan/memory_map.h"
-#include "engine/plan/ring.h"
+#include "engine/plan/slot_ring.h"
 
 namespace strata::plan {
 
@@ -177,7 +177,7 @@ class Builder {
   std::vector<int> contributions_;  // by segment: what its whole gradient is summed from
 
   // State of emission
-  Ring weights_ring_, state_ring_, gradient_ring_, activation_ring_, device_weights_ring_,
+  SlotRing weights_ring_, state_ring_, gradient_ring_, activation_ring_, device_weights_ring_,
       device_gradient_ring_;
   std::vector<Place> compute_weights_;  // by segment: where ops read its weights now
   std::vector<Place> part_weights_;     // by segment: where the own part is, for an update

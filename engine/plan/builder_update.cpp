@@ -206,7 +206,7 @@ void Builder::begin_gradient(int segment) {
     accumulators_[segment] = map_.segments[segment].accumulator;
     return;
   }
-  Ring& ring = input_.device.discrete ? device_gradient_ring_ : gradient_ring_;
+  SlotRing& ring = input_.device.discrete ? device_gradient_ring_ : gradient_ring_;
   const int64_t offset = ring.take(gradient_full_bytes(input_, segment), segment);
   accumulators_[segment] = {compute_arena(), offset, false};
 }

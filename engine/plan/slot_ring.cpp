@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/plan/ring.h"
+#include "engine/plan/slot_ring.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 namespace strata::plan {
 
 // The first slot that ends behind `at`.
-Ring::Slots::iterator Ring::first_beyond(int64_t at) {
+SlotRing::Slots::iterator SlotRing::first_beyond(int64_t at) {
   auto slot = slots_.upper_bound(at);
   if (slot != slots_.begin() && std::prev(slot)->second.end > at) --slot;
   return slot;
@@ -20,7 +20,7 @@ Ring::Slots::iterator Ring::first_beyond(int64_t at) {
 
 // First position at or after `from` where no live slot is in the way; -1 when there is none before
 // the end of the ring.
-int64_t Ring::find_room(int64_t from, int64_t bytes) {
+int64_t SlotRing::find_room(int64_t from, int64_t bytes) {
   int64_t at = from;
   for (auto slot = first_beyond(from); slot != slots_.end() && slot->first < at + bytes; ++slot) {
     if (slot->second.live) at = slot->second.end;
@@ -28,7 +28,7 @@ int64_t Ring::find_room(int64_t from, int64_t bytes) {
   return at + bytes <= bytes_ ? at : -1;
 }
 
-int64_t Ring::take(int64_t bytes, int key) {
+int64_t SlotRing::take(int64_t bytes, int key) {
   int64_t at = find_room(head_, bytes);
   if (at < 0) at = find_room(0, bytes);
   if (at < 0) {
@@ -53,14 +53,14 @@ int64_t Ring::take(int64_t bytes, int key) {
   return begin_ + at;
 }
 
-int64_t Ring::reuse(int key) {
+int64_t SlotRing::reuse(int key) {
   const auto place = places_.find(key);
   if (place == places_.end()) return -1;
   slots_.at(place->second).live = true;
   return begin_ + place->second;
 }
 
-void Ring::release(int key) {
+void SlotRing::release(int key) {
   if (const auto place = places_.find(key); place != places_.end()) {
     slots_.at(place->second).live = false;
   }

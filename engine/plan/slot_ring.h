@@ -10,10 +10,10 @@ namespace strata::plan {
 // Slots of a ring in planning: a range of an arena that is handed out in a circle. A slot is live
 // from take() to release(); a released slot keeps its bytes, and can be taken again by its key,
 // until another slot overwrites them.
-class Ring {
+class SlotRing {
  public:
-  Ring() = default;
-  Ring(const char* name, int64_t begin, int64_t bytes)
+  SlotRing() = default;
+  SlotRing(const char* name, int64_t begin, int64_t bytes)
       : name_(name), begin_(begin), bytes_(bytes) {}
 
   // Offset of a new live slot; `key` names its content. Throws Error{kDoesNotFit} when the live
