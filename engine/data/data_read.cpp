@@ -166,14 +166,14 @@ class RecordsReader {
   void add(const RecordText& record, int64_t line, const std::string& where) {
     ++record_count_;
     if (!record.has_lesson) idle_.add(line);
-    if (record.segments.empty()) return;
+    if (record.parts.empty()) return;
     if (record.is_chat) {
       if (chats_++ == 0) check_chat_template(tokenizer_.chat_template(), where);
     }
     writer_.begin(kind_ == RecordKind::kText);
-    for (const Segment& segment : record.segments) {
-      if (segment.is_target && record.has_lesson) remember(line);
-      writer_.add(segment.text, segment.is_target);
+    for (const TextPart& part : record.parts) {
+      if (part.is_target && record.has_lesson) remember(line);
+      writer_.add(part.text, part.is_target);
     }
     writer_.end();
   }

@@ -68,15 +68,15 @@ bool has_text(const Json& record, const char* name) {
   return value != nullptr && value->is_string() && !value->string().empty();
 }
 
-// Neighbouring segments of one kind become one, so that fewer tokens are cut at their border.
+// Neighbouring parts of one kind become one, so that fewer tokens are cut at their border.
 void add_segment(RecordText* record, std::string text, bool is_target) {
   if (text.empty()) return;
   record->has_lesson = record->has_lesson || is_target;
-  std::vector<Segment>& segments = record->segments;
-  if (!segments.empty() && segments.back().is_target == is_target) {
-    segments.back().text += text;
+  std::vector<TextPart>& parts = record->parts;
+  if (!parts.empty() && parts.back().is_target == is_target) {
+    parts.back().text += text;
   } else {
-    segments.push_back({std::move(text), is_target});
+    parts.push_back({std::move(text), is_target});
   }
 }
 

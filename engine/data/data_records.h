@@ -25,8 +25,8 @@ enum class RecordKind {
 };
 const char* name_of(RecordKind kind);
 
-// A stretch of text that is tokenized on its own, and whether the loss looks at it.
-struct Segment {
+// A part of a text that is tokenized on its own, and whether the loss looks at it.
+struct TextPart {
   std::string text;
   bool is_target;
 };
@@ -38,7 +38,7 @@ RecordKind kind_of_record(const config::Json& record, const std::string& where);
 const char* name_of_idle(RecordKind kind);
 
 struct RecordText {
-  std::vector<Segment> segments;
+  std::vector<TextPart> parts;
   bool is_chat = false;     // of messages, rendered as ChatML
   bool has_lesson = false;  // there is text that the loss looks at, markers aside
 };

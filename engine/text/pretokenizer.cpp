@@ -8,28 +8,28 @@ namespace {
 
 using Steps = std::vector<PreTokenizeStep>;
 
-struct Segment {
+struct SplitSpan {
   size_t begin = 0;
   size_t end = 0;
   bool is_match = false;
 };
 
-// Groups the segments of one text, matches and what is between them, as a SplitBehavior says. Looks
-// one segment ahead, so nothing is collected.
+// Groups the spans of one text, matches and what is between them, as a SplitBehavior says. Looks
+// one span ahead, so nothing is collected.
 template <class Emit>
-class SegmentMerger {
+class SpanMerger {
  public:
-  SegmentMerger(SplitBehavior behavior, Emit emit) : behavior_(behavior), emit_(emit) {}
+  SpanMerger(SplitBehavior behavior, Emit emit) : behavior_(behavior), emit_(emit) {}
 
-  void add(Segment segment) {
-    if (segment.begin == segment.end) return;
-    if (has_pending_ && merges(segment)) {
-      pending_.end = segment.end;
-      pending_.is_match = segment.is_match;
+  void add(SplitSpan span) {
+    if (span.begin == span.end) return;
+    if (has_pending_ && merges(span)) {
+      pending_.end = span.end;
+      pending_.is_match = span.is_match;
       return;
     }
     flush();
-    pending_ = segment;
+    pending_ = span;
     has_pending_ = true;
   }
 
@@ -40,7 +40,7 @@ class SegmentMerger {
   }
 
  private:
-  bool merges(const Segment& next) const {
+  bool merges(const SplitSpan& next) const {
     switch (behavior_) {
       case SplitBehavior::kMergedWithPrevious:
         return next.is_match && !pending_.is_match;
@@ -55,14 +55,14 @@ class SegmentMerger {
 
   SplitBehavior behavior_;
   Emit emit_;
-  Segment pending_;
+  SplitSpan pending_;
   bool has_pending_ = false;
 };
 
 template <class Emit>
 void split(const TextPattern& pattern, SplitBehavior behavior, bool invert, std::string_view text,
            Emit emit) {
-  SegmentMerger<Emit> merger(behavior, emit);
+  SpanMerger<Emit> merger(behavior, emit);
   TextMatches matches(pattern, text);
   TextSpan match;
   size_t done = 0;
@@ -106,9 +106,9 @@ class PreTokenizeRun {
  private:
   void apply_split(size_t index, const TextPattern& pattern, SplitBehavior behavior, bool invert,
                    std::string_view text, PieceContext context) {
-    split(pattern, behavior, invert, text, [&](const Segment& segment) {
-      const bool is_leading = segment.begin == 0;
-      apply(index + 1, text.substr(segment.begin, segment.end - segment.begin),
+    split(pattern, behavior, invert, text, [&](const SplitSpan& span) {
+      const bool is_leading = span.begin == 0;
+      apply(index + 1, text.substr(span.begin, span.end - span.begin),
             {context.is_first && is_leading, context.continues && is_leading});
     });
   }

@@ -26,9 +26,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         [&](config::Json record, int64_t, const std::string& where) {
           if (!kind) kind = train::kind_of_record(record, where);
           const auto text = train::text_of_record(std::move(record), *kind, where);
-          for (size_t i = 0; i < text.segments.size(); ++i) {
-            STRATA_CHECK(!text.segments[i].text.empty());
-            STRATA_CHECK(i == 0 || text.segments[i].is_target != text.segments[i - 1].is_target);
+          for (size_t i = 0; i < text.parts.size(); ++i) {
+            STRATA_CHECK(!text.parts[i].text.empty());
+            STRATA_CHECK(i == 0 || text.parts[i].is_target != text.parts[i - 1].is_target);
           }
         });
   } catch (const Error& error) {
