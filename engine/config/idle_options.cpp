@@ -22,7 +22,7 @@ bool evaluates_nothing(const Options& options) {
 }
 
 bool decays_nothing(const Options& options) {
-  const auto decays = [](const ParameterGroup& group) { return group.weight_decay > 0.0; };
+  const auto decays = [](const ParameterGroupOptions& group) { return group.weight_decay > 0.0; };
   return options.decay_all && options.weight_decay == 0 &&
          std::none_of(options.groups.begin(), options.groups.end(), decays);
 }

@@ -52,9 +52,9 @@ std::vector<std::string> option_texts(const Json& value) {
   return texts;
 }
 
-Json groups_json(const std::vector<ParameterGroup>& groups) {
+Json groups_json(const std::vector<ParameterGroupOptions>& groups) {
   Json items = Json::array();
-  for (const ParameterGroup& group : groups) {
+  for (const ParameterGroupOptions& group : groups) {
     Json item = Json::object();
     item.set("match", group.match);
     item.set("lr_factor", group.lr_factor);

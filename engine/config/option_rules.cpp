@@ -102,11 +102,11 @@ void check_optimizer(const Options& options, std::vector<std::string>& problems)
 }
 
 // Whether a group makes its parameters differ from the rest.
-bool differs(const ParameterGroup& group) {
+bool differs(const ParameterGroupOptions& group) {
   return group.frozen || group.lr_factor != 1 || group.weight_decay;
 }
 
-void check_frozen_group(const ParameterGroup& group, const std::string& name,
+void check_frozen_group(const ParameterGroupOptions& group, const std::string& name,
                         std::vector<std::string>& problems) {
   const bool has_factor = group.lr_factor != 1;
   if (!has_factor && !group.weight_decay) return;
@@ -121,7 +121,7 @@ void check_groups(const Options& options, std::vector<std::string>& problems) {
   const double highest_lr = find_option("lr")->range.high;
   bool differs_later = false;
   for (size_t index = options.groups.size(); index-- > 0;) {
-    const ParameterGroup& group = options.groups[index];
+    const ParameterGroupOptions& group = options.groups[index];
     const std::string name = fmt::format("[[group]] {}", index + 1);
     if (group.frozen) {
       check_frozen_group(group, name, problems);

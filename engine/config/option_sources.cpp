@@ -86,7 +86,7 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   problem(fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
 }
 
-ParameterGroup& OptionCollector::open_group(int index) {
+ParameterGroupOptions& OptionCollector::open_group(int index) {
   if (options_.groups.size() <= static_cast<size_t>(index)) {
     options_.groups.resize(static_cast<size_t>(index) + 1);
   }
@@ -95,7 +95,7 @@ ParameterGroup& OptionCollector::open_group(int index) {
 
 void OptionCollector::set_group(int index, std::string_view key,
                                 const std::vector<std::string>& values, const std::string& shown) {
-  ParameterGroup& group = open_group(index);
+  ParameterGroupOptions& group = open_group(index);
   std::string cause;
   if (values.size() != 1) {
     cause = "takes one value, not a list";

@@ -25,7 +25,7 @@ class OptionCollector {
   void unknown(std::string_view name, const std::string& shown, bool flag);
 
   // The element `index` of [[group]], which may have no keys; and a key of it.
-  ParameterGroup& open_group(int index);
+  ParameterGroupOptions& open_group(int index);
   void set_group(int index, std::string_view key, const std::vector<std::string>& values,
                  const std::string& shown);
 

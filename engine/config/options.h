@@ -52,7 +52,7 @@ struct Rates {
 
 // A [[group]] of the TOML file: parameters whose name matches, and how they differ from the rest.
 // The first group that matches wins.
-struct ParameterGroup {
+struct ParameterGroupOptions {
   std::string match;  // regular expression on the parameter's name
   double lr_factor = 1.0;
   std::optional<double> weight_decay;  // nothing: as for the others
@@ -88,7 +88,7 @@ struct Options {
   double eps = 1e-8;
   double clip = 1.0;  // 0: off
   std::string freeze;
-  std::vector<ParameterGroup> groups;  // from the TOML file only
+  std::vector<ParameterGroupOptions> groups;  // from the TOML file only
   Recipe recipe = Recipe::kBf16;
   int64_t seed = 0;
 

@@ -152,7 +152,7 @@ void assume_drive_of_files(plan::Rates& rates) {
 
 // Moves the parameters that match, and that no earlier group took, to groups of their own: one for
 // each of the model's `given` groups.
-void apply_group(model::ModelSpec& spec, const config::ParameterGroup& wanted, int given) {
+void apply_group(model::ModelSpec& spec, const config::ParameterGroupOptions& wanted, int given) {
   const model::NamePattern pattern("group match", wanted.match);
   std::vector<int> moved(static_cast<size_t>(given), -1);
   bool matched = false;
@@ -231,7 +231,7 @@ void require_trained(const model::ModelSpec& spec) {
 }
 
 // Throws for a group that changes nothing of what is trained.
-void refuse_idle_group(const model::ModelSpec& spec, const config::ParameterGroup& wanted) {
+void refuse_idle_group(const model::ModelSpec& spec, const config::ParameterGroupOptions& wanted) {
   int64_t trained = 0;
   int64_t decaying = 0;
   for (const model::Segment& segment : spec.segments) {
@@ -260,12 +260,13 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options) {
   if (options.decay_all) {
     for (model::ParameterGroup& group : spec.groups) group.decays = true;
   }
-  for (const config::ParameterGroup& wanted : options.groups) apply_group(spec, wanted, given);
+  for (const config::ParameterGroupOptions& wanted : options.groups)
+    apply_group(spec, wanted, given);
   const int shards = static_cast<int>(options.ranks / options.copies());
   model::assign_offsets(spec, shards);
   if (!options.freeze.empty()) model::freeze_parameters(spec, options.freeze, shards);
   require_trained(spec);
-  for (const config::ParameterGroup& wanted : options.groups) {
+  for (const config::ParameterGroupOptions& wanted : options.groups) {
     if (!wanted.frozen) refuse_idle_group(spec, wanted);
   }
 }

@@ -24,14 +24,14 @@ model::ModelSpec small_spec() {
   return model::build_spec(at);
 }
 
-config::ParameterGroup group(const char* match, double lr_factor = 1) {
-  config::ParameterGroup made;
+config::ParameterGroupOptions group(const char* match, double lr_factor = 1) {
+  config::ParameterGroupOptions made;
   made.match = match;
   made.lr_factor = lr_factor;
   return made;
 }
 
-std::string refusal(const std::vector<config::ParameterGroup>& groups,
+std::string refusal(const std::vector<config::ParameterGroupOptions>& groups,
                     const std::string& freeze = "") {
   config::Options options;
   options.groups = groups;
@@ -77,7 +77,7 @@ TEST(ParameterGroups, OneThatChangesNothingThatIsTrainedIsRefused) {
                 .find("\".*proj.*\": --freeze leaves none of its parameters to train"),
             std::string::npos);
   EXPECT_EQ(refusal({group(".*proj.*", 0.5)}, ".*[qk]_proj.*"), "accepted");
-  config::ParameterGroup decaying = group(".*norm.*");
+  config::ParameterGroupOptions decaying = group(".*norm.*");
   decaying.weight_decay = 0.1;
   EXPECT_NE(refusal({decaying}).find("have no weight decay without --decay-all"),
             std::string::npos);
