@@ -16,9 +16,9 @@ Json value_json(const OptionRow& row, const Options& options) {
     using Field = std::decay_t<decltype(field)>;
     if constexpr (std::is_same_v<Field, Betas Options::*>) {
       return Json::Array{(options.*field).first, (options.*field).second};
-    } else if constexpr (std::is_same_v<Field, Rates Options::*>) {
-      const Rates& rates = options.*field;
-      return Json::Array{rates.read_bytes_per_s, rates.write_bytes_per_s};
+    } else if constexpr (std::is_same_v<Field, DriveLimits Options::*>) {
+      const DriveLimits& limits = options.*field;
+      return Json::Array{limits.read_bytes_per_s, limits.write_bytes_per_s};
     } else if constexpr (std::is_same_v<Field, std::vector<std::string> Options::*> ||
                          std::is_same_v<Field, std::vector<int64_t> Options::*>) {
       Json parts = Json::array();

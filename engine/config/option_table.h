@@ -43,7 +43,7 @@ struct OptionalField {
 using OptionField =
     std::variant<bool Options::*, int64_t Options::*, double Options::*, std::string Options::*,
                  std::vector<std::string> Options::*, std::vector<int64_t> Options::*,
-                 Betas Options::*, Rates Options::*, EnumField, OptionalField>;
+                 Betas Options::*, DriveLimits Options::*, EnumField, OptionalField>;
 
 // The values an option may have; for pairs and lists, each of them.
 struct OptionRange {

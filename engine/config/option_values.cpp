@@ -118,7 +118,7 @@ std::string assign_rates(const OptionRow& row, const std::vector<std::string>& p
       !within(row.range, static_cast<double>(*write))) {
     return "is out of range (bytes a second need a suffix: 2GB,1GB)";
   }
-  options.*std::get<Rates Options::*>(row.field) = {*read, *write};
+  options.*std::get<DriveLimits Options::*>(row.field) = {*read, *write};
   return "";
 }
 
@@ -287,8 +287,8 @@ std::string value_text(const OptionRow& row, const Options& options) {
       return fmt::format("{},{}", pair.first, pair.second);
     }
     case OptionType::kRates: {
-      const Rates& rates = options.*std::get<Rates Options::*>(row.field);
-      return size_text(rates.read_bytes_per_s) + "," + size_text(rates.write_bytes_per_s);
+      const DriveLimits& limits = options.*std::get<DriveLimits Options::*>(row.field);
+      return size_text(limits.read_bytes_per_s) + "," + size_text(limits.write_bytes_per_s);
     }
   }
   STRATA_CHECK(false);

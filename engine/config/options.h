@@ -45,7 +45,7 @@ struct Betas {
 };
 
 // A limit on drive traffic; 0 = none.
-struct Rates {
+struct DriveLimits {
   int64_t read_bytes_per_s = 0;
   int64_t write_bytes_per_s = 0;
 };
@@ -97,7 +97,7 @@ struct Options {
   int64_t device_memory = 0;  // 0: what the device has, less a margin
   int64_t host_memory = 0;    // 0: what the process may use, less a margin
   std::vector<std::string> nvme;
-  Rates nvme_rate;
+  DriveLimits nvme_rate;
   Offload offload = Offload::kAuto;
   OptimizerMode optimizer_mode = OptimizerMode::kAuto;
   Activations activations = Activations::kAuto;
