@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MLP segment: h = norm(x), out = x + norm((act(h Wg) * (h Wu)) Wd), where a block may have either
 // norm; without a gate act(h Wu) Wd.
-#include "engine/base/check.h"
 #include "engine/exec/segment_compute_ops.h"
 
 namespace strata::exec {
@@ -11,13 +10,6 @@ using kernels::Interior;
 
 namespace {
 
-kernels::Activation activation_of(const model::Architecture& a) {
-  STRATA_CHECK(a.activation == model::Activation::kSilu ||
-               a.activation == model::Activation::kGeluTanh);
-  return a.activation == model::Activation::kSilu ? kernels::Activation::kSilu
-                                                  : kernels::Activation::kGeluTanh;
-}
-
 // The second projection; null where the first is all that there is.
 Interior plain_of(const SegmentContext& context, Interior projected) {
   const model::Architecture& a = context.architecture;
@@ -26,7 +18,7 @@ Interior plain_of(const SegmentContext& context, Interior projected) {
 
 void activate(const SegmentContext& context, Interior projected, Interior activated) {
   const int64_t cols = context.architecture.feed_forward;
-  context.ops.glu_forward(context.queue, {.activation = activation_of(context.architecture),
+  context.ops.glu_forward(context.queue, {.activation = context.architecture.activation,
                                           .rows = context.tokens(),
                                           .cols = cols,
                                           .g = projected,
@@ -73,7 +65,7 @@ void mlp_backward(const SegmentContext& context) {
 
   // In place: gate and up become their gradients.
   const Interior grad_projected = projected;
-  context.ops.glu_backward(context.queue, {.activation = activation_of(a),
+  context.ops.glu_backward(context.queue, {.activation = a.activation,
                                            .rows = context.tokens(),
                                            .cols = a.feed_forward,
                                            .g = projected,

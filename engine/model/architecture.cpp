@@ -22,16 +22,16 @@ using config::Json;
 
 struct ActivationName {
   const char* name;
-  Activation activation;
+  kernels::Activation activation;
 };
 
 constexpr ActivationName kActivationNames[] = {
-    {"silu", Activation::kSilu},
-    {"gelu_pytorch_tanh", Activation::kGeluTanh},
-    {"gelu_new", Activation::kGeluTanh},
+    {"silu", kernels::Activation::kSilu},
+    {"gelu_pytorch_tanh", kernels::Activation::kGeluTanh},
+    {"gelu_new", kernels::Activation::kGeluTanh},
 };
 
-Activation read_activation(const Fields& fields, const Family& family) {
+kernels::Activation read_activation(const Fields& fields, const Family& family) {
   const char* member = family.members.activation;
   if (fields.find(member) == nullptr) return family.activation;
   const std::string name = fields.text(member, "");

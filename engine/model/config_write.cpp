@@ -57,7 +57,8 @@ Json write_config(const Architecture& a, DType dtype) {
   json.set("vocab_size", a.vocabulary);
   json.set(members.max_position, a.max_position);
   write_windows(a, *family, json);
-  json.set(members.activation, a.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh");
+  json.set(members.activation,
+           a.activation == kernels::Activation::kSilu ? "silu" : "gelu_pytorch_tanh");
   json.set(members.norm_eps, a.norm_eps);
   if (a.position == Position::kRope) write_ropes(a, json);
   if (family->score_scalar) {

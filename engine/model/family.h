@@ -84,7 +84,7 @@ struct Family {
   int64_t full_layers = 28;  // "max_window_layers"
   double rope_theta = 10000.0;
   bool tied = false;
-  Activation activation = Activation::kSilu;
+  kernels::Activation activation = kernels::Activation::kSilu;
   int64_t feed_forward_ratio = 0;  // of feed_forward to hidden; 0: it must be there
 
   // Members that not every family has. Numbers: what a missing one means; nothing: it has none.

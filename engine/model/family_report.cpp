@@ -45,7 +45,8 @@ void add_positions(const Family& family, std::vector<std::string>& features) {
 }
 
 void add_mlp(const Family& family, std::vector<std::string>& features) {
-  const std::string activation = family.activation == Activation::kSilu ? "silu" : "gelu (tanh)";
+  const std::string activation =
+      family.activation == kernels::Activation::kSilu ? "silu" : "gelu (tanh)";
   features.push_back((family.block.gated ? "gated MLP, " : "plain MLP, ") + activation);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/recipe.h"
+#include "kernels/activation.h"
 
 // A model as data: units, segments and their parameters. Nothing here allocates weights or does
 // I/O.
@@ -16,7 +17,6 @@
 namespace strata::model {
 
 enum class Norm : uint8_t { kRms, kLayer };
-enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };
 enum class Position : uint8_t { kRope, kLearned };
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
 // What the norms of q and k run over: each head, or all heads of a token.
@@ -68,7 +68,7 @@ struct Architecture {
   std::vector<char> windowed;  // by layer, whether it has the window; empty: all layers have it
   double norm_eps = 1e-5;
   Norm norm = Norm::kRms;
-  Activation activation = Activation::kSilu;
+  kernels::Activation activation = kernels::Activation::kSilu;
   Position position = Position::kRope;
   Rope rope;
   std::optional<Rope> window_rope;  // of windowed layers, where it is another

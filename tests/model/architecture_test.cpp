@@ -134,7 +134,7 @@ TEST(Architecture, GemmaIsTheSameInBothSpellings) {
     EXPECT_EQ(a.window_of(1), 0);
     EXPECT_EQ(a.score_scalar, 16);
     EXPECT_TRUE(a.tied && a.block.norm_offset && a.block.post_norm && a.block.pre_norm);
-    EXPECT_EQ(a.activation, Activation::kGeluTanh);
+    EXPECT_EQ(a.activation, kernels::Activation::kGeluTanh);
     EXPECT_EQ(a.logit_cap, 0);
     EXPECT_EQ(a.pad_token, 0);
   }

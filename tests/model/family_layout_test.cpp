@@ -27,7 +27,7 @@ TEST(FamilyLayout, Gpt2HasNamesAndDefaultsOfItsOwn) {
   const Architecture a = read_gpt2("");
   EXPECT_EQ(a.norm, Norm::kLayer);
   EXPECT_EQ(a.position, Position::kLearned);
-  EXPECT_EQ(a.activation, Activation::kGeluTanh);
+  EXPECT_EQ(a.activation, kernels::Activation::kGeluTanh);
   EXPECT_EQ(a.feed_forward, 4 * 48);
   EXPECT_EQ(a.max_position, 1024);
   EXPECT_EQ(a.head_size, 16);
