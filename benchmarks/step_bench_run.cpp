@@ -262,7 +262,7 @@ void print_profile(const Run& run) {
              "seconds", "GFLOP/s", "GB/s");
   for (int lane = 0; lane < plan::kLaneCount; ++lane) {
     std::map<std::pair<OpKind, int>, Sum> sums;
-    for (const exec::OpTime& time : step.times[static_cast<size_t>(lane)]) {
+    for (const exec::MeasuredTime& time : step.times[static_cast<size_t>(lane)]) {
       const plan::Op& op = program.ops[time.op];
       const int kind = lane == 0 ? static_cast<int>(run.kind_of(op.segment)) : -1;
       Sum& sum = sums[{op.kind, kind}];

@@ -233,7 +233,7 @@ Instance* Executor::Impl::instance_at(int64_t sequence) const {
   return sequence < submitted_.load() ? instances_[sequence % kOutstanding] : nullptr;
 }
 
-void Executor::Impl::record(Instance& instance, Lane lane, const OpTime& time) {
+void Executor::Impl::record(Instance& instance, Lane lane, const MeasuredTime& time) {
   instance.busy_s[index_of(lane)] += time.end_s - time.begin_s;
   if (instance.record_times) instance.times[index_of(lane)].push_back(time);
 }

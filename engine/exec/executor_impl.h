@@ -95,7 +95,7 @@ class Executor::Impl {
   void finish_lane(Instance& instance);
   void await_over(Instance& instance);
   void end_lanes();
-  void record(Instance& instance, plan::Lane lane, const OpTime& time);
+  void record(Instance& instance, plan::Lane lane, const MeasuredTime& time);
   const plan::Program& program_of(const Instance& instance) const {
     return plan_.program(instance.program);
   }

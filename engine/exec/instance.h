@@ -23,7 +23,7 @@ struct StepSettings {
 };
 
 // One measured op, for traces.
-struct OpTime {
+struct MeasuredTime {
   uint32_t op = 0;
   double begin_s = 0;
   double end_s = 0;
@@ -56,7 +56,7 @@ struct Instance {
   std::array<double, plan::kLaneCount> stall_s =
       {};  // of the compute lane, by the lane it waited for
   std::array<int64_t, plan::kLaneCount> nvme_bytes = {};  // moved by each I/O lane
-  std::vector<std::vector<OpTime>> times;                 // by lane, when record_times
+  std::vector<std::vector<MeasuredTime>> times;           // by lane, when record_times
 
   // Of the executor
   std::array<int64_t, plan::kLaneCount> base = {};  // ops that each lane published before this

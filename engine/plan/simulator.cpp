@@ -160,7 +160,7 @@ class Simulation {
 
   void start(Lane name, const Op& op, uint32_t index) {
     const int64_t number = lanes_[at(name)].issued;
-    if (options_.keep_times) time_of(name, number).start_s = now_s_;
+    if (options_.keep_times) time_of(name, number).begin_s = now_s_;
     if (!runs(op)) return end_after(name, number, 0);
     if (fixed_) return end_after(name, number, duration_s_[index]);
     switch (name) {
@@ -218,7 +218,7 @@ class Simulation {
     return program_.ops[ops[static_cast<size_t>(number) % ops.size()]];
   }
 
-  OpTime& time_of(Lane name, int64_t number) {
+  PredictedTime& time_of(Lane name, int64_t number) {
     const LaneState& lane = lanes_[at(name)];
     const auto count = static_cast<int64_t>(lane.ops.size());
     const auto copy = static_cast<size_t>(number / count);

@@ -31,8 +31,8 @@ struct SimulationOptions {
   bool keep_times = false;  // fill SimulationResult::times
 };
 
-struct OpTime {
-  double start_s = 0;  // issued
+struct PredictedTime {
+  double begin_s = 0;  // issued
   double end_s = 0;    // done, perhaps before it is published
 };
 
@@ -56,8 +56,8 @@ struct SimulationResult {
 
   std::array<int64_t, kLaneCount> bytes = {};  // of one copy, skipped ops left out
   double flops = 0;
-  std::vector<double> copy_end_s;  // from the start of the first copy
-  std::vector<OpTime> times;       // of op i of copy c at [c * ops + i]
+  std::vector<double> copy_end_s;    // from the start of the first copy
+  std::vector<PredictedTime> times;  // of op i of copy c at [c * ops + i]
 
   // Why it stopped before the end: no lane could go on. Empty for every plan that the verifier
   // accepts.

@@ -110,8 +110,8 @@ TEST(Simulator, IoLanesKeepDepthOpsAndPublishInOrder) {
   const auto result =
       simulate(plan, ProgramName::kStep, duration_s, {.copies = 1, .keep_times = true});
   EXPECT_DOUBLE_EQ(result.times[1].end_s, 1);
-  EXPECT_DOUBLE_EQ(result.times[2].start_s, 5) << "two are in flight until the first is published";
-  EXPECT_DOUBLE_EQ(result.times[3].start_s, 5) << "the second is published after the first";
+  EXPECT_DOUBLE_EQ(result.times[2].begin_s, 5) << "two are in flight until the first is published";
+  EXPECT_DOUBLE_EQ(result.times[3].begin_s, 5) << "the second is published after the first";
   EXPECT_DOUBLE_EQ(result.step_s, 6);
 }
 
@@ -122,7 +122,7 @@ TEST(Simulator, WeightsTakeTheDriveFromAWriteAtTheEndOfAQuantum) {
                         .add({kReadWeights, 2 * kMiB}, {{kCompute, 1}})
                         .plan();
   const auto result = once(plan, unit_rates());
-  EXPECT_NEAR(result.times[2].start_s, 1.5, kTiny);
+  EXPECT_NEAR(result.times[2].begin_s, 1.5, kTiny);
   EXPECT_NEAR(result.times[2].end_s, 4, kTiny) << "the write holds the drive until 2";
   EXPECT_NEAR(result.times[0].end_s, 6, kTiny);
   EXPECT_NEAR(result.drive_read_s, 2, kTiny);
@@ -280,12 +280,12 @@ TEST(Simulator, DeferredStepIsForwardsTransfersPlusBackwardsCompute) {
 
 // When each op of fixed duration starts and ends, from the definition: after the op that frees its
 // place on the lane is published, after the op before it is issued, and after its waits.
-std::vector<OpTime> by_recurrence(const Plan& plan, std::span<const double> duration_s,
-                                  int copies) {
+std::vector<PredictedTime> by_recurrence(const Plan& plan, std::span<const double> duration_s,
+                                         int copies) {
   const Program& program = plan.program(ProgramName::kStep);
   std::array<std::vector<double>, kLaneCount> published;
   std::array<double, kLaneCount> issued = {};
-  std::vector<OpTime> times;
+  std::vector<PredictedTime> times;
   for (int copy = 0; copy < copies; ++copy) {
     for (size_t i = 0; i < program.ops.size(); ++i) {
       const Op& op = program.ops[i];
@@ -336,7 +336,7 @@ TEST(Simulator, FixedDurationsFollowTheRecurrenceOnRandomPlans) {
     const auto expected = by_recurrence(plan, duration_s, 3);
     ASSERT_EQ(result.times.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_EQ(result.times[i].start_s, expected[i].start_s) << "seed " << seed << " op " << i;
+      ASSERT_EQ(result.times[i].begin_s, expected[i].begin_s) << "seed " << seed << " op " << i;
       ASSERT_EQ(result.times[i].end_s, expected[i].end_s) << "seed " << seed << " op " << i;
     }
   }
