@@ -25,8 +25,8 @@ PlacementSearch::PlacementSearch(const PlanInput& input)
   for (int c = 0; c < static_cast<int>(shell_.layout.chunks.size()) && input.device.discrete; ++c) {
     largest_staging_ = std::max(largest_staging_, staging_bytes(shell_, c));
   }
-  for (int k = 0; k < kBuyCount; ++k) {
-    items_[static_cast<size_t>(k)] = list_items(static_cast<Buy>(k));
+  for (int k = 0; k < kResidencyKindCount; ++k) {
+    items_[static_cast<size_t>(k)] = list_items(static_cast<ResidencyKind>(k));
   }
 }
 
@@ -161,42 +161,44 @@ int64_t PlacementSearch::home_bytes(int segment) const {
   return bytes;
 }
 
-std::vector<PlacementSearch::Item> PlacementSearch::list_items(Buy what) const {
+std::vector<PlacementSearch::Item> PlacementSearch::list_items(ResidencyKind kind) const {
   std::vector<Item> list;
   const auto& segments = input_.spec->segments;
   for (size_t s = 0; s < segments.size(); ++s) {
     const int segment = static_cast<int>(s);
-    if (what == Buy::kGradients && input_.update().waits) {
+    if (kind == ResidencyKind::kGradients && input_.update().waits) {
       list.push_back({&Placement::grad_in_host, s, gradient_part_bytes(input_, segment), segment});
-    } else if (what == Buy::kWeights) {
+    } else if (kind == ResidencyKind::kWeights) {
       list.push_back({&Placement::hi_in_host, s, hi_part_bytes(shell_, input_, segment), segment});
-    } else if (what == Buy::kDeviceWeights && input_.device.discrete) {
+    } else if (kind == ResidencyKind::kDeviceWeights && input_.device.discrete) {
       list.push_back({&Placement::hi_on_device, s, hi_full_bytes(input_, segment), segment});
-    } else if (what == Buy::kDeviceHome && input_.device.discrete && segments[s].numel() > 0) {
+    } else if (kind == ResidencyKind::kDeviceHome && input_.device.discrete &&
+               segments[s].numel() > 0) {
       list.push_back({&Placement::home_on_device, s, home_bytes(segment)});
     }
   }
-  for (size_t c = 0; c < shell_.layout.chunks.size() && what == Buy::kState; ++c) {
+  for (size_t c = 0; c < shell_.layout.chunks.size() && kind == ResidencyKind::kState; ++c) {
     if (shell_.layout.chunks[c].frozen) continue;
     list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c)),
                     shell_.layout.chunks[c].segment});
   }
   // From the top: their backward comes first.
-  for (size_t u = input_.spec->units.size(); u-- > 0 && what == Buy::kCheckpoints;) {
+  for (size_t u = input_.spec->units.size(); u-- > 0 && kind == ResidencyKind::kCheckpoints;) {
     if (!has_checkpoint(input_, static_cast<int>(u)) || input_.inference) continue;
     list.push_back(
         {&Placement::checkpoint_in_host, u, boundary_tensor_bytes(input_) * input_.micro_batches});
   }
-  for (size_t u = 0; u < input_.spec->units.size() && what == Buy::kKeep; ++u) {
+  for (size_t u = 0; u < input_.spec->units.size() && kind == ResidencyKind::kKeep; ++u) {
     if (keep_bytes_[u] > 0) list.push_back({&Placement::keep, u, keep_bytes_[u]});
   }
   return list;
 }
 
-Arena PlacementSearch::arena_of(Buy what) const {
+Arena PlacementSearch::arena_of(ResidencyKind kind) const {
   const bool on_device =
-      input_.device.discrete && (what == Buy::kDeviceHome || what == Buy::kDeviceWeights ||
-                                 what == Buy::kKeep || what == Buy::kDeviceActivations);
+      input_.device.discrete &&
+      (kind == ResidencyKind::kDeviceHome || kind == ResidencyKind::kDeviceWeights ||
+       kind == ResidencyKind::kKeep || kind == ResidencyKind::kDeviceActivations);
   return on_device ? Arena::kDevice : Arena::kHost;
 }
 
@@ -235,7 +237,7 @@ void PlacementSearch::keep_for_free(Placement& placement) const {
 
 Spending PlacementSearch::spending_of(const Placement& placement) const {
   Spending spending;
-  for (int k = 0; k < kBuyCount; ++k) {
+  for (int k = 0; k < kResidencyKindCount; ++k) {
     for (const Item& item : items_[static_cast<size_t>(k)]) {
       if ((placement.*item.flags)[item.index] && !needless(placement, item)) {
         spending.resident[static_cast<size_t>(k)] += round_up(item.bytes, kPageBytes);
@@ -257,7 +259,7 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
                                                 bool may_keep) const {
   Placement placement = base;
   placement.activations_on_device = spending.activations_on_device;
-  for (int k = 0; k < kBuyCount; ++k) {
+  for (int k = 0; k < kResidencyKindCount; ++k) {
     int64_t left = spending.resident[static_cast<size_t>(k)];
     for (const Item& item : items_[static_cast<size_t>(k)]) {
       const int64_t bytes = round_up(item.bytes, kPageBytes);
@@ -278,17 +280,17 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
   return placement;
 }
 
-void PlacementSearch::buy(Placement& placement, Buy what, int depth) const {
-  const Arena arena = arena_of(what);
-  if (what == Buy::kDeviceActivations) {
+void PlacementSearch::make_resident(Placement& placement, ResidencyKind kind, int depth) const {
+  const Arena arena = arena_of(kind);
+  if (kind == ResidencyKind::kDeviceActivations) {
     Placement trial = placement;
     trial.activations_on_device = true;
     if (fits(trial)) placement = trial;
     return;
   }
   // Rings shrink once all of a kind is resident: try that first, then what the room allows.
-  const std::vector<Item>& list = items_[static_cast<size_t>(what)];
-  if (what == Buy::kDeviceHome && list.empty()) return;
+  const std::vector<Item>& list = items_[static_cast<size_t>(kind)];
+  if (kind == ResidencyKind::kDeviceHome && list.empty()) return;
   Placement all = placement;
   for (const Item& item : list) (all.*item.flags)[item.index] = 1;
   size_rings(all, depth);

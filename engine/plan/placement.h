@@ -9,9 +9,9 @@
 
 namespace strata::plan {
 
-// What one more resident thing costs and saves.
-enum class Buy : uint8_t {
-  kDeviceHome,  // before what it makes needless
+// The kinds of things that may stay in memory. Their order is that of Spending::resident.
+enum class ResidencyKind : uint8_t {
+  kDeviceHome,  // listed first: it makes others needless
   kGradients,
   kWeights,
   kState,
@@ -20,11 +20,11 @@ enum class Buy : uint8_t {
   kDeviceActivations,
   kCheckpoints
 };
-inline constexpr int kBuyCount = 8;
+inline constexpr int kResidencyKindCount = 8;
 
 // What memory is spent on: resident bytes of each kind, and bytes of rings beyond the least.
 struct Spending {
-  std::array<int64_t, kBuyCount> resident = {};
+  std::array<int64_t, kResidencyKindCount> resident = {};
   int64_t state_ring = 0;
   int64_t weights_ring = 0;
   int64_t gradient_ring = 0;
@@ -48,7 +48,7 @@ class PlacementSearch {
   void size_rings(Placement& placement, int depth) const;
 
   // Makes as much of one thing resident as the room that is left allows.
-  void buy(Placement& placement, Buy what, int depth) const;
+  void make_resident(Placement& placement, ResidencyKind kind, int depth) const;
 
   // Keeps the activations of every unit for which that costs no memory, top units first.
   void keep_for_free(Placement& placement) const;
@@ -60,7 +60,7 @@ class PlacementSearch {
   std::optional<Placement> spend(const Placement& base, const Spending& spending,
                                  bool may_keep) const;
 
-  Arena arena_of(Buy what) const;
+  Arena arena_of(ResidencyKind kind) const;
   int64_t room(const Placement& placement, Arena arena) const;
 
   const Ground& ground() const { return ground_; }
@@ -83,7 +83,7 @@ class PlacementSearch {
     int64_t bytes;
     int segment = -1;  // whose home on the device makes it needless
   };
-  std::vector<Item> list_items(Buy what) const;
+  std::vector<Item> list_items(ResidencyKind kind) const;
   int64_t home_bytes(int segment) const;
   bool needless(const Placement& placement, const Item& item) const {
     return item.segment >= 0 && has_home_on_device(input_, placement, item.segment);
@@ -95,7 +95,7 @@ class PlacementSearch {
   const Ground ground_;
   std::vector<int64_t> keep_bytes_;  // by unit: what keeping its interiors takes
   int64_t largest_staging_ = 0;
-  std::array<std::vector<Item>, kBuyCount> items_;
+  std::array<std::vector<Item>, kResidencyKindCount> items_;
   // Layout, recipe and mesh: what sizes are computed from. Its arenas are scratch of bytes().
   mutable Plan shell_;
 };

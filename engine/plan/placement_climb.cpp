@@ -21,12 +21,14 @@ struct Purpose {
 
 std::vector<Purpose> purposes(const PlacementSearch& search, bool may_keep) {
   std::vector<Purpose> list;
-  for (const Buy what : {Buy::kState, Buy::kWeights, Buy::kGradients, Buy::kKeep,
-                         Buy::kDeviceWeights, Buy::kCheckpoints, Buy::kDeviceHome}) {
-    if (what == Buy::kKeep && !may_keep) continue;
-    if (what == Buy::kDeviceHome && !search.is_discrete()) continue;
-    list.push_back({search.arena_of(what), [what](Spending& spending) -> int64_t& {
-                      return spending.resident[static_cast<size_t>(what)];
+  for (const ResidencyKind kind :
+       {ResidencyKind::kState, ResidencyKind::kWeights, ResidencyKind::kGradients,
+        ResidencyKind::kKeep, ResidencyKind::kDeviceWeights, ResidencyKind::kCheckpoints,
+        ResidencyKind::kDeviceHome}) {
+    if (kind == ResidencyKind::kKeep && !may_keep) continue;
+    if (kind == ResidencyKind::kDeviceHome && !search.is_discrete()) continue;
+    list.push_back({search.arena_of(kind), [kind](Spending& spending) -> int64_t& {
+                      return spending.resident[static_cast<size_t>(kind)];
                     }});
   }
   list.push_back({Arena::kHost, [](Spending& s) -> int64_t& { return s.state_ring; }});

@@ -20,15 +20,15 @@ struct Policy {
   const char* name;
   int depth;
   bool home;  // a discrete device is first of all the home of what it has room for
-  std::vector<Buy> steps;
+  std::vector<ResidencyKind> steps;
   size_t ring_at = 9;
   double ring_share = 0;
 };
 
 const std::vector<Policy>& policies() {
-  using enum Buy;
-  static const std::vector<Buy> kUsual = {kCheckpoints, kGradients, kWeights, kState,
-                                          kDeviceWeights};
+  using enum ResidencyKind;
+  static const std::vector<ResidencyKind> kUsual = {kCheckpoints, kGradients, kWeights, kState,
+                                                    kDeviceWeights};
   static const std::vector<Policy> kPolicies = {
       {"gradients, weights, state, activations",
        1,
@@ -62,12 +62,12 @@ Placement follow(const PlacementSearch& search, const Policy& policy, int depth,
   Placement longer = placement;
   search.size_rings(longer, depth);
   if (search.fits(longer)) placement = longer;
-  search.buy(placement, Buy::kDeviceActivations, depth);
-  if (policy.home) search.buy(placement, Buy::kDeviceHome, depth);
+  search.make_resident(placement, ResidencyKind::kDeviceActivations, depth);
+  if (policy.home) search.make_resident(placement, ResidencyKind::kDeviceHome, depth);
   for (size_t i = 0; i < policy.steps.size(); ++i) {
     if (i == policy.ring_at) search.lengthen_state_ring(placement, policy.ring_share);
-    if (policy.steps[i] == Buy::kKeep && !may_keep) continue;
-    search.buy(placement, policy.steps[i], depth);
+    if (policy.steps[i] == ResidencyKind::kKeep && !may_keep) continue;
+    search.make_resident(placement, policy.steps[i], depth);
   }
   if (policy.ring_at == policy.steps.size() - 1) {
     search.lengthen_state_ring(placement, policy.ring_share);
