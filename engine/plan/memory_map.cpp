@@ -5,7 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
-#include "engine/plan/turn_rooms.h"
+#include "engine/plan/shared_slots.h"
 
 namespace strata::plan {
 namespace {
@@ -159,16 +159,16 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
 }
 
 // Where the gradients of units wait that forward has updated before it keeps anything above them.
-TurnRooms turn_rooms(const PlanInput& input, const MemoryMap& map) {
-  TurnRooms rooms;
-  if (compute_arena(input) != Arena::kHost) return rooms;
+SharedSlots shared_slots(const PlanInput& input, const MemoryMap& map) {
+  SharedSlots slots;
+  if (compute_arena(input) != Arena::kHost) return slots;
   for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
     const Place& held = map.segments[s].held_gradient;
     if (!held.exists() || is_shared(input, s)) continue;
-    rooms.add(input.spec->segments[s].unit, held.base,
+    slots.add(input.spec->segments[s].unit, held.base,
               round_up(gradient_part_bytes(input, s), kPageBytes));
   }
-  return rooms;
+  return slots;
 }
 
 // Gradients of the head, and of a matrix that it shares, begin where forward ends: nothing can
@@ -179,22 +179,22 @@ bool may_write_behind(const PlanInput& input, int segment) {
 }
 
 void find_rooms_to_write_behind(const PlanInput& input, const Placement& placement,
-                                const TurnRooms& rooms, MemoryMap& map) {
+                                const SharedSlots& slots, MemoryMap& map) {
   for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
     const Place& held = map.segments[s].held_gradient;
     const bool in_host = held.exists() && held.arena == Arena::kHost;
     if (!placement.write_behind || !in_host || !may_write_behind(input, s)) continue;
     map.segments[s].writes_behind =
-        compute_arena(input) != Arena::kHost || rooms.is_free(held.base);
+        compute_arena(input) != Arena::kHost || slots.is_free(held.base);
   }
 }
 
 // What a unit keeps from forward to backward, of every micro-batch.
 std::vector<int64_t> take_kept(const PlanInput& input, int unit, int64_t bytes, const char* purpose,
-                               Packer& pack, TurnRooms& rooms) {
+                               Packer& pack, SharedSlots& slots) {
   std::vector<int64_t> set;
   for (int m = 0; m < input.micro_batches; ++m) {
-    const int64_t room = rooms.take(unit, round_up(bytes, kPageBytes));
+    const int64_t room = slots.take(unit, round_up(bytes, kPageBytes));
     set.push_back(room >= 0 ? room : pack.take(compute_arena(input), bytes, purpose));
   }
   return set;
@@ -205,7 +205,7 @@ std::vector<int64_t> take_kept(const PlanInput& input, int unit, int64_t bytes, 
 // device holds two sets that alternate between units. Checkpoints that wait on NVMe have no place
 // but there, and pass through the activation ring.
 void lay_out_activations(const PlanInput& input, const Placement& placement, Packer& pack,
-                         TurnRooms& rooms, MemoryMap& map) {
+                         SharedSlots& slots, MemoryMap& map) {
   const model::ModelSpec& spec = *input.spec;
   const Arena compute = compute_arena(input);
   const int64_t bytes = boundary_tensor_bytes(input);
@@ -242,7 +242,7 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
         map.activation[s] = take_set(compute, "activation checkpoints");
       } else if (placement.keep[u]) {
         map.activation[s] =
-            take_kept(input, static_cast<int>(u), bytes, "activations, kept", pack, rooms);
+            take_kept(input, static_cast<int>(u), bytes, "activations, kept", pack, slots);
       } else {
         if (inner.size() < i) inner.resize(i);
         if (inner[i - 1].empty()) inner[i - 1] = take_set(compute, "activations");
@@ -254,7 +254,7 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
 }
 
 void lay_out_interiors(const PlanInput& input, const Ground& ground, const Placement& placement,
-                       Packer& pack, TurnRooms& rooms, MemoryMap& map) {
+                       Packer& pack, SharedSlots& slots, MemoryMap& map) {
   const model::ModelSpec& spec = *input.spec;
   const Arena compute = compute_arena(input);
   map.interior.resize(spec.segments.size());
@@ -268,7 +268,7 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
     const int u = spec.segments[s].unit;
     if (print.interior_bytes == 0) continue;
     if (placement.keep[u]) {
-      map.interior[s] = take_kept(input, u, print.interior_bytes, "interiors, kept", pack, rooms);
+      map.interior[s] = take_kept(input, u, print.interior_bytes, "interiors, kept", pack, slots);
       continue;
     }
     const auto& segments = spec.units[u].segments;
@@ -353,10 +353,10 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
   lay_out_resident_state(ground, placement, plan, pack, map);
   lay_out_gradients(input, placement, pack, map);
   lay_out_device_norms(input, plan, pack, map);
-  TurnRooms rooms = turn_rooms(input, map);
-  lay_out_activations(input, placement, pack, rooms, map);
-  lay_out_interiors(input, ground, placement, pack, rooms, map);
-  find_rooms_to_write_behind(input, placement, rooms, map);
+  SharedSlots slots = shared_slots(input, map);
+  lay_out_activations(input, placement, pack, slots, map);
+  lay_out_interiors(input, ground, placement, pack, slots, map);
+  find_rooms_to_write_behind(input, placement, slots, map);
   lay_out_stored_state(ground, placement, plan, pack, map);
   map.weights_ring = pack.take(Arena::kHost, placement.weights_ring, "weights ring");
   map.state_ring = pack.take(Arena::kHost, placement.state_ring, "optimizer state ring");
