@@ -92,7 +92,7 @@ Ring::~Ring() {
     const size_t count = backend_->reap(completions_);
     for (size_t i = 0; i < count; ++i) slots_[completions_[i].slot].in_backend = false;
     const bool soon =
-        environment != nullptr && environment->hurries() && now_s() > begin_s + kCloseGraceS;
+        environment != nullptr && environment->closes_now() && now_s() > begin_s + kCloseGraceS;
     if (held() > 0 && !reported && (soon || now_s() > limit_s)) {
       reported = true;
       report_hang(hang());

@@ -43,7 +43,7 @@ void on_signal(int signal) {
   int none = 0;
   if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   stop = true;
-  hurry();
+  close_now();
 }
 
 void progress(const io::BenchShape& shape) {
@@ -52,7 +52,7 @@ void progress(const io::BenchShape& shape) {
                shape.files);
 }
 
-void say(const std::string& text) {
+void print_note(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 
@@ -71,10 +71,10 @@ WriteQuestion writes_of(const config::Options& a) {
       .shapes = shapes_of(a), .rounds = compares ? rounds_of(a) : 0, .compares_fio = a.compare_fio};
 }
 
-void say_rounds(const config::Options& a, const io::BenchShape& shape, size_t rounds) {
+void print_rounds(const config::Options& a, const io::BenchShape& shape, size_t rounds) {
   if (rounds == rounds_of(a) || stop) return;
-  say(fmt::format("{}: only {} of {} rounds: --write-limit {} allows no more (raise it)",
-                  name_of(shape), rounds, a.rounds, write_limit_of(a)));
+  print_note(fmt::format("{}: only {} of {} rounds: --write-limit {} allows no more (raise it)",
+                         name_of(shape), rounds, a.rounds, write_limit_of(a)));
 }
 
 int compare(const config::Options& a, const io::BenchOptions& options, IoReport& report) {
@@ -89,7 +89,7 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
       report.checksums.push_back(
           io::compare_checksums(bench, shape, options.seconds, rounds_of(a)));
       report.bytes_written = bench.bytes_written_by_all();
-      say_rounds(a, shape, report.checksums.back().ratio.count);
+      print_rounds(a, shape, report.checksums.back().ratio.count);
       continue;
     }
     if (files != shape.files) {
@@ -105,11 +105,11 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
     }
     report.bytes_written = bench.bytes_written_by_all();
     const io::FioComparison& last = report.fio.back();
-    say_rounds(a, shape, last.ratio.count);
+    print_rounds(a, shape, last.ratio.count);
     const io::FioVerdict verdict = io::verdict_of(last);
     const bool none = verdict == io::FioVerdict::kNone;
     if (none && !stop) {
-      say(
+      print_note(
           fmt::format("{}: no verdict: of {} rounds the interval says little, at least {} are "
                       "needed (--rounds, --write-limit)",
                       name_of(shape), last.ratio.count, io::kFioLeastRounds));
@@ -148,12 +148,14 @@ bool say_what_ended(const config::Options& a, const std::optional<MeasuredDrive>
   const bool would_keep = config::measures_drives(a) && is_careful(a) && is_like_a_run(a);
   const std::string ended = ended_by_write_limit(report.results);
   if (!ended.empty()) {
-    say("--write-limit " + write_limit_of(a) + ": " + ended +
+    print_note(
+        "--write-limit " + write_limit_of(a) + ": " + ended +
         (would_keep && !whole ? "; for that reason no profile is kept for later plans" : "") +
         " (raise it, or lower --size or --seconds)");
   }
   if (config::measures_drives(a) && is_careful(a) && !is_like_a_run(a)) {
-    say("not kept for later plans: no shape is like a run's, with blocks of 512 KiB to 4 MiB, a "
+    print_note(
+        "not kept for later plans: no shape is like a run's, with blocks of 512 KiB to 4 MiB, a "
         "depth of at least 8 and --io auto");
   }
   return would_keep && whole;
@@ -225,7 +227,7 @@ io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
   const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
   if (!io::may_differ(options.directories)) return options;
   if (writes + options.bytes >= options.write_limit_bytes) {
-    say(
+    print_note(
         fmt::format("stripes are even: to measure the speed of each directory writes up to {} more "
                     "than the scratch, which --write-limit does not allow (raise it)",
                     format_bytes(static_cast<int64_t>(writes))));

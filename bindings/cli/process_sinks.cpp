@@ -10,7 +10,7 @@ namespace strata::cli {
 namespace {
 
 std::atomic<HangReport> hang_report{nullptr};
-std::atomic<bool> hurries{false};
+std::atomic<bool> closes_now{false};
 
 // Whole, even when several threads write.
 void print_line(LogLevel level, std::string_view message) {
@@ -34,15 +34,18 @@ void print_line(LogLevel level, std::string_view message) {
 }  // namespace
 
 Sinks process_sinks(double hang_after_s) {
-  return {.log = print_line, .hang = end_process, .hang_after_s = hang_after_s, .hurry = &hurries};
+  return {.log = print_line,
+          .hang = end_process,
+          .hang_after_s = hang_after_s,
+          .close_now = &closes_now};
 }
 
 void set_hang_report(HangReport report) {
   hang_report = report;
 }
 
-void hurry() {
-  hurries = true;
+void close_now() {
+  closes_now = true;
 }
 
 }  // namespace strata::cli

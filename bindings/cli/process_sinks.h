@@ -17,6 +17,6 @@ void set_hang_report(HangReport report);
 
 // The program was told to end: drives that do not answer are waited for only a moment. Safe in a
 // signal handler.
-void hurry();
+void close_now();
 
 }  // namespace strata::cli

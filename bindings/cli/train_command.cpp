@@ -30,11 +30,11 @@ std::string saving_line(const session::Training& training, int64_t steps) {
 int run_train(const config::Options& options, const config::Json& deepspeed) {
   session::Training training(options, cache_directory());
   TrainOutput output(options.json);
-  output.say(training.data_description() + "\n" + training.plan_text() +
-             saving_line(training, options.checkpoint_every));
+  output.print(training.data_description() + "\n" + training.plan_text() +
+               saving_line(training, options.checkpoint_every));
   const session::Resumed& resumed = training.resumed();
   if (!resumed.path.empty()) {
-    output.say("resume   from " + resumed.path + "; options that are not given are the run's\n");
+    output.print("resume   from " + resumed.path + "; options that are not given are the run's\n");
   }
   Reporter reporter(output, resumed.step + 1, training.steps());
   session::TrainingEvents events;

@@ -28,7 +28,7 @@ int terminal_columns(int descriptor) {
 
 }  // namespace
 
-void TrainOutput::say(const std::string& text) {
+void TrainOutput::print(const std::string& text) {
   if (lost_ || text.empty()) return;
   if (print_to(json_ ? stderr : stdout, text)) return;
   lost_ = true;
@@ -56,13 +56,13 @@ Reporter::Reporter(TrainOutput& output, int64_t first_step, int64_t steps)
                  .columns = terminal_columns(output.descriptor())}) {}
 
 void Reporter::step(const train::StepMetrics& step) {
-  output_.say(progress_.step(step, now_s()));
+  output_.print(progress_.step(step, now_s()));
 }
 
 void Reporter::evaluated(int64_t step, double loss) {
-  output_.say(progress_.finish());
-  output_.say(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {:.2f}\n", step, loss,
-                          std::exp(loss)));
+  output_.print(progress_.finish());
+  output_.print(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {:.2f}\n", step,
+                            loss, std::exp(loss)));
 }
 
 }  // namespace strata::cli

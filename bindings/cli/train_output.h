@@ -18,10 +18,10 @@ class TrainOutput {
  public:
   explicit TrainOutput(bool json) : json_(json) {}
 
-  void say(const std::string& text);
+  void print(const std::string& text);
   void conclude(const std::string& text, const config::Json& json);
 
-  // Where say() writes.
+  // Where print() writes.
   int descriptor() const;
 
  private:
@@ -36,7 +36,7 @@ class Reporter {
 
   void step(const train::StepMetrics& step);
   void evaluated(int64_t step, double loss);
-  void finish() { output_.say(progress_.finish()); }
+  void finish() { output_.print(progress_.finish()); }
 
  private:
   TrainOutput& output_;

@@ -22,7 +22,7 @@ constexpr std::string_view kAnswers[] = {
     "all steps are done and checkpointed; the run ends when the model is exported",
 };
 
-void say(std::string_view text) {
+void write_error_text(std::string_view text) {
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -30,9 +30,9 @@ void say(std::string_view text) {
 void on_stop_signal(int signal) {
   if (!is_new_request(signal)) return;
   if (!request.stop.exchange(true)) {
-    say("\nstop requested: ");
-    say(kAnswers[static_cast<size_t>(request.phase.load())]);
-    say(" (a second Ctrl-C or SIGTERM ends it at once)\n");
+    write_error_text("\nstop requested: ");
+    write_error_text(kAnswers[static_cast<size_t>(request.phase.load())]);
+    write_error_text(" (a second Ctrl-C or SIGTERM ends it at once)\n");
   } else if (signal != SIGHUP) {
     _exit(130);
   }

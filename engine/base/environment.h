@@ -25,7 +25,7 @@ struct Sinks {
   double hang_after_s = 600;  // the longest that a system call on a file may take; above 0
   // When not null and true, a ring that closes waits for its drive only for a moment, not until the
   // deadline. A signal handler may set it.
-  const std::atomic<bool>* hurry = nullptr;
+  const std::atomic<bool>* close_now = nullptr;
 };
 
 class BlockingCalls;
@@ -61,7 +61,7 @@ class Environment {
   static Environment* current();  // of the calling thread; may be null
 
   const Sinks& sinks() const { return sinks_; }
-  bool hurries() const { return sinks_.hurry != nullptr && sinks_.hurry->load(); }
+  bool closes_now() const { return sinks_.close_now != nullptr && sinks_.close_now->load(); }
   // The running calls. Throws Error (kIo) when no thread can be started.
   BlockingCalls& blocking_calls();
 

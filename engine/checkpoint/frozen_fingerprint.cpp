@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kTileElements = int64_t{64} << 10;
 // Rows of a matrix whose transpose is stored: many at a time, for each of them lies all over it.
 constexpr int64_t kTurnedElements = int64_t{4} << 20;
-constexpr int64_t kToldBytes = 4 * kGiB;  // that take seconds
+constexpr int64_t kLoggedBytes = 4 * kGiB;  // that take seconds
 
 using Parameters = std::vector<const model::Parameter*>;
 
@@ -66,13 +66,12 @@ uint64_t hash_of(const model::ModelDirectory& model, const model::Parameter& par
   return hash;
 }
 
-void tell(const model::ModelDirectory& model, const Parameters& frozen) {
+void log_reading(const model::ModelDirectory& model, const Parameters& frozen) {
   int64_t bytes = 0;
   for (const model::Parameter* parameter : frozen) bytes += model.stored_range(*parameter).bytes;
-  if (bytes < kToldBytes) return;
-  log(LogLevel::kInfo, fmt::format("frozen weights: reading all {} of them, to know them again "
-                                   "when a checkpoint is used",
-                                   format_bytes(bytes)));
+  if (bytes < kLoggedBytes) return;
+  log(LogLevel::kInfo,
+      fmt::format("frozen weights: reading all {} to record their checksums", format_bytes(bytes)));
 }
 
 }  // namespace
@@ -84,7 +83,7 @@ FrozenFingerprint frozen_fingerprint(const model::ModelDirectory& model,
   // Looked at before they are read: what changes them meanwhile shows the next time.
   FrozenFingerprint found = {.hash = "", .files = files_of(model, frozen)};
   if (found.files == known.files) return known;
-  tell(model, frozen);
+  log_reading(model, frozen);
   model::ReadAhead ahead(model, spec, {.buffer_bytes = model::transfer_buffer_bytes(spec)});
   std::vector<float> values;
   std::vector<uint64_t> hashes;

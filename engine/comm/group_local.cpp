@@ -103,13 +103,13 @@ class LocalGroup final : public Group {
 
   void recv(const Message& message) override {
     check_peer(message);
-    const Rendezvous::Letter letter = meeting_->point.await_letter(message.peer, rank());
-    const bool fits = letter.tag == message.tag && letter.bytes == message.bytes;
-    if (fits) copy_bytes(message.data, letter.data, message.bytes);
+    const Rendezvous::PostedMessage posted = meeting_->point.await_message(message.peer, rank());
+    const bool fits = posted.tag == message.tag && posted.bytes == message.bytes;
+    if (fits) copy_bytes(message.data, posted.data, message.bytes);
     meeting_->point.done(message.peer);
     if (!fits) {
       fail(fmt::format("recv: rank {}: sent {} with tag {} where {} with tag {} is due",
-                       message.peer, format_bytes(letter.bytes), letter.tag,
+                       message.peer, format_bytes(posted.bytes), posted.tag,
                        format_bytes(message.bytes), message.tag));
     }
   }

@@ -40,7 +40,7 @@ std::string Rendezvous::absent(uint64_t round) const {
   return "rank " + ranks;
 }
 
-void Rendezvous::miss(int rank, const std::string& call, const std::string& who) {
+void Rendezvous::throw_late(int rank, const std::string& call, const std::string& who) {
   const std::string text = fmt::format(
       "{}: {}: did not come within {} s (look for that rank's own error, or raise the deadline)",
       call, who, deadline_s_);
@@ -52,7 +52,7 @@ void Rendezvous::miss(int rank, const std::string& call, const std::string& who)
   throw Error(ErrorCode::kDeadline, text);
 }
 
-void Rendezvous::meet(int rank, const char* call, bool abortable) {
+void Rendezvous::synchronize(int rank, const char* call, bool abortable) {
   Lock lock(mu_);
   if (abortable) throw_if_aborted(call);
   const uint64_t round = ++rounds_[static_cast<size_t>(rank)];
@@ -64,45 +64,45 @@ void Rendezvous::meet(int rank, const char* call, bool abortable) {
     return;
   }
   const auto met = [&] { return completed_ >= round; };
-  if (!wait(lock, abortable, met)) miss(rank, call, absent(round));
+  if (!wait(lock, abortable, met)) throw_late(rank, call, absent(round));
   if (!met()) throw_if_aborted(call);
 }
 
 void Rendezvous::enter(int rank, const char* call) {
-  meet(rank, call, true);
+  synchronize(rank, call, true);
 }
 
 void Rendezvous::leave(int rank, const char* call) {
-  meet(rank, call, false);
+  synchronize(rank, call, false);
 }
 
-void Rendezvous::post(int from, const Letter& letter) {
+void Rendezvous::post(int from, const PostedMessage& message) {
   Lock lock(mu_);
   throw_if_aborted("send");
   Mailbox& box = mailboxes_[static_cast<size_t>(from)];
   STRATA_CHECK(box.state == MailState::kEmpty);
-  box = {letter, MailState::kPosted};
+  box = {message, MailState::kPosted};
   changed_.notify_all();
   const auto read = [&] { return box.state == MailState::kDone; };
-  // The data must stay while the receiver reads it: only a letter that no rank has taken can be
+  // The data must stay while the receiver reads it: only a message that no rank has taken can be
   // withdrawn.
   const auto over = [&] { return read() || (box.state == MailState::kPosted && aborted_by_ >= 0); };
   const bool in_time = wait(lock, false, over);
   const bool delivered = read();
   box.state = MailState::kEmpty;
-  if (!in_time) miss(from, "send", fmt::format("rank {}", letter.to));
+  if (!in_time) throw_late(from, "send", fmt::format("rank {}", message.to));
   if (!delivered) throw_if_aborted("send");
 }
 
-Rendezvous::Letter Rendezvous::await_letter(int from, int to) {
+Rendezvous::PostedMessage Rendezvous::await_message(int from, int to) {
   Lock lock(mu_);
   throw_if_aborted("recv");
   Mailbox& box = mailboxes_[static_cast<size_t>(from)];
-  const auto here = [&] { return box.state == MailState::kPosted && box.letter.to == to; };
-  if (!wait(lock, true, here)) miss(to, "recv", fmt::format("rank {}", from));
+  const auto here = [&] { return box.state == MailState::kPosted && box.message.to == to; };
+  if (!wait(lock, true, here)) throw_late(to, "recv", fmt::format("rank {}", from));
   throw_if_aborted("recv");
   box.state = MailState::kTaken;
-  return box.letter;
+  return box.message;
 }
 
 void Rendezvous::done(int from) {

@@ -27,17 +27,17 @@ class Rendezvous {
   void leave(int rank, const char* call);
 
   // A message that its sender has posted, as its receiver sees it.
-  struct Letter {
+  struct PostedMessage {
     const void* data = nullptr;
     int64_t bytes = 0;
     int to = -1;
     int tag = 0;
   };
-  // Returns when the receiver is done with the letter's data.
-  void post(int from, const Letter& letter);
-  // Waits for a letter from `from` to `to`. The caller must call `done` afterwards, unless this
+  // Returns when the receiver is done with the message's data.
+  void post(int from, const PostedMessage& message);
+  // Waits for a message from `from` to `to`. The caller must call `done` afterwards, unless this
   // throws.
-  Letter await_letter(int from, int to);
+  PostedMessage await_message(int from, int to);
   void done(int from);
 
   void abort(int rank, const std::string& reason);
@@ -45,7 +45,7 @@ class Rendezvous {
  private:
   enum class MailState : uint8_t { kEmpty, kPosted, kTaken, kDone };
   struct Mailbox {
-    Letter letter;
+    PostedMessage message;
     MailState state = MailState::kEmpty;
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -53,9 +53,9 @@ class Rendezvous {
 
   template <typename Ready>
   bool wait(Lock& lock, bool abortable, Ready ready);
-  void meet(int rank, const char* call, bool abortable);
+  void synchronize(int rank, const char* call, bool abortable);
   void throw_if_aborted(const std::string& call) const;
-  [[noreturn]] void miss(int rank, const std::string& call, const std::string& who);
+  [[noreturn]] void throw_late(int rank, const std::string& call, const std::string& who);
   std::string absent(uint64_t round) const;
 
   // Constant after construction.

@@ -90,7 +90,7 @@ class Importer {
       case RuleKind::kOff:
         return section_is_off(leaf) ? ignore(leaf, "off") : refuse(leaf, rule->text);
       case RuleKind::kOn:
-        if (const auto on = truth_in(leaf)) {
+        if (const auto on = bool_in(leaf)) {
           *on ? ignore(leaf, "always on") : refuse(leaf, "AdamW has it always on here");
         }
         return;
@@ -146,10 +146,10 @@ class Importer {
   }
 
   // The truth value of a key; refuses other values.
-  std::optional<bool> truth_in(const Leaf& leaf) {
-    const auto truth = truth_of(*leaf.value);
-    if (!truth) refuse(leaf, "neither true nor false (give one of them)");
-    return truth;
+  std::optional<bool> bool_in(const Leaf& leaf) {
+    const auto on = bool_of(*leaf.value);
+    if (!on) refuse(leaf, "neither true nor false (give one of them)");
+    return on;
   }
 
   void take_by_code(const Leaf& leaf) {
@@ -237,7 +237,7 @@ class Importer {
     const Leaf* chosen = nullptr;
     bool unread = false;
     for (const Leaf& leaf : recipes_) {
-      const auto on = truth_in(leaf);
+      const auto on = bool_in(leaf);
       if (!on) {
         unread = true;
       } else if (!*on) {
@@ -268,7 +268,7 @@ class Importer {
     for (const Leaf& leaf : devices_) {
       std::string text = text_of(*leaf.value);
       if (!leaf.key.ends_with(".device")) {
-        const auto on = truth_in(leaf);
+        const auto on = bool_in(leaf);
         if (!on) continue;
         text = *on ? "cpu" : "none";
       }

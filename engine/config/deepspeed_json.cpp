@@ -72,8 +72,8 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-std::optional<bool> truth_of(const Json& value) {
-  if (const auto truth = value.boolean()) return truth;
+std::optional<bool> bool_of(const Json& value) {
+  if (const auto on = value.boolean()) return on;
   const std::string text = lower_case(text_of(value));
   constexpr std::array kTrue = {"1", "t", "true", "y", "yes", "on"};
   constexpr std::array kFalse = {"0", "f", "false", "n", "no", "off"};
@@ -84,7 +84,7 @@ std::optional<bool> truth_of(const Json& value) {
 
 bool is_off(const Json& value) {
   if (value.is_null() || (value.is_object() && value.members().empty())) return true;
-  if (const auto truth = truth_of(value)) return !*truth;
+  if (const auto on = bool_of(value)) return !*on;
   return value.is_string() && (value.string() == "none" || value.string().empty());
 }
 

@@ -31,7 +31,7 @@ std::vector<std::string> texts_of(const Json& value);
 std::string lower_case(std::string text);
 
 // true, 1, "true", "yes", "on" and their opposites, in any case; nothing for other values.
-std::optional<bool> truth_of(const Json& value);
+std::optional<bool> bool_of(const Json& value);
 
 // Whether the value switches its key off: false, null, "none", "" or {}.
 bool is_off(const Json& value);

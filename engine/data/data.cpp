@@ -68,7 +68,7 @@ bool has_records(const std::string& directory) {
 }
 
 // Only some files of a directory are read.
-void say_what_is_left_out(const std::string& directory) {
+void warn_of_files_left_out(const std::string& directory) {
   const fs::path path(directory);
   const auto left_out = left_out_of(
       directory, has_records(directory)
@@ -165,7 +165,7 @@ Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
   }
   ReadData main = read_data(main_path, tokenizer, read);
   data.tokens_ = std::move(main.tokens);
-  if (fs::is_directory(path)) say_what_is_left_out(path);
+  if (fs::is_directory(path)) warn_of_files_left_out(path);
   data.split(main_path, options);
   if (data.tokens_->has_masks()) {
     const int64_t used = samples_in(*data.tokens_, options) * options.length + 1;

@@ -139,10 +139,10 @@ bool Executor::Impl::retire(Lane lane, std::deque<InFlight*>& in_flight) {
 // Sleeps until a target is reached, and counts the time if it is the compute lane that waits.
 void Executor::Impl::await(Lane lane, Instance& instance, const Progress::Target& target) {
   // A drive that hangs names itself, and so do the lanes of the others that wait for it.
-  const auto patience =
-      plan::is_io_lane(lane) ? Progress::Patience::kEndless : Progress::Patience::kDeadline;
+  const auto limit =
+      plan::is_io_lane(lane) ? Progress::TimeLimit::kNone : Progress::TimeLimit::kDeadline;
   const double begin_s = now_s();
-  progress_.wait(target, patience);
+  progress_.wait(target, limit);
   if (lane == Lane::kCompute) instance.stall_s[index_of(target.lane)] += now_s() - begin_s;
 }
 
@@ -160,11 +160,11 @@ void Executor::Impl::sleep(Lane lane, const Cursor& cursor,
   const bool may_issue = has_room(lane, in_flight) && is_submitted();
   if (may_issue) target = unmet_wait(lane, cursor);
   if (may_issue && !target) return;
-  progress_.sleep_elsewhere(lane, target);
+  progress_.begin_sleep(lane, target);
   const bool changed =
       target ? progress_.reached(*target) : has_room(lane, in_flight) && is_submitted();
   if (!changed && !progress_.stopped()) works_[index_of(lane)]->sleep(*in_flight.front());
-  progress_.awake_again(lane);
+  progress_.end_sleep(lane);
   if (progress_.stopped()) throw Progress::Stopped{};
 }
 

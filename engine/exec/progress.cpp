@@ -44,14 +44,14 @@ void Progress::set_wake(plan::Lane lane, std::function<void()> wake) {
   elsewhere_[static_cast<size_t>(lane)].wake = std::move(wake);
 }
 
-void Progress::sleep_elsewhere(plan::Lane lane, const std::optional<Target>& target) {
+void Progress::begin_sleep(plan::Lane lane, const std::optional<Target>& target) {
   Elsewhere& self = elsewhere_[static_cast<size_t>(lane)];
   self.counter.store(target ? index_of(target->lane, target->stage) : 0);
   self.count.store(target ? target->count : kNever);
   self.asleep.store(true);
 }
 
-void Progress::awake_again(plan::Lane lane) {
+void Progress::end_sleep(plan::Lane lane) {
   elsewhere_[static_cast<size_t>(lane)].asleep.store(false);
 }
 
@@ -66,13 +66,13 @@ void Progress::leave(Queue& queue, int64_t count) {
   queue.least.store(least == queue.targets.end() ? kNever : *least);
 }
 
-void Progress::wait(const Target& target, Patience patience) {
+void Progress::wait(const Target& target, TimeLimit limit) {
   if (reached(target)) return;
   std::unique_lock lock(mu_);
   Queue& queue = queues_[index_of(target.lane, target.stage)];
   join(queue, target.count);
   while (!reached(target) && !stopped()) {
-    if (patience == Patience::kDeadline) check_deadline(target, lock);
+    if (limit == TimeLimit::kDeadline) check_deadline(target, lock);
     if (!stopped()) queue.reached.wait_for(lock, kLongestSleep);
   }
   leave(queue, target.count);

@@ -51,8 +51,8 @@ class Progress {
 
   // Sleeps until the target is reached. Throws Stopped; with a deadline, fails the run when nothing
   // at all was published for so long.
-  enum class Patience : uint8_t { kDeadline, kEndless };
-  void wait(const Target& target, Patience patience = Patience::kDeadline);
+  enum class TimeLimit : uint8_t { kDeadline, kNone };
+  void wait(const Target& target, TimeLimit limit = TimeLimit::kDeadline);
 
   // Sleeps until `ready` is true; it is looked at again after every notify, not after a publish.
   template <typename Ready>
@@ -74,8 +74,8 @@ class Progress {
   // reached (never, where it gave none) and at every notify. It looks whether it may go on after it
   // has said that it sleeps, and before it does.
   void set_wake(plan::Lane lane, std::function<void()> wake);
-  void sleep_elsewhere(plan::Lane lane, const std::optional<Target>& target);
-  void awake_again(plan::Lane lane);
+  void begin_sleep(plan::Lane lane, const std::optional<Target>& target);
+  void end_sleep(plan::Lane lane);
 
   void fail(std::exception_ptr error);
   void stop();

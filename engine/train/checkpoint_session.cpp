@@ -7,7 +7,7 @@
 namespace strata::train {
 namespace {
 
-void meet(comm::Group* group) {
+void wait_for_ranks(comm::Group* group) {
   if (group) group->barrier();
 }
 
@@ -36,7 +36,7 @@ void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
   if (rank == 0) {
     commit_ = std::make_unique<CheckpointCommit>(directory_, step, checkpoint_bytes(*plan_.spec));
   }
-  meet(group);
+  wait_for_ranks(group);
   const plan::Plan& plan = plan_.ranks[static_cast<size_t>(rank)];
   CheckpointWriter writer(*plan_.spec, plan.layout,
                           {.partial = commit_->partial(),
@@ -45,7 +45,7 @@ void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
                            .recipe = plan.recipe});
   const int64_t updates = stream(writer);
   files_[static_cast<size_t>(rank)] = writer.close();
-  meet(group);
+  wait_for_ranks(group);
   if (rank == 0) {
     state_hash_ = 0;
     for (const StateFile& file : files_) state_hash_ += file.state_hash;
@@ -59,7 +59,7 @@ void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
     commit_.reset();
     keep_last(directory_, keep_);
   }
-  meet(group);
+  wait_for_ranks(group);
 }
 
 }  // namespace strata::train

@@ -61,9 +61,9 @@ TrainResult train(const TrainJob& job) {
     result.state_hash = checkpoints.state_hash();
     return result;
   }
-  const comm::GroupOptions patience = group_options(*job.options);
-  const exec::LocalMesh lanes(job.plan->input.mesh, patience);
-  auto trainer = comm::make_local_groups(world, patience);
+  const comm::GroupOptions limits = group_options(*job.options);
+  const exec::LocalMesh lanes(job.plan->input.mesh, limits);
+  auto trainer = comm::make_local_groups(world, limits);
   std::vector<TrainResult> results(static_cast<size_t>(world));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
   const auto abort_all = [&](size_t rank, const char* why) {

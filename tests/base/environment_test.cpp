@@ -10,12 +10,12 @@
 
 #include "engine/base/blocking_call.h"
 #include "engine/base/threads.h"
-#include "tests/support/heard.h"
+#include "tests/support/log_capture.h"
 
 namespace strata {
 namespace {
 
-using test::Heard;
+using test::LogCapture;
 
 TEST(Environment, WithoutOneNothingIsSaidOrWatched) {
   testing::internal::CaptureStderr();
@@ -28,9 +28,9 @@ TEST(Environment, WithoutOneNothingIsSaidOrWatched) {
 }
 
 TEST(Environment, TheInnermostScopeOfAThreadHears) {
-  const Heard outer;
+  const LogCapture outer;
   {
-    const Heard inner;
+    const LogCapture inner;
     log(LogLevel::kInfo, "one");
     EXPECT_EQ(inner.text(), "one\n");
   }
@@ -39,10 +39,10 @@ TEST(Environment, TheInnermostScopeOfAThreadHears) {
 }
 
 TEST(Environment, AThreadSpeaksToThatOfItsStarter) {
-  const Heard first;
+  const LogCapture first;
   std::jthread thread;
   {
-    const Heard second;
+    const LogCapture second;
     thread = start_thread([] { log(LogLevel::kInfo, "from a thread"); });
     thread.join();
     EXPECT_EQ(second.text(), "from a thread\n");

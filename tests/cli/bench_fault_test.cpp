@@ -119,7 +119,7 @@ TEST_F(BenchFaults, AComparisonWithFioThatIsKilledLeavesNoFile) {
   Arguments rounds = compare;
   rounds.insert(rounds.end(), {"--rounds", "1000", "--seconds", "0.05"});
   Process killed(rounds, {.directory = sandbox_.path()});
-  ASSERT_TRUE(killed.complains("read 64.00 KiB depth 2")) << killed.err();
+  ASSERT_TRUE(killed.prints_error("read 64.00 KiB depth 2")) << killed.err();
   std::this_thread::sleep_for(std::chrono::seconds(2));  // in some round
   killed.kill(SIGKILL);
   killed.wait();
@@ -137,7 +137,7 @@ TEST_F(BenchFaults, ASignalWhileItFillsTheScratchLeavesNothing) {
     Process process({"bench", "io", "--nvme", "drive", "--size", "64MiB", "--block", "64KiB",
                      "--depth", "2", "--mode", "read", "--nvme-rate", "1GB,1MB"},
                     {.directory = sandbox_.path()});
-    ASSERT_TRUE(process.complains("read 64.00 KiB depth 2")) << process.err();
+    ASSERT_TRUE(process.prints_error("read 64.00 KiB depth 2")) << process.err();
     process.kill(signal);
     EXPECT_EQ(process.wait(), 128 + signal) << process.err();
     EXPECT_TRUE(names_on_drive().empty()) << names_on_drive()[0];

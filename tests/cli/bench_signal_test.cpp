@@ -21,7 +21,7 @@ TEST_F(BenchTest, ASignalEndsThePlanningAndKeepsWhatWasMeasured) {
     Process process(bench({"--mode", "read,write,mixed", "--machine", STRATA_MACHINE, "--for",
                            "model", "--tokens", "512", "--host-memory", "300MiB"}),
                     {.directory = sandbox_.path()});
-    ASSERT_TRUE(process.complains("planning a step of model")) << process.err();
+    ASSERT_TRUE(process.prints_error("planning a step of model")) << process.err();
     const auto start = std::chrono::steady_clock::now();
     process.kill(SIGINT);
     code = process.wait();
@@ -37,7 +37,7 @@ TEST_F(BenchTest, ASignalIsHeededAtAnyRateAndASecondOneAtOnce) {
   for (const bool twice : {false, true}) {
     Process process(bench({"--mode", "read", "--nvme-rate", "1MB,1MB"}),
                     {.directory = sandbox_.path()});
-    ASSERT_TRUE(process.complains("read 64.00 KiB depth 4")) << process.err();
+    ASSERT_TRUE(process.prints_error("read 64.00 KiB depth 4")) << process.err();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const auto start = std::chrono::steady_clock::now();
     process.kill(SIGTERM);
@@ -58,7 +58,7 @@ TEST_F(BenchTest, ASignalIsHeededAtAnyRateAndASecondOneAtOnce) {
 TEST_F(BenchTest, TheSameSignalTwiceInAMomentIsOneRequest) {
   Process process(bench({"--mode", "read", "--nvme-rate", "1MB,1MB", "--seconds", "60", "--json"}),
                   {.directory = sandbox_.path()});
-  ASSERT_TRUE(process.complains("read 64.00 KiB depth 4")) << process.err();
+  ASSERT_TRUE(process.prints_error("read 64.00 KiB depth 4")) << process.err();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   process.kill(SIGTERM);
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -72,7 +72,7 @@ TEST_F(BenchTest, AnInterruptionPrintsWhatThereIsAndLeavesNothing) {
     Process process(bench({"--seconds", "0.5", "--depth", "1,2,3,4,5,6,7,8", "--mode", "read",
                            "--files", "1,2,3,4"}),
                     {.directory = sandbox_.path()});
-    ASSERT_TRUE(process.complains("depth 3")) << process.err();
+    ASSERT_TRUE(process.prints_error("depth 3")) << process.err();
     process.kill(signal);
     EXPECT_EQ(process.wait(), 128 + signal);
     EXPECT_NE(process.out().find("read       64 KiB     2 "), std::string::npos) << process.out();

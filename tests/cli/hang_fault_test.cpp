@@ -44,7 +44,7 @@ class Hangs : public testing::Test {
     ASSERT_TRUE(disk_->fault(direction + " hang " + index + " 1"));
     Process process(arguments, here());
     if (signal != 0) {
-      ASSERT_TRUE(process.complains(direction + " 64.00 KiB")) << process.err();
+      ASSERT_TRUE(process.prints_error(direction + " 64.00 KiB")) << process.err();
       std::this_thread::sleep_for(std::chrono::seconds(1));
       process.kill(signal);
     }
@@ -70,7 +70,7 @@ class Hangs : public testing::Test {
     SCOPED_TRACE(arguments[0] + ": " + fault);
     EXPECT_TRUE(disk_->fault(fault));
     Process process(arguments, here());
-    const bool ended = process.complains("so this process has to end", kEndsWithinS);
+    const bool ended = process.prints_error("so this process has to end", kEndsWithinS);
     EXPECT_TRUE(disk_->fault(fault.substr(0, fault.find(' ')) + " none 0 0"));
     EXPECT_EQ(process.wait(), ended ? kFailed : 0) << process.err();
     const std::string err = process.err();

@@ -98,7 +98,7 @@ class Process {
   // Waits for `text` on standard output or error; false when it ended, or too long passed, without
   // it.
   bool prints(const std::string& text, double limit_s = 60) { return shows(out_, text, limit_s); }
-  bool complains(const std::string& text, double limit_s = 60) {
+  bool prints_error(const std::string& text, double limit_s = 60) {
     return shows(err_, text, limit_s);
   }
 

@@ -143,7 +143,7 @@ TEST_F(Mistakes, AResumeTakesTheOptionsOfItsRun) {
   EXPECT_EQ(options(), before);
   Process more({"train", "--out", "run", "--resume", "--steps", "300", "--lr", "2e-3"},
                {.directory = sandbox_.path()});
-  ASSERT_TRUE(more.complains("resume: from here on ")) << more.out();
+  ASSERT_TRUE(more.prints_error("resume: from here on ")) << more.out();
   more.kill(SIGKILL);
   EXPECT_EQ(more.err().substr(0, more.err().find('\n')),
             "resume: from here on --steps 300 (the checkpoint: not given), --epochs not given (the "

@@ -230,14 +230,14 @@ TEST(Deepspeed, EachKeyIsTakenAsTheTableSays) {
 
 TEST(Deepspeed, TruthValuesAreThoseOfDeepspeed) {
   for (const char* on : {"true", "1", "1.0", "\"1\"", "\"True\"", "\"yes\"", "\"on\""}) {
-    EXPECT_EQ(truth_of(Json::parse(on, "x")), true) << on;
+    EXPECT_EQ(bool_of(Json::parse(on, "x")), true) << on;
   }
   for (const char* off : {"false", "0", "\"0\"", "\"False\"", "\"no\"", "\"off\""}) {
-    EXPECT_EQ(truth_of(Json::parse(off, "x")), false) << off;
+    EXPECT_EQ(bool_of(Json::parse(off, "x")), false) << off;
     EXPECT_TRUE(is_off(Json::parse(off, "x"))) << off;
   }
   for (const char* neither : {"2", "null", "[true]", "{}", "\"maybe\""}) {
-    EXPECT_EQ(truth_of(Json::parse(neither, "x")), std::nullopt) << neither;
+    EXPECT_EQ(bool_of(Json::parse(neither, "x")), std::nullopt) << neither;
   }
 }
 

@@ -70,17 +70,17 @@ TEST(Progress, ASleeperElsewhereIsWokenByItsTargetAndByNothingElse) {
   Progress progress(kLongS);
   int woken = 0;
   progress.set_wake(Lane::kReadState, [&] { ++woken; });
-  progress.sleep_elsewhere(Lane::kReadState, Progress::Target{Lane::kCompute, 2});
+  progress.begin_sleep(Lane::kReadState, Progress::Target{Lane::kCompute, 2});
   progress.publish(Lane::kOptimizer);
   progress.publish(Lane::kOptimizer);
   progress.publish(Lane::kCompute);
   EXPECT_EQ(woken, 0);
   progress.publish(Lane::kCompute);
   EXPECT_EQ(woken, 1);
-  progress.awake_again(Lane::kReadState);
+  progress.end_sleep(Lane::kReadState);
   progress.publish(Lane::kCompute);
   EXPECT_EQ(woken, 1);
-  progress.sleep_elsewhere(Lane::kReadState, {});
+  progress.begin_sleep(Lane::kReadState, {});
   progress.publish(Lane::kCompute);
   EXPECT_EQ(woken, 1);
   progress.notify();
@@ -101,7 +101,7 @@ TEST(Progress, AStopEndsEverySleep) {
   };
   std::thread counting = expect_stop([&] { progress.wait({Lane::kWrite, 1}); });
   std::thread patient = expect_stop([&] {
-    progress.wait({Lane::kWrite, 1}, Progress::Patience::kEndless);
+    progress.wait({Lane::kWrite, 1}, Progress::TimeLimit::kNone);
   });
   std::thread looking = expect_stop([&] { progress.wait_until([] { return false; }); });
   progress.publish(Lane::kCompute);

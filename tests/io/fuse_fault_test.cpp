@@ -15,7 +15,7 @@
 
 #include "scratch_dir.h"
 #include "tests/support/fuse_mount.h"
-#include "tests/support/heard.h"
+#include "tests/support/log_capture.h"
 
 namespace strata::io {
 namespace {
@@ -90,7 +90,7 @@ class FuseDisk : public testing::TestWithParam<Backend> {
     EXPECT_NE(error.find(cause), std::string::npos) << error;
   }
 
-  const test::Heard heard_;
+  const test::LogCapture captured_;
   const ScratchDir directory_;
   std::optional<test::FuseMount> disk_;
   uint64_t writes_ = 0;
@@ -138,7 +138,7 @@ TEST_P(FuseDisk, AScratchFileThatADeadRunLeftIsRemoved) {
   close(open(left.c_str(), O_CREAT | O_WRONLY, 0600));
   ASSERT_EQ(access(left.c_str(), F_OK), 0);
   open_volume();
-  const std::string said = heard_.text();
+  const std::string said = captured_.text();
   EXPECT_NE(said.find("removed scratch of a dead run: " + left), std::string::npos) << said;
   EXPECT_NE(access(left.c_str(), F_OK), 0);
   EXPECT_EQ(write_all(), "");
@@ -228,7 +228,7 @@ TEST_P(FuseDisk, AChannelThatGoesWaitsForASlowDriveUntilTheDeadline) {
   channel_->submit(&read);
   channel_->wait(0.01);
   channel_.reset();
-  EXPECT_EQ(heard_.text().find("hang: "), std::string::npos) << heard_.text();
+  EXPECT_EQ(captured_.text().find("hang: "), std::string::npos) << captured_.text();
   EXPECT_FALSE(read.done);
 }
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "scratch_dir.h"
-#include "tests/support/heard.h"
+#include "tests/support/log_capture.h"
 
 namespace strata::io {
 namespace {
@@ -58,10 +58,10 @@ TEST(SpeedWatch, AChannelSaysWhichDirectoryIsSlow) {
   options.simulated.slow_from = 2000;
   options.simulated.slow_factor = 100;
   Channel channel(volume, options);
-  const strata::test::Heard heard;
+  const strata::test::LogCapture captured;
   const AlignedBuffer buffer(4 * kMi);
   for (int i = 0; i < 40; ++i) EXPECT_EQ(run_one(channel, Direction::kRead, 0, buffer, 1), "");
-  const std::string said = heard.text();
+  const std::string said = captured.text();
   const std::string wanted =
       "scratch file in " + directory.path() + " became slow: 0.000 GB/s, at best 0.013 GB/s";
   EXPECT_NE(said.find(wanted), std::string::npos) << said;
@@ -109,9 +109,9 @@ TEST(SpeedWatch, OneSlowDriveOfFourIsNamedAndNoOther) {
     options.simulated.slow_file = 2;
     Channel channel(volume, options);
     const AlignedBuffer buffer(4 * kMi);
-    const strata::test::Heard heard;
+    const strata::test::LogCapture captured;
     read_on(channel, buffer, static_cast<int>(2000 * depth / 64) + 60);
-    const std::string said = heard.text();
+    const std::string said = captured.text();
     EXPECT_NE(said.find("scratch file 3 of 4 in " + directory.path() + " became slow: "),
               std::string::npos)
         << said;
@@ -131,12 +131,12 @@ TEST(SpeedWatch, BurstsWithPausesAreNotSlow) {
   options.simulated.slow_factor = 3;
   Channel channel(volume, options);
   const AlignedBuffer buffer(4 * kMi);
-  const strata::test::Heard heard;
+  const strata::test::LogCapture captured;
   for (int i = 0; i < 200; ++i) {
     EXPECT_EQ(run_one(channel, Direction::kRead, 0, buffer, 1), "");
     if (i > 100) channel.wait(5);
   }
-  EXPECT_EQ(heard.text(), "");
+  EXPECT_EQ(captured.text(), "");
 }
 
 }  // namespace

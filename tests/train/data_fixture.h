@@ -13,7 +13,7 @@
 #include "engine/data/data.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
-#include "tests/support/heard.h"
+#include "tests/support/log_capture.h"
 
 // Data files in a folder of the test's own, and a tokenizer of bytes.
 namespace strata::train {
@@ -64,9 +64,9 @@ class DataTest : public ::testing::Test {
 
   // The warnings that opening gives.
   std::string warnings_of(const std::string& path, const DataOptions& options) const {
-    const test::Heard heard;
+    const test::LogCapture captured;
     open(path, options);
-    return heard.text();
+    return captured.text();
   }
 
   // The error that opening gives.

@@ -9,9 +9,9 @@
 namespace strata::test {
 
 // Takes the log lines and hangs of this thread, and of those that it starts, while it lives.
-class Heard {
+class LogCapture {
  public:
-  Heard()
+  LogCapture()
       : environment_(
             {.log = [this](LogLevel, std::string_view line) { add(std::string(line)); },
              .hang = [this](const Error& error) { add(std::string("hang: ") + error.what()); }}) {}
