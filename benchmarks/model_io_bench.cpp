@@ -6,8 +6,8 @@
 //   model_io_bench --dir DIR [--gb 3] [--rounds 3] [--in-flight 4] [--budget-mib 256]
 //
 // A new folder in DIR gets a bf16 directory in shards of 512 MB, then exports of it, and is removed
-// at the end. Loading is train::ModelSource filling chunk after chunk (masters split, moments
-// zeroed), exporting is train::ModelSink taking them, with its fsyncs and rename.
+// at the end. Loading is checkpoint::ModelSource filling chunk after chunk (masters split, moments
+// zeroed), exporting is checkpoint::ModelSink taking them, with its fsyncs and rename.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -211,14 +211,14 @@ Round measure(const Settings& settings, const std::string& source_path) {
   drop_caches(files);
   round.read_before = raw_read_rate(files, settings.in_flight);
   double begin = now_s();
-  train::ModelSource reader(source, source.spec());
+  checkpoint::ModelSource reader(source, source.spec());
   for (const shard::Chunk& chunk : layout.chunks) reader.read(buffers.state_of(chunk));
   round.load = static_cast<double>(bytes) / (now_s() - begin);
   drop_caches(files);
   round.read_after = raw_read_rate(files, settings.in_flight);
   round.write_before = raw_write_rate(settings.directory + "/raw", bytes, settings.in_flight);
   begin = now_s();
-  train::ModelSink sink(source, source.spec(), {.path = settings.directory + "/export"});
+  checkpoint::ModelSink sink(source, source.spec(), {.path = settings.directory + "/export"});
   for (const shard::Chunk& chunk : layout.chunks) sink.write(buffers.state_of(chunk));
   sink.finish();
   round.write_export = static_cast<double>(bytes) / (now_s() - begin);

@@ -150,15 +150,15 @@ class Session::Impl {
       source_ = std::make_unique<session::GivenState>(*run.spec, initial);
     } else {
       if (!model_) model_ = session::open_model(options_);
-      source_ = std::make_unique<train::ModelSource>(*model_, *run.spec);
-      frozen_ = std::make_unique<train::FrozenSource>(*source_, *run.spec, model_->path());
+      source_ = std::make_unique<checkpoint::ModelSource>(*model_, *run.spec);
+      frozen_ = std::make_unique<checkpoint::FrozenSource>(*source_, *run.spec, model_->path());
       executor.frozen = frozen_.get();
     }
-    std::optional<train::CheckpointReader> reader;
+    std::optional<checkpoint::CheckpointReader> reader;
     if (!checkpoint.empty()) reader.emplace(checkpoint, *run.spec, run.input.recipe, *source_);
     auto loaded = std::make_unique<session::Live>(run, executor, settings);
     if (reader) {
-      const train::CheckpointManifest& manifest = reader->manifest();
+      const checkpoint::CheckpointManifest& manifest = reader->manifest();
       loaded->load(*reader, manifest.step, manifest.updates.value_or(manifest.step));
     } else {
       loaded->load(*source_, 0, 0);
@@ -185,8 +185,9 @@ class Session::Impl {
     if (std::filesystem::exists(directory)) {
       throw Error(ErrorCode::kConfig, "export: " + directory + ": exists already (choose another)");
     }
-    train::ModelSink sink(*model_, *plan().spec,
-                          {.path = directory, .dtype = train::dtype_of(options_.export_dtype)});
+    checkpoint::ModelSink sink(
+        *model_, *plan().spec,
+        {.path = directory, .dtype = checkpoint::dtype_of(options_.export_dtype)});
     state.stream(sink);
     sink.finish();
   }
@@ -198,7 +199,7 @@ class Session::Impl {
     if (ids.empty()) {
       throw Error(ErrorCode::kConfig, "generate: the prompt has no tokens (give a text)");
     }
-    train::StreamDecoder decoder(*tokenizer_);
+    text::StreamDecoder decoder(*tokenizer_);
     std::string text;
     for (int64_t i = 0; i < tokens_max; ++i) {
       const std::vector<float>& logits = state.logits(ids);
@@ -223,7 +224,7 @@ class Session::Impl {
   bool is_over_ = false;  // train() was called, and began
   std::optional<train::RunPlan> plan_;
   std::unique_ptr<model::ModelDirectory> model_;
-  std::unique_ptr<train::Tokenizer> tokenizer_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<exec::StateSource> source_;
   std::unique_ptr<exec::StateSource> frozen_;
   std::unique_ptr<session::Live> live_;

@@ -71,7 +71,7 @@ class Planner {
     facts_.limits = config::read_limits();
     facts_.stop = question.stop;
     train::plan_elsewhere(question.machine, options_, facts_);
-    facts_.data_bytes = train::Dataset::least_bytes(architecture_.vocabulary);
+    facts_.data_bytes = data::Dataset::least_bytes(architecture_.vocabulary);
   }
 
   const config::Options& options() const { return options_; }

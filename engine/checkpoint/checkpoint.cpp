@@ -24,7 +24,7 @@
 #include "engine/checkpoint/disk_use.h"
 #include "engine/model_files/file.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 constexpr const char* kManifest = "manifest.json";
@@ -404,4 +404,4 @@ std::vector<std::string> collect_leftovers(const std::string& directory) {
   return paths;
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -16,7 +16,7 @@
 //   rank 0     CheckpointCommit::commit manifest.json, then the final name
 //
 // Whatever fails or dies on the way, the checkpoints before it are as they were.
-namespace strata::train {
+namespace strata::checkpoint {
 
 // What a checkpoint of this model takes on disk, all ranks together.
 int64_t checkpoint_bytes(const model::ModelSpec& spec);
@@ -115,4 +115,4 @@ uint64_t random_nonce();
 // lock.
 std::vector<std::string> collect_leftovers(const std::string& directory);
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

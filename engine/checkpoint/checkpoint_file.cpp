@@ -12,7 +12,7 @@
 #include "engine/base/check.h"
 #include "engine/base/units.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 constexpr int kReadTries = 3;  // a drive may read at the second try what it did not at the first
@@ -198,4 +198,4 @@ void write_small_file(const std::string& path, std::string_view text) {
   throw write_error(path, 0, error);
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

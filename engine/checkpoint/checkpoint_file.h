@@ -10,7 +10,7 @@
 #include "engine/base/error.h"
 
 // Files of checkpoints: 0600, never through a symbolic link, and outside the page cache.
-namespace strata::train {
+namespace strata::checkpoint {
 
 // Bytes moved at once, and the whole memory of a reader or writer beside its tables.
 inline constexpr int64_t kCheckpointBufferBytes = int64_t{4} << 20;
@@ -60,4 +60,4 @@ class CheckpointFile {
 // A small file, new or empty before, that is on disk when this returns.
 void write_small_file(const std::string& path, std::string_view text);
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -7,7 +7,7 @@
 #include "engine/base/dtype.h"
 #include "io/checksum.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 // Every parameter starts at a multiple of this in its segment and every shard too, so a block is
@@ -59,4 +59,4 @@ void StateHash::add(const exec::ChunkState& chunk, const model::Parameter& param
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -7,7 +7,7 @@
 #include "engine/exec/state_io.h"
 #include "engine/model/spec.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 // One number for the whole training state: equal for equal masters and moments of all trainable
 // parameters, whatever the recipe's planes, padding, chunks, world size or ZeRO stage.
@@ -32,4 +32,4 @@ class StateHash : public exec::StateSink {
   uint64_t value_ = 0;
 };
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -5,7 +5,7 @@
 #include "engine/checkpoint/checkpoint_manifest.h"
 #include "io/checksum.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 using config::Json;
@@ -154,4 +154,4 @@ std::string identity_difference(const Json& saved, const Json& here) {
   return text;
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -13,7 +13,7 @@
 #include "engine/plan/memory_map.h"
 #include "io/checksum.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 using config::Json;
@@ -321,4 +321,4 @@ void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& 
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

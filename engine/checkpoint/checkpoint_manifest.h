@@ -13,7 +13,7 @@
 
 // What a checkpoint says about itself: manifest.json, which lists every extent of its state files
 // with the checksums of its blocks, and ends in a checksum of its own text.
-namespace strata::train {
+namespace strata::checkpoint {
 
 // A checksum covers so many bytes of an extent, from its start; the last block may be shorter.
 inline constexpr int64_t kCheckpointBlockBytes = int64_t{1} << 20;
@@ -83,4 +83,4 @@ inline uint64_t block_address(int rank, int64_t offset) {
   return (static_cast<uint64_t>(rank) << 48) | static_cast<uint64_t>(offset);
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

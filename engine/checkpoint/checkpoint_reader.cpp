@@ -12,7 +12,7 @@
 #include "engine/plan/memory_map.h"
 #include "io/checksum.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 // One extent of an open file, whose blocks are verified as they are read.
@@ -153,4 +153,4 @@ void verify_checkpoint(const std::string& path) {
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

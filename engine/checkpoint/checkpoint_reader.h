@@ -10,7 +10,7 @@
 #include "engine/checkpoint/checkpoint_manifest.h"
 #include "engine/exec/state_io.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 // The state of a checkpoint, for any world size and ZeRO stage: parts are found by segment and
 // element, and joined. Frozen chunks come from `frozen`, the model they were loaded from.
@@ -62,4 +62,4 @@ class CheckpointReader : public exec::StateSource {
 // Reads every block of a checkpoint. Throws Error (kCorrupt, kIo) for the first bad one.
 void verify_checkpoint(const std::string& path);
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -11,7 +11,7 @@
 #include "engine/plan/memory_map.h"
 #include "io/checksum.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 // The file of one rank: every plane of its part of every trainable chunk, on whole pages.
 int64_t file_bytes(const shard::Layout& layout, const CheckpointWriterOptions& options) {
@@ -121,4 +121,4 @@ StateFile CheckpointWriter::close() {
   return std::move(table_);
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -11,7 +11,7 @@
 #include "engine/exec/state_io.h"
 #include "engine/shard/layout.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 struct CheckpointWriterOptions {
   std::string partial;  // CheckpointCommit::partial()
@@ -62,4 +62,4 @@ class CheckpointWriter : public exec::StateSink {
   std::optional<Error> poison_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 int64_t bytes_below(const std::string& path) {
   int64_t bytes = 0;
@@ -33,4 +33,4 @@ int64_t free_bytes_needed(const DiskUse& use) {
   return std::max<int64_t>(0, most - use.held.leftover_bytes - use.older_model_bytes);
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -6,7 +6,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 // What a run will have on a disk.
 struct DiskUse {
@@ -25,4 +25,4 @@ int64_t free_bytes_needed(const DiskUse& use);
 // The bytes of all files below `path`; 0 where there is nothing.
 int64_t bytes_below(const std::string& path);
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -13,7 +13,7 @@
 #include "engine/model_files/transfer_buffer.h"
 #include "io/checksum.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 constexpr int64_t kTileElements = int64_t{64} << 10;
@@ -95,4 +95,4 @@ FrozenFingerprint frozen_fingerprint(const model::ModelDirectory& model,
   return found;
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

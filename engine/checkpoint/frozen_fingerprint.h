@@ -6,7 +6,7 @@
 #include "engine/model/spec.h"
 #include "engine/model_files/model_directory.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 // Which frozen weights a run has: a checkpoint holds none, only this, which tells another model's
 // from its own. What changes in the files during a run is FrozenSource's.
@@ -30,4 +30,4 @@ FrozenFingerprint frozen_fingerprint(const model::ModelDirectory& model,
                                      const model::ModelSpec& spec,
                                      const FrozenFingerprint& known = {});
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

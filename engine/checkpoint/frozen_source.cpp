@@ -6,7 +6,7 @@
 #include "engine/base/error.h"
 #include "io/checksum.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 FrozenSource::FrozenSource(exec::StateSource& source, const model::ModelSpec& spec,
                            std::string files)
@@ -29,4 +29,4 @@ void FrozenSource::read(const exec::ChunkState& chunk) {
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

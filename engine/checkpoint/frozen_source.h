@@ -8,7 +8,7 @@
 #include "engine/exec/state_io.h"
 #include "engine/model/spec.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 // Frozen weights as they are needed again and again, from the files that they came in. What a
 // chunk was at its first read it must be at every later one: files can be replaced during a run,
@@ -30,4 +30,4 @@ class FrozenSource : public exec::StateSource {
   std::vector<uint64_t> seen_;  // by chunk: the checksum of its first read; 0 before it
 };
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

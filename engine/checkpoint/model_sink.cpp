@@ -10,7 +10,7 @@
 #include "engine/checkpoint/weight_stream.h"
 #include "engine/model_files/shard_plan.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 constexpr int64_t kCopiedElements = int64_t{2} << 20;  // at once
@@ -107,4 +107,4 @@ void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory
   sink.finish();
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -11,7 +11,7 @@
 #include "engine/model_files/model_directory.h"
 #include "engine/model_files/model_writer.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 struct ModelSinkOptions {
   std::string path;                 // the directory that will exist after finish()
@@ -62,4 +62,4 @@ class ModelSink : public exec::StateSink {
 void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory& source,
                        const model::ModelSpec& spec, const ModelSinkOptions& options);
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

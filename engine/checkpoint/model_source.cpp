@@ -8,7 +8,7 @@
 #include "engine/base/threads.h"
 #include "engine/model_files/transfer_buffer.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 constexpr int64_t kElementsForThread = int64_t{1} << 19;
@@ -102,4 +102,4 @@ void ModelSource::read_part(const exec::ChunkState& chunk, const model::Paramete
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

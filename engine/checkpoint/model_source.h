@@ -6,7 +6,7 @@
 #include "engine/model_files/model_directory.h"
 #include "engine/model_files/read_ahead.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 // Initial state from a model directory: masters from its weights, moments zero, padding zero.
 //
@@ -35,4 +35,4 @@ class ModelSource : public exec::StateSource {
   model::ReadAhead ahead_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

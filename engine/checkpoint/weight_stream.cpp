@@ -5,7 +5,7 @@
 
 #include "engine/base/threads.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 WeightStream::WeightStream(CheckpointReader& checkpoint, const model::ModelSpec& spec,
                            const std::function<bool(const model::Segment&)>& wants_lo)
@@ -87,4 +87,4 @@ void WeightStream::read(Part& part, size_t segment, int64_t first, int64_t count
   checkpoint_.read_plane(state.segment, Plane::kLo, first, count, state.lo);
 }
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -11,7 +11,7 @@
 
 #include "engine/checkpoint/checkpoint_reader.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 
 // The trained weights of a checkpoint, part after part, segments in order. While the caller has
 // one part, a thread reads the next ones: a drive that is read and written at once is not idle.
@@ -64,4 +64,4 @@ class WeightStream {
   std::jthread thread_;         // last: it uses the others
 };
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint

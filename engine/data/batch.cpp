@@ -7,7 +7,7 @@
 #include "engine/base/units.h"
 #include "engine/data/sampler.h"
 
-namespace strata::train {
+namespace strata::data {
 
 Batches::Batches(const TokenSource& source, const BatchOptions& options)
     : source_(source), options_(options) {
@@ -71,4 +71,4 @@ int64_t Batches::updates_in(int64_t steps) const {
   return updates;
 }
 
-}  // namespace strata::train
+}  // namespace strata::data

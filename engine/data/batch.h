@@ -5,7 +5,7 @@
 
 #include "engine/data/data.h"
 
-namespace strata::train {
+namespace strata::data {
 
 struct BatchOptions {
   int64_t rows = 1;        // B: samples of a micro-batch
@@ -50,4 +50,4 @@ class Batches {
   BatchOptions options_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::data

@@ -14,7 +14,7 @@
 #include "engine/data/data_read.h"
 #include "engine/text/text_files.h"
 
-namespace strata::train {
+namespace strata::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,10 +70,10 @@ bool has_records(const std::string& directory) {
 // Only some files of a directory are read.
 void warn_of_files_left_out(const std::string& directory) {
   const fs::path path(directory);
-  const auto left_out = left_out_of(
+  const auto left_out = text::left_out_of(
       directory, has_records(directory)
                      ? std::vector{(path / "train.jsonl").string(), (path / "valid.jsonl").string()}
-                     : text_files_of(directory));
+                     : text::text_files_of(directory));
   if (left_out.empty()) return;
   log(LogLevel::kWarning,
       fmt::format(
@@ -142,11 +142,11 @@ void Dataset::check(const std::string& path) {
   if (fs::is_directory(status) && ::access(path.c_str(), R_OK | X_OK) != 0) {
     throw bad_data(path, "this user may not look into the directory (chmod u+rx, or give another)");
   }
-  if (fs::is_regular_file(status)) (void)FileReader(path);
-  if (fs::is_directory(status) && !has_records(path)) (void)text_files_of(path);
+  if (fs::is_regular_file(status)) (void)text::FileReader(path);
+  if (fs::is_directory(status) && !has_records(path)) (void)text::text_files_of(path);
 }
 
-Dataset Dataset::open(const std::string& path, const Tokenizer* tokenizer,
+Dataset Dataset::open(const std::string& path, const text::Tokenizer* tokenizer,
                       const DataOptions& options) {
   check_options(options);
   check(path);
@@ -206,4 +206,4 @@ void Dataset::split(const std::string& path, const DataOptions& options) {
   if (held_out > 0) require_targets(held_out_, path + ", the part held out");
 }
 
-}  // namespace strata::train
+}  // namespace strata::data

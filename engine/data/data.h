@@ -9,9 +9,11 @@
 #include "engine/base/units.h"
 #include "engine/data/data_tokens.h"
 
-namespace strata::train {
-
+namespace strata::text {
 class Tokenizer;
+}
+
+namespace strata::data {
 
 // Samples of T input tokens each, cut from a token sequence: sample k of a sequence has the inputs
 // tokens[k*T .. k*T+T) and the targets one further on, -1 where the loss does not look.
@@ -67,7 +69,7 @@ struct DataOptions {
 class Dataset {
  public:
   // `tokenizer` may be null for token files. It is used only here.
-  static Dataset open(const std::string& path, const Tokenizer* tokenizer,
+  static Dataset open(const std::string& path, const text::Tokenizer* tokenizer,
                       const DataOptions& options);
 
   // Throws what open() throws before it reads: whether there is data at all.
@@ -107,4 +109,4 @@ class Dataset {
   std::string description_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::data

@@ -14,7 +14,7 @@
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
 
-namespace strata::train {
+namespace strata::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kLineCopies = 5;
 
 char first_character(const std::string& path) {
-  FileReader reader(path);
+  text::FileReader reader(path);
   char head[4096];
   const std::string_view text(head, reader.read(head, sizeof head));
   const size_t at = text.find_first_not_of(" \t\r\n");
@@ -35,8 +35,8 @@ enum class FileKind { kTokens, kRecords, kText };
 FileKind kind_of_file(const std::string& path) {
   const std::string extension = fs::path(path).extension().string();
   if (extension == ".bin" || TokenSequence::is_llmc_file(path)) return FileKind::kTokens;
-  if (is_text(extension)) return FileKind::kText;
-  if (const char* why = why_not_read(extension)) throw bad_data(path, why);
+  if (text::is_text(extension)) return FileKind::kText;
+  if (const char* why = text::why_not_read(extension)) throw bad_data(path, why);
   const char first = first_character(path);
   const bool is_json = extension == ".jsonl" || extension == ".json";
   if (is_json && first == '[') {
@@ -48,7 +48,8 @@ FileKind kind_of_file(const std::string& path) {
 // Appends documents to a sequence: prefix, text, suffix, EOS.
 class DocumentWriter {
  public:
-  DocumentWriter(const Tokenizer& tokenizer, TokenSequence& tokens, const ReadOptions& options)
+  DocumentWriter(const text::Tokenizer& tokenizer, TokenSequence& tokens,
+                 const ReadOptions& options)
       : tokenizer_(tokenizer), tokens_(tokens), room_bytes_(options.room_bytes) {}
 
   void begin(bool is_target) {
@@ -84,7 +85,7 @@ class DocumentWriter {
                             tokens_.name(), format_bytes(room_bytes_)));
   }
 
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   TokenSequence& tokens_;
   const int64_t room_bytes_;
   bool is_empty_ = true;
@@ -119,10 +120,10 @@ void refuse_records_in_text(const std::string& path) {
 }
 
 void read_text(const std::string& path, DocumentWriter& writer, ReadData& data) {
-  for (const std::string& file : text_files_of(path)) {
+  for (const std::string& file : text::text_files_of(path)) {
     refuse_records_in_text(file);
     bool is_begun = false;
-    for_each_text_block(file, [&](std::string_view block) {
+    text::for_each_text_block(file, [&](std::string_view block) {
       if (!is_begun) writer.begin(true);
       is_begun = true;
       writer.add(block, true);
@@ -134,8 +135,8 @@ void read_text(const std::string& path, DocumentWriter& writer, ReadData& data) 
 
 class RecordsReader {
  public:
-  RecordsReader(const std::string& path, const Tokenizer& tokenizer, const ReadOptions& options,
-                DocumentWriter& writer, ReadData& data)
+  RecordsReader(const std::string& path, const text::Tokenizer& tokenizer,
+                const ReadOptions& options, DocumentWriter& writer, ReadData& data)
       : path_(path), tokenizer_(tokenizer), options_(options), writer_(writer), data_(data) {}
 
   void run() {
@@ -211,7 +212,7 @@ class RecordsReader {
   }
 
   const std::string& path_;
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   const ReadOptions& options_;
   DocumentWriter& writer_;
   ReadData& data_;
@@ -227,7 +228,7 @@ Error bad_data(const std::string& path, const std::string& cause) {
   return Error(ErrorCode::kConfig, fmt::format("open data: {}: {}", path, cause));
 }
 
-ReadData read_data(const std::string& path, const Tokenizer* tokenizer,
+ReadData read_data(const std::string& path, const text::Tokenizer* tokenizer,
                    const ReadOptions& options) {
   const FileKind kind = fs::is_directory(path) ? FileKind::kText : kind_of_file(path);
   ReadData data;
@@ -255,4 +256,4 @@ ReadData read_data(const std::string& path, const Tokenizer* tokenizer,
   return data;
 }
 
-}  // namespace strata::train
+}  // namespace strata::data

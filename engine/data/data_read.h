@@ -9,9 +9,11 @@
 #include "engine/base/error.h"
 #include "engine/data/data_tokens.h"
 
-namespace strata::train {
-
+namespace strata::text {
 class Tokenizer;
+}
+
+namespace strata::data {
 
 struct ReadOptions {
   int64_t vocabulary = 0;   // of the model: ids must be below it
@@ -36,8 +38,9 @@ struct ReadData {
 // to learn, and of messages of a model without a chat template. Throws Error: kConfig naming file
 // and line, byte or token; kDoesNotFit where the room is too small. `tokenizer` may be null for
 // token files.
-ReadData read_data(const std::string& path, const Tokenizer* tokenizer, const ReadOptions& options);
+ReadData read_data(const std::string& path, const text::Tokenizer* tokenizer,
+                   const ReadOptions& options);
 
 Error bad_data(const std::string& path, const std::string& cause);
 
-}  // namespace strata::train
+}  // namespace strata::data

@@ -13,7 +13,7 @@
 #include "engine/config/json.h"
 #include "engine/text/text_files.h"
 
-namespace strata::train {
+namespace strata::data {
 namespace {
 
 using config::Json;
@@ -234,7 +234,7 @@ void check_chat_template(std::string_view jinja, const std::string& where) {
 
 bool begins_with_record(const std::string& path) {
   constexpr size_t kHeadBytes = 1 << 20;
-  FileReader reader(path);
+  text::FileReader reader(path);
   std::string head(std::min<size_t>(kHeadBytes, static_cast<size_t>(reader.bytes())), '\0');
   head.resize(reader.read(head.data(), head.size()));
   const size_t begin = head.find_first_not_of(" \t\r\n");
@@ -251,9 +251,9 @@ bool begins_with_record(const std::string& path) {
   }
 }
 
-void for_each_record(const std::string& path, const LineReader::Check& check,
+void for_each_record(const std::string& path, const text::LineReader::Check& check,
                      const std::function<void(Json, int64_t, const std::string&)>& use) {
-  LineReader lines(path, [&](int64_t line, int64_t bytes) {
+  text::LineReader lines(path, [&](int64_t line, int64_t bytes) {
     check(line, bytes);
     if (bytes <= kLineBytesMax) return;
     throw bad_record(fmt::format("{}:{}", path, line),
@@ -267,4 +267,4 @@ void for_each_record(const std::string& path, const LineReader::Check& check,
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::data

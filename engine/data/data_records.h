@@ -13,7 +13,7 @@ namespace strata::config {
 class Json;
 }
 
-namespace strata::train {
+namespace strata::data {
 
 // What a JSON line holds.
 enum class RecordKind {
@@ -59,7 +59,7 @@ bool begins_with_record(const std::string& path);
 // Calls use(record, line, where) for each line of the file that is not blank; `check` as LineReader
 // has it.
 void for_each_record(
-    const std::string& path, const LineReader::Check& check,
+    const std::string& path, const text::LineReader::Check& check,
     const std::function<void(config::Json record, int64_t line, const std::string& where)>& use);
 
-}  // namespace strata::train
+}  // namespace strata::data

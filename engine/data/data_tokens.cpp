@@ -17,7 +17,7 @@
 #include "engine/base/error.h"
 #include "io/checksum.h"
 
-namespace strata::train {
+namespace strata::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
@@ -245,4 +245,4 @@ int64_t TokenSequence::bytes() const {
          static_cast<int64_t>(masked_.capacity()) * 8;
 }
 
-}  // namespace strata::train
+}  // namespace strata::data

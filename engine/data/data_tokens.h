@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace strata::train {
+namespace strata::data {
 
 // A long sequence of token ids: in memory, two bytes a token where the vocabulary allows it, or in
 // a file that is read as it is needed.
@@ -64,4 +64,4 @@ class TokenSequence {
   int64_t file_offset_bytes_ = 0;
 };
 
-}  // namespace strata::train
+}  // namespace strata::data

@@ -7,7 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/base/rng.h"
 
-namespace strata::train {
+namespace strata::data {
 
 // A seeded order of 0 .. count-1 for each epoch, without a table: at(k) is the k-th item.
 //
@@ -55,4 +55,4 @@ class Shuffle {
   int half_bits_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::data

@@ -60,7 +60,7 @@ train::RunPlan inference_plan(const config::Options& options, const model::Model
 }
 
 // What an empty prompt goes on from: the start of a text, or the end of the one before.
-int32_t first_id(const train::Tokenizer& tokenizer, const config::Options& options) {
+int32_t first_id(const text::Tokenizer& tokenizer, const config::Options& options) {
   if (tokenizer.bos_id()) return *tokenizer.bos_id();
   if (tokenizer.eos_id()) return *tokenizer.eos_id();
   throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
@@ -97,7 +97,7 @@ train::RunPlan plan_of(const config::Options& given, const std::string& cache_di
   if (given.machine.empty()) collect_drives(options, failures);
   failures.throw_if_any("cannot start strata plan");
   train::RunFacts facts = profile ? read_facts_elsewhere(*profile, options) : read_facts(options);
-  facts.data_bytes = train::Dataset::least_bytes(architecture.vocabulary);
+  facts.data_bytes = data::Dataset::least_bytes(architecture.vocabulary);
   if (!options.data.empty()) {
     const auto tokenizer = open_tokenizer(options, false);
     const int64_t room_bytes = profile ? 0 : train::room_for_reading(options, facts);
@@ -122,7 +122,7 @@ train::Inference::Loss evaluate_model(const config::Options& given) {
   failures.throw_if_any("cannot start strata eval");
   auto tokenizer = open_tokenizer(options, false);
   train::RunFacts facts = inference_facts(options);
-  facts.data_bytes = train::Dataset::least_bytes(model->architecture().vocabulary);
+  facts.data_bytes = data::Dataset::least_bytes(model->architecture().vocabulary);
   train::require_fit(train::frozen_spec(model->spec()), options, facts);  // before data is read
   const bool part = options.is_given("eval-fraction");
   const auto data = open_data(options, model->architecture(), tokenizer.get(),
@@ -215,7 +215,7 @@ void Generation::run(const std::function<void(const std::string& piece)>& emit) 
                                .top_k = options_.top_k,
                                .top_p = options_.top_p,
                                .seed = static_cast<uint64_t>(options_.seed)});
-  train::StreamDecoder decoder(*tokenizer_);
+  text::StreamDecoder decoder(*tokenizer_);
   for (; new_tokens_ < options_.max_new_tokens; ++new_tokens_) {
     const std::vector<float>& logits = passes_->next_logits(ids_);
     const int32_t next =
@@ -241,15 +241,17 @@ Exported export_model(const config::Options& options) {
   const auto model = collect_model(options, failures);
   collect_files(options, failures);
   failures.throw_if_any("cannot start strata export");
-  const train::CheckpointManifest manifest = train::read_manifest(options.resume_checkpoint);
+  const checkpoint::CheckpointManifest manifest =
+      checkpoint::read_manifest(options.resume_checkpoint);
   const model::ModelSpec spec =
       train::spec_of_checkpoint(manifest, *model, options.resume_checkpoint);
-  train::ModelSource frozen(*model, spec);
-  train::CheckpointReader reader(options.resume_checkpoint, spec, manifest.recipe, frozen);
-  auto notes = train::export_notes(*model, manifest.recipe, options.export_dtype);
+  checkpoint::ModelSource frozen(*model, spec);
+  checkpoint::CheckpointReader reader(options.resume_checkpoint, spec, manifest.recipe, frozen);
+  auto notes = checkpoint::export_notes(*model, manifest.recipe, options.export_dtype);
   for (const std::string& note : notes) log(LogLevel::kInfo, "export: " + note);
-  train::export_checkpoint(reader, *model, spec,
-                           {.path = options.out, .dtype = train::dtype_of(options.export_dtype)});
+  checkpoint::export_checkpoint(
+      reader, *model, spec,
+      {.path = options.out, .dtype = checkpoint::dtype_of(options.export_dtype)});
   return {.step = manifest.step, .notes = std::move(notes)};
 }
 

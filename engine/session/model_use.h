@@ -44,7 +44,7 @@ class Generation {
 
   config::Options options_;
   std::unique_ptr<model::ModelDirectory> model_;
-  std::unique_ptr<train::Tokenizer> tokenizer_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
   std::vector<int32_t> ids_;
   std::unique_ptr<Passes> passes_;
   int64_t new_tokens_ = 0;

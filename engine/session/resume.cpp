@@ -42,11 +42,11 @@ RunRecord record_of(const std::optional<train::RunDirectory>& directory) {
 }
 
 Resumed new_run(const std::string& checkpoint) {
-  return {.path = checkpoint, .run = hex(train::random_nonce())};
+  return {.path = checkpoint, .run = hex(checkpoint::random_nonce())};
 }
 
 Resumed resume_named(const std::string& path, const std::optional<train::RunDirectory>& directory) {
-  const std::string run = train::read_manifest(path).run;
+  const std::string run = checkpoint::read_manifest(path).run;
   std::error_code other;
   const bool is_here = directory && fs::equivalent(fs::canonical(path).parent_path(),
                                                    directory->checkpoints(), other);
@@ -60,7 +60,7 @@ Resumed resume_named(const std::string& path, const std::optional<train::RunDire
 Resumed resume_begin(const RunRecord& record, const std::string& out) {
   std::string cause = "it is another checkpoint by now";
   try {
-    if (hex(train::read_manifest(record.from).nonce) == record.from_nonce) {
+    if (hex(checkpoint::read_manifest(record.from).nonce) == record.from_nonce) {
       return {.path = record.from, .run = *record.run, .is_new = false};
     }
   } catch (const Error& error) {
@@ -74,19 +74,19 @@ Resumed resume_begin(const RunRecord& record, const std::string& out) {
 
 Resumed resume_newest(const std::string& out, const std::optional<train::RunDirectory>& directory) {
   const RunRecord record = record_of(directory);
-  train::FoundCheckpoint found;
+  checkpoint::FoundCheckpoint found;
   if (directory) {
-    found = train::find_checkpoint(directory->checkpoints(), train::CheckpointCheck::kBlocks,
-                                   record.run);
+    found = checkpoint::find_checkpoint(directory->checkpoints(),
+                                        checkpoint::CheckpointCheck::kBlocks, record.run);
   }
-  for (const train::SkippedCheckpoint& skipped : found.skipped) {
+  for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
     log(LogLevel::kWarning,
         fmt::format("resume: {} is passed over{}: {}", skipped.path,
                     found.path.empty() ? "" : ", going on from " + found.path, skipped.reason));
   }
   if (!found.path.empty()) {
     return {.path = found.path,
-            .run = train::read_manifest(found.path).run,
+            .run = checkpoint::read_manifest(found.path).run,
             .is_new = false,
             .is_own = true};
   }
@@ -105,18 +105,18 @@ void read_about(const model::ModelDirectory& model, const config::Options& optio
                 Resumed& resumed) {
   model::ModelSpec spec = model.spec();
   train::apply_groups(spec, options);
-  train::ModelSource frozen(model, spec);
-  const train::CheckpointReader reader(resumed.path, spec, options.recipe, frozen);
+  checkpoint::ModelSource frozen(model, spec);
+  const checkpoint::CheckpointReader reader(resumed.path, spec, options.recipe, frozen);
   resumed.step = reader.manifest().step;
   resumed.about = reader.manifest().trainer;
-  resumed.frozen = train::frozen_fingerprint(model, spec, train::frozen_of(resumed.about));
+  resumed.frozen = checkpoint::frozen_fingerprint(model, spec, train::frozen_of(resumed.about));
 }
 
 // Checkpoints that the run would leave behind: those of later steps, or of another run.
 void refuse_left_behind(const config::Options& options, const train::RunDirectory& directory,
                         const Resumed& resumed) {
-  const train::FoundCheckpoint newest =
-      train::find_checkpoint(directory.checkpoints(), train::CheckpointCheck::kManifest);
+  const checkpoint::FoundCheckpoint newest =
+      checkpoint::find_checkpoint(directory.checkpoints(), checkpoint::CheckpointCheck::kManifest);
   if (resumed.is_new ? newest.path.empty() : newest.step <= resumed.step) return;
   const std::string of = resumed.is_new ? "another run" : fmt::format("step {}", resumed.step);
   throw Error(ErrorCode::kConfig,
@@ -143,7 +143,7 @@ config::RunOptions options_of_run(const config::Options& given) {
   if (named.empty() && !fs::exists(source)) return {};
   try {
     const Json about =
-        named.empty() ? Json::read_file(source) : train::read_manifest(named).trainer;
+        named.empty() ? Json::read_file(source) : checkpoint::read_manifest(named).trainer;
     const Json* options = about.find("options");
     return {options == nullptr ? "" : options->dump(), source};
   } catch (const Error&) {
@@ -191,7 +191,7 @@ void add_to_run(const Resumed& resumed, Json& run) {
   if (resumed.path.empty() || resumed.is_own) return;
   Json from = Json::object();
   from.set("checkpoint", fs::canonical(resumed.path).string());
-  from.set("nonce", hex(train::read_manifest(resumed.path).nonce));
+  from.set("nonce", hex(checkpoint::read_manifest(resumed.path).nonce));
   run.set("from", std::move(from));
 }
 

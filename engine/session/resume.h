@@ -20,7 +20,7 @@ struct Resumed {
   bool is_new = true;       // a run of its own, also where it goes on from another one's checkpoint
   bool is_own = false;      // the checkpoint lies in the run's directory
   config::Json about = {};  // about_run() of the run that made it
-  train::FrozenFingerprint frozen = {};
+  checkpoint::FrozenFingerprint frozen = {};
 };
 
 // The options of the run that `given` goes on with: those of a named checkpoint, or of run.json in

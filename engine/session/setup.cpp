@@ -46,9 +46,9 @@ std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options
   }
 }
 
-std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options, bool required) {
+std::unique_ptr<text::Tokenizer> open_tokenizer(const config::Options& options, bool required) {
   if (!required && !std::filesystem::exists(options.model + "/tokenizer.json")) return nullptr;
-  return std::make_unique<train::Tokenizer>(train::Tokenizer::read(options.model));
+  return std::make_unique<text::Tokenizer>(text::Tokenizer::read(options.model));
 }
 
 void require_positions(const config::Options& options, const model::Architecture& architecture) {
@@ -59,9 +59,9 @@ void require_positions(const config::Options& options, const model::Architecture
                           options.sequence_length, architecture.max_position));
 }
 
-std::unique_ptr<train::Dataset> open_data(const config::Options& options,
-                                          const model::Architecture& architecture,
-                                          const train::Tokenizer* tokenizer, const DataUse& use) {
+std::unique_ptr<data::Dataset> open_data(const config::Options& options,
+                                         const model::Architecture& architecture,
+                                         const text::Tokenizer* tokenizer, const DataUse& use) {
   if (tokenizer && tokenizer->vocabulary_size() > architecture.vocabulary) {
     throw Error(
         ErrorCode::kConfig,
@@ -75,7 +75,7 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
     throw Error(ErrorCode::kConfig,
                 "eval-fraction: 0: nothing is held out to evaluate on (give a part such as 0.05)");
   }
-  train::DataOptions data;
+  data::DataOptions data;
   data.length = options.sequence_length;
   data.vocabulary = architecture.vocabulary;
   data.keeps_tail = use.keeps_tail;
@@ -84,7 +84,7 @@ std::unique_ptr<train::Dataset> open_data(const config::Options& options,
     data.room_bytes = std::max<int64_t>(1, use.room_bytes - taken);
   }
   data.held_out_fraction = use.holds_out ? options.eval_fraction : 0.0;
-  return std::make_unique<train::Dataset>(train::Dataset::open(options.data, tokenizer, data));
+  return std::make_unique<data::Dataset>(data::Dataset::open(options.data, tokenizer, data));
 }
 
 int64_t data_bytes_for_refusal(const config::Options& options,
@@ -105,7 +105,7 @@ int64_t data_bytes_for_refusal(const config::Options& options,
     const auto tokenizer = open_tokenizer(options, false);
     return open_data(options, architecture, tokenizer.get(), {})->bytes();
   }
-  return train::Dataset::most_bytes(architecture.vocabulary, text_bytes);
+  return data::Dataset::most_bytes(architecture.vocabulary, text_bytes);
 }
 
 namespace {
@@ -130,9 +130,9 @@ std::unique_ptr<model::ModelDirectory> collect_model(const config::Options& opti
 }
 
 void collect_files(const config::Options& options, Failures& failures) {
-  if (!options.data.empty()) failures.collect([&] { train::Dataset::check(options.data); });
+  if (!options.data.empty()) failures.collect([&] { data::Dataset::check(options.data); });
   if (options.resume_checkpoint.empty()) return;
-  failures.collect([&] { (void)train::read_manifest(options.resume_checkpoint); });
+  failures.collect([&] { (void)checkpoint::read_manifest(options.resume_checkpoint); });
 }
 
 std::optional<config::Machine> collect_profile(const config::Options& options, Failures& failures) {

@@ -17,7 +17,7 @@
 namespace strata::session {
 
 std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options);
-std::unique_ptr<train::Tokenizer> open_tokenizer(const config::Options& options, bool required);
+std::unique_ptr<text::Tokenizer> open_tokenizer(const config::Options& options, bool required);
 // Throws Error (kConfig) for samples that are longer than the model has positions.
 void require_positions(const config::Options& options, const model::Architecture& architecture);
 
@@ -41,9 +41,9 @@ struct DataUse {
   bool keeps_tail = false;
   int64_t room_bytes = 0;  // see train::room_for_reading; 0: no limit
 };
-std::unique_ptr<train::Dataset> open_data(const config::Options& options,
-                                          const model::Architecture& architecture,
-                                          const train::Tokenizer* tokenizer, const DataUse& use);
+std::unique_ptr<data::Dataset> open_data(const config::Options& options,
+                                         const model::Architecture& architecture,
+                                         const text::Tokenizer* tokenizer, const DataUse& use);
 
 // What the tokens of --data take in memory, for a refusal to name a budget that is enough: exactly,
 // or of large text the most that they can take.

@@ -72,7 +72,7 @@ config::Json options_json(const config::Options& options) {
 // A run that had nothing left to do ends with the checkpoint it began with.
 void set_checkpoint(const std::string& path, train::TrainResult& result) {
   result.checkpoint = path;
-  for (const train::StateFile& file : train::read_manifest(path).files) {
+  for (const checkpoint::StateFile& file : checkpoint::read_manifest(path).files) {
     result.state_hash += file.state_hash;
   }
 }
@@ -112,7 +112,7 @@ Training::Training(const config::Options& options, const std::string& cache_dire
   plan_text_ = train::plan_table(plan_, train::report_of(plan_));
   has_its_model_ = !trains() && has_model();
   if (has_its_model_) return;  // no model is made
-  export_notes_ = train::export_notes(*model_, plan_.input.recipe, options.export_dtype);
+  export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options.export_dtype);
 }
 
 double Training::checkpoint_every_s() const {
@@ -152,7 +152,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
 void Training::require_fit(train::RunFacts facts) const {
   const int64_t vocabulary = model_->architecture().vocabulary;
   const bool in_file = options_.data.ends_with(".bin");  // token files are read as they are needed
-  if (!in_file) facts.data_bytes = train::Dataset::least_bytes(vocabulary);
+  if (!in_file) facts.data_bytes = data::Dataset::least_bytes(vocabulary);
   try {
     train::require_fit(model_->spec(), options_, facts);
   } catch (const Error& error) {
@@ -172,15 +172,16 @@ void Training::check_space() const {
                                     : checkpoint_every_s() / plan_.predicted_step_s;
   const auto left = static_cast<double>(std::max<int64_t>(0, steps_ - resumed_.step));
   constexpr double kMost = 1e9;
-  train::DiskUse use;
-  use.held = train::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
-  use.older_model_bytes = train::bytes_below(options_.out + "/model");
-  use.checkpoint_bytes = train::checkpoint_bytes(*plan_.spec);
+  checkpoint::DiskUse use;
+  use.held =
+      checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
+  use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
+  use.checkpoint_bytes = checkpoint::checkpoint_bytes(*plan_.spec);
   use.checkpoint_count = static_cast<int64_t>(std::min(kMost, std::ceil(left / per_checkpoint)));
   use.keep = options_.keep_checkpoints;
-  use.model_bytes = model::export_bytes(*model_, train::dtype_of(options_.export_dtype));
+  use.model_bytes = model::export_bytes(*model_, checkpoint::dtype_of(options_.export_dtype));
   use.scratch_bytes = scratch_beside(directory, options_, plan_);
-  model::require_free_space(directory, train::free_bytes_needed(use),
+  model::require_free_space(directory, checkpoint::free_bytes_needed(use),
                             "checkpoints, the model and scratch");
 }
 
@@ -194,11 +195,11 @@ config::Json Training::run_json() const {
 }
 
 void Training::export_model(const std::string& checkpoint) const {
-  train::ModelSource frozen(*model_, *plan_.spec);
-  train::CheckpointReader reader(checkpoint, *plan_.spec, plan_.input.recipe, frozen);
-  train::export_checkpoint(
+  checkpoint::ModelSource frozen(*model_, *plan_.spec);
+  checkpoint::CheckpointReader reader(checkpoint, *plan_.spec, plan_.input.recipe, frozen);
+  checkpoint::export_checkpoint(
       reader, *model_, *plan_.spec,
-      {.path = directory_->model(), .dtype = train::dtype_of(options_.export_dtype)});
+      {.path = directory_->model(), .dtype = checkpoint::dtype_of(options_.export_dtype)});
 }
 
 // From here on the directory is this run's. Whenever it is killed, a resume goes on from where this
@@ -213,8 +214,8 @@ void Training::begin() {
   if (continues) metrics_.emplace(directory_->metrics(), last_record);
   remove_older_model(options_, *directory_);
   directory_->write_run(run_json());
-  train::set_aside(directory_->checkpoints(), resumed_.step, resumed_.run);
-  train::collect_leftovers(directory_->checkpoints());
+  checkpoint::set_aside(directory_->checkpoints(), resumed_.step, resumed_.run);
+  checkpoint::collect_leftovers(directory_->checkpoints());
   if (!continues) metrics_.emplace(directory_->metrics(), last_record);
   directory_->write_plan(plan_text_);
 }
@@ -223,8 +224,8 @@ void Training::begin() {
 bool Training::has_model() const {
   if (!directory_ || !resumed_.is_own) return false;
   if (!std::filesystem::exists(directory_->model())) return false;
-  const train::FoundCheckpoint newest =
-      train::find_checkpoint(directory_->checkpoints(), train::CheckpointCheck::kManifest);
+  const checkpoint::FoundCheckpoint newest = checkpoint::find_checkpoint(
+      directory_->checkpoints(), checkpoint::CheckpointCheck::kManifest);
   if (newest.step != resumed_.step || !newest.skipped.empty()) return false;
   const std::optional<config::Json> before = directory_->read_run();
   const config::Json* options = before ? before->find("options") : nullptr;
@@ -242,7 +243,7 @@ train::TrainResult Training::finish_without_steps() {
   if (has_its_model_) return result;
   begin();
   export_model(resumed_.path);
-  train::keep_last(directory_->checkpoints(), options_.keep_checkpoints);
+  checkpoint::keep_last(directory_->checkpoints(), options_.keep_checkpoints);
   return result;
 }
 
@@ -252,8 +253,8 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   job.plan = &plan_;
   job.model = model_.get();
   job.data = data_.get();
-  job.frozen =
-      resumed_.path.empty() ? train::frozen_fingerprint(*model_, *plan_.spec) : resumed_.frozen;
+  job.frozen = resumed_.path.empty() ? checkpoint::frozen_fingerprint(*model_, *plan_.spec)
+                                     : resumed_.frozen;
   job.out = options_.out;
   job.run = resumed_.run;
   job.resume_from = resumed_.path;

@@ -67,7 +67,7 @@ class Training {
   // Constant after construction
   const config::Options& options_;
   std::unique_ptr<model::ModelDirectory> model_;
-  std::unique_ptr<train::Dataset> data_;
+  std::unique_ptr<data::Dataset> data_;
   train::RunFacts facts_;
   train::RunPlan plan_;
   std::string plan_text_;

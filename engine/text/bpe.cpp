@@ -11,7 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/text/text_unicode.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 constexpr uint64_t kNoPair = ~uint64_t{0};
@@ -307,4 +307,4 @@ void BpeModel::merge_long(std::vector<int32_t>* ids, size_t from) const {
   ids->resize(out);
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

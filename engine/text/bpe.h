@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace strata::train {
+namespace strata::text {
 
 // Two neighbouring ids as one key.
 inline uint64_t pair_of(int32_t left, int32_t right) {
@@ -94,4 +94,4 @@ class BpeModel {
   bool ignore_merges_ = false;
 };
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -13,7 +13,7 @@
 #include "engine/text/text_files.h"
 #include "engine/text/text_unicode.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 constexpr size_t kWordBytesMax = 256;  // longer runs are rulers and tables, nothing to learn from
@@ -234,4 +234,4 @@ int64_t train_tokenizer(const std::vector<std::string>& paths, const BpeTrainOpt
   return vocabulary.size();
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace strata::train {
+namespace strata::text {
 
 struct BpeTrainOptions {
   int64_t vocabulary_size = 4096;  // bytes, merges and special tokens together
@@ -59,4 +59,4 @@ void write_tokenizer(const BpeVocabulary& vocabulary, const std::string& directo
 int64_t train_tokenizer(const std::vector<std::string>& paths, const BpeTrainOptions& options,
                         const std::string& directory);
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 using Steps = std::vector<PreTokenizeStep>;
@@ -213,4 +213,4 @@ std::string ByteAlphabet::spell(std::string_view bytes) const {
   return text;
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

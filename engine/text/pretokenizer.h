@@ -11,7 +11,7 @@
 #include "engine/text/text_regex.h"
 #include "engine/text/text_unicode.h"
 
-namespace strata::train {
+namespace strata::text {
 
 // ---- Normalizers: text to text, in front of everything else. ----
 
@@ -98,4 +98,4 @@ class ByteAlphabet {
   std::array<int16_t, 512> bytes_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::text

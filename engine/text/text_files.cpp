@@ -16,7 +16,7 @@
 #include "engine/base/error.h"
 #include "engine/text/text_unicode.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -247,4 +247,4 @@ void write_text_file(const std::string& path, std::string_view text) {
   throw system_error(ErrorCode::kIo, fmt::format("write file: {}", path), cause);
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

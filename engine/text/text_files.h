@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace strata::train {
+namespace strata::text {
 
 // Of extensions with their dot: whether files of that kind are texts, and why those of a kind that
 // is not data are not read, with what to do; null for all others.
@@ -79,4 +79,4 @@ class LineReader {
   bool has_end_ = true;
 };
 
-}  // namespace strata::train
+}  // namespace strata::text

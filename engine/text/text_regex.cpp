@@ -12,7 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/text/text_unicode.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 // The property White_Space. PCRE2's own \s is ASCII, or with UCP also holds U+180E, which lost the
@@ -294,4 +294,4 @@ bool TextMatches::next(TextSpan* match) {
   return false;
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

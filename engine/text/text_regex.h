@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace strata::train {
+namespace strata::text {
 
 struct TextSpan {
   size_t begin;
@@ -71,4 +71,4 @@ std::string replace_matches(const TextPattern& pattern, std::string_view content
 // The pattern in PCRE2 syntax. Throws Error naming the construct that cannot be translated.
 std::string translate_regex(std::string_view pattern);
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -8,7 +8,7 @@
 
 #include "engine/base/check.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 struct Sequence {
@@ -178,4 +178,4 @@ bool is_word(uint32_t c) {
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace strata::train {
+namespace strata::text {
 
 // Byte offset of the first byte that is not part of well-formed UTF-8; npos when all of it is.
 size_t find_invalid_utf8(std::string_view text);
@@ -33,4 +33,4 @@ std::string to_lower_case(std::string_view text);
 bool is_white_space(uint32_t code_point);  // the Unicode property White_Space
 bool is_word(uint32_t code_point);         // letter, mark, decimal or letter number, connector
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -10,7 +10,7 @@
 #include "engine/text/tokenizer_cache.h"
 #include "engine/text/tokenizer_trie.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 constexpr size_t kCutBytes = 48;  // pieces above it are cut where no merge can join
@@ -256,4 +256,4 @@ std::string StreamDecoder::advance(bool is_last) {
   return after.substr(before.size());
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -14,7 +14,7 @@
 #include "engine/text/pretokenizer.h"
 #include "engine/text/tokenizer_decoder.h"
 
-namespace strata::train {
+namespace strata::text {
 
 class TokenTrie;
 class TokenizerCache;
@@ -139,4 +139,4 @@ class StreamDecoder {
   size_t shown_ = 0;          // how many of them gave it
 };
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 constexpr size_t kCachedBytesMax = 64;
@@ -73,4 +73,4 @@ void TokenizerCache::clear() {
   count_ = 0;
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace strata::train {
+namespace strata::text {
 
 // Remembers the ids of words. Prose repeats its words, so most of a text is answered from here.
 //
@@ -39,4 +39,4 @@ class TokenizerCache {
   size_t count_ = 0;
 };
 
-}  // namespace strata::train
+}  // namespace strata::text

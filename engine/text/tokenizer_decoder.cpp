@@ -8,7 +8,7 @@
 #include "engine/text/pretokenizer.h"
 #include "engine/text/text_unicode.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 using Tokens = std::vector<std::string>;
@@ -113,4 +113,4 @@ std::string decode_tokens(const std::vector<DecodeStep>& steps, std::vector<std:
   return std::move(run(DecodeFuse{}, std::move(tokens), added).front());
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -7,7 +7,7 @@
 
 #include "engine/text/text_regex.h"
 
-namespace strata::train {
+namespace strata::text {
 
 // The steps from token strings to text; each maps a list of strings to a list of strings.
 struct DecodeByteLevel {};  // characters of the byte alphabet become bytes; all is joined
@@ -32,4 +32,4 @@ using DecodeStep = std::variant<DecodeByteLevel, DecodeByteFallback, DecodeFuse,
 
 std::string decode_tokens(const std::vector<DecodeStep>& steps, std::vector<std::string> tokens);
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -8,7 +8,7 @@
 
 #include "engine/text/text_unicode.h"
 
-namespace strata::train {
+namespace strata::text {
 
 using config::Json;
 
@@ -102,4 +102,4 @@ TokenizerFields TokenizerFields::item(std::string_view name, size_t index) const
                          fmt::format("{}[{}]", path_of(name), index));
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/config/json.h"
 
-namespace strata::train {
+namespace strata::text {
 
 // A JSON object of a tokenizer file, with the path to it for messages
 // ("pre_tokenizer.pretokenizers[1]"). Every getter throws Error naming file and member when the
@@ -47,4 +47,4 @@ class TokenizerFields {
   std::string path_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::text

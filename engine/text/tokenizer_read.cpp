@@ -15,7 +15,7 @@
 #include "engine/text/tokenizer_fields.h"
 #include "engine/text/tokenizer_steps.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 using config::Json;
@@ -305,4 +305,4 @@ Tokenizer Tokenizer::read(const std::string& directory) {
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

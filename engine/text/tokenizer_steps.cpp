@@ -7,7 +7,7 @@
 
 #include "engine/text/tokenizer_fields.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 using Fields = TokenizerFields;
@@ -172,4 +172,4 @@ void read_decoder(const Fields& step, std::vector<DecodeStep>* steps) {
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/text/tokenizer.h"
 
-namespace strata::train {
+namespace strata::text {
 
 class TokenizerFields;
 
@@ -19,4 +19,4 @@ void read_decoder(const TokenizerFields& step, std::vector<DecodeStep>* steps);
 
 Error unsupported_type(const TokenizerFields& step, const std::string& type);
 
-}  // namespace strata::train
+}  // namespace strata::text

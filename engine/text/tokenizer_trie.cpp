@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/tokenizer_trie.h"
 
-namespace strata::train {
+namespace strata::text {
 
 void TokenTrie::add(std::string_view content, size_t value) {
   if (content.empty()) return;
@@ -35,4 +35,4 @@ bool TokenTrie::find(std::string_view text, size_t from, Match* match) const {
   return false;
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

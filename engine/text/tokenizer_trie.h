@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace strata::train {
+namespace strata::text {
 
 // Finds the strings of a set in a text: the leftmost match and of those the longest.
 class TokenTrie {
@@ -31,4 +31,4 @@ class TokenTrie {
   std::array<bool, 256> starts_{};                   // bytes that some string starts with
 };
 
-}  // namespace strata::train
+}  // namespace strata::text

@@ -6,7 +6,7 @@
 #include "engine/text/pretokenizer.h"
 #include "engine/text/text_files.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 using config::Json;
@@ -99,4 +99,4 @@ void write_tokenizer(const BpeVocabulary& vocabulary, const std::string& directo
   write_text_file((folder / "tokenizer_config.json").string(), config.dump(2) + "\n");
 }
 
-}  // namespace strata::train
+}  // namespace strata::text

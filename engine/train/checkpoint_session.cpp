@@ -24,8 +24,9 @@ CheckpointSession::CheckpointSession(std::string directory, const RunPlan& plan,
 
 CheckpointSession::Opened CheckpointSession::open(const std::string& path,
                                                   exec::StateSource& frozen) const {
-  auto reader = std::make_unique<CheckpointReader>(path, *plan_.spec, plan_.input.recipe, frozen);
-  const CheckpointManifest& manifest = reader->manifest();
+  auto reader =
+      std::make_unique<checkpoint::CheckpointReader>(path, *plan_.spec, plan_.input.recipe, frozen);
+  const checkpoint::CheckpointManifest& manifest = reader->manifest();
   const int64_t step = manifest.step;
   const std::optional<int64_t> updates = manifest.updates;
   return {std::move(reader), step, updates};
@@ -34,21 +35,22 @@ CheckpointSession::Opened CheckpointSession::open(const std::string& path,
 void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
                              const std::function<int64_t(exec::StateSink&)>& stream) {
   if (rank == 0) {
-    commit_ = std::make_unique<CheckpointCommit>(directory_, step, checkpoint_bytes(*plan_.spec));
+    commit_ = std::make_unique<checkpoint::CheckpointCommit>(
+        directory_, step, checkpoint::checkpoint_bytes(*plan_.spec));
   }
   wait_for_ranks(group);
   const plan::Plan& plan = plan_.ranks[static_cast<size_t>(rank)];
-  CheckpointWriter writer(*plan_.spec, plan.layout,
-                          {.partial = commit_->partial(),
-                           .nonce = commit_->nonce(),
-                           .mesh = plan.mesh,
-                           .recipe = plan.recipe});
+  checkpoint::CheckpointWriter writer(*plan_.spec, plan.layout,
+                                      {.partial = commit_->partial(),
+                                       .nonce = commit_->nonce(),
+                                       .mesh = plan.mesh,
+                                       .recipe = plan.recipe});
   const int64_t updates = stream(writer);
   files_[static_cast<size_t>(rank)] = writer.close();
   wait_for_ranks(group);
   if (rank == 0) {
     state_hash_ = 0;
-    for (const StateFile& file : files_) state_hash_ += file.state_hash;
+    for (const checkpoint::StateFile& file : files_) state_hash_ += file.state_hash;
     last_path_ = commit_->commit({.spec = plan_.spec.get(),
                                   .recipe = plan.recipe,
                                   .mesh = plan.mesh,
@@ -57,7 +59,7 @@ void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
                                   .trainer = trainer_,
                                   .files = files_});
     commit_.reset();
-    keep_last(directory_, keep_);
+    checkpoint::keep_last(directory_, keep_);
   }
   wait_for_ranks(group);
 }

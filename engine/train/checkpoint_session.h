@@ -49,8 +49,8 @@ class CheckpointSession {
   const config::Json trainer_;
 
   // Rank 0 writes between barriers of all ranks
-  std::unique_ptr<CheckpointCommit> commit_;
-  std::vector<StateFile> files_;  // each rank its own
+  std::unique_ptr<checkpoint::CheckpointCommit> commit_;
+  std::vector<checkpoint::StateFile> files_;  // each rank its own
   std::string last_path_;
   uint64_t state_hash_ = 0;
 };

@@ -46,7 +46,7 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   return executor;
 }
 
-void fill_instance(const Batches& batches, const plan::Plan& plan, int64_t step,
+void fill_instance(const data::Batches& batches, const plan::Plan& plan, int64_t step,
                    exec::Instance& instance) {
   const auto tokens = static_cast<size_t>(plan.shape.tokens());
   instance.tokens.resize(tokens * static_cast<size_t>(plan.micro_batches));

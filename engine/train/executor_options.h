@@ -25,7 +25,7 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
                                        int rank, const RankGroups& groups);
 
 // All micro-batches of one rank's step, counted from 0.
-void fill_instance(const Batches& batches, const plan::Plan& plan, int64_t step,
+void fill_instance(const data::Batches& batches, const plan::Plan& plan, int64_t step,
                    exec::Instance& instance);
 
 }  // namespace strata::train

@@ -21,7 +21,7 @@ class CheckpointWeights : public exec::StateSource {
  public:
   CheckpointWeights(const std::string& path, const model::ModelDirectory& model, Recipe recipe,
                     const model::ModelSpec& frozen)
-      : trained_(spec_of_checkpoint(read_manifest(path), model, path)),
+      : trained_(spec_of_checkpoint(checkpoint::read_manifest(path), model, path)),
         frozen_(frozen),
         from_model_(model, frozen),
         reader_(path, trained_, recipe, from_model_) {}
@@ -49,8 +49,8 @@ class CheckpointWeights : public exec::StateSource {
 
   const model::ModelSpec trained_;
   const model::ModelSpec& frozen_;
-  ModelSource from_model_;
-  CheckpointReader reader_;
+  checkpoint::ModelSource from_model_;
+  checkpoint::CheckpointReader reader_;
 };
 
 }  // namespace
@@ -68,12 +68,12 @@ Inference::Inference(const RunPlan& plan, const config::Options& options,
                      const model::ModelDirectory& model, const std::string& checkpoint)
     : plan_(plan), options_(options) {
   if (checkpoint.empty()) {
-    source_ = std::make_unique<ModelSource>(model, *plan.spec);
+    source_ = std::make_unique<checkpoint::ModelSource>(model, *plan.spec);
   } else {
     source_ = std::make_unique<CheckpointWeights>(checkpoint, model, options.recipe, *plan.spec);
   }
   const std::string& files = checkpoint.empty() ? model.path() : checkpoint;
-  frozen_ = std::make_unique<FrozenSource>(*source_, *plan.spec, files);
+  frozen_ = std::make_unique<checkpoint::FrozenSource>(*source_, *plan.spec, files);
   exec::ExecutorOptions executor = executor_options(options, plan, 0, {});
   executor.frozen = frozen_.get();
   executor_ = std::make_unique<exec::Executor>(plan.ranks.front(), *plan.spec, executor);
@@ -83,12 +83,12 @@ Inference::Inference(const RunPlan& plan, const config::Options& options,
   executor_->run(load);
 }
 
-Inference::Loss Inference::evaluate(const TokenSource& samples) {
+Inference::Loss Inference::evaluate(const data::TokenSource& samples) {
   const plan::Plan& plan = plan_.ranks.front();
-  const Batches batches(samples, {.rows = plan.shape.rows,
-                                  .accumulate = plan.eval_micro_batches,
-                                  .shuffle = false,
-                                  .repeat = false});
+  const data::Batches batches(samples, {.rows = plan.shape.rows,
+                                        .accumulate = plan.eval_micro_batches,
+                                        .shuffle = false,
+                                        .repeat = false});
   Loss loss;
   for (int64_t step = 0; step < batches.steps_per_epoch(); ++step) {
     exec::Instance instance;

@@ -36,7 +36,7 @@ class Inference {
     double mean = 0;  // nats a token
     int64_t tokens = 0;
   };
-  Loss evaluate(const TokenSource& samples);
+  Loss evaluate(const data::TokenSource& samples);
 
   // Logits of the token that follows `context`; only its last T tokens are seen.
   const std::vector<float>& next_logits(const std::vector<int32_t>& context);

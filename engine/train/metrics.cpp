@@ -31,7 +31,7 @@ std::optional<int64_t> step_of(std::string_view line, const std::string& where) 
 
 // Bytes of the records up to `last_step`; a last line may be torn.
 int64_t kept_bytes(const std::string& path, int64_t last_step) {
-  LineReader lines(path, [](int64_t, int64_t) {});
+  text::LineReader lines(path, [](int64_t, int64_t) {});
   int64_t kept = 0;
   int64_t bad_line = 0;
   while (lines.next()) {

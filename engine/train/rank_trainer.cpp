@@ -17,7 +17,7 @@ namespace {
 
 using plan::Lane;
 
-BatchOptions batch_options(const config::Options& options) {
+data::BatchOptions batch_options(const config::Options& options) {
   return {.rows = options.micro_batch,
           .accumulate = options.accumulate,
           .replicas = options.ranks,
@@ -282,10 +282,10 @@ void RankTrainer::drain() {
 void RankTrainer::evaluate(int64_t step, TrainResult& result) {
   if (job_.data->held_out().sample_count() == 0) return;
   enter(RunPhase::kEvaluation);
-  BatchOptions options = batch_options(options_);
+  data::BatchOptions options = batch_options(options_);
   options.shuffle = false;
   options.repeat = false;
-  const Batches batches(job_.data->held_out(), options);
+  const data::Batches batches(job_.data->held_out(), options);
   double sum = 0;
   int64_t count = 0;
   for (int64_t batch = 0; batch < batches.steps_per_epoch(); ++batch) {

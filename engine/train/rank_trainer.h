@@ -55,11 +55,12 @@ class RankTrainer {
   const RankGroups groups_;
   CheckpointSession& checkpoints_;
   const int64_t file_bytes_;  // that a step reads
-  const Batches batches_;
+  const data::Batches batches_;
   const int64_t steps_;
   const Schedule schedule_;
-  ModelSource from_model_;
-  FrozenSource frozen_;  // reads from_model_ once it is loaded, on the executor's read lane
+  checkpoint::ModelSource from_model_;
+  checkpoint::FrozenSource
+      frozen_;  // reads from_model_ once it is loaded, on the executor's read lane
   std::deque<Flight> flying_;
   std::unique_ptr<exec::Executor> executor_;  // goes before what its lanes still work on
   std::vector<double> step_times_;

@@ -49,7 +49,7 @@ void compare(const std::string& name, const Json& saved, const Json& here, Resum
       fmt::format("{} {} (the checkpoint: {})", flag_of(name), text_of(here), text_of(saved)));
 }
 
-Json about_data(const Dataset& data) {
+Json about_data(const data::Dataset& data) {
   Json json = Json::object();
   json.set("tokens", data.token_count());
   json.set("samples", data.train().sample_count());
@@ -59,8 +59,8 @@ Json about_data(const Dataset& data) {
 
 }  // namespace
 
-Json about_run(const config::Options& options, const Dataset& data,
-               const FrozenFingerprint& frozen) {
+Json about_run(const config::Options& options, const data::Dataset& data,
+               const checkpoint::FrozenFingerprint& frozen) {
   Json about = Json::object();
   about.set("options", Json::parse(config::to_json(config::Command::kTrain, options), "options"));
   about.set("data", about_data(data));
@@ -72,7 +72,7 @@ Json about_run(const config::Options& options, const Dataset& data,
   return about;
 }
 
-FrozenFingerprint frozen_of(const Json& about) {
+checkpoint::FrozenFingerprint frozen_of(const Json& about) {
   const Json* weights = about.find("frozen_weights");
   if (weights == nullptr || !weights->is_object()) return {};
   const auto text = [&](const char* name) {
@@ -94,7 +94,7 @@ ResumeChanges changed_options(const Json& about, const config::Options& options)
   return changes;
 }
 
-ResumeChanges changed_data(const Json& about, const Dataset& data) {
+ResumeChanges changed_data(const Json& about, const data::Dataset& data) {
   ResumeChanges changes;
   const Json* saved = about.find("data");
   if (saved == nullptr || !saved->is_object()) return changes;
@@ -118,7 +118,7 @@ ResumeChanges changed_data(const Json& about, const Dataset& data) {
   return changes;
 }
 
-ResumeChanges changed_model(const Json& about, const FrozenFingerprint& here,
+ResumeChanges changed_model(const Json& about, const checkpoint::FrozenFingerprint& here,
                             const std::string& path) {
   const std::string saved = frozen_of(about).hash;
   if (saved.empty() || here.hash == saved) return {};
@@ -129,14 +129,15 @@ ResumeChanges changed_model(const Json& about, const FrozenFingerprint& here,
   return changes;
 }
 
-model::ModelSpec spec_of_checkpoint(const CheckpointManifest& manifest,
+model::ModelSpec spec_of_checkpoint(const checkpoint::CheckpointManifest& manifest,
                                     const model::ModelDirectory& model,
                                     const std::string& checkpoint) {
   model::ModelSpec spec = model.spec();
   const Json* saved = manifest.trainer.find("options");
   if (saved == nullptr) return spec;
   apply_groups(spec, config::options_from_json(config::Command::kTrain, saved->dump()));
-  const FrozenFingerprint here = frozen_fingerprint(model, spec, frozen_of(manifest.trainer));
+  const checkpoint::FrozenFingerprint here =
+      checkpoint::frozen_fingerprint(model, spec, frozen_of(manifest.trainer));
   const ResumeChanges changes = changed_model(manifest.trainer, here, model.path());
   if (changes.breaking.empty()) return spec;
   throw Error(ErrorCode::kConfig, fmt::format("resume: {}: {} (give the model that it was trained "

@@ -21,27 +21,27 @@ struct ResumeChanges {
 };
 
 // What a manifest keeps about a run, and is compared with.
-config::Json about_run(const config::Options& options, const Dataset& data,
-                       const FrozenFingerprint& frozen);
+config::Json about_run(const config::Options& options, const data::Dataset& data,
+                       const checkpoint::FrozenFingerprint& frozen);
 
 // The fingerprint in a manifest's `about`; empty where there is none.
-FrozenFingerprint frozen_of(const config::Json& about);
+checkpoint::FrozenFingerprint frozen_of(const config::Json& about);
 
 // `about` is a manifest's; what it does not say counts as equal.
 ResumeChanges changed_options(const config::Json& about, const config::Options& options);
 
 // The changes of the data alone, which has to be read for it.
-ResumeChanges changed_data(const config::Json& about, const Dataset& data);
+ResumeChanges changed_data(const config::Json& about, const data::Dataset& data);
 
 // The changes of frozen weights, which no checkpoint holds: `here` are those of the model at
 // `path`.
-ResumeChanges changed_model(const config::Json& about, const FrozenFingerprint& here,
+ResumeChanges changed_model(const config::Json& about, const checkpoint::FrozenFingerprint& here,
                             const std::string& path);
 
 // For those who use a checkpoint and do not go on with its run: the model with the groups that it
 // was trained with. Throws Error (kConfig) where the frozen weights of `model` are others than
 // those of that run; `checkpoint` names it in the message.
-model::ModelSpec spec_of_checkpoint(const CheckpointManifest& manifest,
+model::ModelSpec spec_of_checkpoint(const checkpoint::CheckpointManifest& manifest,
                                     const model::ModelDirectory& model,
                                     const std::string& checkpoint);
 

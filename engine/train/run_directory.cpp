@@ -107,7 +107,7 @@ void RunDirectory::write_plan(std::string_view text) {
 void RunDirectory::replace_file(const std::string& name, std::string_view text) const {
   const std::string to = path_ + "/" + name;
   const std::string temporary = to + ".tmp";
-  write_small_file(temporary, text);
+  checkpoint::write_small_file(temporary, text);
   if (::rename(temporary.c_str(), to.c_str()) != 0) {
     throw system_error(ErrorCode::kIo, "cannot rename: " + temporary + " to " + to, errno);
   }

@@ -34,7 +34,7 @@ void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
 
 }  // namespace
 
-int64_t planned_steps(const config::Options& options, const Dataset& data) {
+int64_t planned_steps(const config::Options& options, const data::Dataset& data) {
   if (options.steps > 0) return options.steps;
   const double epochs = options.epochs > 0 ? options.epochs : 1.0;
   const double rows = epochs * static_cast<double>(data.train().sample_count());

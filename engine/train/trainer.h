@@ -37,12 +37,12 @@ struct TrainJob {
   const config::Options* options = nullptr;
   const RunPlan* plan = nullptr;
   const model::ModelDirectory* model = nullptr;
-  const Dataset* data = nullptr;
-  FrozenFingerprint frozen;       // of the plan's spec, for checkpoints
-  std::string out;                // run directory, locked by the caller
-  std::string run;                // its nonce, for checkpoints
-  std::string resume_from;        // a checkpoint; empty: from the model
-  double checkpoint_every_s = 0;  // the longest time between two, by rank 0's clock; 0: any
+  const data::Dataset* data = nullptr;
+  checkpoint::FrozenFingerprint frozen;  // of the plan's spec, for checkpoints
+  std::string out;                       // run directory, locked by the caller
+  std::string run;                       // its nonce, for checkpoints
+  std::string resume_from;               // a checkpoint; empty: from the model
+  double checkpoint_every_s = 0;         // the longest time between two, by rank 0's clock; 0: any
   // When set: the step is finished, or the evaluation ended at its next batch, then the state is
   // checkpointed.
   const std::atomic<bool>* stop = nullptr;
@@ -77,7 +77,7 @@ struct TrainResult {
 
 // Steps of a run: --steps, or those that see every sample --epochs times. The last step goes on
 // into the epoch after it where it has rows left.
-int64_t planned_steps(const config::Options& options, const Dataset& data);
+int64_t planned_steps(const config::Options& options, const data::Dataset& data);
 
 // Trains to the end or until stopped, with ranks as threads of this process; the state is
 // checkpointed at the end. Throws the first failure; checkpoints made before it are whole.

@@ -27,12 +27,12 @@ std::string sealed(std::string_view body) {
 
 // Inputs would never come past a seal of another form.
 void check_seal() {
-  const std::string text = to_text(train::StateFile{});
+  const std::string text = to_text(checkpoint::StateFile{});
   STRATA_CHECK(sealed(std::string_view(text).substr(0, text.size() - kSealBytes)) == text);
 }
 
-void check_file(const train::StateFile& file) {
-  for (const train::StateExtent& extent : file.extents) {
+void check_file(const checkpoint::StateFile& file) {
+  for (const checkpoint::StateExtent& extent : file.extents) {
     STRATA_CHECK(extent.segment >= 0 && extent.first >= 0 && extent.count > 0);
     STRATA_CHECK(extent.bytes > 0 && extent.bytes <= file.bytes - extent.offset);
   }
@@ -45,18 +45,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   STRATA_CHECK(seal_is_known);
   const std::string text = sealed({reinterpret_cast<const char*>(data), size});
   try {
-    const train::StateFile file = train::parse_state_file(text);
+    const checkpoint::StateFile file = checkpoint::parse_state_file(text);
     check_file(file);
-    STRATA_CHECK(to_text(train::parse_state_file(to_text(file))) == to_text(file));
+    STRATA_CHECK(to_text(checkpoint::parse_state_file(to_text(file))) == to_text(file));
   } catch (const Error& error) {
     STRATA_CHECK(error.code() == ErrorCode::kCorrupt);
   }
   try {
-    const train::CheckpointManifest manifest = train::parse_manifest(text, "fuzz");
+    const checkpoint::CheckpointManifest manifest = checkpoint::parse_manifest(text, "fuzz");
     STRATA_CHECK(manifest.files.size() <= static_cast<size_t>(manifest.world));
-    for (const train::StateFile& file : manifest.files) check_file(file);
+    for (const checkpoint::StateFile& file : manifest.files) check_file(file);
     const std::string written = to_text(manifest);
-    STRATA_CHECK(to_text(train::parse_manifest(written, "written")) == written);
+    STRATA_CHECK(to_text(checkpoint::parse_manifest(written, "written")) == written);
   } catch (const Error& error) {
     STRATA_CHECK(error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kConfig);
   }

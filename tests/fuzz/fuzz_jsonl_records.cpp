@@ -19,13 +19,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const int file = memfd_create("records", MFD_CLOEXEC);
   STRATA_CHECK(ftruncate(file, 0) == 0 &&
                pwrite(file, data, size, 0) == static_cast<ssize_t>(size));
-  std::optional<train::RecordKind> kind;
+  std::optional<data::RecordKind> kind;
   try {
-    train::for_each_record(
+    data::for_each_record(
         "/proc/self/fd/" + std::to_string(file), [](int64_t, int64_t) {},
         [&](config::Json record, int64_t, const std::string& where) {
-          if (!kind) kind = train::kind_of_record(record, where);
-          const auto text = train::text_of_record(std::move(record), *kind, where);
+          if (!kind) kind = data::kind_of_record(record, where);
+          const auto text = data::text_of_record(std::move(record), *kind, where);
           for (size_t i = 0; i < text.parts.size(); ++i) {
             STRATA_CHECK(!text.parts[i].text.empty());
             STRATA_CHECK(i == 0 || text.parts[i].is_target != text.parts[i - 1].is_target);

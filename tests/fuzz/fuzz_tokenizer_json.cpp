@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text =
       zero == std::string_view::npos ? "A b<s>1\n" : input.substr(zero + 1);
   try {
-    const train::Tokenizer tokenizer(train::read_tokenizer_json(input.substr(0, zero), "fuzz"), {});
+    const text::Tokenizer tokenizer(text::read_tokenizer_json(input.substr(0, zero), "fuzz"), {});
     const std::vector<int32_t> ids = tokenizer.encode(text);
     for (const int32_t id : ids) STRATA_CHECK(id >= 0 && id < tokenizer.vocabulary_size());
     tokenizer.decode(ids);

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-namespace strata::train {
+namespace strata::data {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -118,4 +118,4 @@ TEST(Batches, MaskedTokensAreNoTargets) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::data

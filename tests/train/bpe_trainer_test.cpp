@@ -13,7 +13,7 @@
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 std::vector<std::string> learned(const BpeVocabulary& vocabulary) {
@@ -113,4 +113,4 @@ TEST(BpeTrainer, TextWithoutPairsIsAnError) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::text

@@ -8,7 +8,7 @@
 #include "tests/support/small_model.h"
 #include "tests/train/written_checkpoint.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -150,4 +150,4 @@ TEST_F(WrittenCheckpoints, OfDeadRunsAreCollected) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -11,7 +11,7 @@
 #include "engine/plan/memory_map.h"
 #include "tests/support/small_model.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 constexpr int64_t kPage = 4096;
@@ -180,4 +180,4 @@ TEST_F(ManifestTest, AnotherModelIsNamedByItsDifferences) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::checkpoint

@@ -17,7 +17,7 @@
 #include "io/checksum.h"
 #include "tests/support/small_model.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -235,4 +235,4 @@ TEST(DiskUse, IsWhatARunAddsAtItsFullest) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::checkpoint

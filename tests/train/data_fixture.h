@@ -16,7 +16,7 @@
 #include "tests/support/log_capture.h"
 
 // Data files in a folder of the test's own, and a tokenizer of bytes.
-namespace strata::train {
+namespace strata::data {
 
 namespace fs = std::filesystem;
 
@@ -31,24 +31,24 @@ class DataTest : public ::testing::Test {
   }
 
   // Every byte is its own token; 256 ends a document.
-  static Tokenizer byte_tokenizer(std::string chat_template = "") {
-    TokenizerDefinition definition;
-    const ByteAlphabet alphabet;
+  static text::Tokenizer byte_tokenizer(std::string chat_template = "") {
+    text::TokenizerDefinition definition;
+    const text::ByteAlphabet alphabet;
     for (int byte = 0; byte < 256; ++byte) {
       definition.model.vocabulary.emplace_back(
           alphabet.spell(std::string(1, static_cast<char>(byte))), byte);
     }
     definition.byte_level = true;
     definition.added_tokens.push_back({.content = "<e>", .id = 256, .special = true});
-    TokenizerConfig config;
+    text::TokenizerConfig config;
     config.eos_id = 256;
     config.chat_template = std::move(chat_template);
-    return Tokenizer(std::move(definition), std::move(config));
+    return text::Tokenizer(std::move(definition), std::move(config));
   }
 
   std::string write(const std::string& name, std::string_view text) const {
     fs::create_directories((folder_ / name).parent_path());
-    write_text_file((folder_ / name).string(), text);
+    text::write_text_file((folder_ / name).string(), text);
     return (folder_ / name).string();
   }
 
@@ -81,11 +81,11 @@ class DataTest : public ::testing::Test {
   }
 
   fs::path folder_;
-  Tokenizer tokenizer_;
+  text::Tokenizer tokenizer_;
 };
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-}  // namespace strata::train
+}  // namespace strata::data

@@ -3,7 +3,7 @@
 // lines.
 #include "tests/train/data_fixture.h"
 
-namespace strata::train {
+namespace strata::data {
 namespace {
 
 const char* const kTaught =
@@ -116,4 +116,4 @@ TEST_F(DataTest, WhatDoesNotFitTheRoomIsRefused) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::data

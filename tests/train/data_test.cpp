@@ -7,7 +7,7 @@
 
 #include "tests/train/data_fixture.h"
 
-namespace strata::train {
+namespace strata::data {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -99,12 +99,12 @@ TEST_F(DataTest, AlpacaAndShareGptAreKnown) {
 TEST_F(DataTest, ForeignChatTemplateIsRefused) {
   const std::string line = R"({"messages":[{"role":"assistant","content":"A"}]})";
   const std::string path = write("a.jsonl", line);
-  const Tokenizer plain = byte_tokenizer(
+  const text::Tokenizer plain = byte_tokenizer(
       "{% for message in messages %}{{\"<|im_start|>\" + message[\"role\"] + \"\\n\" + "
       "message[\"content\"] + \"<|im_end|>\" + \"\\n\"}}{% endfor %}{% if add_generation_prompt %}"
       "{{ \"<|im_start|>assistant\\n\" }}{% endif %}");
   EXPECT_EQ(Dataset::open(path, &plain, {.length = 1, .vocabulary = 300}).token_count(), 35);
-  const Tokenizer foreign =
+  const text::Tokenizer foreign =
       byte_tokenizer("{% for m in messages %}[INST]{{ m.content }}{% endfor %}");
   EXPECT_THROW(Dataset::open(path, &foreign, {.length = 1, .vocabulary = 300}), Error);
 }
@@ -226,9 +226,9 @@ TEST_F(DataTest, ADirectoryIsItsTextsWithoutThoseOfRuns) {
     write(name, "text");
   }
   const std::string corpus = (folder_ / "corpus").string();
-  const std::vector<std::string> texts = text_files_of(corpus);
+  const std::vector<std::string> texts = text::text_files_of(corpus);
   EXPECT_EQ(texts, (std::vector<std::string>{corpus + "/a.txt", corpus + "/part/b.md"}));
-  EXPECT_EQ(left_out_of(corpus, texts),
+  EXPECT_EQ(text::left_out_of(corpus, texts),
             (std::vector<std::string>{corpus + "/c.TXT", corpus + "/d.jsonl"}));
 }
 
@@ -251,4 +251,4 @@ TEST_F(DataTest, LongTextsAreReadInBlocks) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::data

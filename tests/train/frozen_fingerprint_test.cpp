@@ -13,7 +13,7 @@
 #include "engine/model_files/model_writer.h"
 #include "tests/model/temporary_directory.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 using model::read_text;
@@ -185,4 +185,4 @@ TEST_F(Fingerprint, OfFilesThatWereWrittenToIsMadeAgain) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::checkpoint

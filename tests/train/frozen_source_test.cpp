@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 // Bytes that a test can change.
@@ -66,4 +66,4 @@ TEST_F(FrozenWeights, ThatChangedAreAnErrorThatNamesThem) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::checkpoint

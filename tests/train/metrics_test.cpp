@@ -48,7 +48,7 @@ std::string lines_of(int64_t from, int64_t to) {
 }
 
 std::string text_in(const std::string& path) {
-  return read_text_file(path, 1 << 20);
+  return text::read_text_file(path, 1 << 20);
 }
 
 TEST(Metrics, OneObjectALineWithTheFixedNames) {
@@ -99,7 +99,7 @@ TEST(Metrics, ResumeDropsATornLastLine) {
   const std::string path = fresh_file("metrics-torn.jsonl");
   const std::string whole = lines_of(1, 3);
   for (const size_t cut : {whole.size() - 1, whole.size() - 30}) {
-    write_text_file(path, whole.substr(0, cut));
+    text::write_text_file(path, whole.substr(0, cut));
     write_steps(path, 3, 3);
     EXPECT_EQ(text_in(path), whole);
   }
@@ -108,7 +108,7 @@ TEST(Metrics, ResumeDropsATornLastLine) {
 TEST(Metrics, ForeignLinesInTheMiddleAreAnErrorAndStay) {
   const std::string path = fresh_file("metrics-foreign.jsonl");
   const std::string text = lines_of(1, 1) + "hello\n" + lines_of(2, 3);
-  write_text_file(path, text);
+  text::write_text_file(path, text);
   EXPECT_THROW(MetricsWriter(path, 3), Error);
   EXPECT_EQ(text_in(path), text);
 }

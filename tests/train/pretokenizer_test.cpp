@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -94,4 +94,4 @@ TEST(ByteAlphabet, SpellsEveryByteAsAnotherPrintableCharacter) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::text

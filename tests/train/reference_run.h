@@ -95,8 +95,8 @@ class ReferenceRun {
 
  private:
   Trained train(const plan::Plan& plan) const {
-    ModelSource source(model_, spec_);
-    FrozenSource frozen(source, spec_, model_.path());
+    checkpoint::ModelSource source(model_, spec_);
+    checkpoint::FrozenSource frozen(source, spec_, model_.path());
     exec::ExecutorOptions options;
     options.backend = &kernels::cpu_backend();
     options.volume.directories = {scratch_};

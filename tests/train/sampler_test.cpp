@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-namespace strata::train {
+namespace strata::data {
 namespace {
 
 std::vector<int64_t> order_of(uint64_t seed, uint64_t epoch, int64_t count) {
@@ -69,4 +69,4 @@ TEST(Shuffle, LargeRangesNeedNoTable) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::data

@@ -9,7 +9,7 @@
 
 #include "engine/base/error.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 std::vector<std::string> all_matches(const TextPattern& pattern, std::string_view text) {
@@ -87,4 +87,4 @@ TEST(TextPattern, LongRunsMatchAsAWhole) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::text

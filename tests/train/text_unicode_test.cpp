@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 constexpr size_t kValid = std::string_view::npos;
@@ -40,4 +40,4 @@ TEST(Unicode, LowerCaseMapsEachCodePoint) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::text

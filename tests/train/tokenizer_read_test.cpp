@@ -13,7 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/text/text_files.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 // A small valid file, with one of its parts replaced.
@@ -238,4 +238,4 @@ TEST(TokenizerRead, LongRunsAreEncodedQuickly) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::text

@@ -13,7 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/config/json.h"
 
-namespace strata::train {
+namespace strata::text {
 namespace {
 
 using config::Json;
@@ -66,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerParity,
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::text

@@ -43,8 +43,8 @@ class Training : public testing::Test {
     options_.data = directory_ + "/tokens.bin";
   }
 
-  Dataset open_data() const {
-    return Dataset::open(
+  data::Dataset open_data() const {
+    return data::Dataset::open(
         options_.data, tokenizer_ ? &*tokenizer_ : nullptr,
         {.length = options_.sequence_length,
          .vocabulary = model_.architecture().vocabulary,
@@ -56,7 +56,7 @@ class Training : public testing::Test {
     RunFacts facts;
     facts.limits = config::read_limits();
     facts.machine = config::read_machine(std::string(STRATA_MACHINES) + "/small-2core.toml");
-    const Dataset data = open_data();
+    const data::Dataset data = open_data();
     const RunPlan plan = plan_run(model_.spec(), options_, facts);
     job_.options = &options_;
     job_.plan = &plan;
@@ -80,7 +80,7 @@ class Training : public testing::Test {
 
   const std::string directory_;
   const model::ModelDirectory model_;
-  std::optional<Tokenizer> tokenizer_;
+  std::optional<text::Tokenizer> tokenizer_;
   config::Options options_;
   TrainJob job_;
   std::atomic<bool> stop_ = false;
@@ -169,7 +169,7 @@ TEST_F(Training, IsStoppedInTheMiddleOfAnEvaluation) {
     EXPECT_TRUE(result.stopped);
     EXPECT_EQ(result.last_step, 1);
     EXPECT_EQ(log_, "step 1\nsaved 1\n");
-    EXPECT_TRUE(fs::exists(checkpoint_path(directory_ + "/checkpoints", 1)));
+    EXPECT_TRUE(fs::exists(checkpoint::checkpoint_path(directory_ + "/checkpoints", 1)));
   }
 }
 
@@ -178,15 +178,15 @@ TEST_F(Training, IsStoppedInTheMiddleOfAnEvaluation) {
 class WithoutTargets : public Training {
  protected:
   WithoutTargets() : Training("five_heads") {
-    TokenizerDefinition definition;
-    const ByteAlphabet alphabet;
+    text::TokenizerDefinition definition;
+    const text::ByteAlphabet alphabet;
     for (int byte = 0; byte < 256; ++byte) {
       definition.model.vocabulary.emplace_back(
           alphabet.spell(std::string(1, static_cast<char>(byte))), byte);
     }
     definition.byte_level = true;
     definition.added_tokens.push_back({.content = "<e>", .id = 256, .special = true});
-    TokenizerConfig config;
+    text::TokenizerConfig config;
     config.eos_id = 256;
     tokenizer_.emplace(std::move(definition), std::move(config));
     options_.shuffle = false;
@@ -243,7 +243,7 @@ TEST_F(WithoutTargets, AStepIsNotCountedByTheBiasCorrection) {
 TEST_F(WithoutTargets, AResumedRunCountsTheSameUpdates) {
   const uint64_t whole = state_after(8);
   state_after(6);
-  job_.resume_from = checkpoint_path(directory_ + "/checkpoints", 6);
+  job_.resume_from = checkpoint::checkpoint_path(directory_ + "/checkpoints", 6);
   options_.steps = 8;
   EXPECT_EQ(run().state_hash, whole);
 }

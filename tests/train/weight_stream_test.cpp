@@ -16,7 +16,7 @@
 #include "engine/shard/layout.h"
 #include "tests/support/small_model.h"
 
-namespace strata::train {
+namespace strata::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -177,4 +177,4 @@ TEST_F(Weights, NobodyWaitsForAStreamThatGoesEarly) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::checkpoint

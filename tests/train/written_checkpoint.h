@@ -15,7 +15,7 @@
 #include "tests/support/random_state.h"
 
 // Checkpoints of known state, as ranks of any world write them.
-namespace strata::train {
+namespace strata::checkpoint {
 
 inline std::string file_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -148,4 +148,4 @@ class WrittenCheckpoints : public testing::Test {
 
 using Names = std::vector<std::string>;
 
-}  // namespace strata::train
+}  // namespace strata::checkpoint
