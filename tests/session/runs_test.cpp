@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole runs through the library: what they leave, how they are stopped, and what a handler throws.
+#include "tests/session/session_fixture.h"
+
+namespace strata::test {
+namespace {
+
+TEST_F(SessionTest, ARunTrainsAndLeavesCheckpointAndModel) {
+  Session session = Session::open(run_options(", \"eval_every\": 3"), sinks());
+  std::vector<double> losses;
+  int evaluations = 0;
+  const TrainReport report =
+      session.train({.step = [&](const StepReport& step) { losses.push_back(step.loss); },
+                     .evaluated = [&](int64_t, double) { ++evaluations; }});
+  ASSERT_EQ(losses.size(), 6u);
+  EXPECT_EQ(evaluations, 2);
+  EXPECT_EQ(report.first_loss, losses.front());
+  EXPECT_EQ(report.last_loss, losses.back());
+  EXPECT_LT(report.last_loss, report.first_loss);
+  EXPECT_NE(report.state_hash, 0u);
+  EXPECT_TRUE(fs::exists(report.checkpoint + "/manifest.json"));
+  EXPECT_TRUE(fs::exists(report.model + "/model.safetensors"));
+  EXPECT_EQ(code_of([&] { session.train(); }), ErrorCode::kUsage);
+  EXPECT_EQ(code_of([&] { session.plan(); }), ErrorCode::kUsage);
+}
+
+TEST_F(SessionTest, ARunThatIsStoppedLeavesACheckpointAndNoModel) {
+  Session session = Session::open(run_options(), sinks());
+  std::atomic<bool> stop = false;
+  const TrainReport report =
+      session.train({.step = [&](const StepReport&) { stop = true; }, .stop = &stop});
+  EXPECT_TRUE(report.stopped);
+  EXPECT_LT(report.last_step, 6);
+  EXPECT_TRUE(fs::exists(report.checkpoint + "/manifest.json"));
+  EXPECT_EQ(report.model, "");
+  EXPECT_FALSE(fs::exists(directory_ + "/run/model"));
+}
+
+TEST_F(SessionTest, WhatAHandlerThrowsReachesTheCallerFromAnyNumberOfRanks) {
+  for (const char* ranks : {"1", "2"}) {
+    Session session =
+        Session::open(run_options(std::string(", \"force\": true, \"ranks\": ") + ranks), sinks());
+    EXPECT_THROW(session.train({.step = [](const StepReport&) { throw 7; }}), int);
+  }
+}
+
+}  // namespace
+}  // namespace strata::test

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that a caller of the library drives: checkpoints, evaluation, export, and inputs that are
+// refused.
+#include "tests/session/session_fixture.h"
+
+namespace strata::test {
+namespace {
+
+TEST_F(SessionTest, StepsOfACallerGoOnExactlyFromACheckpoint) {
+  std::vector<StepResult> results;
+  Session session = Session::open(options(), sinks());
+  session.load();
+  std::string saved;
+  for (int step = 1; step <= 4; ++step) {
+    results.push_back(session.step(Tokens(step).batch(), 1e-2));
+    EXPECT_EQ(results.back().step, step);
+    if (step == 2) saved = session.save(directory_ + "/checkpoints");
+  }
+  EXPECT_LT(results[3].loss, results[0].loss);
+  session.close();
+  Session other = Session::open(options(), sinks());
+  other.load(saved);
+  for (int step = 3; step <= 4; ++step) {
+    const StepResult result = other.step(Tokens(step).batch(), 1e-2);
+    EXPECT_EQ(result.step, step);
+    EXPECT_EQ(result.loss, results[static_cast<size_t>(step) - 1].loss);
+    EXPECT_EQ(result.grad_norm, results[static_cast<size_t>(step) - 1].grad_norm);
+  }
+}
+
+TEST_F(SessionTest, EvaluationBetweenStepsChangesNothing) {
+  Session plain = Session::open(options(", \"clip\": 1"), sinks());
+  Session watched = Session::open(options(", \"clip\": 1"), sinks());
+  plain.load();
+  watched.load();
+  const std::vector<int32_t> context = {1, 2, 3};
+  double before = watched.evaluate(Tokens(0).batch());
+  for (int step = 1; step <= 3; ++step) {
+    const StepResult expected = plain.step(Tokens(step).batch(), 1e-2);
+    const StepResult result = watched.step(Tokens(step).batch(), 1e-2);
+    EXPECT_EQ(result.loss, expected.loss);
+    EXPECT_EQ(result.grad_norm, expected.grad_norm);
+    const std::vector<float> logits = watched.logits(context);
+    const double loss = watched.evaluate(Tokens(0).batch());
+    EXPECT_NE(loss, before);  // the step's update is in it
+    before = loss;
+    EXPECT_EQ(watched.logits(context), logits);
+    EXPECT_EQ(watched.evaluate(Tokens(0).batch()), loss);
+  }
+}
+
+TEST_F(SessionTest, AfterALoadThatFailedNothingIsLoaded) {
+  Session session = Session::open(options(), sinks());
+  session.load();
+  const double loss = session.evaluate(Tokens(1).batch());
+  const std::string saved = session.save(directory_ + "/checkpoints");
+  EXPECT_EQ(code_of([&] { session.load(directory_ + "/missing"); }), ErrorCode::kConfig);
+  EXPECT_EQ(code_of([&] { session.evaluate(Tokens(1).batch()); }), ErrorCode::kUsage);
+  const std::string damaged = directory_ + "/damaged";
+  fs::copy(saved, damaged, fs::copy_options::recursive);
+  for (const auto& file : fs::directory_iterator(damaged)) {
+    if (file.path().filename() == "manifest.json") continue;
+    std::fstream(file.path(), std::ios::binary | std::ios::in | std::ios::out).write("\x5a", 1);
+  }
+  EXPECT_EQ(code_of([&] { session.load(damaged); }), ErrorCode::kCorrupt);
+  EXPECT_EQ(code_of([&] { session.evaluate(Tokens(1).batch()); }), ErrorCode::kUsage);
+  session.load(saved);
+  EXPECT_EQ(session.evaluate(Tokens(1).batch()), loss);
+}
+
+TEST_F(SessionTest, AnExportedModelIsTheOneThatWasTrained) {
+  Session session = Session::open(options(), sinks());
+  session.load();
+  const double before = session.evaluate(Tokens(1).batch());
+  for (int step = 1; step <= 3; ++step) session.step(Tokens(1).batch(), 1e-2);
+  session.export_model(directory_ + "/model");
+  const double loss = session.evaluate(Tokens(1).batch());
+  EXPECT_LT(loss, before);
+  const std::vector<int32_t> context = {1, 2, 3};
+  const std::vector<float> logits = session.logits(context);
+  session.close();
+  EXPECT_EQ(code_of([&] { session.logits(context); }), ErrorCode::kUsage);
+
+  Session exported = Session::open(options("", directory_ + "/model"), sinks());
+  exported.load();
+  EXPECT_NEAR(exported.evaluate(Tokens(1).batch()), loss, 1e-2);  // masters are rounded to bf16
+  EXPECT_EQ(exported.logits(context).size(), logits.size());
+}
+
+TEST_F(SessionTest, BatchesOfOtherSizesAndIdsAreRefused) {
+  Session session = Session::open(options(), sinks());
+  EXPECT_EQ(code_of([&] { session.step(Tokens(1).batch(), 1e-2); }), ErrorCode::kUsage);
+  session.load();
+  Tokens tokens(1);
+  tokens.targets.pop_back();
+  EXPECT_EQ(code_of([&] { session.step(tokens.batch(), 1e-2); }), ErrorCode::kConfig);
+  tokens.targets.push_back(1 << 20);
+  EXPECT_EQ(code_of([&] { session.step(tokens.batch(), 1e-2); }), ErrorCode::kConfig);
+  tokens.targets.assign(tokens.inputs.size(), -1);
+  EXPECT_EQ(code_of([&] { session.step(tokens.batch(), 1e-2); }), ErrorCode::kConfig);
+  EXPECT_EQ(session.step(Tokens(1).batch(), 1e-2).step, 1);
+}
+
+TEST_F(SessionTest, ContextsWithoutTokensOrWithOtherIdsAreRefused) {
+  Session session = Session::open(options(), sinks());
+  session.load();
+  std::vector<int32_t> context;
+  EXPECT_EQ(code_of([&] { session.logits(context); }), ErrorCode::kConfig);
+  context = {1, -1};
+  EXPECT_EQ(code_of([&] { session.logits(context); }), ErrorCode::kConfig);
+  context = {1, static_cast<int32_t>(session.logits(std::vector<int32_t>{1}).size())};
+  std::string text;
+  EXPECT_EQ(code_of([&] { session.logits(context); }, &text), ErrorCode::kConfig);
+  EXPECT_NE(text.find(std::to_string(context[1])), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace strata::test
