@@ -18,6 +18,7 @@
 #include "engine/session/given_state.h"
 #include "engine/session/live.h"
 #include "engine/session/model_use.h"
+#include "engine/session/resume.h"
 #include "engine/session/training.h"
 #include "engine/train/checkpoint_session.h"
 #include "engine/train/executor_options.h"
@@ -32,12 +33,28 @@ namespace {
 constexpr const char* kKindNames[] = {"a run (it has data and out)", "driven by the caller",
                                       "of declared units"};
 
-// What decides a step, or a whole run where the options describe one.
-config::Options parse(const std::string& text) {
-  const config::Json json = config::Json::parse(text, "options");
-  const bool is_run =
-      json.is_object() && json.find("data") != nullptr && json.find("out") != nullptr;
-  return config::options_from_json(is_run ? config::Command::kTrain : config::Command::kPlan, text);
+// Whether options describe a whole run: one that begins, or one that is continued.
+bool is_run(const config::Json& json) {
+  const auto has = [&](const char* name) {
+    const config::Json* value = json.is_object() ? json.find(name) : nullptr;
+    return value != nullptr && !value->is_null();
+  };
+  const auto is_off = [](const config::Json& value) {
+    return value.boolean() == false || (value.is_string() && value.string() == "off");
+  };
+  return (has("resume") && !is_off(*json.find("resume"))) || (has("data") && has("out"));
+}
+
+// What decides a step, or a whole run. The options of a run that is continued are read from a file,
+// so that takes sinks too.
+config::Options parse(const std::string& text, Sinks sinks) {
+  if (!is_run(config::Json::parse(text, "options"))) {
+    return config::options_from_json(config::Command::kPlan, text);
+  }
+  if (!(sinks.hang_after_s > 0)) sinks.hang_after_s = Sinks().hang_after_s;  // refused later
+  Environment environment(std::move(sinks));
+  const Environment::Scope scope(&environment);
+  return config::options_from_json(config::Command::kTrain, text, session::options_of_run);
 }
 
 StepReport report_of(const train::StepMetrics& step) {
@@ -235,7 +252,7 @@ Session::Session(Session&& other) noexcept = default;
 Session::~Session() = default;
 
 Session Session::open(const std::string& options, Sinks sinks, std::string cache_directory) {
-  config::Options parsed = parse(options);
+  config::Options parsed = parse(options, sinks);
   const SessionKind kind =
       parsed.data.empty() || parsed.out.empty() ? SessionKind::kSteps : SessionKind::kRun;
   if (parsed.is_given("io-deadline")) {

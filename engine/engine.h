@@ -113,10 +113,11 @@ using InitialWeights =
 // One model, from its plan to its end.
 //
 // A session is one of three. With `data` and `out` among its options it is a run: plan(), then
-// train(). Without them it is driven by the caller: plan(), load(), then step() and the rest. Of
-// declared units: plan(), load(), then begin(), for each micro-batch acquire() and release() of
-// each unit forward in ascending and backward in descending order, end(). A call that another kind
-// has is an Error (kUsage).
+// train(). With `out` and `resume` it continues the run in `out`, whose options hold but for those
+// that are given. Without them it is driven by the caller: plan(), load(), then step() and the
+// rest. Of declared units: plan(), load(), then begin(), for each micro-batch acquire() and
+// release() of each unit forward in ascending and backward in descending order, end(). A call that
+// another kind has is an Error (kUsage).
 //
 // Guarantees: every plan that runs was accepted by the verifier. Nothing is printed, no signal is
 // handled, the process is never ended, and nothing is shared with other sessions: what there is to

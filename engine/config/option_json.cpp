@@ -107,16 +107,19 @@ void collect_json(SourceKind kind, std::string_view json, const std::string& sou
     if (member.value.is_null()) continue;
     if (kind == SourceKind::kRun && std::ranges::count(kOfTheStart, member.name) > 0) continue;
     if (member.name == "groups") {
-      if (collector.so_far().groups.empty()) collect_groups(member.value, collector);
+      if (kind == SourceKind::kRun && !collector.so_far().groups.empty()) continue;
+      collector.clear_groups();
+      collect_groups(member.value, collector);
       continue;
     }
-    // A default says no more than its absence: written out, it must not conflict with anything.
+    // What stands already, a default for the most part, says no more than its absence: written out,
+    // it must not conflict with anything.
     const OptionRow* row = find_option(member.name);
     Options scratch;
-    const bool says_something = row == nullptr ||
-                                !assign(*row, option_texts(member.value), scratch).empty() ||
-                                !is_default(*row, scratch);
-    if (says_something) {
+    const bool changes = row == nullptr ||
+                         !assign(*row, option_texts(member.value), scratch).empty() ||
+                         value_text(*row, scratch) != value_text(*row, collector.so_far());
+    if (changes) {
       const std::string shown =
           kind == SourceKind::kRun ? source + ": " + member.name : member.name;
       collector.set(kind, member.name, option_texts(member.value), shown);
@@ -130,8 +133,12 @@ void collect_run(const RunOptions& run, OptionCollector& collector) {
   if (!run.json.empty()) collect_json(SourceKind::kRun, run.json, run.source, collector);
 }
 
-Options options_from_json(Command command, std::string_view json) {
+Options options_from_json(Command command, std::string_view json, const FindRunOptions& run) {
+  OptionCollector given(command);
+  collect_json(SourceKind::kFile, json, "options", given);
+  if (!run) return given.finish();
   OptionCollector collector(command);
+  collect_run(run(given.so_far()), collector);
   collect_json(SourceKind::kFile, json, "options", collector);
   return collector.finish();
 }

@@ -26,6 +26,7 @@ class OptionCollector {
 
   // The element `index` of [[group]], which may have no keys; and a key of it.
   ParameterGroupOptions& open_group(int index);
+  void clear_groups() { options_.groups.clear(); }
   void set_group(int index, std::string_view key, const std::vector<std::string>& values,
                  const std::string& shown);
 

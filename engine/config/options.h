@@ -208,9 +208,10 @@ Options resolve_command_line(Command command, std::span<const std::string> args,
                              const FindRunOptions& run = nullptr);
 
 // The options of one command as a JSON object by TOML key, for run.json, and back. from_json
-// refuses what resolve() refuses.
+// refuses what resolve() refuses; what `json` says changes the options of `run`.
 std::string to_json(Command command, const Options& options);
-Options options_from_json(Command command, std::string_view json);
+Options options_from_json(Command command, std::string_view json,
+                          const FindRunOptions& run = nullptr);
 
 // The --help text of one command, and of the program.
 std::string help_text(Command command);

@@ -284,6 +284,26 @@ TEST(Options, ARunGivesWhatNothingElseDoes) {
   EXPECT_TRUE(options.groups[0].frozen);
 }
 
+TEST(Options, JsonChangesTheOptionsOfARun) {
+  const Options before = train({"--lr", "1e-3", "--epochs", "2", "--threads", "3"},
+                               "[[group]]\nmatch = \"x\"\nfrozen = true\n");
+  const auto run = [&](const Options& so_far) {
+    EXPECT_EQ(so_far.out, "run");
+    return RunOptions{to_json(Command::kTrain, before), "run.json"};
+  };
+  const auto changed_by = [&](const std::string& more) {
+    return options_from_json(Command::kTrain, R"({"out": "run", "resume": true)" + more + "}", run);
+  };
+  EXPECT_EQ(changed_by("").lr, 1e-3);
+  EXPECT_EQ(changed_by("").groups.size(), 1u);
+  const Options options = changed_by(R"(, "lr": 5e-5, "steps": 7, "threads": null, "groups": [])");
+  EXPECT_EQ(options.lr, Options().lr);
+  EXPECT_EQ(options.steps, 7);
+  EXPECT_EQ(options.epochs, 0);
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_TRUE(options.groups.empty());
+}
+
 TEST(Options, JsonIsCheckedLikeTheRest) {
   try {
     options_from_json(Command::kPlan, R"({"modle": "m", "lr": "fast", "steps": 1.5, "groups": 3})");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole runs through the library: what they leave, how they are stopped, and what a handler throws.
+// Whole runs through the library: what they leave, how they are stopped and continued, and what a
+// handler throws.
 #include "tests/session/session_fixture.h"
 
 namespace strata::test {
@@ -34,6 +35,41 @@ TEST_F(SessionTest, ARunThatIsStoppedLeavesACheckpointAndNoModel) {
   EXPECT_TRUE(fs::exists(report.checkpoint + "/manifest.json"));
   EXPECT_EQ(report.model, "");
   EXPECT_FALSE(fs::exists(directory_ + "/run/model"));
+}
+
+TEST_F(SessionTest, ARunThatIsContinuedHasItsOptionsAndWhatIsGivenChangesThem) {
+  const auto losses_of = [](Session session, int64_t steps, double* lr = nullptr) {
+    std::vector<double> losses;
+    std::atomic<bool> stop = false;
+    session.train({.step =
+                       [&](const StepReport& step) {
+                         losses.push_back(step.loss);
+                         if (lr != nullptr) *lr = step.lr;
+                         stop = step.step == steps;
+                       },
+                   .stop = &stop});
+    return losses;
+  };
+  const std::string more = ", \"schedule\": \"constant\", \"decay_all\": true";
+  const std::vector<double> whole = losses_of(Session::open(run_options(more), sinks()), 0);
+  ASSERT_EQ(whole.size(), 6u);
+  fs::remove_all(directory_ + "/run");
+  const size_t begun = losses_of(Session::open(run_options(more), sinks()), 2).size();
+  ASSERT_LT(begun, 4u);
+
+  const std::string out = "{\"out\": " + quoted(directory_ + "/run") + ", \"resume\": true";
+  double lr = 0;
+  const std::vector<double> middle =
+      losses_of(Session::open(out + ", \"steps\": 4}", sinks()), 0, &lr);
+  EXPECT_EQ(middle,
+            std::vector<double>(whole.begin() + static_cast<int64_t>(begun), whole.begin() + 4));
+  EXPECT_EQ(lr, 1e-2);
+  // A value that is the default of its option changes the run's like any other.
+  const double of_default = 5e-5;
+  losses_of(Session::open(out + ", \"steps\": 6, \"lr\": 5e-5, \"decay_all\": false}", sinks()), 0,
+            &lr);
+  EXPECT_EQ(lr, of_default);
+  EXPECT_NE(log_.find("--decay-all off (the checkpoint: on)"), std::string::npos) << log_;
 }
 
 TEST_F(SessionTest, WhatAHandlerThrowsReachesTheCallerFromAnyNumberOfRanks) {
