@@ -192,6 +192,7 @@ class Session::Impl {
     constexpr int64_t kKeepAll = int64_t{1} << 40;
     session::Live& state = live("save");
     state.require_no_step("save");
+    session::require_no_run(directory, state.step());
     train::CheckpointSession checkpoints(directory, plan(), kKeepAll, "", config::Json::object());
     checkpoints.save(state.step(), 0, nullptr,
                      [&](exec::StateSink& sink) { return state.stream(sink); });

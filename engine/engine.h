@@ -66,7 +66,7 @@ struct Batch {
 };
 
 struct StepResult {
-  int64_t step = 0;
+  int64_t step = 0;      // counted from 1, or on from the checkpoint that was loaded
   double loss = 0;       // mean over the targets, nats; 0 for declared units
   double grad_norm = 0;  // before clipping
 };
@@ -166,7 +166,8 @@ class Session {
   void release();
   StepResult end();
 
-  // Writes a checkpoint below the directory; returns its path.
+  // Writes a checkpoint below the directory; returns its path. What an earlier save() of the same
+  // step left there is replaced. Throws Error (kConfig) for a directory or checkpoint of a run.
   std::string save(const std::string& directory);
   // The model with its trained weights, as a model directory that must not exist.
   void export_model(const std::string& directory);

@@ -10,6 +10,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/model_source.h"
+#include "engine/model_files/file.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::session {
@@ -184,6 +185,25 @@ Resumed find_resumed(const config::Options& options,
   // Of a run's own checkpoints the newest is taken: what is later is damaged.
   if (directory && is_named && !options.force) refuse_left_behind(options, *directory, resumed);
   return resumed;
+}
+
+void require_no_run(const std::string& directory, int64_t step) {
+  const auto refuse = [](const std::string& path, const std::string& cause) {
+    throw Error(ErrorCode::kConfig, "save: " + path + ": " + cause + " (choose another directory)");
+  };
+  if (train::RunDirectory::is_folder_of_run(directory)) {
+    refuse(directory, "it belongs to a run, which removes what others put there");
+  }
+  const std::string path = train::checkpoint_path(directory, step);
+  if (!model::is_there(path)) return;
+  std::string cause = "it is a checkpoint of a run";
+  try {
+    const train::CheckpointManifest manifest = train::read_manifest(path);
+    if (manifest.run.empty() && manifest.trainer.members().empty()) return;  // of an earlier save
+  } catch (const Error& error) {
+    cause = std::string("it is there already, and is no whole checkpoint: ") + error.what();
+  }
+  refuse(path, cause);
 }
 
 void add_to_run(const Resumed& resumed, Json& run) {

@@ -39,6 +39,10 @@ Resumed find_resumed(const config::Options& options,
 void check_changes(const train::ResumeChanges& changes, const std::string& checkpoint,
                    const config::Options& options);
 
+// Throws Error (kConfig) where state of no run is to be saved and a run would remove it, or would
+// lose a checkpoint of its own.
+void require_no_run(const std::string& directory, int64_t step);
+
 // Adds to run.json which run it is, and which checkpoint elsewhere it goes on from: until its own
 // first checkpoint it is resumed from there.
 void add_to_run(const Resumed& resumed, config::Json& run);

@@ -21,9 +21,11 @@ using config::Json;
 constexpr const char* kLockName = "run.lock";
 constexpr const char* kRunName = "run.json";
 constexpr const char* kPlanName = "plan.txt";
+constexpr const char* kCheckpointsName = "checkpoints";
+constexpr const char* kModelName = "model";
 
 // What a run has in its directory before run.json is there.
-constexpr std::string_view kFirstNames[] = {"run.lock", "run.json.tmp", "checkpoints"};
+constexpr std::string_view kFirstNames[] = {kLockName, "run.json.tmp", kCheckpointsName};
 
 std::string without_trailing_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -80,6 +82,14 @@ void RunDirectory::check(const std::string& path) {
   model::require_may_create(without_trailing_slash(path), "run directory");
 }
 
+bool RunDirectory::is_folder_of_run(const std::string& directory) {
+  std::error_code ignored;
+  const fs::path path = fs::weakly_canonical(without_trailing_slash(directory), ignored);
+  const std::string name = path.filename().string();
+  return (name == kCheckpointsName || name == kModelName) &&
+         fs::exists(path.parent_path() / kRunName, ignored);
+}
+
 RunDirectory::RunDirectory(const std::string& path, const std::string& owner)
     : path_(without_trailing_slash(path)) {
   check_is_run(path_);
@@ -87,6 +97,14 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& owner)
   lock_.emplace(path_, kLockName, owner);
   check_is_run(path_);  // nobody else changes it from here on
   has_run_ = fs::exists(fs::path(path_) / kRunName);
+}
+
+std::string RunDirectory::checkpoints() const {
+  return path_ + "/" + kCheckpointsName;
+}
+
+std::string RunDirectory::model() const {
+  return path_ + "/" + kModelName;
 }
 
 std::optional<Json> RunDirectory::read_run() const {

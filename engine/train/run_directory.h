@@ -26,6 +26,9 @@ class RunDirectory {
   // What the constructor would refuse, without creating or locking anything.
   static void check(const std::string& path);
 
+  // Whether `directory` is checkpoints/ or model/ of a run, which removes what is in them.
+  static bool is_folder_of_run(const std::string& directory);
+
   // Whether a run began here before: run.json is there.
   bool has_run() const { return has_run_; }
 
@@ -36,8 +39,8 @@ class RunDirectory {
   void write_plan(std::string_view text);
 
   const std::string& path() const { return path_; }
-  std::string checkpoints() const { return path_ + "/checkpoints"; }
-  std::string model() const { return path_ + "/model"; }
+  std::string checkpoints() const;
+  std::string model() const;
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
 
  private:

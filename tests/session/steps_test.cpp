@@ -28,6 +28,40 @@ TEST_F(SessionTest, StepsOfACallerGoOnExactlyFromACheckpoint) {
   }
 }
 
+// A run whose steps a caller continues from its fourth: what belongs to the run stays as it is.
+TEST_F(SessionTest, StepsFromACheckpointOfARunAreSavedBesideTheRun) {
+  const std::string run = directory_ + "/run";
+  const std::string last =
+      Session::open(run_options(", \"checkpoint_every\": 2"), sinks()).train().checkpoint;
+  const std::string own = run + "/checkpoints/step-000004";
+  const std::string copied = directory_ + "/copied/step-000004";
+  fs::create_directory(directory_ + "/copied");
+  fs::copy(own, copied, fs::copy_options::recursive);
+  fs::remove_all(last);
+  Session session = Session::open(options(), sinks());
+  session.load(own);
+  const auto expect_refusal = [&](const std::string& directory) {
+    std::string text;
+    EXPECT_EQ(code_of([&] { session.save(directory); }, &text), ErrorCode::kConfig) << directory;
+    EXPECT_NE(text.find("choose another directory"), std::string::npos) << text;
+  };
+  expect_refusal(run + "/checkpoints/");
+  expect_refusal(directory_ + "/copied");
+  EXPECT_EQ(session.step(Tokens(1).batch(), 1e-2).step, 5);
+  fs::create_symlink(run + "/checkpoints", directory_ + "/link");
+  expect_refusal(directory_ + "/link");
+  expect_refusal(run + "/model");
+
+  const std::string saved = session.save(directory_ + "/copied");
+  EXPECT_TRUE(saved.ends_with("/step-000005")) << saved;
+  EXPECT_EQ(session.save(directory_ + "/copied"), saved);
+  session.close();
+  session.load(copied);
+  const TrainReport report =
+      Session::open("{\"resume\": true, \"out\": " + quoted(run) + "}", sinks()).train();
+  EXPECT_EQ(report.first_step, 5);
+}
+
 TEST_F(SessionTest, EvaluationBetweenStepsChangesNothing) {
   Session plain = Session::open(options(", \"clip\": 1"), sinks());
   Session watched = Session::open(options(", \"clip\": 1"), sinks());
