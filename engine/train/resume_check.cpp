@@ -17,14 +17,15 @@ using config::Json;
 
 // They decide which samples a step sees, in which order and with which sums. The recipe and frozen
 // parameters belong to the model's identity, which the reader of the checkpoint compares.
-constexpr std::array<std::string_view, 7> kBreaking = {
-    "micro_batch", "accumulate", "ranks", "shard_ranks", "sequence_length", "shuffle", "seed"};
+constexpr std::array<std::string_view, 6> kBreaking = {"micro_batch",     "accumulate", "ranks",
+                                                       "sequence_length", "shuffle",    "seed"};
 
 // Where things are, and what a new run in the same place is for. A model elsewhere with the same
 // shapes may be the same one: changed_model() looks at the weights that are not in the checkpoint.
-constexpr std::array<std::string_view, 10> kNotOfTheRun = {
-    "out",  "config", "deepspeed",        "resume", "machine",
-    "data", "model",  "keep_checkpoints", "io",     "export_dtype"};
+// Of shard_ranks it is the number of copies of the state that counts.
+constexpr std::array<std::string_view, 11> kNotOfTheRun = {
+    "out",   "config",           "deepspeed", "resume",       "machine",    "data",
+    "model", "keep_checkpoints", "io",        "export_dtype", "shard_ranks"};
 
 template <size_t N>
 bool is_in(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -47,6 +48,24 @@ void compare(const std::string& name, const Json& saved, const Json& here, Resum
   auto& list = is_in(kBreaking, name) ? changes.breaking : changes.allowed;
   list.push_back(
       fmt::format("{} {} (the checkpoint: {})", flag_of(name), text_of(here), text_of(saved)));
+}
+
+// The number of copies decides how gradients are summed. A checkpoint from before there could be
+// several has one.
+void compare_copies(const Json& saved, const config::Options& options, ResumeChanges& changes) {
+  const auto number = [&](const char* name) {
+    const Json* value = saved.find(name);
+    return value == nullptr ? std::nullopt : value->int64();
+  };
+  config::Options before;
+  before.ranks = number("ranks").value_or(options.ranks);
+  before.shard_ranks = number("shard_ranks").value_or(0);
+  if (before.copies() == options.copies()) return;
+  const auto text = [](const config::Options& of) {
+    return of.shard_ranks > 0 ? std::to_string(of.shard_ranks) : "not given";
+  };
+  changes.breaking.push_back(
+      fmt::format("--shard-ranks {} (the checkpoint: {})", text(options), text(before)));
 }
 
 Json about_data(const data::Dataset& data) {
@@ -91,6 +110,7 @@ ResumeChanges changed_options(const Json& about, const config::Options& options)
     const Json* value = saved->find(member.name);
     if (value != nullptr) compare(member.name, *value, member.value, changes);
   }
+  compare_copies(*saved, options, changes);
   return changes;
 }
 

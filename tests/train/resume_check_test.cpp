@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run that is resumed may change of its options.
+#include "engine/train/resume_check.h"
+
+#include <gtest/gtest.h>
+
+namespace strata::train {
+namespace {
+
+config::Options ranks_of(int64_t ranks, int64_t shard_ranks) {
+  config::Options options;
+  options.ranks = ranks;
+  options.shard_ranks = shard_ranks;
+  return options;
+}
+
+config::Json about(const config::Options& options) {
+  config::Json json = config::Json::object();
+  json.set("options",
+           config::Json::parse(config::to_json(config::Command::kTrain, options), "options"));
+  return json;
+}
+
+// What counts is how many copies of the state there are, however the options say it.
+TEST(ResumeCheck, ANumberOfCopiesIsComparedAndNotItsOption) {
+  const auto changed = [](const config::Options& before, const config::Options& now) {
+    return changed_options(about(before), now).breaking;
+  };
+  EXPECT_TRUE(changed(ranks_of(2, 0), ranks_of(2, 2)).empty());
+  EXPECT_TRUE(changed(ranks_of(2, 2), ranks_of(2, 0)).empty());
+  EXPECT_TRUE(changed(ranks_of(4, 2), ranks_of(4, 2)).empty());
+  EXPECT_EQ(changed(ranks_of(2, 0), ranks_of(2, 1)),
+            std::vector<std::string>{"--shard-ranks 1 (the checkpoint: not given)"});
+  EXPECT_EQ(changed(ranks_of(4, 2), ranks_of(4, 1)),
+            std::vector<std::string>{"--shard-ranks 1 (the checkpoint: 2)"});
+}
+
+TEST(ResumeCheck, ACheckpointFromBeforeThereWereCopiesHasOne) {
+  const config::Json before = config::Json::parse(R"({"options": {"ranks": 2}})", "test");
+  EXPECT_TRUE(changed_options(before, ranks_of(2, 2)).breaking.empty());
+  EXPECT_EQ(changed_options(before, ranks_of(2, 1)).breaking.size(), 1u);
+}
+
+}  // namespace
+}  // namespace strata::train
