@@ -66,11 +66,7 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
   if (options.is_given("nvme-rate") && options.nvme.empty()) {
     problems.push_back("--nvme-rate limits nothing (give --nvme DIR too)");
   }
-  // A profile to plan for may have a device; what is here by itself is the CPU.
-  const bool elsewhere = command == Command::kPlan && !options.machine.empty();
-  const bool is_host =
-      options.device == Device::kCpu || (options.device == Device::kAuto && !elsewhere);
-  if (is_host && options.is_given("device-memory")) {
+  if (options.is_given("device-memory") && !may_have_device(command, options)) {
     problems.push_back(
         fmt::format("--device-memory has no meaning with --device {}, whose memory is the host's "
                     "(use --host-memory)",
@@ -223,6 +219,11 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
   if (command == Command::kInit) check_shape(options, problems);
   if (command == Command::kBench) check_bench(options, problems);
   return problems;
+}
+
+bool may_have_device(Command command, const Options& options) {
+  if (options.device != Device::kAuto) return options.device != Device::kCpu;
+  return command == Command::kPlan && !options.machine.empty();
 }
 
 bool measures_drives(const Options& options) {

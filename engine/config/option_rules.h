@@ -33,6 +33,10 @@ std::span<const DetailOf> option_details();
 // one text a problem.
 std::vector<std::string> find_conflicts(Command command, const Options& options);
 
+// Whether these options may be of a device with memory of its own. A profile to plan for may have
+// one; what is here by itself is the CPU.
+bool may_have_device(Command command, const Options& options);
+
 // Whether `bench io` measures what a machine profile needs: read, write and mixed rates, with
 // checksums.
 bool measures_drives(const Options& options);

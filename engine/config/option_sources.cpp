@@ -120,14 +120,20 @@ void OptionCollector::set_group(int index, std::string_view key,
 
 Options OptionCollector::finish() {
   const auto rows = option_table();
+  const auto take_back = [&](std::string_view name) {
+    copy_value(*find_option(name), Options(), options_);
+    kind_of(name) = SourceKind::kDefault;
+  };
   // A flag silences the other way to say the same thing where only a file says it.
   for (const auto& [first, second, reason] : exclusive_options()) {
-    SourceKind& a = kind_of(first);
-    SourceKind& b = kind_of(second);
+    const SourceKind a = kind_of(first);
+    const SourceKind b = kind_of(second);
     if (a == SourceKind::kDefault || b == SourceKind::kDefault || a == b) continue;
-    const OptionRow& loser = *find_option(a < b ? first : second);
-    copy_value(loser, Options(), options_);
-    (a < b ? a : b) = SourceKind::kDefault;
+    take_back(a < b ? first : second);
+  }
+  // --device cpu silences a device's budget that a file or the run before has.
+  if (kind_of("device-memory") < kind_of("device") && !may_have_device(command_, options_)) {
+    take_back("device-memory");
   }
   for (size_t index = 0; index < rows.size(); ++index) {
     if (kinds_[index] != SourceKind::kDefault) options_.given.emplace_back(rows[index].name);

@@ -176,6 +176,15 @@ TEST(Options, ConflictsAreNamed) {
   EXPECT_HAS(train_error({}, "steps = 1\nepochs = 1.0"), "say the same thing");
 }
 
+TEST(Options, AFlagThatTakesTheCpuSilencesTheDeviceMemoryOfAFile) {
+  const char* file = "device = \"emulated\"\ndevice_memory = \"1GiB\"\n";
+  EXPECT_EQ(train({}, file).device_memory, kGiB);
+  const Options options = train({"--device", "cpu"}, file);
+  EXPECT_EQ(options.device_memory, 0);
+  EXPECT_FALSE(options.is_given("device-memory"));
+  EXPECT_HAS(train_error({}, "device = \"cpu\"\ndevice_memory = \"1GiB\"\n"), "--host-memory");
+}
+
 TEST(Options, WhatCannotBeReadIsRefused) {
   EXPECT_HAS(train_error({"--steps"}), "--steps needs a value");
   EXPECT_HAS(train_error({"--steps", "1", "--steps", "2"}), "--steps is given twice");

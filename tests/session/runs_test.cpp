@@ -72,6 +72,21 @@ TEST_F(SessionTest, ARunThatIsContinuedHasItsOptionsAndWhatIsGivenChangesThem) {
   EXPECT_NE(log_.find("--decay-all off (the checkpoint: on)"), std::string::npos) << log_;
 }
 
+TEST_F(SessionTest, ARunOnADeviceIsContinuedWithoutOne) {
+  const uint64_t expected = Session::open(run_options(), sinks()).train().state_hash;
+  fs::remove_all(directory_ + "/run");
+  std::atomic<bool> stop = true;
+  const TrainReport begun =
+      Session::open(run_options(", \"device\": \"emulated\", \"device_memory\": \"12MiB\""),
+                    sinks())
+          .train({.stop = &stop});
+  ASSERT_TRUE(begun.stopped);
+  const std::string out = "{\"out\": " + quoted(directory_ + "/run") + ", \"resume\": true";
+  const TrainReport report = Session::open(out + ", \"device\": \"cpu\"}", sinks()).train();
+  EXPECT_EQ(report.first_step, begun.last_step + 1);
+  EXPECT_EQ(report.state_hash, expected);
+}
+
 TEST_F(SessionTest, WhatAHandlerThrowsReachesTheCallerFromAnyNumberOfRanks) {
   for (const char* ranks : {"1", "2"}) {
     Session session =
