@@ -194,11 +194,11 @@ void require_no_run(const std::string& directory, int64_t step) {
   if (train::RunDirectory::is_folder_of_run(directory)) {
     refuse(directory, "it belongs to a run, which removes what others put there");
   }
-  const std::string path = train::checkpoint_path(directory, step);
+  const std::string path = checkpoint::checkpoint_path(directory, step);
   if (!model::is_there(path)) return;
   std::string cause = "it is a checkpoint of a run";
   try {
-    const train::CheckpointManifest manifest = train::read_manifest(path);
+    const checkpoint::CheckpointManifest manifest = checkpoint::read_manifest(path);
     if (manifest.run.empty() && manifest.trainer.members().empty()) return;  // of an earlier save
   } catch (const Error& error) {
     cause = std::string("it is there already, and is no whole checkpoint: ") + error.what();

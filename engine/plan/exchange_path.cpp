@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the caller gives and gets: values that a host op copies, and that a discrete device gets and
-// gives over the link.
-#include "engine/plan/builder_internal.h"
+#include "engine/plan/exchange_path.h"
 
 namespace strata::plan {
 namespace {
@@ -19,8 +17,7 @@ int count_of(ValueKind kind, const Exchange& one, int micro_batches) {
 
 }  // namespace
 
-// All values of the kinds, in one op and one transfer.
-void Builder::take_inputs(std::initializer_list<ValueKind> kinds, int micro_batches) {
+void ExchangePath::take_inputs(std::initializer_list<ValueKind> kinds, int micro_batches) {
   const auto each = [&](const auto& function) {
     for (const ValueKind kind : kinds) {
       const Exchange& one = exchange_of(map_, kind);
@@ -50,7 +47,7 @@ void Builder::take_inputs(std::initializer_list<ValueKind> kinds, int micro_batc
   emit_.close();
 }
 
-void Builder::give_results(ValueKind kind, int micro_batches) {
+void ExchangePath::give_results(ValueKind kind, int micro_batches) {
   const Exchange& one = exchange_of(map_, kind);
   const int count = count_of(kind, one, micro_batches);
   if (input_.device.discrete) {
@@ -70,19 +67,18 @@ void Builder::give_results(ValueKind kind, int micro_batches) {
   emit_.close();
 }
 
-void Builder::read_given(ValueKind kind, int index) {
+void ExchangePath::read_given(ValueKind kind, int index) {
   const Exchange& one = exchange_of(map_, kind);
   emit_.read(compute_arena(), one.device + index * one.stride, one.bytes, 0, value_of(kind, index));
 }
 
-void Builder::write_result(ValueKind kind, int index) {
+void ExchangePath::write_result(ValueKind kind, int index) {
   const Exchange& one = exchange_of(map_, kind);
   emit_.write(compute_arena(), one.device + index * one.stride, one.bytes, 0,
               value_of(kind, index));
 }
 
-// The table that turns a segment's queries and keys.
-void Builder::read_rope(int segment) {
+void ExchangePath::read_rope(int segment) {
   const model::Segment& at = segment_of(segment);
   const model::Architecture& a = input_.spec->architecture;
   if (at.kind != model::SegmentKind::kAttention || model::rope_tables(a) == 0) return;
@@ -90,6 +86,12 @@ void Builder::read_rope(int segment) {
   const int table = model::rope_table_of(a, at.layer);
   emit_.read(compute_arena(), one.device + table * one.stride,
              model::rope_bytes(a, table, input_.shape), 0, value_of(ValueKind::kRope, table));
+}
+
+void ExchangePath::take_decision() {
+  emit_.open(OpKind::kInput, Lane::kOptimizer, -1);
+  decision(Mode::kWrite, Generation::kNew);
+  emit_.close();
 }
 
 }  // namespace strata::plan

@@ -1,35 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// How weights come to where they are computed on, and stay in step with their updates.
-#include "engine/plan/builder_internal.h"
+#include "engine/plan/weights_path.h"
 
 namespace strata::plan {
-// Frozen elements never change.
-Generation Builder::piece_generation(const Piece& piece, Generation generation) const {
-  return piece.frozen ? Generation::kOld : generation;
-}
 
-Value Builder::hi_value(int segment, Generation generation) const {
-  return {
-      .kind = ValueKind::kPlane, .plane = Plane::kHi, .generation = generation, .segment = segment};
-}
+WeightsPath::WeightsPath(Building& building)
+    : BuilderPiece(building),
+      ring_("weights ring", map_.weights_ring, placement_.weights_ring),
+      device_ring_("device weights ring", map_.device_weights_ring, placement_.device_weights_ring),
+      wholes_(segment_count()),
+      parts_(segment_count()) {}
 
-Place Builder::ring_place(int64_t offset) const {
+Place WeightsPath::ring_place(int64_t offset) const {
   // On one tier the ring holds whole segments; a discrete device's host ring holds own parts.
   return {Arena::kHost, offset, input_.device.discrete && plan_.mesh.weight_shards() > 1};
 }
 
-Place Builder::take_weights(int segment) {
+Place WeightsPath::take(int segment) {
   if (is_home(segment)) return map_.segments[segment].device_hi;
   if (map_.segments[segment].host_hi.exists()) return map_.segments[segment].host_hi;
-  int64_t offset = weights_ring_.reuse(segment);
+  int64_t offset = ring_.reuse(segment);
   if (offset >= 0) return ring_place(offset);
   const int64_t bytes = input_.device.discrete ? hi_part_bytes(plan_, input_, segment)
                                                : hi_full_bytes(input_, segment);
-  offset = weights_ring_.take(bytes, segment);
+  offset = ring_.take(bytes, segment);
   return ring_place(offset);
 }
 
-void Builder::fetch_into(int segment, const Place& place, Generation generation) {
+void WeightsPath::convert(Lane lane, int chunk, int64_t weights, const StateSlot& state) {
+  const shard::Chunk& at = plan_.layout.chunks[chunk];
+  const int64_t width = width_of(Plane::kHi, plan_.recipe);
+  const Piece piece = weights_piece(plan_, chunk);
+  Op& op = emit_.open(OpKind::kConvert, lane, at.segment);
+  op.chunk = chunk;
+  op.chunk_count = 1;
+  op.bytes = piece.count * width;
+  emit_.write(Arena::kHost, weights, piece.count * width, piece.first * width,
+              hi_value(at.segment, Generation::kOld));
+  if (!at.frozen) state_accesses(Mode::kWrite, state, chunk, Generation::kOld);
+  emit_.close();
+}
+
+void WeightsPath::fetch_into(int segment, const Place& place, Generation generation) {
   if (map_.segments[segment].nvme_hi.exists()) fetch_stored(segment, place, generation);
   if (!frozen_from_source(segment)) return;
   for (int c = plan_.layout.first_chunk[segment]; c < plan_.layout.first_chunk[segment + 1]; ++c) {
@@ -39,7 +50,7 @@ void Builder::fetch_into(int segment, const Place& place, Generation generation)
   }
 }
 
-void Builder::fetch_stored(int segment, const Place& place, Generation generation) {
+void WeightsPath::fetch_stored(int segment, const Place& place, Generation generation) {
   const Place& from = map_.segments[segment].nvme_hi;
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
@@ -54,15 +65,15 @@ void Builder::fetch_stored(int segment, const Place& place, Generation generatio
   emit_.close();
 }
 
-Place Builder::fetch_weights(int segment, Generation generation) {
+Place WeightsPath::fetch(int segment, Generation generation) {
   const bool resident = is_home(segment) || map_.segments[segment].host_hi.exists();
-  const bool cached = !resident && weights_ring_.reuse(segment) >= 0;
-  const Place place = take_weights(segment);
+  const bool cached = !resident && ring_.reuse(segment) >= 0;
+  const Place place = take(segment);
   if (!cached && !resident) fetch_into(segment, place, generation);
   return place;
 }
 
-void Builder::spill_weights(int segment, const Place& place, const Update& update) {
+void WeightsPath::spill(int segment, const Place& place, const Update& update) {
   const Place& to = map_.segments[segment].nvme_hi;
   if (!to.exists()) return;
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
@@ -79,9 +90,7 @@ void Builder::spill_weights(int segment, const Place& place, const Update& updat
   emit_.close();
 }
 
-// Own parts at `from` become the whole segment at `to`, on every rank; in place where they are one.
-void Builder::gather_weights(int segment, const Place& from, const Place& to,
-                             Generation generation) {
+void WeightsPath::gather(int segment, const Place& from, const Place& to, Generation generation) {
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const bool updated_only = plan_.mesh.weight_shards() == 1;
   Op& op = emit_.open(OpKind::kGather, Lane::kComm, segment);
@@ -100,8 +109,7 @@ void Builder::gather_weights(int segment, const Place& from, const Place& to,
   emit_.close();
 }
 
-void Builder::upload_weights(int segment, const Place& from, const Place& to,
-                             Generation generation) {
+void WeightsPath::upload(int segment, const Place& from, const Place& to, Generation generation) {
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kUpload, Lane::kUpload, segment);
   for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(),
@@ -115,15 +123,14 @@ void Builder::upload_weights(int segment, const Place& from, const Place& to,
   emit_.close();
 }
 
-// Brings own parts to all ranks after an update where every rank keeps the whole weights.
-void Builder::after_update(int segment, const Place& part, const Update& update) {
+void WeightsPath::after_update(int segment, const Place& part, const Update& update) {
   if (plan_.mesh.state_shards() > 1 && plan_.mesh.weight_shards() == 1) {
-    gather_weights(segment, part, part, update.to);
+    gather(segment, part, part, update.to);
   }
-  spill_weights(segment, part, update);
+  spill(segment, part, update);
 }
 
-void Builder::acquire_weights(int segment, Generation generation, bool update) {
+void WeightsPath::acquire(int segment, Generation generation, const UpdateOwnPart& update) {
   if (segment_of(segment).numel() > 0) {
     if (input_.device.discrete) {
       acquire_discrete(segment, generation, update);
@@ -135,71 +142,66 @@ void Builder::acquire_weights(int segment, Generation generation, bool update) {
   }
 }
 
-void Builder::acquire_shared(int segment, Generation generation) {
-  const int shared = segment_of(segment).shares;
-  if (shared >= 0) acquire_weights(shared, generation, false);
-}
-
 // One tier, weights not sharded: the slot that is fetched into is the slot that is computed on.
-void Builder::acquire_whole(int segment, Generation generation, bool update) {
-  const Place place = fetch_weights(segment, update ? Generation::kOld : generation);
-  part_weights_[segment] = compute_weights_[segment] = place;
-  if (update) apply_update(segment, place, this->update());
+void WeightsPath::acquire_whole(int segment, Generation generation, const UpdateOwnPart& update) {
+  const Place place = fetch(segment, update ? Generation::kOld : generation);
+  parts_[segment] = wholes_[segment] = place;
+  if (update) update(place);
 }
 
 // One tier, weights sharded: own parts are fetched into their places in the whole slot, or copied
 // there from resident ones, and gathered.
-void Builder::acquire_sharded(int segment, Generation generation, bool update) {
+void WeightsPath::acquire_sharded(int segment, Generation generation, const UpdateOwnPart& update) {
   const bool resident = map_.segments[segment].host_hi.exists();
-  int64_t offset = weights_ring_.reuse(segment);
+  int64_t offset = ring_.reuse(segment);
   const bool cached = offset >= 0;
-  if (!cached) offset = weights_ring_.take(hi_full_bytes(input_, segment), segment);
+  if (!cached) offset = ring_.take(hi_full_bytes(input_, segment), segment);
   const Place whole = {Arena::kHost, offset, false};
   const Place part = resident ? map_.segments[segment].host_hi : whole;
-  part_weights_[segment] = part;
-  compute_weights_[segment] = whole;
+  parts_[segment] = part;
+  wholes_[segment] = whole;
   if (cached && !update) return;
   if (!resident && !cached) fetch_into(segment, part, update ? Generation::kOld : generation);
-  if (update) apply_update(segment, part, this->update());
-  gather_weights(segment, part, whole, generation);
+  if (update) update(part);
+  gather(segment, part, whole, generation);
 }
 
 // A device with memory of its own: own parts come to the host, are updated there, and go up, unless
 // the device is their home.
-void Builder::acquire_discrete(int segment, Generation generation, bool update) {
+void WeightsPath::acquire_discrete(int segment, Generation generation,
+                                   const UpdateOwnPart& update) {
   const Place resident = map_.segments[segment].device_hi;
   Place whole = resident;
   bool cached = resident.exists();
   if (!cached) {
-    int64_t offset = device_weights_ring_.reuse(segment);
+    int64_t offset = device_ring_.reuse(segment);
     cached = offset >= 0;
-    if (!cached) offset = device_weights_ring_.take(hi_full_bytes(input_, segment), segment);
+    if (!cached) offset = device_ring_.take(hi_full_bytes(input_, segment), segment);
     whole = {Arena::kDevice, offset, false};
   }
-  compute_weights_[segment] = whole;
+  wholes_[segment] = whole;
   if (cached && !update) return;
-  const Place part = fetch_weights(segment, update ? Generation::kOld : generation);
-  part_weights_[segment] = part;
-  if (update) apply_update(segment, part, this->update());
+  const Place part = fetch(segment, update ? Generation::kOld : generation);
+  parts_[segment] = part;
+  if (update) update(part);
   share_on_device(segment, part, whole, generation);
-  weights_ring_.release(segment);
+  ring_.release(segment);
 }
 
-// The own part at `part` comes to the device, and from there to all ranks that have parts.
-void Builder::share_on_device(int segment, const Place& part, const Place& whole,
-                              Generation generation) {
-  if (!is_home(segment)) upload_weights(segment, part, whole, generation);
-  if (plan_.mesh.weight_shards() > 1) gather_weights(segment, whole, whole, generation);
+void WeightsPath::share_on_device(int segment, const Place& part, const Place& whole,
+                                  Generation generation) {
+  if (!is_home(segment)) upload(segment, part, whole, generation);
+  if (plan_.mesh.weight_shards() > 1) gather(segment, whole, whole, generation);
 }
 
-void Builder::release_weights(int segment) {
-  weights_ring_.release(segment);
-  device_weights_ring_.release(segment);
+void WeightsPath::release(int segment) {
+  ring_.release(segment);
+  device_ring_.release(segment);
 }
 
-void Builder::read_weights(int segment, Generation generation) {
+void WeightsPath::read(int segment, Generation generation) {
   const model::Segment& at = segment_of(segment);
-  const Place& place = compute_weights_[segment];
+  const Place& place = wholes_[segment];
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   const int64_t trainable = at.trainable_numel * width;
   if (at.numel() == 0) return;

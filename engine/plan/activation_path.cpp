@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/activation_path.h"
+
+#include "engine/base/check.h"
+
+namespace strata::plan {
+
+Value ActivationPath::value_of(int segment, int micro_batch) const {
+  return {.kind = ValueKind::kActivation, .segment = segment, .index = micro_batch};
+}
+
+void ActivationPath::gradient(Mode mode, int segment, int micro_batch) {
+  emit_.access(
+      {.mode = mode,
+       .arena = compute_arena(),
+       .offset = map_.activation_gradient[micro_batch],
+       .bytes = boundary_tensor_bytes(input_),
+       .value = {
+           .kind = ValueKind::kActivationGradient, .segment = segment, .index = micro_batch}});
+}
+
+// Where compute reads and writes a segment's input: its place, or its slot in the ring.
+int64_t ActivationPath::offset_of(int segment, int micro_batch) {
+  const std::vector<int64_t>& places = map_.activation[segment];
+  if (!places.empty()) return places[micro_batch];
+  const int64_t slot = ring_.reuse(key_of(segment, micro_batch));
+  STRATA_CHECK(slot >= 0);
+  return slot;
+}
+
+void ActivationPath::read(int segment, int micro_batch) {
+  emit_.read(compute_arena(), offset_of(segment, micro_batch), boundary_tensor_bytes(input_), 0,
+             value_of(segment, micro_batch));
+}
+
+void ActivationPath::write(int segment, int micro_batch) {
+  emit_.write(compute_arena(), offset_of(segment, micro_batch), boundary_tensor_bytes(input_), 0,
+              value_of(segment, micro_batch));
+}
+
+void ActivationPath::move(OpKind kind, Lane lane, int segment, int micro_batch, const At& from,
+                          const At& to) {
+  Op& op = emit_.open(kind, lane, segment);
+  op.micro_batch = micro_batch;
+  op.bytes = boundary_tensor_bytes(input_);
+  const Value value = value_of(segment, micro_batch);
+  emit_.read(from.arena, from.offset, op.bytes, 0, value);
+  emit_.write(to.arena, to.offset, op.bytes, 0, value);
+  emit_.close();
+}
+
+// The slot in the ring of a checkpoint that waits on NVMe: still there, or fetched again.
+int64_t ActivationPath::fetch(int segment, int micro_batch) {
+  const int key = key_of(segment, micro_batch);
+  int64_t slot = ring_.reuse(key);
+  if (slot >= 0) return slot;
+  slot = ring_.take(boundary_tensor_bytes(input_), key);
+  move(OpKind::kFetch, Lane::kReadState, segment, micro_batch,
+       {Arena::kNvme, map_.nvme_activation[segment][micro_batch]}, {Arena::kHost, slot});
+  return slot;
+}
+
+void ActivationPath::bring(int segment, int micro_batch) {
+  const bool spilled = !map_.nvme_activation[segment].empty();
+  if (!input_.device.discrete) {
+    if (spilled) fetch(segment, micro_batch);
+    return;
+  }
+  // Forward finds it on the device.
+  const bool waits = spilled || !map_.host_activation[segment].empty();
+  if (!building_.in_backward || !waits) return;
+  const int64_t host =
+      spilled ? fetch(segment, micro_batch) : map_.host_activation[segment][micro_batch];
+  move(OpKind::kUpload, Lane::kUpload, segment, micro_batch, {Arena::kHost, host},
+       {Arena::kDevice, map_.activation[segment][micro_batch]});
+}
+
+void ActivationPath::take(int segment, int micro_batch) {
+  if (!map_.activation[segment].empty() || is_external(input_, segment)) return;
+  ring_.take(boundary_tensor_bytes(input_), key_of(segment, micro_batch));
+}
+
+// After an op that wrote a segment's input: takes it to where it waits. The ring may hold all
+// micro-batches of two units; then a program without backward has no need of NVMe.
+void ActivationPath::keep(int segment, int micro_batch) {
+  const bool spilled = !map_.nvme_activation[segment].empty();
+  const bool in_host = !map_.host_activation[segment].empty();
+  const int64_t bytes = boundary_tensor_bytes(input_);
+  At host = {Arena::kHost, -1};
+  if (input_.device.discrete) {
+    if (!in_step() || (!spilled && !in_host)) return;
+    host.offset = spilled ? ring_.take(bytes, key_of(segment, micro_batch))
+                          : map_.host_activation[segment][micro_batch];
+    move(OpKind::kDownload, Lane::kDownload, segment, micro_batch,
+         {Arena::kDevice, map_.activation[segment][micro_batch]}, host);
+  } else if (spilled) {
+    host.offset = offset_of(segment, micro_batch);
+  }
+  if (!spilled) return;
+  const bool stays = (2 * int64_t{input_.micro_batches} + 1) * bytes <= ring_.bytes();
+  if (in_step() || !stays) {
+    move(OpKind::kSpill, Lane::kWrite, segment, micro_batch, host,
+         {Arena::kNvme, map_.nvme_activation[segment][micro_batch]});
+  }
+  release(segment, micro_batch);
+}
+
+void ActivationPath::release(int segment, int micro_batch) {
+  if (map_.nvme_activation[segment].empty()) return;
+  ring_.release(key_of(segment, micro_batch));
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/gradient_path.h"
+
+#include "engine/base/check.h"
+
+namespace strata::plan {
+
+GradientPath::GradientPath(Building& building, WeightsPath& weights, UpdateSchedule& updates)
+    : BuilderPiece(building),
+      weights_(weights),
+      updates_(updates),
+      ring_("gradient ring", map_.gradient_ring, placement_.gradient_ring),
+      device_ring_("device gradient ring", map_.device_gradient_ring,
+                   placement_.device_gradient_ring),
+      accumulators_(segment_count()),
+      summed_(segment_count(), 0) {}
+
+void GradientPath::begin(int segment) {
+  if (!is_trainable(segment) || accumulators_[segment].exists()) return;
+  if (map_.segments[segment].accumulator.exists()) {
+    accumulators_[segment] = map_.segments[segment].accumulator;
+    return;
+  }
+  SlotRing& ring = input_.device.discrete ? device_ring_ : ring_;
+  const int64_t offset = ring.take(gradient_full_bytes(input_, segment), segment);
+  accumulators_[segment] = {compute_arena(), offset, false};
+}
+
+void GradientPath::add(int segment) {
+  if (!is_trainable(segment)) return;
+  const Place& place = accumulators_[segment];
+  STRATA_CHECK(place.exists());
+  const int64_t bytes = gradient_full_bytes(input_, segment);
+  const int done = summed_[segment]++;
+  if (done > 0) {
+    emit_.read(place.arena, place.base, bytes, 0, gradient_value(segment, done, 0));
+  }
+  emit_.write(place.arena, place.base, bytes, 0, gradient_value(segment, done + 1, 0));
+}
+
+// Sums nest: over the ranks of a copy in their order, then over the copies.
+Place GradientPath::reduce(int segment) {
+  Place place = accumulators_[segment];
+  int reduced = 0;
+  for (const GroupName group : {GroupName::kShard, GroupName::kReplicate}) {
+    if (plan_.mesh.size_of(group) > 1) place = reduce_over(group, segment, place, reduced++);
+  }
+  return place;
+}
+
+// The ranks of a copy bring whole gradients, and copies the parts that are kept of them.
+Place GradientPath::reduce_over(GroupName group, int segment, const Place& from, int reduced) {
+  const Place held = map_.segments[segment].held_gradient;
+  const Place to = held.exists() && held.arena == from.arena ? held : from;
+  const std::vector<Piece> parts = gradient_pieces(segment);
+  const Value before = gradient_value(segment, contributions(segment), reduced);
+  const Value after = gradient_value(segment, contributions(segment), reduced + 1);
+  Op& op = emit_.open(OpKind::kReduce, Lane::kComm, segment);
+  op.group = group;
+  const auto part = [&](Mode mode, const Place& place, const Piece& piece, const Value& value) {
+    const int64_t bytes = piece.count * kGradientWidth;
+    emit_.access({mode, place.arena, place.address(piece, kGradientWidth), bytes,
+                  piece.first * kGradientWidth, value});
+    return bytes;
+  };
+  if (group == GroupName::kShard) {
+    op.bytes = part(Mode::kRead, from, {0, segment_of(segment).trainable_numel, 0, false}, before);
+  } else {
+    for (const Piece& piece : parts) op.bytes += part(Mode::kRead, from, piece, before);
+  }
+  for (const Piece& piece : parts) part(Mode::kWrite, to, piece, after);
+  emit_.close();
+  return to;
+}
+
+Place GradientPath::download(int segment, const Place& from) {
+  Place to = map_.segments[segment].held_gradient;
+  if (!to.exists()) {
+    const int64_t offset = ring_.take(gradient_part_bytes(input_, segment), segment);
+    to = {Arena::kHost, offset, plan_.mesh.gradient_shards() > 1};
+  }
+  const Value value = final_gradient(segment);
+  Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, segment);
+  for (const Piece& piece : gradient_pieces(segment)) {
+    const int64_t bytes = piece.count * kGradientWidth;
+    emit_.read(from.arena, from.address(piece, kGradientWidth), bytes, piece.first * kGradientWidth,
+               value);
+    emit_.write(to.arena, to.address(piece, kGradientWidth), bytes, piece.first * kGradientWidth,
+                value);
+    op.bytes += bytes;
+  }
+  emit_.close();
+  return to;
+}
+
+void GradientPath::norm_partial(int segment, const Place& gradient) {
+  const bool home = is_home(segment);
+  const Value value = final_gradient(segment);
+  const Lane lane = home ? Lane::kUpdate : Lane::kOptimizer;
+  Op& op = emit_.open(OpKind::kNormPartial, lane, segment);
+  for (const Piece& piece : gradient_pieces(segment)) {
+    emit_.read(gradient.arena, gradient.address(piece, kGradientWidth),
+               piece.count * kGradientWidth, piece.first * kGradientWidth, value);
+    op.bytes += piece.count * kGradientWidth;
+  }
+  const Arena arena = home ? Arena::kDevice : Arena::kControl;
+  emit_.access(norm_access(Mode::kWrite, segment, arena, 0));
+  if (home) {
+    emit_.write(arena, map_.norm_scratch, map_.norm_scratch_bytes, 0,
+                {.kind = ValueKind::kScratch});
+  }
+  emit_.close();
+}
+
+void GradientPath::spill(int segment, const Place& gradient) {
+  const Place& to = map_.segments[segment].nvme_gradient;
+  const Value value = final_gradient(segment);
+  Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
+  for (const Piece& piece : update_pieces(segment)) {
+    const int64_t bytes = piece.count * kGradientWidth;
+    emit_.read(gradient.arena, gradient.address(piece, kGradientWidth), bytes,
+               piece.first * kGradientWidth, value);
+    emit_.write(Arena::kNvme, to.address(piece, kGradientWidth), bytes,
+                piece.first * kGradientWidth, value);
+    op.bytes += bytes;
+  }
+  emit_.close();
+}
+
+// The weights of a block or head are still where its backward read them; those of the embedding,
+// and of a discrete device that is not their home, are brought to the host again.
+void GradientPath::update_in_backward(int segment, const Place& gradient) {
+  const bool at_hand =
+      !input_.device.discrete && segment_of(segment).kind != model::SegmentKind::kEmbedding;
+  const Place part = at_hand ? weights_.part(segment) : weights_.fetch(segment, Generation::kOld);
+  Update update = this->update();
+  update.gradient = gradient;
+  updates_.apply(segment, part, update);
+  const Place device = map_.segments[segment].device_hi;
+  if (device.exists()) weights_.share_on_device(segment, part, device, update.to);
+  if (!at_hand) weights_.release_part(segment);
+}
+
+void GradientPath::finish(int segment) {
+  if (!is_trainable(segment)) return;
+  STRATA_CHECK(summed_[segment] == contributions(segment));
+  Place place = accumulators_[segment];
+  if (plan_.mesh.reductions() > 0) place = reduce(segment);
+  if (input_.device.discrete && !is_home(segment)) place = download(segment, place);
+  norm_partial(segment, place);
+  if (spills_gradient(input_, placement_, segment)) spill(segment, place);
+  if (!input_.update().waits) update_in_backward(segment, place);
+  ring_.release(segment);
+  device_ring_.release(segment);
+  accumulators_[segment] = Place{};
+}
+
+void GradientPath::decide() {
+  for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
+  if (in_step()) {
+    download_norms();
+    reduce_norms();
+  }
+  emit_.open(OpKind::kDecide, Lane::kOptimizer, -1);
+  for (int s = 0; s < segment_count() && in_step(); ++s) {
+    if (!is_trainable(s)) continue;
+    emit_.access(norm_access(Mode::kRead, s, Arena::kControl, plan_.mesh.norm_reductions()));
+  }
+  decision(Mode::kRead, Generation::kOld);
+  decision(Mode::kWrite, Generation::kNew);
+  emit_.close();
+}
+
+void GradientPath::pass_norm(Op& op, const Access& from, const Access& to) {
+  emit_.access(from);
+  emit_.access(to);
+  op.bytes += from.bytes;
+}
+
+// In one transfer, when the last is known.
+void GradientPath::download_norms() {
+  std::vector<int> segments;
+  for (int s = 0; s < segment_count(); ++s) {
+    if (is_trainable(s) && is_home(s)) segments.push_back(s);
+  }
+  if (segments.empty()) return;
+  Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, -1);
+  for (const int s : segments) {
+    pass_norm(op, norm_access(Mode::kRead, s, Arena::kDevice, 0),
+              norm_access(Mode::kWrite, s, Arena::kControl, 0));
+  }
+  emit_.close();
+}
+
+// Every rank sums squares of its own parts, and decides from all.
+void GradientPath::reduce_norms() {
+  if (plan_.mesh.norm_reductions() == 0) return;
+  Op& op = emit_.open(OpKind::kReduce, Lane::kComm, -1);
+  op.group = GroupName::kShard;
+  for (int s = 0; s < segment_count(); ++s) {
+    if (!is_trainable(s)) continue;
+    pass_norm(op, norm_access(Mode::kRead, s, Arena::kControl, 0),
+              norm_access(Mode::kWrite, s, Arena::kControl, 1));
+  }
+  emit_.close();
+}
+
+}  // namespace strata::plan

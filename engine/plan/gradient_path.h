@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "engine/plan/slot_ring.h"
+#include "engine/plan/update_schedule.h"
+
+namespace strata::plan {
+
+// How gradients are summed over micro-batches and ranks, where they wait for their update, and what
+// is decided from them.
+class GradientPath : BuilderPiece {
+ public:
+  GradientPath(Building& building, WeightsPath& weights, UpdateSchedule& updates);
+
+  void begin(int segment);
+  void add(int segment);     // accesses of the open op: one more contribution
+  void finish(int segment);  // after the last contribution; in backward the update follows
+  // From the norms of all gradients in a step; in a drain, after which no update is pending.
+  void decide();
+
+ private:
+  Place reduce(int segment);
+  Place reduce_over(GroupName group, int segment, const Place& from, int reduced);
+  Place download(int segment, const Place& from);
+  void norm_partial(int segment, const Place& gradient);
+  void spill(int segment, const Place& gradient);
+  void update_in_backward(int segment, const Place& gradient);
+  void pass_norm(Op& op, const Access& from, const Access& to);
+  void download_norms();
+  void reduce_norms();
+
+  WeightsPath& weights_;
+  UpdateSchedule& updates_;
+  SlotRing ring_, device_ring_;
+  std::vector<Place> accumulators_;  // by segment: where its gradient is summed now
+  std::vector<int> summed_;          // by segment: contributions emitted so far
+};
+
+}  // namespace strata::plan

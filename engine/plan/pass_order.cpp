@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/pass_order.h"
+
+#include <algorithm>
+
+namespace strata::plan {
+
+void PassOrder::scratch(int64_t bytes) {
+  emit_.write(compute_arena(), map_.scratch, bytes, 0, {.kind = ValueKind::kScratch});
+}
+
+void PassOrder::interior(Mode mode, int segment, int micro_batch) {
+  const int64_t bytes = footprint(segment).interior_bytes;
+  if (bytes == 0) return;
+  const int64_t at = map_.interior[segment][micro_batch];
+  const Value value = {.kind = ValueKind::kInterior, .segment = segment, .index = micro_batch};
+  if (mode == Mode::kRead) {
+    emit_.read(compute_arena(), at, bytes, 0, value);
+  } else {
+    emit_.write(compute_arena(), at, bytes, 0, value);
+  }
+}
+
+// Only the step keeps interiors: it is the program that has a backward.
+void PassOrder::forward_micro_batch(int segment, int micro_batch) {
+  const model::Segment& at = segment_of(segment);
+  activations_.bring(segment, micro_batch);
+  activations_.take(segment + 1, micro_batch);
+  Op& op = emit_.open(OpKind::kForward, Lane::kCompute, segment);
+  op.unit = at.unit;
+  op.micro_batch = micro_batch;
+  op.flops = footprint(segment).forward_flops;
+  op.keeps = in_step() && placement_.keep[at.unit] && footprint(segment).interior_bytes > 0;
+  const bool keeps = op.keeps;
+  weights_.read(segment, generation_);
+  if (at.kind == model::SegmentKind::kEmbedding) {
+    exchange_.read_given(ValueKind::kTokens, micro_batch);
+  } else {
+    activations_.read(segment, micro_batch);
+  }
+  exchange_.read_rope(segment);
+  activations_.write(segment + 1, micro_batch);
+  if (keeps) interior(Mode::kWrite, segment, micro_batch);
+  scratch(footprint(segment).forward_workspace_bytes);
+  emit_.close();
+  activations_.release(segment, micro_batch);
+  activations_.keep(segment + 1, micro_batch);
+}
+
+void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
+  const model::Segment& at = segment_of(segment);
+  Op& op = emit_.open(kind, Lane::kCompute, segment);
+  op.unit = at.unit;
+  op.micro_batch = micro_batch;
+  op.flops =
+      kind == OpKind::kLoss ? footprint(segment).backward_flops : footprint(segment).forward_flops;
+  weights_.read(segment, generation_);
+  if (at.shares >= 0) weights_.read(at.shares, generation_);
+  activations_.read(segment, micro_batch);
+  if (kind == OpKind::kLogits) {
+    exchange_.read_given(ValueKind::kPositions, 0);
+    exchange_.write_result(ValueKind::kLogits, 0);
+  } else {
+    exchange_.read_given(ValueKind::kTargets, micro_batch);
+    exchange_.write_result(ValueKind::kLossSum, micro_batch);
+  }
+  if (kind == OpKind::kLoss) {
+    activations_.gradient(Mode::kWrite, segment, micro_batch);
+    gradients_.add(segment);
+    if (at.shares >= 0) gradients_.add(at.shares);
+    scratch(footprint(segment).backward_workspace_bytes);
+  } else {
+    scratch(footprint(segment).forward_workspace_bytes);
+  }
+  emit_.close();
+}
+
+// One segment of the forward pass, all micro-batches; the head's is the loss and its backward.
+void PassOrder::forward_segment(int segment) {
+  const model::Segment& at = segment_of(segment);
+  acquire_updated(segment);
+  if (at.kind == model::SegmentKind::kHead) {
+    acquire_shared(segment);
+    updates_.spill_behind();
+    gradients_.begin(segment);
+    if (at.shares >= 0) gradients_.begin(at.shares);
+    for (int m = 0; m < input_.micro_batches; ++m) {
+      head_micro_batch(segment, m, OpKind::kLoss);
+    }
+    exchange_.give_results(ValueKind::kLossSum, input_.micro_batches);
+    gradients_.finish(segment);
+    if (at.shares >= 0) weights_.release(at.shares);
+  } else {
+    for (int m = 0; m < input_.micro_batches; ++m) forward_micro_batch(segment, m);
+  }
+  weights_.release(segment);
+}
+
+void PassOrder::acquire_updated(int segment) {
+  if (!input_.update().waits || !is_trainable(segment)) {
+    return weights_.acquire(segment, generation_);
+  }
+  weights_.acquire(segment, generation_,
+                   [&](const Place& part) { updates_.apply(segment, part, update()); });
+}
+
+void PassOrder::acquire_shared(int segment) {
+  const int shared = segment_of(segment).shares;
+  if (shared >= 0) weights_.acquire(shared, generation_);
+}
+
+void PassOrder::recompute(int segment, int micro_batch) {
+  Op& op = emit_.open(OpKind::kRecompute, Lane::kCompute, segment);
+  op.unit = segment_of(segment).unit;
+  op.micro_batch = micro_batch;
+  op.flops = footprint(segment).forward_flops;  // it also makes the next segment's input
+  weights_.read(segment, generation_);
+  activations_.read(segment, micro_batch);
+  exchange_.read_rope(segment);
+  interior(Mode::kWrite, segment, micro_batch);
+  activations_.write(segment + 1, micro_batch);
+  scratch(footprint(segment).recompute_workspace_bytes);
+  emit_.close();
+}
+
+void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomputes) {
+  Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
+  op.unit = segment_of(segment).unit;
+  op.micro_batch = micro_batch;
+  op.recomputes = recomputes;
+  op.flops =
+      footprint(segment).backward_flops + (recomputes ? footprint(segment).recompute_flops : 0);
+  weights_.read(segment, generation_);
+  activations_.read(segment, micro_batch);
+  exchange_.read_rope(segment);
+  activations_.gradient(Mode::kRead, segment + 1, micro_batch);
+  if (!recomputes) interior(Mode::kRead, segment, micro_batch);
+  interior(Mode::kWrite, segment, micro_batch);  // where backward works, too
+  activations_.gradient(Mode::kWrite, segment, micro_batch);
+  gradients_.add(segment);
+  const model::Footprint& print = footprint(segment);
+  scratch(
+      std::max(print.backward_workspace_bytes, recomputes ? print.recompute_workspace_bytes : 0));
+  emit_.close();
+}
+
+// All of a unit's weights and gradients are live in its backward.
+void PassOrder::backward_unit(int unit) {
+  const std::vector<int>& segments = input_.spec->units[unit].segments;
+  const bool kept = placement_.keep[unit];
+  for (int segment : segments) {
+    weights_.acquire(segment, generation_);
+    gradients_.begin(segment);
+  }
+  for (int m = 0; m < input_.micro_batches; ++m) {
+    activations_.bring(segments.front(), m);
+    for (size_t i = 0; i + 1 < segments.size() && !kept; ++i) recompute(segments[i], m);
+    for (size_t i = segments.size(); i-- > 0;) {
+      backward_micro_batch(segments[i], m, !kept && i + 1 == segments.size());
+    }
+    activations_.release(segments.front(), m);
+  }
+  for (size_t i = segments.size(); i-- > 0;) {
+    gradients_.finish(segments[i]);
+    weights_.release(segments[i]);
+  }
+}
+
+// What the plan does for a segment that a framework computes: its weights are there, its gradient
+// has a place. Activations are the framework's own.
+void PassOrder::external_pass(OpKind kind, int segment, int micro_batch) {
+  Op& op = emit_.open(kind, Lane::kCompute, segment);
+  op.unit = segment_of(segment).unit;
+  op.micro_batch = micro_batch;
+  weights_.read(segment, generation_);
+  if (kind == OpKind::kBackward) gradients_.add(segment);
+  emit_.close();
+}
+
+void PassOrder::backward_embedding(int segment) {
+  if (!is_trainable(segment)) return;
+  gradients_.begin(segment);
+  for (int m = 0; m < input_.micro_batches; ++m) {
+    Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
+    op.unit = segment_of(segment).unit;
+    op.micro_batch = m;
+    op.flops = footprint(segment).backward_flops;
+    activations_.gradient(Mode::kRead, segment + 1, m);
+    exchange_.read_given(ValueKind::kTokens, m);
+    gradients_.add(segment);
+    scratch(footprint(segment).backward_workspace_bytes);
+    emit_.close();
+  }
+  gradients_.finish(segment);
+}
+
+// A framework computes micro-batch by micro-batch, so weights are brought for every pass of it.
+void PassOrder::train_external() {
+  const int count = segment_count();
+  for (int m = 0; m < input_.micro_batches; ++m) {
+    for (int s = 0; s < count; ++s) {
+      m == 0 ? acquire_updated(s) : weights_.acquire(s, generation_);
+      external_pass(OpKind::kForward, s, m);
+      weights_.release(s);
+    }
+    for (int s = count; s-- > 0;) {
+      weights_.acquire(s, generation_);
+      gradients_.begin(s);
+      external_pass(OpKind::kBackward, s, m);
+      if (m + 1 == input_.micro_batches) gradients_.finish(s);
+      weights_.release(s);
+    }
+  }
+}
+
+void PassOrder::train_layer_major() {
+  const int count = segment_count();
+  exchange_.take_inputs({ValueKind::kTokens, ValueKind::kTargets}, input_.micro_batches);
+  for (int s = 0; s < count; ++s) forward_segment(s);
+  building_.in_backward = true;
+  for (int u = static_cast<int>(input_.spec->units.size()); u-- > 0;) {
+    const int first = input_.spec->units[u].segments.front();
+    switch (segment_of(first).kind) {
+      case model::SegmentKind::kHead:
+        break;
+      case model::SegmentKind::kEmbedding:
+        backward_embedding(first);
+        break;
+      default:
+        backward_unit(u);
+    }
+  }
+}
+
+void PassOrder::train() {
+  is_external(input_, 0) ? train_external() : train_layer_major();
+}
+
+void PassOrder::infer_external(int micro_batches) {
+  for (int m = 0; m < micro_batches; ++m) {
+    for (int s = 0; s < segment_count(); ++s) {
+      weights_.acquire(s, generation_);
+      external_pass(OpKind::kForward, s, m);
+      weights_.release(s);
+    }
+  }
+}
+
+void PassOrder::infer(OpKind head, int micro_batches) {
+  if (is_external(input_, 0)) return infer_external(micro_batches);
+  const bool logits = head == OpKind::kLogits;
+  exchange_.take_inputs({ValueKind::kTokens, logits ? ValueKind::kPositions : ValueKind::kTargets},
+                        micro_batches);
+  for (int s = 0; s < segment_count(); ++s) {
+    weights_.acquire(s, generation_);
+    const bool is_head = segment_of(s).kind == model::SegmentKind::kHead;
+    if (is_head) acquire_shared(s);
+    for (int m = 0; m < micro_batches; ++m) {
+      is_head ? head_micro_batch(s, m, head) : forward_micro_batch(s, m);
+    }
+    if (is_head && segment_of(s).shares >= 0) weights_.release(segment_of(s).shares);
+    weights_.release(s);
+  }
+  exchange_.give_results(logits ? ValueKind::kLogits : ValueKind::kLossSum, micro_batches);
+}
+
+}  // namespace strata::plan

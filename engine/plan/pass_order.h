@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/plan/activation_path.h"
+#include "engine/plan/exchange_path.h"
+#include "engine/plan/gradient_path.h"
+
+namespace strata::plan {
+
+// The pieces of one program, new for each.
+struct ProgramPieces {
+  explicit ProgramPieces(Building& building)
+      : exchange(building),
+        weights(building),
+        activations(building),
+        updates(building, weights),
+        gradients(building, weights, updates) {}
+
+  ExchangePath exchange;
+  WeightsPath weights;
+  ActivationPath activations;
+  UpdateSchedule updates;
+  GradientPath gradients;
+};
+
+// Forward and backward, layer-major: every unit runs all micro-batches before the next. A framework
+// that computes by itself goes micro-batch by micro-batch.
+class PassOrder : BuilderPiece {
+ public:
+  PassOrder(Building& building, ProgramPieces& pieces)
+      : BuilderPiece(building),
+        exchange_(pieces.exchange),
+        weights_(pieces.weights),
+        activations_(pieces.activations),
+        updates_(pieces.updates),
+        gradients_(pieces.gradients),
+        generation_(in_step() ? input_.update().weights : Generation::kOld) {}
+
+  // Forward and backward of a step, with the updates that come with them.
+  void train();
+  // Forward alone, with the head's loss (Evaluate) or logits, of so many micro-batches.
+  void infer(OpKind head, int micro_batches);
+
+ private:
+  void train_external();
+  void train_layer_major();
+  void infer_external(int micro_batches);
+  void forward_segment(int segment);
+  void forward_micro_batch(int segment, int micro_batch);
+  void head_micro_batch(int segment, int micro_batch, OpKind kind);
+  void backward_unit(int unit);
+  void recompute(int segment, int micro_batch);
+  void backward_micro_batch(int segment, int micro_batch, bool recomputes);
+  void backward_embedding(int segment);
+  void external_pass(OpKind kind, int segment, int micro_batch);
+  void acquire_updated(int segment);  // its weights, with the update that waits for their use
+  void acquire_shared(int segment);
+  void scratch(int64_t bytes);
+  void interior(Mode mode, int segment, int micro_batch);
+
+  ExchangePath& exchange_;
+  WeightsPath& weights_;
+  ActivationPath& activations_;
+  UpdateSchedule& updates_;
+  GradientPath& gradients_;
+  const Generation generation_;  // of the weights that ops read
+};
+
+}  // namespace strata::plan
