@@ -44,10 +44,10 @@ kernels::Activation read_activation(const Fields& fields, const Family& family) 
                             name, known));
 }
 
-// Members that would change what the model computes in a way that we do not have. Dropout is told
-// when a model is opened: none is applied, to no family.
+// Refuses members that ask for a computation that we do not have. Dropout is never applied; the
+// caller reports it when a model is opened.
 void refuse_variants(const Fields& fields) {
-  (void)fields.number("attention_dropout", 0.0);  // must be one
+  (void)fields.number("attention_dropout", 0.0);  // must be a number
   const struct {
     const char* name;
     bool computed;
@@ -57,7 +57,7 @@ void refuse_variants(const Fields& fields) {
                   {"add_cross_attention", false}};
   for (const auto& one : switches) {
     if (fields.boolean(one.name, one.computed) == one.computed) continue;
-    fields.refuse(fmt::format("{}: only {} is computed here (use a model that has it so)", one.name,
+    fields.refuse(fmt::format("{}: only {} is computed here (use a model with that)", one.name,
                               one.computed));
   }
 }
@@ -66,7 +66,7 @@ constexpr int64_t kHiddenMost = 1 << 20;
 constexpr const char* kFullLayer = "full_attention";
 constexpr const char* kWindowLayer = "sliding_attention";
 
-// Which layers have the window where nothing names them layer by layer.
+// Which layers have the window, when config.json has no layer_types.
 std::vector<char> windowed_by_rule(const Fields& fields, const Family& family, int64_t layers) {
   std::vector<char> windowed(static_cast<size_t>(layers));
   int64_t pattern = family.window_pattern;
@@ -84,7 +84,7 @@ std::vector<char> windowed_by_rule(const Fields& fields, const Family& family, i
   return windowed;
 }
 
-// layer_types where config.json has them.
+// The layers that layer_types gives the window; nullopt when config.json has no layer_types.
 std::optional<std::vector<char>> read_layer_types(const Fields& fields, int64_t layers) {
   const Json* types = fields.find("layer_types");
   if (types == nullptr) return std::nullopt;
@@ -114,7 +114,7 @@ int64_t read_window_size(const Fields& fields, const Family& family) {
   if (off) return 0;
   if (!fields.has("sliding_window")) return family.window;
   const auto window = fields.optional_integer("sliding_window");
-  if (window == 0) fields.refuse("sliding_window: is 0, which sees nothing (set it to null)");
+  if (window == 0) fields.refuse("sliding_window: is 0, so no token is visible (set it to null)");
   return window.value_or(0);
 }
 
@@ -135,19 +135,19 @@ void read_window(const Fields& fields, const Family& family, Architecture& resul
   }
 }
 
-// A number that only some families read; null means 0, and so does a family without it.
+// A number that only some families read. Returns 0 when it is null or the family does not have it.
 double read_own_number(const Fields& fields, const char* name,
                        const std::optional<double>& otherwise) {
   const double value = fields.has(name) ? fields.number(name, 0) : otherwise.value_or(0);
   if (otherwise && value == 0 && fields.find(name) != nullptr) {
-    fields.refuse(fmt::format("{}: is 0, and is divided by (set it to null to go without)", name));
+    fields.refuse(fmt::format("{}: is 0, must not be (set it to null to turn it off)", name));
   }
   if (otherwise || value == 0) return value;
   fields.refuse(
       fmt::format("{}: is {}, but this family computes without it (set it to null)", name, value));
 }
 
-// As torch.nn.Embedding takes its padding_idx: negative ones count from the end. One beyond the
+// Follows torch.nn.Embedding's padding_idx: negative values count from the end. A value beyond the
 // vocabulary names no row.
 int64_t read_pad_token(const Fields& fields, const Family& family, int64_t vocabulary) {
   if (!family.pad_token) return -1;
@@ -173,7 +173,7 @@ void read_biases(const Fields& fields, const Family& family, Architecture& resul
   result.mlp_bias = mlp || family.mlp_bias == BiasRule::kAll;
 }
 
-// Where `otherwise` is 0 it must be there.
+// When `otherwise` is 0, the member is required.
 int64_t integer_or(const Fields& fields, const char* name, int64_t otherwise) {
   if (otherwise == 0) return fields.integer(name);
   return fields.optional_integer(name).value_or(otherwise);
@@ -182,7 +182,7 @@ int64_t integer_or(const Fields& fields, const char* name, int64_t otherwise) {
 int64_t read_feed_forward(const Fields& fields, const Family& family, int64_t hidden) {
   const char* member = family.members.feed_forward;
   if (family.feed_forward_ratio == 0) return fields.integer(member);
-  if (hidden > kHiddenMost) return 0;  // refused as what it is
+  if (hidden > kHiddenMost) return 0;  // validate() refuses hidden_size
   return fields.optional_integer(member).value_or(family.feed_forward_ratio * hidden);
 }
 
@@ -204,7 +204,7 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   const TextModel text = find_text_model(json, source);
   const Fields fields(*text.members, text.beside, text.source);
   const Family& family = *text.family;
-  read_quantization(json, source);  // refuses what cannot be read
+  read_quantization(json, source);  // refuses methods that cannot be read
   refuse_variants(fields);
 
   Architecture result;
@@ -213,7 +213,7 @@ Architecture read_architecture(const Json& json, const std::string& source) {
   result.hidden = fields.integer(members.hidden);
   result.layers = fields.integer(members.layers);
   result.heads = integer_or(fields, members.heads, family.heads);
-  // Null is as many as heads, whatever the family's own number is.
+  // Null means as many as heads, even when the family has another default.
   constexpr const char* kKvHeads = "num_key_value_heads";
   const bool as_heads = family.kv_heads == 0 || fields.has(kKvHeads);
   result.kv_heads =
@@ -245,7 +245,7 @@ Architecture read_architecture(const Json& json, const std::string& source) {
                     result.hidden, result.heads));
   }
   validate(result, text.source);
-  // After sizes are known to be bounded: what follows allocates by layer and divides by positions.
+  // Sizes are now known to be bounded. The code below allocates by layer and divides by positions.
   read_window(fields, family, result);
   if (result.position == Position::kRope) read_ropes(fields, family, result);
   validate(result, text.source);
@@ -275,7 +275,7 @@ void validate(const Architecture& a, const std::string& source) {
                             a.heads, a.kv_heads));
   }
   if (a.head_size % 2 != 0 && a.position == Position::kRope) {
-    refuse_config(source, fmt::format("head_dim: {} is odd, RoPE turns pairs", a.head_size));
+    refuse_config(source, fmt::format("head_dim: {} is odd, but RoPE rotates pairs", a.head_size));
   }
   if (!(a.norm_eps > 0 && a.norm_eps < 1)) {
     const char* name = a.norm == Norm::kRms ? "rms_norm_eps" : "layer_norm_epsilon";

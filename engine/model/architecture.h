@@ -10,26 +10,25 @@
 namespace strata::model {
 
 // Reads a Hugging Face config.json in the spellings of Transformers 4 and 5. Throws Error (kConfig)
-// that names the member: an unknown architecture, a quantized model, a variant that we do not
-// compute, a number that cannot be. `source` is the path for messages.
+// that names the member for an unknown architecture, a quantized model, a variant that we do not
+// compute, or an impossible number. `source` is the path for messages.
 Architecture read_architecture(const config::Json& json, const std::string& source);
 
-// The same of the file.
+// Reads the file at `path`.
 Architecture read_architecture_file(const std::string& path);
 
-// Throws Error (kConfig) naming the first number that cannot be: sizes, divisibility, finite
+// Throws Error (kConfig) that names the first impossible number: sizes, divisibility, finite
 // constants.
 void validate(const Architecture& architecture, const std::string& source);
 
-// Units, segments and parameters, with offsets for one shard. The order of the parameters in a
-// segment is the order in which one product can use them: q, k, v side by side, gate and up side by
-// side.
+// Builds units, segments and parameters, with offsets for one shard. Within a segment, parameters
+// that one product can use are adjacent: q, k and v, and gate and up.
 ModelSpec build_spec(const Architecture& architecture);
 
-// A config.json that Transformers 4 and 5 load.
+// Returns a config.json that Transformers 4 and 5 load.
 config::Json write_config(const Architecture& architecture, DType dtype);
 
-// The same config with its weight type replaced, in whichever spelling it has.
+// Returns the config with its weight type replaced, in the spelling that it has.
 config::Json with_dtype(config::Json json, DType dtype);
 
 }  // namespace strata::model

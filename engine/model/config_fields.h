@@ -19,9 +19,9 @@ namespace strata::model {
 // Advice for a model's JSON file that is not JSON, for example a web page saved in its place.
 inline constexpr std::string_view kFetchAgain = "fetch the file again";
 
-// The members of a text model in one config.json: an object, and another one beside it that may
-// have what it lacks. Every failure is an Error (kConfig) that names the file and the member.
-// Objects and `source` must outlive this.
+// The members of a text model in one config.json: those of one object, and those of a second object
+// for members that the first lacks. Every failure is an Error (kConfig) that names the file and the
+// member. The objects and `source` must outlive this.
 class Fields {
  public:
   Fields(const config::Json& members, const config::Json& beside, const std::string& source)
@@ -39,7 +39,7 @@ class Fields {
     return inner != nullptr ? inner : outer;
   }
 
-  // Present, be it as null.
+  // Whether the member is present, including as null.
   bool has(const char* name) const {
     return members_.find(name) != nullptr || beside_.find(name) != nullptr;
   }

@@ -28,7 +28,7 @@ constexpr const char* kPartial = "partial_rotary_factor";
 constexpr const char* kFullLayers = "full_attention";
 constexpr const char* kWindowLayers = "sliding_attention";
 
-// One object of RoPE members; null ones count as absent.
+// One object of RoPE members. Null members count as absent.
 class RopeObject {
  public:
   RopeObject(const Fields& fields, std::string where, const Json& object)
@@ -81,7 +81,7 @@ RopeScaling scaling_of(const RopeObject& object) {
   }
   const std::string name = type != nullptr && type->is_string() ? type->string() : "default";
   std::string known;
-  // Phi-3 models with longrope have been called yarn, too.
+  // Some Phi-3 models call longrope yarn.
   if (name == "yarn" && object.find("short_factor") != nullptr) return RopeScaling::kLongRope;
   for (const ScalingName& row : kScalingNames) {
     if (name == row.name) return row.scaling;
@@ -91,8 +91,8 @@ RopeScaling scaling_of(const RopeObject& object) {
                             name, known));
 }
 
-// How yarn sharpens attention: 0.1 ln(factor) + 1 where nothing else is said (Peng et al. 2023,
-// arXiv:2309.00071, eq. 22).
+// The attention factor of yarn: 0.1 ln(factor) + 1 by default (Peng et al. 2023, arXiv:2309.00071,
+// eq. 22).
 double yarn_attention_factor(const RopeObject& object, double factor) {
   const auto of = [&](double weight) {
     return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
@@ -102,7 +102,8 @@ double yarn_attention_factor(const RopeObject& object, double factor) {
   return object.number("attention_factor", own != 0 && all != 0 ? of(own) / of(all) : of(1.0));
 }
 
-// Of longrope: sqrt(1 + ln(factor) / ln(original positions)) (Ding et al. 2024, arXiv:2402.13753).
+// The attention factor of longrope: sqrt(1 + ln(factor) / ln(original positions)) (Ding et al.
+// 2024, arXiv:2402.13753).
 double long_attention_factor(const RopeObject& object, const Rope& rope) {
   const double original = static_cast<double>(rope.original_max_position);
   const double otherwise =
@@ -110,7 +111,7 @@ double long_attention_factor(const RopeObject& object, const Rope& rope) {
   return object.number("attention_factor", otherwise);
 }
 
-// What a missing factor means, where it may be missing.
+// The value of a missing factor, for scalings that allow it to be missing.
 double factor_otherwise(const Rope& rope, int64_t max_position) {
   if (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLongRope) {
     return rope.factor;
@@ -118,28 +119,29 @@ double factor_otherwise(const Rope& rope, int64_t max_position) {
   return static_cast<double>(max_position) / static_cast<double>(rope.original_max_position);
 }
 
-// What is beside an object that its own members may refer to.
+// Members of config.json that a RoPE object refers to.
 struct Positions {
   int64_t max;
-  std::optional<int64_t> original;  // goes before the object's own
+  std::optional<int64_t> original;  // overrides the object's own
   int64_t head_size;
-  bool partial;  // whether the family may turn parts of heads
+  bool partial;  // whether the family may rotate a part of each head
 };
 
-// The elements of a head that are turned; 0 for all. `path` is the member's.
+// The number of elements of a head that are rotated; 0: all. `path` is the path of the member.
 int64_t rotary_of(double part, const Positions& positions, const Fields& fields,
                   const std::string& path) {
   if (part == 1.0) return 0;
   const double turned = static_cast<double>(positions.head_size) * part;
   if (!positions.partial || !(part < 1 && turned >= 2)) {
     fields.refuse(fmt::format(
-        "{}: {}: {} is computed here for this model (use one that has it so)", path, part,
+        "{}: {}: {} is computed here for this model (use one with such a value)", path, part,
         positions.partial ? "a part of at least two elements of a head" : "only 1"));
   }
   return static_cast<int64_t>(turned);
 }
 
-// What Transformers does not load without. A factor of null has a meaning with yarn.
+// Refuses a missing member without which Transformers does not load the model. With yarn, a factor
+// of null has a meaning.
 void require_members(const RopeObject& object, RopeScaling scaling) {
   const auto require = [&](const char* name) {
     const Json* member = object.json().find(name);
@@ -190,7 +192,7 @@ void read_rope_object(const RopeObject& object, const Positions& positions, Rope
   }
 }
 
-// rope_parameters with an object for each type of layer.
+// Reads rope_parameters with one object for each type of layer.
 void read_by_layer_type(const Fields& fields, const Family& family, const RopeObject& all,
                         Architecture& result) {
   const struct {
@@ -250,7 +252,7 @@ Json parameters_object(const Rope& rope) {
   return object;
 }
 
-// Both spellings may be there where they say the same.
+// Both spellings may be present when they agree.
 void require_one_spelling(const Fields& fields) {
   const Json* old = fields.find("rope_scaling");
   const Json* now = fields.find("rope_parameters");
@@ -269,7 +271,7 @@ void require_one_spelling(const Fields& fields) {
     if (!says(now, member.name, member.value)) refuse(member.name);
   }
   if (!now->is_object()) return;
-  // What the old one does not have is said elsewhere, or Transformers does not see it.
+  // A member that the old spelling lacks is given elsewhere, or Transformers ignores it.
   const Json* theta = fields.find("rope_theta");
   for (const config::JsonMember& member : now->members()) {
     if (old->find(member.name) != nullptr) continue;
@@ -319,7 +321,7 @@ void validate_long_rope(const Rope& rope, int64_t head_size, const std::string& 
     if (factors->size() != pairs) {
       refuse_config(source,
                     fmt::format("{}: has {} numbers, must have {}: one for each pair of the {} "
-                                "elements that RoPE turns of head_dim {} (take this model's own "
+                                "elements that RoPE rotates of head_dim {} (take this model's own "
                                 "array, or correct head_dim or {})",
                                 name, factors->size(), pairs, turned, head_size, kPartial));
     }
@@ -341,7 +343,7 @@ void validate_long_rope(const Rope& rope, int64_t head_size, const std::string& 
 
 void validate_rope(const Rope& rope, int64_t head_size, const std::string& source) {
   if (rope.rotary < 0 || rope.rotary > head_size || rope.rotary % 2 != 0) {
-    refuse_config(source, fmt::format("{}: turns {} of the {} elements of a head, must be an even "
+    refuse_config(source, fmt::format("{}: rotates {} of {} elements of a head, must be an even "
                                       "number",
                                       kPartial, rope.rotary, head_size));
   }
@@ -393,9 +395,9 @@ void write_ropes(const Architecture& a, Json& json) {
     return;
   }
   json.set("rope_theta", a.rope.theta);
-  // Phi-3 has a default for this member, which goes before the object's own.
+  // Phi-3 has a default for this member that overrides the object's own, so it is always written.
   if (a.rope.scaling == RopeScaling::kLongRope) json.set(kOriginal, a.rope.original_max_position);
-  if (a.rope.rotary > 0) {  // in the middle between two numbers of elements, since readers round
+  if (a.rope.rotary > 0) {  // half an element more, because readers round down
     json.set(kPartial,
              (static_cast<double>(a.rope.rotary) + 0.5) / static_cast<double>(a.head_size));
   }

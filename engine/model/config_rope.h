@@ -12,16 +12,16 @@
 // rope_parameters (5), and rope_parameters by layer type.
 namespace strata::model {
 
-// Sets `rope` and, where the family has one, `window_rope`. Reads max_position.
+// Sets `rope` and, for families that have one, `window_rope`. `max_position` must be set already.
 void read_ropes(const Fields& fields, const Family& family, Architecture& result);
 
-// Throws Error (kConfig) naming the first number that cannot be.
+// Throws Error (kConfig) that names the first impossible number.
 void validate_rope(const Rope& rope, int64_t head_size, const std::string& source);
 
 // "default, linear, llama3": for messages.
 std::string rope_scaling_names();
 
-// In the spelling of version 4, unless it cannot say this.
+// Writes the spelling of version 4 when it can express the values, otherwise that of version 5.
 void write_ropes(const Architecture& architecture, config::Json& json);
 
 }  // namespace strata::model

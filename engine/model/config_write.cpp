@@ -27,7 +27,7 @@ void write_windows(const Architecture& a, const Family& family, Json& json) {
   json.set("layer_types", std::move(types));
 }
 
-// Transformers 5 insists on an integer here and on fractions in caps.
+// Transformers 5 requires an integer here and a fractional number for caps.
 Json scalar_json(double value) {
   return value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value);
 }

@@ -8,7 +8,7 @@
 namespace strata::model {
 namespace {
 
-// Their bytes can be counted, with state and gradients.
+// With this many elements, the bytes of weights, state and gradients still fit 64 bits.
 constexpr int64_t kElementsMost = int64_t{1} << 48;
 
 }  // namespace

@@ -14,16 +14,16 @@ struct NamedShape {
   std::vector<int64_t> shape;
 };
 
-// A model that a framework computes by itself: segments with named shapes, in the order of its
-// forward.
+// One segment of a model that another framework computes: its parameters with names and shapes.
+// Segments are in the order of the forward.
 struct ExternalSegment {
   std::string name;
   std::vector<NamedShape> parameters;
 };
 
-// Every segment is a unit of its own. Tensors of two and more dimensions decay. Throws
-// Error{kConfig} for an empty list, an empty segment, a size that is not positive, or more elements
-// than can be counted.
+// Makes each segment a unit of its own. Weight decay applies to tensors of two or more dimensions.
+// Throws Error{kConfig} for an empty list, an empty segment, a size that is not positive, or too
+// many elements.
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments);
 
 }  // namespace strata::model

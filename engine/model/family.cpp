@@ -79,7 +79,7 @@ constexpr TensorNames kQwen3Names = [] {
   return names;
 }();
 
-// Gemma 2 has no norms of q and k, and asks for none.
+// Gemma 2 has no norms of q and k and never uses these names.
 constexpr TensorNames kGemmaNames = [] {
   TensorNames names = kQwen3Names;
   names.attention_post_norm = kOlmo2Names.attention_post_norm;
@@ -203,11 +203,11 @@ constexpr Family kFamilies[] = {
      .names = &kGpt2Names},
 };
 
-// Groups of build_spec: by decay, in this order.
+// The groups of build_spec, with and without decay, in this order.
 constexpr int kMatrices = 0;
 constexpr int kVectors = 1;
 
-// What parts of fused tensors are called.
+// The names of the parts of fused tensors.
 const char* part_name(ParameterRole role) {
   using enum ParameterRole;
   switch (role) {
@@ -232,7 +232,8 @@ const char* part_name(ParameterRole role) {
   }
 }
 
-// The parameters of one segment, in order. Those of one name become parts of one tensor.
+// The parameters of one segment, in order. Parameters with the same name become parts of one
+// tensor.
 class ParameterList {
  public:
   ParameterList(int layer, bool transposed) : layer_(layer), transposed_(transposed) {}
@@ -273,7 +274,7 @@ class ParameterList {
 
   void add(ParameterRole role, const char* pattern, const char* suffix,
            std::vector<int64_t> shape) {
-    STRATA_CHECK(pattern != nullptr);  // the family has a name for what its blocks have
+    STRATA_CHECK(pattern != nullptr);  // the family names every tensor of its blocks
     Parameter result;
     result.role = role;
     result.name = fmt::format(fmt::runtime(pattern), layer_) + suffix;

@@ -9,13 +9,13 @@
 
 #include "engine/model/spec.h"
 
-// The families of models: what a config.json leaves out, and what the tensors are called. A family
-// is a row of the table in family.cpp.
+// The families of models: their properties that config.json leaves out, and the names of their
+// tensors. A family is a row of the table in family.cpp.
 namespace strata::model {
 
-// Names of the tensors; "{}" stands for the block's index. A matrix is called NAME.weight, its bias
-// NAME.bias. Null where the family has no such tensor. Parameters of one name are parts of one
-// tensor, in the order of their rows.
+// Names of tensors, with "{}" for the block's index; null when the family has no such tensor. A
+// matrix is stored as NAME.weight, its bias as NAME.bias. Parameters with the same name are parts
+// of one tensor, in the order of their rows.
 struct TensorNames {
   const char* embedding;
   const char* position;
@@ -35,10 +35,10 @@ struct TensorNames {
   const char* final_norm;
   const char* head;
   bool transposed;     // matrices of blocks are stored as their transposes
-  const char* prefix;  // that some files leave out; null: none
+  const char* prefix;  // a prefix that some files leave out; may be null
 };
 
-// Members of config.json whose names differ.
+// Members of config.json whose names differ between families.
 struct MemberNames {
   const char* hidden = "hidden_size";
   const char* layers = "num_hidden_layers";
@@ -52,17 +52,17 @@ struct MemberNames {
 // Which products of attention, or of the MLP, have a bias.
 enum class BiasRule : uint8_t {
   kNone,
-  kConfig,         // all where "attention_bias" or "mlp_bias" says so
-  kQueryKeyValue,  // always, and none of the output
-  kAll,            // always
+  kConfig,         // all, if "attention_bias" or "mlp_bias" is true
+  kQueryKeyValue,  // always q, k and v, never the output
+  kAll,            // always all
 };
 
 // What "sliding_window" means.
 enum class WindowRule : uint8_t {
   kNone,
-  kAll,      // the window of all layers; null for none
-  kSwitch,   // of the layers from "max_window_layers" on, where "use_sliding_window" says so
-  kPattern,  // of all layers but every `window_pattern`-th
+  kAll,      // all layers have the window; null: no layer has one
+  kSwitch,   // layers from "max_window_layers" on have it, if "use_sliding_window" is true
+  kPattern,  // all layers except every `window_pattern`-th have it
 };
 
 struct Family {
@@ -72,12 +72,12 @@ struct Family {
   Norm norm = Norm::kRms;
   Position position = Position::kRope;
 
-  // What a missing member of config.json means.
+  // Values for missing members of config.json.
   double norm_eps = 1e-6;
-  int64_t heads = 0;       // 0: it must be there
-  int64_t vocabulary = 0;  // the same
+  int64_t heads = 0;       // 0: the member is required
+  int64_t vocabulary = 0;  // 0: the member is required
   int64_t kv_heads = 0;    // 0: as many as heads
-  int64_t head_size = 0;   // 0: hidden over heads
+  int64_t head_size = 0;   // 0: hidden / heads
   int64_t max_position = 0;
   int64_t window = 0;
   int64_t window_pattern = 0;
@@ -85,14 +85,15 @@ struct Family {
   double rope_theta = 10000.0;
   bool tied = false;
   kernels::Activation activation = kernels::Activation::kSilu;
-  int64_t feed_forward_ratio = 0;  // of feed_forward to hidden; 0: it must be there
+  int64_t feed_forward_ratio = 0;  // feed_forward / hidden; 0: the member is required
 
-  // Members that not every family has. Numbers: what a missing one means; nothing: it has none.
+  // Members that not every family has. A number is the value of a missing member; nullopt: the
+  // family does not have the member.
   MemberNames members = {};
   WindowRule window_rule = WindowRule::kNone;
-  bool window_pattern_member = false;  // "sliding_window_pattern" is instead of window_pattern
+  bool window_pattern_member = false;  // "sliding_window_pattern" replaces window_pattern
   bool partial_rotary = false;
-  int64_t original_position = 0;  // "original_max_position_embeddings"; 0: those of the model
+  int64_t original_position = 0;            // "original_max_position_embeddings"; 0: max_position
   std::optional<double> window_theta = {};  // windowed layers have a RoPE of their own
   std::optional<double> score_scalar = {};
   std::optional<double> score_cap = {};
@@ -103,7 +104,7 @@ struct Family {
   const TensorNames* names = nullptr;
 };
 
-// Null when there is none.
+// Both return null when no family matches.
 const Family* find_family_by_architecture(std::string_view architecture);
 const Family* find_family_by_type(std::string_view model_type);
 

@@ -6,7 +6,7 @@
 
 #include "engine/model/family.h"
 
-// What is computed of each family, in words made from its row of the table: for people.
+// Describes in words what is computed for each family, from its row of the table.
 namespace strata::model {
 
 // "RMSNorm", "RoPE (default, linear, ...)", "biases of q, k, v".

@@ -13,7 +13,8 @@
 namespace strata::model {
 namespace {
 
-// Multiply-adds count as two. Elementwise work is left out: it is bound by memory and small.
+// A multiply-add counts as two operations. Elementwise work is left out: it is small and bound by
+// memory bandwidth.
 double product_flops(const BatchShape& shape, const std::vector<Projection>& projections,
                      int64_t inputs) {
   double flops = 0;
@@ -24,7 +25,7 @@ double product_flops(const BatchShape& shape, const std::vector<Projection>& pro
   return flops;
 }
 
-// The gradient of the input is always computed, that of a frozen matrix is not.
+// The gradient of the input is always computed; the gradient of a frozen matrix is not.
 double product_backward_flops(const BatchShape& shape, const std::vector<Projection>& projections,
                               int64_t inputs) {
   std::vector<Projection> trained = projections;
@@ -32,7 +33,7 @@ double product_backward_flops(const BatchShape& shape, const std::vector<Project
   return product_flops(shape, projections, inputs) + product_flops(shape, trained, inputs);
 }
 
-// One of q·k and p·v over the pairs that causality and the window leave.
+// Operations of q·k, or of p·v, over the pairs that causality and the window leave.
 double attention_product_flops(const Architecture& a, int layer, const BatchShape& shape) {
   const double length = static_cast<double>(shape.length);
   const double window =

@@ -6,8 +6,9 @@
 #include "engine/model/spec.h"
 #include "kernels/description.h"
 
-// Bytes and operations of a segment's compute ops, by arithmetic on shapes alone: what the planner
-// reserves and predicts with. The compute driver lays its buffers out with the same functions.
+// Bytes and operations of a segment's compute ops, computed from shapes. The planner reserves
+// memory and predicts times with them, and the compute driver lays out its buffers with the same
+// functions.
 namespace strata::model {
 
 // One micro-batch: `rows` sequences of `length` tokens, padded to this fixed shape.
@@ -17,16 +18,17 @@ struct BatchShape {
   int64_t tokens() const { return rows * length; }
 };
 
-// Position tables that a model's attention reads: none, one, or one more for windowed layers; and
-// the one of a layer.
+// The number of RoPE tables of a model (0, 1, or 2 when windowed layers have their own), and the
+// index of a layer's table.
 int rope_tables(const Architecture& architecture);
 int rope_table_of(const Architecture& architecture, int layer);
 
-// Pairs of a head that a table turns, R/2; the table has [T, R/2] cosines, then as many sines, f32.
+// Pairs of a head that a table rotates, R/2. The table has [T, R/2] cosines, then as many sines, in
+// f32.
 int64_t rope_pairs(const Architecture& architecture, int table);
 int64_t rope_bytes(const Architecture& architecture, int table, const BatchShape& shape);
 
-// The bytes of a token or target array, of one micro-batch: i32.
+// The bytes of the tokens, or of the targets, of one micro-batch: i32.
 inline int64_t token_bytes(const BatchShape& shape) {
   return shape.tokens() * 4;
 }
@@ -35,26 +37,26 @@ inline int64_t token_bytes(const BatchShape& shape) {
 // pages.
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
 
-// All sizes are rounded up to whole pages; all are zero where a segment has no such buffer.
+// Sizes are rounded up to whole pages, and zero when a segment has no such buffer.
 struct Footprint {
   int64_t interior_bytes = 0;  // what Recompute (or Forward, when kept) leaves for Backward
-  int64_t forward_workspace_bytes =
-      0;  // live only inside the op; enough also where no interior is kept
+  // Workspaces are live only inside the op. Forward's is also enough when no interior is kept.
+  int64_t forward_workspace_bytes = 0;
   int64_t recompute_workspace_bytes = 0;  // of Recompute, and of Forward into a kept interior
   int64_t backward_workspace_bytes = 0;
-  double forward_flops = 0;    // of one micro-batch; for the head: forward of the loss alone
+  double forward_flops = 0;    // of one micro-batch; for the head: only the forward of the loss
   double recompute_flops = 0;  // to rebuild the interior from the boundary input
   double backward_flops = 0;   // given the interior; for the head: forward+backward (Loss)
 };
 
-// Workspace of a sum of squares of so many elements.
+// Workspace of a sum of squares of `numel` elements.
 int64_t norm_workspace_bytes(int64_t numel, const kernels::DeviceDescription& device);
 
 Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,
                     const kernels::DeviceDescription& device);
 
-// Throws Error{kConfig} where the model has a head or a row that the device's ops do not take, or
-// the device itself is none that there can be.
+// Throws Error{kConfig} when the device's ops do not support the model's head size or row widths,
+// or the device's description is impossible.
 void require_taken(const ModelSpec& spec, const kernels::DeviceDescription& device);
 
 }  // namespace strata::model

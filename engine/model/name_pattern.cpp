@@ -10,7 +10,7 @@
 namespace strata::model {
 namespace {
 
-// Far more than a sensible pattern needs for a name, and a few milliseconds.
+// Far more steps than a sensible pattern needs for a name; they take a few milliseconds.
 constexpr uint32_t kMatchLimit = 100'000;
 
 template <auto* Free>

@@ -10,8 +10,9 @@ namespace strata::model {
 
 // A regular expression (PCRE2) that chooses parameters: --freeze, and `match` of a group.
 //
-// Threads: one at a time. Failure: Error (kConfig) that begins with `option` and the pattern, where
-// it is not a regular expression, and in matches() where it backtracks without end.
+// Threads: one at a time. Failure: Error (kConfig) that begins with `option` and the pattern, from
+// the constructor when the pattern is not a regular expression, and from matches() when it
+// backtracks too long.
 class NamePattern {
  public:
   NamePattern(std::string option, std::string pattern);
@@ -19,10 +20,11 @@ class NamePattern {
   NamePattern(const NamePattern&) = delete;
   NamePattern& operator=(const NamePattern&) = delete;
 
-  // The whole name of the parameter, or of the stored tensor that it is a part of.
+  // Whether the pattern matches the whole name of the parameter, or of the stored tensor that the
+  // parameter is a part of.
   bool matches(const Parameter& parameter) const;
 
-  // "freeze: "PATTERN": CAUSE".
+  // Throws Error (kConfig) with the message 'OPTION: "PATTERN": CAUSE'.
   [[noreturn]] void refuse(const std::string& cause) const;
 
  private:

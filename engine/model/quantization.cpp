@@ -15,7 +15,7 @@ using config::Json;
 constexpr const char* kMember = "quantization_config";
 constexpr int64_t kBlockMost = 1 << 20;
 
-// What to do about a method that is not read.
+// Advice for a quantization method that cannot be read.
 struct Method {
   std::string_view name;
   const char* advice;
@@ -85,7 +85,7 @@ std::optional<Fp8Blocks> read_quantization(const Json& json, const std::string& 
     if (name == row.name) advice = row.advice;
   }
   refuse_quantization(
-      source, fmt::format(": weights quantized by {} are not read ({})",
+      source, fmt::format(": weights quantized by {} cannot be read ({})",
                           name.empty() ? "a method without name" : "\"" + name + "\"", advice));
 }
 

@@ -7,7 +7,7 @@
 
 #include "engine/config/json.h"
 
-// Quantized weights: which are read, and what to do about the others.
+// Quantized weights: the method that can be read, and advice for the others.
 namespace strata::model {
 
 // FP8 weights (F8_E4M3) with one scale for each block of a matrix, as DeepSeek publishes them:
@@ -18,13 +18,13 @@ struct Fp8Blocks {
   int64_t cols = 0;
 };
 
-inline constexpr const char* kScaleSuffix = "_scale_inv";  // behind the name of the weight
+inline constexpr const char* kScaleSuffix = "_scale_inv";  // appended to the name of the weight
 
 // Reads "quantization_config" of a config.json; nullopt when it is absent. Throws Error (kConfig)
 // that names the method unless it is block FP8.
 std::optional<Fp8Blocks> read_quantization(const config::Json& json, const std::string& source);
 
-// The config without it: that of the same model with weights in a type of their own.
+// Returns the config without that member: the config of the same model with unquantized weights.
 config::Json without_quantization(config::Json json);
 
 }  // namespace strata::model

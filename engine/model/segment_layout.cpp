@@ -15,7 +15,7 @@
 namespace strata::model {
 namespace {
 
-// What kernels ask of workspaces, and a cache line.
+// The alignment that kernels need for workspaces, and a cache line.
 constexpr int64_t kSpanAlignment = 64;
 
 // Places spans one after the other.
@@ -79,7 +79,7 @@ struct Shapes {
     const kernels::LayerNormBackward op{.dtype = dtype, .rows = tokens(), .cols = a.hidden};
     return kernels::workspace_bytes(op, device);
   }
-  // What a norm's backward reads of its forward, a row.
+  // How many numbers of a row a norm's backward reads from its forward.
   int64_t norm_numbers() const { return tokens() * (a.norm == Norm::kLayer ? 2 : 1); }
   int64_t qk_norm_scratch() const {
     if (a.block.qk_norm == QkNorm::kNone) return 0;
@@ -88,13 +88,14 @@ struct Shapes {
   }
 };
 
-// A matrix and the bias that it may have.
+// A matrix and its optional bias.
 struct Affine {
   ParameterRole matrix;
   ParameterRole bias;
 };
 
-// Whether two products are one: both operands side by side, and both trained or both frozen.
+// Whether two products can be one: their operands are adjacent, and both are trained or both
+// frozen.
 bool continues(const Projection& last, const Projection& next, int64_t inputs) {
   const bool matrix =
       last.offset + last.outputs * inputs == next.offset && last.frozen == next.frozen;
@@ -134,7 +135,7 @@ void lay_ones(SegmentLayout& layout, const Shapes& s, Packer& packer) {
   if (needed) layout.ones = packer.add(s.tokens(), s.device.interior);
 }
 
-// What the backward of a normed branch reads.
+// Adds the tensors that the backward of a normed branch reads.
 void lay_post_norm(SegmentLayout& layout, const Shapes& s, Packer& interior) {
   if (!s.a.block.post_norm) return;
   layout.unnormed = interior.add(s.tokens() * s.a.hidden, s.device.interior);

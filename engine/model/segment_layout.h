@@ -7,8 +7,8 @@
 #include "engine/model/footprint.h"
 #include "engine/model/spec.h"
 
-// The offsets of a segment's tensors in interior and workspace. footprint() reports
-// the totals and the compute driver uses the offsets, so that the two cannot differ.
+// The offsets of a segment's tensors in its interior and workspaces. footprint() reports the totals
+// and the compute driver uses the offsets, so the two cannot differ.
 namespace strata::model {
 
 struct Span {
@@ -16,38 +16,39 @@ struct Span {
   int64_t bytes = 0;
 };
 
-// Weight matrices with one input that lie side by side in the flat buffer: one product.
+// Weight matrices with the same input that are adjacent in the flat buffer, so that one product
+// computes them.
 struct Projection {
   int64_t offset = 0;   // elements from the start of the flat buffer
   int64_t column = 0;   // first column of the output
   int64_t outputs = 0;  // columns of the output
   bool frozen = false;
-  int64_t bias_offset = -1;  // elements; negative where there is no bias
+  int64_t bias_offset = -1;  // elements; negative: no bias
   bool bias_frozen = false;
 };
 
-// Tensors are of the device's interior type, `ones` too. `gathered` is of the weights' type, and
+// Tensors, including `ones`, have the device's interior type. `gathered` has the weights' type, and
 // statistics ([B, H, T], [N], [N, H], [N, K]) are f32. A span with two names in its comment holds
-// one after the other.
+// first the one, then the other.
 struct SegmentLayout {
   int64_t width = 0;               // columns of `projected`
   std::vector<Projection> into;    // norm's output -> projected
   std::vector<Projection> out_of;  // attended or activated -> the branch's output; or the head
 
-  Span projected;    // interior  [N, (H+2K)D] q, k, v: after RoPE, or, where q and k are normed,
-                     //           before both; or [N, 2F] gate, up
+  Span projected;    // interior  [N, (H+2K)D] q, k, v: after RoPE; before norm and RoPE if q and k
+                     //           are normed; or [N, 2F] gate, up
   Span attended;     // interior  [N, H*D]
   Span log_sum_exp;  // interior  [B, H, T]
-  Span unnormed;     // interior  [N, C] the branch's output, where that is normed
-  Span post_rstd;    // interior  [N] of its norm
+  Span unnormed;     // interior  [N, C] the branch's output before its norm, if it has one
+  Span post_rstd;    // interior  [N] of the norm of the branch's output
   int64_t interior_bytes = 0;
 
   Span normed;           // forward   [N, C] norm's output, then the branch's output
   Span activated;        // forward   [N, F]
   Span turned;           // forward   [N, (H+K)D] normed q and k after RoPE
   Span gathered;         // forward   [B, C] rows of the boundary tensor, for logits
-  Span forward_scratch;  // forward   of the kernels
-  Span own_interior;     // forward   where the caller keeps none
+  Span forward_scratch;  // forward   scratch of the kernels
+  Span own_interior;     // forward   the interior when the caller keeps none
   int64_t recompute_bytes = 0;
   int64_t forward_bytes = 0;
 
@@ -55,29 +56,29 @@ struct SegmentLayout {
   Span branch;        // backward  [N, H*D] gradient of attended, or [N, F] activated;
                       //           then [N, C] the norm's output
   Span inner;         // backward  [N, (H+2K)D] gradient of projected, or [N, F] of activated
-  Span ones;          // backward  [N], where a bias is trained and its matrix is not
-  Span rstd;          // backward  [N], and of LayerNorm [N] means behind it
+  Span ones;          // backward  [N], if a bias is trained and its matrix is frozen
+  Span rstd;          // backward  [N]; for LayerNorm followed by [N] means
   Span turned_again;  // backward  [N, (H+K)D] normed q and k after RoPE
   Span head_rstd;     // backward  [N, H], [N, K] of the norms of q and k; [N], [N] over all heads
-  Span backward_scratch;  // backward  of the kernels
+  Span backward_scratch;  // backward  scratch of the kernels
   int64_t backward_bytes = 0;
 };
 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
                              Recipe recipe, const kernels::DeviceDescription& device);
 
-// Norms of q and k of one token.
+// The number of norms of q, and of k, for one token.
 int64_t query_norms(const Architecture& architecture);
 int64_t key_norms(const Architecture& architecture);
 
 // The parameter of a role; null when the segment has none.
 const Parameter* find_parameter(const Segment& segment, ParameterRole role);
 
-// The same; a check fails when the segment has none.
+// As find_parameter; the segment must have one (checked).
 const Parameter& parameter_of(const Segment& segment, ParameterRole role);
 
-// What forward and backward of a layer's attention have in common and their workspaces depend on;
-// Op is kernels::AttentionForward or AttentionBackward.
+// The shape of a layer's attention, on which its workspaces depend. Op is kernels::AttentionForward
+// or AttentionBackward.
 template <typename Op>
 Op attention_shape(const Architecture& a, const BatchShape& batch, int layer) {
   Op op;

@@ -15,7 +15,7 @@ struct Renaming {
   std::string_view to;
 };
 
-// The first renaming whose prefix a name has is made.
+// A list of renamings, of which the first whose prefix matches a name applies.
 using Spelling = std::vector<Renaming>;
 
 std::string renamed(const std::string& name, const Spelling& spelling) {
@@ -28,7 +28,7 @@ std::string renamed(const std::string& name, const Spelling& spelling) {
 std::vector<Spelling> spellings_of(const Family& family, bool nested) {
   std::vector<Spelling> spellings = {{}};
   if (const char* prefix = family.names->prefix) spellings.push_back({{prefix, ""}});
-  if (nested) {  // as published, and as Transformers has them in memory
+  if (nested) {  // as published, and as Transformers names them in memory
     spellings.push_back(
         {{"model.", "language_model.model."}, {"lm_head.", "language_model.lm_head."}});
     spellings.push_back({{"model.", "model.language_model."}});

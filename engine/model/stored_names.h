@@ -8,13 +8,14 @@
 
 namespace strata::model {
 
-// Whether the files have a tensor of that name.
+// Whether the files have a tensor with this name.
 using HasTensor = std::function<bool(const std::string&)>;
 
-// Gives parameters and their tensors the names that the files have them under: those of the family,
-// or without the prefix that some files leave out, or, where config.json is `nested`, with one of
-// the prefixes of a text model beside others. Where the files have no such embedding, the family's
-// names stay. Returns the name of the head's tensor, which a tied model may have too.
+// Gives parameters and their tensors the names that they have in the files: the family's names,
+// names without the prefix that some files leave out, or, when config.json is `nested`, names with
+// a prefix of the text model in a multimodal one. The family's names stay when the files have the
+// embedding under none of these. Returns the name of the head's tensor, which the files of a tied
+// model may have too.
 std::string adopt_stored_names(ModelSpec& spec, bool nested, const HasTensor& has);
 
 }  // namespace strata::model

@@ -21,13 +21,13 @@ constexpr const char* kText = "text_config";
 constexpr const char* kType = "model_type";
 constexpr const char* kArchitectures = "architectures";
 
-// The members of one object alone.
+// The members of a single object.
 Fields fields_of(const Json& json, const std::string& source) {
   static const Json kNothing = Json::object();
   return {json, kNothing, source};
 }
 
-// Empty where it is missing.
+// Empty when it is missing.
 std::string architecture_of(const Fields& fields) {
   const Json* list = fields.find(kArchitectures);
   if (list == nullptr) return "";
@@ -46,7 +46,7 @@ const Multimodal* find_multimodal(const std::string& architecture, const std::st
   return nullptr;
 }
 
-// Transformers goes by model_type, so a file that contradicts itself is two models.
+// Refuses a config.json that contradicts itself, since Transformers goes by model_type.
 void require_type(const std::string& type, const char* wanted, const std::string& architecture,
                   const std::string& source) {
   if (type.empty() || type == wanted) return;
@@ -63,7 +63,7 @@ void require_type(const std::string& type, const char* wanted, const std::string
         source, "architectures: missing, and so is model_type (fetch the model's own config.json)");
   }
   if (const Family* family = find_family_by_type(type)) {
-    refuse_config(source, fmt::format("architecture \"{}\" is not one that is computed here (of "
+    refuse_config(source, fmt::format("architecture \"{}\" is not computed here (of "
                                       "model_type \"{}\" only {} is)",
                                       name, type, family->architecture));
   }
@@ -71,10 +71,9 @@ void require_type(const std::string& type, const char* wanted, const std::string
       name.ends_with("ForConditionalGeneration") ? "save its text model by itself, or " : "";
   std::string known = family_names();
   for (const Multimodal& row : kMultimodals) known += std::string(", ") + row.architecture;
-  refuse_config(source,
-                fmt::format("architecture \"{}\" is not one that is computed here ({}use a model "
-                            "of one of: {})",
-                            name, hint, known));
+  refuse_config(source, fmt::format("architecture \"{}\" is not computed here ({}use a model "
+                                    "of one of: {})",
+                                    name, hint, known));
 }
 
 TextModel text_of_multimodal(const Json& json, const Multimodal& of, const std::string& source) {
@@ -94,7 +93,7 @@ TextModel text_of_multimodal(const Json& json, const Multimodal& of, const std::
                                              "in {}",
                                              type, of.text_type, of.architecture));
   }
-  // The head is the outer model's.
+  // The head belongs to the outer model.
   constexpr const char* kTied = "tie_word_embeddings";
   if (const Json* tied = json.find(kTied)) result.beside.set(kTied, *tied);
   return result;

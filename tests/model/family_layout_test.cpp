@@ -62,7 +62,7 @@ TEST(FamilyLayout, Phi3HasLongRopeAndPartsOfHeads) {
   EXPECT_NE(error_of(R"({"architectures": ["Phi3ForCausalLM"], "rope_scaling": {"type": "longrope",
       "short_factor": [1, 1], "long_factor": [1, 1, 1, 1]}})")
                 .find("short_factor: has 2 numbers, must have 4: one for each pair of the 8 "
-                      "elements that RoPE turns of head_dim 8"),
+                      "elements that RoPE rotates of head_dim 8"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"architectures": ["Phi3ForCausalLM"], "rope_scaling": {"type": "longrope",
       "short_factor": [1, 1, 1, 1]}})")

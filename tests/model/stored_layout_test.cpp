@@ -374,8 +374,8 @@ TEST(StoredLayout, OtherQuantizationIsRefusedByNameWithAdvice) {
     const char* config;
     const char* named;
   } cases[] = {
-      {R"({"quant_method": "gptq", "bits": 4})", "\"gptq\" are not read"},
-      {R"({"quant_method": "awq", "bits": 4})", "\"awq\" are not read"},
+      {R"({"quant_method": "gptq", "bits": 4})", "\"gptq\" cannot be read"},
+      {R"({"quant_method": "awq", "bits": 4})", "\"awq\" cannot be read"},
       {R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", "dequantize()"},
       {R"({"quant_method": "compressed-tensors"})", "run_compressed=False"},
       {R"({"quant_method": "new"})", "convert it to bf16"},
