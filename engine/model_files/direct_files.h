@@ -17,19 +17,19 @@ struct DirectFile {
   int64_t bytes = 0;  // when it was opened
 };
 
-// Those of `files` that can be opened so; they must outlive the result.
+// Opens those of `files` that allow O_DIRECT. `files` must outlive the result.
 std::vector<DirectFile> open_direct(const std::vector<const File*>& files);
 
-// files.size() where it is not among them.
+// The index of `file`; files.size() when it is not among them.
 size_t index_of(const std::vector<DirectFile>& files, const File& file);
 
-// Of a ring that moves whole pages of `files`, in their order.
+// Options of a ring that moves whole pages of `files`; the ring numbers the files in this order.
 io::RingOptions ring_options(const std::vector<DirectFile>& files, size_t depth);
 
-// The error of a request for which the drive had until its deadline.
+// The error of a request that the drive did not answer by its deadline.
 Error no_answer(const char* what, const File& file);
 
-// The start of the page that holds this byte.
+// The offset of the page that holds this byte.
 int64_t page_of(int64_t offset);
 
 }  // namespace strata::model

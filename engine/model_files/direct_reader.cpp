@@ -9,9 +9,9 @@
 namespace strata::model {
 namespace {
 
-// Small enough that a drive has most of the buffer to fill: what is converted is one of them.
+// Small, because the drive cannot fill the request that is being converted.
 constexpr int64_t kRequestBytes = kMiB;
-constexpr size_t kRequestsMax = 32;  // small ranges are many
+constexpr size_t kRequestsMax = 32;  // there may be many small ranges
 constexpr double kReadWaitS = 1.0;
 
 }  // namespace
@@ -35,7 +35,8 @@ int64_t DirectReader::reach_of(const File& file, int64_t offset, int64_t bytes) 
   return std::max<int64_t>(0, end - offset);
 }
 
-// Blocks are in the buffer one after the other, and leave in the order in which they came.
+// Finds room in the buffer, a ring of blocks that are dropped in the order in which they were
+// added.
 int64_t DirectReader::take_room(int64_t bytes) const {
   constexpr int64_t kNone = -1;
   if (blocks_.empty()) return bytes <= buffer_.bytes() ? 0 : kNone;

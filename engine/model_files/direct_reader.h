@@ -13,29 +13,30 @@
 
 namespace strata::model {
 
-// Ranges of files on their way into memory by O_DIRECT, past the page cache, in the order in which
-// they were asked for.
+// Reads ranges of files ahead with O_DIRECT, past the page cache, in the order in which they were
+// started.
 //
-// Guarantees: get() returns bytes that were read, whole; a range that failed is not there, so the
-// caller reads it the ordinary way, which says what is wrong. Threads: one at a time; the kernel
-// moves the bytes, so there is none of its own where it has io_uring. Failure: open() throws Error
-// (kDoesNotFit). Memory: `bytes`, in huge pages.
+// Guarantees: get() returns only bytes that were read completely. A range that failed is not found,
+// so the caller reads it through the page cache, which reports the error. Threads: one at a time;
+// with io_uring the reader has no thread of its own. Failure: open() throws Error (kDoesNotFit).
+// Memory: `bytes`, in huge pages.
 class DirectReader {
  public:
-  // Null where none of the files can be read so. `files` must outlive it.
+  // Returns null when none of the files allows O_DIRECT. `files` must outlive the reader.
   static std::unique_ptr<DirectReader> open(const std::vector<const File*>& files, int64_t bytes);
 
-  // How much of [offset, offset + bytes) one request would bring; 0: read it the ordinary way. The
-  // last bytes of a file that fill no page are not read so.
+  // How many bytes of [offset, offset + bytes) one request would read; 0: read them through the
+  // page cache. The last bytes of a file that do not fill a page are never read here.
   int64_t reach_of(const File& file, int64_t offset, int64_t bytes) const;
-  // Starts to read a range of which reach_of() says that one request brings it. False: no room.
+  // Starts to read a range that fits one request by reach_of(). Returns false when there is no
+  // room.
   bool start(const File& file, int64_t offset, int64_t bytes);
 
-  // Drops all that was asked for before the byte at `offset`, if that was asked for: there is room
-  // then, also before the byte has come. Memory of an earlier get() is not to be used any more.
+  // If the byte at `offset` is among the ranges, drops everything before it, which frees room even
+  // before that byte arrives. Memory from an earlier get() becomes invalid.
   void skip_to(const File& file, int64_t offset);
-  // The byte at `offset`, if it was read, and how many there are from it on; waits for them, and
-  // skips to them.
+  // The bytes from `offset` on that were read, as far as they are contiguous; empty if there are
+  // none. Waits for them and skips to them.
   struct Found {
     const std::byte* data = nullptr;
     int64_t bytes = 0;
@@ -43,14 +44,14 @@ class DirectReader {
   Found get(const File& file, int64_t offset);
   bool holds(const File& file, int64_t offset) const;
   size_t ranges() const { return blocks_.size(); }
-  int64_t unused_bytes() const { return unused_bytes_; }  // read, and dropped before any get()
+  int64_t unused_bytes() const { return unused_bytes_; }  // read, but dropped without a get()
 
  private:
   struct Block {
     const File* file = nullptr;
     int64_t offset = 0;
     int64_t bytes = 0;
-    int64_t place = 0;       // in the buffer, of the page that holds `offset`
+    int64_t place = 0;       // offset in the buffer of the page that holds `offset`
     int64_t room_bytes = 0;  // whole pages
     bool done = false;
     bool used = false;
@@ -68,10 +69,10 @@ class DirectReader {
   const std::vector<DirectFile> sources_;
   const io::HugeMemory buffer_;
 
-  std::deque<Block> blocks_;  // oldest first; addresses last
+  std::deque<Block> blocks_;  // oldest first; elements never move
   bool broken_ = false;       // after a failure nothing more is started
   int64_t unused_bytes_ = 0;
-  io::Ring ring_;  // destroyed first: it waits for what the kernel has
+  io::Ring ring_;  // destroyed first: it waits for requests in the kernel
 };
 
 }  // namespace strata::model

@@ -79,7 +79,7 @@ DirectWriter::Block& DirectWriter::free_block() {
   }
 }
 
-// Whole pages go to the drive, what is beside them waits for flush().
+// Writes the whole pages of the block; its other bytes wait for flush().
 void DirectWriter::close_block() {
   Block& block = *filling_;
   filling_ = nullptr;
@@ -125,7 +125,7 @@ void DirectWriter::settle(const io::RingRequest& request) {
   if (request.outcome == Outcome::kDone) return;
   const File& file = *targets_[block.target].file;
   const auto offset = static_cast<int64_t>(request.offset);
-  // Some file systems take the flag and refuse the transfers.
+  // Some file systems accept O_DIRECT but refuse the transfers.
   if (request.error_number == EINVAL)
     return file.write_at(offset, request.data, static_cast<int64_t>(request.bytes));
   if (request.outcome == Outcome::kDeadline) {

@@ -15,22 +15,22 @@
 
 namespace strata::model {
 
-// Writes files of which every byte is written once, by O_DIRECT, past the page cache: what follows
-// what was written last gathers in blocks of 4 MiB that are written while the next one fills. A
-// page of which only a part is written in a row is kept until flush(), so that no page is written
-// in both ways.
+// Writes files with O_DIRECT, past the page cache; every byte may be written only once. Consecutive
+// bytes are collected in blocks of 4 MiB, which are written while the next block fills. Parts of
+// pages are kept until flush(), so that no page is written both directly and through the page
+// cache.
 //
-// Threads: one at a time. Failure: Error as of File::write_at, from the call that notices it and
-// every later one. Memory: `bytes` in huge pages, and less than 1 MiB of parts
-// of pages.
+// Threads: one at a time. Failure: Error as from File::write_at, from the call that notices it and
+// every later one. Memory: `bytes` in huge pages, and less than 1 MiB for parts of pages.
 class DirectWriter {
  public:
-  // Null where none of the files can be written so. `files` must outlive it.
+  // Returns null when none of the files allows O_DIRECT. `files` must outlive the writer.
   static std::unique_ptr<DirectWriter> open(const std::vector<const File*>& files, int64_t bytes);
 
   bool takes(const File& file) const { return index_of(targets_, file) < targets_.size(); }
 
-  // Where bytes from `offset` on may be put before written() says how many were: up to `bytes`.
+  // Memory for up to `bytes` bytes of the file from `offset` on. The caller fills it, then calls
+  // written() with the number of bytes filled.
   struct Room {
     std::byte* data = nullptr;
     int64_t bytes = 0;
@@ -39,14 +39,14 @@ class DirectWriter {
   void written(int64_t bytes);
   void write(const File& file, int64_t offset, const void* data, int64_t bytes);
 
-  // Returns when the files have it all, short of File::sync.
+  // Returns when the files have all bytes. File::sync must still make them durable.
   void flush();
 
  private:
   struct Block {
     size_t target = 0;
-    int64_t page = 0;   // in the file, where the block starts
-    int64_t first = 0;  // what it holds of the file
+    int64_t page = 0;   // offset in the file where the block starts
+    int64_t first = 0;  // the block holds bytes [first, end) of the file
     int64_t end = 0;
     std::byte* data = nullptr;
     bool in_flight = false;
@@ -69,11 +69,11 @@ class DirectWriter {
   const std::vector<DirectFile> targets_;
   const io::HugeMemory buffer_;
 
-  std::vector<Block> blocks_;  // addresses last
+  std::vector<Block> blocks_;  // elements never move
   Block* filling_ = nullptr;
   std::vector<Part> parts_;
-  std::optional<Error> failure_;  // the first
-  io::Ring ring_;                 // destroyed first: it waits for what the kernel has
+  std::optional<Error> failure_;  // the first failure
+  io::Ring ring_;                 // destroyed first: it waits for requests in the kernel
 };
 
 }  // namespace strata::model

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Errors of the disk are kIo, a full one or a file over the size limit is kDoesNotFit.
+// A full disk or a file over the size limit is kDoesNotFit, any other error of the disk kIo.
 ErrorCode write_error_code(int error) {
   return error == ENOSPC || error == EDQUOT || error == EFBIG ? ErrorCode::kDoesNotFit
                                                               : ErrorCode::kIo;
@@ -32,7 +32,7 @@ ErrorCode write_error_code(int error) {
 
 File File::open_to_read(const std::string& path) {
   const BlockingCall call("open", path);
-  // Without O_NONBLOCK the open of a FIFO waits for a writer.
+  // Without O_NONBLOCK, opening a FIFO would wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) throw system_error(ErrorCode::kConfig, "cannot open: " + path, errno);
   File file(fd, path);
@@ -54,7 +54,7 @@ File File::create(const std::string& path) {
   return File(fd, path);
 }
 
-// By its descriptor: another file may have the name by now.
+// Opens the file by its descriptor, because another file may have its name by now.
 File File::open_direct() const {
   struct statx info {};
   const bool known = ::syscall(SYS_statx, fd_, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
@@ -156,8 +156,8 @@ void File::will_read(int64_t offset, int64_t bytes) const {
   ::posix_fadvise(fd_, offset, bytes, POSIX_FADV_WILLNEED);
 }
 
-// The kernel reports a failed write-back once only, here or by fsync. Where there is no such call,
-// fsync is what remains.
+// The kernel reports a failed write-back only once, here or by fsync. Where the call is missing,
+// the later fsync reports it.
 void File::write_back(int64_t offset, int64_t bytes, unsigned flags) const {
   const BlockingCall call("write", path_);
   if (::sync_file_range(fd_, offset, bytes, flags) == 0) return;
@@ -229,7 +229,7 @@ void require_no_folder(const std::string& path, std::string_view known,
     const std::string name = entry.path().filename().string();
     if (entry.is_symlink() || !entry.is_directory() || name == known) continue;
     throw Error(ErrorCode::kConfig,
-                fmt::format("cannot write {}: {}: it holds the folder {}, which "
+                fmt::format("cannot write {}: {}: it has the folder {}, which "
                             "would be lost (move it away, or give another path)",
                             purpose, path, name));
   }

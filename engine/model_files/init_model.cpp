@@ -14,15 +14,15 @@ namespace {
 constexpr double kStandardDeviation = 0.02;
 constexpr int64_t kInitElements = int64_t{1} << 16;
 
-// FNV-1a, so that each parameter has random numbers of its own.
+// FNV-1a of a parameter's name, which gives each parameter a random stream of its own.
 uint64_t hash_of(const std::string& name) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
 }
 
-// Fills elements [first, first + count) of a stream, `first` even: Box and Muller make two normal
-// numbers of two uniform ones.
+// Fills elements [first, first + count) of a stream. `first` is even, because the method of Box and
+// Muller makes two normal numbers from two uniform ones.
 void fill_normal(const Philox& random, uint64_t stream, int64_t first, int64_t count, float* out) {
   for (int64_t i = 0; i < count; i += 2) {
     const auto x = random.at(static_cast<uint64_t>((first + i) / 2), stream);

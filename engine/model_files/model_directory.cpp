@@ -28,7 +28,7 @@ constexpr const char* kConfigName = "config.json";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr size_t kMismatchesShown = 8;
 constexpr int64_t kIndexBytesMax = kHeaderBytesMax;
-// Tables that some old exports stored beside the weights; they follow from config.json.
+// Tables that some old exports store beside the weights, although config.json determines them.
 constexpr std::string_view kDerivedSuffixes[] = {"rotary_emb.inv_freq", ".attn.bias",
                                                  ".attn.masked_bias"};
 constexpr const char* kDropouts[] = {"attention_dropout", "attn_pdrop", "embd_pdrop",
@@ -69,7 +69,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-// All of them at once, so that they are fetched at once.
+// Reports all missing files at once, so that the user can fetch them at once.
 void refuse_missing_shards(const std::string& directory, const std::vector<std::string>& names) {
   std::string missing;
   for (const std::string& name : names) {
@@ -80,8 +80,8 @@ void refuse_missing_shards(const std::string& directory, const std::vector<std::
                                       kIndexName, missing));
 }
 
-// The Hub cache keeps files in MODEL/blobs and links to them from MODEL/snapshots/REVISION, and
-// from folders in there.
+// Whether `target` is in the blobs of the Hub cache that `home` belongs to. The cache keeps files
+// in MODEL/blobs and links to them from MODEL/snapshots/REVISION and its folders.
 bool is_in_hub_cache(const fs::path& home, const fs::path& target) {
   const fs::path above = home.parent_path();
   for (const fs::path& snapshots : {above, above.parent_path()}) {
@@ -151,7 +151,7 @@ void ModelDirectory::read_tensor_table() {
     if (found == tensors_.end() ||
         files_[found->second.file].path() != resolve_inside(path_, wanted)) {
       refuse_model(index_path,
-                   fmt::format("it says that \"{}\" is in {}, where it is not", tensor, wanted));
+                   fmt::format("it says that \"{}\" is in {}, but it is not", tensor, wanted));
     }
   }
 }
@@ -172,7 +172,7 @@ void ModelDirectory::add_file(const std::string& name) {
   file_names_.push_back(name);
 }
 
-// What is wrong with a tensor; empty where it is right.
+// Describes what is wrong with a tensor; empty when nothing is wrong.
 std::string ModelDirectory::mismatch_of(const std::string& name,
                                         const std::vector<int64_t>& shape) const {
   const auto found = tensors_.find(name);
@@ -202,7 +202,7 @@ std::string ModelDirectory::mismatch_of(const std::string& name,
                      shape_text(scale.shape), scale.dtype_name, shape_text(blocks));
 }
 
-// Whether two tensors have the same bytes, as far as some places all over them show.
+// Whether two tensors have the same bytes at sampled places.
 bool ModelDirectory::equal_in_places(const Location& one, const Location& other) const {
   if (one.entry.shape != other.entry.shape || one.entry.dtype != other.entry.dtype) return false;
   constexpr int64_t kPlaces = 64;
@@ -218,7 +218,7 @@ bool ModelDirectory::equal_in_places(const Location& one, const Location& other)
   return true;
 }
 
-// Tensors that are not of the text model.
+// Notes the tensors outside of the text model.
 void ModelDirectory::keep_parts(std::span<const std::string_view> prefixes) {
   for (const auto& [name, place] : tensors_) {
     const auto begins = [&name = name](std::string_view prefix) {
@@ -229,7 +229,8 @@ void ModelDirectory::keep_parts(std::span<const std::string_view> prefixes) {
   std::sort(kept_.begin(), kept_.end());
 }
 
-// What quantization_config says of weights that are not quantized, Transformers believes.
+// Refuses a quantization_config beside weights that are not quantized, since Transformers would
+// quantize them.
 void ModelDirectory::require_fp8_weights() const {
   const TensorEntry* other = nullptr;
   for (const Segment& segment : spec_.segments) {
@@ -241,7 +242,7 @@ void ModelDirectory::require_fp8_weights() const {
       if (other == nullptr) other = &found->second.entry;
     }
   }
-  if (other == nullptr) return;  // all are missing, which is said
+  if (other == nullptr) return;  // all are missing: reported elsewhere
   refuse_model(path_,
                fmt::format("quantization_config in config.json says that weights are FP8, and none "
                            "is: \"{}\" is {} (take quantization_config out if they were "
@@ -353,14 +354,14 @@ std::vector<std::string> ModelDirectory::notes() const {
   }
   if (!second_embedding_.empty()) {
     notes.push_back(
-        fmt::format("\"{}\" is the embedding once more (tie_word_embeddings): an exported model "
-                    "has that once",
+        fmt::format("\"{}\" is a second copy of the embedding (tie_word_embeddings): an exported "
+                    "model has one copy",
                     second_embedding_));
   }
   if (!kept_.empty()) {
     notes.push_back(
-        fmt::format("{} tensors ({}) are not of the text model, \"{}\" the first: they are not "
-                    "trained, and an exported model has them as they are",
+        fmt::format("{} tensors ({}) are outside of the text model, the first is \"{}\": they are "
+                    "not trained, and an exported model has them unchanged",
                     kept_.size(), format_bytes(bytes_of_kept()), kept_.front()));
   }
   std::string dropouts;
@@ -373,7 +374,7 @@ std::vector<std::string> ModelDirectory::notes() const {
   }
   if (!dropouts.empty()) {
     notes.push_back("config.json has dropout for training (" + dropouts +
-                    "): none is applied here, which is as training with 0");
+                    "): no dropout is applied, as with a value of 0");
   }
   return notes;
 }

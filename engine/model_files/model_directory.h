@@ -17,13 +17,13 @@
 
 namespace strata::model {
 
-inline constexpr const char* kSingleFileName = "model.safetensors";  // of a model in one file
+inline constexpr const char* kSingleFileName = "model.safetensors";  // for a model in one file
 
 // A Hugging Face model directory, read only: config.json and one or several safetensors files.
 //
-// Guarantees: after open() every tensor that the spec names exists once, with its shape and a type
-// that we read, inside a file of the directory; FP8 ones have their scales. Files stay open;
-// nothing in the directory is changed. Threads: const functions may be called from any thread.
+// Guarantees: after open() every tensor of the spec exists once in the files, with its shape and a
+// type that we read; FP8 tensors have their scales. Files stay open; nothing in the directory is
+// changed. Threads: const functions may be called from any thread.
 // Failure: open() throws Error (kConfig, kCorrupt) naming the file or tensor, with up to eight
 // mismatches in one message; reads throw kIo or kCorrupt. Memory: the tensor table; weights only in
 // the caller's buffers.
@@ -34,18 +34,18 @@ class ModelDirectory {
   const std::string& path() const { return path_; }
   const config::Json& config() const { return config_; }
   const Architecture& architecture() const { return spec_.architecture; }
-  // As build_spec makes it: one shard, nothing frozen.
+  // The result of build_spec: one shard, nothing frozen.
   const ModelSpec& spec() const { return spec_; }
 
-  // Elements [first, first + count) of a parameter, widened exactly; FP8 times its scale in f32.
-  // With `ahead` their bytes come from there.
+  // Reads elements [first, first + count) of a parameter, widened exactly; FP8 elements are
+  // multiplied by their scale in f32. The bytes come from `ahead` when it is not null.
   void read_parameter(const Parameter& parameter, int64_t first, int64_t count,
                       const Planes& planes, StoredBytes* ahead = nullptr) const;
   void read_parameter(const Parameter& parameter, int64_t first, int64_t count, float* out) const {
     read_parameter(parameter, first, count, Planes{.master = out});
   }
 
-  // The bytes that a parameter is read from: its rows, or the whole tensor where the file has the
+  // The bytes that a parameter is read from: its rows, or the whole tensor when the file has the
   // transpose.
   struct StoredRange {
     const File* file = nullptr;
@@ -54,28 +54,27 @@ class ModelDirectory {
   };
   StoredRange stored_range(const Parameter& parameter) const;
 
-  // Tensors of no parameter that a copy of the model has as they are, such as those of a vision
-  // tower, by name.
+  // Names of tensors that belong to no parameter and that an exported model has unchanged, such as
+  // those of a vision tower.
   const std::vector<std::string>& kept() const { return kept_; }
   StoredRange stored_range(const std::string& kept) const;
 
-  // A tensor that the spec names, or a kept one: its type, and the name of its file in the
-  // directory.
+  // The entry, and the name of the file, of a tensor of the spec or a kept tensor.
   const TensorEntry& tensor(const std::string& name) const { return location(name).entry; }
   const std::string& file_of(const std::string& name) const {
     return file_names_[location(name).file];
   }
 
-  // What the index says of itself ("metadata"); null without an index.
+  // The member "metadata" of the index; null without an index.
   const config::Json& index_metadata() const { return index_metadata_; }
 
   // The files with the weights.
   const std::vector<File>& files() const { return files_; }
 
-  // Whether a tensor that the spec names has this type.
+  // Whether any tensor of the spec has this type.
   bool has(DType dtype) const;
 
-  // What happens to the weights that the user should know; complete sentences, often none.
+  // Sentences about the weights that the user should read; often empty.
   std::vector<std::string> notes() const;
 
  private:
@@ -102,15 +101,15 @@ class ModelDirectory {
   ModelSpec spec_;
   std::optional<Fp8Blocks> fp8_;
   std::vector<File> files_;
-  std::vector<std::string> file_names_;  // in the directory; paths lead to where links point
+  std::vector<std::string> file_names_;  // names in the directory, before links are followed
   std::unordered_map<std::string, Location> tensors_;
   std::vector<std::string> kept_;  // sorted
-  std::string second_embedding_;   // the name of a tied head that is stored; else empty
+  std::string second_embedding_;   // the name of a tied head that is stored; may be empty
 };
 
-// The path of a file that the directory names. Throws Error unless `name` is a plain name and the
-// file, symbolic links followed, lies in the directory or in the blobs of the Hub cache that it
-// belongs to.
+// The path of a file of the directory, with symbolic links followed. Throws Error unless `name` is
+// a plain name and the file lies in the directory or in the blobs of the Hub cache that the
+// directory belongs to.
 std::string resolve_inside(const std::string& directory, const std::string& name);
 
 }  // namespace strata::model

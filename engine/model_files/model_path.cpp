@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kHub = "huggingface.co/";
 
-// Whether something in the directory has a name that ends so.
+// Whether the name of a file in the directory has this ending.
 bool has_file(const std::string& directory, std::string_view ending) {
   std::error_code error;
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
@@ -35,7 +35,7 @@ bool is_word(std::string_view text) {
          std::all_of(text.begin(), text.end(), fits);
 }
 
-// OWNER/NAME, as at the begin of what follows the hub's address; empty where it is none.
+// OWNER/NAME at the start of `text`, which follows the hub's address; empty when there is none.
 std::string hub_id(std::string_view text) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return "";
@@ -82,7 +82,7 @@ void refuse_address(const std::string& path, std::string_view flag) {
                         : "it is not a directory (give a Hugging Face model directory)");
 }
 
-// What is in the folder of something else, and what that is.
+// A file that shows that a folder is not a model directory, and what the folder is instead.
 struct Mark {
   std::string_view ending;
   const char* cause;
@@ -96,7 +96,7 @@ constexpr Mark kMarks[] = {
      "it has a GGUF file, which is not read (give the Hugging Face directory with safetensors "
      "files that it was made from)"},
     {"params.json",
-     "it has the model in its maker's own format (give the directory in Hugging Face's, with "
+     "it has the model in its publisher's own format (give the directory in Hugging Face's, with "
      "config.json and model.safetensors)"},
 };
 
@@ -106,7 +106,7 @@ void refuse_marked(const std::string& path) {
   }
 }
 
-// What this program and the hub's leave on disk beside models.
+// Refuses folders of this program and of the hub's that are not model directories.
 void refuse_folder_of_ours(const std::string& path, std::string_view flag) {
   const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
   const std::string by = std::string(flag) + " ";
@@ -114,8 +114,8 @@ void refuse_folder_of_ours(const std::string& path, std::string_view flag) {
     const bool ended = is_there(path + "/model/config.json");
     refuse_model(path,
                  ended ? "it is the directory of a run (give its model: " + by + trimmed + "/model)"
-                       : "it is the directory of a run that has not made its model yet (go on "
-                         "with it, or give the model that it began with)");
+                       : "it is the directory of a run that has not written its model yet (resume "
+                         "it, or give the model that it began with)");
   }
   if (is_there(path + "/manifest.json")) {
     refuse_model(path, "it is a checkpoint (give the model that its run began with, and --resume " +
@@ -161,7 +161,7 @@ void refuse_without_weights(const std::string& path) {
   }
   refuse_marked(path);
   if (has_file(path, ".incomplete")) {
-    refuse_model(path, "its download did not come to its end (fetch the model again)");
+    refuse_model(path, "its download is incomplete (fetch the model again)");
   }
   if (has_file(path, ".safetensors")) {
     refuse_model(

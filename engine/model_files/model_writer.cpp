@@ -35,19 +35,20 @@ using config::Json;
 constexpr int64_t kWrittenElements = int64_t{64} << 10;
 constexpr int64_t kStepElements = int64_t{1} << 20;
 constexpr int64_t kTurnedElements = int64_t{256} << 10;
-// Says that a directory was left by an export that was killed; goes last.
+// Marks the directory of an unfinished export; removed last.
 constexpr const char* kMarker = ".strata-export";
-// config.json until all else is there, so that a partial directory does not pass for a model.
+// The name of config.json until everything else is written, so that a partial directory does not
+// look like a model.
 constexpr const char* kUnnamedConfig = ".config.json";
 
-// Of a directory to be written: the weights, and what is beside them.
+// The disk space of a directory to write: the weights and the other files.
 int64_t bytes_on_disk(const std::vector<ShardPlan>& shards, const ModelDirectory* like) {
   constexpr int64_t kConfigAndIndex = kMiB;
   const int64_t others = like != nullptr ? bytes_of_other_files(like->path()) : 0;
   return bytes_of_files(shards) + others + kConfigAndIndex;
 }
 
-// A master that rounds to infinity was trained beyond what the file's type holds.
+// Throws when a master was rounded to infinity, because training took it beyond the range of F16.
 void require_finite(const char* halves, int64_t count, const std::string& tensor) {
   for (int64_t i = 0; i < count; ++i) {
     uint16_t half = 0;
@@ -91,8 +92,8 @@ std::string aside_of(const std::string& partial) {
   return partial + ".replaced";
 }
 
-// Where the file system has no exchange: what was there comes back when the new one cannot take its
-// place.
+// Replaces `path` on a file system that cannot exchange names. Restores the old directory when the
+// new one cannot be renamed.
 void replace_by_two_renames(const std::string& partial, const std::string& path) {
   const std::string aside = aside_of(partial);
   rename_path(path, aside);
@@ -105,7 +106,7 @@ void replace_by_two_renames(const std::string& partial, const std::string& path)
   fs::remove_all(aside);
 }
 
-// Puts `partial` in the place of `path` in one step, also where a directory is there already.
+// Renames `partial` to `path` in one step, also when a directory already has that name.
 void replace_directory(const std::string& partial, const std::string& path) {
   if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
     fs::remove_all(partial);
@@ -122,8 +123,7 @@ struct Totals {
   int64_t elements = 0;
 };
 
-// What the source's index says of itself, its sums counted anew: without FP8's scales there are
-// fewer parameters than before.
+// The metadata of the source's index with new totals, since the scales of FP8 weights are gone.
 Json index_metadata(const ModelDirectory* like, const Totals& totals) {
   const bool has_some = like != nullptr && like->index_metadata().is_object();
   Json metadata = has_some ? like->index_metadata() : Json::object();
@@ -145,15 +145,16 @@ bool is_marked(const std::string& directory) {
   return fs::exists(directory + "/" + kMarker);
 }
 
-// What a killed export left goes: what it wrote, or the model that it had just replaced. One that
-// it had only set aside comes back. Anything else of these names is the user's.
+// Removes what a killed export left: the directory that it wrote, or the model that it had just
+// replaced. Restores a model that the export had set aside without replacing it. Anything else with
+// these names belongs to the user.
 void clear_leftovers(const std::string& partial, const std::string& path) {
   const std::string aside = aside_of(partial);
   const bool replaced = is_marked(path);
   const bool empty = !fs::exists(partial) || (fs::is_directory(partial) && fs::is_empty(partial));
   if (!replaced && !empty && !is_marked(partial)) {
     throw Error(ErrorCode::kConfig, "cannot write model: " + partial +
-                                        ": it is in the way and was not left by an export (move it "
+                                        ": it exists and was not left by an export (move it "
                                         "away)");
   }
   if (fs::exists(aside) && !fs::exists(path)) rename_path(aside, path);
@@ -233,7 +234,8 @@ void ModelWriter::create_shard(const ShardPlan& shard) {
   files_.push_back(std::move(file));
 }
 
-// Files that get a transpose are written in small pieces, which the kernel joins.
+// Files with transposed tensors are written through the page cache, in small pieces that the kernel
+// joins.
 void ModelWriter::open_direct(const ModelSpec& spec) {
   std::set<const File*> pieces;
   for (const Segment& segment : spec.segments) {
@@ -294,7 +296,7 @@ void ModelWriter::add_file(const std::string& name, const std::string& contents)
   write_file(partial_ + "/" + name, contents);
 }
 
-// A transpose goes through masters.
+// A transposed parameter is written from masters, so it needs lo.
 bool ModelWriter::wants_lo(const Parameter& parameter) const {
   const TensorEntry& entry = tensors_.at(parameter.stored.tensor).entry;
   return entry.dtype != DType::kBF16 || parameter.stored.transposed;
@@ -314,7 +316,8 @@ void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count
   written_ += count;
 }
 
-// Elements are converted where they are written from, but for one that lies in two blocks.
+// Converts elements directly into the blocks that are written, except for an element that crosses
+// two blocks.
 void ModelWriter::write_direct(const Location& place, int64_t first, int64_t count,
                                const ConstPlanes& planes) {
   const TensorEntry& entry = place.entry;
@@ -338,7 +341,7 @@ void ModelWriter::write_direct(const Location& place, int64_t first, int64_t cou
   }
 }
 
-// Elements that follow each other in the file too.
+// Writes elements that are contiguous in the file.
 void ModelWriter::write_range(const Location& place, int64_t first, int64_t count,
                               const ConstPlanes& planes, Flush flush) {
   const TensorEntry& entry = place.entry;
@@ -393,7 +396,7 @@ void ModelWriter::write_transposed(const Location& place, const Parameter& param
       }
       for (int64_t input = 0; input < part.inputs(); ++input) {
         const int64_t at = (part.input + input) * stored.shape[1] + stored.first + part.row;
-        // Between these pieces others will come: the kernel joins them.
+        // Other pieces will be written between these; the kernel joins them.
         write_range(place, at, part.rows(), {.master = turned.data() + input * part.rows()},
                     Flush::kByKernel);
       }
@@ -415,7 +418,7 @@ void ModelWriter::finish() {
     replace_directory(partial_, options_.path);
   });
   finished_ = true;
-  ::unlink((options_.path + "/" + kMarker).c_str());  // where it stays it does no harm
+  ::unlink((options_.path + "/" + kMarker).c_str());  // a marker that remains does no harm
   sync_directory(parent_of(options_.path).string());
 }
 

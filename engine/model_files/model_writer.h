@@ -23,14 +23,14 @@ namespace strata::model {
 
 struct ModelWriterOptions {
   std::string path;                      // the directory that will exist after finish()
-  std::optional<DType> dtype = {};       // of all weights; by default those of `like`, or F32
+  std::optional<DType> dtype = {};       // of all weights; default: the types of `like`, or F32
   int64_t shard_bytes = 5'000'000'000;   // of tensor data in one file, unless one tensor is larger
-  const ModelDirectory* like = nullptr;  // instead: its files, and its types (plan_shards_like)
-  std::optional<int64_t> buffer_bytes = {};  // by default transfer_buffer_bytes(); 0: page cache
+  const ModelDirectory* like = nullptr;  // use its files and types instead (plan_shards_like)
+  std::optional<int64_t> buffer_bytes = {};  // default: transfer_buffer_bytes(); 0: page cache
 };
 
-// Elements as the caller holds them: f32 masters, or their halves; where lo is null, hi is the
-// weight.
+// Elements in the caller's memory: f32 masters, or their halves `hi` and `lo`; without `lo`, `hi`
+// is the weight.
 struct ConstPlanes {
   const float* master = nullptr;
   const uint16_t* hi = nullptr;
@@ -42,22 +42,22 @@ struct ConstPlanes {
   }
 };
 
-// The disk space that an export of this directory's model takes: weights in its types or in
-// `dtype`, the other files, config.json and the index.
+// The disk space that an export of this model takes: weights in their own types or in `dtype`, the
+// other files, config.json and the index.
 int64_t export_bytes(const ModelDirectory& source, std::optional<DType> dtype);
 
-// Writes a model directory that Transformers loads: the stored tensors that the parameters of the
-// spec lie in, fused and transposed as the spec says, and the kept ones of `like`, byte for byte.
+// Writes a model directory that Transformers loads: the stored tensors of the spec's parameters,
+// fused and transposed as the spec says, and a copy of the kept tensors of `like`.
 //
 // Guarantees: everything is written to PATH.partial, whose blocks are reserved by the constructor;
-// finish() makes it durable, gives it its config.json and renames it to PATH, replacing a model
-// directory there in one rename where the file system can. Until then PATH is as it was; a writer
-// that is destroyed unfinished removes PATH.partial.
+// finish() makes it durable, adds config.json and renames it to PATH, replacing a model directory
+// there in one rename if the file system can. Until then PATH is unchanged; a writer that is
+// destroyed unfinished removes PATH.partial.
 // Threads: write() from any thread, each element once; the rest from one thread.
-// Failure: the constructor throws Error (kConfig where PATH holds something else, kDoesNotFit,
-// kIo), later calls kIo, and kNumeric where a weight is beyond the range of F16. Memory: the buffer
-// of a DirectWriter until finish(), where the file system has O_DIRECT; 256 KiB on the stack of a
-// writing thread, 2 MiB more where the file has the transpose.
+// Failure: the constructor throws Error (kConfig when PATH is something else, kDoesNotFit, kIo),
+// later calls kIo, and kNumeric when a weight is beyond the range of F16. Memory: the buffer of a
+// DirectWriter until finish(), if the file system has O_DIRECT; 256 KiB on the stack of a writing
+// thread, and 2 MiB more for a transposed tensor.
 class ModelWriter {
  public:
   // `config` is written as config.json, with the weight type that most bytes have and without
@@ -67,17 +67,18 @@ class ModelWriter {
   ModelWriter(const ModelWriter&) = delete;
   ModelWriter& operator=(const ModelWriter&) = delete;
 
-  // Copies tokenizer, generation settings, templates, licence: every file of a model directory that
-  // is neither weights nor config.json.
+  // Copies every file of a model directory except weights and config.json: tokenizer, generation
+  // settings, templates, licence.
   void copy_other_files(const std::string& model_directory);
 
-  // A file of the caller's own beside the weights: a new tokenizer.
+  // Adds a file of the caller's, such as a new tokenizer.
   void add_file(const std::string& name, const std::string& contents);
 
-  // Whether write() makes something else of halves `hi` and `lo` than `hi` as it is.
+  // Whether write() needs `lo` for this parameter; otherwise it writes `hi` unchanged.
   bool wants_lo(const Parameter& parameter) const;
 
-  // Elements [first, first + count) of a parameter; stored as bf16 by to_bf16.
+  // Writes elements [first, first + count) of a parameter. A bf16 tensor stores to_bf16 of the
+  // master.
   void write(const Parameter& parameter, int64_t first, int64_t count, const ConstPlanes& planes);
   void write(const Parameter& parameter, int64_t first, int64_t count, const float* values) {
     write(parameter, first, count, ConstPlanes{.master = values});
@@ -123,9 +124,9 @@ struct NamedContents {
   std::string contents;
 };
 
-// Writes a directory with random weights, and with `files` beside them: matrices from a normal
-// distribution with standard deviation 0.02, norms one, biases zero. A weight depends on seed,
-// parameter name and index alone.
+// Writes a model directory with random weights and the given other files. Matrices are drawn from a
+// normal distribution with standard deviation 0.02; norms are one, biases zero. A weight depends
+// only on the seed, the parameter's name and the index.
 void init_model(const Architecture& architecture, uint64_t seed, const ModelWriterOptions& options,
                 const std::vector<NamedContents>& files = {});
 

@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kBytesMax = int64_t{1} << 30;
-constexpr int64_t kCopiedBytes = kMiB;  // at once
-// Weights in any format, and what is written anew.
+constexpr int64_t kCopiedBytes = kMiB;  // of one read and write
+// Weights in any format, and files that an export writes itself.
 constexpr std::string_view kNotCopied[] = {".safetensors", ".index.json", ".bin",  ".pt",   ".pth",
                                            ".h5",          ".msgpack",    ".gguf", ".onnx", ".ot"};
 
@@ -48,7 +48,7 @@ File open_file(const std::string& directory, const std::string& name) {
   if (file.size() <= kBytesMax) return file;
   throw Error(
       ErrorCode::kConfig,
-      fmt::format("cannot copy: {}: it has {}, and a file beside the weights may have {} (move it "
+      fmt::format("cannot copy: {}: it has {}, a file beside the weights at most {} (move it "
                   "out of the model directory)",
                   file.path(), format_bytes(file.size()), format_bytes(kBytesMax)));
 }
@@ -72,7 +72,7 @@ void copy_files(const std::string& from, const std::string& to) {
   }
 }
 
-// The directory, and its folder where it has that.
+// The directory, and its folder of templates if it has one.
 std::vector<std::string> folders_of(const std::string& model_directory) {
   const std::string templates = (fs::path(model_directory) / kTemplatesFolder).string();
   const BlockingCall call("look for", templates);

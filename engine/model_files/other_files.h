@@ -8,17 +8,17 @@
 // settings, chat templates, README. An export has copies of them.
 namespace strata::model {
 
-// The one folder of them, which tokenizers have.
+// The only folder that is copied; tokenizers have it.
 inline constexpr const char* kTemplatesFolder = "additional_chat_templates";
 
-// Whether all can be copied. Throws Error (kConfig, kIo) naming the first that cannot: before a
-// run, which would find out at its end.
+// Throws Error (kConfig, kIo) that names the first file that cannot be copied. Called before a run,
+// which copies the files only at its end.
 void check_other_files(const std::string& model_directory);
 
 int64_t bytes_of_other_files(const std::string& model_directory);
 
-// Copies them into the directory `to`, and makes them durable. Throws Error (kConfig, kIo). Memory:
-// 1 MiB.
+// Copies the files into the directory `to` and makes them durable. Throws Error (kConfig, kIo).
+// Memory: 1 MiB.
 void copy_other_files(const std::string& model_directory, const std::string& to);
 
 }  // namespace strata::model

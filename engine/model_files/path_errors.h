@@ -8,7 +8,7 @@
 
 namespace strata::model {
 
-// Runs `work`; what the file system refuses there becomes our Error (kIo).
+// Runs `work` and turns its std::filesystem errors into Error (kIo).
 template <typename Work>
 auto guarded(const std::string& what, const Work& work) {
   try {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kReadWindowBytes = 32 * kMiB;
 constexpr int64_t kAdviceBytes = kMiB;
-// Guesses that cost more than this were no order of loading.
+// When more bytes than this were read ahead in vain, the caller does not load in order.
 constexpr int64_t kUnusedBytesMax = 64 * kMiB;
 
 int64_t byte_of(int64_t element, const Parameter& parameter, int64_t stored_bytes) {
@@ -38,7 +38,7 @@ ReadAhead::ReadAhead(const ModelDirectory& directory, const ModelSpec& spec,
   }
 }
 
-// The item of a parameter becomes the one that is read; false where the order is left.
+// Makes the item of a parameter the current one. Returns false when the caller leaves the order.
 bool ReadAhead::find(const Parameter& parameter) {
   size_t found = at_;
   while (found < items_.size() && items_[found].parameter != &parameter) ++found;
@@ -50,7 +50,7 @@ bool ReadAhead::find(const Parameter& parameter) {
   return true;
 }
 
-// The range, and as much again after it.
+// Advises the kernel to read the range, and as many bytes again after it.
 void ReadAhead::advise_within(const Parameter& parameter, int64_t first, int64_t count) const {
   const auto range = directory_.stored_range(parameter);
   const int64_t begin = byte_of(first, parameter, range.bytes);
@@ -100,7 +100,7 @@ void ReadAhead::reach(const Parameter& parameter, int64_t first, int64_t count) 
     advise_within(parameter, first, count);
 }
 
-// Fills the buffer with what comes next.
+// Fills the buffer with the ranges that come next.
 void ReadAhead::start_more() {
   while (next_item_ < items_.size()) {
     const Item& item = items_[next_item_];
@@ -122,7 +122,7 @@ const void* ReadAhead::get(const File& file, int64_t offset, int64_t bytes, void
   const int64_t end = offset + bytes;
   while (direct_ != nullptr && offset < end) {
     direct_->skip_to(file, offset);
-    start_more();  // in the memory of what was got before, while this is on its way
+    start_more();  // into memory that earlier ranges used, while this range arrives
     const DirectReader::Found found = direct_->get(file, offset);
     if (found.data == nullptr) break;
     const bool last = next_item_ == items_.size() && direct_->ranges() == 1;

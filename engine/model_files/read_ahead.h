@@ -12,25 +12,25 @@
 namespace strata::model {
 
 struct ReadAheadOptions {
-  int64_t buffer_bytes = 0;  // of the reader's own; 0: the kernel reads ahead into the page cache
+  int64_t buffer_bytes = 0;  // of a DirectReader; 0: the kernel reads ahead into the page cache
 };
 
-// Has the weights that come next read while earlier ones are converted. The order is that of
-// loading: segments ascending, in each its parameters by offset; trained or frozen ones are left
-// out as long as the caller leaves them out. Once through, past the page cache into a buffer where
-// the files allow it. In any other order (frozen weights that every step reads again), and where a
-// file has the transpose, the kernel is told what comes next within the parameter.
+// Reads weights ahead while earlier ones are converted. It expects the order of loading: segments
+// ascending, and in each segment its parameters by offset; it skips trained or frozen parameters as
+// long as the caller skips them. Bytes are read once, past the page cache into a buffer if the
+// files allow O_DIRECT. For any other order (frozen weights that every step reads again) and for
+// transposed tensors, it only advises the kernel which bytes of the parameter come next.
 //
-// Guarantees: the bytes are those of the files, whatever was guessed. Threads: one at a time.
-// Failure: get() throws as File::read_at does, reach() Error (kDoesNotFit). Memory: the buffer,
-// from the first reach() until the last parameter was got or the order is left; 48 bytes a
-// parameter. `directory` and `spec` must outlive it.
+// Guarantees: get() always returns the bytes of the file. Threads: one at a time. Failure: get()
+// throws as File::read_at does, reach() Error (kDoesNotFit). Memory: the buffer, from the first
+// reach() until the last parameter was read or the caller leaves the order; 48 bytes a parameter.
+// `directory` and `spec` must outlive it.
 class ReadAhead : public StoredBytes {
  public:
   ReadAhead(const ModelDirectory& directory, const ModelSpec& spec,
             const ReadAheadOptions& options = {});
 
-  // Elements [first, first + count) of a parameter are read next.
+  // Announces that elements [first, first + count) of a parameter are read next.
   void reach(const Parameter& parameter, int64_t first, int64_t count);
   const void* get(const File& file, int64_t offset, int64_t bytes, void* room) override;
 
@@ -55,8 +55,8 @@ class ReadAhead : public StoredBytes {
   std::vector<Item> items_;
 
   size_t at_ = 0;                   // the item that is being read
-  bool skips_[2] = {false, false};  // trained, frozen: what the caller left out last
-  // Up to where the order was asked of the kernel or of the buffer.
+  bool skips_[2] = {false, false};  // trained, frozen: whether the caller skips them
+  // How far reading ahead has got.
   size_t next_item_ = 0;
   int64_t next_bytes_ = 0;  // within that item
   bool opened_ = false;

@@ -23,7 +23,7 @@ constexpr int64_t kLengthBytes = 8;
 constexpr size_t kDimensionsMax = 16;
 constexpr std::string_view kLfsPointer = "version https://git-lfs";
 
-// Types of the format and the bits of one element.
+// The types of the format and the number of bits of an element.
 struct TypeName {
   const char* name;
   int bits;
@@ -145,11 +145,11 @@ class EntryReader {
 };
 
 Json parse_header_json(std::string_view text, const std::string& path) {
-  // A tensor has nine values in the header: room for 200,000 tensors, and a bound on the memory.
+  // A tensor has nine values in the header, so this allows 200,000 tensors and bounds the memory.
   const config::JsonLimits limits = {.bytes = kHeaderBytesMax, .values = 2'000'000, .depth = 8};
   try {
     Json json = Json::parse(text, path + " header", limits);
-    if (!json.is_object()) refuse_safetensors(path, "the header is no JSON object");
+    if (!json.is_object()) refuse_safetensors(path, "the header is not a JSON object");
     return json;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kCorrupt) throw;

@@ -31,7 +31,7 @@ ShardIndex read_shard_index(const Json& json, const std::string& source) {
     if (!file.ends_with(".safetensors")) {
       refuse_model(source,
                    "it names the file " + Json(file).dump() +
-                       ", which is no .safetensors file (rename it, here and in the index)");
+                       ", which is not a .safetensors file (rename it, here and in the index)");
     }
     index.tensors.emplace_back(member.name, file);
     files.insert(file);

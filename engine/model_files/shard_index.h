@@ -16,11 +16,12 @@ struct ShardIndex {
   std::vector<std::string> files;                            // each once, ascending
 };
 
-// A name that can only mean a file of the directory itself: neither empty nor a path, "." or "..".
+// Whether a name can only mean a file of the directory itself: it is not empty, a path, "." or
+// "..".
 bool is_plain_file_name(std::string_view name);
 
-// Throws Error (kConfig) naming `source` and the member: there is no weight_map, or a file in it is
-// no string or no plain name.
+// Throws Error (kConfig) that names `source` and the member when weight_map is missing or a file in
+// it is not a string or not a plain name.
 ShardIndex read_shard_index(const config::Json& json, const std::string& source);
 
 }  // namespace strata::model

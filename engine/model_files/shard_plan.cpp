@@ -33,7 +33,7 @@ std::vector<TensorPlan> tensors_of(const ModelSpec& spec, DType dtype) {
   return tensors;
 }
 
-// They are whole pages as a rule, so the next one starts at a page.
+// Puts large tensors first: most are whole pages, so the tensor after each starts at a page.
 void put_large_first(ShardPlan& shard) {
   std::stable_sort(
       shard.tensors.begin(), shard.tensors.end(),

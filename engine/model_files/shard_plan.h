@@ -18,18 +18,19 @@ struct ShardPlan {
   std::vector<TensorPlan> tensors;
 };
 
-// Tensors in the order of the spec, in files of at most `shard_bytes` unless one is larger.
+// Puts tensors in the order of the spec into files of at most `shard_bytes`, unless one tensor is
+// larger.
 std::vector<ShardPlan> plan_shards(const ModelSpec& spec, DType dtype, int64_t shard_bytes);
 
-// The type that a weight which came in this one is exported in, unless another is asked for: FP8
-// becomes BF16, all others stay.
+// The default type for exporting a weight that was read in type `came`: FP8 becomes BF16, other
+// types stay.
 DType exported_dtype(DType came);
 
-// Every tensor in the file that it came from, in its exported_dtype() or, where one is given, in
-// `dtype`; kept tensors as they came.
+// Puts every tensor into a file of the name that it came from, in `dtype` or by default in its
+// exported_dtype(). Kept tensors keep their type.
 std::vector<ShardPlan> plan_shards_like(const ModelDirectory& source, std::optional<DType> dtype);
 
-// Of all the files, headers included.
+// The bytes of all files, headers included.
 int64_t bytes_of_files(const std::vector<ShardPlan>& shards);
 
 // The type that most of the bytes have.

@@ -12,10 +12,10 @@
 namespace strata::model {
 namespace {
 
-// Elements that are converted at a time, on the stack: few enough for one thread.
+// Elements that are converted at once, on the stack: few enough that one thread is best.
 constexpr int64_t kTileElements = int64_t{32} << 10;
 constexpr int64_t kTransposeElements = int64_t{256} << 10;
-// Columns are taken out of whole rows where they are at least this part of them.
+// Whole rows are read when at least 1 in this many of their columns is wanted.
 constexpr int64_t kWholeRowsPart = 8;
 
 void convert(DType dtype, const void* raw, int64_t count, const Planes& planes) {
@@ -70,7 +70,7 @@ class Scaler {
   int64_t loaded_ = -1;
 };
 
-// Elements as they are stored: in `room`, or elsewhere until the next call.
+// Returns elements as stored: in `room`, or in other memory that is valid until the next call.
 const void* raw_elements(const StoredTensor& tensor, int64_t first, int64_t count, void* room) {
   const int64_t width = bytes_of(tensor.entry->dtype);
   const int64_t offset = tensor.entry->offset + first * width;
@@ -79,7 +79,7 @@ const void* raw_elements(const StoredTensor& tensor, int64_t first, int64_t coun
   return room;
 }
 
-// Elements that follow each other in the file too.
+// Reads elements that are contiguous in the file.
 void read_contiguous(const StoredTensor& tensor, int64_t first, int64_t count,
                      const Planes& planes) {
   const DType dtype = tensor.entry->dtype;
@@ -118,9 +118,9 @@ class TransposedReader {
         stored_(static_cast<size_t>(kTransposeElements)),
         turned_(static_cast<size_t>(kTransposeElements)) {}
 
-  // `planes` are those of element `origin` of the parameter.
+  // `planes` point to element `origin` of the parameter.
   void read(const Rectangle& all, int64_t origin, const Planes& planes) {
-    // Many columns are taken out of whole rows, which are one range of the file.
+    // For many columns, whole rows are read, because they are one range of the file.
     const bool whole = all.rows() * kWholeRowsPart >= columns_ && columns_ <= kTransposeElements;
     const int64_t elements =
         whole ? kTransposeElements / columns_ * all.rows() : kTransposeElements;

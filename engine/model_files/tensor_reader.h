@@ -8,10 +8,11 @@
 #include "engine/model_files/file.h"
 #include "engine/model_files/safetensors.h"
 
-// Elements of a parameter from the tensor that it lies in: any type, any layout, as masters.
+// Reads elements of a parameter from its stored tensor, of any type and layout, as masters.
 namespace strata::model {
 
-// Where elements go: f32 masters, or their halves; where lo is null, hi is the bf16 weight.
+// Where elements are written: f32 masters, or their halves `hi` and `lo`; without `lo`, `hi` is the
+// bf16 weight.
 struct Planes {
   float* master = nullptr;
   uint16_t* hi = nullptr;
@@ -27,12 +28,12 @@ struct Planes {
 class StoredBytes {
  public:
   virtual ~StoredBytes() = default;
-  // The bytes [offset, offset + bytes) of the file: in `room`, or elsewhere until the next call.
-  // Throws as File::read_at does.
+  // Returns the bytes [offset, offset + bytes) of the file: in `room`, or in other memory that is
+  // valid until the next call. Throws as File::read_at does.
   virtual const void* get(const File& file, int64_t offset, int64_t bytes, void* room) = 0;
 };
 
-// A tensor of an open file; FP8 ones with their scales.
+// A tensor of an open file; an FP8 tensor has its scales.
 struct StoredTensor {
   const File* file = nullptr;
   const TensorEntry* entry = nullptr;
@@ -42,8 +43,8 @@ struct StoredTensor {
   StoredBytes* ahead = nullptr;  // null: from the file
 };
 
-// Elements [first, first + count) of a parameter. Memory: 320 KiB on the stack, 2 MiB more where
-// the file has the transpose. A range of whole rows of it is read much faster then.
+// Reads elements [first, first + count) of a parameter. Memory: 320 KiB on the stack, 2 MiB more
+// when the file has the transpose; then a range of whole rows is read much faster.
 void read_elements(const StoredTensor& tensor, const Parameter& parameter, int64_t first,
                    int64_t count, const Planes& planes);
 

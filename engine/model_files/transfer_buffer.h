@@ -8,11 +8,12 @@
 
 namespace strata::model {
 
-// What loading or exporting has in flight: enough for a drive, little beside the least run.
+// The bytes that loading or exporting has in flight: enough for a drive, and small compared with
+// the smallest run.
 inline constexpr int64_t kTransferBufferBytes = 24 * kMiB;
 
-// The memory that loading or exporting such a model takes for its buffers; never both at once. A
-// model that is read in less time than it takes to set them up gets none.
+// The memory that loading or exporting a model takes for its buffer; the two never happen at once.
+// 0 for a model so small that setting up the buffer would take longer than reading it.
 int64_t transfer_buffer_bytes(const ModelSpec& spec);
 
 }  // namespace strata::model

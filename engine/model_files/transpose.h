@@ -6,8 +6,8 @@
 
 #include "engine/model/spec.h"
 
-// Ranges of a parameter whose transpose is stored: rows of the stored matrix are the parameter's
-// inputs, a range of its columns are the parameter's rows.
+// Ranges of a parameter whose transpose is stored: the rows of the stored matrix are the
+// parameter's inputs, and its columns the parameter's rows.
 namespace strata::model {
 
 // Rows and inputs of a parameter.
@@ -24,7 +24,7 @@ struct Rectangle {
 // start of a row.
 std::vector<Rectangle> rectangles_of(const Parameter& parameter, int64_t first, int64_t count);
 
-// The same cut so that none has more than `elements`, rows kept together as far as they fit.
+// Cuts a rectangle into pieces of at most `elements`, which keep rows whole if they fit.
 std::vector<Rectangle> cut(const Rectangle& whole, int64_t elements);
 
 }  // namespace strata::model

@@ -7,7 +7,7 @@ namespace strata::model {
 namespace {
 
 constexpr int64_t kWriteWindowBytes = 48 * kMiB;
-// Smaller ranges wait until their neighbours have been written too, so that requests are large.
+// A range waits until it is at least this long, so that requests are large.
 constexpr int64_t kRangeBytes = 4 * kMiB;
 
 }  // namespace

@@ -9,12 +9,12 @@
 
 namespace strata::model {
 
-// Has the drive write what callers wrote, as they go on: writing starts at once, and the oldest
-// range is waited for when more than a window is under way. So a large export neither fills memory
-// with dirty pages nor leaves the drive idle until the last fsync.
+// Makes the drive write ranges of files while the callers go on. Writing starts at once, and when
+// more than a window of bytes is being written, it waits for the oldest range. So a large export
+// neither fills memory with dirty pages nor leaves the drive idle until the last fsync.
 //
-// Threads: any. Failure: Error of File, once, for what the drive refused. `file` must live until
-// drain().
+// Threads: any. Failure: an Error of File, thrown once, when the drive refused a write. `file` must
+// live until drain().
 class WriteBehind {
  public:
   void written(const File& file, int64_t offset, int64_t bytes);

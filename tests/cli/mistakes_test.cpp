@@ -299,7 +299,7 @@ TEST_F(Mistakes, InPlacesToWrite) {
        },
        {"init", "--data", STRATA_TEXT, "--out", "bad", "--force"},
        kUsage,
-       {"it holds the folder notes, which would be lost"}},
+       {"it has the folder notes, which would be lost"}},
       {"export over the model",
        {},
        {"export", "--model", "good", "--resume", "run/checkpoints/step-000002", "--out", "good"},

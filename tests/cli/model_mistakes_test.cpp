@@ -287,11 +287,11 @@ TEST_F(Mistakes, WithWhatIsNoModelDirectory) {
        bad,
        kUsage,
        {"it is a PEFT adapter, which is not read"}},
-      {"maker's own format",
+      {"publisher's own format",
        folder_with({"params.json", "consolidated.00.pth"}),
        bad,
        kUsage,
-       {"in its maker's own format"}},
+       {"in its publisher's own format"}},
       {"folder of the hub's cache",
        [](const Sandbox& sandbox) {
          std::filesystem::remove_all(sandbox / "bad");
@@ -323,7 +323,7 @@ TEST_F(Mistakes, WithARunForItsModel) {
        [](const Sandbox& sandbox) { std::filesystem::remove_all(sandbox / "run/model"); },
        from("run"),
        kUsage,
-       {"has not made its model yet"}},
+       {"has not written its model yet"}},
   });
 }
 

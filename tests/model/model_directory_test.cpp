@@ -155,7 +155,7 @@ TEST(ModelDirectory, DropoutIsTold) {
   dropping.replace("config.json", "\"attention_dropout\": 0.0", "\"attention_dropout\": 0.5");
   const std::vector<std::string> notes = ModelDirectory::open(dropping.path()).notes();
   ASSERT_EQ(notes.size(), 1U);
-  EXPECT_NE(notes[0].find("dropout for training (attention_dropout 0.5): none is applied"),
+  EXPECT_NE(notes[0].find("dropout for training (attention_dropout 0.5): no dropout is applied"),
             std::string::npos)
       << notes[0];
   dropping.replace("config.json", "\"attention_dropout\": 0.5", "\"attention_dropout\": \"all\"");
@@ -168,7 +168,7 @@ TEST(ModelDirectory, TensorsOfImagesAreKeptAndOthersAreRefused) {
   EXPECT_EQ(whole.spec().segments[0].parameters[0].name,
             "model.language_model.embed_tokens.weight");
   ASSERT_EQ(whole.notes().size(), 1U);
-  EXPECT_NE(whole.notes()[0].find("are not of the text model"), std::string::npos);
+  EXPECT_NE(whole.notes()[0].find("are outside of the text model"), std::string::npos);
   const CopiedDirectory other("gemma3_vision_bf16");
   other.replace("model.safetensors", "model.vision_tower.", "model.vision_towel.");
   EXPECT_NE(open_error(other.path()).find("is in the files but not in the architecture"),
@@ -218,15 +218,16 @@ TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
   EXPECT_EQ(open_error(tied.path()), "accepted");
   const std::vector<std::string> notes = ModelDirectory::open(tied.path()).notes();
   ASSERT_EQ(notes.size(), 1U);
-  EXPECT_EQ(notes[0],
-            "\"lm_head.weight\" is the embedding once more (tie_word_embeddings): an exported "
-            "model has that once");
+  EXPECT_EQ(
+      notes[0],
+      "\"lm_head.weight\" is a second copy of the embedding (tie_word_embeddings): an exported "
+      "model has one copy");
 }
 
 TEST(ModelDirectory, AnIndexThatLiesIsRefused) {
   const CopiedDirectory moved("sharded_bf16");
   moved.replace("model.safetensors.index.json", "model-00001-of-00002", "model-00002-of-00002");
-  EXPECT_NE(open_error(moved.path()).find("where it is not"), std::string::npos)
+  EXPECT_NE(open_error(moved.path()).find("but it is not"), std::string::npos)
       << open_error(moved.path());
   for (const char* name : {"../model-00001-of-00002.safetensors", "/etc/passwd", "..", "", "a/b"}) {
     const CopiedDirectory out("sharded_bf16");

@@ -88,7 +88,7 @@ TEST(Safetensors, EveryLieIsRefusedWithItsName) {
       {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
            "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
        4, "duplicate member"},
-      {R"([1])", 0, "no JSON object"},
+      {R"([1])", 0, "not a JSON object"},
       {R"({"a": )", 0, "x.safetensors header:1:"},
   };
   for (const auto& one : cases) {

@@ -45,7 +45,7 @@ TEST(ShardIndex, PathsAreNoFileNames) {
 // An export carries other files over under their names.
 TEST(ShardIndex, ShardsAreSafetensorsFiles) {
   const std::string text = R"({"weight_map": {"w": "weights.st"}})";
-  EXPECT_NE(index_error(text).find("no .safetensors file (rename it"), std::string::npos)
+  EXPECT_NE(index_error(text).find("not a .safetensors file (rename it"), std::string::npos)
       << index_error(text);
 }
 
