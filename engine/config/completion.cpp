@@ -12,14 +12,14 @@
 namespace strata::config {
 namespace {
 
-// A command: what may follow it at once, and its flags.
+// A command: the words that may follow it, and its flags.
 struct CompletedCommand {
   std::string name;
   std::vector<std::string> words = {};
   std::vector<const OptionRow*> flags = {};
 };
 
-// What bash does after a flag; empty for one without a value.
+// What bash completes after a flag; empty for a flag without a value.
 std::string action_of(const OptionRow& row) {
   if (row.type == OptionType::kSwitch) return "";
   if (row.type == OptionType::kOnOff) return "words='on off'";
@@ -36,7 +36,7 @@ std::vector<CompletedCommand> all_commands() {
   CompletedCommand help = {"help"};
   for (int index = 0; index < kCommandCount; ++index) {
     const auto command = static_cast<Command>(index);
-    // "bench io" is the command bench and the word io after it.
+    // For bash, "bench io" is the command bench followed by the word io.
     const std::string_view name = name_of(command);
     const size_t space = name.find(' ');
     CompletedCommand one = {std::string(name.substr(0, space))};

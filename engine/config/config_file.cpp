@@ -21,7 +21,7 @@ constexpr double kSilentS = 30;
 
 class File {
  public:
-  // A pipe without a writer would wait for one in open(2).
+  // O_NONBLOCK, because open(2) of a pipe would wait for a writer.
   explicit File(const std::string& path)
       : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (file_ < 0) throw system_error(ErrorCode::kConfig, "cannot open " + path, errno);
@@ -35,7 +35,7 @@ class File {
     return fstat(file_, &about) == 0 && S_ISFIFO(about.st_mode);
   }
 
-  // Appends what there is; false at the end.
+  // Appends the bytes that are available. Returns false at the end.
   bool read_some(std::string& text) {
     const double begin_s = now_s();
     while (true) {

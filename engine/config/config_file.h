@@ -6,8 +6,8 @@
 
 namespace strata::config {
 
-// The text of a file of at most `bytes_max`, or what comes through a pipe. Waits 2 s for a writer
-// to open the pipe, and 30 s for a silent writer. Throws Error (kConfig).
+// Reads a file or a pipe of at most `bytes_max` bytes. Waits 2 s for a writer to open the pipe, and
+// 30 s for a silent writer. Throws Error (kConfig).
 std::string read_config_file(const std::string& path, size_t bytes_max = 1 << 20);
 
 }  // namespace strata::config

@@ -91,7 +91,7 @@ class Importer {
         return section_is_off(leaf) ? ignore(leaf, "off") : refuse(leaf, rule->text);
       case RuleKind::kOn:
         if (const auto on = bool_in(leaf)) {
-          *on ? ignore(leaf, "always on") : refuse(leaf, "AdamW has it always on here");
+          *on ? ignore(leaf, "always on") : refuse(leaf, "always on in AdamW here");
         }
         return;
       case RuleKind::kCode:
@@ -99,11 +99,11 @@ class Importer {
     }
   }
 
-  // DeepSpeed decays every parameter that it is given. Transformers' Trainer gives it all but norms
-  // and biases, which is the default here.
+  // DeepSpeed decays every parameter that it gets. Transformers' Trainer gives it all parameters
+  // except norms and biases to decay, which is the default here.
   static std::string_view note_of(const Leaf& leaf) {
     if (leaf.key != "optimizer.params.weight_decay" || is_off(*leaf.value)) return "";
-    return "not of norms and biases, as with Transformers' Trainer; of all with --decay-all on";
+    return "not for norms and biases, as with Transformers' Trainer; --decay-all includes them";
   }
 
   static bool is_section(const std::string& key) {
@@ -112,7 +112,7 @@ class Importer {
     });
   }
 
-  // A section without members.
+  // Handles a section that has no members.
   void section(const Leaf& leaf) {
     if (is_off(*leaf.value)) return ignore(leaf, "nothing is set");
     refuse(leaf, "a section of keys, not a value (give {...}, or leave it out)");
@@ -188,8 +188,8 @@ class Importer {
     }
   }
 
-  // The scheduler's peak overrides the optimizer's rate, as there; WarmupDecayLR has one by
-  // default.
+  // As in DeepSpeed, the scheduler's peak overrides the optimizer's rate; WarmupDecayLR has a
+  // default peak.
   void finish_peak() {
     const std::string_view key = "scheduler.params.warmup_max_lr";
     const bool absent = scheduler_ == "WarmupDecayLR" && !says(key);
@@ -203,13 +203,13 @@ class Importer {
            : set(*peak_, "lr", texts_of(*peak_->value));
   }
 
-  // Null counts as absent; "auto" counts as said.
+  // Whether the file has the key. Null counts as absent, "auto" as present.
   bool says(std::string_view key) const {
     return std::any_of(leaves_.begin(), leaves_.end(),
                        [&](const Leaf& leaf) { return leaf.key == key && !leaf.value->is_null(); });
   }
 
-  // What an absent key means to DeepSpeed, in the section that would have it.
+  // Adds DeepSpeed's defaults for absent keys of sections that the file has.
   void finish_defaults() {
     const Json* optimizer = root_.find("optimizer");
     const bool optimizes =
@@ -232,7 +232,7 @@ class Importer {
     return !scheduler_.empty() && names.find(scheduler_) != std::string_view::npos;
   }
 
-  // No 16-bit section switched on means fp32, unless one is left open by "auto".
+  // Chooses fp32 when no 16-bit section is on, unless one of them is "auto".
   void finish_recipe() {
     const Leaf* chosen = nullptr;
     bool unread = false;
@@ -259,7 +259,7 @@ class Importer {
     set({"fp16.enabled, bf16.enabled", &none}, "recipe", {"fp32"});
   }
 
-  // The lowest tier that an offload section names, and all scratch paths.
+  // Chooses the lowest tier that an offload section names, and collects all scratch paths.
   void finish_offload() {
     constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
     constexpr std::array<std::string_view, 3> kTiers = {"none", "host", "nvme"};
@@ -310,7 +310,7 @@ class Importer {
     return found == given_.rend() ? nullptr : &*found;
   }
 
-  // What overrides an option of the file: itself, or the other way to say the same.
+  // The given option that overrides one of the file: the same option, or one that excludes it.
   const GivenOption* stronger_than(std::string_view option) const {
     if (const GivenOption* same = given_elsewhere(option)) return same;
     for (const auto& [first, second, reason] : exclusive_options()) {
@@ -320,7 +320,7 @@ class Importer {
     return nullptr;
   }
 
-  // A factor of train_batch_size: its value, where it is known, and where that stands.
+  // A factor of train_batch_size: its value, if known, and where it was given.
   struct Factor {
     std::optional<int64_t> value;
     std::string where;
@@ -333,7 +333,7 @@ class Importer {
     return {value != nullptr ? parse_whole_number(text_of(*value)) : std::nullopt, key};
   }
 
-  // train_batch_size = micro-batch x accumulate x ranks: any two of the first three give the third.
+  // train_batch_size = micro-batch x accumulate x ranks. Any two of the first three give the third.
   void finish_batch() {
     if (!batch_) return;
     const auto total = parse_whole_number(text_of(*batch_->value));
@@ -375,7 +375,7 @@ class Importer {
   std::vector<Leaf> paths_;
   std::optional<Leaf> batch_;
   std::optional<Leaf> peak_;
-  std::string scheduler_;  // its type, where it is known
+  std::string scheduler_;  // its type; empty: not known
   int unknown_keys_ = 0;
   DeepspeedImport import_;
 };
@@ -396,7 +396,7 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
   const Json root = Json::parse(
       without_comments(text), name, {},
       "the file is JSON, where comments and commas after last members are allowed: names and texts "
-      "stand in double quotes, as in {\"gradient_clipping\": 1.0}");
+      "are written in double quotes, as in {\"gradient_clipping\": 1.0}");
   if (!root.is_object()) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("cannot read DeepSpeed options: {}: it holds {} (give "

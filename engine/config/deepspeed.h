@@ -20,9 +20,9 @@ struct ImportLine {
   std::string value;  // as in the file
   ImportFate fate = ImportFate::kIgnored;
   std::string became;  // "--zero-stage 3"; only with kBecame
-  std::string why;     // empty where the value alone is the reason
+  std::string why;     // empty when the value alone is the reason
 
-  std::string text() const;  // both
+  std::string text() const;  // `became` and `why`
 };
 
 struct ImportedOption {
@@ -45,15 +45,15 @@ struct DeepspeedImport {
   bool is_refused() const;  // a line is
 };
 
-// Reads JSON with comments (//, /* */, #) and trailing commas. `ranks` is needed for
-// train_batch_size, which counts all ranks; its factors may come from `given`, where the last of a
-// name counts. Throws Error (kConfig) for other texts; keys that cannot be followed are lines with
+// Reads JSON with comments (//, /* */, #) and trailing commas. train_batch_size counts all `ranks`;
+// its factors may come from `given`, in which the last entry for a name counts. Throws Error
+// (kConfig) when the text is not such JSON. A key that cannot be followed becomes a line with
 // kRefused.
 DeepspeedImport import_deepspeed(std::string_view text, const std::string& name, int64_t ranks,
                                  std::span<const GivenOption> given = {});
 
-// A table under a headline that names the file: key, value, and what became of it. The same as a
-// JSON array.
+// The lines as a table under a headline that names the file (key, value, and what became of it),
+// and as a JSON array.
 std::string import_report(const DeepspeedImport& import, const std::string& path);
 Json import_json(const DeepspeedImport& import);
 

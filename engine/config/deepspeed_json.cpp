@@ -23,7 +23,7 @@ void flatten(const Json& value, const std::string& key, std::vector<Leaf>& leave
 
 std::string without_comments(std::string_view text) {
   std::string out(text);
-  size_t comma = std::string::npos;  // the last comma that only blanks follow
+  size_t comma = std::string::npos;  // the last comma, if only blanks follow it
   for (size_t at = 0; at < out.size(); ++at) {
     const char letter = out[at];
     const std::string_view two = text.substr(at, 2);

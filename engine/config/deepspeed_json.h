@@ -11,8 +11,8 @@
 // A DeepSpeed file as JSON, and its values as DeepSpeed reads them.
 namespace strata::config {
 
-// Replaces comments (//, /* */, #) and commas before closing brackets by blanks, so that lines and
-// columns stay.
+// Replaces comments (//, /* */, #) and commas before closing brackets by blanks, which keeps line
+// and column numbers.
 std::string without_comments(std::string_view text);
 
 // A value without members, and its path: "zero_optimization.stage".
@@ -21,16 +21,18 @@ struct Leaf {
   const Json* value;
 };
 
-// All of them, in the order of the file. They refer to `root`.
+// All leaves of `root`, in the order of the file. They point into `root`.
 std::vector<Leaf> leaves_of(const Json& root);
 
-// A value as an option reads it (5e8 is a whole number); of an array, its items.
+// A value as the text that an option reads (5e8 becomes a whole number); texts_of splits an array
+// into its items.
 std::string text_of(const Json& value);
 std::vector<std::string> texts_of(const Json& value);
 
 std::string lower_case(std::string text);
 
-// true, 1, "true", "yes", "on" and their opposites, in any case; nothing for other values.
+// Reads true, 1, "true", "yes", "on" and their opposites, in upper or lower case; nullopt for other
+// values.
 std::optional<bool> bool_of(const Json& value);
 
 // Whether the value switches its key off: false, null, "none", "" or {}.

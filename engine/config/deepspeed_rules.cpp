@@ -20,8 +20,8 @@ constexpr std::string_view kNotThere = "not supported here";
 
 using enum RuleKind;
 
-// Every key on which numbers depend has a rule of its own; sections that only affect speed have one
-// for all of theirs.
+// Every key that affects numbers has a rule of its own; a section that only affects speed has one
+// rule for all its keys.
 constexpr DeepspeedRule kRules[] = {
     {"train_batch_size", kCode, ""},
     {"train_micro_batch_size_per_gpu", kSet, "micro-batch"},
@@ -137,7 +137,7 @@ constexpr DeepspeedDefault kDefaults[] = {
     {"scheduler.type", "schedule", "constant"},
     {"gradient_clipping", "clip", "1", " since June 2026 (before that 0, no clipping)"},
     {"zero_optimization.stage", "", "",
-     "DeepSpeed's default is 0, here --zero-stage says it; the numbers are the same"},
+     "DeepSpeed's default is 0, here --zero-stage decides; the numbers are the same"},
     {"scheduler.params.warmup_num_steps", "warmup-steps", "1000", "", kAnyScheduler},
     {"scheduler.params.warmup_type", "", "", "DeepSpeed's default is log, warm-up is linear here",
      kAnyScheduler},

@@ -51,7 +51,7 @@ bool stays_in_memory(const Options& options) {
   return options.offload == Offload::kNone || options.offload == Offload::kHost;
 }
 
-// A device has a memory of its own, from and to which state moves.
+// Whether state never moves. It moves to and from a device that has a memory of its own.
 bool stays_in_place(const Options& options) {
   const bool on_host = options.device == Device::kCpu ||
                        (options.device == Device::kAuto && options.machine.empty());

@@ -10,11 +10,11 @@
 
 namespace strata::config {
 
-// An option that is given and has no effect together with the others.
+// An option that is given but has no effect beside the other options.
 struct IdleOption {
   std::string_view name;
-  // As a flag it is refused. Harmless options get a warning, and so do keys of a file, which may be
-  // there for other commands.
+  // When true, a flag is refused. A harmless option, or a key of a file that may serve other
+  // commands, only gets a warning.
   bool is_mistake = false;
   std::string text;  // "--min-lr-ratio has no effect: ..."
 };

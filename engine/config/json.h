@@ -13,7 +13,7 @@ namespace strata::config {
 
 struct JsonMember;
 
-// What a text may cost before it is refused.
+// Limits beyond which a text is refused.
 struct JsonLimits {
   int64_t bytes = 16 << 20;
   int64_t values = 4 << 20;  // numbers, strings, arrays, ... in total
@@ -68,14 +68,14 @@ class Json {
   // "an object", "the string \"x\"", "1.5": for messages.
   std::string describe() const;
 
-  // The value as that type; nothing where it is another or does not fit. An integral double such as
-  // 1e9 is an integer; every number is a double.
+  // The value as that type; nullopt when it has another type or does not fit. An integral double
+  // such as 1e9 is an integer; every number is a double.
   std::optional<bool> boolean() const;
   std::optional<int64_t> int64() const;
   std::optional<uint64_t> uint64() const;
   std::optional<double> number() const;
 
-  // Of that type, by the caller's own check before.
+  // The caller must have checked the type.
   const std::string& string() const& { return std::get<std::string>(value_); }
   std::string string() &&;
   const Array& items() const& { return std::get<Array>(value_); }
@@ -107,7 +107,7 @@ struct JsonMember {
   Json value;
 };
 
-// Below, because these need the whole of JsonMember.
+// Defined here, because these functions need the complete JsonMember.
 inline Json::Json() = default;
 inline Json::Json(std::nullptr_t) {}
 inline Json::Json(bool value) : value_(value) {}

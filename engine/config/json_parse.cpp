@@ -21,7 +21,7 @@
 namespace strata::config {
 namespace {
 
-// An input iterator that tells how far the lexer has read, for the position of our own errors.
+// An input iterator that records how far the lexer has read, for the position in our own errors.
 class CountedText {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -50,7 +50,8 @@ class CountedText {
   const char** read_to_;
 };
 
-// The library quotes what it read last, which may be a string of many megabytes.
+// Shortens the library's message, which quotes the last token: that may be a string of many
+// megabytes.
 void shorten(std::string& cause) {
   constexpr size_t kShown = 200;
   if (cause.size() <= kShown) return;
@@ -60,7 +61,8 @@ void shorten(std::string& cause) {
   cause += "...";
 }
 
-// Builds a Json from the library's events, and refuses what its own parser would accept.
+// Builds a Json from the library's events. Refuses duplicate names and texts beyond the limits,
+// which the library's own parser accepts.
 class Builder {
  public:
   using json = nlohmann::json;
@@ -79,7 +81,7 @@ class Builder {
   bool boolean(bool value) { return add(Json(value)); }
   bool number_integer(json::number_integer_t value) { return add(Json(int64_t{value})); }
   bool number_unsigned(json::number_unsigned_t value) {
-    // One kind for what fits both, so that equal numbers are equal values.
+    // Numbers that fit both types are int64_t, so that equal numbers are equal values.
     if (value <= static_cast<uint64_t>(INT64_MAX)) return add(Json(static_cast<int64_t>(value)));
     return add(Json(uint64_t{value}));
   }
@@ -117,11 +119,11 @@ class Builder {
   struct Level {
     Json value;
     std::unique_ptr<std::unordered_set<std::string>> names;  // of an object
-    std::string name;                                        // the last of them
+    std::string name;                                        // the last name
     const JsonStream* stream = nullptr;
   };
 
-  // The stream of a value that begins here.
+  // The stream for a value that begins here; null when there is none.
   const JsonStream* find_stream() const {
     if (streams_.empty() || (!levels_.empty() && levels_.back().stream != nullptr)) return nullptr;
     std::string path;

@@ -10,14 +10,15 @@
 
 namespace strata::config {
 
-// An array or object within a text, at the members `path` ("model.vocab"), whose items are handed
-// over one by one and not kept. Names of its members may come twice.
+// An array or object at the path `path` ("model.vocab") of a text, whose items are passed to `take`
+// one by one and not kept. Its member names may repeat.
 struct JsonStream {
   std::string path;
   std::function<void(std::string name, Json item)> take;
 };
 
-// As Json::parse and Json::read_file; the arrays and objects of streams come back empty.
+// As Json::parse and Json::read_file, but the arrays and objects of streams are empty in the
+// result.
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits,
                 std::string_view advice, const std::vector<JsonStream>& streams);
 Json read_json_file(const std::string& path, const JsonLimits& limits, std::string_view advice,

@@ -15,7 +15,7 @@
 namespace strata::config {
 namespace {
 
-// What a cgroup calls its files, by version of the interface.
+// The names of a cgroup's files, by version of the interface.
 struct CgroupFiles {
   const char* limit;
   const char* used;
@@ -25,7 +25,7 @@ constexpr CgroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_byt
                                    "total_inactive_file"};
 constexpr CgroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
 
-// Version 1 writes "no limit" as the largest page-aligned number.
+// Version 1 reports the largest page-aligned number when there is no limit.
 constexpr int64_t kNoLimitFrom = int64_t{1} << 60;
 
 std::string read_text(const std::string& path) {
@@ -96,8 +96,8 @@ double quota_of(const std::string& directory) {
   return static_cast<double>(*quota_us) / static_cast<double>(*period_us);
 }
 
-// Calls visit(directory) for a cgroup and all above it. Inside a container the path from /proc may
-// not exist below the mount, whose root is then the container's own cgroup.
+// Calls visit(directory) for a cgroup and all above it. In a container, the path from /proc may not
+// exist below the mount; then the mount's root is the container's own cgroup.
 template <typename Visit>
 void walk_up(const std::string& mount, std::string path, const Visit& visit) {
   while (true) {
@@ -142,7 +142,7 @@ std::optional<int64_t> resource_limit(__rlimit_resource resource) {
 int64_t affinity_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  // Fails where the machine has more processors than the set holds.
+  // Fails when the machine has more processors than the set can hold.
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
   return std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
 }

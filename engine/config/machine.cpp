@@ -72,7 +72,8 @@ std::string_view name_of(DeviceKind kind) {
   return kDeviceKinds[static_cast<size_t>(kind)];
 }
 
-// Sizes and rates may have a suffix: "24GiB", "26GB". Nothing when `text` is not a figure.
+// Parses a figure; sizes and rates may have a suffix ("24GiB", "26GB"). nullopt when `text` is not
+// a figure.
 std::optional<double> parse_figure(std::string_view text) {
   double number = 0;
   const char* last = text.data() + text.size();
@@ -84,7 +85,7 @@ std::optional<double> parse_figure(std::string_view text) {
   return bytes ? std::optional(static_cast<double>(*bytes)) : std::nullopt;
 }
 
-// Returns the cause where the text is not a value of the row.
+// Sets a figure. Returns the cause when the text is not a value of the row.
 std::string set_figure(const FigureRow& row, std::string_view text, Machine& machine) {
   const auto figure = parse_figure(text);
   if (!figure) return "is not a figure from 0";
@@ -163,7 +164,7 @@ void find_missing(const Machine& machine, std::vector<std::string>& problems) {
   }
 }
 
-// Letters, digits and dashes: anything else could leave the directory.
+// Keeps letters, digits and dashes; other characters could lead out of the directory.
 std::string file_name_part(std::string_view text) {
   std::string part;
   for (const char letter : text) {
@@ -174,7 +175,7 @@ std::string file_name_part(std::string_view text) {
   return part;
 }
 
-// FNV-1a: keeps keys apart that file_name_part() makes equal.
+// FNV-1a, to distinguish keys that file_name_part() makes equal.
 uint64_t hash_of(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char letter : text)

@@ -10,9 +10,9 @@ namespace strata::config {
 
 enum class DeviceKind : uint8_t { kCpu, kEmulated, kCuda };
 
-// What one node can do, in the figures that the planner needs: measured once, or written in a file
-// for a machine that is elsewhere. All rates are sustained ones, of the whole node unless `per
-// device` is said. On a cpu device the transfer rates have no meaning and are 0.
+// The capabilities of one node, in the figures that the planner needs: measured once, or given in a
+// file for another machine. Rates are sustained rates of the whole node unless a comment says "per
+// device". On a cpu device the transfer rates have no meaning and are 0.
 struct Machine {
   std::string name = "unnamed";
   DeviceKind device = DeviceKind::kCpu;
@@ -28,18 +28,18 @@ struct Machine {
   double download_bytes_per_s = 0;       // per device, device to host
   double network_bytes_per_s = 0;        // between nodes, each direction
 
-  double nvme_read_bytes_per_s = 0;   // reads alone
-  double nvme_write_bytes_per_s = 0;  // writes alone
-  double nvme_mixed_bytes_per_s = 0;  // both together, half of the bytes each
+  double nvme_read_bytes_per_s = 0;   // only reads
+  double nvme_write_bytes_per_s = 0;  // only writes
+  double nvme_mixed_bytes_per_s = 0;  // both at once, half of the bytes each
   double nvme_latency_s = 0;          // of one large request on an idle drive
-  // Stripes that each scratch directory gets, where their speeds differ; empty: even.
+  // The share of stripes for each scratch directory when their speeds differ; empty: equal.
   std::vector<double> nvme_weights;
   double cpu_s_per_io_gb = 0;  // core seconds for 1e9 bytes moved, without checksums
 
   double checksum_bytes_per_s = 0;   // one core
   double optimizer_bytes_per_s = 0;  // the fused update with all cores: bytes read and written
 
-  // Refinements; 0 where they were not measured.
+  // Refinements; 0: not measured.
   double matmul_bf16_flops_per_s = 0;  // per device: products with bf16 weights
   double step_flops_per_s = 0;       // per device: forward and backward of a transformer block, all
   double step_bf16_flops_per_s = 0;  // its ops in the time, the operations of its products counted
@@ -47,21 +47,21 @@ struct Machine {
   double op_overhead_s = 0;  // from the end of an op to the start of one that waits for it
 };
 
-// Reads a profile file. Throws Error (kConfig) with every problem: unknown keys with the nearest,
-// rates that are negative or not finite, figures that a planner cannot do without.
+// Reads a profile file. Throws Error (kConfig) that lists every problem: unknown keys, with the
+// nearest known one; rates that are negative or not finite; missing figures that the planner needs.
 Machine parse_machine(std::string_view toml, std::string_view name);
 Machine read_machine(const std::string& path);
 
-// A text that parse_machine reads back to the same figures.
+// A text from which parse_machine reads the same figures.
 std::string to_toml(const Machine& machine);
 std::string to_json(const Machine& machine);
 
-// The figures that a run on several machines plans with: the worst of each.
+// The figures for a run on several machines: the worse one of each.
 Machine worst_of(const Machine& a, const Machine& b);
 
-// Where a measured profile belongs: a file of `directory` named after what the figures depend on. A
-// profile measured on another host, for other scratch directories or by another version has another
-// name.
+// The path for a measured profile: a file in `directory` whose name depends on what the figures
+// depend on, so that a profile measured on another host, for other scratch directories or by
+// another version has another name.
 struct MachineKey {
   std::string host;
   std::string nvme;     // the scratch directories as given
@@ -69,7 +69,7 @@ struct MachineKey {
 };
 std::string machine_cache_path(const std::string& directory, const MachineKey& key);
 
-// Writes a profile so that a reader sees all of it or none. Throws Error (kIo).
+// Writes a profile atomically: a reader never sees a part of it. Throws Error (kIo).
 void write_machine(const std::string& path, const Machine& machine);
 
 }  // namespace strata::config

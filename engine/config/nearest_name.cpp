@@ -42,7 +42,7 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
   for (const std::string_view candidate : names) {
     const size_t longer = std::max(name.size(), candidate.size());
     const size_t shorter = std::min(name.size(), candidate.size());
-    if (longer > kLongestName || longer - shorter >= least) continue;  // no distance is less
+    if (longer > kLongestName || longer - shorter >= least) continue;  // cannot be nearer
     const size_t distance = edit_distance(name, candidate);
     if (distance < least) {
       least = distance;

@@ -7,13 +7,15 @@
 
 namespace strata::config {
 
-// The nearest of `names` within about a third of the letters of `name`; empty when none is near.
+// The nearest of `names` that differs in at most about a third of the letters; empty when there is
+// none.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
 
-// " (did you mean NEAREST?)", or " (OTHERWISE)" where `nearest` is empty, or nothing.
+// Returns " (did you mean NEAREST?)"; when `nearest` is empty, " (OTHERWISE)"; when both are empty,
+// "".
 std::string did_you_mean(std::string_view nearest, std::string_view otherwise = {});
 
-// A file may be wrong in every line; messages suggest names for the first problems only.
+// Messages suggest names only for the first problems, because a file may be wrong in every line.
 inline constexpr int kSuggestionsMax = 32;
 
 }  // namespace strata::config

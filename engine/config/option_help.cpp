@@ -59,15 +59,15 @@ std::string flag_text(const OptionRow& row) {
   return fmt::format("  --{} {}", row.name, value);
 }
 
-// What the default is; empty where it is nothing to speak of.
+// The text for the default; empty when there is nothing to say about it.
 std::string default_text(const OptionRow& row) {
   if (!row.unset_note.empty()) return "default: " + std::string(row.unset_note);
   if (row.type == OptionType::kSwitch || row.type == OptionType::kString) return "";
   return "default " + value_text(row, Options());
 }
 
-// " (from 1 to 1024 segments; default: the planner chooses)": what the help does not say in words.
-// Choices stand beside the flag.
+// Range, unit and default: " (from 1 to 1024 segments; default: the planner chooses)". Choices are
+// shown beside the flag instead.
 std::string notes(const OptionRow& row) {
   const std::string limits = limits_text(row);
   const std::string standard = default_text(row);
@@ -76,7 +76,7 @@ std::string notes(const OptionRow& row) {
   return fmt::format(" ({}{}{})", limits, both ? "; " : "", standard);
 }
 
-// Of the commands that plan updates.
+// For the commands that plan updates.
 constexpr std::string_view kGroupHelp = R"(
 The TOML file may also have [[group]]s: each takes the parameters whose whole name fits its match, a
 regular expression, and that no group before it took. lr_factor, from 0 to 1000, multiplies --lr for

@@ -37,7 +37,7 @@ bool is_default(const OptionRow& row, const Options& options) {
   return value_text(row, options) == value_text(row, Options());
 }
 
-// A default whose value means something else, or nothing.
+// Whether the option has its default and that value means "not set".
 bool is_unset(const OptionRow& row, const Options& options) {
   const bool has_note = !row.unset_note.empty() || row.type == OptionType::kString;
   return has_note && is_default(row, options);
@@ -93,7 +93,7 @@ std::string to_json(Command command, const Options& options) {
 
 namespace {
 
-// What names the files of one start, and not of its run.
+// Options about one start of a run, not about the run.
 constexpr std::string_view kOfTheStart[] = {"out", "config", "deepspeed", "resume"};
 
 void collect_json(SourceKind kind, std::string_view json, const std::string& source,
@@ -112,8 +112,8 @@ void collect_json(SourceKind kind, std::string_view json, const std::string& sou
       collect_groups(member.value, collector);
       continue;
     }
-    // What stands already, a default for the most part, says no more than its absence: written out,
-    // it must not conflict with anything.
+    // An option whose value is set already, usually its default, means the same as when it is
+    // absent, so it must not conflict with other options.
     const OptionRow* row = find_option(member.name);
     Options scratch;
     const bool changes = row == nullptr ||

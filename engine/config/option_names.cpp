@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options by name: as flags and keys are written, misspelt, and called elsewhere.
+// Finds options by name: as flags and keys are written, misspelt, or named in other programs.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace strata::config {
 namespace {
 
-// What other programs, or other commands, call these options, where the letters are not near.
+// Names of these options in other programs or commands that are not similar to ours.
 constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"learning-rate", "lr"},
     {"batch-size", "micro-batch"},
@@ -62,7 +62,7 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"model", "for"},
 };
 
-// Other names of ours for an option, which every command takes.
+// Other names that we accept for an option, in every command.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {{"backend", "io"}};
 
 std::string with_dashes(std::string_view name) {

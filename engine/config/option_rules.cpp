@@ -25,10 +25,10 @@ constexpr Required kRequired[] = {
 };
 
 constexpr std::string_view kSame = "say the same thing";
-constexpr std::string_view kNoCsv = "do not go together: a comparison has no CSV";
+constexpr std::string_view kNoCsv = "exclude each other: a comparison has no CSV";
 constexpr std::string_view kComparisons = "are two comparisons";
-constexpr std::string_view kNoProfile = "do not go together: a comparison makes no profile";
-constexpr std::string_view kNoAnswer = "do not go together: a comparison does not answer it";
+constexpr std::string_view kNoProfile = "exclude each other: a comparison makes no profile";
+constexpr std::string_view kNoAnswer = "exclude each other: a comparison does not answer it";
 
 constexpr ExclusivePair kExclusive[] = {
     {"steps", "epochs", kSame},
@@ -97,7 +97,7 @@ void check_optimizer(const Options& options, std::vector<std::string>& problems)
   }
 }
 
-// Whether a group makes its parameters differ from the rest.
+// Whether a group changes anything for its parameters.
 bool differs(const ParameterGroupOptions& group) {
   return group.frozen || group.lr_factor != 1 || group.weight_decay;
 }
@@ -112,7 +112,7 @@ void check_frozen_group(const ParameterGroupOptions& group, const std::string& n
       group.weight_decay ? "weight_decay" : ""));
 }
 
-// A group may be as the rest to keep its parameters from a later one.
+// A group that changes nothing is allowed when it keeps its parameters out of a later group.
 void check_groups(const Options& options, std::vector<std::string>& problems) {
   const double highest_lr = find_option("lr")->range.high;
   bool differs_later = false;
@@ -128,7 +128,7 @@ void check_groups(const Options& options, std::vector<std::string>& problems) {
                       name, options.lr, group.lr_factor, options.lr * group.lr_factor, highest_lr));
     } else if (!differs(group) && !differs_later && !group.match.empty()) {
       problems.push_back(name +
-                         " has no effect: its parameters are as the rest (give lr_factor, "
+                         " has no effect: it changes nothing for its parameters (give lr_factor, "
                          "weight_decay or frozen = true, or leave it out)");
     }
     differs_later = differs_later || differs(group);
@@ -151,7 +151,7 @@ void check_shape(const Options& options, std::vector<std::string>& problems) {
   }
 }
 
-// A switch that is off says nothing.
+// Whether an option is given. A switch that is off counts as not given.
 bool says(const Options& options, std::string_view name) {
   if (!options.is_given(name)) return false;
   const OptionRow& row = *find_option(name);

@@ -19,8 +19,8 @@ struct ExclusivePair {
 
 std::span<const ExclusivePair> exclusive_options();
 
-// An option that refines another one and means nothing without it. In a file it may be alone: other
-// commands may use it, or a flag may give the other.
+// An option that refines another one and has no meaning without it. A file may have it alone,
+// because other commands may use it or a flag may give the other option.
 struct DetailOf {
   Command command;
   std::string_view detail;
@@ -29,8 +29,8 @@ struct DetailOf {
 
 std::span<const DetailOf> option_details();
 
-// What options that are each in range cannot mean together, and what a command cannot do without:
-// one text a problem.
+// Finds options that contradict each other although each is in range, and missing options that a
+// command needs. Returns one text for each problem.
 std::vector<std::string> find_conflicts(Command command, const Options& options);
 
 // Whether these options may be of a device with memory of its own. A profile to plan for may have
@@ -41,7 +41,7 @@ bool may_have_device(Command command, const Options& options);
 // checksums.
 bool measures_drives(const Options& options);
 
-// All of them as one error, "cannot use the options of strata train: ...".
+// Throws all problems as one Error (kUsage): "cannot use the options of strata train: ...".
 [[noreturn]] void refuse_options(Command command, const std::vector<std::string>& problems);
 
 }  // namespace strata::config

@@ -80,7 +80,7 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
     return problem(fmt::format("{} is given twice", shown));
   }
   if (known > kind) return;
-  known = kind;  // whatever it says, it is not missing
+  known = kind;  // even a wrong value counts as given
   const std::string cause = assign(*row, values, options_);
   if (cause.empty()) return;
   problem(fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
@@ -124,14 +124,14 @@ Options OptionCollector::finish() {
     copy_value(*find_option(name), Options(), options_);
     kind_of(name) = SourceKind::kDefault;
   };
-  // A flag silences the other way to say the same thing where only a file says it.
+  // A flag overrides the option of a file that excludes it.
   for (const auto& [first, second, reason] : exclusive_options()) {
     const SourceKind a = kind_of(first);
     const SourceKind b = kind_of(second);
     if (a == SourceKind::kDefault || b == SourceKind::kDefault || a == b) continue;
     take_back(a < b ? first : second);
   }
-  // --device cpu silences a device's budget that a file or the run before has.
+  // --device cpu overrides a device memory budget from a file or the resumed run.
   if (kind_of("device-memory") < kind_of("device") && !may_have_device(command_, options_)) {
     take_back("device-memory");
   }
@@ -149,7 +149,7 @@ Options OptionCollector::finish() {
     if (command != command_ || kind_of(detail) != SourceKind::kFlag || options_.is_given(of)) {
       continue;
     }
-    problem(fmt::format("--{} says nothing without --{} (give both or none)", detail, of));
+    problem(fmt::format("--{} has no meaning without --{} (give both or none)", detail, of));
   }
   for (IdleOption& idle : find_idle_options(command_, options_)) {
     if (idle.is_mistake && kind_of(idle.name) == SourceKind::kFlag) {

@@ -10,21 +10,23 @@
 
 namespace strata::config {
 
-// Where a value came from; a higher one overrides a lower one.
+// Where a value came from. A later kind overrides an earlier one.
 enum class SourceKind : uint8_t { kDefault, kRun, kImport, kFile, kFlag };
 
-// Collects values for one command from several sources, and every problem on the way.
+// Collects the options of one command from several sources, and all problems with them.
 class OptionCollector {
  public:
   explicit OptionCollector(Command command);
 
-  // `shown` is how the user wrote the name, with the place: "--lr" or "run.toml:3:1: lr". Keys of
-  // other commands are checked and left out, so that commands can share a file; flags are refused.
+  // `shown` is the name as the user wrote it, with its place: "--lr" or "run.toml:3:1: lr". A key
+  // of another command is checked and then ignored, so that commands can share a file; a flag of
+  // another command is a problem.
   void set(SourceKind kind, std::string_view name, const std::vector<std::string>& values,
            const std::string& shown);
   void unknown(std::string_view name, const std::string& shown, bool flag);
 
-  // The element `index` of [[group]], which may have no keys; and a key of it.
+  // open_group() adds the element `index` of [[group]], which may have no keys; set_group() sets
+  // one of its keys.
   ParameterGroupOptions& open_group(int index);
   void clear_groups() { options_.groups.clear(); }
   void set_group(int index, std::string_view key, const std::vector<std::string>& values,
@@ -32,10 +34,10 @@ class OptionCollector {
 
   void problem(std::string text) { problems_.push_back(std::move(text)); }
 
-  // What has been collected, unchecked.
+  // The options collected so far, unchecked.
   const Options& so_far() const { return options_; }
 
-  // The options, checked for conflicts. Throws one Error (kUsage) with all problems.
+  // Returns the options after checking for conflicts. Throws one Error (kUsage) with all problems.
   Options finish();
 
  private:
@@ -47,7 +49,7 @@ class OptionCollector {
   std::vector<std::string> problems_;
 };
 
-// Collects what the run before says where no other source does.
+// Collects the options of the resumed run, which any other source overrides.
 void collect_run(const RunOptions& run, OptionCollector& collector);
 
 }  // namespace strata::config

@@ -18,8 +18,8 @@ constexpr uint32_t kExport = bit(Command::kExport);
 constexpr uint32_t kGenerate = bit(Command::kGenerate);
 constexpr uint32_t kModels = bit(Command::kModels);
 constexpr uint32_t kBench = bit(Command::kBench);
-constexpr uint32_t kStep = kTrain | kPlan;             // what decides a step
-constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // what runs a model
+constexpr uint32_t kStep = kTrain | kPlan;             // commands about training steps
+constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // commands that run a model
 constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport | kBench;
 
 template <auto Member>
@@ -100,12 +100,12 @@ constexpr OptionRow kTable[] = {
      "1, where --steps is not given", "How long to train, as passes over the data."},
     {"sequence-length", kInt, &O::sequence_length, kRuns | kBench, kLength, "N", "tokens",
      up_to(1 << 24), "",
-     "Tokens in a sample. Activations and attention grow with it. generate sees so many at once; "
-     "without it, all of them."},
+     "Tokens in a sample. Activations and attention grow with it. generate sees this many at once; "
+     "by default all of them."},
     {"micro-batch", kInt, &O::micro_batch, kStep | kEval, kLength, "N", "samples", up_to(1 << 20),
      "", "Samples in one forward and backward of one rank. Smaller needs less memory."},
     {"accumulate", kInt, &O::accumulate, kStep, kLength, "N", "micro-batches", up_to(1 << 20), "",
-     "Micro-batches in a step. More hides drive traffic: weights move twice a step whatever it "
+     "Micro-batches in a step. More hide drive traffic: weights move twice a step whatever it "
      "is."},
 
     {"lr", kFloat, &O::lr, kStep, kOptimizer, "F", "", kAboveZeroToOne, "",
@@ -115,12 +115,12 @@ constexpr OptionRow kTable[] = {
     {"warmup-steps", kInt, &O::warmup_steps, kStep, kOptimizer, "N", "steps", kAny, "",
      "Linear rise of the learning rate; the peak is reached after the last of them."},
     {"warmup-ratio", kFloat, &O::warmup_ratio, kStep, kOptimizer, "F", "of all steps", kRatio, "",
-     "The same as a part of the run."},
+     "The warm-up as a part of the run."},
     {"min-lr-ratio", kFloat, &O::min_lr_ratio, kStep, kOptimizer, "F", "of the peak", kRatio, "",
      "Where the linear and cosine schedules end."},
     {"weight-decay", kFloat, &O::weight_decay, kStep, kOptimizer, "F", "", kRatio, "",
-     "Decoupled decay of tensors with two and more dimensions; of norms and biases with "
-     "--decay-all alone."},
+     "Decoupled decay of tensors with two and more dimensions; norms and biases decay only with "
+     "--decay-all."},
     {"decay-all", kOnOff, &O::decay_all, kStep, kOptimizer, "", "", kAny, "",
      "Decay norms and biases too, as torch.optim.AdamW does with one group."},
     {"betas", kPair, &O::betas, kStep, kOptimizer, "F,F", "", kBelowOne, "",
@@ -135,7 +135,7 @@ constexpr OptionRow kTable[] = {
     {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kOptimizer, "", "", kAny, "",
      "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
     {"seed", kInt, &O::seed, kInit | kTrain | kGenerate, kOptimizer, "N", "", kAny, "",
-     "Of every random number: order of the data, new weights, sampled text."},
+     "Seed of all random numbers: order of the data, new weights, sampled text."},
 
     {"device", kEnum, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
      "Where the arithmetic runs; emulated is a device with its own memory, on the CPU.", kDevices},
@@ -213,7 +213,7 @@ constexpr OptionRow kTable[] = {
      "",
      kAny,
      "empty",
-     "Text to go on from.",
+     "Text to continue.",
      {},
      true},
     {"max-new-tokens", kInt, &O::max_new_tokens, kGenerate, kText, "N", "tokens", up_to(1 << 24),
@@ -226,15 +226,15 @@ constexpr OptionRow kTable[] = {
      "Choose among the most likely tokens that together have this probability."},
 
     {"size", kSize, &O::size, kBench, kDrives, "SIZE", "bytes", kFromOne, "",
-     "Scratch in all directories together. More than the drives' caches hold tells the truth."},
+     "Scratch in all directories together. Give more than the drives' caches hold."},
     {"block", kSizes, &O::blocks, kBench, kDrives, "SIZE[,SIZE]", "", kBlock, "",
-     "Sizes of a request, powers of two. A run's requests are of 1MiB."},
+     "Sizes of a request, powers of two. The requests of a run have 1MiB."},
     {"depth", kInts, &O::depths, kBench, kDrives, "N[,N]", "requests", up_to(1024), "",
-     "Requests in flight, over all files. More keeps fast drives busy, and waits longer for each."},
+     "Requests in flight, over all files. More keep fast drives busy, but each takes longer."},
     {"files", kInts, &O::files, kBench, kDrives, "N[,N]", "files", up_to(64), "",
      "Files in each directory."},
     {"mode", kList, &O::modes, kBench, kDrives, "", "", kAny, "",
-     "What is done: read, write, or both by turns. Every mode is measured with every block, depth "
+     "What is measured: read, write, or both by turns. Each mode runs with every block, depth "
      "and files.",
      kBenchModes},
     {"seconds", kFloat, &O::seconds, kBench, kDrives, "F", "seconds", kSeconds, "",
@@ -260,7 +260,7 @@ constexpr OptionRow kTable[] = {
      "Are the drives enough to train this model, a directory or its config.json? Needs --tokens; "
      "--sequence-length, --host-memory and --machine are of that run too."},
     {"tokens", kInt, &O::tokens, kBench, kQuestion, "N", "tokens", kTokens, "none",
-     "Of a step of the run of --for: micro-batch x accumulate x sequence length."},
+     "Tokens of a step of the run of --for: micro-batch x accumulate x sequence length."},
     {"profile", kString, &O::profile, kBench, kQuestion, "FILE", "", kAny, "",
      "Write this machine's profile, with these drives, for strata plan --machine."},
 

@@ -21,7 +21,7 @@ enum class OptionType : uint8_t {
   kSize,      // bytes, as 24GiB
   kString,    // text or a path
   kOptional,  // a flag whose value may be left out
-  kList,      // texts separated by commas, or those of `choices`
+  kList,      // texts separated by commas; with `choices`, only those
   kInts,      // whole numbers separated by commas
   kSizes,     // sizes separated by commas
   kEnum,      // one of `choices`
@@ -45,7 +45,7 @@ using OptionField =
                  std::vector<std::string> Options::*, std::vector<int64_t> Options::*,
                  Betas Options::*, DriveLimits Options::*, EnumField, OptionalField>;
 
-// The values an option may have; for pairs and lists, each of them.
+// The values that an option may have; for a pair or list, the values of each part.
 struct OptionRange {
   double low = 0;
   double high = std::numeric_limits<double>::infinity();
@@ -64,10 +64,10 @@ struct OptionRow {
   std::string_view metavar;  // "SIZE"; empty for switches and enums
   std::string_view unit;     // "tokens"; empty: none
   OptionRange range;
-  std::string_view unset_note;  // what the default means, when its value does not say so
-  std::string_view help;        // what it does and why one would change it
+  std::string_view unset_note;  // what the default means, when its value does not show it
+  std::string_view help;        // what it does and why a user would change it
   std::span<const std::string_view> choices = {};
-  bool may_be_empty = false;  // of a text
+  bool may_be_empty = false;  // whether an empty text is a value
 };
 
 std::span<const OptionRow> option_table();
@@ -77,15 +77,15 @@ inline bool takes(const OptionRow& row, Command command) {
 }
 std::string key_of(const OptionRow& row);
 
-// By flag or key, or another name of ours for it: '-' and '_' are the same. Null when there is
-// none.
+// Finds an option by its flag, key or another name that we accept; '-' and '_' are the same. Null
+// when there is none.
 const OptionRow* find_option(std::string_view name);
 
 // The option of `command` that other programs or commands call `name`; empty when there is none.
 std::string_view called_elsewhere(std::string_view name, Command command);
 
-// That one, or the option of `command` whose name is nearest by edit distance; empty when none is
-// near.
+// The result of called_elsewhere, or else the option of `command` with the nearest name by edit
+// distance; empty when none is near.
 std::string_view nearest_option(std::string_view name, Command command);
 
 }  // namespace strata::config

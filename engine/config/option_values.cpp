@@ -33,7 +33,7 @@ std::optional<int64_t> parse_whole_number(std::string_view text) {
 
 namespace {
 
-// A finite number, or nothing; from_chars reads "nan" and "inf".
+// Parses a finite number; from_chars also reads "nan" and "inf", which are refused.
 std::optional<double> parse_finite(std::string_view text) {
   const auto number = parse_whole<double>(text);
   if (!number || !std::isfinite(*number)) return std::nullopt;
@@ -52,13 +52,13 @@ bool within(const OptionRange& range, double value) {
   return above && below;
 }
 
-// "2GB/s" and "2GB" alike.
+// Parses a rate: "2GB/s" and "2GB" mean the same.
 std::optional<int64_t> parse_rate(std::string_view text) {
   if (text.size() > 2 && text.substr(text.size() - 2) == "/s") text.remove_suffix(2);
   return parse_bytes(text);
 }
 
-// A list option given as one text is split at commas; the parts of an array stay whole.
+// Splits a list that is given as one text at its commas; the parts of an array stay whole.
 std::vector<std::string> split(const std::vector<std::string>& values) {
   if (values.size() != 1) return values;
   std::vector<std::string> parts;
@@ -76,7 +76,7 @@ std::string join(const Texts& parts, std::string_view between = ",") {
   return fmt::format("{}", fmt::join(parts, between));
 }
 
-// A size without needless digits, that parse_bytes reads back to the same number.
+// The shortest text from which parse_bytes reads the same number.
 std::string size_text(int64_t bytes) {
   if (bytes > 0 && bytes % kGiB == 0) return fmt::format("{}GiB", bytes / kGiB);
   if (bytes > 0 && bytes % kMiB == 0) return fmt::format("{}MiB", bytes / kMiB);
@@ -89,7 +89,7 @@ bool is_path(const OptionRow& row) {
   return std::ranges::find(kinds, row.metavar) != std::end(kinds);
 }
 
-// What is wrong with a path; empty where nothing is. No shell reads files, nor what is behind =.
+// What is wrong with a path; empty when nothing is. No shell expands paths in files or behind a =.
 std::string path_problem(const OptionRow& row, std::string_view path) {
   if (!is_path(row) || path.empty() || (path[0] != '~' && path[0] != '$')) return "";
   return fmt::format(
@@ -172,7 +172,7 @@ std::string assign_field(const OptionRow& row, const std::optional<Number>& numb
   return "";
 }
 
-// Options that are one text.
+// Assigns options whose value is one text.
 std::string assign_one(const OptionRow& row, const std::string& text, Options& options) {
   switch (row.type) {
     case OptionType::kSwitch:

@@ -11,27 +11,26 @@
 
 namespace strata::config {
 
-// Reads `values` (the parts of an array, or one text) into the row's field. Returns the cause when
-// that is not possible, in words that follow the option's name; empty when it was. On failure the
-// field is unchanged.
+// Parses `values` (the parts of an array, or one text) into the row's field. Returns "" on success;
+// otherwise the cause, as a phrase that follows the option's name, and the field is unchanged.
 std::string assign(const OptionRow& row, const std::vector<std::string>& values, Options& options);
 
-// The value as a user would write it; texts as they are.
+// The value as a user would write it.
 std::string value_text(const OptionRow& row, const Options& options);
 
-// As assign(), for a number that belongs to no option: into `number`, within `range`.
+// As assign(), for a number that belongs to no option: parses it into `number`, within `range`.
 std::string assign_number(std::string_view text, const OptionRange& range, double& number);
 
-// A text as options of whole numbers read it; nothing where they refuse it.
+// Parses a whole number as options do; nullopt when they would refuse it.
 std::optional<int64_t> parse_whole_number(std::string_view text);
 
-// Makes the field of `to` that of `from`.
+// Copies the row's field from `from` to `to`.
 void copy_value(const OptionRow& row, const Options& from, Options& to);
 
 // "a number above 0 to 1", "a whole number from 1", "on or off": what assign() accepts.
 std::string accepted_text(const OptionRow& row);
 
-// "from 1 to 1024 segments": the range of numbers and sizes, with their unit; else empty.
+// The range of a number or size with its unit, "from 1 to 1024 segments"; empty for other types.
 std::string limits_text(const OptionRow& row);
 
 }  // namespace strata::config

@@ -23,11 +23,11 @@ bool is_flag(const std::string& text) {
   return text.starts_with("--");
 }
 
-// A flag as it stands among the arguments.
+// A flag among the arguments.
 struct Flag {
   std::string shown;                 // "--lr"
-  std::optional<std::string> value;  // behind its =
-  bool has_next = false;             // what could be its value follows
+  std::optional<std::string> value;  // after its =
+  bool has_next = false;             // the next argument could be its value
 
   std::string name() const { return shown.substr(2); }
 };
@@ -39,13 +39,13 @@ Flag flag_at(std::span<const std::string> args, size_t at) {
   return flag;
 }
 
-// Options that only flags can give: one would read another file, one prints and ends.
+// Options that only flags can give: --config would read another file, and --help prints and ends.
 constexpr std::string_view kFlagsOnly[] = {"config", "help"};
 
 using Places = std::map<const OptionRow*, std::string>;
 
-// A key at the top of the file. `places` has where options stood before: to TOML, host-memory and
-// host_memory are two keys.
+// Collects a key at the top of the file. `places` records where options were given, because to TOML
+// host-memory and host_memory are two different keys.
 void collect_toml_option(const TomlEntry& entry, Places& places, OptionCollector& collector) {
   const std::string shown = entry.where + ": " + entry.key;
   if (std::ranges::find(kFlagsOnly, entry.key) != std::end(kFlagsOnly)) {
@@ -83,8 +83,8 @@ void collect_toml(const OptionSources& sources, OptionCollector& collector) {
   }
 }
 
-// What the file and then the flags give, with the spelling of the table. What is wrong with them is
-// reported where they are collected.
+// The options that the file and then the flags give, with the names of the table. Errors are
+// reported later, when the options are collected.
 std::vector<GivenOption> given_options(std::span<const std::string> args, std::string_view toml,
                                        std::string_view toml_name) {
   std::vector<GivenOption> given;
@@ -106,7 +106,7 @@ std::vector<GivenOption> given_options(std::span<const std::string> args, std::s
   return given;
 }
 
-// What is given for an option that decides how others are read; empty where nothing is.
+// The value given for an option that decides how others are read; empty when none is given.
 std::string early_value(std::string_view name, std::span<const GivenOption> given) {
   std::string text;
   for (const GivenOption& one : given) {
@@ -146,7 +146,7 @@ void collect_args(std::span<const std::string> args, OptionCollector& collector)
     };
     if (row == nullptr) {
       collector.unknown(flag.name(), flag.shown, true);
-      if (!flag.value && flag.has_next) ++at;  // its value, most likely
+      if (!flag.value && flag.has_next) ++at;  // probably its value
     } else if (flag.value) {
       set(*flag.value);
     } else if (row->type == OptionType::kSwitch) {

@@ -14,7 +14,7 @@
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 
-// What the user asked for. The table in option_table.cpp gives every field its flag, TOML key,
+// The options of a command. The table in option_table.cpp gives every field its flag, TOML key,
 // unit, range and help; the initial values below are the defaults.
 namespace strata::config {
 
@@ -55,7 +55,7 @@ struct DriveLimits {
 struct ParameterGroupOptions {
   std::string match;  // regular expression on the parameter's name
   double lr_factor = 1.0;
-  std::optional<double> weight_decay;  // nothing: as for the others
+  std::optional<double> weight_decay;  // nullopt: the run's
   bool frozen = false;
 };
 
@@ -67,11 +67,11 @@ struct Options {
   std::string config;
   std::string deepspeed;
   bool shuffle = true;
-  double eval_fraction = 0.05;  // held out only where eval_every > 0, and by `eval`
+  double eval_fraction = 0.05;  // held out by `eval`, and by `train` when eval_every > 0
 
   // Batch
   int64_t steps = 0;    // 0: from epochs
-  double epochs = 0.0;  // 0: one epoch, where steps is 0 too
+  double epochs = 0.0;  // 0: one epoch if steps is 0 too
   int64_t sequence_length = 512;
   int64_t micro_batch = 1;
   int64_t accumulate = 1;
@@ -107,7 +107,7 @@ struct Options {
   int64_t threads = 0;  // 0: one per core
   int64_t ranks = 1;
   int64_t zero_stage = 3;
-  int64_t shard_ranks = 0;  // that share one copy of the state; 0: all
+  int64_t shard_ranks = 0;  // ranks that share one copy of the state; 0: all
   int64_t copies() const { return shard_ranks > 0 ? ranks / shard_ranks : 1; }
 
   // Evaluation and checkpoints
@@ -155,60 +155,60 @@ struct Options {
   double tolerance = 0.1;
   std::string profile;
   std::string for_model;
-  int64_t tokens = 0;  // of a step of for_model
+  int64_t tokens = 0;  // in a step of for_model
 
-  // How to answer
+  // Output
   bool force = false;
   bool json = false;
   bool help = false;
 
-  // Names of the options that a flag or file set, in table order.
+  // Names of the options that a flag or a file sets, in the order of the table.
   std::vector<std::string> given;
   bool is_given(std::string_view name) const;
-  // About options that are given and have no effect: complete sentences, to be printed once.
+  // Sentences about options that are given but have no effect; the caller prints them once.
   std::vector<std::string> warnings;
 };
 
-// The options of a run that is gone on with, as to_json() wrote them; empty without one.
+// The options of a run that is resumed, as to_json() wrote them; empty when no run is resumed.
 struct RunOptions {
   std::string json;
   std::string source;  // a path, for messages
 };
-// Finds them by what files and flags say, which is not checked yet.
+// Finds the options of the resumed run from those of files and flags, which are not checked yet.
 using FindRunOptions = std::function<RunOptions(const Options& so_far)>;
 
 // Everything that sets options; a later one overrides an earlier one.
 struct OptionSources {
-  FindRunOptions run = nullptr;          // the weakest source; all but what names files of a start
-  std::string_view toml = {};            // text of the --config file
-  std::string_view toml_name = {};       // its path, for messages
-  std::string_view deepspeed = {};       // text of the --deepspeed file
-  std::string_view deepspeed_name = {};  // its path
+  FindRunOptions run = nullptr;            // the weakest source; without options of a single start
+  std::string_view toml = {};              // text of the --config file
+  std::string_view toml_name = {};         // its path, for messages
+  std::string_view deepspeed = {};         // text of the --deepspeed file
+  std::string_view deepspeed_name = {};    // its path
   std::span<const std::string> args = {};  // what follows the command's name
 };
 
-// What became of the --deepspeed file; the table is empty without one.
+// What became of the keys of the --deepspeed file; the table is empty without one.
 struct DeepspeedReport {
   std::string table;
-  Json lines;               // of the table: an array of objects, or null
-  bool wants_json = false;  // as far as the options could be read
-  bool is_refusal = false;  // some key cannot be followed
+  Json lines;               // the lines of the table: an array of objects, or null
+  bool wants_json = false;  // whether --json is given, as far as the options could be read
+  bool is_refusal = false;  // whether some key cannot be followed
 };
 
 // Throws one Error (kUsage) that lists every problem of every source: unknown names with the
 // nearest known one, values that cannot be read, out of range or not finite, and conflicts. With
-// --help given, returns without looking at anything else. `report` is written also where this
-// throws for what options say.
+// --help, returns without looking at anything else. `report` is also written when this throws
+// because of the options.
 Options resolve(Command command, const OptionSources& sources, DeepspeedReport* report = nullptr);
 
-// As resolve(), reading the files that --config and --deepspeed name, each once. Throws also
-// kConfig when it cannot be read.
+// As resolve(), after reading the files that --config and --deepspeed name. Also throws Error
+// (kConfig) when a file cannot be read.
 Options resolve_command_line(Command command, std::span<const std::string> args,
                              DeepspeedReport* report = nullptr,
                              const FindRunOptions& run = nullptr);
 
-// The options of one command as a JSON object by TOML key, for run.json, and back. from_json
-// refuses what resolve() refuses; what `json` says changes the options of `run`.
+// Convert the options of one command to a JSON object by TOML key, for run.json, and back.
+// options_from_json refuses what resolve() refuses; what `json` says changes the options of `run`.
 std::string to_json(Command command, const Options& options);
 Options options_from_json(Command command, std::string_view json,
                           const FindRunOptions& run = nullptr);
@@ -217,7 +217,7 @@ Options options_from_json(Command command, std::string_view json,
 std::string help_text(Command command);
 std::string help_text();
 
-// A command's name has two words where the first alone says too little: "bench io".
+// The name of a command may have two words: "bench io".
 std::optional<Command> parse_command(std::string_view name);
 std::string_view name_of(Command command);
 std::string_view help_of(Command command);  // one sentence

@@ -8,7 +8,8 @@
 namespace strata::config {
 namespace {
 
-// toml++ asserts what some texts break: "[ = 2" is a key that does not begin like one.
+// Thrown instead of toml++'s assertions, which some wrong texts break: "[ = 2" has a key that does
+// not begin like one.
 struct BrokenAssertion {};
 [[noreturn]] void refuse_by_assertion() {
   throw BrokenAssertion();
@@ -17,12 +18,12 @@ struct BrokenAssertion {};
 }  // namespace
 }  // namespace strata::config
 
-#undef NDEBUG  // it would make of the assertions something to rely on
+#undef NDEBUG  // with it, toml++ would turn its assertions into assumptions
 #define TOML_ASSERT(condition) \
   ((condition) ? static_cast<void>(0) : strata::config::refuse_by_assertion())
 
-// Most letters beyond ASCII reach what toml++ 3.3 calls unreachable in its test for white space,
-// where false is meant.
+// For most letters beyond ASCII, toml++ 3.3 reaches code marked unreachable in its test for white
+// space, which should return false.
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false
@@ -52,7 +53,7 @@ std::string scalar_text(std::string_view name, const toml::node& node) {
   refuse(name, node.source(), "dates, times and nested values are not used here");
 }
 
-// What a text that is not TOML was meant to be.
+// Advice for a text that is not TOML, by what it probably is.
 const char* advice_for(std::string_view text, std::string_view cause) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && text[first] == '{') {
@@ -61,7 +62,7 @@ const char* advice_for(std::string_view text, std::string_view cause) {
   if (cause.find("escape sequence") != std::string_view::npos) {
     return "in double quotes \\ begins an escape: put patterns in single quotes";
   }
-  return "write lines like lr = 1e-4 and host_memory = \"24GiB\": sizes, paths and words stand in "
+  return "write lines like lr = 1e-4 and host_memory = \"24GiB\": put sizes, paths and words in "
          "quotes";
 }
 

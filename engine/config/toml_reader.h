@@ -8,7 +8,7 @@
 namespace strata::config {
 
 // One key of a TOML file with its value as text: numbers in their shortest exact form, true and
-// false, the parts of an array of scalars one by one.
+// false, and the parts of an array of scalars one by one.
 struct TomlEntry {
   std::string table;     // "" at the top, else the name of the [table] or [[table]]
   int table_index = -1;  // which element of a [[table]]; -1 elsewhere
@@ -18,8 +18,9 @@ struct TomlEntry {
   bool is_empty_table = false;  // a [table] or [[table]] without keys: no key, no values
 };
 
-// All entries in the order of the file. Throws Error (kConfig) naming line and column where the
-// text is not TOML or nests deeper than one table or one array. `name` is the file's, for messages.
+// Returns all entries in the order of the file. Throws Error (kConfig) with line and column when
+// the text is not TOML or nests deeper than one table or one array. `name` is the file's name, for
+// messages.
 std::vector<TomlEntry> read_toml(std::string_view text, std::string_view name);
 
 }  // namespace strata::config

@@ -193,10 +193,10 @@ TEST(BenchOptions, ConflictsAreReportedTogether) {
   EXPECT_HAS(error, "--dpeth is not an option (did you mean --depth?)");
   EXPECT_HAS(error, "--rounds \"0\" is out of range (give a whole number from 1 to 1000)");
   EXPECT_HAS(error, "--json and --csv are two forms of one answer (give one)");
-  EXPECT_HAS(error, "--csv and --compare-fio do not go together: a comparison has no CSV");
-  EXPECT_HAS(error, "--profile and --compare-fio do not go together");
+  EXPECT_HAS(error, "--csv and --compare-fio exclude each other: a comparison has no CSV");
+  EXPECT_HAS(error, "--profile and --compare-fio exclude each other");
   EXPECT_HAS(error, "--profile needs the modes read, write and mixed, with checksums");
-  EXPECT_HAS(error, "--tokens says nothing without --for (give both or none)");
+  EXPECT_HAS(error, "--tokens has no meaning without --for (give both or none)");
 }
 
 TEST(BenchOptions, WhatSaysNothingAloneIsRefusedAsAFlag) {
@@ -204,7 +204,7 @@ TEST(BenchOptions, WhatSaysNothingAloneIsRefusedAsAFlag) {
     const OptionRow& row = *find_option(detail.detail);
     const std::string text = row.type == OptionType::kSize ? "1GiB" : "1";
     const std::string flag = "--" + std::string(detail.detail);
-    EXPECT_HAS(bench_error({flag, text}), flag + " says nothing without --");
+    EXPECT_HAS(bench_error({flag, text}), flag + " has no meaning without --");
     EXPECT_EQ(bench_error({}, key_of(row) + " = \"" + text + "\""), "no error");
   }
   EXPECT_EQ(bench_error({"--for", "m", "--tokens", "5", "--machine", "x"}), "no error");

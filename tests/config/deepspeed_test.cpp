@@ -111,9 +111,9 @@ const Case kCases[] = {
     // What changes numbers is refused.
     {R"({"optimizer": {"type": "Lamb"}})", "optimizer.type", "refused: AdamW is the only"},
     {R"({"optimizer": {"params": {"adam_w_mode": false}}})", "optimizer.params.adam_w_mode",
-     "refused: AdamW has it always on"},
+     "refused: always on in AdamW"},
     {R"({"optimizer": {"params": {"adam_w_mode": "off"}}})", "optimizer.params.adam_w_mode",
-     "refused: AdamW has it always on"},
+     "refused: always on in AdamW"},
     {R"({"optimizer": {"params": {"amsgrad": 1}}})", "optimizer.params.amsgrad", "refused: not"},
     {R"({"scheduler": {"type": "OneCycle"}})", "scheduler.type", "refused: the schedules here"},
     {R"({"scheduler": {"params": {"warmup_min_lr": 1e-6}}})", "scheduler.params.warmup_min_lr",
@@ -204,7 +204,7 @@ const Case kCases[] = {
     {R"({"optimizer": {"type": "AdamW"}})", "gradient_clipping",
      "--clip 1: absent in the file, DeepSpeed's default since June 2026 (before that 0"},
     {R"({"optimizer": {"type": "AdamW"}})", "zero_optimization.stage",
-     "ignored: absent in the file: DeepSpeed's default is 0, here --zero-stage says it"},
+     "ignored: absent in the file: DeepSpeed's default is 0, here --zero-stage decides"},
     {R"({"scheduler": {"type": "WarmupLR"}})", "scheduler.params.warmup_num_steps",
      "--warmup-steps 1000: absent in the file, DeepSpeed's default"},
     {R"({"scheduler": {"type": "WarmupLR"}})", "scheduler.params.warmup_type",
@@ -218,7 +218,7 @@ const Case kCases[] = {
     {R"({"optimizer": {"params": {"lr": 3e-5}}, "scheduler": {"type": "WarmupDecayLR"}})",
      "optimizer.params.lr", "ignored: overridden by scheduler.params.warmup_max_lr (it would be"},
     {R"({"optimizer": {"params": {"weight_decay": 0.5}}})", "optimizer.params.weight_decay",
-     "--weight-decay 0.5: not of norms and biases"},
+     "--weight-decay 0.5: not for norms and biases"},
 };
 
 TEST(Deepspeed, EachKeyIsTakenAsTheTableSays) {
