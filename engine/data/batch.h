@@ -13,18 +13,17 @@ struct BatchOptions {
   int64_t replicas = 1;    // data-parallel ranks that take different rows
   bool shuffle = true;
   uint64_t seed = 0;
-  // Behind the last sample: the next epoch, or rows of padding whose targets are all -1. Padding is
-  // for evaluation, which looks at each sample once.
+  // What follows the last sample: the next epoch (true), or rows of padding whose targets are all
+  // -1 (false), for evaluation, which uses each sample once.
   bool repeat = true;
 };
 
-// Which sample each row of each micro-batch is. A step's rows are numbered
-// ((step*accumulate + micro_batch)*replicas + replica)*B + row, with the step counted from 0; row r
-// takes item r of the concatenated epochs, each of which holds every sample once, in an order of
-// its own when shuffled.
+// Assigns samples to the rows of micro-batches. Rows are numbered ((step*accumulate +
+// micro_batch)*replicas + replica)*B + row, with steps counted from 0. Row r gets item r of the
+// concatenated epochs; each epoch has every sample once, in its own order when shuffled.
 //
-// Stateless: the position in the data is the step, so a resumed run sees the same rows. Threads:
-// any number.
+// Stateless: the step determines the position in the data, so a resumed run gets the same rows.
+// Threads: any number.
 class Batches {
  public:
   Batches(const TokenSource& source, const BatchOptions& options);
@@ -33,14 +32,14 @@ class Batches {
   void fill(int64_t step, int64_t micro_batch, int64_t replica, int32_t* tokens,
             int32_t* targets) const;
 
-  // Targets that are not -1 in all micro-batches of all replicas in that step: what the mean loss
-  // of the step is divided by. May be 0 when all is masked.
+  // The number of targets that are not -1 in all micro-batches of all replicas of a step, by which
+  // the step's loss is divided. 0 when every target is masked.
   int64_t target_count(int64_t step) const;
-  // How many of the first `steps` steps have a target: those that update anything.
+  // How many of the first `steps` steps have a target and therefore update weights.
   int64_t updates_in(int64_t steps) const;
 
   int64_t rows_per_step() const { return options_.accumulate * options_.replicas * options_.rows; }
-  // Steps that see every sample at least once.
+  // The number of steps in which every sample occurs at least once.
   int64_t steps_per_epoch() const;
   // The sample of a row number; -1 for padding.
   int64_t sample_of(int64_t row) const;

@@ -33,22 +33,21 @@ int64_t held_out_count(int64_t samples, const DataOptions& options, const std::s
   }
   if (held_out >= samples) {
     throw bad_data(
-        path, fmt::format("{} samples of {} tokens, of which {} are to be held out: none is left "
-                          "to train on (give more data or hold out less)",
+        path, fmt::format("{} samples of {} tokens, of which {} are to be held out: no sample is "
+                          "left to train on (give more data or hold out less)",
                           samples, options.length, held_out));
   }
   return held_out;
 }
 
-// A loss over no token would look like a loss of 0.
+// Throws when no sample has a target, because a loss over no token would look like a loss of 0.
 void require_targets(const TokenSource& samples, const std::string& path) {
   for (int64_t i = 0; i < samples.sample_count(); ++i) {
     if (samples.target_count(i) > 0) return;
   }
-  throw bad_data(
-      path,
-      "none of its samples holds a target (is each record a prompt without a completion, "
-      "or the text a single token?)");
+  throw bad_data(path,
+                 "none of its samples has a target (is each record a prompt without a completion, "
+                 "or the text a single token?)");
 }
 
 void check_options(const DataOptions& options) {
@@ -77,14 +76,14 @@ void warn_of_files_left_out(const std::string& directory) {
   if (left_out.empty()) return;
   log(LogLevel::kWarning,
       fmt::format(
-          "data: {}: {} {} not read, such as \"{}\": of a directory, .txt and .md files are "
-          "read, or train.jsonl and valid.jsonl alone (give other files by their own path)",
+          "data: {}: {} {} not read, such as \"{}\": in a directory, only .txt and .md files are "
+          "read, or only train.jsonl and valid.jsonl (give other files by their own path)",
           directory, left_out.size(), left_out.size() == 1 ? "file is" : "files are",
           left_out.front()));
 }
 
-// Of records whose prompts are masked: whole samples without a target, and completions behind the
-// last whole sample.
+// Warns of whole samples without a target, and of completions behind the last whole sample, in
+// records whose prompts are masked.
 void warn_of_masks(const std::string& path, const ReadData& data, const TokenSource& train,
                    int64_t first_unused) {
   const int64_t samples = train.sample_count();
@@ -92,10 +91,9 @@ void warn_of_masks(const std::string& path, const ReadData& data, const TokenSou
   for (int64_t i = 0; i < samples; ++i) idle += train.target_count(i) == 0;
   if (idle > 0) {
     log(LogLevel::kWarning,
-        fmt::format(
-            "data: {}: {} of {} samples of {} tokens hold prompts alone: nothing is learned "
-            "from them (shorten the prompts, or raise --sequence-length)",
-            path, idle, samples, train.length()));
+        fmt::format("data: {}: {} of {} samples of {} tokens have only prompts: nothing is learned "
+                    "from them (shorten the prompts, or raise --sequence-length)",
+                    path, idle, samples, train.length()));
   }
   const auto is_cut = [&](const RecordPlace& record) {
     return record.first_target >= first_unused;

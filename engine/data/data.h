@@ -15,10 +15,10 @@ class Tokenizer;
 
 namespace strata::data {
 
-// Samples of T input tokens each, cut from a token sequence: sample k of a sequence has the inputs
-// tokens[k*T .. k*T+T) and the targets one further on, -1 where the loss does not look.
+// Samples of T input tokens each, cut from a token sequence. Sample k has the inputs tokens[k*T ..
+// k*T+T); its targets are the tokens one position later, or -1 where the loss ignores them.
 //
-// The last sample of a sequence may be shorter and is padded: id 0, target -1.
+// The last sample of a sequence may be shorter and is padded with id 0 and target -1.
 //
 // A view: the sequence must outlive it. Threads: any number.
 class TokenSource {
@@ -30,7 +30,7 @@ class TokenSource {
   int64_t sample_count() const { return count_; }
   int64_t length() const { return length_; }
   void sample(int64_t index, int32_t* inputs, int32_t* targets) const;
-  // How many of the sample's targets are not -1.
+  // The number of targets in the sample that are not -1.
   int64_t target_count(int64_t index) const;
   bool has_masks() const { return tokens_->has_masks(); }
 
@@ -50,34 +50,35 @@ struct DataOptions {
   int64_t length = 0;              // T
   int64_t vocabulary = 0;          // of the model: ids must be below it
   int64_t held_out_samples = 0;    // cut from the end for evaluation
-  double held_out_fraction = 0.0;  // the same as a part of all samples, at least one; not both
-  // The tokens behind the last whole sample are one too, padded: for evaluation.
+  double held_out_fraction = 0.0;  // instead: a part of all samples, at least one
+  // The tokens behind the last whole sample become a padded sample, for evaluation.
   bool keeps_tail = false;
-  // Memory for the tokens, and for what reading takes beside them; 0: no limit.
+  // Limit of memory for the tokens and for reading them; 0: no limit.
   int64_t room_bytes = 0;
 };
 
 // All data of a run.
 //
-// Reads, by what it finds: a token file (.bin, or an llm.c header); JSON lines (.jsonl, .json, or a
-// first character '{'); a text file or a directory of .txt and .md files; a directory with
-// train.jsonl, whose valid.jsonl is then the held-out data to its last token, whatever the options
-// say. Documents follow each other in one sequence, each with the tokenizer's own prefix and suffix
-// and its EOS token behind it. The targets of training and held-out data are disjoint. Memory:
-// bytes(); token files are read as they are needed. Failure: Error naming file and line, byte or
-// token; no data, no target, or fewer tokens to train on than one sample is an error.
+// Detects the format: a token file (.bin, or an llm.c header); JSON lines (.jsonl, .json, or a
+// first character '{'); a text file or a directory of .txt and .md files; or a directory with
+// train.jsonl, whose valid.jsonl is then all of the held-out data, whatever the options say.
+// Documents form one sequence, each with the tokenizer's prefix and suffix, followed by the EOS
+// token. The targets of training and held-out data are disjoint. Memory: bytes(); token files are
+// read when needed. Failure: Error that names file and line, byte or token; it is an error to have
+// no data, no target, or fewer tokens to train on than one sample.
 class Dataset {
  public:
   // `tokenizer` may be null for token files. It is used only here.
   static Dataset open(const std::string& path, const text::Tokenizer* tokenizer,
                       const DataOptions& options);
 
-  // Throws what open() throws before it reads: whether there is data at all.
+  // Throws what open() would throw when there is no data at `path`.
   static void check(const std::string& path);
 
-  // What tokens of the shortest text take in memory.
+  // The memory of the tokens of the shortest text.
   static int64_t least_bytes(int64_t vocabulary) { return TokenSequence::block_bytes(vocabulary); }
-  // The most that tokens of so many bytes of text can take: a byte or more each.
+  // The most memory that the tokens of `text_bytes` of text can take; a token has at least one byte
+  // of text.
   static int64_t most_bytes(int64_t vocabulary, int64_t text_bytes) {
     const int64_t block = TokenSequence::block_bytes(vocabulary);
     return 2 * block + ceil_div(text_bytes * TokenSequence::width_of(vocabulary), block) * block;
@@ -86,7 +87,7 @@ class Dataset {
   const TokenSource& train() const { return train_; }
   const TokenSource& held_out() const { return held_out_; }
   int64_t token_count() const { return tokens_->count(); }
-  // Of training and held-out data (see TokenSequence::fingerprint).
+  // Fingerprint of training and held-out data (see TokenSequence::fingerprint).
   uint64_t fingerprint() const {
     const uint64_t train = tokens_->fingerprint();
     return held_out_tokens_ ? train * 31 + held_out_tokens_->fingerprint() : train;
@@ -94,7 +95,7 @@ class Dataset {
   int64_t bytes() const {
     return tokens_->bytes() + (held_out_tokens_ ? held_out_tokens_->bytes() : 0);
   }
-  // One line: what was detected, and how much of it.
+  // One line that says which format was detected, and how much data.
   const std::string& description() const { return description_; }
 
  private:
@@ -102,8 +103,7 @@ class Dataset {
   void split(const std::string& path, const DataOptions& options);
 
   std::unique_ptr<TokenSequence> tokens_;
-  std::unique_ptr<TokenSequence>
-      held_out_tokens_;  // null when the held-out data is a part of `tokens_`
+  std::unique_ptr<TokenSequence> held_out_tokens_;  // null: held-out data is a part of `tokens_`
   TokenSource train_;
   TokenSource held_out_;
   std::string description_;

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Measured: what parsing a line and turning it into text takes at its peak, in lengths of the line.
+// The peak memory of parsing a line and turning it into text, in lengths of the line (measured).
 constexpr int64_t kLineCopies = 5;
 
 char first_character(const std::string& path) {
@@ -81,7 +81,7 @@ class DocumentWriter {
     throw Error(ErrorCode::kDoesNotFit,
                 fmt::format("read data: {}: its tokens take more than the {} that --host-memory "
                             "leaves beside the program (raise --host-memory, or give the data as a "
-                            "token file, which is read where it is)",
+                            "token file, which is not held in memory)",
                             tokens_.name(), format_bytes(room_bytes_)));
   }
 
@@ -92,7 +92,7 @@ class DocumentWriter {
   int64_t count_ = 0;
 };
 
-// Numbers of lines, the first few of them by name.
+// Counts lines, and lists the numbers of the first few.
 class Lines {
  public:
   void add(int64_t line) {
@@ -146,7 +146,7 @@ class RecordsReader {
           if (!kind_) kind_ = kind_of_record(record, where);
           add(text_of_record(std::move(record), *kind_, where), line, where);
         });
-    if (!kind_) throw bad_data(path_, "it holds no record");
+    if (!kind_) throw bad_data(path_, "it has no record");
     data_.found = fmt::format("JSON lines of {}, {} records{}", name_of(*kind_), writer_.count(),
                               data_.tokens->has_masks() ? " with prompts masked" : "");
     warn();
@@ -179,7 +179,7 @@ class RecordsReader {
     writer_.end();
   }
 
-  // The first target of a record is at the end of the sequence.
+  // Remembers a record whose first target is at the end of the sequence so far.
   void remember(int64_t line) {
     std::deque<RecordPlace>& last = data_.last_records;
     const int64_t at = data_.tokens->count();

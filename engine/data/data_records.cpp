@@ -24,10 +24,10 @@ struct KindEntry {
   RecordKind kind;
   const char* name;
   const char* idle;
-  std::array<const char*, 2> members;  // that tell the kind; null: none
+  std::array<const char*, 2> members;  // that identify the kind; may be null
 };
 
-// Roles of messages, as ShareGPT and others name them, and as ChatML does.
+// Roles of messages: the names of ShareGPT and others, and those of ChatML.
 constexpr std::array<std::pair<const char*, const char*>, 5> kShareGptRoles = {
     {{"human", "user"},
      {"user", "user"},
@@ -87,7 +87,7 @@ void add_message(RecordText* record, const std::string& role, const std::string&
   add_segment(record, fmt::format("{}{}\n", kChatMlBegin, role), false);
   add_segment(record, content + "<|im_end|>", is_target);
   add_segment(record, "\n", false);
-  record->has_lesson = has_lesson;  // an end alone is none
+  record->has_lesson = has_lesson;  // an end marker alone does not count
 }
 
 const Json::Array& messages_of(const Json& list, const std::string& where) {
@@ -126,8 +126,8 @@ void add_conversation(RecordText* record, const Json& list, const std::string& w
   }
 }
 
-// Jinja source without what does not change its output: white space within tags, and kinds of
-// quotes.
+// Jinja source without differences that do not change its output: white space within tags, and
+// kinds of quotes.
 std::string without_spaces(std::string_view jinja) {
   std::string result;
   for (const char c : jinja) {
@@ -175,7 +175,7 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
   switch (kind) {
     case RecordKind::kText:
       (void)text_of(record, "text", where);
-      for (config::JsonMember& member : record.members()) {  // which may be long: not copied
+      for (config::JsonMember& member : record.members()) {  // by reference: they may be long
         if (member.name == "text") add_segment(&text, std::move(member.value).string(), true);
       }
       break;
@@ -240,7 +240,7 @@ bool begins_with_record(const std::string& path) {
   const size_t begin = head.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos || head[begin] != '{') return false;
   const size_t end = head.find('\n', begin);
-  if (end == std::string::npos && head.size() == kHeadBytes) {  // a long line: by its begin
+  if (end == std::string::npos && head.size() == kHeadBytes) {  // judge a long line by its start
     return head.compare(begin, 2, "{\"") == 0;
   }
   try {

@@ -8,18 +8,18 @@
 
 namespace strata::data {
 
-// A long sequence of token ids: in memory, two bytes a token where the vocabulary allows it, or in
-// a file that is read as it is needed.
+// A long sequence of token ids: in memory, with two bytes a token if the vocabulary allows, or in a
+// file that is read when needed.
 //
-// Guarantees: every id that comes out is below the vocabulary. Memory: bytes(). Threads: read() any
-// number at a time, append() one. Failure: Error naming the file, the position and the id.
+// Guarantees: every id returned is below the vocabulary size. Memory: bytes(). Threads: any number
+// may call read(), only one append(). Failure: Error that names the file, the position and the id.
 class TokenSequence {
  public:
-  // Empty, in memory, to be appended to. `name` is for messages.
+  // An empty sequence in memory, to append to. `name` is for messages.
   TokenSequence(std::string name, int64_t vocabulary);
-  // A token file: 16-bit little-endian ids, 32-bit where the vocabulary exceeds 65,536, or what the
-  // header of an llm.c file says. Ids are checked here in files of up to 1 GiB, in larger ones when
-  // they are read.
+  // Opens a token file. Ids are little-endian, 16-bit or, when the vocabulary exceeds 65,536,
+  // 32-bit; the header of an llm.c file overrides that. Ids in files of up to 1 GiB are checked
+  // here, in larger files when they are read.
   static TokenSequence open_file(const std::string& path, int64_t vocabulary);
   static bool is_llmc_file(const std::string& path);
 
@@ -29,22 +29,22 @@ class TokenSequence {
   void append(const std::vector<int32_t>& ids, bool are_targets);
   void read(int64_t first, int64_t count, int32_t* ids) const;
 
-  // Whether the loss looks at this token when it is the next one.
+  // Whether this token is a target of the loss.
   bool is_target(int64_t index) const;
   bool has_masks() const { return masked_count_ > 0; }
   int64_t target_count(int64_t first, int64_t count) const;
 
   int64_t count() const { return count_; }
-  // Of the ids and of which are targets; of a file of more than 1 GiB, of its size and the ids in
-  // its first 1 GiB.
+  // A hash of the ids and of which are targets; for a file of more than 1 GiB, of its size and the
+  // ids in its first 1 GiB.
   uint64_t fingerprint() const;
   int64_t bytes() const;
-  // The memory of a short sequence, which is held in whole blocks.
+  // The memory of a short sequence: one block.
   static int64_t block_bytes(int64_t vocabulary);
   // Bytes of one token.
   static int64_t width_of(int64_t vocabulary);
   const std::string& name() const { return name_; }
-  // "16-bit tokens", for the line that says what was found.
+  // "16-bit tokens", for Dataset::description.
   const std::string& format() const { return format_; }
 
  private:
@@ -58,7 +58,7 @@ class TokenSequence {
   int64_t width_;  // bytes a token: 2 or 4
   int64_t count_ = 0;
   std::vector<std::unique_ptr<char[]>> blocks_;
-  std::vector<uint64_t> masked_;  // a bit a token, up to the last one that is no target
+  std::vector<uint64_t> masked_;  // a bit for each token, up to the last that is not a target
   int64_t masked_count_ = 0;
   int file_ = -1;  // -1: in memory
   int64_t file_offset_bytes_ = 0;

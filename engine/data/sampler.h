@@ -9,12 +9,12 @@
 
 namespace strata::data {
 
-// A seeded order of 0 .. count-1 for each epoch, without a table: at(k) is the k-th item.
+// A seeded permutation of 0 .. count-1 for each epoch, without a table: at(k) is the k-th item.
 //
-// A Feistel network over the next even number of bits, with Philox as its round function, is a
-// bijection of that range; values outside of [0, count) walk on along their cycle until they are
-// inside, which takes fewer than four turns on average. Orders of two epochs or two seeds have
-// nothing to do with each other.
+// A Feistel network over the next even number of bits, with Philox as its round function, permutes
+// a range that contains [0, count). A value outside of [0, count) is permuted again until it is
+// inside, which takes fewer than four turns on average. The orders of different epochs or seeds are
+// independent.
 class Shuffle {
  public:
   Shuffle(uint64_t seed, uint64_t epoch, int64_t count)

@@ -15,9 +15,8 @@ namespace strata::text {
 namespace {
 
 constexpr uint64_t kNoPair = ~uint64_t{0};
-constexpr size_t kShortSymbols = 24;  // below it a scan beats a heap
-constexpr int32_t kIdMax =
-    (1 << 24) - 1;  // bounds the table of ids that a hostile file can ask for
+constexpr size_t kShortSymbols = 24;       // below it a scan beats a heap
+constexpr int32_t kIdMax = (1 << 24) - 1;  // bounds the table of ids, whatever a hostile file says
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
 uint64_t slot_of(uint64_t pair) {
@@ -196,9 +195,8 @@ void BpeModel::encode(std::string_view text, std::vector<int32_t>* ids) const {
     merge_long(ids, from);
 }
 
-// An unknown token waits in `unknown` for as long as it may still grow; byte tokens of a later
-// character overtake it. That order is the one that files written for Hugging Face tokenizers rely
-// on.
+// An unknown token waits in `unknown` while it may still grow, so byte tokens of a later character
+// are appended before it. Files made for Hugging Face tokenizers rely on this order.
 void BpeModel::to_symbols(std::string_view text, std::vector<int32_t>* ids) const {
   bool unknown = false;
   for (size_t at = 0; at < text.size();) {
@@ -229,8 +227,8 @@ void BpeModel::to_symbols(std::string_view text, std::vector<int32_t>* ids) cons
 void BpeModel::merge_short(std::vector<int32_t>* ids, size_t from) const {
   int32_t* symbols = ids->data() + from;
   size_t count = ids->size() - from;
-  int32_t ranks[kShortSymbols];   // of the pair that starts at each symbol
-  int32_t joined[kShortSymbols];  // and what it becomes
+  int32_t ranks[kShortSymbols];   // rank of the pair that starts at each symbol
+  int32_t joined[kShortSymbols];  // id of the token that the pair becomes
   const auto look = [&](size_t k) {
     const Merge* merge = k + 1 < count ? find_merge(symbols[k], symbols[k + 1]) : nullptr;
     ranks[k] = merge == nullptr ? kNoRank : merge->rank;
@@ -290,7 +288,7 @@ void BpeModel::merge_long(std::vector<int32_t>* ids, size_t from) const {
     const Candidate top = queue.top();
     queue.pop();
     Symbol& left = symbols[static_cast<size_t>(top.position)];
-    if (left.id != top.left || left.next < 0) continue;  // merged since it was offered
+    if (left.id != top.left || left.next < 0) continue;  // merged since it was queued
     Symbol& right = symbols[static_cast<size_t>(left.next)];
     if (right.id != top.right) continue;
     left.id = top.id;

@@ -12,30 +12,29 @@
 
 namespace strata::text {
 
-// Two neighbouring ids as one key.
+// Combines two neighbouring ids into one key.
 inline uint64_t pair_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// What a byte-pair model is made of, as a file or a trainer gives it.
+// The parts of a byte-pair model, from a file or a trainer.
 struct BpeDefinition {
-  // Deques: large ones grow without a copy, and are given up part by part.
+  // Deques, because they grow without copies and free their memory part by part.
   std::deque<std::pair<std::string, int32_t>> vocabulary;
   std::deque<std::pair<std::string, std::string>> merges;  // in order of rank
-  std::string unknown_token;                               // empty: none
+  std::string unknown_token;                               // may be empty
   bool fuse_unknown = false;
   bool byte_fallback = false;
   bool ignore_merges = false;
 };
 
-// A byte-pair model: cuts a piece of text into characters and joins neighbours, the pair of lowest
-// rank first and of equal ranks the leftmost, until no pair has a rank.
+// A byte-pair model: cuts a piece of text into characters and joins neighbours until no pair has a
+// rank. The pair with the lowest rank is joined first; of equal ranks, the leftmost.
 //
 // Guarantees: encode() takes O(n log n) for n characters. Characters that the vocabulary lacks
-// become byte tokens, the unknown token, or nothing, in that order of preference. Threads:
-// immutable after construction, any number. Failure: the constructor throws Error for a merge or an
-// unknown token that the vocabulary does not hold, and for ids that are negative, huge or used
-// twice.
+// become byte tokens, the unknown token, or nothing, in that order of preference. Threads: any
+// number; immutable after construction. Failure: the constructor throws Error when the vocabulary
+// lacks the unknown token or a token of a merge, and for ids that are negative, huge or used twice.
 class BpeModel {
  public:
   explicit BpeModel(BpeDefinition definition);
@@ -50,9 +49,9 @@ class BpeModel {
   size_t merge_count() const { return merge_count_; }
   int64_t bytes() const;
 
-  // Bytes in front of the first place where the text may be cut without changing its tokens:
-  // between two known characters that no merge result holds side by side. The whole length when
-  // there is none.
+  // The offset of the first place where the text may be cut without changing its tokens: between
+  // two known characters that are not neighbours in any merged token. The whole length when there
+  // is no such place.
   size_t first_cut(std::string_view text) const;
 
  private:
@@ -81,7 +80,7 @@ class BpeModel {
 
   // Constant after construction.
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
-  std::vector<const std::string*> tokens_;  // by id; null where no token has it
+  std::vector<const std::string*> tokens_;  // by id; null: no token has it
   std::vector<Merge> merges_;               // open addressing, a power of two
   std::vector<uint64_t> neighbours_;        // sorted pairs of code points
   std::vector<uint8_t> ascii_neighbours_;   // the same as a table, for pairs below U+0080

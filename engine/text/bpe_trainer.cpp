@@ -16,7 +16,7 @@
 namespace strata::text {
 namespace {
 
-constexpr size_t kWordBytesMax = 256;  // longer runs are rulers and tables, nothing to learn from
+constexpr size_t kWordBytesMax = 256;  // longer runs are rulers and tables, which are ignored
 
 struct Word {
   std::vector<int32_t> ids;
@@ -25,12 +25,12 @@ struct Word {
 
 struct Pair {
   int64_t count = 0;
-  std::vector<int32_t> words;  // that have had this pair; may hold some that lost it, or one twice
+  std::vector<int32_t> words;  // words that had this pair; may be outdated or contain repeats
 };
 
-// The pair counts of all words, kept up to date as pairs are merged. The heap holds every pair at
-// least once with a count that is not below its own; an entry with another count is put right when
-// it comes up.
+// The pair counts of all words, updated as pairs are merged. The heap holds every pair at least
+// once, with a count that is not below the true one; an outdated entry is corrected when it reaches
+// the top.
 class PairTable {
  public:
   explicit PairTable(std::vector<Word> words) : words_(std::move(words)) {
@@ -121,7 +121,7 @@ class PairTable {
   std::vector<Word> words_;
   std::unordered_map<uint64_t, Pair> pairs_;
   std::priority_queue<Candidate> heap_;
-  std::vector<uint64_t> touched_;  // pairs that gained since the heap last saw them
+  std::vector<uint64_t> touched_;  // pairs whose counts grew since they were last pushed
 };
 
 }  // namespace

@@ -16,8 +16,8 @@ struct BpeTrainOptions {
   int64_t pair_count_min = 2;                                   // rarer pairs are not merged
 };
 
-// A byte-level vocabulary. Ids: 0 to 255 are the bytes, then the merged tokens in order of rank,
-// then the special tokens. It is smaller than was asked for where the text has too few pairs.
+// A byte-level vocabulary. Ids 0 to 255 are the bytes, followed by the merged tokens in order of
+// rank and the special tokens. It is smaller than requested when the text has too few pairs.
 struct BpeVocabulary {
   std::vector<std::string> tokens;  // by id, as raw bytes; without the special tokens
   std::vector<std::pair<int32_t, int32_t>> merges;
@@ -26,10 +26,11 @@ struct BpeVocabulary {
 };
 
 // Learns a byte-level BPE vocabulary: cuts texts into words with kSplitPattern, counts them, and
-// joins the most frequent pair of neighbours again and again.
+// repeatedly joins the most frequent pair of neighbours.
 //
-// Guarantees: the result depends on the multiset of words alone. Of pairs with equal counts the one
-// with the smaller left id is merged first, then the one with the smaller right id. Memory: about
+// Guarantees: the result depends only on how often each word occurs. Of pairs with equal counts,
+// the one with the smaller left id is merged first, then the one with the smaller right id. Memory:
+// about
 // 100 bytes a distinct word; texts are not kept. Threads: one. Failure: Error for a size that does
 // not hold the bytes and special tokens, and for text that is not UTF-8.
 class BpeTrainer {
@@ -41,8 +42,8 @@ class BpeTrainer {
   explicit BpeTrainer(BpeTrainOptions options);
   ~BpeTrainer();
 
-  // A text that is cut between two calls must be cut in front of a line that starts with no white
-  // space, or a word may come out in two pieces.
+  // A text that is split between two calls must be cut before a line that does not start with white
+  // space, because otherwise a word may be cut in two.
   void add_text(std::string_view text);
   BpeVocabulary train() const;
 
@@ -55,7 +56,8 @@ class BpeTrainer {
 // Writes tokenizer.json and tokenizer_config.json, which Strata and Transformers load.
 void write_tokenizer(const BpeVocabulary& vocabulary, const std::string& directory);
 
-// Trains on text files or directories of them and writes the result; returns its size.
+// Trains on text files, or directories of them, and writes the result. Returns the vocabulary's
+// size.
 int64_t train_tokenizer(const std::vector<std::string>& paths, const BpeTrainOptions& options,
                         const std::string& directory);
 

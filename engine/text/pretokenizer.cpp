@@ -193,8 +193,8 @@ void pre_tokenize(const std::vector<PreTokenizeStep>& steps, std::string_view te
   PreTokenizeRun(steps, sink).apply(0, text, context);
 }
 
-// The printable characters of Latin-1 stand for themselves; the other 68 bytes, in ascending order,
-// are spelt with the characters from U+0100 on.
+// Bytes that are printable characters of Latin-1 are spelt as these; the other 68 bytes, in
+// ascending order, are spelt with the characters from U+0100 on.
 ByteAlphabet::ByteAlphabet() {
   bytes_.fill(-1);
   uint32_t next = 256;

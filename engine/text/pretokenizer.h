@@ -13,7 +13,7 @@
 
 namespace strata::text {
 
-// ---- Normalizers: text to text, in front of everything else. ----
+// ---- Normalizers: text to text, before everything else. ----
 
 struct NormalizeUnicode {
   UnicodeForm form;
@@ -33,21 +33,21 @@ struct NormalizeStrip {
 using NormalizeStep = std::variant<NormalizeUnicode, NormalizeLowercase, NormalizePrepend,
                                    NormalizeReplace, NormalizeStrip>;
 
-// `continues` text follows other text of the same document, so nothing is prepended to it. Throws
-// Error as AddedBytes does.
+// `continues`: the text follows other text of the same document, so nothing is prepended to it.
+// Throws Error as AddedBytes does.
 std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text,
                       bool continues);
 
 // ---- Pre-tokenizers: text to pieces that are tokenized on their own. ----
 
-// What becomes of the matches of a pattern that cuts a text.
+// What happens to the matches of a pattern that cuts a text.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 enum class PrependScheme { kAlways, kFirst, kNever };
 
 struct SplitStep {
   TextPattern pattern;
   SplitBehavior behavior;
-  bool invert;  // the matches are what is kept, the rest is the delimiter
+  bool invert;  // the matches are kept, and the text between them is the delimiter
 };
 struct PrefixSpaceStep {};
 struct MetaspaceStep {
@@ -60,7 +60,7 @@ using PreTokenizeStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>;
 
 // Where a piece lies in its document.
 struct PieceContext {
-  bool is_first;   // nothing of the document is before it
+  bool is_first;   // it is the start of the document
   bool continues;  // see normalize()
 };
 
@@ -73,21 +73,21 @@ class PieceSink {
   ~PieceSink() = default;
 };
 
-// Cuts well-formed UTF-8 by all the steps in turn, each piece of one step by the next. Holds no
-// list of pieces: memory does not grow with the text, except for steps that rewrite it.
+// Cuts well-formed UTF-8 by all steps in turn; each step cuts the pieces of the step before. No
+// list of pieces is held, so memory does not grow with the text, except for steps that rewrite it.
 void pre_tokenize(const std::vector<PreTokenizeStep>& steps, std::string_view text,
                   PieceContext context, PieceSink& sink);
 
-// The pattern that splits words in GPT-2, which a ByteLevel step with use_regex stands for.
+// GPT-2's pattern for splitting words. A ByteLevel step with use_regex means this pattern.
 extern const char* const kGpt2Pattern;
 
-// ---- The byte alphabet: byte-level vocabularies spell each byte as one printable character. ----
+// ---- The byte alphabet, in which byte-level vocabularies spell each byte as a character. ----
 
 class ByteAlphabet {
  public:
   ByteAlphabet();
   uint32_t character_of(uint8_t byte) const { return characters_[byte]; }
-  // The byte that a character stands for; -1 when it stands for none.
+  // The byte that a character stands for; -1 when it is not in the alphabet.
   int byte_of(uint32_t character) const {
     return character < bytes_.size() ? bytes_[character] : -1;
   }

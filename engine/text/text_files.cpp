@@ -37,7 +37,7 @@ constexpr OtherKind kOtherKinds[] = {
     {".gz", kUnpack},     {".zst", kUnpack},    {".xz", kUnpack},         {".zip", kUnpack},
 };
 
-// Whatever the case of its extension.
+// Whether the extension, in upper or lower case, is one of data.
 bool looks_like_data(const fs::path& file) {
   std::string extension = file.extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
@@ -46,10 +46,10 @@ bool looks_like_data(const fs::path& file) {
          why_not_read(extension) != nullptr;
 }
 
-// All files below a directory, by path, without those of runs that have their directory there.
+// All files below a directory, sorted by path, except for files of run directories.
 std::vector<fs::path> files_below(const std::string& directory) {
   std::error_code failure;
-  std::error_code ignored;  // of a link that leads nowhere
+  std::error_code ignored;  // from a broken link
   std::vector<fs::path> files;
   for (fs::recursive_directory_iterator at(directory, failure), end; !failure && at != end;
        at.increment(failure)) {
@@ -65,13 +65,13 @@ std::vector<fs::path> files_below(const std::string& directory) {
   return files;
 }
 
-// The last place in front of which a text may be cut, or its end.
+// The last place where a text may be cut, or its end.
 size_t last_cut(std::string_view text) {
   for (size_t at = text.size(); at-- > 1;) {
     const auto next = static_cast<unsigned char>(text[at]);
     if (text[at - 1] == '\n' && next > ' ' && next < 0x80) return at;
   }
-  // No such line: in front of the last whole character.
+  // There is no such line: cut before the last character.
   size_t at = text.size() - 1;
   while (at > 1 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
   return at;
@@ -90,7 +90,7 @@ void check_utf8(const std::string& path, std::string_view text, int64_t offset_b
 
 }  // namespace
 
-// O_NONBLOCK: to open a pipe must not wait for a writer. It changes nothing for regular files.
+// O_NONBLOCK, because opening a pipe must not wait for a writer. It has no effect on regular files.
 FileReader::FileReader(const std::string& path) : path_(path) {
   const BlockingCall call("open", path_);
   file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -176,7 +176,7 @@ std::vector<std::string> text_files_of(const std::string& path) {
   }
   if (files.empty()) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("open data: {}: the directory holds no .txt or .md file, and no "
+                fmt::format("open data: {}: the directory has no .txt or .md file, and no "
                             "train.jsonl (give other files by their own path)",
                             path));
   }
@@ -199,7 +199,7 @@ void for_each_text_block(const std::string& path,
                          const std::function<void(std::string_view)>& use) {
   FileReader reader(path);
   std::string block;
-  block.reserve(kBlockBytes + kBlockBytes / 16);  // and what a cut leaves
+  block.reserve(kBlockBytes + kBlockBytes / 16);  // with room for the rest after a cut
   int64_t offset_bytes = 0;
   bool is_last = false;
   while (!is_last) {

@@ -15,7 +15,7 @@
 namespace strata::text {
 namespace {
 
-// The property White_Space. PCRE2's own \s is ASCII, or with UCP also holds U+180E, which lost the
+// The property White_Space. PCRE2's own \s is ASCII; with UCP it includes U+180E, which lost the
 // property in Unicode 6.3.
 constexpr const char* kWhiteSpace = R"(\x{09}-\x{0D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A})"
                                     R"(\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
@@ -32,7 +32,7 @@ Error bad_pattern(std::string_view pattern, const std::string& cause) {
                                                replace_invalid_utf8(shown), cause));
 }
 
-// Walks over the pattern once; `in_class` is inside [...].
+// Translates a pattern in one pass. `in_class_`: inside of [...].
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : pattern_(pattern) {}
@@ -85,8 +85,8 @@ class Translator {
       copy(1);
   }
 
-  // Groups, lookarounds, atomic groups and the flag i; recursion, callouts and conditions are
-  // refused.
+  // Accepts groups, lookarounds, atomic groups and the flag i. Refuses recursion, callouts and
+  // conditions.
   void group() {
     size_t end = at_ + 2;
     while (end < pattern_.size() && (pattern_[end] == 'i' || pattern_[end] == '-')) ++end;

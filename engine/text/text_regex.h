@@ -13,13 +13,13 @@ struct TextSpan {
   size_t end;
 };
 
-// A pattern to look for in well-formed UTF-8: a literal string, or a regular expression as
-// tokenizer.json files write them (Oniguruma syntax).
+// A pattern to find in well-formed UTF-8: a literal string, or a regular expression in the syntax
+// of tokenizer.json (Oniguruma).
 //
 // Constructs whose meaning differs between Oniguruma and PCRE2 are translated (`\s`, `\u1234`, `^`,
-// `$`) or refused by name, so a pattern that is accepted matches what it matches in its own
-// ecosystem. Threads: one at a time. Failure: construction and matching throw Error; a pattern that
-// backtracks without end runs into a match limit.
+// `$`) or refused by name, so an accepted pattern matches the same text as in the `tokenizers`
+// library. Threads: one at a time. Failure: construction and matching throw Error; a match limit
+// stops a pattern that backtracks too much.
 class TextPattern {
  public:
   static TextPattern literal(std::string text);
@@ -38,7 +38,7 @@ class TextPattern {
   std::unique_ptr<Compiled> compiled_;  // null for a literal
 };
 
-// All matches from left to right; an empty one right behind the previous match is not taken.
+// All matches from left to right, except for an empty match right after the previous one.
 class TextMatches {
  public:
   TextMatches(const TextPattern& pattern, std::string_view text) : pattern_(pattern), text_(text) {}
@@ -51,12 +51,12 @@ class TextMatches {
   size_t last_end_ = std::string_view::npos;
 };
 
-// How much the steps of a tokenizer file may add to a text: far more than any real one does, and
-// what keeps a file of a few bytes from turning a text into gigabytes.
+// Limits how much the steps of a tokenizer file may add to a text, so that a file of a few bytes
+// cannot turn a text into gigabytes. The limit is far above what real files add.
 class AddedBytes {
  public:
   explicit AddedBytes(size_t text_bytes) : text_bytes_(text_bytes) {}
-  // Throws Error (kConfig) where these are too many.
+  // Throws Error (kConfig) when the total exceeds the limit.
   void add(size_t bytes);
 
  private:
@@ -64,11 +64,12 @@ class AddedBytes {
   size_t added_ = 0;
 };
 
-// The text with `content` for each match.
+// Returns the text with each match replaced by `content`.
 std::string replace_matches(const TextPattern& pattern, std::string_view content,
                             std::string_view text, AddedBytes& added);
 
-// The pattern in PCRE2 syntax. Throws Error naming the construct that cannot be translated.
+// Returns the pattern in PCRE2 syntax. Throws Error that names the construct that cannot be
+// translated.
 std::string translate_regex(std::string_view pattern);
 
 }  // namespace strata::text

@@ -16,7 +16,7 @@ struct Sequence {
   bool valid;
 };
 
-// Table 3-7 of the Unicode Standard: which second byte may follow which lead byte.
+// Follows table 3-7 of the Unicode Standard: which second byte may follow which lead byte.
 Sequence read_sequence(const unsigned char* at, const unsigned char* end) {
   const unsigned char lead = *at;
   if (lead < 0x80) return {1, true};
@@ -112,9 +112,8 @@ void append_code_point(uint32_t code_point, std::string* text) {
   text->append(reinterpret_cast<const char*>(buffer), static_cast<size_t>(length));
 }
 
-// An ASCII character never combines with what is before it, so text may be cut in front of each
-// one. Runs that hold nothing else are copied; the rest is mapped with the ASCII character that
-// precedes it.
+// An ASCII character never combines with the character before it, so text may be cut before each of
+// them. Runs of ASCII are copied; other text is mapped together with the ASCII character before it.
 std::string to_unicode_form(UnicodeForm form, std::string_view text) {
   const auto is_ascii = [&](size_t k) { return static_cast<unsigned char>(text[k]) < 0x80; };
   std::string result;

@@ -11,7 +11,7 @@ namespace strata::text {
 // Byte offset of the first byte that is not part of well-formed UTF-8; npos when all of it is.
 size_t find_invalid_utf8(std::string_view text);
 
-// Every maximal ill-formed subsequence becomes one U+FFFD, as the WHATWG decoder does it.
+// Replaces every maximal ill-formed subsequence by one U+FFFD, as the WHATWG decoder does.
 std::string replace_invalid_utf8(std::string_view bytes);
 
 // Length in bytes of the sequence that this lead byte starts; the text must be well-formed.

@@ -13,7 +13,7 @@
 namespace strata::text {
 namespace {
 
-constexpr size_t kCutBytes = 48;  // pieces above it are cut where no merge can join
+constexpr size_t kCutBytes = 48;  // longer pieces are cut where no merge can join
 
 uint32_t last_code_point(std::string_view text) {
   size_t last = text.size() - 1;
@@ -42,7 +42,7 @@ size_t leading_space(std::string_view text) {
 
 }  // namespace
 
-// Turns pieces into ids: cache first, then the model.
+// Turns pieces into ids, from the cache or by the model.
 class Tokenizer::Encoder final : public PieceSink {
  public:
   Encoder(const Tokenizer& tokenizer, const TakeIds& take) : tokenizer_(tokenizer), take_(take) {}
@@ -82,7 +82,7 @@ class Tokenizer::Encoder final : public PieceSink {
 
   const Tokenizer& tokenizer_;
   const TakeIds& take_;
-  std::vector<int32_t> ids_;  // not taken yet
+  std::vector<int32_t> ids_;  // not handed out yet
 };
 
 Tokenizer::Tokenizer(TokenizerDefinition definition, TokenizerConfig config)
@@ -242,8 +242,8 @@ std::string StreamDecoder::finish() {
   return advance(true);
 }
 
-// What the new tokens add is the text of all kept ids without the text of those that were shown, so
-// that a decoder which treats a first token in its own way treats the same token so both times.
+// Decodes all kept ids and the ids already shown, and returns the difference. A decoder that treats
+// the first token specially then treats the same token so both times.
 std::string StreamDecoder::advance(bool is_last) {
   const std::vector<int32_t> shown(ids_.begin(),
                                    ids_.begin() + static_cast<std::ptrdiff_t>(shown_));

@@ -19,18 +19,18 @@ namespace strata::text {
 class TokenTrie;
 class TokenizerCache;
 
-// A token that is looked for in the text itself, before the model sees it.
+// A token that is searched in the text itself, before the model gets the text.
 struct AddedToken {
   std::string content;
   int32_t id = -1;
   bool special = false;      // left out by decode() on request
-  bool lstrip = false;       // takes the white space in front of it
-  bool rstrip = false;       // ... and behind it
-  bool single_word = false;  // not within a word
-  bool normalized = false;   // looked for in the normalized text
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
+  bool single_word = false;  // not found within a word
+  bool normalized = false;   // searched in the normalized text
 };
 
-// All that a tokenizer.json says.
+// The contents of a tokenizer.json.
 struct TokenizerDefinition {
   BpeDefinition model;
   std::vector<AddedToken> added_tokens;
@@ -39,28 +39,28 @@ struct TokenizerDefinition {
   bool byte_level = false;  // pieces are spelt in the byte alphabet for the model
   std::vector<int32_t> prefix_ids;
   std::vector<int32_t> suffix_ids;
-  std::optional<std::vector<DecodeStep>> decoders;  // none: tokens are joined with spaces
+  std::optional<std::vector<DecodeStep>> decoders;  // nullopt: tokens are joined with spaces
 };
 
-// What tokenizer_config.json adds.
+// The contents of tokenizer_config.json that are used.
 struct TokenizerConfig {
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;
-  std::string chat_template;  // Jinja source; empty when there is none
+  std::string chat_template;  // Jinja source; may be empty
 };
 
 struct EncodeOptions {
   bool add_special = true;  // prefix and suffix of the post-processor
-  bool continues = false;   // the text follows other text: nothing is put in front of it
+  bool continues = false;   // the text follows other text, so nothing is prepended
 };
 
-// Text to token ids and back, exactly as the `tokenizers` library does with the same
+// Converts text to token ids and back, exactly as the `tokenizers` library does with the same
 // tokenizer.json.
 //
-// Guarantees: ids and text equal that library's for what is accepted; what is not supported was
-// refused when the file was read. Memory: the vocabulary (about 150 bytes a token) and a word cache
-// of at most 16 MiB. Threads: one at a time, because of the cache. Failure: encode() throws Error
-// for text that is not UTF-8, naming the byte; decode() for an id that the vocabulary lacks.
+// Guarantees: ids and text equal that library's; unsupported files are refused when they are read.
+// Memory: the vocabulary (about 150 bytes a token) and a word cache of at most 16 MiB. Threads: one
+// at a time, because of the cache. Failure: encode() throws Error that names the byte for text that
+// is not UTF-8, decode() for an id that the vocabulary lacks.
 class Tokenizer {
  public:
   Tokenizer(TokenizerDefinition definition, TokenizerConfig config);
@@ -68,10 +68,11 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Reads tokenizer.json and, where it is there, tokenizer_config.json of a model directory.
+  // Reads tokenizer.json and, if present, tokenizer_config.json of a model directory.
   static Tokenizer read(const std::string& directory);
 
-  // Hands out the ids in order, a part at a time: those of a long text are never all in memory.
+  // Receives the ids in order, a part at a time, so that the ids of a long text are never all in
+  // memory.
   using TakeIds = std::function<void(const std::vector<int32_t>& ids)>;
   void encode(std::string_view text, const EncodeOptions& options, const TakeIds& take) const;
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
@@ -79,14 +80,14 @@ class Tokenizer {
 
   // One more than the largest id.
   int64_t vocabulary_size() const { return vocabulary_size_; }
-  // What it holds, or may come to hold, in memory.
+  // The memory that it holds or may hold later.
   int64_t bytes() const;
-  // Added tokens included; -1 when there is no such token.
+  // Finds added tokens too; -1 when there is no such token.
   int32_t id_of(std::string_view token) const;
   std::optional<int32_t> bos_id() const { return config_.bos_id; }
   std::optional<int32_t> eos_id() const { return config_.eos_id; }
   const std::string& chat_template() const { return config_.chat_template; }
-  // What encode() with add_special puts around a text.
+  // The ids that encode() with add_special puts before and after a text.
   const std::vector<int32_t>& prefix_ids() const { return prefix_ids_; }
   const std::vector<int32_t>& suffix_ids() const { return suffix_ids_; }
   // Whether encode() with add_special already ends a text with this id.
@@ -103,7 +104,7 @@ class Tokenizer {
   // Constant after construction.
   std::unique_ptr<BpeModel> model_;
   std::vector<AddedToken> added_;
-  std::vector<std::string> added_spelling_;  // as the text has them when they are looked for
+  std::vector<std::string> added_spelling_;  // as they occur in the searched text
   std::unordered_map<int32_t, size_t> added_by_id_;
   std::vector<NormalizeStep> normalizers_;
   std::vector<PreTokenizeStep> pre_tokenizers_;
@@ -114,15 +115,15 @@ class Tokenizer {
   TokenizerConfig config_;
   ByteAlphabet alphabet_;
   int64_t vocabulary_size_ = 0;
-  std::unique_ptr<TokenTrie> verbatim_trie_;    // tokens looked for in the text as given
-  std::unique_ptr<TokenTrie> normalized_trie_;  // ... and in the normalized text
+  std::unique_ptr<TokenTrie> verbatim_trie_;    // tokens searched in the text as given
+  std::unique_ptr<TokenTrie> normalized_trie_;  // tokens searched in the normalized text
 
   std::unique_ptr<TokenizerCache> cache_;
 };
 
-// Text of a growing sequence of ids, piece by piece: push() returns what the new id completes,
-// which is nothing in the middle of a character. The concatenation of all results is decode() of
-// all ids, except that a decoder which looks at the whole sequence sees only the last few tokens.
+// Decodes a growing sequence of ids piece by piece: push() returns the text that the new id
+// completes, which is empty within a character. All results together are decode() of all ids,
+// except that a decoder that uses the whole sequence gets only the last few tokens.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true)
@@ -135,8 +136,8 @@ class StreamDecoder {
 
   const Tokenizer& tokenizer_;
   bool skip_special_;
-  std::vector<int32_t> ids_;  // from the last tokens that gave text
-  size_t shown_ = 0;          // how many of them gave it
+  std::vector<int32_t> ids_;  // the last ids whose text was returned, and all later ones
+  size_t shown_ = 0;          // the number of ids whose text was returned
 };
 
 }  // namespace strata::text

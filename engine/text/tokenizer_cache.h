@@ -9,10 +9,10 @@
 
 namespace strata::text {
 
-// Remembers the ids of words. Prose repeats its words, so most of a text is answered from here.
+// A cache of the ids of words, which serves most words of a text because prose repeats them.
 //
-// Memory: at most kBytesMax; when it is full, all is forgotten and it fills again. Words beyond 64
-// bytes are not kept.
+// Memory: at most kBytesMax; a full cache is cleared and fills again. Words longer than 64 bytes
+// are not kept.
 class TokenizerCache {
  public:
   static constexpr int64_t kBytesMax = 16 << 20;

@@ -13,7 +13,8 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-// The bytes that a token spells; the token itself when one of its characters spells no byte.
+// The bytes that a token spells; the token itself when one of its characters is not in the
+// alphabet.
 std::string bytes_of_token(const ByteAlphabet& alphabet, const std::string& token) {
   std::string bytes;
   for (size_t at = 0; at < token.size(); at += utf8_length(token[at])) {

@@ -10,13 +10,14 @@
 namespace strata::text {
 
 // The steps from token strings to text; each maps a list of strings to a list of strings.
-struct DecodeByteLevel {};  // characters of the byte alphabet become bytes; all is joined
-struct DecodeByteFallback {
-};  // runs of <0x..> become text, or U+FFFD a byte where they are no UTF-8
+// Turns characters of the byte alphabet into bytes and joins everything.
+struct DecodeByteLevel {};
+// Turns runs of <0x..> into text, or into one U+FFFD for each byte when they are not UTF-8.
+struct DecodeByteFallback {};
 struct DecodeFuse {};
 struct DecodeMetaspace {
   std::string replacement;
-  bool drops_first;  // replacements in the first token vanish instead of becoming spaces
+  bool drops_first;  // replacements in the first token are dropped, not turned into spaces
 };
 struct DecodeReplace {
   TextPattern pattern;

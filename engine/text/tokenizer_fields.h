@@ -12,18 +12,18 @@
 namespace strata::text {
 
 // A JSON object of a tokenizer file, with the path to it for messages
-// ("pre_tokenizer.pretokenizers[1]"). Every getter throws Error naming file and member when the
-// value is missing or of another type.
+// ("pre_tokenizer.pretokenizers[1]"). Every getter throws Error that names file and member when the
+// value is missing or has another type.
 class TokenizerFields {
  public:
   TokenizerFields(const config::Json& json, std::string source, std::string path);
 
   // Refuses members with other names.
   void allow(std::initializer_list<std::string_view> names) const;
-  // Refuses a member that is there and neither null nor this text.
+  // Refuses a member that is present and neither null nor an empty text.
   void require_empty_text(std::string_view name) const;
 
-  bool has(std::string_view name) const;  // there and not null
+  bool has(std::string_view name) const;  // present and not null
   bool is_text(std::string_view name) const;
   std::string text(std::string_view name) const;
   std::string text_or(std::string_view name, std::string_view otherwise) const;

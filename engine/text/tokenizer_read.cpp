@@ -33,7 +33,7 @@ void read_template(const Fields& step, TokenizerDefinition* definition) {
   for (size_t k = 0; k < step.items("single").size(); ++k) {
     const Fields piece = step.item("single", k);
     if (piece.has("Sequence")) {
-      if (is_behind) throw step.error("single", "holds the text twice");
+      if (is_behind) throw step.error("single", "has the text twice");
       is_behind = true;
       continue;
     }
@@ -47,7 +47,7 @@ void read_template(const Fields& step, TokenizerDefinition* definition) {
       ids.push_back(static_cast<int32_t>(*id));
     }
   }
-  if (!is_behind) throw step.error("single", "does not hold the text");
+  if (!is_behind) throw step.error("single", "does not have the text");
 }
 
 void read_post_processor(const Fields& step, TokenizerDefinition* definition) {
@@ -62,13 +62,13 @@ void read_post_processor(const Fields& step, TokenizerDefinition* definition) {
       throw step.error("type", "a second TemplateProcessing is not supported");
     }
     read_template(step, definition);
-  } else if (type != "ByteLevel") {  // ByteLevel only moves offsets, which nothing here uses
+  } else if (type != "ByteLevel") {  // ByteLevel only changes offsets, which we do not use
     throw unsupported_type(step, type);
   }
 }
 
-// Vocabulary and merges, which are taken over while the file is read: as JSON values they would
-// need three times the memory.
+// Vocabulary and merges, collected while the file is read, because as JSON values they would need
+// three times the memory.
 class ModelParts {
  public:
   explicit ModelParts(const std::string& source) : source_(source) {}
@@ -78,7 +78,7 @@ class ModelParts {
             {"model.merges", [this](const std::string&, Json merge) { add_merge(merge); }}};
   }
 
-  // Once the file was read, and `model` is known to be of the kind that has such parts.
+  // Called after the file was read, when `model` is known to be a BPE model.
   BpeDefinition take(const Fields& model) {
     (void)model.members("vocab");
     (void)model.items("merges");
@@ -123,7 +123,7 @@ class ModelParts {
 
   const std::string& source_;
   BpeDefinition parts_;
-  std::optional<Error> failure_;  // the first
+  std::optional<Error> failure_;  // the first failure
 };
 
 BpeDefinition read_model(const Fields& model, ModelParts& parts) {
@@ -157,7 +157,7 @@ AddedToken read_added_token(const Fields& token) {
   return added;
 }
 
-// An added token and a token of the model may be the same, under one id.
+// Checks added tokens. One may equal a token of the model if both have the same id.
 void check_added_tokens(const Fields& file, const TokenizerDefinition& definition) {
   std::unordered_map<std::string_view, int32_t> id_by_text;
   std::unordered_map<int32_t, std::string_view> text_by_id;
@@ -202,7 +202,7 @@ std::optional<int32_t> read_named_token(const Fields& config, std::string_view n
   throw config.error(name, fmt::format("'{}' is not in tokenizer.json", content));
 }
 
-// A text, or a list of named ones: of those "default" counts, or else the first.
+// Reads a template, or from a list of named templates the one named "default", or else the first.
 std::string read_chat_template(const Fields& config) {
   const char* name = "chat_template";
   if (config.is_text(name)) return config.text(name);
@@ -215,7 +215,8 @@ std::string read_chat_template(const Fields& config) {
   return first;
 }
 
-// The files that Transformers takes these from; what a later one says counts.
+// Reads the files from which Transformers takes these values. A later file overrides an earlier
+// one.
 TokenizerConfig read_config(const std::filesystem::path& directory,
                             const TokenizerDefinition& definition) {
   TokenizerConfig result;
@@ -238,8 +239,7 @@ TokenizerConfig read_config(const std::filesystem::path& directory,
 
 TokenizerDefinition read_file(const Json& json, const std::string& source, ModelParts& parts) {
   const Fields file(json, source, "");
-  // Truncation and padding are defaults for inference calls; Transformers resets them on every
-  // call.
+  // Truncation and padding are ignored: they are defaults that Transformers resets on every call.
   file.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
               "post_processor", "decoder", "model"});
   if (file.text_or("version", "1.0") != "1.0") {
@@ -264,7 +264,7 @@ TokenizerDefinition read_file(const Json& json, const std::string& source, Model
   return definition;
 }
 
-// What was thrown of the tokenizer in `path`, with where and what to do.
+// Adds the path and advice to an error about the tokenizer in `path`.
 Error explained(const Error& error, const std::filesystem::path& path) {
   std::string what = error.what();
   if (what.find(path.parent_path().string()) == std::string::npos) {

@@ -8,9 +8,9 @@
 
 namespace strata::text {
 
-// What the text of a tokenizer.json says. Throws Error (kConfig) naming the member for anything
-// malformed, and for every step, member or value that is not supported: an ignored one would give
-// other ids. `source` is the path, for messages.
+// Reads the text of a tokenizer.json. Throws Error (kConfig) that names the member for anything
+// malformed, and for every step, member or value that is not supported, because ignoring it would
+// give other ids. `source` is the path, for messages.
 TokenizerDefinition read_tokenizer_json(std::string_view text, const std::string& source);
 
 }  // namespace strata::text

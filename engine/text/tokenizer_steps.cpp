@@ -40,7 +40,7 @@ SplitBehavior read_behavior(const Fields& step) {
   throw step.error("behavior", fmt::format("'{}' is not supported", name));
 }
 
-// "prepend_scheme", or the flag that older files have in its place.
+// Reads "prepend_scheme", or the flag that older files have instead.
 PrependScheme read_prepend_scheme(const Fields& step) {
   const std::string otherwise = step.flag_or("add_prefix_space", true) ? "always" : "never";
   const std::string scheme = step.text_or("prepend_scheme", otherwise);

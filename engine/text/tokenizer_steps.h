@@ -11,8 +11,9 @@ namespace strata::text {
 
 class TokenizerFields;
 
-// The steps of a tokenizer.json: each reads one {"type": ...} object, which may be a Sequence, and
-// appends what it says. All throw Error naming the member for what is malformed or not supported.
+// Read the steps of a tokenizer.json: each function reads one {"type": ...} object, which may be a
+// Sequence, and appends its steps. All throw Error that names the member for anything malformed or
+// not supported.
 void read_normalizer(const TokenizerFields& step, std::vector<NormalizeStep>* steps);
 void read_pre_tokenizer(const TokenizerFields& step, TokenizerDefinition* definition);
 void read_decoder(const TokenizerFields& step, std::vector<DecodeStep>* steps);

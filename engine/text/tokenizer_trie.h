@@ -10,16 +10,16 @@
 
 namespace strata::text {
 
-// Finds the strings of a set in a text: the leftmost match and of those the longest.
+// Finds strings of a set in a text: the leftmost match, and of those the longest.
 class TokenTrie {
  public:
   struct Match {
     size_t begin;
     size_t end;
-    size_t value;  // what the string was added with
+    size_t value;  // the value that was added with the string
   };
 
-  // An empty string is never found; of equal strings the first counts.
+  // An empty string is never found. Of equal strings, the one added first counts.
   void add(std::string_view content, size_t value);
   bool find(std::string_view text, size_t from, Match* match) const;
 

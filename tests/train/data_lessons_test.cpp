@@ -61,7 +61,7 @@ TEST_F(DataTest, CompletionsThatNoSampleHoldsAreCounted) {
                                             "\n"
                                             R"({"prompt":"ppp","completion":"c"})");
   const std::string text = warnings_of(path, {.length = 4});
-  EXPECT_TRUE(contains(text, "1 of 4 samples of 4 tokens hold prompts alone")) << text;
+  EXPECT_TRUE(contains(text, "1 of 4 samples of 4 tokens have only prompts")) << text;
   EXPECT_FALSE(contains(text, "behind the last whole sample")) << text;
   const std::string longer = warnings_of(path, {.length = 13});
   EXPECT_TRUE(contains(longer,

@@ -159,7 +159,7 @@ TEST_F(DataTest, HeldOutSamplesAreTheLastOnes) {
   EXPECT_EQ(sample_of(counted.held_out(), 0).targets, (Ids{29, 30, 31, 32}));
   EXPECT_EQ(open(path, {.length = 4, .held_out_fraction = 0.25}).held_out().sample_count(), 2);
   EXPECT_EQ(open(path, {.length = 4, .held_out_fraction = 0.01}).held_out().sample_count(), 1);
-  EXPECT_TRUE(contains(error_of(path, {.length = 4, .held_out_samples = 10}), "none is left"));
+  EXPECT_TRUE(contains(error_of(path, {.length = 4, .held_out_samples = 10}), "no sample is left"));
   EXPECT_TRUE(contains(error_of(path, {.length = 4, .held_out_fraction = 1.0}), "fraction"));
 }
 
@@ -182,7 +182,7 @@ TEST_F(DataTest, ValidationIsOfEveryTokenOfItsFile) {
 TEST_F(DataTest, DataWithoutATargetIsRefused) {
   // 9 tokens, of which the last two are targets: behind the last whole sample.
   const std::string masked = write("masked.jsonl", R"({"prompt":"aaaaaaa","completion":"b"})");
-  EXPECT_TRUE(contains(error_of(masked, {.length = 6}), "none of its samples holds a target"));
+  EXPECT_TRUE(contains(error_of(masked, {.length = 6}), "none of its samples has a target"));
   EXPECT_EQ(error_of(masked, {.length = 2}), "no error");
   write("train.jsonl", R"({"text":"aaaaaa"})");
   write("valid.jsonl", R"({"text":""})");
@@ -210,7 +210,7 @@ TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
   EXPECT_TRUE(contains(error_of(write("h.jsonl", "{\"text\":"), {.length = 1}), "h.jsonl:1"));
   EXPECT_TRUE(
       contains(error_of(write("i.jsonl", "[{\"text\":\"a\"}]"), {.length = 1}), "JSON array"));
-  EXPECT_TRUE(contains(error_of(write("j.jsonl", ""), {.length = 1}), "holds no record"));
+  EXPECT_TRUE(contains(error_of(write("j.jsonl", ""), {.length = 1}), "has no record"));
   EXPECT_TRUE(contains(error_of("/dev/null", {.length = 1}), "neither a file nor a directory"));
   fs::create_directories(folder_ / "nothing");
   EXPECT_TRUE(
