@@ -32,6 +32,7 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
         reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kGradient, shared));
     call.shared_grad_first = !find_access(accesses, Mode::kRead, ValueKind::kGradient, shared);
   }
+  STRATA_CHECK(spec_.segments[op.segment].inputs.size() <= 1);  // no op reads across streams yet
   call.input = pointer(Mode::kRead, ValueKind::kActivation);
   call.output = pointer(Mode::kWrite, ValueKind::kActivation);
   call.grad_output = pointer(Mode::kRead, ValueKind::kActivationGradient);

@@ -305,7 +305,9 @@ void add_unit(ModelSpec& spec, const std::string& name, std::vector<Segment> seg
   unit.name = name;
   for (Segment& one : segments) {
     one.unit = static_cast<int>(spec.units.size());
-    unit.segments.push_back(static_cast<int>(spec.segments.size()));
+    const int index = static_cast<int>(spec.segments.size());
+    if (one.kind != SegmentKind::kEmbedding) one.inputs = {index - 1};
+    unit.segments.push_back(index);
     spec.segments.push_back(std::move(one));
   }
   spec.units.push_back(std::move(unit));

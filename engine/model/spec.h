@@ -169,6 +169,10 @@ struct Segment {
   int64_t frozen_numel = 0;     // padded
   int64_t numel() const { return trainable_numel + frozen_numel; }
   int shares = -1;  // segment whose parameters it also reads (tied head: the embedding)
+  // Segments below it whose outputs it reads: the first is the residual stream that it continues;
+  // others (cross-attention: the encoder's last) end a stream of their own. Empty for an embedding,
+  // and for a segment whose activations are a framework's own.
+  std::vector<int> inputs = {};
 };
 
 // Element `element` of a parameter is this element of its stored tensor.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/activation_path.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 
 namespace strata::plan {
@@ -9,17 +11,30 @@ Value ActivationPath::value_of(int segment, int micro_batch) const {
   return {.kind = ValueKind::kActivation, .segment = segment, .index = micro_batch};
 }
 
-void ActivationPath::gradient(Mode mode, int segment, int micro_batch) {
-  emit_.access(
-      {.mode = mode,
-       .arena = compute_arena(),
-       .offset = map_.activation_gradient[micro_batch],
-       .bytes = boundary_tensor_bytes(input_),
-       .value = {
-           .kind = ValueKind::kActivationGradient, .segment = segment, .index = micro_batch}});
+void ActivationPath::gradient(Mode mode, int segment, int micro_batch, int missing) {
+  emit_.access({.mode = mode,
+                .arena = compute_arena(),
+                .offset = map_.activation_gradient[segment][micro_batch],
+                .bytes = boundary_tensor_bytes(input_),
+                .value = {.kind = ValueKind::kActivationGradient,
+                          .reduced = static_cast<uint8_t>(missing),
+                          .segment = segment,
+                          .index = micro_batch}});
 }
 
-// Where compute reads and writes a segment's input: its place, or its slot in the ring.
+void ActivationPath::read_gradient(int segment, int micro_batch) {
+  gradient(Mode::kRead, segment, micro_batch, 0);
+}
+
+void ActivationPath::add_gradient(int segment, int reader, int micro_batch) {
+  const std::vector<int>& readers = building_.readers[segment];
+  const auto missing = std::find(readers.begin(), readers.end(), reader) - readers.begin();
+  const bool first = readers.back() == reader;
+  if (!first) gradient(Mode::kRead, segment, micro_batch, static_cast<int>(missing) + 1);
+  gradient(Mode::kWrite, segment, micro_batch, static_cast<int>(missing));
+}
+
+// Where compute reads and writes a segment's output: its place, or its slot in the ring.
 int64_t ActivationPath::offset_of(int segment, int micro_batch) {
   const std::vector<int64_t>& places = map_.activation[segment];
   if (!places.empty()) return places[micro_batch];
@@ -80,7 +95,7 @@ void ActivationPath::take(int segment, int micro_batch) {
   ring_.take(boundary_tensor_bytes(input_), key_of(segment, micro_batch));
 }
 
-// After an op that wrote a segment's input: takes it to where it waits. The ring may hold all
+// The ring may hold all
 // micro-batches of two units; then a program without backward has no need of NVMe.
 void ActivationPath::keep(int segment, int micro_batch) {
   const bool spilled = !map_.nvme_activation[segment].empty();

@@ -6,15 +6,15 @@
 
 namespace strata::plan {
 
-// Inputs of segments, and where those of units, the checkpoints, wait for backward: in the compute
-// arena, in host memory, or on NVMe.
+// Outputs of segments, and where those that units begin with (the checkpoints) wait for backward:
+// in the compute arena, in host memory, or on NVMe.
 class ActivationPath : BuilderPiece {
  public:
   explicit ActivationPath(Building& building)
       : BuilderPiece(building),
         ring_("activation ring", map_.activation_ring, placement_.activation_ring) {}
 
-  void bring(int segment, int micro_batch);  // before an op that reads the segment's input
+  void bring(int segment, int micro_batch);  // before an op that reads the segment's output
   void take(int segment, int micro_batch);   // before an op that writes it: a slot, if it needs one
   // After an op that wrote it: it goes to where it waits.
   void keep(int segment, int micro_batch);
@@ -23,7 +23,9 @@ class ActivationPath : BuilderPiece {
   // Accesses of the open op
   void read(int segment, int micro_batch);
   void write(int segment, int micro_batch);
-  void gradient(Mode mode, int segment, int micro_batch);  // of that input
+  void read_gradient(int segment, int micro_batch);  // of that output
+  // What `reader`'s backward adds to it. Readers go back in descending order.
+  void add_gradient(int segment, int reader, int micro_batch);
 
  private:
   struct At {
@@ -35,6 +37,7 @@ class ActivationPath : BuilderPiece {
   }
   Value value_of(int segment, int micro_batch) const;
   int64_t offset_of(int segment, int micro_batch);
+  void gradient(Mode mode, int segment, int micro_batch, int missing);
   void move(OpKind kind, Lane lane, int segment, int micro_batch, const At& from, const At& to);
   int64_t fetch(int segment, int micro_batch);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/builder_piece.h"
 
+#include "engine/base/check.h"
+
 namespace strata::plan {
 
 Building::Building(const PlanInput& input_in, const Ground& ground, const Placement& placement_in)
@@ -18,6 +20,13 @@ Building::Building(const PlanInput& input_in, const Ground& ground, const Placem
   contributions.assign(input.spec->segments.size(), input.micro_batches);
   for (const model::Segment& segment : input.spec->segments) {
     if (segment.shares >= 0) contributions[segment.shares] += input.micro_batches;
+  }
+  readers.resize(input.spec->segments.size());
+  for (int s = 0; s < static_cast<int>(readers.size()); ++s) {
+    for (const int from : input.spec->segments[s].inputs) {
+      STRATA_CHECK(from >= 0 && from < s && readers[from].size() < 255);
+      readers[from].push_back(s);
+    }
   }
   map = lay_out(input, ground, placement, plan);
 }

@@ -24,7 +24,8 @@ struct Building {
   const PlanInput& input;
   const Placement& placement;
   const std::vector<model::Footprint>& footprints;
-  std::vector<int> contributions;  // by segment: what its whole gradient is summed from
+  std::vector<int> contributions;         // by segment: what its whole gradient is summed from
+  std::vector<std::vector<int>> readers;  // by segment: those that read its output, ascending
   Plan plan;
   MemoryMap map;
   Emitter emit;

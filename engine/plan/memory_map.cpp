@@ -200,10 +200,11 @@ std::vector<int64_t> take_kept(const PlanInput& input, int unit, int64_t bytes, 
   return set;
 }
 
-// Inputs of segments. The first segment of a unit has a checkpoint for every micro-batch; the
-// others share one set, unless the unit keeps its interiors. With checkpoints in host memory the
-// device holds two sets that alternate between units. Checkpoints that wait on NVMe have no place
-// but there, and pass through the activation ring.
+// Outputs of segments. That which a unit begins with is a checkpoint, with a place for every
+// micro-batch; those inside of units share one set, unless the unit keeps its interiors. With
+// checkpoints in host memory the device holds two sets that alternate between units. Checkpoints
+// that wait on NVMe have no place but there, and pass through the activation ring. The end of a
+// stream that others read stays where it is computed.
 void lay_out_activations(const PlanInput& input, const Placement& placement, Packer& pack,
                          SharedSlots& slots, MemoryMap& map) {
   const model::ModelSpec& spec = *input.spec;
@@ -222,15 +223,19 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
   for (size_t u = 0; u < spec.units.size(); ++u) {
     const model::Unit& unit = spec.units[u];
     for (size_t i = 0; i < unit.segments.size(); ++i) {
-      const int s = unit.segments[i];
-      if (spec.segments[s].kind == model::SegmentKind::kEmbedding || is_external(input, s))
-        continue;
+      const model::Segment& reader = spec.segments[unit.segments[i]];
+      if (reader.inputs.empty()) continue;
+      for (size_t other = 1; other < reader.inputs.size(); ++other) {
+        std::vector<int64_t>& end = map.activation[reader.inputs[other]];
+        if (end.empty()) end = take_set(compute, "activations across streams");
+      }
+      const int s = reader.inputs.front();
       if (i == 0 && away) {
         if (alternating.size() <= u % 2) alternating.resize(u % 2 + 1);
         std::vector<int64_t>& set = alternating[u % 2];
         if (set.empty()) set = take_set(compute, "activations");
         map.activation[s] = set;
-        if (spec.segments[s].kind == model::SegmentKind::kHead) continue;
+        if (reader.kind == model::SegmentKind::kHead) continue;
         if (spills_checkpoint(input, placement, static_cast<int>(u))) {
           map.nvme_activation[s] = take_set(Arena::kNvme, "activation checkpoints, spilled");
         } else {
@@ -250,7 +255,13 @@ void lay_out_activations(const PlanInput& input, const Placement& placement, Pac
       }
     }
   }
-  map.activation_gradient = take_set(compute, "activation gradients");
+  map.activation_gradient.resize(spec.segments.size());
+  for (size_t s = 0; s < spec.segments.size(); ++s) {
+    const model::Segment& segment = spec.segments[s];
+    map.activation_gradient[s] = segment.inputs.empty()
+                                     ? take_set(compute, "activation gradients")
+                                     : map.activation_gradient[segment.inputs.front()];
+  }
 }
 
 void lay_out_interiors(const PlanInput& input, const Ground& ground, const Placement& placement,

@@ -89,12 +89,14 @@ struct MemoryMap {
   std::vector<StateSlot> state;       // by chunk: resident, in host memory or on the device
   std::vector<StateSlot> nvme_state;  // by chunk
   // Empty where it is in the activation ring.
-  std::vector<std::vector<int64_t>> activation;  // [segment][micro-batch], compute arena; its input
+  std::vector<std::vector<int64_t>>
+      activation;  // [segment][micro-batch], compute arena; its output
   std::vector<std::vector<int64_t>>
       host_activation;  // [segment][micro-batch]; empty where not used
   // The same on NVMe; empty where not spilled.
   std::vector<std::vector<int64_t>> nvme_activation;
-  std::vector<int64_t> activation_gradient;        // [micro-batch]
+  // [segment][micro-batch]; one place for all segments of a residual stream
+  std::vector<std::vector<int64_t>> activation_gradient;
   std::vector<std::vector<int64_t>> interior;      // [segment][micro-batch]
   std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
   int64_t scratch = 0, scratch_bytes = 0;

@@ -75,8 +75,8 @@ inline constexpr int kArenaCount = 4;
 enum class ValueKind : uint8_t {
   kPlane,               // segment, plane, generation
   kGradient,            // segment; `index` = contributions summed so far; `reduced`
-  kActivation,          // the input of `segment` for micro-batch `index`
-  kActivationGradient,  // the gradient of that input
+  kActivation,          // the output of `segment` for micro-batch `index`
+  kActivationGradient,  // the gradient of that output; `reduced`
   kInterior,            // of `segment`, micro-batch `index`
   kScratch,             // dead when its op ends; `index` is unused
   kTokens,              // [B, T] of micro-batch `index`
@@ -98,7 +98,9 @@ struct Value {
   ValueKind kind = ValueKind::kScratch;
   Plane plane = Plane::kHi;
   Generation generation = Generation::kOld;
-  uint8_t reduced = 0;  // groups that a gradient or norm partial was summed over
+  // Groups that a gradient or norm partial was summed over; of an activation gradient, readers of
+  // the output whose contribution is still missing.
+  uint8_t reduced = 0;
   int32_t segment = -1;
   int32_t index = 0;
   bool operator==(const Value&) const = default;

@@ -47,20 +47,20 @@ constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}, kWor
 constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kAny, kAny},
                                 ValueNeed{ValueKind::kNormPartial, kAny, kAny}, kWorkspace};
 constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
-                                 ValueNeed{ValueKind::kActivation, kOptional, kOptional},
+                                 ValueNeed{ValueKind::kActivation, kAny, kOptional},
                                  ValueNeed{ValueKind::kInterior, kNone, kOptional},
                                  ValueNeed{ValueKind::kTokens, kOptional, kNone},
                                  kTables,
                                  kWorkspace};
 constexpr std::array kRecompute = {
-    ValueNeed{ValueKind::kPlane, kSome, kNone}, ValueNeed{ValueKind::kActivation, kOne, kOptional},
+    ValueNeed{ValueKind::kPlane, kSome, kNone}, ValueNeed{ValueKind::kActivation, kSome, kOptional},
     ValueNeed{ValueKind::kInterior, kNone, kOne}, kTables, kWorkspace};
 // The embedding's needs no weights, and no input that is a value; a frozen segment's leaves no
 // gradient.
 constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
-                                  ValueNeed{ValueKind::kActivation, kOptional, kNone},
+                                  ValueNeed{ValueKind::kActivation, kAny, kNone},
                                   ValueNeed{ValueKind::kInterior, kOptional, kOptional},
-                                  ValueNeed{ValueKind::kActivationGradient, kOptional, kOptional},
+                                  ValueNeed{ValueKind::kActivationGradient, kAny, kAny},
                                   ValueNeed{ValueKind::kGradient, kOptional, kOptional},
                                   ValueNeed{ValueKind::kTokens, kOptional, kNone},
                                   kTables,

@@ -21,11 +21,21 @@ void PassOrder::interior(Mode mode, int segment, int micro_batch) {
   }
 }
 
+void PassOrder::read_inputs(int segment, int micro_batch) {
+  for (const int from : segment_of(segment).inputs) activations_.read(from, micro_batch);
+}
+
+void PassOrder::add_input_gradients(int segment, int micro_batch) {
+  for (const int to : segment_of(segment).inputs) {
+    activations_.add_gradient(to, segment, micro_batch);
+  }
+}
+
 // Only the step keeps interiors: it is the program that has a backward.
 void PassOrder::forward_micro_batch(int segment, int micro_batch) {
   const model::Segment& at = segment_of(segment);
-  activations_.bring(segment, micro_batch);
-  activations_.take(segment + 1, micro_batch);
+  for (const int from : at.inputs) activations_.bring(from, micro_batch);
+  activations_.take(segment, micro_batch);
   Op& op = emit_.open(OpKind::kForward, Lane::kCompute, segment);
   op.unit = at.unit;
   op.micro_batch = micro_batch;
@@ -35,16 +45,15 @@ void PassOrder::forward_micro_batch(int segment, int micro_batch) {
   weights_.read(segment, generation_);
   if (at.kind == model::SegmentKind::kEmbedding) {
     exchange_.read_given(ValueKind::kTokens, micro_batch);
-  } else {
-    activations_.read(segment, micro_batch);
   }
+  read_inputs(segment, micro_batch);
   exchange_.read_rope(segment);
-  activations_.write(segment + 1, micro_batch);
+  activations_.write(segment, micro_batch);
   if (keeps) interior(Mode::kWrite, segment, micro_batch);
   scratch(footprint(segment).forward_workspace_bytes);
   emit_.close();
-  activations_.release(segment, micro_batch);
-  activations_.keep(segment + 1, micro_batch);
+  for (const int from : at.inputs) activations_.release(from, micro_batch);
+  activations_.keep(segment, micro_batch);
 }
 
 void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
@@ -56,7 +65,7 @@ void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
       kind == OpKind::kLoss ? footprint(segment).backward_flops : footprint(segment).forward_flops;
   weights_.read(segment, generation_);
   if (at.shares >= 0) weights_.read(at.shares, generation_);
-  activations_.read(segment, micro_batch);
+  read_inputs(segment, micro_batch);
   if (kind == OpKind::kLogits) {
     exchange_.read_given(ValueKind::kPositions, 0);
     exchange_.write_result(ValueKind::kLogits, 0);
@@ -65,7 +74,7 @@ void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
     exchange_.write_result(ValueKind::kLossSum, micro_batch);
   }
   if (kind == OpKind::kLoss) {
-    activations_.gradient(Mode::kWrite, segment, micro_batch);
+    add_input_gradients(segment, micro_batch);
     gradients_.add(segment);
     if (at.shares >= 0) gradients_.add(at.shares);
     scratch(footprint(segment).backward_workspace_bytes);
@@ -113,12 +122,12 @@ void PassOrder::recompute(int segment, int micro_batch) {
   Op& op = emit_.open(OpKind::kRecompute, Lane::kCompute, segment);
   op.unit = segment_of(segment).unit;
   op.micro_batch = micro_batch;
-  op.flops = footprint(segment).forward_flops;  // it also makes the next segment's input
+  op.flops = footprint(segment).forward_flops;  // it also makes the segment's output
   weights_.read(segment, generation_);
-  activations_.read(segment, micro_batch);
+  read_inputs(segment, micro_batch);
   exchange_.read_rope(segment);
   interior(Mode::kWrite, segment, micro_batch);
-  activations_.write(segment + 1, micro_batch);
+  activations_.write(segment, micro_batch);
   scratch(footprint(segment).recompute_workspace_bytes);
   emit_.close();
 }
@@ -131,12 +140,12 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
   op.flops =
       footprint(segment).backward_flops + (recomputes ? footprint(segment).recompute_flops : 0);
   weights_.read(segment, generation_);
-  activations_.read(segment, micro_batch);
+  read_inputs(segment, micro_batch);
   exchange_.read_rope(segment);
-  activations_.gradient(Mode::kRead, segment + 1, micro_batch);
+  activations_.read_gradient(segment, micro_batch);
   if (!recomputes) interior(Mode::kRead, segment, micro_batch);
   interior(Mode::kWrite, segment, micro_batch);  // where backward works, too
-  activations_.gradient(Mode::kWrite, segment, micro_batch);
+  add_input_gradients(segment, micro_batch);
   gradients_.add(segment);
   const model::Footprint& print = footprint(segment);
   scratch(
@@ -153,12 +162,12 @@ void PassOrder::backward_unit(int unit) {
     gradients_.begin(segment);
   }
   for (int m = 0; m < input_.micro_batches; ++m) {
-    activations_.bring(segments.front(), m);
+    for (const int from : segment_of(segments.front()).inputs) activations_.bring(from, m);
     for (size_t i = 0; i + 1 < segments.size() && !kept; ++i) recompute(segments[i], m);
     for (size_t i = segments.size(); i-- > 0;) {
       backward_micro_batch(segments[i], m, !kept && i + 1 == segments.size());
     }
-    activations_.release(segments.front(), m);
+    for (const int from : segment_of(segments.front()).inputs) activations_.release(from, m);
   }
   for (size_t i = segments.size(); i-- > 0;) {
     gradients_.finish(segments[i]);
@@ -185,7 +194,7 @@ void PassOrder::backward_embedding(int segment) {
     op.unit = segment_of(segment).unit;
     op.micro_batch = m;
     op.flops = footprint(segment).backward_flops;
-    activations_.gradient(Mode::kRead, segment + 1, m);
+    activations_.read_gradient(segment, m);
     exchange_.read_given(ValueKind::kTokens, m);
     gradients_.add(segment);
     scratch(footprint(segment).backward_workspace_bytes);

@@ -55,6 +55,9 @@ class PassOrder : BuilderPiece {
   void external_pass(OpKind kind, int segment, int micro_batch);
   void acquire_updated(int segment);  // its weights, with the update that waits for their use
   void acquire_shared(int segment);
+  // Accesses of the open op
+  void read_inputs(int segment, int micro_batch);
+  void add_input_gradients(int segment, int micro_batch);
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch);
 

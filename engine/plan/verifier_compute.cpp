@@ -118,22 +118,54 @@ class Compute {
     return value;
   }
 
-  // Every access of `kind` in `mode` must name the tensor into `segment` of this micro-batch.
-  void check_tensor(Mode mode, ValueKind kind, int segment, bool needed) {
-    const Value value = boundary(kind, segment);
-    bool any = false;
+  struct Tensor {
+    Value value;
+    bool needed;
+  };
+
+  // Every access of `kind` in `mode` must name one of the tensors, and have all of it.
+  void check_tensors(Mode mode, ValueKind kind, const std::vector<Tensor>& tensors) {
     for (const Access& access : accesses_) {
       if (access.mode != mode || access.value.kind != kind) continue;
-      any = true;
-      if (access.value == value) continue;
-      return bad("value", fmt::format("names {}, not {}", describe(facts_, access.value),
-                                      describe(facts_, value)));
+      const bool known = std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& tensor) {
+        return tensor.value == access.value;
+      });
+      if (known) continue;
+      return bad("value", fmt::format("names {}, which is not among its tensors",
+                                      describe(facts_, access.value)));
     }
-    if (!any && !needed) return;
-    const int64_t bytes = facts_.extent(value);
-    if (!any || (bytes >= 0 && !whole(mode, value, bytes))) {
-      bad("coverage", fmt::format("does not have all of {}", describe(facts_, value)));
+    for (const Tensor& tensor : tensors) {
+      const bool any = std::any_of(accesses_.begin(), accesses_.end(), [&](const Access& access) {
+        return access.mode == mode && access.value == tensor.value;
+      });
+      if (!any && !tensor.needed) continue;
+      const int64_t bytes = facts_.extent(tensor.value);
+      if (!any || (bytes >= 0 && !whole(mode, tensor.value, bytes))) {
+        bad("coverage", fmt::format("does not have all of {}", describe(facts_, tensor.value)));
+      }
     }
+  }
+
+  // The gradients of its output and of what it reads. Readers of one output go back from the last
+  // to the first, and each adds to the sum of those before.
+  void check_activation_gradients() {
+    const bool backward = op_.kind == OpKind::kBackward;
+    const Value output = boundary(ValueKind::kActivationGradient, op_.segment);
+    std::vector<Tensor> reads = {{output, backward}};
+    std::vector<Tensor> writes;
+    for (const int from : segment_.inputs) {
+      const std::vector<int>& readers = facts_.readers[from];
+      Value gradient = boundary(ValueKind::kActivationGradient, from);
+      gradient.reduced = static_cast<uint8_t>(
+          std::find(readers.begin(), readers.end(), op_.segment) - readers.begin());
+      const bool needed = (backward || is_loss()) && facts_.wants_gradient[from];
+      writes.push_back({gradient, needed});
+      if (op_.segment == readers.back()) continue;
+      ++gradient.reduced;
+      reads.push_back({gradient, needed});
+    }
+    check_tensors(Mode::kRead, ValueKind::kActivationGradient, reads);
+    check_tensors(Mode::kWrite, ValueKind::kActivationGradient, writes);
   }
 
   // Activations of a segment that a framework computes are its own.
@@ -149,17 +181,20 @@ class Compute {
     }
     const bool backward = op_.kind == OpKind::kBackward;
     const bool recompute = op_.kind == OpKind::kRecompute;
-    check_tensor(Mode::kRead, ValueKind::kActivation, op_.segment, !embeds());
-    check_tensor(Mode::kWrite, ValueKind::kActivation, op_.segment + 1,
-                 op_.kind == OpKind::kForward);
-    check_tensor(Mode::kRead, ValueKind::kActivationGradient, op_.segment + 1, backward);
-    check_tensor(Mode::kWrite, ValueKind::kActivationGradient, op_.segment,
-                 (backward || is_loss()) && op_.segment > facts_.first_trainable);
+    std::vector<Tensor> inputs;
+    for (const int from : segment_.inputs) {
+      inputs.push_back({boundary(ValueKind::kActivation, from), true});
+    }
+    check_tensors(Mode::kRead, ValueKind::kActivation, inputs);
+    const Value output = boundary(ValueKind::kActivation, op_.segment);
+    check_tensors(Mode::kWrite, ValueKind::kActivation, {{output, op_.kind == OpKind::kForward}});
+    check_activation_gradients();
     const bool block = segment_.kind == model::SegmentKind::kAttention ||
                        segment_.kind == model::SegmentKind::kMlp;
-    check_tensor(Mode::kRead, ValueKind::kInterior, op_.segment,
-                 backward && block && !op_.recomputes);
-    check_tensor(Mode::kWrite, ValueKind::kInterior, op_.segment, recompute || op_.keeps);
+    const Value inside = boundary(ValueKind::kInterior, op_.segment);
+    check_tensors(Mode::kRead, ValueKind::kInterior,
+                  {{inside, backward && block && !op_.recomputes}});
+    check_tensors(Mode::kWrite, ValueKind::kInterior, {{inside, recompute || op_.keeps}});
   }
 
   // Of the values that the caller gives or gets, exactly these.

@@ -20,16 +20,18 @@ class Counts {
     check_results();
     switch (program_.name) {
       case ProgramName::kStep:
-        if (program_.ops.empty() && facts_.first_trainable >= facts_.segment_count()) {
+        if (program_.ops.empty() && std::ranges::count(facts_.wants_gradient, 1) == 0) {
           break;  // inference: nothing to train
         }
         check_passes(facts_.plan.micro_batches, OpKind::kLoss);
         check_backward();
         check_updates(!facts_.plan.update().waits || program_.accepts_pending);
-        if (facts_.plan.update().waits) check_decision();
+        check_decision();
         break;
       case ProgramName::kDrain:
-        if (!program_.ops.empty()) check_updates(true);
+        if (program_.ops.empty()) break;
+        check_updates(true);
+        check_decides();
         break;
       case ProgramName::kEval:
         check_updates(false);
@@ -143,7 +145,7 @@ class Counts {
     for (size_t i = 0; i < backwards.size(); ++i) {
       const int segment = static_cast<int>(i / micro_batches);
       if (is_head(segment)) continue;
-      const bool needed = segment >= facts_.first_trainable;
+      const bool needed = facts_.wants_gradient[segment] != 0;
       if (backwards[i] == 1 || (backwards[i] == 0 && !needed)) continue;
       bad("passes", -1,
           fmt::format("micro-batch {} goes back {} times through {}", i % micro_batches,
@@ -173,9 +175,8 @@ class Counts {
     std::vector<std::vector<Range>> squared(facts_.segment_count());
     std::vector<std::vector<Range>> partials(facts_.segment_count());
     std::vector<std::vector<Range>> decided(facts_.segment_count());
-    int decides = 0;
+    check_decides();
     for (const Op& op : program_.ops) {
-      if (op.kind == OpKind::kDecide) ++decides;
       if (op.kind != OpKind::kNormPartial && op.kind != OpKind::kDecide) continue;
       for (const Access& access : program_.accesses_of(op)) {
         if (access.value.segment < 0) continue;
@@ -190,10 +191,14 @@ class Counts {
         }
       }
     }
-    if (decides != 1) bad("decide", -1, fmt::format("{} ops decide, not 1", decides));
     for (int s = 0; s < facts_.segment_count(); ++s) {
       check_norm(s, squared[s], partials[s], decided[s]);
     }
+  }
+
+  void check_decides() {
+    const auto decides = std::ranges::count(program_.ops, OpKind::kDecide, &Op::kind);
+    if (decides != 1) bad("decide", -1, fmt::format("{} ops decide, not 1", decides));
   }
 
   void check_norm(int segment, std::vector<Range>& squared, std::vector<Range>& partials,

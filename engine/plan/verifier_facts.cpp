@@ -36,10 +36,21 @@ bool join(std::vector<Range>& ranges) {
 }
 
 Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
-    : plan(plan_in), spec(spec_in), sharers(spec_in.segments.size(), 0) {
-  first_trainable = segment_count();
+    : plan(plan_in),
+      spec(spec_in),
+      sharers(spec_in.segments.size(), 0),
+      wants_gradient(spec_in.segments.size(), 0),
+      readers(spec_in.segments.size()) {
+  for (int i = 0; i < segment_count(); ++i) {
+    const bool external = segment(i).kind == model::SegmentKind::kExternal;
+    bool wants = segment(i).trainable_numel > 0 || (external && i > 0 && wants_gradient[i - 1]);
+    for (const int from : segment(i).inputs) {
+      wants |= wants_gradient[from] != 0;
+      readers[from].push_back(i);
+    }
+    wants_gradient[i] = wants;
+  }
   for (int i = segment_count() - 1; i >= 0; --i) {
-    if (segment(i).trainable_numel > 0) first_trainable = i;
     const int shares = segment(i).shares;
     if (shares >= 0 && shares < segment_count()) ++sharers[shares];
   }
@@ -119,9 +130,10 @@ std::string describe(const Facts& facts, const Value& value) {
       return fmt::format("gradient of {} with {} contributions, {} times reduced", where,
                          value.index, value.reduced);
     case ValueKind::kActivation:
-      return fmt::format("activation into {} of micro-batch {}", where, value.index);
+      return fmt::format("activation out of {} of micro-batch {}", where, value.index);
     case ValueKind::kActivationGradient:
-      return fmt::format("activation gradient into {} of micro-batch {}", where, value.index);
+      return fmt::format("activation gradient out of {} of micro-batch {}, {} readers missing",
+                         where, value.index, value.reduced);
     case ValueKind::kInterior:
       return fmt::format("interior of {} of micro-batch {}", where, value.index);
     case ValueKind::kScratch:

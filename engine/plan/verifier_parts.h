@@ -40,9 +40,12 @@ struct Facts {
 
   const Plan& plan;
   const model::ModelSpec& spec;
-  std::vector<int> sharers;    // of each segment: how many others read its parameters
-  int first_trainable = 0;     // the lowest segment with trainable elements; segment count if none
-  int64_t boundary_bytes = 0;  // of an activation, and of its gradient
+  std::vector<int> sharers;  // of each segment: how many others read its parameters
+  // Of each segment: whether its output wants a gradient: it, or what it reads, is trained. Outputs
+  // of a segment that a framework computes may go to any segment above.
+  std::vector<char> wants_gradient;
+  std::vector<std::vector<int>> readers;  // of each segment: those that read its output, ascending
+  int64_t boundary_bytes = 0;             // of an activation, and of its gradient
 
   const model::Segment& segment(int index) const { return spec.segments[index]; }
   int segment_count() const { return static_cast<int>(spec.segments.size()); }

@@ -59,6 +59,9 @@ class Machine {
       index = static_cast<uint64_t>(value.index);
     } else if (value.kind == ValueKind::kNormPartial) {
       detail = value.reduced;
+    } else if (value.kind == ValueKind::kActivationGradient) {
+      detail = (value.reduced & 0xfu) | (value.reduced & 0xf0ull) << 24;
+      index = static_cast<uint64_t>(value.index);
     } else {
       index = static_cast<uint64_t>(value.index);
     }

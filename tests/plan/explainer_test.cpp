@@ -57,7 +57,7 @@ TEST(Explainer, AnOpThatWaitsForSomethingElseHasALineOfItsOwn) {
   }
   const std::string after = explain(tiny.plan, tiny.spec, ProgramName::kStep);
   EXPECT_EQ(before.find("\nC2 "), std::string::npos);
-  EXPECT_NE(after.find("\nC2           forward   embed        mb1 hi+u           w1 t > x1 k"),
+  EXPECT_NE(after.find("\nC2           forward   embed        mb1 hi+u           w1 t > x0 k"),
             std::string::npos);
 }
 

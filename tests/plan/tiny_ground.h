@@ -123,6 +123,7 @@ class Ground {
       segment.kind = kinds[s];
       segment.unit = s;
       segment.name = names[s];
+      if (s > kEmbed) segment.inputs = {s - 1};
       segment.shares = s == kHead && shape_.tied ? kEmbed : -1;
       const int64_t chunk = kChunk * plan.layout.shard_count;
       const int chunks = s == kHead ? 1 : 2;

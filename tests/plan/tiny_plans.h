@@ -171,8 +171,9 @@ class Builder : Ground {
   Access weights(int s, Generation generation) const {
     return whole(Mode::kRead, near_[s], plane(s, Plane::kHi, generation), numel(s) * 2);
   }
+  // The output of segment s, and its gradient.
   Access activation(Mode mode, int s, int i) const {
-    return whole(mode, activations_[s][i], numbered(ValueKind::kActivation, s, i), 4096);
+    return whole(mode, activations_[s + 1][i], numbered(ValueKind::kActivation, s, i), 4096);
   }
   Access activation_gradient(Mode mode, int s, int i) const {
     return whole(mode, activation_gradients_[i], numbered(ValueKind::kActivationGradient, s, i),
@@ -212,20 +213,21 @@ class Builder : Ground {
   }
 
   void forward(int s, int i, Generation generation) {
-    std::vector<Access> accesses = {weights(s, generation), activation(Mode::kWrite, s + 1, i)};
-    accesses.push_back(s > 0 ? activation(Mode::kRead, s, i)
+    std::vector<Access> accesses = {weights(s, generation), activation(Mode::kWrite, s, i)};
+    accesses.push_back(s > 0 ? activation(Mode::kRead, s - 1, i)
                              : close(Mode::kRead, ValueKind::kTokens, i));
     compute(OpKind::kForward, s, i, accesses);
   }
 
   void head(OpKind kind, int i, Generation generation) {
-    std::vector<Access> accesses = {weights(kHead, generation), activation(Mode::kRead, kHead, i)};
+    std::vector<Access> accesses = {weights(kHead, generation),
+                                    activation(Mode::kRead, kHead - 1, i)};
     if (shape_.tied) accesses.push_back(weights(kEmbed, generation));
     const bool logits = kind == OpKind::kLogits;
     accesses.push_back(close(Mode::kRead, logits ? ValueKind::kPositions : ValueKind::kTargets, i));
     accesses.push_back(close(Mode::kWrite, logits ? ValueKind::kLogits : ValueKind::kLossSum, i));
     if (kind == OpKind::kLoss) {
-      accesses.push_back(activation_gradient(Mode::kWrite, kHead, i));
+      accesses.push_back(activation_gradient(Mode::kWrite, kHead - 1, i));
       accumulate(kHead, i + 1, accesses);
       if (shape_.tied) accumulate(kEmbed, i + 1, accesses);
     }
@@ -240,17 +242,17 @@ class Builder : Ground {
   }
 
   void backward(int s, int i, Generation generation) {
-    std::vector<Access> accesses = {activation_gradient(Mode::kRead, s + 1, i)};
+    std::vector<Access> accesses = {activation_gradient(Mode::kRead, s, i)};
     if (s == kEmbed) accesses.push_back(close(Mode::kRead, ValueKind::kTokens, i));
     if (s == kMlp) {
       const Access interior =
           whole(Mode::kWrite, interior_, numbered(ValueKind::kInterior, s, i), 8192);
       compute(OpKind::kRecompute, s, i,
-              {weights(s, generation), activation(Mode::kRead, s, i), interior});
+              {weights(s, generation), activation(Mode::kRead, s - 1, i), interior});
       Access input = interior;
       input.mode = Mode::kRead;
-      accesses.insert(accesses.end(), {weights(s, generation), activation(Mode::kRead, s, i), input,
-                                       activation_gradient(Mode::kWrite, s, i)});
+      accesses.insert(accesses.end(), {weights(s, generation), activation(Mode::kRead, s - 1, i),
+                                       input, activation_gradient(Mode::kWrite, s - 1, i)});
     }
     accumulate(s, contributions(s) - shape_.micro_batches + i + 1, accesses);
     compute(OpKind::kBackward, s, i, accesses);
