@@ -33,7 +33,7 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kPartialMark = ".tmp-";
 constexpr std::string_view kAsideMark = ".aside-";
 constexpr int64_t kManifestBytesMax = int64_t{1} << 28;
-constexpr int64_t kStateBytes = 12;  // hi, lo, exp_avg, exp_avg_sq; or master and the two
+constexpr int64_t kStateBytes = 12;  // hi, lo, exp_avg, exp_avg_sq; or master and both moments
 
 enum class Kind : uint8_t { kWhole, kPartial, kAside };
 
@@ -42,8 +42,8 @@ struct Name {
   Kind kind = Kind::kWhole;
 };
 
-// "step-000123", or that with ".tmp-0123456789abcdef" or ".aside-0123456789abcdef"; nothing for any
-// other name.
+// Parses "step-000123", optionally followed by ".tmp-0123456789abcdef" or
+// ".aside-0123456789abcdef"; nullopt for any other name.
 std::optional<Name> parse_name(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   Name parsed;
@@ -70,7 +70,7 @@ struct Entry {
   int64_t step = 0;
 };
 
-// The checkpoints of one kind by descending step. A directory that is not there has none.
+// The checkpoints of one kind, by descending step. Empty when the directory does not exist.
 std::vector<Entry> list(const std::string& directory, Kind kind) {
   std::vector<Entry> entries;
   std::error_code error;
@@ -100,8 +100,8 @@ bool is_ours(const std::string& name) {
          name == state_file_name(rank);
 }
 
-// Removes the files of a checkpoint and its directory; anything else in there stays, and the
-// directory with it.
+// Removes the files of a checkpoint and its directory. If the directory has other files, these and
+// the directory stay.
 void remove_checkpoint(const std::string& path) {
   std::error_code error;
   std::vector<std::string> names;
@@ -133,11 +133,13 @@ int rename_with(const std::string& from, const std::string& to, unsigned flags) 
   return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
 }
 
-// Gives `partial` its final name. What is there already is replaced in the same step, then removed.
+// Gives `partial` its final name. An existing checkpoint of that name is exchanged in the same
+// step, and removed afterwards.
 void rename_checkpoint(const std::string& partial, const std::string& path) {
   int error = rename_with(partial, path, RENAME_NOREPLACE);
   if (error == EEXIST) error = rename_with(partial, path, RENAME_EXCHANGE);
-  // A file system without these flags: rename alone never replaces a directory that has files.
+  // The file system does not know these flags. A plain rename never replaces a directory that has
+  // files.
   if (error == EINVAL) error = rename_with(partial, path, 0);
   if (error != 0) {
     throw system_error(ErrorCode::kIo, "cannot rename: " + partial + " to " + path, error);
@@ -184,7 +186,7 @@ std::string marked_path(const std::string& directory, int64_t step, std::string_
   return fmt::format("{}{}{:016x}", checkpoint_path(directory, step), mark, nonce);
 }
 
-// Returns the new path.
+// Renames a checkpoint with the given mark and returns the new path.
 std::string rename_entry(const std::string& directory, const Entry& entry, std::string_view mark) {
   const std::string to = marked_path(directory, entry.step, mark, random_nonce());
   const int error = rename_with(entry.path, to, 0);
@@ -192,7 +194,8 @@ std::string rename_entry(const std::string& directory, const Entry& entry, std::
   throw system_error(ErrorCode::kIo, "cannot rename: " + entry.path + " to " + to, error);
 }
 
-// Under a leftover's name first, so that one which is half gone is never taken for a checkpoint.
+// Removes a checkpoint after renaming it to a leftover's name, so that a half-removed one never
+// looks like a checkpoint.
 void remove_whole(const std::string& directory, const Entry& entry) {
   remove_checkpoint(rename_entry(directory, entry, kPartialMark));
 }
@@ -202,8 +205,8 @@ bool has_manifest(const std::string& path) {
   return ::lstat((path + "/" + kManifest).c_str(), &info) == 0 || errno != ENOENT;
 }
 
-// The manifest of a checkpoint whose files are there. Throws kCorrupt for what is proved to be
-// damaged, and other errors where that is not known.
+// Reads the manifest of a checkpoint and checks its files. Throws kCorrupt when the checkpoint is
+// proved to be damaged, and other errors when that is not known.
 CheckpointManifest read_whole(const Entry& entry) {
   if (!has_manifest(entry.path)) {
     throw Error(ErrorCode::kCorrupt,
@@ -217,7 +220,7 @@ CheckpointManifest read_whole(const Entry& entry) {
   return manifest;
 }
 
-// What cannot be read stays where it is.
+// Whether a checkpoint belongs to another run; false when it cannot be read.
 bool is_of_other_run(const Entry& entry, const std::string& run) {
   try {
     return read_manifest(entry.path).run != run;
@@ -226,11 +229,12 @@ bool is_of_other_run(const Entry& entry, const std::string& run) {
   }
 }
 
-// What may be a whole checkpoint is not given up for an older one.
+// The error for a checkpoint that cannot be read but may be whole, so that it is not replaced by an
+// older one.
 Error not_proved_damaged(const Error& error, const Entry& entry, const Entry* older) {
   return Error(error.code(),
-               fmt::format("cannot use checkpoint: {}: nothing proves that it is damaged: {} (mend "
-                           "that and resume again{})",
+               fmt::format("cannot use checkpoint: {}: it may be whole but cannot be read: {} "
+                           "(correct that and resume again{})",
                            entry.path, error.what(),
                            older ? ", or name an older one: --resume " + older->path : ""));
 }
@@ -248,7 +252,7 @@ uint64_t random_nonce() {
 int64_t checkpoint_bytes(const model::ModelSpec& spec) {
   int64_t bytes = kMiB;  // names and the manifest's fixed part
   for (const model::Segment& segment : spec.segments) {
-    // A thousandth covers the manifest: 16 characters a block.
+    // One thousandth more covers the manifest, which has 16 characters for each block.
     bytes += segment.trainable_numel * kStateBytes + segment.trainable_numel * kStateBytes / 1000;
   }
   return bytes;
@@ -296,7 +300,7 @@ std::string CheckpointCommit::commit(const CheckpointContents& contents) {
   rename_checkpoint(partial_, path);
   committed_ = true;
   model::sync_directory(directory_);
-  remove_checkpoint(partial_);  // after an exchange: the one that was replaced
+  remove_checkpoint(partial_);  // after an exchange, this is the replaced checkpoint
   return path;
 }
 
@@ -360,7 +364,7 @@ void keep_last(const std::string& directory, int64_t count) {
     try {
       if (read_manifest(entry.path).step != entry.step) continue;
     } catch (const Error&) {
-      continue;  // not one that we know to be ours
+      continue;  // not known to be ours
     }
     if (++kept <= count) continue;
     remove_whole(directory, entry);
@@ -372,7 +376,7 @@ void set_aside(const std::string& directory, int64_t step, const std::string& ru
     if (entry.step <= step && !is_of_other_run(entry, run)) continue;
     const std::string aside = rename_entry(directory, entry, kAsideMark);
     log(LogLevel::kInfo, "checkpoints: " + entry.path + " is now " + aside +
-                             ", and is removed after the next checkpoint");
+                             ", and will be removed after the next checkpoint");
   }
 }
 

@@ -15,7 +15,7 @@
 namespace strata::checkpoint {
 namespace {
 
-constexpr int kReadTries = 3;  // a drive may read at the second try what it did not at the first
+constexpr int kReadTries = 3;  // a second try may succeed
 
 ErrorCode code_of(int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
@@ -27,7 +27,7 @@ Error write_error(const std::string& path, int64_t offset, int error) {
                       error, code_of(error) == ErrorCode::kDoesNotFit ? "free space there" : "");
 }
 
-// With O_DIRECT where the file system has it.
+// Opens a file with O_DIRECT if the file system has it.
 int open_direct(const std::string& path, int flags, bool* direct) {
   *direct = true;
   const int fd = ::open(path.c_str(), flags | O_DIRECT, 0600);
@@ -42,7 +42,7 @@ int reserve(int fd, int64_t bytes) {
   do {
     result = ::fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno;
   } while (result == EINTR);
-  // Without fallocate the size is set and space may end later.
+  // Without fallocate, only the size is set, and space may run out later.
   if (result == EOPNOTSUPP || result == ENOSYS) result = ::ftruncate(fd, bytes) == 0 ? 0 : errno;
   return result;
 }
@@ -52,7 +52,7 @@ bool is_paged(int64_t offset, const char* data, int64_t bytes) {
          reinterpret_cast<uintptr_t>(data) % kPageBytes == 0;
 }
 
-// Bytes that a buffered write left in the page cache go to disk and out of memory.
+// Writes bytes in the page cache to disk and drops them from memory.
 int push_out(int fd, int64_t offset, int64_t bytes) {
   constexpr unsigned kAll =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
@@ -88,7 +88,7 @@ CheckpointFile CheckpointFile::create(const std::string& path, int64_t bytes) {
 
 CheckpointFile CheckpointFile::open(const std::string& path) {
   bool direct = false;
-  // Without O_NONBLOCK the open of a FIFO waits for a writer.
+  // Without O_NONBLOCK, opening a FIFO would wait for a writer.
   const int fd = open_direct(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, &direct);
   if (fd < 0) throw system_error(ErrorCode::kIo, "cannot open: " + path, errno);
   CheckpointFile file(fd, path, direct);
@@ -114,7 +114,8 @@ CheckpointFile& CheckpointFile::operator=(CheckpointFile&& other) noexcept {
   return *this;
 }
 
-// Some file systems take the flag and then want larger multiples than pages; EINVAL moved no byte.
+// Turns O_DIRECT off, because some file systems accept the flag but need larger multiples than
+// pages. A call that fails with EINVAL has moved no byte.
 bool CheckpointFile::leave_direct() {
   if (!direct_) return false;
   const int flags = ::fcntl(fd_, F_GETFL);
@@ -133,7 +134,7 @@ void CheckpointFile::write(int64_t offset, const char* data, int64_t bytes) {
     if (put < 0 && errno == EINTR) continue;
     if (put < 0 && errno == EINVAL && leave_direct()) continue;
     if (put < 0) throw write_error(path_, offset, errno);
-    // What is left must be whole pages again.
+    // The rest must be whole pages again.
     const int64_t pages = offset + put == end ? put : put / kPageBytes * kPageBytes;
     if (pages == 0) throw write_error(path_, offset, ENOSPC);
     offset += pages;

@@ -9,10 +9,11 @@
 
 #include "engine/base/error.h"
 
-// Files of checkpoints: 0600, never through a symbolic link, and outside the page cache.
+// Files of checkpoints: mode 0600, never opened through a symbolic link, read and written past the
+// page cache.
 namespace strata::checkpoint {
 
-// Bytes moved at once, and the whole memory of a reader or writer beside its tables.
+// Bytes moved at once, which is also the memory of a reader or writer beside its tables.
 inline constexpr int64_t kCheckpointBufferBytes = int64_t{4} << 20;
 
 struct FreeDeleter {
@@ -20,18 +21,18 @@ struct FreeDeleter {
 };
 using PageBuffer = std::unique_ptr<char, FreeDeleter>;
 
-// kCheckpointBufferBytes, at a page.
+// Allocates kCheckpointBufferBytes, aligned to a page.
 PageBuffer make_page_buffer();
 
 // One state file, read or written in pages.
 //
-// Threads: one at a time. Failure: Error (kDoesNotFit where space or a file size limit ends,
-// kCorrupt for a file that is too short, else kIo) naming path and offset. Nothing is tried again
-// after a failure.
+// Threads: one at a time. Failure: Error that names path and offset: kDoesNotFit when the disk is
+// full or a file size limit is reached, kCorrupt for a file that is too short, otherwise kIo. The
+// file cannot be used after a failure.
 class CheckpointFile {
  public:
   CheckpointFile() = default;
-  // A new file whose blocks are all reserved.
+  // Creates a file and reserves all its blocks.
   static CheckpointFile create(const std::string& path, int64_t bytes);
   static CheckpointFile open(const std::string& path);
   ~CheckpointFile();
@@ -41,7 +42,7 @@ class CheckpointFile {
   bool is_open() const { return fd_ >= 0; }
   const std::string& path() const { return path_; }
 
-  // Offset, bytes and memory are whole pages.
+  // Offset, bytes and memory address must be multiples of a page.
   void write(int64_t offset, const char* data, int64_t bytes);
   void read(int64_t offset, char* data, int64_t bytes);
   void sync();
@@ -57,7 +58,7 @@ class CheckpointFile {
   std::string path_;
 };
 
-// A small file, new or empty before, that is on disk when this returns.
+// Writes a small file that is new or empty, and syncs it.
 void write_small_file(const std::string& path, std::string_view text);
 
 }  // namespace strata::checkpoint

@@ -10,8 +10,8 @@
 namespace strata::checkpoint {
 namespace {
 
-// Every parameter starts at a multiple of this in its segment and every shard too, so a block is
-// never cut in two.
+// Every parameter and every shard starts at a multiple of this in its segment, so a block is never
+// split.
 constexpr int64_t kHashElements = 64;
 
 }  // namespace

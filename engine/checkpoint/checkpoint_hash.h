@@ -9,12 +9,12 @@
 
 namespace strata::checkpoint {
 
-// One number for the whole training state: equal for equal masters and moments of all trainable
-// parameters, whatever the recipe's planes, padding, chunks, world size or ZeRO stage.
+// One hash of the whole training state: it depends only on the masters and moments of all trainable
+// parameters, not on the recipe's planes, padding, chunks, world size or ZeRO stage.
 //
 // It is the sum, modulo 2^64, of XXH3-64 over blocks of 64 elements of each parameter, seeded with
-// the parameter's name, the array and the block's index. So each rank hashes what it has, and the
-// sums add up. Threads: one at a time; `spec` must outlive it.
+// the parameter's name, the array and the block's index. So each rank hashes its own part, and the
+// sums of all ranks are added. Threads: one at a time; `spec` must outlive it.
 class StateHash : public exec::StateSink {
  public:
   explicit StateHash(const model::ModelSpec& spec);

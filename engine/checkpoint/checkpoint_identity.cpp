@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which model a checkpoint belongs to, field by field, so that a refusal can say what differs.
+// Describes the model of a checkpoint field by field, so that an error can say what differs.
 #include <fmt/core.h>
 
 #include "engine/checkpoint/checkpoint_manifest.h"
@@ -21,8 +21,8 @@ Json name_in(const char* const (&names)[N], Enum value) {
   return Json(names[static_cast<size_t>(value)]);
 }
 
-// What most models lack is left out, so that checkpoints from before it was computed are still
-// theirs.
+// A field with its default is left out, so that checkpoints from before the field existed still
+// match.
 template <typename Value>
 void add_unless(const Value& usual, const char* name, const Value& value, Json& json) {
   if (value != usual) json.set(name, value);

@@ -20,7 +20,7 @@ using config::Json;
 
 constexpr const char* kFormat = "strata checkpoint";
 constexpr int64_t kVersion = 1;
-constexpr int64_t kBytesMax = int64_t{1} << 48;  // of a file: what block_address has room for
+constexpr int64_t kBytesMax = int64_t{1} << 48;  // of a file: the most that block_address can hold
 constexpr int64_t kWorldMax = int64_t{1} << 16;
 constexpr config::JsonLimits kLimits = {.bytes = int64_t{1} << 28, .values = int64_t{1} << 24};
 
@@ -44,7 +44,7 @@ std::optional<uint64_t> from_hex(std::string_view text) {
   return value;
 }
 
-// The members of one JSON object, each of a type and within a range.
+// Reads the members of one JSON object and checks their types and ranges.
 class Members {
  public:
   Members(const Json& json, const std::string& source) : json_(json), source_(source) {
@@ -80,7 +80,7 @@ class Members {
     refuse(source_, fmt::format("\"{}\" is {}, not an array", name, get(name).describe()));
   }
 
-  // The index of a string in a table of names.
+  // The index of a string member in a table of names.
   template <size_t N>
   int choice(const char* name, const std::array<const char*, N>& names) const {
     const auto found = std::find(std::begin(names), std::end(names), string(name));
@@ -137,7 +137,7 @@ StateExtent extent_of(const Json& json, int64_t file_bytes, const std::string& s
   const std::string_view checksums = members.string("checksums");
   if (static_cast<int64_t>(checksums.size()) !=
       16 * ceil_div(extent.bytes, kCheckpointBlockBytes)) {
-    refuse(source, fmt::format("the extent at byte {} has another number of checksums than blocks",
+    refuse(source, fmt::format("the extent at byte {} does not have one checksum for each block",
                                extent.offset));
   }
   for (size_t at = 0; at < checksums.size(); at += 16) {
@@ -156,7 +156,7 @@ StateFile state_file_of(const Json& json, const std::string& source) {
   file.bytes = members.integer("bytes", 0, kBytesMax);
   file.state_hash = members.hash("state_hash");
   if (!file.name.empty() && file.name != state_file_name(file.rank)) {
-    refuse(source, "a state file has another name than its rank gives it");
+    refuse(source, "the name of a state file does not match its rank");
   }
   for (const Json& extent : members.items("extents")) {
     file.extents.push_back(extent_of(extent, file.bytes, source));
@@ -164,7 +164,7 @@ StateFile state_file_of(const Json& json, const std::string& source) {
   return file;
 }
 
-// A text and, as its last member, the checksum of all that is before it.
+// The last member of the text is the checksum of everything before it.
 constexpr std::string_view kSealBegin = ",\"checksum\":\"";
 constexpr std::string_view kSealEnd = "\"}\n";
 
@@ -179,7 +179,7 @@ std::string sealed(const Json& json) {
   return text + seal_of(text);
 }
 
-// A later format may be sealed in another way, so its version counts before its checksum.
+// A later format may have another checksum, so the version is checked first.
 void refuse_later_version(std::string_view text, const std::string& source) {
   std::optional<Json> json;
   try {
@@ -223,7 +223,7 @@ void check_files(const CheckpointManifest& manifest, const std::string& source) 
     hash += file.state_hash;
     for (const StateExtent& extent : file.extents) {
       if (extent.bytes == extent.count * width_of(extent.plane, manifest.recipe)) continue;
-      refuse(source, fmt::format("{}: the extent at byte {} has another size than its elements",
+      refuse(source, fmt::format("{}: the size of the extent at byte {} does not fit its elements",
                                  file.name, extent.offset));
     }
   }
@@ -308,7 +308,7 @@ void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& 
       auto& parts = ranges[{static_cast<int>(s), plane}];
       std::sort(parts.begin(), parts.end());
       int64_t next = 0;
-      bool follows = true;  // each part the one before it
+      bool follows = true;  // each part follows the one before it
       for (const auto& [first, count] : parts) {
         follows = first == next;
         if (!follows) break;

@@ -11,14 +11,15 @@
 #include "engine/model/spec.h"
 #include "engine/plan/plan.h"
 
-// What a checkpoint says about itself: manifest.json, which lists every extent of its state files
-// with the checksums of its blocks, and ends in a checksum of its own text.
+// The manifest of a checkpoint (manifest.json): lists every extent of its state files with the
+// checksums of its blocks, and ends with a checksum of its own text.
 namespace strata::checkpoint {
 
-// A checksum covers so many bytes of an extent, from its start; the last block may be shorter.
+// A checksum covers this many bytes of an extent, counted from its start; the last block may be
+// shorter.
 inline constexpr int64_t kCheckpointBlockBytes = int64_t{1} << 20;
 
-// Elements [first, first + count) of one plane of a segment, at a page of a state file.
+// Elements [first, first + count) of one plane of a segment, which start at a page of a state file.
 struct StateExtent {
   int segment = 0;
   Plane plane = Plane::kHi;
@@ -29,42 +30,44 @@ struct StateExtent {
   std::vector<uint64_t> checksums;  // one a block
 };
 
-// What one rank wrote. The name is empty where the rank has nothing of its own.
+// The state file of one rank. The name is empty when the rank has no state of its own.
 struct StateFile {
   std::string name;  // "state-rank00000.bin"
   int rank = 0;
   int64_t bytes = 0;
-  uint64_t state_hash = 0;  // this rank's summand of the state hash (checkpoint_hash.h)
+  uint64_t state_hash = 0;  // this rank's part of the state hash (checkpoint_hash.h)
   std::vector<StateExtent> extents;
 };
 
-// A table as text, to be sent to rank 0, and back. Throws Error (kCorrupt) for any other text.
+// Converts a table to a text that is sent to rank 0, and back. Throws Error (kCorrupt) for any
+// other text.
 std::string to_text(const StateFile& file);
 StateFile parse_state_file(std::string_view text);
 
 struct CheckpointManifest {
   int64_t step = 0;
-  // Updates applied, which bias correction counts: steps without a target or with gradients that
-  // are not finite apply none. Nothing in checkpoints from before they were counted.
+  // The number of updates applied, for AdamW's bias correction. Steps without a target or with
+  // gradients that are not finite apply none. nullopt in checkpoints from before updates were
+  // counted.
   std::optional<int64_t> updates;
   uint64_t nonce = 0;  // seeds the checksums of the blocks
-  std::string run;     // the nonce of the run, empty in checkpoints from before runs had one
+  std::string run;     // the nonce of the run; empty in checkpoints from before runs had one
   Recipe recipe = Recipe::kFp32;
   int world = 1;
   int zero_stage = 3;
   uint64_t state_hash = 0;
-  config::Json model;    // of model_identity()
+  config::Json model;    // from model_identity()
   config::Json trainer;  // the trainer's own: options, seed, data cursor, tokens seen
   std::vector<StateFile> files;
 };
 
 std::string to_text(const CheckpointManifest& manifest);
 
-// Throws Error (kCorrupt) naming `source` unless the text is whole, of a version that we read, and
-// all its numbers are in range.
+// Throws Error (kCorrupt) that names `source` unless the text is whole and all its numbers are in
+// range, and Error (kConfig) for a later version.
 CheckpointManifest parse_manifest(std::string_view text, const std::string& source);
 
-// What must be equal for state to fit a model: architecture, recipe, and the names, shapes and
+// What must be equal so that state fits a model: architecture, recipe, and the names, shapes and
 // freezing of all parameters.
 config::Json model_identity(const model::ModelSpec& spec, Recipe recipe);
 
@@ -78,7 +81,7 @@ void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& 
 
 std::string state_file_name(int rank);
 
-// Where a block lies, for its checksum; the nonce is the tag.
+// The address of a block for its checksum; the nonce is the tag.
 inline uint64_t block_address(int rank, int64_t offset) {
   return (static_cast<uint64_t>(rank) << 48) | static_cast<uint64_t>(offset);
 }

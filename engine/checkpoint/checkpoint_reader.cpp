@@ -15,14 +15,14 @@
 namespace strata::checkpoint {
 namespace {
 
-// One extent of an open file, whose blocks are verified as they are read.
+// Reads one extent of an open file and verifies its blocks.
 struct ExtentReader {
   CheckpointFile& file;
   const StateExtent& extent;
   int rank;
   uint64_t nonce;
 
-  // Reads blocks from `begin`, the start of one, to `end` of the extent's bytes.
+  // Reads bytes [begin, end) of the extent; `begin` is the start of a block.
   void read(int64_t begin, int64_t end, char* buffer) const {
     file.read(extent.offset + begin, buffer, round_up(end - begin, kPageBytes));
     for (int64_t block = begin; block < end; block += kCheckpointBlockBytes) {
@@ -40,7 +40,8 @@ struct ExtentReader {
     }
   }
 
-  // Where a read from `begin` on ends: a full buffer, or the block that `last` lies in.
+  // Where a read from `begin` on ends: at a full buffer, or at the end of the block that contains
+  // `last`.
   int64_t end_of(int64_t begin, int64_t last) const {
     return std::min(
         {begin + kCheckpointBufferBytes, round_up(last, kCheckpointBlockBytes), extent.bytes});
@@ -111,7 +112,7 @@ void CheckpointReader::read_plane(int segment, Plane plane, int64_t first, int64
       next = end;
     }
   }
-  // Coverage was checked, so what is not saved is padding of this world size.
+  // Coverage was checked, so elements that are not in the files are padding of this world size.
   std::memset(to + (next - first) * width, 0, static_cast<size_t>((first + count - next) * width));
 }
 
@@ -124,7 +125,7 @@ void CheckpointReader::read_extent(const Place& place, int64_t first, int64_t co
   int64_t next = (first - extent.first) * width;
   const int64_t last = next + count * width;
   while (next < last) {
-    // The block that the read before this one ended in is not read again.
+    // The last block of the previous read is still in the buffer.
     if (!(buffered_.extent == &extent && buffered_.begin <= next && next < buffered_.end)) {
       const int64_t begin = next / kCheckpointBlockBytes * kCheckpointBlockBytes;
       const int64_t end = reader.end_of(begin, last);

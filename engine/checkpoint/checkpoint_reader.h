@@ -12,13 +12,14 @@
 
 namespace strata::checkpoint {
 
-// The state of a checkpoint, for any world size and ZeRO stage: parts are found by segment and
-// element, and joined. Frozen chunks come from `frozen`, the model they were loaded from.
+// Reads the state of a checkpoint for any world size and ZeRO stage: parts are found by segment and
+// element, and joined. Frozen chunks come from `frozen`, the model that they were loaded from.
 //
 // Guarantees: every block is verified before a byte of it is used.
 // Threads: one at a time; each rank has its own.
 // Failure: the constructor throws Error (kConfig for the checkpoint of another model, with every
-// field that differs; kCorrupt; kIo); read throws kCorrupt naming file, offset and segment, or kIo.
+// field that differs; kCorrupt; kIo); read throws kCorrupt that names file, offset and segment, or
+// kIo.
 // Memory: the manifest, and a buffer of kCheckpointBufferBytes. `spec` and `frozen` must outlive
 // it.
 class CheckpointReader : public exec::StateSource {
@@ -52,11 +53,11 @@ class CheckpointReader : public exec::StateSource {
   std::vector<CheckpointFile> files_;
   PageBuffer buffer_;
   struct Buffered {
-    const StateExtent* extent = nullptr;  // null: nothing
-    int64_t begin = 0;                    // bytes of it
+    const StateExtent* extent = nullptr;  // null: the buffer is empty
+    int64_t begin = 0;                    // bytes [begin, end) of the extent
     int64_t end = 0;
   };
-  Buffered buffered_;  // what buffer_ holds, verified
+  Buffered buffered_;  // the contents of buffer_, verified
 };
 
 // Reads every block of a checkpoint. Throws Error (kCorrupt, kIo) for the first bad one.

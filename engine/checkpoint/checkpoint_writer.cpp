@@ -13,7 +13,7 @@
 
 namespace strata::checkpoint {
 namespace {
-// The file of one rank: every plane of its part of every trainable chunk, on whole pages.
+// The size of one rank's file: every plane of its part of every trainable chunk, in whole pages.
 int64_t file_bytes(const shard::Layout& layout, const CheckpointWriterOptions& options) {
   int64_t bytes = 0;
   for (const shard::Chunk& chunk : layout.chunks) {

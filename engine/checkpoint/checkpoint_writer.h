@@ -20,14 +20,14 @@ struct CheckpointWriterOptions {
   Recipe recipe = Recipe::kFp32;
 };
 
-// Receives a rank's state from the checkpoint program and writes it to a file of its own. In ZeRO
-// stage 0 all ranks have the same state and only rank 0 writes.
+// Receives a rank's state from the checkpoint program and writes it to the rank's file. In ZeRO
+// stage 0 all ranks have the same state, and only rank 0 writes.
 //
-// Guarantees: all blocks of the file are reserved by the constructor; bytes bypass the page cache,
-// or leave it as soon as they are on disk. Threads: one at a time. Failure: Error (kDoesNotFit
-// where space ends, else kIo) naming the file. After the first one the file is poisoned: it is
-// removed, and every later call throws the same Error. Memory: kCheckpointBufferBytes, and 8 bytes
-// a block for checksums. `spec` must outlive it.
+// Guarantees: the constructor reserves all blocks of the file; bytes bypass the page cache, or
+// leave it as soon as they are on disk. Threads: one at a time. Failure: Error that names the file:
+// kDoesNotFit when the disk is full, otherwise kIo. After the first failure the file is removed,
+// and every later call throws the same Error. Memory: kCheckpointBufferBytes, and 8 bytes a block
+// for checksums. `spec` must outlive it.
 class CheckpointWriter : public exec::StateSink {
  public:
   CheckpointWriter(const model::ModelSpec& spec, const shard::Layout& layout,
@@ -38,7 +38,7 @@ class CheckpointWriter : public exec::StateSink {
 
   void write(const exec::ChunkState& chunk) override;
 
-  // Makes the file last, and returns its table. Every trainable chunk must have been written.
+  // Syncs the file and returns its table. Every trainable chunk must have been written.
   StateFile close();
 
  private:

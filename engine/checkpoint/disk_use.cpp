@@ -8,7 +8,7 @@ namespace strata::checkpoint {
 
 int64_t bytes_below(const std::string& path) {
   int64_t bytes = 0;
-  std::error_code ignored;  // what cannot be seen is not counted
+  std::error_code ignored;  // files that cannot be seen are not counted
   for (std::filesystem::recursive_directory_iterator at(path, ignored), end; at != end;
        at.increment(ignored)) {
     std::error_code none;
@@ -17,7 +17,8 @@ int64_t bytes_below(const std::string& path) {
   return bytes;
 }
 
-// While the first checkpoint is written, while the last one is, and at the end.
+// The largest of three moments: while the first checkpoint is written, while the last one is
+// written, and at the end.
 int64_t free_bytes_needed(const DiskUse& use) {
   const int64_t held = use.held.kept;
   const auto more_than_held = [&](int64_t checkpoints) {

@@ -17,9 +17,10 @@ namespace strata::checkpoint {
 namespace {
 
 constexpr int64_t kTileElements = int64_t{64} << 10;
-// Rows of a matrix whose transpose is stored: many at a time, for each of them lies all over it.
+// Elements read at once from a matrix whose transpose is stored: many rows, because each row is
+// spread over the whole stored matrix.
 constexpr int64_t kTurnedElements = int64_t{4} << 20;
-constexpr int64_t kLoggedBytes = 4 * kGiB;  // that take seconds
+constexpr int64_t kLoggedBytes = 4 * kGiB;  // reading more takes seconds and is logged
 
 using Parameters = std::vector<const model::Parameter*>;
 
@@ -37,7 +38,8 @@ uint64_t hash_of(std::string_view text) {
   return io::checksum_block(text.data(), text.size(), 0, 0);
 }
 
-// The names too: with others frozen it is another hash of the same files.
+// Includes the parameters' names, because the same files have another hash when other parameters
+// are frozen.
 std::string files_of(const model::ModelDirectory& model, const Parameters& frozen) {
   std::string text;
   for (const model::File& file : model.files()) text += file.identity() + "\n";
@@ -80,7 +82,8 @@ FrozenFingerprint frozen_fingerprint(const model::ModelDirectory& model,
                                      const model::ModelSpec& spec, const FrozenFingerprint& known) {
   const Parameters frozen = frozen_parameters(spec);
   if (frozen.empty()) return {};
-  // Looked at before they are read: what changes them meanwhile shows the next time.
+  // The files are identified before they are read, so a change while they are read is noticed next
+  // time.
   FrozenFingerprint found = {.hash = "", .files = files_of(model, frozen)};
   if (found.files == known.files) return known;
   log_reading(model, frozen);

@@ -8,24 +8,25 @@
 
 namespace strata::checkpoint {
 
-// Which frozen weights a run has: a checkpoint holds none, only this, which tells another model's
-// from its own. What changes in the files during a run is FrozenSource's.
+// Identifies a run's frozen weights. A checkpoint does not contain them, only this fingerprint,
+// which distinguishes them from another model's. FrozenSource notices changes during a run.
 struct FrozenFingerprint {
-  // Of every value, as 16 hexadecimal digits; empty where nothing is frozen. Equal for equal
-  // values, whatever their names of files, shards and dtypes.
+  // A hash of all values, as 16 hexadecimal digits; empty when nothing is frozen. It does not
+  // depend on the files' names, shards and dtypes.
   std::string hash;
-  // Of the files that they were read from: device, inode, size, and when contents and inode last
-  // changed. Whoever writes to a file changes it, also where the time of writing is set back.
+  // A hash of the identities of the files: device, inode, size, and the times when contents and
+  // inode last changed. Every write changes it, even if the modification time is set back.
   std::string files;
 };
 
-// Reads all frozen weights, unless the files are those of `known`, untouched: then its hash is
-// theirs still. So a run from a model reads them once more than it needs to (3 GB take as long as
-// the drive: 2 seconds at 1.8 GB/s), and what uses a checkpoint only where files were copied or
-// changed.
+// Reads all frozen weights, unless the files are unchanged since `known`; then its hash is
+// returned. So a run that starts from a model reads its frozen weights once more than it would need
+// to (3 GB take 2 s at 1.8 GB/s), and a run that uses a checkpoint reads them only when files were
+// copied or changed.
 //
 // Threads: any. Failure: Error (kIo, kCorrupt). Memory: model::transfer_buffer_bytes(spec) and
-// 256 KiB, 18 MiB more where files have the transpose. `spec` is of `model`, with groups applied.
+// 256 KiB, and 18 MiB more when files have transposed tensors. `spec` is the spec of `model`, with
+// groups applied.
 FrozenFingerprint frozen_fingerprint(const model::ModelDirectory& model,
                                      const model::ModelSpec& spec,
                                      const FrozenFingerprint& known = {});

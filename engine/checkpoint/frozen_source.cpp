@@ -22,9 +22,9 @@ void FrozenSource::read(const exec::ChunkState& chunk) {
   if (seen_[index] == 0) seen_[index] = hash;
   if (seen_[index] != hash) {
     throw Error(ErrorCode::kCorrupt,
-                fmt::format("frozen weights: {} of {} are not what was read before: the files "
+                fmt::format("frozen weights: {} of {} differ from what was read before: the files "
                             "were changed during the run, or the drive returns wrong bytes "
-                            "(restore them and go on with --resume)",
+                            "(restore them and continue with --resume)",
                             spec_.segments[static_cast<size_t>(chunk.segment)].name, files_));
   }
 }

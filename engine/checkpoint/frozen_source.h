@@ -10,13 +10,13 @@
 
 namespace strata::checkpoint {
 
-// Frozen weights as they are needed again and again, from the files that they came in. What a
-// chunk was at its first read it must be at every later one: files can be replaced during a run,
-// and drives err.
+// Reads frozen weights repeatedly from the model's files. Checks that every read of a chunk gives
+// the same bytes as the first one, because files can be replaced during a run and drives can return
+// wrong bytes.
 //
-// Threads: one at a time; each rank has its own. Failure: Error (kCorrupt; what the source throws).
-// Memory: 8 bytes a chunk. `source` and `spec` must outlive it; `files` says in messages where the
-// weights are.
+// Threads: one at a time; each rank has its own. Failure: Error (kCorrupt, and what the source
+// throws). Memory: 8 bytes a chunk. `source` and `spec` must outlive it; messages name `files` as
+// the place of the weights.
 class FrozenSource : public exec::StateSource {
  public:
   FrozenSource(exec::StateSource& source, const model::ModelSpec& spec, std::string files);

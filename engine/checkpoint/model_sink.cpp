@@ -13,7 +13,7 @@
 namespace strata::checkpoint {
 namespace {
 
-constexpr int64_t kCopiedElements = int64_t{2} << 20;  // at once
+constexpr int64_t kCopiedElements = int64_t{2} << 20;  // copied at once
 
 }  // namespace
 
@@ -30,11 +30,11 @@ std::vector<std::string> export_notes(const model::ModelDirectory& source, Recip
     const DType goes = model::exported_dtype(came);
     const bool rounds = recipe != Recipe::kBf16 || goes != DType::kBF16;
     if (!source.has(came) || (came == goes && !rounds)) continue;
-    notes.push_back(fmt::format(
-        "weights that are {} here are {} in the exported model{}{} (--export-dtype "
-        "fp32 keeps every bit)",
-        name_of(came), name_of(goes), rounds ? ": what is trained is rounded to it" : "",
-        goes == DType::kF16 ? ", and one beyond 65504 ends the export" : ""));
+    notes.push_back(
+        fmt::format("weights that are {} here are {} in the exported model{}{} (--export-dtype "
+                    "fp32 keeps every bit)",
+                    name_of(came), name_of(goes), rounds ? ": trained weights are rounded" : "",
+                    goes == DType::kF16 ? ", and a weight beyond 65504 ends the export" : ""));
   }
   return notes;
 }

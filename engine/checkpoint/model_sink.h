@@ -15,31 +15,31 @@ namespace strata::checkpoint {
 
 struct ModelSinkOptions {
   std::string path;                 // the directory that will exist after finish()
-  std::optional<DType> dtype = {};  // of all weights; by default the types that they came in
+  std::optional<DType> dtype = {};  // of all weights; default: their types in the source
 };
 
-// For ModelSinkOptions.
+// Converts the option for ModelSinkOptions::dtype.
 std::optional<DType> dtype_of(config::ExportDtype dtype);
 
-// What the weights of an exported model lose, or become, other than what was trained; complete
-// sentences that name --export-dtype, often none.
+// Sentences about how exported weights differ from the trained ones, which name --export-dtype;
+// often empty.
 std::vector<std::string> export_notes(const model::ModelDirectory& source, Recipe recipe,
                                       config::ExportDtype dtype);
 
-// Final state to a model directory: trained parameters from the state, frozen ones and all other
-// files from the directory that the run began with, as are the types of the weights.
+// Writes the final state as a model directory. Trained parameters come from the state; frozen
+// parameters, types of weights and all other files come from the directory that the run began with.
 //
-// Guarantees: nothing at `path` changes before finish(). Every trainable element is written once,
-// by one rank: in ZeRO stage 0 only rank 0 saves. Threads: write() from any thread, so ranks of one
-// process share it. Failure: Error (kConfig, kDoesNotFit, kIo). Memory: that of model::ModelWriter;
-// 8 MiB in finish() where parameters are frozen. `source` and `spec` must outlive it.
+// Guarantees: nothing at `path` changes before finish(). One rank writes each trainable element,
+// once: in ZeRO stage 0 only rank 0 saves. Threads: any thread may call write(), so ranks of one
+// process share the sink. Failure: Error (kConfig, kDoesNotFit, kIo). Memory: that of
+// model::ModelWriter, and 8 MiB in finish() when parameters are frozen. `source` and `spec` must
+// outlive it.
 class ModelSink : public exec::StateSink {
  public:
   ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,
             const ModelSinkOptions& options);
 
-  // Whether more than the 16-bit weights of a bf16 run is written of this segment: chunks of others
-  // may come without `lo`.
+  // Whether write() needs `lo` for chunks of this segment in a bf16 run.
   bool wants_lo(const model::Segment& segment) const;
 
   void write(const exec::ChunkState& chunk) override;
@@ -58,7 +58,7 @@ class ModelSink : public exec::StateSink {
   model::ModelWriter writer_;
 };
 
-// The same from a checkpoint, where no executor runs.
+// Writes a model directory from a checkpoint, without an executor.
 void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory& source,
                        const model::ModelSpec& spec, const ModelSinkOptions& options);
 

@@ -32,7 +32,8 @@ ModelSource::ModelSource(const model::ModelDirectory& directory, const model::Mo
       ahead_(directory, spec, {.buffer_bytes = alone ? model::transfer_buffer_bytes(spec) : 0}) {}
 
 void ModelSource::read(const exec::ChunkState& chunk) {
-  // Two thirds of the bytes of bf16 state are moments: one thread for all would hold up the drive.
+  // Another thread clears the moments, two thirds of the bytes of bf16 state, so that the drive
+  // does not wait for this one.
   std::jthread moments;
   if (needs_clearing(chunk) && chunk.state_count >= kElementsForThread) {
     moments = start_thread([&chunk] { clear_moments(chunk); });
@@ -49,7 +50,7 @@ void ModelSource::read(const exec::ChunkState& chunk) {
   clear(chunk, next, chunk.hi_first + chunk.hi_count);
 }
 
-// Padding between parameters and behind the last.
+// Clears padding between parameters and after the last one.
 void ModelSource::clear(const exec::ChunkState& chunk, int64_t first, int64_t last) {
   last = std::min(last, chunk.hi_first + chunk.hi_count);
   if (first >= last) return;
@@ -73,7 +74,7 @@ void ModelSource::read_parameter(const exec::ChunkState& chunk, const model::Par
     read_part(chunk, parameter, first, last, true);
     return;
   }
-  // Only the rank's own part of the chunk has the halves that complete the masters.
+  // Only the rank's own part of the chunk has `lo`.
   const int64_t own = chunk.lo ? std::clamp(chunk.state_first, first, last) : last;
   const int64_t own_end =
       chunk.lo ? std::clamp(chunk.state_first + chunk.state_count, own, last) : last;
@@ -92,7 +93,7 @@ void ModelSource::read_part(const exec::ChunkState& chunk, const model::Paramete
     planes.hi = static_cast<uint16_t*>(chunk.hi) + (first - chunk.hi_first);
     if (own && chunk.lo) planes.lo = chunk.lo + (first - chunk.state_first);
   }
-  constexpr int64_t kStepElements = int64_t{1} << 20;  // between announcements
+  constexpr int64_t kStepElements = int64_t{1} << 20;  // announced to ReadAhead at once
   const int64_t step = parameter.stored.transposed ? last - first : kStepElements;
   for (int64_t at = first; at < last; at += step) {
     const int64_t count = std::min(step, last - at);

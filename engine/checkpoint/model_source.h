@@ -8,15 +8,17 @@
 
 namespace strata::checkpoint {
 
-// Initial state from a model directory: masters from its weights, moments zero, padding zero.
+// Reads the initial state from a model directory: masters are its weights; moments and padding are
+// zero.
 //
-// Threads: one at a time, beside one that clears moments; each rank has its own, over one
-// directory. Failure: Error (kIo, kCorrupt). Memory: that of model::read_elements, and
-// model::transfer_buffer_bytes(spec) until all is loaded. `directory` and `spec` must outlive it.
+// Threads: one at a time; read() starts one more that clears moments. Each rank has its own source
+// over a shared directory. Failure: Error (kIo, kCorrupt). Memory: that of model::read_elements,
+// and model::transfer_buffer_bytes(spec) until everything is loaded. `directory` and `spec` must
+// outlive it.
 class ModelSource : public exec::StateSource {
  public:
-  // Ranks that read the same files at the same time are not alone: the page cache then saves each
-  // but the first the drive.
+  // `alone` is false when several ranks read the same files: then reads go through the page cache,
+  // so that only the first rank needs the drive.
   ModelSource(const model::ModelDirectory& directory, const model::ModelSpec& spec,
               bool alone = true);
 

@@ -25,7 +25,7 @@ WeightStream::~WeightStream() {
 
 const exec::ChunkState* WeightStream::next() {
   std::unique_lock lock(mu_);
-  ++given_;  // the one before is the thread's again
+  ++given_;  // returns the previous part to the thread
   changed_.notify_all();
   changed_.wait(lock, [this] { return read_ >= given_ || done_; });
   if (read_ >= given_) return &parts_[(given_ - 1) % kParts].state;
@@ -48,7 +48,7 @@ void WeightStream::run() {
   changed_.notify_all();
 }
 
-// The caller has the last part that it was given.
+// Waits for a free part. The caller still uses the last part that it was given.
 WeightStream::Part* WeightStream::room() {
   std::unique_lock lock(mu_);
   changed_.wait(lock, [this] { return stop_ || read_ + 1 < given_ + kParts; });

@@ -16,24 +16,24 @@ namespace strata::train {
 
 // The checkpoints of one run whose ranks are threads of this process.
 //
-// Threads: open() from any rank; all ranks call save() together, each with its own group. Failure:
-// Error; the checkpoints before it are as they were.
+// Threads: any rank may call open(); all ranks call save() together, each with its own group.
+// Failure: Error; earlier checkpoints are unchanged.
 class CheckpointSession {
  public:
-  // `run` and `trainer` go into every manifest: the run's nonce, its options and data.
+  // `run` (the run's nonce) and `trainer` (its options and data) are written into every manifest.
   CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep, std::string run,
                     config::Json trainer);
 
   struct Opened {
     std::unique_ptr<exec::StateSource> state;
     int64_t step;
-    std::optional<int64_t> updates;  // nothing where the checkpoint does not say
+    std::optional<int64_t> updates;  // nullopt: the checkpoint does not say
   };
   // `frozen` must outlive the result.
   Opened open(const std::string& path, exec::StateSource& frozen) const;
 
-  // Calls `stream` with a sink that takes this rank's state, for the number of updates that the
-  // state has seen; commits once all ranks are through.
+  // Calls `stream` with a sink for this rank's state; `stream` returns the number of updates
+  // applied to the state. Commits after all ranks have finished.
   void save(int64_t step, int rank, comm::Group* group,
             const std::function<int64_t(exec::StateSink&)>& stream);
 

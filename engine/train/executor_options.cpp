@@ -8,7 +8,8 @@
 namespace strata::train {
 namespace {
 
-// Who waits for a drive that hangs waits longer than who asked it, and says what hangs.
+// Ranks that wait for a lane with a hanging drive wait longer than the drive's deadline, so that
+// the lane reports first what hangs.
 constexpr double kMostOfLanesS = 60;
 constexpr double kMostOfRanksS = 120;
 
@@ -34,7 +35,7 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   executor.volume.owner = "strata";
   if (options.ranks > 1) executor.volume.lock_name = fmt::format("strata.rank{}.lock", rank);
   executor.io_backend = io_backend_of(options.io);
-  const auto part = [&](int64_t rate) {  // the drives are shared among the ranks
+  const auto part = [&](int64_t rate) {  // ranks share the drives
     return static_cast<double>(rate) / static_cast<double>(options.ranks);
   };
   executor.rates = {.read_bytes_per_s = part(options.nvme_rate.read_bytes_per_s),

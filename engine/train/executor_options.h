@@ -9,8 +9,8 @@
 
 namespace strata::train {
 
-// The groups of one rank, for two callers that must not meet: the comm lane, and the trainer, whose
-// group is of all ranks. Null with one rank.
+// The groups of one rank. The comm lane and the trainer need groups of their own, because they call
+// them at the same time; the trainer's group has all ranks. Null with one rank.
 struct RankGroups {
   exec::Groups lanes = {};
   comm::Group* trainer = nullptr;
@@ -24,7 +24,7 @@ io::Backend io_backend_of(config::IoBackend backend);
 exec::ExecutorOptions executor_options(const config::Options& options, const RunPlan& plan,
                                        int rank, const RankGroups& groups);
 
-// All micro-batches of one rank's step, counted from 0.
+// Fills in all micro-batches of one rank's step; steps are counted from 0.
 void fill_instance(const data::Batches& batches, const plan::Plan& plan, int64_t step,
                    exec::Instance& instance);
 

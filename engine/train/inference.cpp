@@ -16,7 +16,8 @@
 namespace strata::train {
 namespace {
 
-// Weights of a checkpoint for a spec in which all is frozen: offsets differ, names do not.
+// Reads weights of a checkpoint for a spec with everything frozen, in which parameters have the
+// same names but other offsets.
 class CheckpointWeights : public exec::StateSource {
  public:
   CheckpointWeights(const std::string& path, const model::ModelDirectory& model, Recipe recipe,
@@ -99,9 +100,8 @@ Inference::Loss Inference::evaluate(const data::TokenSource& samples) {
     loss.tokens += batches.target_count(step);
   }
   if (loss.tokens == 0) {
-    throw Error(
-        ErrorCode::kConfig,
-        "evaluate: the data: none of its tokens is a target (give records with completions)");
+    throw Error(ErrorCode::kConfig,
+                "evaluate: the data: no token is a target (give records with completions)");
   }
   loss.mean /= static_cast<double>(loss.tokens);
   return loss;

@@ -13,16 +13,16 @@
 
 namespace strata::train {
 
-// A copy of a model's spec with everything frozen: weights alone, no optimizer state.
+// A copy of a model's spec with everything frozen, so that a plan has only weights and no optimizer
+// state.
 model::ModelSpec frozen_spec(const model::ModelSpec& spec);
 
-// Makes `instance` give the logits of the token that follows `context`, which is not empty; only
-// its last T tokens are seen.
+// Prepares `instance` to compute the logits of the token that follows `context`, which must not be
+// empty; only its last T tokens are used.
 void fill_context(const plan::Plan& plan, std::span<const int32_t> context, int64_t vocabulary,
                   exec::Instance& instance);
 
-// A model's weights on an executor, for forward passes within the same budgets and tiers as
-// training.
+// Runs forward passes of a model on an executor, within the same budgets and tiers as training.
 //
 // Threads: one. Failure: Error. The plan must have been made with RunPlan's `inference`, for one
 // rank; plan and directory must outlive this.
@@ -38,7 +38,7 @@ class Inference {
   };
   Loss evaluate(const data::TokenSource& samples);
 
-  // Logits of the token that follows `context`; only its last T tokens are seen.
+  // Logits of the token that follows `context`, of which only the last T tokens are used.
   const std::vector<float>& next_logits(const std::vector<int32_t>& context);
 
  private:

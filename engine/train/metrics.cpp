@@ -18,7 +18,7 @@ namespace {
 
 using config::Json;
 
-// The step of a line; nothing when it is no record.
+// The step of a line; nullopt when the line is not a record.
 std::optional<int64_t> step_of(std::string_view line, const std::string& where) {
   try {
     const Json record = Json::parse(line, where);
@@ -29,7 +29,7 @@ std::optional<int64_t> step_of(std::string_view line, const std::string& where) 
   }
 }
 
-// Bytes of the records up to `last_step`; a last line may be torn.
+// Bytes of the records up to `last_step`. The last line may be torn.
 int64_t kept_bytes(const std::string& path, int64_t last_step) {
   text::LineReader lines(path, [](int64_t, int64_t) {});
   int64_t kept = 0;

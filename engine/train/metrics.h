@@ -9,11 +9,11 @@
 
 namespace strata::train {
 
-// What one step says about itself. Numbers that are not finite become null in the file.
+// The metrics of one step. Numbers that are not finite become null in the file.
 struct StepMetrics {
   int64_t step = 0;      // counted from 1
   double loss = 0;       // mean over the step's target tokens
-  bool skipped = false;  // it has none, so it updated nothing
+  bool skipped = false;  // the step has no target token, so it updated nothing
   double grad_norm = 0;  // before clipping
   double lr = 0;
   int64_t tokens = 0;
@@ -28,7 +28,8 @@ struct StepMetrics {
   double stall_total_s() const;
 };
 
-// The mean loss of many batches, weighted by their targets, and its perplexity exp(loss).
+// The mean loss of many batches, weighted by their numbers of targets, and its perplexity
+// exp(loss).
 struct LossMean {
   double sum = 0;
   int64_t targets = 0;
@@ -44,14 +45,13 @@ struct LossMean {
 
 // Appends one JSON object a step to metrics.jsonl.
 //
-// Guarantees: a line is written whole, by one write, before append() returns; a reader, or a run
-// that died, sees at most one torn line, and that at the end. Opening the file with a last step
-// drops a torn line and all records of later steps, so that the file of a resumed run reads as one
-// run's. Threads: one. Failure: Error; a record in the middle of the file that is no record of ours
-// is kCorrupt, and the file is left as it is.
+// Guarantees: one write writes a whole line before append() returns, so a file has at most one torn
+// line, at its end. Opening the file with a last step drops a torn line and all records of later
+// steps, so the file of a resumed run looks like that of one run. Threads: one. Failure: Error;
+// kCorrupt when a line in the middle of the file is not a record, and then the file is unchanged.
 class MetricsWriter {
  public:
-  // Keeps the records of steps up to `last_step`; 0 starts afresh.
+  // Keeps the records of steps up to `last_step`; 0 removes all records.
   MetricsWriter(const std::string& path, int64_t last_step);
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
@@ -64,7 +64,7 @@ class MetricsWriter {
   int file_ = -1;
 };
 
-// The line of one step as it stands in the file, without the line end.
+// The line of one step in the file, without the line end.
 std::string metrics_line(const StepMetrics& metrics);
 
 }  // namespace strata::train

@@ -28,7 +28,7 @@ std::string format_duration(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-// What matters most comes first: the rest is left out where it does not fit.
+// The most important numbers come first; those that do not fit the width are left out.
 std::string ProgressLine::text_of(const StepMetrics& metrics, size_t columns) const {
   const std::string step = fmt::format("step {}/{}", metrics.step, options_.steps);
   if (metrics.skipped) return step + "  skipped: no target token";

@@ -12,24 +12,22 @@ struct ProgressOptions {
   int64_t steps = 0;       // of the whole run
   int64_t first_step = 1;  // of this process: a resumed run starts later
   bool is_terminal = false;
-  int columns = 80;  // of the terminal
-  double plain_every_s =
-      10;  // at most one plain line in that time; the first and the last step always
+  int columns = 80;           // of the terminal
+  double plain_every_s = 10;  // least time between plain lines, except at the first and last step
 };
 
-// The progress line: one that is redrawn on a terminal, plain lines elsewhere.
+// The progress display: one line that is redrawn on a terminal, plain lines elsewhere.
 //
-// Rates are smoothed over the last steps (a half-life of five), the loss is that of the step. Pure
-// apart from its own averages: it is given the time and returns text, and never prints. Threads:
-// one.
+// Rates are smoothed over the last steps (half-life: five steps); the loss is that of the step. It
+// never prints or reads the clock: it gets the time and returns text. Threads: one.
 class ProgressLine {
  public:
   explicit ProgressLine(const ProgressOptions& options) : options_(options) {}
 
-  // What to print for this step, at that time on a steady clock: empty, or text that ends in a line
-  // end or starts with a carriage return.
+  // Returns the text to print for this step: empty, or text that ends with a line end or starts
+  // with a carriage return. `now_s` is on a steady clock.
   std::string step(const StepMetrics& metrics, double now_s);
-  // Ends the redrawn line, so that other output starts on its own.
+  // Ends the redrawn line, so that other output starts on a new line.
   std::string finish();
 
  private:
@@ -44,7 +42,7 @@ class ProgressLine {
   double weight_ = 0;
   double printed_s_ = 0;
   bool has_printed_ = false;
-  bool is_open_ = false;  // a redrawn line stands without its end
+  bool is_open_ = false;  // a redrawn line has no line end yet
 };
 
 // "1:02:03", "4:05" or "12 s".

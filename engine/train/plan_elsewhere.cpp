@@ -12,7 +12,7 @@ namespace {
 using config::Device;
 using config::DeviceKind;
 
-// A context, its libraries and the allocator's slack take the rest.
+// The CUDA context, its libraries and the allocator's slack take the rest.
 constexpr double kShareOfDevice = 0.9;
 constexpr int64_t kPlentyOfSpace = int64_t{1} << 50;
 
@@ -45,7 +45,7 @@ void take_device(const config::Machine& machine, config::Options& options) {
   }
 }
 
-// A machine with a GPU is another one than this, and what is here by the same name says nothing of
+// A machine with a GPU is not this machine, so directories of the same name here say nothing about
 // its drives.
 void take_drives(config::Options& options, RunFacts& facts) {
   if (options.nvme.empty()) return;

@@ -7,10 +7,10 @@
 
 namespace strata::train {
 
-// Makes options and facts those of a run on the machine of a profile, which need not be this one:
-// budgets, threads and the kind of device come from it where the options do not give them. A node
-// has `device_count` ranks; more ranks are more such nodes. Directories of --nvme that are not
-// here, and all of a machine with GPUs, have room for all.
+// Changes options and facts to those of a run on the machine of a profile: budgets, threads and the
+// kind of device come from the profile unless the options give them. A node has `device_count`
+// ranks; more ranks mean more such nodes. Directories of --nvme that do not exist here, and all
+// directories of a machine with GPUs, count as having enough space.
 //
 // Throws Error (kConfig) for a device that the machine does not have.
 void plan_elsewhere(const config::Machine& machine, config::Options& options, RunFacts& facts);

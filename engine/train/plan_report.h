@@ -9,12 +9,12 @@
 
 namespace strata::train {
 
-// What a plan means to a user, as text and as JSON.
+// A plan in the user's terms, as text and as JSON.
 struct PlanReport {
   plan::SimulationResult simulated;  // of one steady step
-  int64_t read_bytes = 0;            // of a step, all ranks: NVMe and the model's files
+  int64_t read_bytes = 0;            // in a step, all ranks: from NVMe and the model's files
   int64_t write_bytes = 0;
-  int64_t file_bytes = 0;  // of what is read: frozen weights from the model's files
+  int64_t file_bytes = 0;  // of read_bytes: frozen weights from the model's files
   double parameters = 0;
   double tokens = 0;       // of a step, all ranks
   std::string bottleneck;  // "compute", "NVMe", ...

@@ -37,7 +37,7 @@ ScheduleOptions schedule_options(const config::Options& options, int64_t steps) 
           .min_ratio = options.min_lr_ratio};
 }
 
-// Frozen weights, which the step reads from the model's own files.
+// The bytes of frozen weights that a step reads from the model's own files.
 int64_t file_bytes_of(const plan::Plan& plan) {
   int64_t bytes = 0;
   for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
@@ -63,7 +63,8 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       from_model_(*job.model, *job.plan->spec, job.options->ranks == 1),
       frozen_(from_model_, *job.plan->spec, job.model->path()) {}
 
-// Ranks that disagree would wait for each other, or add what does not belong together.
+// Throws when ranks have different plans, because they would wait for each other or add unrelated
+// data.
 void RankTrainer::compare_plans() const {
   if (groups_.trainer == nullptr) return;
   const uint64_t ours = plan::collectives_hash(plan_);
@@ -111,7 +112,8 @@ void RankTrainer::load() {
   executor_->run(instance);
 }
 
-// A checkpoint comes before an evaluation: who asks the run to stop may not wait for both.
+// A checkpoint is written before an evaluation, because a user who stops the run may not wait for
+// both.
 void RankTrainer::train_steps(TrainResult& result) {
   last_end_s_ = last_checkpoint_s_ = now_s();
   int64_t step = done_step_;
@@ -145,8 +147,8 @@ void RankTrainer::train_steps(TrainResult& result) {
   }
 }
 
-// A step without a target token has no gradient. The moments' decay and the weights' would still be
-// applied, so it is not run.
+// A step without a target token has no gradient, but would still decay moments and weights. So it
+// is not run.
 void RankTrainer::submit(int64_t step) {
   if (batches_.target_count(step - 1) == 0) {
     flying_.push_back({step, nullptr});
@@ -177,13 +179,13 @@ bool RankTrainer::must_stop() const {
   return any_rank(job_.stop != nullptr && job_.stop->load());
 }
 
-// All ranks save at the same step, whenever rank 0's clock says so.
+// All ranks save at the same step, by rank 0's clock.
 bool RankTrainer::is_overdue() const {
   if (job_.checkpoint_every_s <= 0) return false;
   return any_rank(leads() && now_s() - last_checkpoint_s_ >= job_.checkpoint_every_s);
 }
 
-// The oldest step in flight is over: its loss, its metrics.
+// Waits for the oldest step in flight and takes its loss and metrics.
 void RankTrainer::finish(TrainResult& result) {
   if (flying_.front().instance) executor_->wait(*flying_.front().instance);
   const Flight flight = std::move(flying_.front());
@@ -223,8 +225,8 @@ void RankTrainer::finish(TrainResult& result) {
 void RankTrainer::skip(int64_t step, TrainResult& result) {
   if (leads() && result.skipped_steps == 0) {
     log(LogLevel::kWarning,
-        fmt::format("step {}: none of its tokens is a target, so it updates nothing; neither do "
-                    "later steps like it (shorten prompts, or raise --sequence-length)",
+        fmt::format("step {}: no token is a target, so the step updates nothing; later steps "
+                    "like it are not reported (shorten prompts, or raise --sequence-length)",
                     step));
   }
   ++result.skipped_steps;
@@ -278,7 +280,8 @@ void RankTrainer::drain() {
   executor_->run(instance);
 }
 
-// The mean loss over the held-out tokens, each sample once; nothing where the run is to stop.
+// Computes the mean loss over the held-out tokens, each sample once. Reports nothing when the run
+// is asked to stop.
 void RankTrainer::evaluate(int64_t step, TrainResult& result) {
   if (job_.data->held_out().sample_count() == 0) return;
   enter(RunPhase::kEvaluation);

@@ -15,7 +15,8 @@
 
 namespace strata::train {
 
-// One rank's part of a run. Steps overlap: the next one is submitted before the last is awaited.
+// One rank's part of a run. Steps overlap: the next step is submitted before the last one is
+// awaited.
 class RankTrainer {
  public:
   RankTrainer(const TrainJob& job, int rank, const RankGroups& groups,
@@ -23,7 +24,7 @@ class RankTrainer {
   void run(TrainResult& result);
 
  private:
-  // A step that was submitted, or has no target token and no instance.
+  // A submitted step; a step without a target token has no instance.
   struct Flight {
     int64_t step = 0;
     std::unique_ptr<exec::Instance> instance;
@@ -59,10 +60,9 @@ class RankTrainer {
   const int64_t steps_;
   const Schedule schedule_;
   checkpoint::ModelSource from_model_;
-  checkpoint::FrozenSource
-      frozen_;  // reads from_model_ once it is loaded, on the executor's read lane
+  checkpoint::FrozenSource frozen_;  // uses from_model_ after loading, on the executor's read lane
   std::deque<Flight> flying_;
-  std::unique_ptr<exec::Executor> executor_;  // goes before what its lanes still work on
+  std::unique_ptr<exec::Executor> executor_;  // destroyed before the objects that its lanes use
   std::vector<double> step_times_;
   double last_end_s_ = 0;
   double last_checkpoint_s_ = 0;

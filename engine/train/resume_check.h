@@ -11,36 +11,36 @@
 #include "engine/data/data.h"
 #include "engine/model_files/model_directory.h"
 
-// Whether a run that goes on from a checkpoint is the run that made it.
+// Checks that a resumed run has the data and options of the run that made the checkpoint.
 namespace strata::train {
 
-// What is different now, each as "--seed 2 (the checkpoint: 1)".
+// The differences, each as "--seed 2 (the checkpoint: 1)".
 struct ResumeChanges {
-  std::vector<std::string> breaking;  // the same steps would see other batches or other numbers
-  std::vector<std::string> allowed;   // learning rate, length, budgets: what a user may change
+  std::vector<std::string> breaking;  // they would change batches or numbers of the same steps
+  std::vector<std::string> allowed;   // a user may change these: learning rate, length, budgets
 };
 
-// What a manifest keeps about a run, and is compared with.
+// The options and data of a run that its manifests record.
 config::Json about_run(const config::Options& options, const data::Dataset& data,
                        const checkpoint::FrozenFingerprint& frozen);
 
-// The fingerprint in a manifest's `about`; empty where there is none.
+// The fingerprint in a manifest's `about`; empty when it has none.
 checkpoint::FrozenFingerprint frozen_of(const config::Json& about);
 
-// `about` is a manifest's; what it does not say counts as equal.
+// `about` comes from a manifest; values that it lacks count as equal.
 ResumeChanges changed_options(const config::Json& about, const config::Options& options);
 
-// The changes of the data alone, which has to be read for it.
+// The changes of the data, which must have been read.
 ResumeChanges changed_data(const config::Json& about, const data::Dataset& data);
 
-// The changes of frozen weights, which no checkpoint holds: `here` are those of the model at
-// `path`.
+// The changes of frozen weights, which checkpoints do not contain; `here` is the fingerprint of the
+// model at `path`.
 ResumeChanges changed_model(const config::Json& about, const checkpoint::FrozenFingerprint& here,
                             const std::string& path);
 
-// For those who use a checkpoint and do not go on with its run: the model with the groups that it
-// was trained with. Throws Error (kConfig) where the frozen weights of `model` are others than
-// those of that run; `checkpoint` names it in the message.
+// The spec of the model with the groups of the checkpoint's run, for commands that use a checkpoint
+// without resuming its run. Throws Error (kConfig) when the frozen weights of `model` differ from
+// those of that run; the message names `checkpoint`.
 model::ModelSpec spec_of_checkpoint(const checkpoint::CheckpointManifest& manifest,
                                     const model::ModelDirectory& model,
                                     const std::string& checkpoint);

@@ -24,7 +24,7 @@ constexpr const char* kPlanName = "plan.txt";
 constexpr const char* kCheckpointsName = "checkpoints";
 constexpr const char* kModelName = "model";
 
-// What a run has in its directory before run.json is there.
+// Names that a run's directory may have before run.json exists.
 constexpr std::string_view kFirstNames[] = {kLockName, "run.json.tmp", kCheckpointsName};
 
 std::string without_trailing_slash(std::string path) {
@@ -46,7 +46,7 @@ void create_directory(const std::string& path) {
   }
 }
 
-// A directory that is empty or has a run; throws for any other.
+// Throws unless the directory is empty or has a run.
 void check_is_run(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -66,7 +66,7 @@ void check_is_run(const std::string& path) {
       continue;
     }
     throw Error(ErrorCode::kConfig,
-                "cannot use run directory: " + path + ": it holds " + name +
+                "cannot use run directory: " + path + ": it has " + name +
                     " and no run.json, so it is not a run's (give another path, "
                     "or an empty directory)");
   }
@@ -95,7 +95,7 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& owner)
   check_is_run(path_);
   create_directory(path_);
   lock_.emplace(path_, kLockName, owner);
-  check_is_run(path_);  // nobody else changes it from here on
+  check_is_run(path_);  // with the lock held, no other run changes it
   has_run_ = fs::exists(fs::path(path_) / kRunName);
 }
 
@@ -121,7 +121,7 @@ void RunDirectory::write_plan(std::string_view text) {
   replace_file(kPlanName, text);
 }
 
-// Readers see the old text or the new one.
+// Replaces the file atomically: readers see the old text or the new one.
 void RunDirectory::replace_file(const std::string& name, std::string_view text) const {
   const std::string to = path_ + "/" + name;
   const std::string temporary = to + ".tmp";

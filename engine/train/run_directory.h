@@ -10,31 +10,31 @@
 
 namespace strata::train {
 
-// The directory that a run writes: run.json, plan.txt, metrics.jsonl, checkpoints/, model/; held by
-// run.lock while this object lives.
+// The directory that a run writes: run.json, plan.txt, metrics.jsonl, checkpoints/, model/. The
+// object locks it with run.lock.
 //
-// Guarantees: a directory that holds anything but a run is refused and left as it is; of two runs
-// in one directory the second is refused, the first one's process and host named. What it creates
-// is the user's own (0700, 0600). Failure: Error (kConfig, kIo, kDoesNotFit). With ranks in several
-// processes only rank 0 has one.
+// Guarantees: a directory with anything but a run is refused and left unchanged. A second run in
+// the same directory is refused with the process and host of the first. Only the user can access
+// what it creates (0700, 0600). Failure: Error (kConfig, kIo, kDoesNotFit). With ranks in several
+// processes, only rank 0 has a RunDirectory.
 class RunDirectory {
  public:
-  // Creates the directory (its parents too) or takes an existing run's. `owner` goes into the lock
-  // file for the message: "strata train".
+  // Creates the directory and its parents, or opens that of an existing run. `owner`, such as
+  // "strata train", is written to the lock file for messages.
   RunDirectory(const std::string& path, const std::string& owner);
 
-  // What the constructor would refuse, without creating or locking anything.
+  // Throws what the constructor would throw. Creates and locks nothing.
   static void check(const std::string& path);
 
-  // Whether `directory` is checkpoints/ or model/ of a run, which removes what is in them.
+  // Whether `directory` is checkpoints/ or model/ of a run; the run removes files in these.
   static bool is_folder_of_run(const std::string& directory);
 
-  // Whether a run began here before: run.json is there.
+  // Whether a run began here before, that is, run.json exists.
   bool has_run() const { return has_run_; }
 
-  // run.json of the run before; nothing where there was none.
+  // The run.json of the earlier run; nullopt when there was none.
   std::optional<config::Json> read_run() const;
-  // Resolved options, machine and versions, replaced in one rename.
+  // Writes run.json (resolved options, machine, versions) in one rename.
   void write_run(const config::Json& run);
   void write_plan(std::string_view text);
 

@@ -21,20 +21,21 @@
 namespace strata::train {
 namespace {
 
-// Measured: program, libraries and their heaps with everything idle, and what each lane's and
-// worker's stack touches.
+// Measured: program, libraries and their heaps when idle, and the touched stack of each lane and
+// worker.
 constexpr int64_t kProgramBytes = 40 * kMiB;
-constexpr int64_t kReadingBytes = 20 * kMiB;  // the same while data is read, before all of that
+constexpr int64_t kReadingBytes = 20 * kMiB;  // the program while it reads data, before a run
 constexpr int64_t kRankBytes = 4 * kMiB;
 constexpr int64_t kThreadBytes = kMiB / 2;
 constexpr int64_t kOpBytes = 1000;  // of a plan: the op, its accesses and waits, in all programs
 constexpr int64_t kChecksumBlock = 64 * kKiB;
 
-// Leaves room beside a run that was given no budget.
+// The share of usable memory for a run without a given budget, which leaves room for other
+// programs.
 constexpr double kShareOfUsable = 0.85;
 constexpr double kShareOfFreeSpace = 0.95;
 
-// A plan for cuda is one for elsewhere, with the scratch of kernels of the cpu.
+// A plan for cuda is always for another machine; it uses the scratch sizes of the cpu's kernels.
 kernels::DeviceDescription describe(const config::Options& options, int64_t threads) {
   const bool cuda = options.device == config::Device::kCuda;
   const bool emulated = options.device == config::Device::kEmulated;
@@ -97,7 +98,8 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   return input;
 }
 
-// The modes that give these options' results; the planner takes the faster.
+// The optimizer modes that give the results that these options ask for; the planner takes the
+// faster one.
 std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool inference) {
   using plan::OptimizerMode;
   if (inference) return {OptimizerMode::kInBackward};  // nothing is ever pending
@@ -142,16 +144,16 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
   return best;
 }
 
-// Frozen weights are read from the model's files, on a drive that nobody measured where there is no
-// --nvme: a plain one then.
+// Assumes the rates of an ordinary drive for the model's files, from which frozen weights are read,
+// when there is no --nvme that was measured.
 void assume_drive_of_files(plan::Rates& rates) {
   constexpr double kBytesPerS = 1e9;
   if (rates.read_bytes_per_s > 0) return;
   rates.read_bytes_per_s = rates.write_bytes_per_s = rates.mixed_bytes_per_s = kBytesPerS;
 }
 
-// Moves the parameters that match, and that no earlier group took, to groups of their own: one for
-// each of the model's `given` groups.
+// Moves matching parameters that no earlier group took to new groups, one for each of the model's
+// `given` groups.
 void apply_group(model::ModelSpec& spec, const config::ParameterGroupOptions& wanted, int given) {
   const model::NamePattern pattern("group match", wanted.match);
   std::vector<int> moved(static_cast<size_t>(given), -1);
@@ -194,7 +196,8 @@ model::BatchShape shape_of(const config::Options& options) {
   return {options.micro_batch, options.sequence_length};
 }
 
-// What the plans of a node take: ops grow with segments times micro-batches, and with chunks.
+// The memory of the plans of a node. The number of ops grows with segments times micro-batches, and
+// with chunks.
 int64_t plan_bytes(const plan::PlanInput& input, int64_t ranks) {
   const auto segments = static_cast<int64_t>(input.spec->segments.size());
   const auto chunks =
@@ -203,7 +206,7 @@ int64_t plan_bytes(const plan::PlanInput& input, int64_t ranks) {
   return ops * kOpBytes * ranks;
 }
 
-// Of weights that are being loaded or exported; several ranks go through the page cache.
+// The buffer for loading or exporting weights; several ranks use the page cache instead.
 int64_t transfer_bytes(const plan::PlanInput& input) {
   return input.mesh.world == 1 ? model::transfer_buffer_bytes(*input.spec) : 0;
 }
@@ -248,7 +251,7 @@ void refuse_idle_group(const model::ModelSpec& spec, const config::ParameterGrou
   }
   if (decaying == 0 && wanted.weight_decay > 0.0) {
     pattern.refuse(
-        "norms and biases, of which it is, have no weight decay without --decay-all (add that, or "
+        "it is a norm or bias, which has no weight decay without --decay-all (add that, or "
         "leave out weight_decay)");
   }
 }
@@ -271,7 +274,7 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options) {
   }
 }
 
-// Drives of different speeds get different shares, and the first that is full ends it for all.
+// Drives of different speeds get different shares, and the first full drive limits all of them.
 void set_room(const config::Options& options, RunFacts& facts) {
   if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
   facts.nvme_free_bytes = io::free_bytes_of(options.nvme, facts.machine.nvme_weights);
@@ -279,8 +282,8 @@ void set_room(const config::Options& options, RunFacts& facts) {
 
 namespace {
 
-// Of --host-memory, what is not in arenas. The checksum table is as large as it can become: planes
-// and a gradient on NVMe.
+// The part of --host-memory outside of arenas. The checksum table has the size for all planes and a
+// gradient on NVMe.
 int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& options,
                           const RunFacts& facts) {
   const int64_t nvme_bytes = input.nvme_budget > 0 ? 18 * input.spec->parameter_count() : 0;
@@ -299,7 +302,7 @@ int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
 }
 
-// Whose bytes a refusal speaks of.
+// The name of the budget in a message that it is too small.
 std::string name_of_budget(const RunPlan& run, const config::Options& options,
                            const RunFacts& facts) {
   const std::string bytes = format_bytes(run.host_budget);
@@ -325,7 +328,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   return run;
 }
 
-// The least --host-memory with which these options fit, given room on NVMe or none.
+// The least --host-memory with which these options fit, with `nvme_budget` bytes of NVMe.
 int64_t least_host_memory(const RunPlan& run, const config::Options& options, const RunFacts& facts,
                           int64_t nvme_budget) {
   plan::PlanInput input = run.input;
@@ -337,7 +340,7 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
                   kMiB);
 }
 
-// The refusal speaks of arenas; the user gave a budget for the whole process.
+// Explains a refusal, which is about arenas, in terms of the user's budget for the whole process.
 [[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,
                                   const RunFacts& facts, const plan::DoesNotFit& why) {
   if (!why.lacks(plan::Arena::kHost)) throw why;

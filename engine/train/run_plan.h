@@ -15,15 +15,15 @@
 
 namespace strata::train {
 
-// What a run is planned from, besides its options.
+// What a plan depends on besides the options.
 struct RunFacts {
   config::Machine machine;
   config::Limits limits;
   int64_t data_bytes = 0;       // tokens held in memory
   int64_t nvme_free_bytes = 0;  // of all directories together; 0 without --nvme
-  bool inference = false;       // eval and generate alone; the spec has everything frozen
-  bool elsewhere = false;       // for the machine of a profile, not for `limits`
-  int64_t ranks_on_node = 0;    // that share memory and drives; 0: all
+  bool inference = false;       // for eval and generate; everything in the spec is frozen
+  bool elsewhere = false;       // for the machine of a profile instead of this one
+  int64_t ranks_on_node = 0;    // ranks that share memory and drives; 0: all
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };
 
@@ -36,38 +36,39 @@ struct RunPlan {
   plan::Rates rates;
   double predicted_step_s = 0;
   int candidates = 0;
-  int64_t host_budget = 0;  // of the whole process
-  int64_t outside_bytes =
-      0;                // of it, for what is not in arenas: program, libraries, tokens, tables
-  int64_t threads = 1;  // of each rank
+  int64_t host_budget = 0;    // of the whole process
+  int64_t outside_bytes = 0;  // of host_budget, outside of arenas: program, libraries, tokens
+  int64_t threads = 1;        // of each rank
   std::vector<double> nvme_weights;  // stripes of each scratch directory; empty: even
 };
 
-// Bytes that program, libraries, plan and checksum tables take outside arenas.
+// Bytes outside of arenas: program, libraries, plan and checksum tables.
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes);
 
-// What of --host-memory there is for data and tokenizer while no arena is there yet; at least 1.
+// The part of --host-memory for data and tokenizer before arenas are allocated; at least 1.
 int64_t room_for_reading(const config::Options& options, const RunFacts& facts);
 
-// Throws Error (kConfig) for a device, number format or mode that this build does not have; a plan
-// for elsewhere may be for a device that is not here.
+// Throws Error (kConfig) for a device, number format or mode that this build does not have. A plan
+// for `elsewhere` may be for a device that this build does not have.
 void require_built(const config::Options& options, bool elsewhere);
 
 // Applies --freeze, [[group]] and --decay-all to a model's parameters, and assigns offsets. Throws
-// Error{kConfig} for a pattern that is none, or matches nothing that earlier groups left.
+// Error{kConfig} for a pattern that is not a regular expression, or that matches no parameter left
+// by earlier groups.
 void apply_groups(model::ModelSpec& spec, const config::Options& options);
 
 model::BatchShape shape_of(const config::Options& options);
 
-// Throws as plan_run does where the run cannot fit; uses no rate of the machine, so it can come
-// before anything is measured.
+// Throws as plan_run does when the run cannot fit. It uses no rates of the machine, so it can be
+// called before these are measured.
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
-// Throws Error: kConfig for what this build cannot do, kDoesNotFit with the cheapest change that
-// fits.
+// Throws Error: kConfig for what this build cannot do, kDoesNotFit with the smallest change that
+// makes the run fit.
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
-// Sets facts.nvme_free_bytes for the machine's shares of the directories of --nvme, or even ones.
+// Sets facts.nvme_free_bytes for the directories of --nvme, with the machine's shares of stripes or
+// equal ones.
 void set_room(const config::Options& options, RunFacts& facts);
 
 }  // namespace strata::train

@@ -47,7 +47,7 @@ TokenSampler::TokenSampler(const SamplingOptions& options) : options_(options) {
                   options.temperature, options.top_k, options.top_p));
 }
 
-// Sorts what is kept to the front, the most likely first, and returns how much that is.
+// Moves the tokens that are kept to the front, the most likely first, and returns their number.
 size_t TokenSampler::keep_most_likely(const float* logits, int64_t count) {
   candidates_.resize(static_cast<size_t>(count));
   for (int64_t id = 0; id < count; ++id) {

@@ -14,10 +14,11 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
-// Draws the next token from logits: temperature, then top-k, then top-p, then one uniform number.
+// Draws the next token from logits: applies temperature, then top-k, then top-p, then draws one
+// uniform number.
 //
-// Guarantees: the token depends on logits, options, sequence and position alone, not on what was
-// drawn before. Of equal logits the smaller id counts as the more likely one. Threads: one. Memory:
+// Guarantees: the token depends only on logits, options, sequence and position, not on earlier
+// draws. Of equal logits, the smaller id counts as more likely. Threads: one. Memory:
 // 16 bytes a vocabulary entry. Failure: the constructor throws Error for options out of range;
 // next() throws Error (kNumeric) when no logit is a number, or one is NaN.
 class TokenSampler {

@@ -28,8 +28,8 @@ struct ScheduleOptions {
 //   cosine      f + (peak - f) * (1 + cos(pi*p)) / 2   done: step W+1 has the peak
 //   s > S       f; the peak when the schedule is constant
 //
-// Pure: a resumed run needs nothing but the step. Failure: the constructor throws Error for a peak
-// that is negative or not finite, more warm-up than steps, and ratios outside of [0, 1].
+// Pure: a resumed run needs only the step. Failure: the constructor throws Error for a peak that is
+// negative or not finite, for more warm-up steps than steps, and for ratios outside of [0, 1].
 class Schedule {
  public:
   explicit Schedule(const ScheduleOptions& options);

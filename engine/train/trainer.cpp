@@ -17,7 +17,8 @@
 namespace strata::train {
 namespace {
 
-// The failure that explains the others: a rank that only heard of another's is not the cause.
+// Rethrows the failure that caused the others. A rank that failed because another one did is not
+// the cause.
 void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   std::exception_ptr heard;
   for (const std::exception_ptr& failure : failures) {
@@ -40,7 +41,7 @@ int64_t planned_steps(const config::Options& options, const data::Dataset& data)
   const double rows = epochs * static_cast<double>(data.train().sample_count());
   const auto per_step = static_cast<double>(options.micro_batch) *
                         static_cast<double>(options.accumulate * options.ranks);
-  // A product that should be whole may be a little more.
+  // Rounding may make a product that should be whole slightly larger.
   const double steps = std::ceil(rows / per_step * (1 - 1e-12));
   constexpr double kMostSteps = 1e12;
   if (steps > kMostSteps) {
@@ -77,7 +78,7 @@ TrainResult train(const TrainJob& job) {
     } catch (const std::exception& error) {
       failures[rank] = std::current_exception();
       abort_all(rank, error.what());
-    } catch (...) {  // of a caller's function
+    } catch (...) {  // thrown by a caller's function
       failures[rank] = std::current_exception();
       abort_all(rank, "a function of the caller failed");
     }

@@ -19,20 +19,20 @@
 
 namespace strata::train {
 
-// What a run tells while it goes on; called on rank 0's thread, between steps. Any may be empty.
+// Callbacks during a run, called on rank 0's thread between steps. Any may be empty.
 struct TrainEvents {
-  // The state is loaded and everything allocated; `first_step` comes next. What the run leaves on
-  // disk begins here.
+  // The state is loaded, everything is allocated, and `first_step` follows. From here on the run
+  // changes files in its directory.
   std::function<void(int64_t first_step)> started;
   std::function<void(const StepMetrics&)> step;
   std::function<void(int64_t step, double loss)> evaluated;
   std::function<void(int64_t step, const std::string& path)> checkpointed;
 };
 
-// What a run is busy with.
+// The phases of a run.
 enum class RunPhase : uint8_t { kLoad, kStep, kEvaluation, kCheckpoint, kExport };
 
-// One training run. All of it is owned by the caller and outlives the call.
+// One training run. The caller owns everything; it must outlive the call.
 struct TrainJob {
   const config::Options* options = nullptr;
   const RunPlan* plan = nullptr;
@@ -40,11 +40,11 @@ struct TrainJob {
   const data::Dataset* data = nullptr;
   checkpoint::FrozenFingerprint frozen;  // of the plan's spec, for checkpoints
   std::string out;                       // run directory, locked by the caller
-  std::string run;                       // its nonce, for checkpoints
+  std::string run;                       // the run's nonce, for checkpoints
   std::string resume_from;               // a checkpoint; empty: from the model
-  double checkpoint_every_s = 0;         // the longest time between two, by rank 0's clock; 0: any
-  // When set: the step is finished, or the evaluation ended at its next batch, then the state is
-  // checkpointed.
+  double checkpoint_every_s = 0;         // longest time between two, by rank 0's clock; 0: no limit
+  // When set to true, the run finishes its step, or ends an evaluation at the next batch, writes a
+  // checkpoint and stops.
   const std::atomic<bool>* stop = nullptr;
   std::atomic<RunPhase>* phase = nullptr;  // written by rank 0; may be null
   TrainEvents events;
@@ -52,7 +52,7 @@ struct TrainJob {
 
 struct TrainResult {
   int64_t first_step = 1;
-  int64_t last_step = 0;  // done and checkpointed
+  int64_t last_step = 0;  // completed and checkpointed
   int64_t planned_steps = 0;
   bool stopped = false;       // by `stop`, before the last planned step
   int64_t skipped_steps = 0;  // without a target token: they update nothing
@@ -67,20 +67,20 @@ struct TrainResult {
   exec::IoTotals io;
   int64_t step_read_bytes = 0;  // of one steady step, rank 0
   int64_t step_write_bytes = 0;
-  int64_t step_file_bytes = 0;   // frozen weights that it reads from the model's own files
+  int64_t step_file_bytes = 0;   // frozen weights that a step reads from the model's own files
   int64_t file_bytes = 0;        // of all steps and ranks
   std::string checkpoint;        // the last one
-  uint64_t state_hash = 0;       // of it
-  memory::ProcessMemory memory;  // after the last step, with its arenas
+  uint64_t state_hash = 0;       // of that checkpoint
+  memory::ProcessMemory memory;  // after the last step, with arenas
   std::string io_backend;
 };
 
-// Steps of a run: --steps, or those that see every sample --epochs times. The last step goes on
-// into the epoch after it where it has rows left.
+// The number of steps of a run: --steps, or as many as use every sample --epochs times. If the last
+// step has rows left, it takes samples of the next epoch.
 int64_t planned_steps(const config::Options& options, const data::Dataset& data);
 
-// Trains to the end or until stopped, with ranks as threads of this process; the state is
-// checkpointed at the end. Throws the first failure; checkpoints made before it are whole.
+// Trains to the end or until stopped, with ranks as threads of this process, and writes a
+// checkpoint at the end. Throws the first failure; earlier checkpoints stay whole.
 TrainResult train(const TrainJob& job);
 
 }  // namespace strata::train

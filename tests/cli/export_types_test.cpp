@@ -9,7 +9,7 @@ namespace strata::cli::test {
 namespace {
 
 constexpr const char* kRounded =
-    "weights that are BF16 here are BF16 in the exported model: what is trained is rounded to it "
+    "weights that are BF16 here are BF16 in the exported model: trained weights are rounded "
     "(--export-dtype fp32 keeps every bit)";
 
 class ExportTypes : public testing::Test {

@@ -22,7 +22,7 @@ TEST_F(Mistakes, InSeveralPlacesAreToldTogether) {
        all,
        kUsage,
        {"cannot start strata train: 6 problems", no_model, no_data,
-        "\n  nvme: drive: ", "machine.toml", "step: ", "notes: it holds todo.txt and no run.json"}},
+        "\n  nvme: drive: ", "machine.toml", "step: ", "notes: it has todo.txt and no run.json"}},
       {"what is asked of a model",
        {},
        train({"--sequence-length", "4096", "--freeze", "none", "--data", "gone.txt"}),

@@ -126,7 +126,7 @@ TEST_F(ManifestTest, NumbersOutOfRangeAreRefusedByName) {
       {"\"segment\"", [](Manifest& m) { m.files[0].extents[0].segment = -1; }},
       {"\"first\"", [](Manifest& m) { m.files[0].extents[0].first = -1; }},
       {"\"count\"", [](Manifest& m) { m.files[0].extents[0].count = 0; }},
-      {"another size than its elements", [](Manifest& m) { m.files[0].extents[0].count -= 1; }},
+      {"does not fit its elements", [](Manifest& m) { m.files[0].extents[0].count -= 1; }},
       {"\"offset\"", [](Manifest& m) { m.files[0].extents[0].offset = -kPage; }},
       {"does not lie on pages", [](Manifest& m) { m.files[0].extents[0].offset = 8; }},
       {"\"bytes\"", [](Manifest& m) { m.files[0].extents[0].bytes = 0; }},
