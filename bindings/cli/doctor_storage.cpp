@@ -153,7 +153,7 @@ std::string uring_fix(const std::string& refusal, const std::string& disabled) {
       "in a container allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp "
       "profile";
   if (refusal.find("RLIMIT_MEMLOCK") != std::string::npos) fix = kMemoryLockFix;
-  if (refusal.find("kernel has none") != std::string::npos) fix = "run a kernel of 5.11 or later";
+  if (refusal.find("older than 5.11") != std::string::npos) fix = "run a kernel of 5.11 or later";
   if (disabled == "1" || disabled == "2") fix = "sysctl kernel.io_uring_disabled=0";
   return "threads are used instead, at more processor time; " + fix;
 }
