@@ -6,6 +6,7 @@
 #include "engine/model_files/model_directory.h"
 #include "engine/model_files/model_writer.h"
 #include "tests/cli/mistake.h"
+#include "tests/model/opened_model.h"
 #include "tests/support/fuse_mount.h"
 #include "tests/support/small_file_system.h"
 
@@ -17,23 +18,10 @@ using strata::test::SmallFileSystem;
 
 constexpr int kOperationsMax = 2000;
 
-// Every element of `from`, once.
-void copy_weights(const model::ModelDirectory& from, model::ModelWriter& writer) {
-  for (const model::Segment& segment : from.spec().segments) {
-    for (const model::Parameter& parameter : segment.parameters) {
-      std::vector<float> values(static_cast<size_t>(parameter.numel));
-      from.read_parameter(parameter, 0, parameter.numel, values.data());
-      writer.write(parameter, 0, parameter.numel, values.data());
-    }
-  }
-}
-
 // Phi-3, which has q, k and v in one tensor and gate and up in another, in several files.
 void make_sharded_phi3(const std::string& path) {
   const auto source = model::ModelDirectory::open(STRATA_TEST_DATA "/model/phi3");
-  model::ModelWriter writer(source.spec(), source.config(), {.path = path, .shard_bytes = 30000});
-  copy_weights(source, writer);
-  writer.finish();
+  model::export_copy(source, {.path = path, .shard_bytes = 30000});
 }
 
 class ExportFaults : public testing::Test {
@@ -202,7 +190,7 @@ TEST_F(ExportFaults, WhatOthersFillUpLaterDoesNotHarmIt) {
   filler << std::string(8 << 20, 'x');
   filler.flush();
   EXPECT_FALSE(filler.good()) << "the file system is not full";
-  copy_weights(source, writer);
+  model::copy_weights(source, writer);
   EXPECT_FALSE(std::filesystem::exists(out_ + ".partial/config.json")) << "it passes for a model";
   writer.finish();
   for (const auto& [name, contents] : files_of(out_)) {

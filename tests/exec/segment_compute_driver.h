@@ -13,6 +13,7 @@
 #include "engine/exec/host_compute.h"
 #include "engine/model_files/model_directory.h"
 #include "kernels/parallel.h"
+#include "tests/model/opened_model.h"
 
 // The simplest trainer that there can be: all state in memory, layer-major over micro-batches.
 // Buffers that an op may not read are filled with NaNs, and all have a guard behind them.
@@ -97,8 +98,7 @@ class Driver {
   void load(const model::ModelDirectory& directory) {
     for (size_t i = 0; i < spec_.segments.size(); ++i) {
       for (const model::Parameter& parameter : spec_.segments[i].parameters) {
-        std::vector<float> values(static_cast<size_t>(parameter.numel));
-        directory.read_parameter(parameter, 0, parameter.numel, values.data());
+        const std::vector<float> values = model::read_whole(directory, parameter);
         for (int64_t k = 0; k < parameter.numel; ++k) {
           const float value = values[static_cast<size_t>(k)];
           const int64_t at = parameter.offset + k;

@@ -8,6 +8,7 @@
 
 #include "engine/model_files/model_writer.h"
 #include "tests/exec/segment_compute_reference.h"
+#include "tests/model/opened_model.h"
 
 namespace strata::exec {
 namespace {
@@ -156,8 +157,7 @@ TEST(Export, Float16IsLeftForTransformersToo) {
   for (size_t i = 0; i < source.spec().segments.size(); ++i) {
     for (const model::Parameter& parameter : source.spec().segments[i].parameters) {
       const auto masters = driver.master(static_cast<int>(i), parameter);
-      std::vector<float> found(masters.size());
-      again.read_parameter(parameter, 0, parameter.numel, found.data());
+      const std::vector<float> found = model::read_whole(again, parameter);
       for (size_t k = 0; k < found.size(); ++k) {
         ASSERT_NEAR(found[k], masters[k], 0x1p-11 * std::fabs(masters[k]) + 0x1p-25);
       }

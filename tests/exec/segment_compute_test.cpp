@@ -9,6 +9,7 @@
 
 #include "engine/base/rng.h"
 #include "tests/exec/segment_compute_reference.h"
+#include "tests/model/opened_model.h"
 
 namespace strata::exec {
 namespace {
@@ -147,8 +148,7 @@ class OneSegment {
         input_(boundary_bytes()) {
     weights_.zero();
     for (const model::Parameter& parameter : this->segment().parameters) {
-      std::vector<float> values(static_cast<size_t>(parameter.numel));
-      directory_.read_parameter(parameter, 0, parameter.numel, values.data());
+      const std::vector<float> values = model::read_whole(directory_, parameter);
       for (int64_t i = 0; i < parameter.numel; ++i) {
         store(weights_, parameter.offset + i, values[static_cast<size_t>(i)]);
       }

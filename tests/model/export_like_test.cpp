@@ -50,8 +50,7 @@ ModelDirectory export_masters(const ModelDirectory& source, const ModelWriterOpt
 void expect_weights(const ModelDirectory& found, DType dtype, float (*value)(int64_t)) {
   for_each_parameter(found.spec(), [&](const Parameter& parameter) {
     EXPECT_EQ(found.tensor(parameter.stored.tensor).dtype, dtype) << parameter.name;
-    std::vector<float> values(static_cast<size_t>(parameter.numel));
-    found.read_parameter(parameter, 0, parameter.numel, values.data());
+    const std::vector<float> values = read_whole(found, parameter);
     for (int64_t i = 0; i < parameter.numel; ++i) {
       ASSERT_EQ(values[static_cast<size_t>(i)], value(i)) << parameter.name << " " << i;
     }

@@ -50,12 +50,6 @@ class CopiedDirectory {
   std::string path_;
 };
 
-std::vector<float> read_whole(const ModelDirectory& directory, const Parameter& parameter) {
-  std::vector<float> values(static_cast<size_t>(parameter.numel));
-  directory.read_parameter(parameter, 0, parameter.numel, values.data());
-  return values;
-}
-
 void write_whole(ModelWriter& writer, const ModelDirectory& directory) {
   for_each_parameter(directory.spec(), [&](const Parameter& parameter) {
     const auto values = read_whole(directory, parameter);

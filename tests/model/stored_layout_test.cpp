@@ -226,22 +226,12 @@ TEST(StoredLayout, F16StaysF16InTheSameFiles) {
   const TemporaryDirectory home;
   write_f16_directory(home / "in");
   const ModelDirectory source = ModelDirectory::open(home / "in");
-  ModelWriter writer(source.spec(), source.config(), {.path = home / "out", .like = &source});
-  for_each_parameter(source.spec(), [&](const Parameter& parameter) {
-    std::vector<float> values(static_cast<size_t>(parameter.numel));
-    source.read_parameter(parameter, 0, parameter.numel, values.data());
-    writer.write(parameter, 0, parameter.numel, values.data());
-  });
-  writer.finish();
-  const ModelDirectory again = ModelDirectory::open(home / "out");
+  const ModelDirectory again = export_copy(source, {.path = home / "out", .like = &source});
   EXPECT_EQ(again.config().find("torch_dtype")->string(), "float16");
   for_each_parameter(source.spec(), [&](const Parameter& parameter) {
     EXPECT_EQ(again.file_of(parameter.name), source.file_of(parameter.name));
     EXPECT_EQ(again.tensor(parameter.name).dtype, DType::kF16);
-    std::vector<float> before(static_cast<size_t>(parameter.numel)), after(before);
-    source.read_parameter(parameter, 0, parameter.numel, before.data());
-    again.read_parameter(parameter, 0, parameter.numel, after.data());
-    EXPECT_EQ(before, after) << parameter.name;
+    EXPECT_EQ(read_whole(source, parameter), read_whole(again, parameter)) << parameter.name;
   });
 }
 
@@ -341,14 +331,7 @@ TEST(StoredLayout, Fp8IsExportedAsBf16WithoutItsConfig) {
   const TemporaryDirectory home;
   write_fp8_directory(home / "m");
   const ModelDirectory source = ModelDirectory::open(home / "m");
-  ModelWriter writer(source.spec(), source.config(), {.path = home / "out", .like = &source});
-  for_each_parameter(source.spec(), [&](const Parameter& parameter) {
-    std::vector<float> values(static_cast<size_t>(parameter.numel));
-    source.read_parameter(parameter, 0, parameter.numel, values.data());
-    writer.write(parameter, 0, parameter.numel, values.data());
-  });
-  writer.finish();
-  const ModelDirectory again = ModelDirectory::open(home / "out");
+  const ModelDirectory again = export_copy(source, {.path = home / "out", .like = &source});
   EXPECT_EQ(again.config().find("quantization_config"), nullptr);
   EXPECT_EQ(again.config().find("torch_dtype")->string(), "bfloat16");
   for (const TensorEntry& entry : read_safetensors_header(home / "out/model.safetensors")) {

@@ -13,6 +13,7 @@
 #include "engine/data/data.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/byte_tokenizer.h"
 #include "tests/support/log_capture.h"
 
 // Data files in a folder of the test's own, and a tokenizer of bytes.
@@ -25,25 +26,9 @@ class DataTest : public ::testing::Test {
   DataTest()
       : folder_(fs::path(STRATA_BINARY_DIR) / "test-data" /
                 ::testing::UnitTest::GetInstance()->current_test_info()->name()),
-        tokenizer_(byte_tokenizer()) {
+        tokenizer_(test::byte_tokenizer()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
-  }
-
-  // Every byte is its own token; 256 ends a document.
-  static text::Tokenizer byte_tokenizer(std::string chat_template = "") {
-    text::TokenizerDefinition definition;
-    const text::ByteAlphabet alphabet;
-    for (int byte = 0; byte < 256; ++byte) {
-      definition.model.vocabulary.emplace_back(
-          alphabet.spell(std::string(1, static_cast<char>(byte))), byte);
-    }
-    definition.byte_level = true;
-    definition.added_tokens.push_back({.content = "<e>", .id = 256, .special = true});
-    text::TokenizerConfig config;
-    config.eos_id = 256;
-    config.chat_template = std::move(chat_template);
-    return text::Tokenizer(std::move(definition), std::move(config));
   }
 
   std::string write(const std::string& name, std::string_view text) const {

@@ -99,13 +99,13 @@ TEST_F(DataTest, AlpacaAndShareGptAreKnown) {
 TEST_F(DataTest, ForeignChatTemplateIsRefused) {
   const std::string line = R"({"messages":[{"role":"assistant","content":"A"}]})";
   const std::string path = write("a.jsonl", line);
-  const text::Tokenizer plain = byte_tokenizer(
+  const text::Tokenizer plain = test::byte_tokenizer(
       "{% for message in messages %}{{\"<|im_start|>\" + message[\"role\"] + \"\\n\" + "
       "message[\"content\"] + \"<|im_end|>\" + \"\\n\"}}{% endfor %}{% if add_generation_prompt %}"
       "{{ \"<|im_start|>assistant\\n\" }}{% endif %}");
   EXPECT_EQ(Dataset::open(path, &plain, {.length = 1, .vocabulary = 300}).token_count(), 35);
   const text::Tokenizer foreign =
-      byte_tokenizer("{% for m in messages %}[INST]{{ m.content }}{% endfor %}");
+      test::byte_tokenizer("{% for m in messages %}[INST]{{ m.content }}{% endfor %}");
   EXPECT_THROW(Dataset::open(path, &foreign, {.length = 1, .vocabulary = 300}), Error);
 }
 

@@ -11,6 +11,7 @@
 
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_writer.h"
+#include "tests/model/opened_model.h"
 #include "tests/model/temporary_directory.h"
 
 namespace strata::checkpoint {
@@ -146,15 +147,7 @@ TEST_F(Fingerprint, IsOfValuesAndNotOfFilesAndTypes) {
 
   const auto source = model::ModelDirectory::open(halves);
   const std::string wide = directory_ / "wide";
-  model::ModelWriter writer(source.spec(), source.config(), {.path = wide, .dtype = DType::kF32});
-  for (const model::Segment& segment : source.spec().segments) {
-    for (const model::Parameter& parameter : segment.parameters) {
-      std::vector<float> values(static_cast<size_t>(parameter.numel));
-      source.read_parameter(parameter, 0, parameter.numel, values.data());
-      writer.write(parameter, 0, parameter.numel, values.data());
-    }
-  }
-  writer.finish();
+  model::export_copy(source, {.path = wide, .dtype = DType::kF32});
   EXPECT_EQ(fingerprint_of(wide, all).hash, wanted.hash);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/train/run_plan.h"
+#include "tests/model/opened_model.h"
 #include "tests/train/reference_run.h"
 
 namespace strata::train {
@@ -31,9 +32,7 @@ class GroupParity : public testing::Test {
   }
 
   std::vector<float> initial(const model::Parameter& parameter) const {
-    std::vector<float> values(static_cast<size_t>(parameter.numel));
-    run_.model().read_parameter(parameter, 0, parameter.numel, values.data());
-    return values;
+    return model::read_whole(run_.model(), parameter);
   }
 
   std::vector<float> final(const model::Parameter& parameter) const {

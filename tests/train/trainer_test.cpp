@@ -15,6 +15,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/machine.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/byte_tokenizer.h"
 
 namespace strata::train {
 namespace {
@@ -178,17 +179,7 @@ TEST_F(Training, IsStoppedInTheMiddleOfAnEvaluation) {
 class WithoutTargets : public Training {
  protected:
   WithoutTargets() : Training("five_heads") {
-    text::TokenizerDefinition definition;
-    const text::ByteAlphabet alphabet;
-    for (int byte = 0; byte < 256; ++byte) {
-      definition.model.vocabulary.emplace_back(
-          alphabet.spell(std::string(1, static_cast<char>(byte))), byte);
-    }
-    definition.byte_level = true;
-    definition.added_tokens.push_back({.content = "<e>", .id = 256, .special = true});
-    text::TokenizerConfig config;
-    config.eos_id = 256;
-    tokenizer_.emplace(std::move(definition), std::move(config));
+    tokenizer_.emplace(test::byte_tokenizer());
     options_.shuffle = false;
     options_.schedule = config::Schedule::kConstant;
     options_.lr = 1e-2;
