@@ -17,6 +17,34 @@
 #include "kernels/rope.h"
 #include "kernels/sum_squares.h"
 
+// Every op: its name and its struct. Tables of backends and declarations are made from this list.
+#define STRATA_KERNEL_OPS(OP)                  \
+  OP(matmul_forward, MatMulForward)            \
+  OP(matmul_input, MatMulInput)                \
+  OP(matmul_weight, MatMulWeight)              \
+  OP(rms_norm_forward, RmsNormForward)         \
+  OP(rms_norm_backward, RmsNormBackward)       \
+  OP(layer_norm_forward, LayerNormForward)     \
+  OP(layer_norm_backward, LayerNormBackward)   \
+  OP(rope, Rope)                               \
+  OP(attention_forward, AttentionForward)      \
+  OP(attention_backward, AttentionBackward)    \
+  OP(glu_forward, GluForward)                  \
+  OP(glu_backward, GluBackward)                \
+  OP(embedding_forward, EmbeddingForward)      \
+  OP(embedding_backward, EmbeddingBackward)    \
+  OP(position_forward, PositionForward)        \
+  OP(position_backward, PositionBackward)      \
+  OP(linear_cross_entropy, LinearCrossEntropy) \
+  OP(gather_rows, GatherRows)                  \
+  OP(add_residual, AddResidual)                \
+  OP(add, Add)                                 \
+  OP(fill, Fill)                               \
+  OP(soft_cap, SoftCap)                        \
+  OP(cast, Cast)                               \
+  OP(adamw, AdamW)                             \
+  OP(sum_squares, SumSquares)
+
 namespace strata::kernels {
 
 // One implementation of every op; the contract of an op is in its header. `Where` is empty for ops
@@ -25,31 +53,9 @@ namespace strata::kernels {
 template <typename... Where>
 struct OpTable {
   const char* name;
-  void (*matmul_forward)(Where..., const MatMulForward&);
-  void (*matmul_input)(Where..., const MatMulInput&);
-  void (*matmul_weight)(Where..., const MatMulWeight&);
-  void (*rms_norm_forward)(Where..., const RmsNormForward&);
-  void (*rms_norm_backward)(Where..., const RmsNormBackward&);
-  void (*layer_norm_forward)(Where..., const LayerNormForward&);
-  void (*layer_norm_backward)(Where..., const LayerNormBackward&);
-  void (*rope)(Where..., const Rope&);
-  void (*attention_forward)(Where..., const AttentionForward&);
-  void (*attention_backward)(Where..., const AttentionBackward&);
-  void (*glu_forward)(Where..., const GluForward&);
-  void (*glu_backward)(Where..., const GluBackward&);
-  void (*embedding_forward)(Where..., const EmbeddingForward&);
-  void (*embedding_backward)(Where..., const EmbeddingBackward&);
-  void (*position_forward)(Where..., const PositionForward&);
-  void (*position_backward)(Where..., const PositionBackward&);
-  void (*linear_cross_entropy)(Where..., const LinearCrossEntropy&);
-  void (*gather_rows)(Where..., const GatherRows&);
-  void (*add_residual)(Where..., const AddResidual&);
-  void (*add)(Where..., const Add&);
-  void (*fill)(Where..., const Fill&);
-  void (*soft_cap)(Where..., const SoftCap&);
-  void (*cast)(Where..., const Cast&);
-  void (*adamw)(Where..., const AdamW&);
-  void (*sum_squares)(Where..., const SumSquares&);
+#define STRATA_OP(member, Op) void (*member)(Where..., const Op&);
+  STRATA_KERNEL_OPS(STRATA_OP)
+#undef STRATA_OP
 };
 
 // The table of the host. Only the host converts elements of files.
