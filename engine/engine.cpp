@@ -45,8 +45,8 @@ bool is_run(const config::Json& json) {
   return (has("resume") && !is_off(*json.find("resume"))) || (has("data") && has("out"));
 }
 
-// What decides a step, or a whole run. The options of a run that is continued are read from a file,
-// so that takes sinks too.
+// Reads the options of a session or of a run. The options of a continued run are read from a file,
+// so this needs sinks too.
 config::Options parse(const std::string& text, Sinks sinks) {
   if (!is_run(config::Json::parse(text, "options"))) {
     return config::options_from_json(config::Command::kPlan, text);
@@ -235,11 +235,11 @@ class Session::Impl {
   const SessionKind kind_;
   config::Options options_;
   const std::string cache_directory_;
-  Environment environment_;  // outlives all that follows
+  Environment environment_;  // outlives the members below
 
   model::ModelSpec spec_;  // of declared units
   std::unique_ptr<session::Training> training_;
-  bool is_over_ = false;  // train() was called, and began
+  bool is_over_ = false;  // train() was called and has begun
   std::optional<train::RunPlan> plan_;
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;

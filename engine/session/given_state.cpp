@@ -13,7 +13,7 @@ void GivenState::read(const exec::ChunkState& chunk) {
   std::vector<float> values;
   for (int64_t begin = chunk.hi_first; begin < end; begin += kPiece) {
     const int64_t stop = std::min(end, begin + kPiece);
-    values.assign(static_cast<size_t>(stop - begin), 0.0f);  // also between tensors
+    values.assign(static_cast<size_t>(stop - begin), 0.0f);  // padding between tensors too
     const auto& parameters = spec_.segments[chunk.segment].parameters;
     for (size_t p = 0; p < parameters.size(); ++p) {
       const int64_t from = std::max(begin, parameters[p].offset);

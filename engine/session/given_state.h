@@ -10,8 +10,8 @@
 
 namespace strata::session {
 
-// Untrained state whose weights a caller gives, tensor by tensor and in pieces of at most 64 Ki
-// elements. `spec` must outlive it.
+// Initial state whose weights a caller gives, tensor by tensor and in pieces of at most 64 Ki
+// elements; moments are zero. `spec` must outlive it.
 class GivenState : public exec::StateSource {
  public:
   using Weights = std::function<void(int segment, int parameter, int64_t first, std::span<float>)>;

@@ -52,7 +52,7 @@ void Live::fill(std::span<const int32_t> tokens, std::span<const int32_t> target
   const auto is_target = [&](int32_t id) { return id == -1 || is_id(id); };
   if (!std::ranges::all_of(tokens, is_id) || !std::ranges::all_of(targets, is_target)) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("batch: a token or target is no id of the model (ids are below {}; a "
+                fmt::format("batch: a token or target is not an id of the model (ids: below {}; a "
                             "target of -1 does not count)",
                             vocabulary));
   }
@@ -60,7 +60,7 @@ void Live::fill(std::span<const int32_t> tokens, std::span<const int32_t> target
   instance.targets.assign(targets.begin(), targets.end());
   instance.target_count = std::ranges::count_if(targets, [](int32_t id) { return id >= 0; });
   if (instance.target_count == 0) {
-    throw Error(ErrorCode::kConfig, "batch: none of its tokens is a target (leave out this step)");
+    throw Error(ErrorCode::kConfig, "batch: no token is a target (leave out this step)");
   }
 }
 
@@ -80,7 +80,7 @@ void Live::begin(double lr, std::span<const int32_t> tokens, std::span<const int
 
 void Live::require_no_step(const char* call) const {
   if (!under_way_) return;
-  throw Error(ErrorCode::kUsage, std::string(call) + ": a step is under way (end it first)");
+  throw Error(ErrorCode::kUsage, std::string(call) + ": a step has begun (end it first)");
 }
 
 exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
@@ -102,7 +102,7 @@ void Live::release() {
 }
 
 const exec::Instance& Live::end() {
-  if (!under_way_) throw Error(ErrorCode::kUsage, "step: none is under way (begin one first)");
+  if (!under_way_) throw Error(ErrorCode::kUsage, "step: no step has begun (begin one first)");
   if (passes_left_ > 0) {
     throw Error(ErrorCode::kUsage, fmt::format("step: {} of its passes are left (acquire and "
                                                "release every unit of each micro-batch first)",
@@ -121,7 +121,7 @@ const exec::Instance& Live::end() {
   return *instance_;
 }
 
-// Applies an update that waits for its step to come.
+// Applies the update that is still pending.
 void Live::drain() {
   if (!executor_.pending()) return;
   exec::Instance instance;
@@ -146,7 +146,7 @@ const std::vector<float>& Live::logits(std::span<const int32_t> context) {
   }
   if (const auto other = std::ranges::find_if_not(context, is_id); other != context.end()) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("context: {} is no id of the model (ids are from 0 to {})", *other,
+                fmt::format("context: {} is not an id of the model (ids are from 0 to {})", *other,
                             vocabulary - 1));
   }
   train::fill_context(plan_, context, vocabulary, generate_);

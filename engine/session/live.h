@@ -12,29 +12,29 @@
 
 namespace strata::session {
 
-// The state of one rank on an executor, whose steps a caller drives one by one.
+// The state of one rank on an executor, for a caller that drives steps one by one.
 //
-// Threads: one. Failure: Error; after that it can only be destroyed. Plan and frozen source must
-// outlive it.
+// Threads: one. Failure: Error; afterwards the object can only be destroyed. Plan and frozen source
+// must outlive it.
 class Live {
  public:
-  // `settings`: of every step, but for its learning rate.
+  // `settings` apply to every step, except for the learning rate.
   Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
        const exec::StepSettings& settings);
 
-  // `step`: the last one that the state has seen; `updates`: how many of them changed it.
+  // `step` is the last step that the state includes; `updates` is the number of updates applied.
   void load(exec::StateSource& source, int64_t step, int64_t updates);
 
-  // A step begins; its tokens and targets are [M, B, T], or empty where the caller computes.
-  // Throws Error{kConfig} for other sizes, and where nothing is a target.
+  // Begins a step. Tokens and targets are [M, B, T], or empty when the caller computes. Throws
+  // Error{kConfig} for other sizes, and when no token is a target.
   void begin(double lr, std::span<const int32_t> tokens, std::span<const int32_t> targets);
-  // It is over: Error{kUsage} where passes are left. Throws Error{kNumeric} for a
-  // loss or gradient that is not finite.
+  // Ends the step. Throws Error{kUsage} when passes are left, and Error{kNumeric} for a loss or
+  // gradient that is not finite.
   const exec::Instance& end();
-  // Where the caller computes. Throws Error{kUsage} for a call out of turn, which changes nothing.
+  // For a caller that computes. A call out of turn throws Error{kUsage} and changes nothing.
   exec::SegmentUse acquire(int segment, exec::Pass pass);
   void release();
-  // Throws Error{kUsage} where a step is under way.
+  // Throws Error{kUsage} when a step has begun and not ended.
   void require_no_step(const char* call) const;
 
   int64_t step() const { return step_; }
@@ -42,7 +42,7 @@ class Live {
   double loss() const { return loss_; }  // of the last step
   double evaluate(std::span<const int32_t> tokens, std::span<const int32_t> targets);
   const std::vector<float>& logits(std::span<const int32_t> context);
-  // The state, with all steps applied; returns how many updates it has seen.
+  // Writes the state, with all updates applied, to `sink`; returns the number of updates.
   int64_t stream(exec::StateSink& sink);
 
  private:
@@ -53,15 +53,15 @@ class Live {
   const train::RunPlan& run_;
   const plan::Plan& plan_;
   const exec::StepSettings settings_;
-  std::unique_ptr<exec::Instance> instance_;  // of the step that is under way, or was the last
+  std::unique_ptr<exec::Instance> instance_;  // of the current or the last step
   exec::Instance generate_;
   const bool external_;
   bool under_way_ = false;
   bool acquired_ = false;
-  size_t passes_left_ = 0;  // of the caller, in the step under way
+  size_t passes_left_ = 0;  // that the caller must do in the current step
   int64_t step_ = 0;
   double loss_ = 0;
-  exec::Executor executor_;  // goes before what its lanes still work on
+  exec::Executor executor_;  // destroyed before the objects that its lanes use
 };
 
 }  // namespace strata::session

@@ -22,7 +22,7 @@
 namespace strata::session {
 namespace {
 
-// Of the model, from its config.json alone; empty where that cannot be.
+// The spec of the model, from its config.json; empty when that cannot be read.
 model::ModelSpec collect_spec(const config::Options& options, Failures& failures) {
   model::ModelSpec spec;
   const bool is_there = failures.collect([&] {
@@ -39,7 +39,8 @@ model::ModelSpec collect_spec(const config::Options& options, Failures& failures
   return spec;
 }
 
-// There is no run directory here whose newest checkpoint could be meant.
+// Requires the path of a checkpoint, because these commands have no run directory whose newest
+// checkpoint could be meant.
 void require_named_checkpoint(const config::Options& options) {
   if (!options.resume || !options.resume_checkpoint.empty()) return;
   throw Error(ErrorCode::kUsage,
@@ -59,7 +60,8 @@ train::RunPlan inference_plan(const config::Options& options, const model::Model
   return make_run_plan(train::frozen_spec(model.spec()), options, facts);
 }
 
-// What an empty prompt goes on from: the start of a text, or the end of the one before.
+// The token from which an empty prompt continues: the start of a text, or the end of the text
+// before.
 int32_t first_id(const text::Tokenizer& tokenizer, const config::Options& options) {
   if (tokenizer.bos_id()) return *tokenizer.bos_id();
   if (tokenizer.eos_id()) return *tokenizer.eos_id();
@@ -67,8 +69,8 @@ int32_t first_id(const text::Tokenizer& tokenizer, const config::Options& option
                                       " has no token for the start of a text (give --prompt TEXT)");
 }
 
-// Room for the prompt and all that may be added to it, as far as the model has positions. Says so
-// where that is not enough.
+// Sets the longest text: the prompt and all new tokens, at most the model's positions. Warns when
+// these are not enough.
 void set_longest_text(int64_t prompt_tokens, const model::Architecture& architecture,
                       config::Options& options) {
   const bool given = options.is_given("sequence-length");
@@ -77,8 +79,8 @@ void set_longest_text(int64_t prompt_tokens, const model::Architecture& architec
   options.sequence_length = std::min(options.sequence_length, architecture.max_position);
   if (wanted <= options.sequence_length) return;
   log(LogLevel::kWarning,
-      fmt::format("generate: a prompt of {} tokens and {} new ones are more than {} {}: where the "
-                  "text is longer, only its last {} tokens are seen",
+      fmt::format("generate: a prompt of {} tokens and {} new ones are more than {} {}: when the "
+                  "text is longer, only its last {} tokens are used",
                   prompt_tokens, options.max_new_tokens,
                   given ? "--sequence-length" : "the model's positions,", options.sequence_length,
                   options.sequence_length));
@@ -129,7 +131,7 @@ train::Inference::Loss evaluate_model(const config::Options& given) {
                               {.holds_out = part,
                                .keeps_tail = !part,
                                .room_bytes = train::room_for_reading(options, facts)});
-  tokenizer.reset();  // its vocabulary and cache are room for the passes
+  tokenizer.reset();  // frees memory for the passes
   malloc_trim(0);
   const train::RunPlan plan = inference_plan(options, *model, facts, data->bytes());
   train::Inference inference(plan, options, *model, options.resume_checkpoint);
@@ -142,11 +144,10 @@ train::Inference::Loss evaluate_model(const config::Options& given) {
   return loss;
 }
 
-// Passes over a text that grows.
+// Forward passes over a growing text.
 class Generation::Passes {
  public:
-  // `options.sequence_length`: the longest text.
-  // `held_bytes`: of a tokenizer, beside the passes.
+  // `options.sequence_length` is the longest text, `held_bytes` the memory of the tokenizer.
   Passes(const config::Options& options, const model::ModelDirectory& model, int64_t held_bytes)
       : options_(options),
         model_(model),
@@ -161,7 +162,7 @@ class Generation::Passes {
   }
 
  private:
-  // longrope turns texts within the original positions by other factors than longer ones.
+  // longrope uses other factors for texts within the original positions than for longer texts.
   int64_t length_for(int64_t tokens) const {
     const model::Rope& rope = model_.architecture().rope;
     const bool has_two = rope.scaling == model::RopeScaling::kLongRope;
@@ -204,7 +205,7 @@ Generation::Generation(const config::Options& given) : options_(given) {
   ids_ = tokenizer_->encode(options.prompt);
   if (ids_.empty()) ids_.push_back(first_id(*tokenizer_, options));
   set_longest_text(static_cast<int64_t>(ids_.size()), model_->architecture(), options);
-  malloc_trim(0);  // what reading the tokenizer needed
+  malloc_trim(0);  // returns the memory that reading the tokenizer needed
   passes_ = std::make_unique<Passes>(options, *model_, tokenizer_->bytes());
 }
 

@@ -13,30 +13,30 @@
 #include "engine/text/tokenizer.h"
 #include "engine/train/inference.h"
 
-// What is done with a model besides training it: its plan, its loss on data, text that it goes on
-// with, and a checkpoint of it as a model. All throw Error; what is wrong with the things that
-// options name is reported at once.
+// Uses of a model besides training: its plan, its loss on data, generating text, and exporting a
+// checkpoint as a model. All throw Error; all mistakes in what the options name are reported at
+// once.
 namespace strata::session {
 
-// The verified plan of the run that `options` describe: from config.json alone, no weights; nothing
-// is allocated. With --data its tokens are counted as training counts them. The profile of
-// --machine stands for its machine: memory, devices and drives.
+// The verified plan of the run that `options` describe, from config.json without weights; allocates
+// no arenas. With --data, its tokens are counted as in training. The profile of --machine replaces
+// this machine's memory, devices and drives.
 train::RunPlan plan_of(const config::Options& options, const std::string& cache_directory);
 
-// The mean loss over --data, or over the part of --eval-fraction where that is given. Throws
-// Error{kNumeric} where it is not finite.
+// The mean loss over --data, or over the part of --eval-fraction if that is given. Throws
+// Error{kNumeric} when the loss is not finite.
 train::Inference::Loss evaluate_model(const config::Options& options);
 
-// Text that goes on from --prompt. Each new token is one forward pass over the whole context:
-// simple, and the same bits as training. Threads: one.
+// Generates text that continues --prompt. Each new token takes one forward pass over the whole
+// context, which is simple and has the same bits as training. Threads: one.
 class Generation {
  public:
   explicit Generation(const config::Options& options);
   ~Generation();
 
   int64_t new_tokens() const { return new_tokens_; }
-  // Generates to the end of the text, or to --max-new-tokens; `emit` gets its pieces, which are
-  // whole characters.
+  // Generates to the end of the text or to --max-new-tokens. `emit` receives pieces of whole
+  // characters.
   void run(const std::function<void(const std::string& piece)>& emit);
 
  private:
@@ -52,10 +52,10 @@ class Generation {
 
 struct Exported {
   int64_t step = 0;                // of the checkpoint
-  std::vector<std::string> notes;  // what its weights became: complete sentences
+  std::vector<std::string> notes;  // sentences about how its weights changed
 };
-// The weights of the checkpoint of --resume as the model directory --out; --model names and types
-// them.
+// Writes the weights of the checkpoint of --resume as the model directory --out, with the names and
+// types of --model.
 Exported export_model(const config::Options& options);
 
 }  // namespace strata::session

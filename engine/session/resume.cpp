@@ -28,10 +28,10 @@ std::string text_of(const Json* object, const char* name) {
   return value != nullptr && value->is_string() ? value->string() : "";
 }
 
-// What run.json says of its run.
+// The parts of run.json that identify its run.
 struct RunRecord {
-  std::optional<std::string> run;  // nothing where there is no run.json
-  std::string from;                // a checkpoint elsewhere
+  std::optional<std::string> run;  // nullopt: there is no run.json
+  std::string from;                // a checkpoint of another run
   std::string from_nonce;          // of that checkpoint
 };
 
@@ -51,15 +51,15 @@ Resumed resume_named(const std::string& path, const std::optional<train::RunDire
   std::error_code other;
   const bool is_here = directory && fs::equivalent(fs::canonical(path).parent_path(),
                                                    directory->checkpoints(), other);
-  // Without a nonce only the place says that a checkpoint is the run's.
+  // Without a nonce, only its place shows that a checkpoint belongs to the run.
   const bool may_be_own = directory && (is_here || !run.empty());
   if (!may_be_own || record_of(directory).run.value_or(run) != run) return new_run(path);
   return {.path = path, .run = run, .is_new = false, .is_own = is_here};
 }
 
-// A run that began with another one's checkpoint and has none of its own yet.
+// Resumes a run that began with a checkpoint of another run and has none of its own yet.
 Resumed resume_begin(const RunRecord& record, const std::string& out) {
-  std::string cause = "it is another checkpoint by now";
+  std::string cause = "another checkpoint is there now";
   try {
     if (hex(checkpoint::read_manifest(record.from).nonce) == record.from_nonce) {
       return {.path = record.from, .run = *record.run, .is_new = false};
@@ -69,7 +69,7 @@ Resumed resume_begin(const RunRecord& record, const std::string& out) {
   }
   throw Error(ErrorCode::kConfig,
               fmt::format("resume: {}: it has no checkpoint yet, and {}, which it began with, "
-                          "cannot be used: {} (bring that back, or name a checkpoint)",
+                          "cannot be used: {} (restore it, or name a checkpoint)",
                           out, record.from, cause));
 }
 
@@ -82,8 +82,8 @@ Resumed resume_newest(const std::string& out, const std::optional<train::RunDire
   }
   for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
     log(LogLevel::kWarning,
-        fmt::format("resume: {} is passed over{}: {}", skipped.path,
-                    found.path.empty() ? "" : ", going on from " + found.path, skipped.reason));
+        fmt::format("resume: {} is skipped{}: {}", skipped.path,
+                    found.path.empty() ? "" : ", resuming from " + found.path, skipped.reason));
   }
   if (!found.path.empty()) {
     return {.path = found.path,
@@ -93,7 +93,7 @@ Resumed resume_newest(const std::string& out, const std::optional<train::RunDire
   }
   if (!found.skipped.empty()) {
     throw Error(ErrorCode::kCorrupt, "resume: " + out +
-                                         ": none of its checkpoints can be used (add --force "
+                                         ": no checkpoint can be used (add --force "
                                          "instead of --resume to start over)");
   }
   if (!record.from.empty()) return resume_begin(record, out);
@@ -101,7 +101,8 @@ Resumed resume_newest(const std::string& out, const std::optional<train::RunDire
   return new_run("");
 }
 
-// Refuses what is no checkpoint of this model.
+// Reads what a checkpoint says about its run. Throws Error when it is not a checkpoint of this
+// model.
 void read_about(const model::ModelDirectory& model, const config::Options& options,
                 Resumed& resumed) {
   model::ModelSpec spec = model.spec();
@@ -113,7 +114,8 @@ void read_about(const model::ModelDirectory& model, const config::Options& optio
   resumed.frozen = checkpoint::frozen_fingerprint(model, spec, train::frozen_of(resumed.about));
 }
 
-// Checkpoints that the run would leave behind: those of later steps, or of another run.
+// Refuses to resume when the run directory has checkpoints that the run would set aside: those of
+// later steps, or of another run.
 void refuse_left_behind(const config::Options& options, const train::RunDirectory& directory,
                         const Resumed& resumed) {
   const checkpoint::FoundCheckpoint newest =
@@ -158,8 +160,8 @@ void check_changes(const train::ResumeChanges& changes, const std::string& check
   const std::string breaking = joined(changes.breaking);
   if (!breaking.empty() && !options.force) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("resume: {}: the run would not go on exactly: {} (give what the "
-                            "checkpoint was made with, or add --force to go on with the new)",
+                fmt::format("resume: {}: the run would not continue exactly: {} (give what the "
+                            "checkpoint was made with, or add --force to use the new values)",
                             checkpoint, breaking));
   }
   const std::string allowed = joined(changes.allowed);
@@ -182,7 +184,7 @@ Resumed find_resumed(const config::Options& options,
     changes.breaking.push_back(std::move(change));
   }
   check_changes(changes, resumed.path, options);
-  // Of a run's own checkpoints the newest is taken: what is later is damaged.
+  // Without a name, the newest usable checkpoint is taken, so later ones are damaged.
   if (directory && is_named && !options.force) refuse_left_behind(options, *directory, resumed);
   return resumed;
 }
@@ -192,7 +194,7 @@ void require_no_run(const std::string& directory, int64_t step) {
     throw Error(ErrorCode::kConfig, "save: " + path + ": " + cause + " (choose another directory)");
   };
   if (train::RunDirectory::is_folder_of_run(directory)) {
-    refuse(directory, "it belongs to a run, which removes what others put there");
+    refuse(directory, "it belongs to a run, which removes other files there");
   }
   const std::string path = checkpoint::checkpoint_path(directory, step);
   if (!model::is_there(path)) return;
@@ -201,7 +203,7 @@ void require_no_run(const std::string& directory, int64_t step) {
     const checkpoint::CheckpointManifest manifest = checkpoint::read_manifest(path);
     if (manifest.run.empty() && manifest.trainer.members().empty()) return;  // of an earlier save
   } catch (const Error& error) {
-    cause = std::string("it is there already, and is no whole checkpoint: ") + error.what();
+    cause = std::string("it exists and is not a whole checkpoint: ") + error.what();
   }
   refuse(path, cause);
 }

@@ -40,7 +40,7 @@ std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options
     for (const std::string& note : model->notes()) log(LogLevel::kInfo, "model: " + note);
     return model;
   } catch (const Error& error) {
-    // Nothing has run: damaged input is a directory that cannot be used.
+    // Nothing has run yet, so a damaged file means a directory that cannot be used.
     if (error.code() == ErrorCode::kCorrupt) throw Error(ErrorCode::kConfig, error.what());
     throw;
   }
@@ -92,7 +92,7 @@ int64_t data_bytes_for_refusal(const config::Options& options,
   namespace fs = std::filesystem;
   constexpr int64_t kReadInSeconds = 64 * kMiB;
   int64_t text_bytes = 0;
-  std::error_code ignored;  // what is wrong with the data is said when it is opened
+  std::error_code ignored;  // errors are reported when the data is opened
   if (fs::is_directory(options.data, ignored)) {
     for (fs::recursive_directory_iterator at(options.data, ignored), end; at != end;
          at.increment(ignored)) {
@@ -114,7 +114,7 @@ config::Machine read_profile(const config::Options& options) {
   config::Machine machine = config::read_machine(options.machine);
   if (!options.nvme.empty() && machine.nvme_mixed_bytes_per_s <= 0) {
     throw Error(ErrorCode::kConfig, "machine: " + options.machine +
-                                        ": says nothing of drives, and --nvme is given (add "
+                                        ": has no figures of drives, but --nvme is given (add "
                                         "nvme_read, nvme_write and nvme_mixed_bytes_per_s)");
   }
   return machine;
@@ -151,7 +151,7 @@ train::RunFacts read_facts(const config::Options& options) {
   facts.nvme_free_bytes = io::free_bytes_of(options.nvme);
   if (options.host_memory > facts.limits.usable_bytes()) {
     log(LogLevel::kWarning,
-        fmt::format("host-memory: {} is more than the {} there is ({}): planning with that",
+        fmt::format("host-memory: {} is more than the available {} ({}): planning with the latter",
                     format_bytes(options.host_memory), format_bytes(facts.limits.usable_bytes()),
                     facts.limits.usable_reason()));
   }
@@ -187,7 +187,7 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
   probe.drive.deadline_s =
       std::min(probe.drive.deadline_s, static_cast<double>(options.io_deadline));
   if (options.device == config::Device::kEmulated) probe.device = config::DeviceKind::kEmulated;
-  // What is measured with stays within the budget of the run.
+  // The measurement stays within the memory budget of the run.
   if (options.host_memory > 0) {
     probe.memory_bytes = std::clamp(options.host_memory / 8, 8 * kMiB, probe.memory_bytes);
   }
@@ -233,7 +233,8 @@ config::Machine nominal_machine(int64_t cores) {
 
 namespace {
 
-// Shares by speed waste room on the slow drives: where that is too little, shares are even.
+// Plans with shares by speed, which leave space on slow drives unused; when space is too little,
+// plans with equal shares.
 train::RunPlan plan_with_room(const model::ModelSpec& spec, const config::Options& options,
                               const train::RunFacts& facts) {
   try {

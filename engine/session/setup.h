@@ -13,7 +13,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/train/run_plan.h"
 
-// What all runs do before they start: open, check, measure, plan.
+// The steps before every run: open, check, measure, plan.
 namespace strata::session {
 
 std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options);
@@ -21,23 +21,25 @@ std::unique_ptr<text::Tokenizer> open_tokenizer(const config::Options& options, 
 // Throws Error (kConfig) for samples that are longer than the model has positions.
 void require_positions(const config::Options& options, const model::Architecture& architecture);
 
-// What is wrong with files and directories that options name, as far as that can be said of each by
-// itself, is collected before the first of them ends the command.
+// The collect_ functions check files and directories that options name, each by itself, and add
+// what is wrong to `failures`, so that all mistakes are reported together.
 
-// The model, opened; null where it cannot be.
+// Opens the model; null when it cannot be opened.
 std::unique_ptr<model::ModelDirectory> collect_model(const config::Options& options,
                                                      Failures& failures);
-// --data, and a named checkpoint of --resume.
+// Checks --data and a named checkpoint of --resume.
 void collect_files(const config::Options& options, Failures& failures);
-// The profile of --machine; nothing without one. The file is read once: it may be a pipe.
+// Reads the profile of --machine; nullopt without that option. The file is read only once, because
+// it may be a pipe.
 std::optional<config::Machine> collect_profile(const config::Options& options, Failures& failures);
-// Whether the directories of --nvme are there.
+// Checks that the directories of --nvme exist.
 void collect_drives(const config::Options& options, Failures& failures);
 
 // How the data of --data is used.
 struct DataUse {
-  bool holds_out = false;  // the part of --eval-fraction
-  // Every token, also behind the last whole sample. The part that train holds out is without it.
+  bool holds_out = false;  // whether the part of --eval-fraction is held out
+  // Whether tokens behind the last whole sample are used too; not for the part that train holds
+  // out.
   bool keeps_tail = false;
   int64_t room_bytes = 0;  // see train::room_for_reading; 0: no limit
 };
@@ -45,40 +47,41 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
                                          const model::Architecture& architecture,
                                          const text::Tokenizer* tokenizer, const DataUse& use);
 
-// What the tokens of --data take in memory, for a refusal to name a budget that is enough: exactly,
-// or of large text the most that they can take.
+// The memory of the tokens of --data, so that a refusal can name a sufficient budget: the exact
+// size, or for a large text the most that it can take.
 int64_t data_bytes_for_refusal(const config::Options& options,
                                const model::Architecture& architecture);
 
-// Limits of this system and free space; no measurement. Warns where it has less memory than
-// --host-memory, and plans then have what there is, and where ranks share cores.
+// Reads the limits of this system and its free space, without measurements. Warns when
+// --host-memory is more than the available memory (plans then use the latter), and when ranks share
+// cores.
 train::RunFacts read_facts(const config::Options& options);
 
-// The same of a machine where nothing runs; what `options` leave to the machine is set
+// The facts of another machine, where nothing runs; also sets options that depend on the machine
 // (train::plan_elsewhere).
 train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Options& options);
 
-// How this machine is measured for such a run.
+// How this machine is measured for a run with these options.
 exec::ProbeOptions probe_options(const config::Options& options, const train::RunFacts& facts);
 
-// The machine profile: the one given, the one kept in `cache_directory`, or measured now in a few
-// seconds and kept there; an empty path keeps none.
+// Sets the machine profile: the given one, or the one in `cache_directory`, or one that is measured
+// now in a few seconds and kept there. With an empty path none is kept.
 void measure_machine(const config::Options& options, const std::optional<config::Machine>& profile,
                      const std::string& cache_directory, train::RunFacts& facts);
 
-// Rates of a middling machine, for where a measurement is not worth its time or has no room: they
-// decide between plans, never whether one fits.
+// Rates of an average machine, used when a measurement is not worth its time or has no memory. They
+// affect the choice between plans, never whether a plan fits.
 config::Machine nominal_machine(int64_t cores);
 
-// Throws for a plan of any rank that the verifier refuses: a bug of ours.
+// Throws when the verifier refuses the plan of any rank, which is a bug of ours.
 void require_verified(const train::RunPlan& run);
 
-// Plans, and verifies every rank's plan.
+// Makes the plan and verifies every rank's part.
 train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,
                              const train::RunFacts& facts);
 
-// The same for units that a caller declares and computes by itself: --host-memory is what the
-// arenas take, --accumulate how many micro-batches a step has.
+// Plans units that a caller declares and computes by itself: --host-memory is the size of the
+// arenas, --accumulate the number of micro-batches in a step.
 train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options);
 
 }  // namespace strata::session

@@ -25,11 +25,11 @@
 namespace strata::session {
 namespace {
 
-// Where --checkpoint-every says nothing: what a crash can lose at most.
+// The default of --checkpoint-every: the most that a crash can lose.
 constexpr double kCheckpointEveryS = 30 * 60;
 
-// Opens a scratch volume of the least size: what is wrong with a directory is said before anything
-// is created.
+// Opens a scratch volume of the smallest size, so that wrong directories are reported before
+// anything is created.
 void check_scratch(const config::Options& options) {
   if (options.nvme.empty()) return;
   (void)io::free_bytes_of(options.nvme);
@@ -43,11 +43,11 @@ void check_scratch(const config::Options& options) {
 void refuse_second_run(const config::Options& options, const train::RunDirectory& run) {
   if (!run.has_run() || options.force) return;
   throw Error(ErrorCode::kConfig, "out: " + run.path() +
-                                      ": holds a run already (add --resume to go on with it, or "
+                                      ": already has a run (add --resume to continue it, or "
                                       "--force to start over, or choose another --out)");
 }
 
-// Scratch that will come out of the same file system as `directory`.
+// The bytes of scratch on the file system of `directory`.
 int64_t scratch_beside(const std::string& directory, const config::Options& options,
                        const train::RunPlan& plan) {
   int64_t scratch = 0;
@@ -69,7 +69,7 @@ config::Json options_json(const config::Options& options) {
   return config::Json::parse(config::to_json(config::Command::kTrain, options), "options");
 }
 
-// A run that had nothing left to do ends with the checkpoint it began with.
+// Sets the result of a run that had nothing left to do: the checkpoint with which it began.
 void set_checkpoint(const std::string& path, train::TrainResult& result) {
   result.checkpoint = path;
   for (const checkpoint::StateFile& file : checkpoint::read_manifest(path).files) {
@@ -77,7 +77,8 @@ void set_checkpoint(const std::string& path, train::TrainResult& result) {
   }
 }
 
-// The model of an earlier end would pass for this run's; a checkpoint has its state.
+// Removes the model of an earlier run, which would look like this run's. Its state is in a
+// checkpoint.
 void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
   std::error_code unequal;
   if (std::filesystem::equivalent(options.model, directory.model(), unequal)) return;
@@ -86,8 +87,8 @@ void remove_older_model(const config::Options& options, const train::RunDirector
 
 }  // namespace
 
-// The data is read once the model fits with the least that it can take, and the run is planned when
-// the data's size is known. What reading and planning needed is given back before the run.
+// The data is read after a check that the model fits with the least data, and the run is planned
+// when the data's size is known. Memory for reading and planning is freed before the run.
 Training::Training(const config::Options& options, const std::string& cache_directory)
     : options_(options) {
   std::optional<config::Machine> profile;
@@ -100,7 +101,7 @@ Training::Training(const config::Options& options, const std::string& cache_dire
                     {.holds_out = options.eval_every > 0,
                      .room_bytes = train::room_for_reading(options, facts_)});
   check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options);
-  tokenizer.reset();  // its vocabulary and cache are room for the run
+  tokenizer.reset();  // frees memory for the run
   malloc_trim(0);
   facts_.data_bytes = data_->bytes();
   train::require_fit(model_->spec(), options, facts_);
@@ -111,7 +112,7 @@ Training::Training(const config::Options& options, const std::string& cache_dire
   malloc_trim(0);
   plan_text_ = train::plan_table(plan_, train::report_of(plan_));
   has_its_model_ = !trains() && has_model();
-  if (has_its_model_) return;  // no model is made
+  if (has_its_model_) return;  // no model will be written
   export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options.export_dtype);
 }
 
@@ -119,13 +120,13 @@ double Training::checkpoint_every_s() const {
   return options_.checkpoint_every > 0 ? 0 : kCheckpointEveryS;
 }
 
-// All that is wrong with what the options name is reported at once.
+// Opens what the options name, and reports all mistakes at once.
 void Training::open_places(std::optional<config::Machine>& profile) {
   Failures failures;
   model_ = collect_model(options_, failures);
   if (model_) {
     failures.collect([&] { require_positions(options_, model_->architecture()); });
-    // They are in the model that is made at the end.
+    // These files are copied to the model at the end.
     failures.collect([&] { model::check_other_files(options_.model); });
     failures.collect([&] {
       model::ModelSpec spec = model_->spec();
@@ -141,17 +142,17 @@ void Training::open_places(std::optional<config::Machine>& profile) {
     if (!std::filesystem::exists(options_.out)) return;
     directory_.emplace(options_.out, "strata train");
     if (!options_.resume) refuse_second_run(options_, *directory_);
-    // The export would refuse it at the end.
+    // The export at the end would refuse it.
     model::require_no_folder(directory_->model(), model::kTemplatesFolder, "model");
   });
   failures.throw_if_any("cannot start strata train");
 }
 
-// Before the data is read, with the least that it can take. Where that does not fit, the budget
-// that the refusal names counts all of its tokens.
+// Checks before the data is read that the run fits with the least memory for data. When it does not
+// fit, the budget in the message includes all tokens.
 void Training::require_fit(train::RunFacts facts) const {
   const int64_t vocabulary = model_->architecture().vocabulary;
-  const bool in_file = options_.data.ends_with(".bin");  // token files are read as they are needed
+  const bool in_file = options_.data.ends_with(".bin");  // token files are not held in memory
   if (!in_file) facts.data_bytes = data::Dataset::least_bytes(vocabulary);
   try {
     train::require_fit(model_->spec(), options_, facts);
@@ -163,8 +164,8 @@ void Training::require_fit(train::RunFacts facts) const {
   }
 }
 
-// Room for what the run will write: the model, the checkpoints, and scratch where it shares the
-// file system.
+// Checks the free space for what the run will write: the model, the checkpoints, and scratch if it
+// shares the file system.
 void Training::check_space() const {
   const std::string directory = model::nearest_directory(options_.out);
   const double per_checkpoint = options_.checkpoint_every > 0
@@ -202,14 +203,14 @@ void Training::export_model(const std::string& checkpoint) const {
       {.path = directory_->model(), .dtype = checkpoint::dtype_of(options_.export_dtype)});
 }
 
-// From here on the directory is this run's. Whenever it is killed, a resume goes on from where this
-// run did: run.json says so before anything of an earlier run moves.
+// Takes over the directory. run.json is written before anything of an earlier run is changed, so
+// that a resume after a kill continues from where this run began.
 void Training::begin() {
   if (!directory_) directory_.emplace(options_.out, "strata train");
   if (!options_.resume) refuse_second_run(options_, *directory_);
   const int64_t last_record = resumed_.is_new ? 0 : resumed_.step;
-  // One that cannot be continued is refused before anything changes; a new one comes after
-  // run.json, without which a directory is nobody's.
+  // A metrics file that cannot be continued is refused before anything changes. A new one is
+  // created after run.json, without which the directory does not belong to a run.
   const bool continues = std::filesystem::exists(directory_->metrics());
   if (continues) metrics_.emplace(directory_->metrics(), last_record);
   remove_older_model(options_, *directory_);
@@ -220,7 +221,8 @@ void Training::begin() {
   directory_->write_plan(plan_text_);
 }
 
-// Whether the model in the run directory is that of the checkpoint, in the types that are wanted.
+// Whether the model in the run directory is the checkpoint's, with the types that the options ask
+// for.
 bool Training::has_model() const {
   if (!directory_ || !resumed_.is_own) return false;
   if (!std::filesystem::exists(directory_->model())) return false;
@@ -233,7 +235,7 @@ bool Training::has_model() const {
   return types != nullptr && types->dump() == options_json(options_).find("export_dtype")->dump();
 }
 
-// A run with no step left: the model is made, where it is not there, and what the run leaves goes.
+// Finishes a run without steps left: exports the model if it is missing, and removes leftovers.
 train::TrainResult Training::finish_without_steps() {
   train::TrainResult result;
   result.first_step = resumed_.step + 1;
@@ -278,8 +280,8 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     if (!result.stopped) export_model(result.checkpoint);
     return result;
   } catch (const Error& error) {
-    // Once it has begun, what does not fit any more is a failure that left the last checkpoint, not
-    // a refusal that changed nothing.
+    // After the run has begun, an error that something does not fit is a failure that keeps the
+    // last checkpoint, not a refusal that changed nothing.
     if (!begun || error.code() != ErrorCode::kDoesNotFit) throw;
     throw Error(ErrorCode::kIo, error.what());
   }

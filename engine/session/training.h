@@ -15,11 +15,12 @@
 
 namespace strata::session {
 
-// Who watches and stops a run; called on the thread of rank 0, between steps. Any may be empty.
+// Callbacks that watch a run, called on the thread of rank 0 between steps, and the flag that stops
+// it. Any may be empty.
 struct TrainingEvents {
   std::function<void(const train::StepMetrics&)> step = nullptr;
   std::function<void(int64_t step, double loss)> evaluated = nullptr;
-  // All steps are done or the run was stopped; where it was not, the model is exported next.
+  // All steps are done, and the model is exported next; or the run was stopped.
   std::function<void()> trained = nullptr;
   const std::atomic<bool>* stop = nullptr;  // see train::TrainJob
   std::atomic<train::RunPhase>* phase = nullptr;
@@ -27,13 +28,13 @@ struct TrainingEvents {
 
 // One run of `strata train`, from its options to the model that it leaves.
 //
-// Construction opens, checks, measures and plans: all that can be refused is refused, all mistakes
-// of what options name at once, and nothing is created or changed. run() trains to the end or until
-// stopped; --out is this run's from the moment when its state is loaded. Threads: one. Failure:
-// Error. `options` must outlive it.
+// The constructor opens, checks, measures and plans. It reports all mistakes in what the options
+// name at once, refuses whatever can be refused, and creates and changes nothing. run() trains to
+// the end or until stopped; it takes over --out when the state is loaded. Threads: one. Failure:
+// Error. `options` must outlive the object.
 class Training {
  public:
-  // `cache_directory`: of machine profiles; may be empty.
+  // `cache_directory` keeps machine profiles; may be empty.
   Training(const config::Options& options, const std::string& cache_directory);
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
@@ -43,14 +44,14 @@ class Training {
   const std::string& data_description() const { return data_->description(); }
   int64_t steps() const { return steps_; }
   const Resumed& resumed() const { return resumed_; }
-  // What weights become in the model that run() makes: complete sentences.
+  // Sentences about how weights change in the model that run() writes.
   const std::vector<std::string>& export_notes() const { return export_notes_; }
-  // Whether a step is left to do.
+  // Whether any step is left.
   bool trains() const { return resumed_.path.empty() || resumed_.step < steps_; }
-  // The longest time between two checkpoints; 0: they come by steps.
+  // The longest time between two checkpoints; 0: checkpoints are written by steps.
   double checkpoint_every_s() const;
 
-  // Once.
+  // May be called once.
   train::TrainResult run(const TrainingEvents& events);
 
  private:
@@ -76,7 +77,7 @@ class Training {
   bool has_its_model_ = false;
   std::vector<std::string> export_notes_;
 
-  std::optional<train::RunDirectory> directory_;  // where a run was before, or once this one began
+  std::optional<train::RunDirectory> directory_;  // set if it has a run, or when this run begins
   std::optional<train::MetricsWriter> metrics_;
 };
 

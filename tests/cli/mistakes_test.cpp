@@ -286,7 +286,7 @@ TEST_F(Mistakes, InPlacesToWrite) {
       {"a file", {}, train_into(STRATA_TEXT), kUsage, {"it is not a directory"}},
       {"below a file", {}, train_into(STRATA_TEXT "/run"), kUsage, {"cannot create run directory"}},
       {"no run", {}, train_into("good"), kUsage, {"not a run's"}},
-      {"a run", {}, train_into("run"), kUsage, {"holds a run already", "--resume", "--force"}},
+      {"a run", {}, train_into("run"), kUsage, {"already has a run", "--resume", "--force"}},
       {"a model in the way",
        {},
        {"init", "--data", STRATA_TEXT, "--out", "good"},

@@ -81,7 +81,7 @@ TEST_F(Mistakes, BesideARunThatIsThereAlready) {
                   {},
                   arguments,
                   kUsage,
-                  {"3 problems", "no such directory", "gone.txt", "run: holds a run already"}});
+                  {"3 problems", "no such directory", "gone.txt", "run: already has a run"}});
 }
 
 }  // namespace

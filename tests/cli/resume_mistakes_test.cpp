@@ -38,7 +38,8 @@ TEST_F(Mistakes, ResumesThatWouldNotGoOnExactly) {
     text.replace(at, 3, "hte");
     write_text(sandbox / "changed.txt", text);
   };
-  const std::vector<std::string> both = {"the checkpoint: ", "would not go on exactly", "--force"};
+  const std::vector<std::string> both = {"the checkpoint: ", "would not continue exactly",
+                                         "--force"};
   const auto says = [&](const Arguments& more) {
     std::vector<std::string> all = both;
     all.insert(all.end(), more.begin(), more.end());
@@ -171,7 +172,7 @@ TEST_F(Mistakes, ADamagedBlockCostsOneCheckpoint) {
   killed.kill(SIGKILL);
   killed.wait();
   for (const std::string& text :
-       {newest + "/state-rank00000.bin at byte", "going on from " + std::string(kNewest)}) {
+       {newest + "/state-rank00000.bin at byte", "resuming from " + std::string(kNewest)}) {
     EXPECT_NE(killed.err().find(text), std::string::npos) << text << " in\n" << killed.err();
   }
   EXPECT_NE(names().find("step-000003.aside-"), std::string::npos) << names();

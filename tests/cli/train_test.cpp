@@ -236,7 +236,7 @@ TEST_F(Program, GenerateSeesAllOfTheText) {
   EXPECT_EQ(err, "");
   generate({"--sequence-length", "8"}, err);
   EXPECT_NE(err.find("are more than --sequence-length 8: where the text is longer, only its last 8 "
-                     "tokens are seen"),
+                     "tokens are used"),
             std::string::npos)
       << err;
   set_config("max_position_embeddings", int64_t{64});
