@@ -20,10 +20,10 @@ namespace strata::cli {
 namespace {
 
 constexpr double kInfinitelyFast = 1e18;  // bytes a second
-// Layers of all sequences of a step; a plan has some operations for each.
+// The most layers times sequences in a step; a plan has several ops for each.
 constexpr int64_t kMostPlanned = 1 << 18;
 
-// What --for names: a config.json, or a directory that has one.
+// Reads the model of --for: a config.json, or a directory that has one.
 model::Architecture read_model(std::string path) {
   if (!path.ends_with(".json")) {
     model::require_model_directory(path, "--for");
@@ -38,8 +38,8 @@ int64_t sequence_length_of(const AdviceQuestion& question,
   return architecture.max_position > 0 ? std::min(length, architecture.max_position) : length;
 }
 
-// What can be done about it here: the machine may be another one, and drives are what is asked
-// about.
+// Advice for a shortage in this command, where the machine may be another one and the drives are
+// the question.
 const char* fix_of(plan::Arena arena) {
   if (arena == plan::Arena::kDevice) return "--machine with a larger device";
   return arena == plan::Arena::kHost ? "raise --host-memory" : "--nvme with that much free space";
@@ -58,7 +58,7 @@ Error refusal_of(const plan::DoesNotFit& why, const config::Options& options) {
   return Error(ErrorCode::kDoesNotFit, text);
 }
 
-// One run, planned again and again with faster drives.
+// Plans one run repeatedly, with drives of different speeds.
 class Planner {
  public:
   explicit Planner(const AdviceQuestion& question) : question_(question) {
@@ -77,7 +77,7 @@ class Planner {
   const config::Options& options() const { return options_; }
   const model::Architecture& architecture() const { return architecture_; }
 
-  // With drives that are so many times as fast.
+  // Plans with drives that are `speed` times as fast.
   train::RunPlan plan(double speed) {
     facts_.machine = question_.machine;
     facts_.machine.nvme_weights.clear();
@@ -113,9 +113,9 @@ int64_t nvme_bytes(const train::RunPlan& run) {
   return bytes;
 }
 
-// What is known of a count of drives between two others: `few` are not enough (0 is not asked
-// about), `many` are (0: not known). Excess is what a step takes beyond the time with infinitely
-// fast drives, and falls as some power of the count.
+// Bounds for the number of drives: `few` drives are not enough (0: not tested), `many` are enough
+// (0: not known). The excess is the time of a step beyond that with infinitely fast drives; it
+// falls about like a power of the count.
 struct Bracket {
   int few = 0;
   int many = 0;
@@ -123,7 +123,7 @@ struct Bracket {
   double many_excess_s = 0;
 
   int width() const { return many > 0 ? many - few : kMostDrives; }
-  // Where the excess is `wanted_s`, were the power that of the two ends, or 1.
+  // The count at which the excess is `wanted_s`, with the power that fits both bounds, or 1.
   int guess(double wanted_s) const {
     if (many == 0) return inside(few * few_excess_s / wanted_s);
     const double least_s = 1e-3 * wanted_s;  // noise
@@ -144,12 +144,12 @@ std::string verdict(const Advice& advice) {
     return fmt::format("{} such drive{}", count, count == 1 ? "" : "s");
   };
   if (advice.drives_enough == 0) {
-    return fmt::format("NOT ENOUGH: not even {} would hide (more tokens a step would help)",
+    return fmt::format("NOT ENOUGH: not even {} would hide them (more tokens a step would help)",
                        drives(kMostDrives));
   }
   if (advice.drives_enough > advice.drives) {
     return fmt::format(
-        "NOT ENOUGH: {} would hide, {} more than there are; so would more tokens a "
+        "NOT ENOUGH: {} would hide them, {} more than there are; so would more tokens a "
         "step",
         drives(advice.drives_enough), advice.drives_enough - advice.drives);
   }
@@ -158,7 +158,7 @@ std::string verdict(const Advice& advice) {
                        format_bytes(advice.scratch_bytes - advice.free_bytes));
   }
   if (advice.drives_enough == advice.drives) return "ENOUGH: the transfers hide behind the compute";
-  return fmt::format("ENOUGH: the transfers hide behind the compute; {} would do",
+  return fmt::format("ENOUGH: the transfers hide behind the compute; {} would be enough",
                      drives(advice.drives_enough));
 }
 
@@ -176,7 +176,7 @@ int fewest_drives(const std::function<double(int drives)>& step_s, const DriveSe
     (enough ? known.many_excess_s : known.few_excess_s) = excess_s;
     if (known.few == kMostDrives) return 0;
     if (known.many - known.few == 1) return known.many;
-    // A guess that did not halve what is open was a bad one.
+    // A guess that did not halve the range was bad.
     const bool bad = asked > 2 && known.width() > width / 2;
     const int most = known.many > 0 ? known.many : kMostDrives + 1;
     next = bad ? (known.few + most) / 2 : known.guess(wanted_s);
@@ -237,8 +237,8 @@ std::string advice_text(const Advice& advice) {
       format_bytes(advice.host_memory));
   if (advice.scratch_bytes > 0) {
     text += fmt::format(
-        "  a step takes {:.3g} s with the {} drive{} measured, bound by {}; {:.3g} s were they "
-        "infinitely fast\n"
+        "  a step takes {:.3g} s with the {} drive{} measured, bound by {}; {:.3g} s with "
+        "infinitely fast drives\n"
         "  it reads {:.3g} GB and writes {:.3g} GB; scratch takes {}, {} free\n",
         advice.step_s, advice.drives, advice.drives == 1 ? "" : "s", advice.bottleneck,
         advice.hidden_s, advice.read_bytes / 1e9, advice.write_bytes / 1e9,

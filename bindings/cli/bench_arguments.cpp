@@ -25,11 +25,11 @@ io::BenchMode mode_of(const std::string& name) {
                                  io::BenchMode::kMixed};
   const auto found = std::find_if(kModes.begin(), kModes.end(),
                                   [&](io::BenchMode mode) { return name == io::name_of(mode); });
-  STRATA_CHECK(found != kModes.end());  // the option has these and no others
+  STRATA_CHECK(found != kModes.end());  // the option accepts only these
   return *found;
 }
 
-// One problem is enough of those that many shapes have alike.
+// Adds the first problem of the shapes, because many shapes have the same one.
 void check_shapes(const config::Options& options, Problems& problems) {
   try {
     for (const io::BenchShape& shape : shapes_of(options)) {
@@ -43,10 +43,10 @@ void check_shapes(const config::Options& options, Problems& problems) {
 void check_directories(const std::vector<std::string>& directories, Problems& problems) {
   for (size_t i = 0; i < directories.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
-      std::error_code missing;  // says the volume
+      std::error_code missing;  // the volume reports it
       if (!std::filesystem::equivalent(directories[k], directories[i], missing)) continue;
       problems.push_back("--nvme: " + directories[k] + " and " + directories[i] +
-                         " are one directory, named twice (name each once)");
+                         " are the same directory (name each once)");
     }
   }
 }

@@ -59,7 +59,7 @@ Baseline parse(const std::string& path, const json& all) {
     const double rate =
         entry.at("read_bytes_per_s").get<double>() + entry.at("write_bytes_per_s").get<double>();
     if (!std::isfinite(rate) || rate < 0) throw refused(path, "has a rate that is not a number");
-    if (rate == 0) continue;  // not measured then
+    if (rate == 0) continue;  // was not measured
     baseline.rates.push_back(
         {.shape = shape_name(entry.at("mode"), entry.at("block_bytes"), entry.at("depth"),
                              entry.at("files_per_directory")),
@@ -83,7 +83,7 @@ bool has(const std::vector<io::BenchShape>& shapes, const std::string& name) {
                      [&](const io::BenchShape& shape) { return name_of(shape) == name; });
 }
 
-// Conditions that make rates differ but are no reason to refuse, each said once.
+// Reports each condition once that makes rates differ but is not a reason to refuse.
 class Conditions {
  public:
   template <class T>
@@ -98,7 +98,8 @@ class Conditions {
   std::string text_;
 };
 
-// Of a measurement; by a tenth they are alike, or the shorter saw less of a drive's cache.
+// Whether two measurements have the same length, within a tenth. A longer one sees more of a full
+// cache.
 bool same_length(double then_s, double now_s) {
   return std::abs(then_s - now_s) <= 0.1 * std::max(then_s, now_s);
 }

@@ -39,7 +39,8 @@ std::atomic<bool> stop{false};
 
 void on_signal(int signal) {
   if (!is_new_request(signal)) return;
-  // A second request ends the program at once: the scratch has no names and goes with the process.
+  // A second request ends the program at once; the scratch has no names and disappears with the
+  // process.
   int none = 0;
   if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   stop = true;
@@ -56,7 +57,7 @@ void print_note(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-// As a user writes it.
+// --write-limit as a user writes it.
 std::string write_limit_of(const config::Options& a) {
   return config::value_text(*config::find_option("write-limit"), a);
 }
@@ -110,17 +111,18 @@ int compare(const config::Options& a, const io::BenchOptions& options, IoReport&
     const bool none = verdict == io::FioVerdict::kNone;
     if (none && !stop) {
       print_note(
-          fmt::format("{}: no verdict: of {} rounds the interval says little, at least {} are "
+          fmt::format("{}: no verdict: {} rounds are too few for an interval, at least {} are "
                       "needed (--rounds, --write-limit)",
                       name_of(shape), last.ratio.count, io::kFioLeastRounds));
     }
-    // A verdict that was asked for and is missing counts as a failure.
+    // A missing verdict counts as a failure.
     failed |= verdict == io::FioVerdict::kSlower || (none && rounds_of(a) >= io::kFioLeastRounds);
   }
   return failed ? 1 : 0;
 }
 
-// Rates of other shapes would mislead every later plan on this machine.
+// Whether the shapes are like those of a run, since rates of other shapes would mislead later
+// plans.
 bool is_like_a_run(const config::Options& a) {
   const std::vector<io::BenchShape> shapes = shapes_of(a);
   return a.io == config::IoBackend::kAuto &&
@@ -130,7 +132,7 @@ bool is_like_a_run(const config::Options& a) {
          });
 }
 
-// Whether a profile of these measurements may be what later plans use.
+// Whether later plans may use a profile of these measurements.
 bool is_careful(const config::Options& a) {
   return !a.is_given("nvme-rate") && a.seconds >= kCarefulS;
 }
@@ -140,8 +142,8 @@ bool wants_machine(const config::Options& a) {
   return !a.profile.empty() || !a.for_model.empty() || (is_careful(a) && is_like_a_run(a));
 }
 
-// Says which shapes the limit on bytes written cut short, and what there is not for that reason.
-// Returns whether the profile may be kept.
+// Reports which shapes the limit on bytes written cut short, and which results are missing for that
+// reason. Returns whether the profile may be kept.
 bool say_what_ended(const config::Options& a, const std::optional<MeasuredDrive>& drive,
                     const IoReport& report) {
   const bool whole = drive && drive->is_careful();
@@ -161,7 +163,7 @@ bool say_what_ended(const config::Options& a, const std::optional<MeasuredDrive>
   return would_keep && whole;
 }
 
-// What the results say of this machine, and of the run that the user has in mind.
+// Derives the machine's profile and the advice for the run of --for from the results.
 void conclude(const config::Options& a, io::IoBench& bench, IoReport& report) {
   const std::optional<MeasuredDrive> measured = measured_drive(report.results);
   const bool keep = say_what_ended(a, measured, report);
@@ -213,7 +215,7 @@ void print(const config::Options& a, const IoReport& report) {
   if (report.advice) std::fputs(advice_text(*report.advice).c_str(), stderr);
 }
 
-// What is printed where a drive that hangs ends the program.
+// For printing the results so far when a hanging drive ends the program.
 const config::Options* open_options = nullptr;
 const IoReport* open_report = nullptr;
 
@@ -222,13 +224,13 @@ int print_open_report(int code) {
   return stop ? 128 + stop_signal : code;
 }
 
-// With stripes by the speed of each directory, as a run has them.
+// Sets stripes by the speed of each directory, as in a run.
 io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
   const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
   if (!io::may_differ(options.directories)) return options;
   if (writes + options.bytes >= options.write_limit_bytes) {
     print_note(
-        fmt::format("stripes are even: to measure the speed of each directory writes up to {} more "
+        fmt::format("stripes are equal: measuring the speed of each directory writes up to {} more "
                     "than the scratch, which --write-limit does not allow (raise it)",
                     format_bytes(static_cast<int64_t>(writes))));
   } else {
@@ -295,7 +297,7 @@ int run_bench(const config::Options& a) {
     const bool compares = a.compare_fio || a.compare_checksums;
     code = compares ? compare(a, options, report) : measure(a, options, report);
   } catch (const Error& error) {
-    // What was measured until then has taken minutes.
+    // Prints the results so far, which took minutes.
     if (!report.empty()) print(a, report);
     if (error.code() == ErrorCode::kInterrupted) return 128 + stop_signal;
     throw;

@@ -15,7 +15,8 @@ namespace {
 
 using Key = std::tuple<uint64_t, uint32_t, uint32_t>;  // block, depth, files
 
-// Orders shapes by how far they are from a run's: 1 MiB requests first of all, then one file.
+// Orders shapes by their distance from a run's: first by request size (1 MiB), then by number of
+// files (one).
 std::tuple<double, uint32_t, double> distance(const Key& key) {
   const auto [block, depth, files] = key;
   const io::ChannelOptions run;
@@ -73,7 +74,7 @@ void measure_latency(io::IoBench& bench, const io::BenchOptions& options,
   io::BenchShape shape = drive->shape;
   shape.mode = io::BenchMode::kRead;
   shape.depth = 1;
-  constexpr uint64_t kLeastRequests = 8;  // of the scratch
+  constexpr uint64_t kLeastRequests = 8;  // that fit the scratch
   if (options.bytes >= kLeastRequests * run.request_bytes) shape.block_bytes = run.request_bytes;
   if (idle && idle->shape == shape) return;
   if (!bench.is_filled_for(shape)) {

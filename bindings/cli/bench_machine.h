@@ -11,37 +11,37 @@
 
 namespace strata::cli {
 
-// A shape measured for less than this says little of a drive.
+// A measurement shorter than this says little about a drive.
 inline constexpr double kCarefulS = 1;
 
-// What results of `strata bench io` say of the drives in a machine profile: read, write and mixed
-// of one shape with checksums, the one nearest to what a run does. Where a rate fell off a cliff,
-// what was left of it counts.
+// The drive figures for a machine profile, from results of `strata bench io`: the read, write and
+// mixed rates of the shape with checksums that is most like a run's. When a rate fell during the
+// measurement (find_cliff), the lower rate counts.
 struct MeasuredDrive {
   exec::DriveFigures figures;  // without a latency
-  io::BenchShape shape;        // of the three; the mode says nothing
+  io::BenchShape shape;        // of the three; its mode has no meaning
   double shortest_s = 0;       // of the three measurements
 
-  // Of less time, it does not replace what was measured before.
+  // A careless measurement does not replace an earlier one.
   bool is_careful() const { return shortest_s >= kCarefulS; }
 };
-// Nothing where no shape has all three.
+// nullopt when no shape has all three rates.
 std::optional<MeasuredDrive> measured_drive(const std::vector<io::BenchResult>& results);
 
-// Sees to it that `idle` is an idle drive's latency, measured for the shape that the profile takes
-// from `results`: a request of a run's size at a time, on the files of that shape. Is called after
-// each result, while those files are there; with `last` they are made again where that is within
-// the limit on bytes written, and where it is not, what is there is read.
+// Sets `idle` to an idle drive's latency for the shape that the profile takes from `results`: one
+// request of a run's size at a time, on the files of that shape. It is called after each result,
+// while these files exist. With `last`, the files are created again if the limit on bytes written
+// allows; otherwise the existing files are read.
 void measure_latency(io::IoBench& bench, const io::BenchOptions& options,
                      const std::vector<io::BenchResult>& results, bool last,
                      std::optional<io::BenchResult>& idle);
 
 struct MeasuredMachine {
   config::Machine machine;
-  std::string path;  // where `strata plan` and `train` find it; empty where it is not kept
+  std::string path;  // where `strata plan` and `train` find it; empty: not kept
 };
-// This machine's profile with these drives; what it lacks is measured in a few seconds. Kept for
-// later runs with the same directories when `keep`.
+// Returns this machine's profile with these drives; missing figures are measured in a few seconds.
+// With `keep`, the profile is kept for later runs with the same directories.
 MeasuredMachine measured_machine(const std::vector<std::string>& directories,
                                  const exec::DriveFigures& drive, bool keep);
 

@@ -138,7 +138,7 @@ std::string io_rates_over_time(const io::BenchResult& result) {
   }
   if (cliff.found) {
     text += fmt::format(
-        "  the last quarter of the time had {:.2f} of the best rate: a full write cache or heat; "
+        "  the last quarter of the time had {:.2f} of the best rate (a full write cache, or heat): "
         "plan with {:.3f} GB/s\n",
         cliff.tail_bytes_per_s / cliff.best_bytes_per_s, gb(cliff.tail_bytes_per_s));
   }
@@ -241,15 +241,15 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-// A row for each shape, whose file is "all", and behind it one for each of its files, where what is
-// known of all files alone is empty. A row that ended early says so.
+// Writes a row for each shape, whose file is "all", followed by a row for each of its files, in
+// which values for all files together are empty. A row says when its measurement ended early.
 std::string io_csv(const IoReport& report) {
   std::string text =
       "mode,block_bytes,depth,files_per_directory,backend,verified,seconds,read_bytes_per_s,"
       "write_bytes_per_s,cpu_s_per_gb,read_p50_s,read_p99_s,read_p999_s,read_max_s,write_p50_s,"
       "write_p99_s,write_p999_s,write_max_s,bytes_read,bytes_written,direct,write_limit_reached,"
       "interrupted,limit_read_bytes_per_s,limit_write_bytes_per_s,file\n";
-  const io::RateLimits& limits = report.options.limits;  // 0: none
+  const io::RateLimits& limits = report.options.limits;  // 0: no limit
   const std::string limited =
       fmt::format("{:.6g},{:.6g},", limits.read_bytes_per_s, limits.write_bytes_per_s);
   for (const io::BenchResult& r : report.results) {

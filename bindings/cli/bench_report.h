@@ -14,24 +14,24 @@
 
 namespace strata::cli {
 
-// What one `strata bench io` found out.
+// The results of one `strata bench io`.
 struct IoReport {
   io::BenchOptions options;
   std::vector<io::BenchResult> results;
   uint64_t bytes_written = 0;
-  std::optional<io::BenchResult> idle;  // its latency goes into the profile
+  std::optional<io::BenchResult> idle;  // for the latency in the profile
   std::vector<io::FioComparison> fio;
   std::vector<io::ChecksumComparison> checksums;
   std::optional<config::Machine> machine;
-  std::string profile_path;  // of the machine's profile; empty where it was not kept
+  std::string profile_path;  // of the machine's profile; empty: not kept
   std::optional<Advice> advice;
   std::optional<BaselineVerdict> baseline;
 
   bool empty() const { return results.empty() && fio.empty() && checksums.empty(); }
 };
 
-// As people, programs and spreadsheets read it. With CSV, what is no row of the results goes to
-// standard error.
+// The report for people, programs and spreadsheets. The CSV has only the rows of results;
+// everything else goes to standard error.
 std::string io_text(const IoReport& report);
 std::string io_json(const IoReport& report);
 std::string io_csv(const IoReport& report);

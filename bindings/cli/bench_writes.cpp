@@ -13,7 +13,7 @@
 namespace strata::cli {
 namespace {
 
-// A comparison measures three times in a round: the two, and one of them again as the control.
+// A round of a comparison has three measurements: the two, and one of them again as the control.
 constexpr double kTurns = 3;
 
 double written_share(io::BenchMode mode) {
@@ -28,7 +28,7 @@ double written_share(io::BenchMode mode) {
   return 0;
 }
 
-// A little more than is expected, as a user writes it.
+// A limit slightly above the expected bytes, as a user writes it.
 std::string limit_for(double bytes) {
   constexpr double kRoom = 1.1;
   const double unit = bytes * kRoom < kGiB ? double(kMiB) : double(kGiB);

@@ -9,22 +9,23 @@
 
 namespace strata::cli {
 
-// What a benchmark is asked to write: on drives whose speed is not known yet.
+// The measurements of a benchmark, for estimating how much they write on drives of unknown speed.
 struct WriteQuestion {
   std::vector<io::BenchShape> shapes;
-  uint32_t rounds = 0;        // of a comparison by turns; 0: each shape is measured once
-  bool compares_fio = false;  // which writes files of its own
+  uint32_t rounds = 0;        // of a comparison; 0: each shape is measured once
+  bool compares_fio = false;  // fio writes files of its own
 };
 
-// Each directory is assumed to take so much, where no slower rate limit is given.
+// The write rate assumed for each directory, unless a slower rate limit is given.
 inline constexpr double kAssumedWriteBytesPerS = 1e9;
 double expected_write_bytes(const io::BenchOptions& options, const WriteQuestion& question);
 
-// What to say before anything is measured, with the limit that would do; empty where the limit on
-// bytes written is enough at the assumed rate.
+// The warning before measuring that the limit on bytes written is too small at the assumed rate,
+// with a sufficient limit; empty when the limit is enough.
 std::string write_limit_warning(const io::BenchOptions& options, const WriteQuestion& question);
 
-// Which of the shapes the limit on bytes written ended early, and which it left out; empty: none.
+// Lists the shapes that the limit on bytes written ended early or left out; empty when there are
+// none.
 std::string ended_by_write_limit(const std::vector<io::BenchResult>& results);
 
 }  // namespace strata::cli

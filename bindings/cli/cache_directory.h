@@ -5,7 +5,7 @@
 
 namespace strata::cli {
 
-// Where profiles of machines are kept, made if need be; empty where the environment names no place.
+// The directory for machine profiles, created if needed; empty when the environment names no place.
 std::string cache_directory();
 
 }  // namespace strata::cli

@@ -4,9 +4,9 @@
 #include "engine/config/json.h"
 #include "engine/config/options.h"
 
-// The commands of `strata`. Each returns the exit code of a run that came to its end; everything
-// else is an Error. `deepspeed` has what became of each key of the --deepspeed file, for the answer
-// as JSON; null without one.
+// The commands of `strata`. Each returns the exit code when it completes, and otherwise throws
+// Error. `deepspeed` says what became of each key of the --deepspeed file, for output as JSON; null
+// without such a file.
 namespace strata::cli {
 
 int run_init(const config::Options& options);
@@ -16,7 +16,7 @@ int run_plan(const config::Options& options, const config::Json& deepspeed);
 int run_export(const config::Options& options);
 int run_models(const config::Options& options);
 int run_generate(const config::Options& options);
-// Also 1, where --baseline or --compare-fio finds a shape slower.
+// Returns 1 when --baseline or --compare-fio finds a slower shape.
 int run_bench(const config::Options& options);
 
 }  // namespace strata::cli

@@ -11,12 +11,12 @@ namespace strata::cli {
 struct DoctorLine {
   enum class Status : uint8_t { kOk, kWarn, kFail };
   Status status = Status::kOk;
-  std::string subject;  // what was looked at: "memory lock limit"
+  std::string subject;  // what was checked: "memory lock limit"
   std::string text;     // what was found, with values and units
   std::string fix;      // what to do; empty when the status is kOk
 };
 
-// Of a limit on locked memory that is too small.
+// Advice for a limit on locked memory that is too small.
 inline constexpr const char* kMemoryLockFix =
     "ulimit -l unlimited (LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for docker)";
 

@@ -26,11 +26,11 @@ auto count_of(const std::vector<DoctorLine>& lines, DoctorLine::Status status) {
                        [status](const DoctorLine& line) { return line.status == status; });
 }
 
-// For a drive that hangs, which ends the program.
+// For printing the findings so far when a hanging drive ends the program.
 StorageCheck* open_check = nullptr;
 bool prints_json = false;
 
-// Returns the exit code.
+// Prints the findings and returns the exit code.
 int print(const std::vector<DoctorLine>& lines) {
   const std::string text = prints_json ? doctor_json(lines) : doctor_table(lines);
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -40,7 +40,7 @@ int print(const std::vector<DoctorLine>& lines) {
 int print_open_check(int) {
   open_check->lines.push_back({DoctorLine::Status::kFail, open_check->checking,
                                "the drive hangs: it does not answer, and the directories after it "
-                               "were not looked at",
+                               "were not checked",
                                "see dmesg, and use another drive"});
   return print(open_check->lines);
 }

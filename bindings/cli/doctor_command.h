@@ -11,10 +11,10 @@
 namespace strata::cli {
 
 // `strata doctor`: prints the findings on standard output, as a table or with --json as JSON.
-// Returns the exit code: 0, or 2 where a line is FAIL.
+// Returns the exit code: 2 if any line is FAIL, otherwise 0.
 int run_doctor(const config::Options& options, const Environment& environment);
 
-// The findings as lines of text, each with its fix below, and a sum at the end; and as a JSON
+// The findings as lines of text, each followed by its fix, with totals at the end; and as a JSON
 // array.
 std::string doctor_table(const std::vector<DoctorLine>& lines);
 std::string doctor_json(const std::vector<DoctorLine>& lines);

@@ -17,13 +17,13 @@ namespace fs = std::filesystem;
 using io::entries_of;
 using Status = DoctorLine::Status;
 
-constexpr double kHotCelsius = 70;  // where the drive does not say what it bears
+constexpr double kHotCelsius = 70;  // for a drive that does not state its limit
 
 std::string read_line(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  while (!line.empty() && line.back() == ' ') line.pop_back();  // models are padded
+  while (!line.empty() && line.back() == ' ') line.pop_back();  // model names are padded
   return line;
 }
 
@@ -35,7 +35,7 @@ std::optional<double> read_number(const fs::path& path) {
   return value;
 }
 
-// The controller of a drive. That of an NVMe drive with several paths is beside it in its
+// The controller of a drive. For an NVMe drive with several paths, it is beside the drive in its
 // subsystem.
 fs::path controller_of(const fs::path& drive) {
   std::error_code error;
@@ -67,7 +67,7 @@ void check_link(const std::string& name, const fs::path& controller,
   lines.push_back({Status::kWarn, name,
                    fmt::format("{}, the drive can {} x{}", text, best_speed, best_width),
                    "move it to a slot with more or faster lanes, or check the BIOS (an idle link "
-                   "may rest: look again under load)"});
+                   "may be slower: check again under load)"});
 }
 
 void check_temperature(const std::string& name, const fs::path& controller,

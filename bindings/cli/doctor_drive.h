@@ -8,8 +8,8 @@
 
 namespace strata::cli {
 
-// What sysfs says of the drives below a directory, through partitions, device mapper and RAID:
-// kind, PCIe link, temperature. `root` is put before /sys and /proc; tests give a directory.
+// Checks the drives below a directory with sysfs, through partitions, device mapper and RAID: kind,
+// PCIe link, temperature. Tests set `root`, which is put before /sys and /proc.
 std::vector<DoctorLine> check_drives(const std::string& directory, const std::string& root = "");
 
 }  // namespace strata::cli

@@ -104,7 +104,7 @@ void check_memory(const config::Limits& limits, Lines& lines) {
   }
 }
 
-// Whether the process may lock memory beyond RLIMIT_MEMLOCK (CAP_IPC_LOCK).
+// Whether the process may lock more memory than RLIMIT_MEMLOCK (CAP_IPC_LOCK).
 bool may_lock_anything(const std::string& root) {
   constexpr int kIpcLockBit = 14;
   const std::string status = read_whole(root + "/proc/self/status");
@@ -162,7 +162,7 @@ void check_clock(const std::string& root, Lines& lines) {
   const std::string source = read_whole(folder + "current_clocksource");
   if (source == "hpet" || source == "acpi_pm" || source == "jiffies") {
     lines.push_back({Status::kWarn, "clock", source + " is slow to read",
-                     "boot with clocksource=tsc where the processor's is reliable"});
+                     "boot with clocksource=tsc if the processor's TSC is reliable"});
   } else {
     lines.push_back({Status::kOk, "clock", source.empty() ? "unknown" : source, ""});
   }
@@ -180,7 +180,7 @@ void check_open_files(Lines& lines) {
       {few ? Status::kWarn : Status::kOk, "open files limit", text, few ? "ulimit -n 4096" : ""});
 }
 
-// How a launcher says which rank a process is.
+// The variables in which a launcher tells a process its rank.
 struct LauncherRow {
   const char* name;
   const char* rank;

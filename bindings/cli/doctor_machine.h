@@ -12,8 +12,8 @@ namespace strata::cli {
 // A variable of the environment; null when it is not set.
 using Environment = std::function<const char*(const char*)>;
 
-// What `strata doctor` finds out about processors, memory, limits, the kernel and the launcher.
-// Changes nothing. `root` is put before /proc and /sys; tests give a directory.
+// The checks of `strata doctor` for processors, memory, limits, the kernel and the launcher.
+// Changes nothing. Tests set `root`, which is put before /proc and /sys.
 std::vector<DoctorLine> check_machine(const Environment& environment, const std::string& root = "");
 
 }  // namespace strata::cli

@@ -22,7 +22,7 @@ namespace {
 using Status = DoctorLine::Status;
 
 constexpr uint64_t kLittleSpaceBytes = uint64_t{50} << 30;
-constexpr int64_t kBlockBytes = 64 * kKiB;  // moved to see that scratch works
+constexpr int64_t kBlockBytes = 64 * kKiB;  // written and read back to test scratch
 constexpr double kDeadlineS = 10;
 
 struct FileSystemKind {
@@ -62,7 +62,7 @@ std::string read_line(const std::string& path) {
   return line;
 }
 
-// Our errors end with what to do, in brackets.
+// Turns one of our errors, which end with advice in brackets, into a finding.
 DoctorLine failure(const std::string& directory, const std::string& message) {
   const size_t open = message.rfind(" (");
   if (open == std::string::npos || message.back() != ')') {
@@ -98,7 +98,7 @@ DoctorLine check_space(const std::string& directory) {
   }
 }
 
-// Moves the block there or back. Throws what went wrong.
+// Writes or reads the block. Throws the error of the transfer.
 void move_block(io::Channel& channel, io::Direction direction, const io::HugeMemory& memory) {
   io::Transfer transfer;
   transfer.direction = direction;
@@ -112,7 +112,7 @@ void move_block(io::Channel& channel, io::Direction direction, const io::HugeMem
   if (transfer.error) throw Error(*transfer.error);
 }
 
-// A real volume of one block, written and read back: the same code path as a run takes.
+// Writes and reads back a real volume of one block, by the same code as a run.
 DoctorLine check_scratch(const std::string& directory, io::Backend backend) {
   try {
     const io::HugeMemory written(kBlockBytes);
@@ -147,7 +147,7 @@ DoctorLine check_scratch(const std::string& directory, io::Backend backend) {
   }
 }
 
-// What to do about the refusal; `disabled` is what sysctl says, or empty.
+// Advice for a refusal of io_uring; `disabled` is the value of the sysctl, or empty.
 std::string uring_fix(const std::string& refusal, const std::string& disabled) {
   std::string fix =
       "in a container allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp "
@@ -183,7 +183,7 @@ void check_storage(const std::vector<std::string>& directories, const std::strin
                    StorageCheck& check) {
   std::vector<DoctorLine>& lines = check.lines;
   const DoctorLine uring = check_uring(root);
-  // Where there is none it is said once, and not in every directory.
+  // When io_uring is refused, that is reported once, not for every directory.
   const io::Backend backend =
       uring.status == Status::kOk ? io::Backend::kUring : io::Backend::kThreads;
   for (const std::string& directory : directories) {

@@ -8,13 +8,12 @@
 
 namespace strata::cli {
 
-// What `strata doctor` says about the directories meant for scratch, and about what the kernel
-// permits. Writes one nameless file of 64 KiB in each directory and reads it back. Never throws for
-// what it finds. `root` is put before /sys, where drives are looked up; tests give a directory.
+// The checks of `strata doctor` for scratch directories and for io_uring. Writes one nameless file
+// of 64 KiB in each directory and reads it back. Findings never throw. Tests set `root`, which is
+// put before /sys, where drives are looked up.
 //
-// Findings are added to `lines`. A drive that hangs for good ends the process (process_sinks.h):
-// then what was found until then is there, and `checking` names the directory, which is empty
-// otherwise.
+// Findings are added to `lines`. When a hanging drive ends the process (process_sinks.h), `lines`
+// has the findings so far, and `checking` names the directory; otherwise `checking` is empty.
 struct StorageCheck {
   std::vector<DoctorLine> lines;
   std::string checking;

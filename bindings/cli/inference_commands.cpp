@@ -25,7 +25,7 @@ int run_eval(const config::Options& options) {
 int run_generate(const config::Options& options) {
   session::Generation generation(options);
   std::string text;
-  const auto emit = [&](const std::string& piece) {  // with --json all of it at the end
+  const auto emit = [&](const std::string& piece) {  // with --json the text is printed at the end
     text += piece;
     if (!options.json) std::fputs(piece.c_str(), stdout);
     std::fflush(stdout);

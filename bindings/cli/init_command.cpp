@@ -45,7 +45,7 @@ model::Architecture architecture_of(const config::Options& options, int64_t voca
   return at;
 }
 
-// Where the trainer leaves its files before the model is there; gone with the object.
+// A directory for the tokenizer's files until the model exists. The destructor removes it.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -79,7 +79,7 @@ class TemporaryDirectory {
 
 }  // namespace
 
-// Everything is checked, and the tokenizer trained, before the directory appears.
+// Checks everything and trains the tokenizer before it creates the model directory.
 int run_init(const config::Options& options) {
   Failures failures;
   failures.collect([&] {

@@ -55,7 +55,7 @@ int dispatch(config::Command command, const config::Options& options,
 
 int run_completion(const std::vector<std::string>& args) {
   if (args.size() != 2) {
-    throw Error(ErrorCode::kUsage, "completion: no shell is named (strata completion bash)");
+    throw Error(ErrorCode::kUsage, "completion: no shell is given (strata completion bash)");
   }
   const bool help = args[1] == "--help" || args[1] == "-h";
   std::fputs(help ? "Print a script that completes command lines.\n\n"
@@ -65,9 +65,9 @@ int run_completion(const std::vector<std::string>& args) {
   return 0;
 }
 
-// Says what became of a DeepSpeed file beside the command's answer, unless that is JSON and has it.
-// Where keys of it are refused, that comes before the error, and as JSON it is all the answer that
-// there is.
+// Prints what became of the keys of a DeepSpeed file beside the command's output, unless the output
+// is JSON, which includes it. When keys are refused, it is printed before the error; as JSON it is
+// then the only output.
 config::Options resolved(config::Command command, const std::vector<std::string>& args,
                          config::DeepspeedReport& report) {
   strata::Environment environment(process_sinks(Sinks().hang_after_s));
@@ -91,20 +91,20 @@ config::Options resolved(config::Command command, const std::vector<std::string>
   }
 }
 
-// A command, and how many words name it.
+// A command, and the number of words in its name.
 struct NamedCommand {
   config::Command command;
   int words;
 };
 
-// What `strata bench` measures is said by a second word; its help needs none.
+// The command of `strata bench`, which needs a second word except for its help.
 NamedCommand bench_of(const std::vector<std::string>& args) {
   constexpr std::string_view kSubjects[] = {"io"};
   const std::string word = args.size() > 1 ? args[1] : "";
   if (word == "io") return {config::Command::kBench, 2};
   if (word == "--help" || word == "-h") return {config::Command::kBench, 1};
   if (word.empty() || word.starts_with("-")) {
-    throw Error(ErrorCode::kUsage, "bench: what to measure is missing (strata bench io ...)");
+    throw Error(ErrorCode::kUsage, "bench: the subject is missing (strata bench io ...)");
   }
   throw Error(ErrorCode::kUsage,
               "bench: " + word + ": no such benchmark" +
@@ -150,24 +150,24 @@ int run(const std::vector<std::string>& given) {
   return dispatch(command, options, report.lines);
 }
 
-// If the disk is full, the answer may be incomplete: that is an error. A reader who has seen enough
-// is no failure, and train says itself what it could not print.
+// Throws when standard output is incomplete, for example on a full disk. A closed pipe is not a
+// failure, and train reports by itself what it could not print.
 int answered(const std::vector<std::string>& args, int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (code != 0 || written || args[0] == "train") return code;
   struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
   if (poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0) return code;
   throw Error(ErrorCode::kIo,
-              "standard output: not all could be written (is the disk full, or the file closed?)");
+              "standard output: incomplete (is the disk full, or the file closed?)");
 }
 
 }  // namespace
 }  // namespace strata::cli
 
 int main(int argc, char** argv) {
-  // A file over a size limit is an error of that file, with a message and an exit code.
+  // A file over a size limit is reported as an error of that file, not by a signal.
   std::signal(SIGXFSZ, SIG_IGN);
-  // A reader who goes (`strata train | head`) does not end a run.
+  // A reader that closes the pipe (`strata train | head`) does not end a run.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     const std::vector<std::string> args(argv + 1, argv + argc);

@@ -15,7 +15,7 @@ using config::Json;
 
 constexpr size_t kLineWidth = 100;
 
-// Joined by semicolons, broken before an item that does not fit.
+// Joins items by semicolons and breaks the line before an item that does not fit.
 std::string wrapped(const std::vector<std::string>& items, size_t indent) {
   std::string text(indent, ' ');
   size_t used = indent;
@@ -34,7 +34,7 @@ std::string wrapped(const std::vector<std::string>& items, size_t indent) {
 
 std::string models_text() {
   std::string text =
-      "Model directories of Hugging Face that are trained here, by \"architectures\" "
+      "Hugging Face model directories that can be trained, by \"architectures\" "
       "of config.json:\n\n";
   for (const model::Family& family : model::families()) {
     fmt::format_to(std::back_inserter(text), "{} ({})\n{}", family.architecture, family.model_type,

@@ -12,7 +12,7 @@ namespace {
 std::atomic<HangReport> hang_report{nullptr};
 std::atomic<bool> closes_now{false};
 
-// Whole, even when several threads write.
+// Prints a line whole, even when several threads print.
 void print_line(LogLevel level, std::string_view message) {
   std::string line = level == LogLevel::kWarning ? "warning: " : "";
   line += printable(message);

@@ -4,11 +4,11 @@
 namespace strata::cli {
 
 // Sets the handler of the signals that ask a command to end in good order: SIGINT, SIGTERM, and
-// SIGHUP, which comes when a terminal closes. Where SIGHUP is ignored (nohup) it stays so.
+// SIGHUP, which a closing terminal sends. If SIGHUP is ignored (nohup), it stays ignored.
 void on_stop_signals(void (*handler)(int signal));
 
-// For such a handler: whether the signal asks anew. timeout(1) and others signal a process and then
-// its group: the same signal again within a moment is the same request.
+// For such a handler: whether the signal is a new request. timeout(1) and others signal a process
+// and then its group, so the same signal within a moment is the same request.
 bool is_new_request(int signal);
 
 }  // namespace strata::cli

@@ -26,7 +26,7 @@ std::string saving_line(const session::Training& training, int64_t steps) {
 
 }  // namespace
 
-// Everything that can be refused is, and the state is loaded, before --out is created or changed.
+// Checks everything and loads the state before --out is created or changed.
 int run_train(const config::Options& options, const config::Json& deepspeed) {
   session::Training training(options, cache_directory());
   TrainOutput output(options.json);

@@ -33,7 +33,7 @@ void TrainOutput::print(const std::string& text) {
   if (print_to(json_ ? stderr : stdout, text)) return;
   lost_ = true;
   log(LogLevel::kWarning,
-      fmt::format("progress: standard {} is gone ({}); the run goes on, and metrics.jsonl has "
+      fmt::format("progress: standard {} is gone ({}); the run continues, and metrics.jsonl has "
                   "every step",
                   json_ ? "error" : "output", std::strerror(errno)));
 }

@@ -9,11 +9,12 @@
 
 namespace strata::cli {
 
-// What `strata train` says: tables and progress while it runs, and how it ended.
+// The output of `strata train`: tables, progress and a summary.
 //
-// With --json standard output holds one JSON object, of the end, and the rest goes to standard
-// error. When the reader of standard output is gone (`| head`), the run goes on: that is said once
-// on standard error, where the end is told then. Threads: one. Failure: none.
+// With --json, standard output gets one JSON object with the summary, and everything else goes to
+// standard error. When the reader of standard output is gone (`| head`), the run continues; this is
+// reported once on standard error, which then gets the summary. Threads: one. Failure: never
+// throws.
 class TrainOutput {
  public:
   explicit TrainOutput(bool json) : json_(json) {}
@@ -21,7 +22,7 @@ class TrainOutput {
   void print(const std::string& text);
   void conclude(const std::string& text, const config::Json& json);
 
-  // Where print() writes.
+  // The file descriptor that print() writes to.
   int descriptor() const;
 
  private:
@@ -29,7 +30,7 @@ class TrainOutput {
   bool lost_ = false;
 };
 
-// Progress by step.
+// Prints progress by step.
 class Reporter {
  public:
   Reporter(TrainOutput& output, int64_t first_step, int64_t steps);

@@ -11,9 +11,9 @@
 namespace strata::cli {
 namespace {
 
-StopRequest request;  // all that the signal handler touches
+StopRequest request;  // the only object that the signal handler uses
 
-// By train::RunPhase.
+// The answers by train::RunPhase.
 constexpr std::string_view kAnswers[] = {
     "the state is being loaded; the run does one step, writes a checkpoint and ends",
     "the run finishes its step, writes a checkpoint and ends",
@@ -26,7 +26,7 @@ void write_error_text(std::string_view text) {
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, text.data(), text.size());
 }
 
-// A terminal that closes sends several SIGHUP: they are one request.
+// A closing terminal sends several SIGHUP, which are one request.
 void on_stop_signal(int signal) {
   if (!is_new_request(signal)) return;
   if (!request.stop.exchange(true)) {

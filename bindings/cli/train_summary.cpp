@@ -35,8 +35,8 @@ std::string time_line(const train::TrainResult& result) {
       at(stall, Lane::kComm));
 }
 
-// Arenas are present in full from the start; the rest is counted as it is after the last step. What
-// malloc took is address space: no more of it counts than is resident beside arenas and stacks.
+// Arenas are resident in full from the start; the rest is counted after the last step. The heap is
+// address space, so it counts at most as what is resident beside arenas and stacks.
 struct Memory {
   memory::ProcessMemory process;
   int64_t arena_bytes = 0;  // an emulated device's memory is host memory to the kernel
@@ -59,7 +59,7 @@ Memory memory_of(const train::RunPlan& plan, const train::TrainResult& result) {
   return memory;
 }
 
-// An emulated device's memory is of this process too, beside the host's budget.
+// An emulated device's memory also belongs to this process, beside the host's budget.
 std::string device_budget(const train::RunPlan& plan) {
   if (!plan.input.device.discrete) return "";
   if (plan.input.device_budget == plan::kNoLimit) return " and the device's";
@@ -109,7 +109,7 @@ config::Json nvme_json(const config::Options& options, const train::TrainResult&
   return json;
 }
 
-// Where the result is, and what to try next.
+// The place of the result, and the next command to try.
 std::string ending(const Outcome& outcome) {
   const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
   const std::string state =
@@ -119,13 +119,13 @@ std::string ending(const Outcome& outcome) {
   }
   std::string text = state + fmt::format("model    {}/model\n", options.out);
   for (const std::string& note : notes) text += "         " + note + "\n";
-  // Data of tokens needs no tokenizer, but a prompt does.
+  // A run on a token file needs no tokenizer, but a prompt does.
   if (!std::filesystem::exists(options.model + "/tokenizer.json")) return text;
   return text +
          fmt::format("next     strata generate --model {}/model --prompt \"...\"\n", options.out);
 }
 
-// Results of a drive that was slowed down on purpose say so.
+// A note for results of drives that were slowed down on purpose.
 std::string rate_limit(const config::Options& options) {
   const std::string limit =
       io::RateLimiter(
@@ -188,7 +188,7 @@ std::string train_summary(const Outcome& outcome) {
   return text + ending(outcome);
 }
 
-// Times and losses are null where no step was left to do.
+// Times and losses are null when no step was left to do.
 config::Json train_summary_json(const Outcome& outcome) {
   const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
   const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);

@@ -10,18 +10,18 @@
 
 namespace strata::cli {
 
-// A run that is over.
+// A finished run.
 struct Outcome {
   const config::Options& options;
   const config::Json& deepspeed;  // what became of that file, or null
   const train::RunPlan& plan;
   const train::TrainResult& result;
-  const std::vector<std::string>& export_notes;  // of the model that it left, if it did
+  const std::vector<std::string>& export_notes;  // about the exported model, if there is one
   double total_s = 0;
 };
 
-// What happened in a run, for its end: loss, time by cause, bytes, prediction against measurement,
-// peak memory, and the next command to try; as text and as JSON.
+// The summary of a run, as text and as JSON: loss, time by cause, bytes, prediction against
+// measurement, peak memory, and the next command to try.
 std::string train_summary(const Outcome& outcome);
 config::Json train_summary_json(const Outcome& outcome);
 

@@ -74,7 +74,7 @@ TEST_F(AdviceTest, FastDrivesAreEnoughAndItSaysHowManyWouldDoAndThatSpaceLacks) 
   advice.free_bytes = advice.scratch_bytes;
   EXPECT_TRUE(advice.enough()) << advice_text(advice);
   EXPECT_LT(advice.drives_enough, 500);
-  EXPECT_NE(advice_text(advice).find(" would do"), std::string::npos) << advice_text(advice);
+  EXPECT_NE(advice_text(advice).find(" would be enough"), std::string::npos) << advice_text(advice);
 }
 
 TEST_F(AdviceTest, WhatCannotWorkIsAnError) {

@@ -103,13 +103,13 @@ TEST_F(BenchFaults, WeightsThatTheLimitDoesNotAllowAreSaid) {
                 "--depth", "2", "--mode", "read", "--seconds", "0.05", "--write-limit", limit});
   };
   const std::string text =
-      "stripes are even: to measure the speed of each directory writes up to 512.00 MiB more than "
+      "stripes are equal: measuring the speed of each directory writes up to 512.00 MiB more than "
       "the scratch, which --write-limit does not allow (raise it)";
   EXPECT_EQ(limited("drive,other", "100MiB"), 0) << err_;
   EXPECT_NE(err_.find(text), std::string::npos) << err_;
   std::filesystem::create_directory(sandbox_ / "same");
   EXPECT_EQ(limited("drive,same", "100MiB"), 0) << err_;
-  EXPECT_EQ(err_.find("stripes are even"), std::string::npos) << "one drive: " << err_;
+  EXPECT_EQ(err_.find("stripes are equal"), std::string::npos) << "one drive: " << err_;
 }
 
 TEST_F(BenchFaults, AComparisonWithFioThatIsKilledLeavesNoFile) {

@@ -91,7 +91,7 @@ TEST(IoReport, AMinutesLongWriteShowsWhereTheCacheEnds) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("  300.0 s    1.500 GB/s ##########\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("0.25 of the best rate: a full write cache or heat; plan with 1.500 GB/s"),
+  EXPECT_NE(text.find("0.25 of the best rate (a full write cache, or heat): plan with 1.500 GB/s"),
             std::string::npos)
       << text;
 }
@@ -124,7 +124,7 @@ TEST(AdviceText, SaysWhetherThereAreDrivesAndSpaceEnough) {
   advice.free_bytes = 1 << 30;
   advice.drives = 2;
   advice.drives_enough = 3;
-  EXPECT_NE(advice_text(advice).find("NOT ENOUGH: 3 such drives would hide, 1 more than"),
+  EXPECT_NE(advice_text(advice).find("NOT ENOUGH: 3 such drives would hide them, 1 more than"),
             std::string::npos);
   EXPECT_NE(advice_text(advice).find("but there is only 1.00 GiB free"), std::string::npos);
   advice.drives_enough = 1;

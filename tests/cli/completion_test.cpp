@@ -117,7 +117,7 @@ TEST_F(Completion, HasAllFlags) {
 TEST_F(Completion, NamesTheShell) {
   Process none({"completion"}, {});
   EXPECT_EQ(none.wait(), kUsage);
-  EXPECT_NE(none.err().find("no shell is named (strata completion bash)"), std::string::npos);
+  EXPECT_NE(none.err().find("no shell is given (strata completion bash)"), std::string::npos);
   Process other({"completion", "bsh"}, {});
   EXPECT_EQ(other.wait(), kUsage);
   EXPECT_NE(other.err().find("no script for this shell (give bash)"), std::string::npos);
