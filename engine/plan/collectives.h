@@ -7,13 +7,12 @@
 
 namespace strata::plan {
 
-// The bytes of a collective that all its ranks must agree on: of the whole, where one rank's own
-// part differs from another's.
+// The bytes of a collective on which all its ranks must agree: those of the whole when the ranks'
+// own parts differ in size.
 int64_t agreed_bytes(const Program& program, const Op& op);
 
-// Over number, kind, group, segment and agreed bytes of every collective of a plan. Ranks whose
-// hashes differ must not start: they would wait for each other, or add what does not belong
-// together.
+// A hash of number, kind, group, segment and agreed bytes of every collective of a plan. Ranks
+// whose hashes differ must not start, because they would wait for each other or add unrelated data.
 uint64_t collectives_hash(const Plan& plan);
 
 }  // namespace strata::plan

@@ -36,7 +36,7 @@ void Dependencies::record(const Access& access, Lane lane, int32_t count) {
   }
 }
 
-// Drops what the lane's earlier waits imply, and what another needed wait implies.
+// Drops waits that the lane's earlier waits, or other needed waits, imply.
 void Dependencies::reduce(Lane lane, const Clock& need, std::vector<Wait>& waits) const {
   for (int l = 0; l < kLaneCount; ++l) {
     if (need[l] <= issued_[index_of(lane)][l]) continue;

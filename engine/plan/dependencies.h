@@ -12,26 +12,26 @@
 namespace strata::plan {
 
 // Derives the waits of ops from what they touch. Ops are added in an order whose serial execution
-// is correct; every op then waits for the ops that wrote what it reads, and for those that touched
-// what it overwrites, less what its lane or another wait already implies.
+// is correct. Every op then waits for the ops that wrote what it reads and for those that touched
+// what it overwrites, except where its lane or another wait already implies that.
 //
-// A plan made this way cannot race. The verifier proves that again with nothing of this class.
+// A plan made this way cannot race. The verifier proves this independently of this class.
 class Dependencies {
  public:
-  // Appends the waits of an op that is next on `lane`. Counts are within the current copy when
-  // positive, else relative to the end of the copy before (see Wait).
+  // Appends the waits of the next op on `lane`. Positive counts are within the current copy; others
+  // are relative to the end of the copy before (see Wait).
   void add(Lane lane, std::span<const Access> accesses, std::vector<Wait>& waits);
 
-  // Nothing was added; keeps its memory.
+  // Forgets all ops; keeps the memory.
   void clear();
 
-  // What comes next is another copy of the same program (or the next program).
+  // The ops added next belong to another copy of the same program, or to the next program.
   void start_copy();
 
  private:
   using Clock = std::array<int32_t, kLaneCount>;  // completed ops known, by lane, over all copies
 
-  // Who touched a range last.
+  // The ops that touched a range last.
   struct Users {
     int32_t writer_lane = -1;
     int32_t writer_count = 0;

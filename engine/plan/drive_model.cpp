@@ -34,7 +34,7 @@ void DriveModel::add(int queue, int64_t number, double bytes) {
   } else if (queue < server.current) {
     const Request& request = queues_[static_cast<size_t>(server.current)].front();
     const double served = request.bytes - request.left;
-    // The small term keeps rounding from granting a whole quantum at its very end.
+    // Without the small term, rounding could grant a whole quantum at the end of the last one.
     const double boundary = std::ceil(served / kQuantumBytes - 1e-9) * kQuantumBytes;
     server.segment = std::min(request.left, std::max(0.0, boundary - served));
   }

@@ -10,12 +10,12 @@
 
 namespace strata::plan {
 
-// A drive on a virtual clock: three queues (read_weights, read_state, write), served in that order
-// of priority and each in order of arrival. A request of higher priority takes over at the end of
-// the quantum in service, so a transfer that has begun delays it by at most kQuantumBytes.
+// A drive on a virtual clock with three queues (read_weights, read_state, write), served in this
+// order of priority and each in order of arrival. A request of higher priority takes over at the
+// end of the current quantum, so a running transfer delays it by at most kQuantumBytes.
 //
-// Use: time moves by advance() alone, by no more than next_s(); then take the finished requests,
-// then add new ones. Nothing is allocated after construction while no queue holds more than `depth`
+// Use: only advance() moves the time, by at most next_s(). Afterwards, take the finished requests,
+// then add new ones. Nothing is allocated after construction while no queue has more than `depth`
 // requests.
 class DriveModel {
  public:
@@ -34,7 +34,7 @@ class DriveModel {
   void advance(double dt_s);
   const std::vector<Finished>& finished() const { return finished_; }  // by the last advance()
 
-  // Now, in bytes a second.
+  // The current rates, in bytes a second.
   double read_rate() const { return rate_of(true); }
   double write_rate() const { return rate_of(false); }
 
@@ -55,7 +55,7 @@ class DriveModel {
     int first = 0;  // queues [first, last)
     int last = 0;
     int current = -1;    // queue in service
-    double segment = 0;  // bytes of its front until the next choice
+    double segment = 0;  // bytes of its front request until the next choice
     double rate = 0;
   };
 

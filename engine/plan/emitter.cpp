@@ -11,8 +11,8 @@ void Emitter::begin(ProgramName name, size_t ops, size_t accesses) {
   program_.accesses.reserve(accesses);
 }
 
-// What the first copy of a program that follows itself waits for is of no use: nothing is before
-// it.
+// For a program that follows itself, emits a second copy and keeps its waits, because the first
+// copy has no predecessor to wait for.
 Program Emitter::finish(bool follows_itself) {
   dependencies_.clear();
   add_waits();

@@ -28,8 +28,8 @@ void append(std::string& text, const std::string& word, const char* separator) {
   text += word;
 }
 
-// Names the slots of one program: weights and state by where they begin, in order of first use, and
-// all else by the segment that it is of.
+// Names the slots of one program: weights and state are numbered by their start, in order of first
+// use; other slots have the number of their segment.
 class Slots {
  public:
   // The slots of an op's accesses in one mode, each once, as one text.
@@ -68,7 +68,7 @@ class Slots {
     int64_t end = 0;
   };
 
-  // Such an op's `g+` stands for the sum so far, too.
+  // Whether an op's `g+` also stands for reading the sum so far.
   static bool sums(const Op& op) {
     return op.kind == OpKind::kBackward || op.kind == OpKind::kLoss;
   }
@@ -224,8 +224,8 @@ std::vector<Line> lines_of(const Program& program, const model::ModelSpec& spec,
   return lines;
 }
 
-// How often the `size` lines from `begin` on repeat for ascending micro-batches, with no wait that
-// the first of them has not.
+// How often the `size` lines from `begin` on repeat for ascending micro-batches without further
+// waits.
 size_t repeats(const std::vector<Line>& lines, size_t begin, size_t size) {
   size_t count = 1;
   for (;; ++count) {
@@ -243,7 +243,7 @@ size_t repeats(const std::vector<Line>& lines, size_t begin, size_t size) {
   }
 }
 
-// `stride`: how many ops of its lane the repeated lines have.
+// `stride` is the number of ops of the line's lane in the repeated lines.
 void print(std::string& text, const Line& line, size_t stride, size_t count) {
   const char letter = kLaneLetters[static_cast<size_t>(line.lane)];
   std::string place = fmt::format("{}{}", letter, line.place);

@@ -6,11 +6,12 @@
 #include "engine/model/spec.h"
 #include "engine/plan/plan.h"
 
-// A plan as text, for people, golden files and diffs. The text depends on the plan alone.
+// A plan as text, for people, golden files and diffs. The text depends only on the plan.
 namespace strata::plan {
 
-// One program, one line an op; repetitions over micro-batches are one line where they differ in
-// nothing else and do not wait. First the slots, as page+pages of their arena.
+// Explains one program with one line for each op. Repetitions that differ only in the micro-batch
+// and have no further waits are one line. The text begins with the slots, as page+pages of their
+// arena.
 //
 //   O1     ? optimize  embed    hi,lo,m,v+0 > +u  w1 s1 g0- u > w1 s1  | R1 S1
 //   C13,16   recompute b1.attn  mb0-1 hi+u        w6 x3 > i3 k         | R7

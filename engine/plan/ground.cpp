@@ -15,7 +15,7 @@ Ground ground_of(const PlanInput& input) {
   ground.trainable = trainable_runs(ground.layout);
   ground.footprints.resize(count);
   for (int s = 0; s < count; ++s) {
-    if (is_external(input, s)) continue;  // a framework's own
+    if (is_external(input, s)) continue;  // computed by another framework
     ground.footprints[s] =
         model::footprint(*input.spec, s, input.shape, input.recipe, input.device);
   }

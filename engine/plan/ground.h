@@ -7,13 +7,13 @@
 
 namespace strata::plan {
 
-// Chunks in a row, of one segment, that are alike.
+// Consecutive chunks of one segment that are all trainable or all frozen.
 struct ChunkRun {
   int first = 0;
   int count = 0;
 };
 
-// What follows from an input whatever the placement.
+// What follows from an input, independent of the placement.
 struct Ground {
   shard::Layout layout;
   std::vector<ChunkRun> trainable;           // chunks that are updated
@@ -23,7 +23,7 @@ struct Ground {
 Ground ground_of(const PlanInput& input);
 std::vector<ChunkRun> trainable_runs(const shard::Layout& layout);
 
-// How many of a run are flagged.
+// How many chunks of a run are flagged.
 int count_in(const ChunkRun& run, const std::vector<char>& flags);
 
 }  // namespace strata::plan

@@ -11,10 +11,10 @@ namespace {
 
 constexpr double kGradientBytes = 4;
 constexpr double kStateBytes = 12;  // of a trainable element, weights included, in every recipe
-// Read state and gradient, write state.
+// An update reads state and gradient and writes state.
 constexpr double kOptimizerBytes = 2 * kStateBytes + kGradientBytes;
 
-// Bytes of a rank's own parts, except `whole_*`: of all parts.
+// Bytes of a rank's own parts; `whole_*` are bytes of all parts.
 struct Sizes {
   double weights_twice = 0;  // used twice in a pass
   double weights = 0;
@@ -29,8 +29,9 @@ struct Sizes {
   double whole_gradients = 0;
 };
 
-// How often a pass uses each segment's weights: the backward of an embedding does not read them,
-// and the head's forward and backward are one op. A shared matrix is also used with its sharer.
+// How often a pass uses each segment's weights. The backward of an embedding does not read them,
+// and the head's forward and backward are one op. A shared matrix is also used by the segment that
+// shares it.
 std::vector<int> uses_in_a_pass(const model::ModelSpec& spec) {
   std::vector<int> uses;
   for (const model::Segment& segment : spec.segments) {
@@ -63,7 +64,7 @@ Sizes sizes_of(const LowerBoundInput& in) {
   sizes.weights = sizes.whole_weights / weight_shards;
   sizes.trainable = sizes.whole_trainable / weight_shards;
   sizes.state = (kStateBytes - weight_bytes) * trainable_numel / in.mesh.state_shards();
-  // Once reduced, a rank needs the part whose state it owns, whatever the stage lets it keep.
+  // After the reduction a rank needs only the part whose state it owns, in every ZeRO stage.
   sizes.gradients = sizes.whole_gradients / in.mesh.state_shards();
   const auto blocks =
       std::count_if(in.spec.units.begin(), in.spec.units.end(), [&](const model::Unit& unit) {
@@ -103,8 +104,8 @@ double least_flops(const LowerBoundInput& in, double budget, int passes) {
   return flops;
 }
 
-// Weights that must come to where compute reads them: `cache` is the memory there. A weight that
-// was updated since its last use comes again, whatever is cached.
+// The least bytes of weights that must move to the memory that compute reads, of which `cache`
+// bytes can hold weights. A weight that was updated since its last use must move again in any case.
 double least_weight_moves(const Sizes& sizes, double cache, int passes) {
   const double uses = passes * (sizes.whole_weights_twice + sizes.whole_weights);
   const double turns = passes * std::min(cache, sizes.whole_weights_twice);
@@ -113,8 +114,8 @@ double least_weight_moves(const Sizes& sizes, double cache, int passes) {
   return uses - turns - gaps - std::min(cache, frozen);
 }
 
-// Gradients that must leave where compute makes them: once, and once more for each pass whose sums
-// that memory cannot keep until the next.
+// The least bytes of gradients that must leave the memory where compute makes them: once, and once
+// more for each pass whose sums that memory cannot keep until the next pass.
 double least_gradient_moves(const Sizes& sizes, double cache, int passes) {
   return passes * sizes.whole_gradients - (passes - 1) * std::min(cache, sizes.whole_gradients);
 }
@@ -142,14 +143,14 @@ void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
   const auto from_others = [](int ranks) { return static_cast<double>(ranks - 1) / ranks; };
   const bool sharded_weights = mesh.weight_shards() > 1;
   const bool sharded_state = mesh.state_shards() > 1;
-  // With whole weights everywhere, only updated ones are exchanged; with whole state, reduced
-  // gradients.
+  // When every rank has all weights, only updated weights are exchanged; when every rank has all
+  // state, reduced gradients are.
   const double gathered = sharded_weights ? least_weight_moves(sizes, budget, bound.passes)
                           : sharded_state ? sizes.whole_trainable
                                           : sizes.whole_gradients;
   const double reduced = least_gradient_moves(sizes, budget, bound.passes);
   bound.comm_bytes = from_others(mesh.shards()) * (gathered + reduced);
-  // The copies sum their parts, and each gets all of the sum.
+  // The copies sum their parts, and each copy gets the whole sum.
   const double part = sizes.whole_gradients / mesh.gradient_shards();
   bound.comm_bytes += from_others(mesh.replicate) * 2 * part;
 }
@@ -159,14 +160,14 @@ double over(double amount, double rate) {
   return amount <= 0 ? 0 : amount / rate;
 }
 
-// Least time of two works on the same cores, each running at `speed` while both do.
+// The least time of two pieces of work on the same cores; each runs at `speed` while both run.
 double together_s(double a_s, double b_s, double speed) {
   if (speed <= 0.5) return a_s + b_s;
   return a_s + b_s - (2 * speed - 1) * std::min(a_s, b_s) / speed;
 }
 
-// Least time of both directions of a duplex drive: together at the mixed rate, in the proportion of
-// the rates alone, until one has ended; or one after the other, where that is faster.
+// The least time for both directions of a duplex drive: both at once at the mixed rate, in the
+// proportion of their single rates, until one has ended; or one after the other, if that is faster.
 double least_mixed_s(double read_s, double write_s, const Rates& rates) {
   const double speed = rates.mixed_bytes_per_s / (rates.read_bytes_per_s + rates.write_bytes_per_s);
   return together_s(read_s, write_s, speed);
@@ -205,14 +206,14 @@ void set_times(const Rates& rates, LowerBound& bound, double optimizer_bytes) {
   bound.binding = static_cast<Resource>(largest - bound.least_s.begin());
 }
 
-// How much of the state may have its home on a device with so many bytes.
+// The most bytes of state that can have their home on a device with `device` bytes.
 double largest_home(const Sizes& sizes, double device) {
   const double state = kStateBytes * sizes.optimizer / kOptimizerBytes;
   return state > 0 ? std::min(1.0, device / state) : 0;
 }
 
-// What is left to a link where that part of the weights and gradients does not cross it: the
-// weights that are used most.
+// The sizes that still cross a link when state of `home` bytes stays on the device, which takes off
+// the weights that are used most.
 Sizes away_from_home(Sizes sizes, double home) {
   const double weights = home * sizes.whole_trainable;
   sizes.whole_trainable -= weights;

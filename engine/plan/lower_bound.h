@@ -11,8 +11,9 @@
 #include "engine/plan/rates.h"
 #include "engine/shard/layout.h"
 
-// The time that no schedule of a step can beat: for each resource, the least bytes or operations
-// that model, batch, recipe and budgets force, over its rate; the largest of these.
+// A time that no schedule of a step can beat. For each resource it is the least number of bytes or
+// operations that model, batch, recipe and budgets require, divided by the resource's rate; the
+// bound is the largest of these times.
 //
 // Symbols, in bytes of one rank: W2, W1 weights that a pass over the model uses twice (forward and
 // backward) or once (embedding, head); T the trainable ones among all W = W2 + W1; S the rest of
@@ -30,17 +31,17 @@
 //   the gap between steps                 saves min(B, W + S + G*) reads, min(B, T + S + G*) writes
 // with G* = G where gradients are held, else 0. Both savings of a moment are reached together.
 //
-// Upload and gather are alike, with the device's memory (gather: all of it) as the cache, except
-// that weights just updated must move once more. State whose home is the device crosses no link: at
-// most as much as fits there with its weights, which is taken off both directions and off what
-// updates touch in host memory. Compute is forward and backward, and the
-// recomputation of those interiors that do not fit into B, the cheapest to keep being kept. Memory
-// is what the optimizer touches plus every byte that a transfer lands or takes. Cores: see
-// Rates::shared_speed.
+// Upload and gather are counted in the same way, with the device's memory (for gather: all memory)
+// as the cache, except that weights just updated must move once more. State whose home is the
+// device crosses no link; as much of it as fits there with its weights is subtracted from both
+// directions and from what updates touch in host memory. Compute is forward and backward, and the
+// recomputation of interiors that do not fit into B, when those that are cheapest to keep are kept.
+// Memory is what the optimizer touches plus every byte that a transfer reads or writes there. For
+// cores, see Rates::shared_speed.
 //
-// The result is the least over g. It counts neither what boundary activations cost in memory
-// traffic nor the filling and draining of buffers; orders between those of two values of g, spilled
-// interiors and fewer checkpoints than one a block are outside it.
+// The result is the least over g. It does not count memory traffic of boundary activations, nor the
+// filling and draining of buffers. Orders between those of two values of g, spilled interiors, and
+// fewer checkpoints than one for each block are not considered.
 namespace strata::plan {
 
 enum class Resource : uint8_t {
@@ -64,11 +65,10 @@ struct LowerBoundInput {
   int micro_batches = 1;
   int64_t boundary_bytes = 0;  // of one checkpoint
   Recipe recipe = Recipe::kFp32;
-  // Clipping or loss scaling: no update before the norm of all gradients is known. (Speculative
-  // updates do not wait.)
+  // With clipping or loss scaling, no update happens before the norm of all gradients is known.
   bool holds_gradients = true;
   bool discrete = false;
-  int64_t device_bytes = 0;  // budgets; on a machine with one tier all of it is in host_bytes
+  int64_t device_bytes = 0;  // budgets; with one memory for both, everything is in host_bytes
   int64_t host_bytes = 0;
   Mesh mesh = {};
 };

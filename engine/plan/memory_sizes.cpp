@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a model and a placement memory_map.cpp lays out: sizes, pieces, and which waits where.
+// Sizes and pieces of a model and a placement, from which memory_map.cpp makes the layout.
 #include <algorithm>
 
 #include "engine/base/units.h"
@@ -7,8 +7,8 @@
 
 namespace strata::plan {
 
-// Asked for every segment of every layout that is tried: a head shares an embedding, so the search
-// is for those alone.
+// Called for every segment of every layout that is tried, so it searches only for heads that share
+// an embedding.
 bool is_shared(const PlanInput& input, int segment) {
   if (input.spec->segments[segment].kind != model::SegmentKind::kEmbedding) return false;
   return std::any_of(input.spec->segments.begin(), input.spec->segments.end(),

@@ -55,8 +55,8 @@ constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
 constexpr std::array kRecompute = {
     ValueNeed{ValueKind::kPlane, kSome, kNone}, ValueNeed{ValueKind::kActivation, kSome, kOptional},
     ValueNeed{ValueKind::kInterior, kNone, kOne}, kTables, kWorkspace};
-// The embedding's needs no weights, and no input that is a value; a frozen segment's leaves no
-// gradient.
+// The embedding's backward needs no weights and no activation as input; the backward of a frozen
+// segment writes no gradient.
 constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   ValueNeed{ValueKind::kActivation, kAny, kNone},
                                   ValueNeed{ValueKind::kInterior, kOptional, kOptional},
@@ -65,7 +65,8 @@ constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   ValueNeed{ValueKind::kTokens, kOptional, kNone},
                                   kTables,
                                   kWorkspace};
-// The first micro-batch reads no gradient; the last trainable segment wants no gradient below it.
+// The first micro-batch reads no gradient; the lowest trainable segment writes no activation
+// gradient.
 constexpr std::array kLoss = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                               ValueNeed{ValueKind::kActivation, kOne, kNone},
                               ValueNeed{ValueKind::kActivationGradient, kNone, kOptional},

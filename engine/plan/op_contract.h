@@ -6,7 +6,7 @@
 
 #include "engine/plan/op.h"
 
-// What each kind of op must read and write: all that planner, verifier and executor share.
+// What each kind of op must read and write. Planner, verifier and executor share this table.
 namespace strata::plan {
 
 // How many different values of a kind appear among the reads or writes of an op; one value may take
@@ -19,7 +19,7 @@ struct ValueNeed {
   Need write;
 };
 
-// `lanes` is a bit set of Lane. Values that `values` does not list must not appear. A transfer
+// `lanes` is a bit set of Lane. An op must not have values that `values` does not list. A transfer
 // moves at least one value besides the decision that it may read.
 struct OpContract {
   OpKind kind;

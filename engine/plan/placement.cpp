@@ -61,8 +61,8 @@ int64_t PlacementSearch::room(const Placement& placement, Arena arena) const {
   return budget == kNoLimit ? kNoLimit : budget - bytes(placement)[static_cast<size_t>(arena)];
 }
 
-// Most bytes that are live in a ring at once: the segments of a unit together, and the head with
-// the matrix that it shares.
+// The most bytes that are live in a ring at once: those of all segments of a unit, and for the head
+// also the matrix that it shares.
 int64_t PlacementSearch::largest_live(const std::vector<int64_t>& segment_bytes) const {
   int64_t most = 0;
   for (const model::Unit& unit : input_.spec->units) {
@@ -102,8 +102,8 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
       gradients[s] = gradient_full_bytes(input_, segment);
     }
   }
-  // One segment more than what is live: a ring hands out contiguous slots, and the next one may not
-  // fit behind the last.
+  // Room for one segment more than what is live, because slots are contiguous and the next one may
+  // not fit at the end of the ring.
   const auto ring = [&](const std::vector<int64_t>& bytes, int ahead) {
     return largest_live(bytes) + (1 + ahead) * *std::max_element(bytes.begin(), bytes.end());
   };
@@ -117,7 +117,8 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   placement.device_weights_ring = std::min(ring(device, depth), 2 * total(device));
   placement.device_gradient_ring =
       std::min(ring(device_gradients, std::min(depth, 1)), 2 * total(device_gradients));
-  // What an op reads and writes, and one on its way to NVMe; ahead, another on its way from there.
+  // Slots for what an op reads and writes, and one being spilled to NVMe; with prefetch, another
+  // being fetched.
   int spilled = 0;
   for (int u = 0; u < static_cast<int>(input_.spec->units.size()); ++u) {
     spilled += spills_checkpoint(input_, placement, u);
@@ -149,7 +150,7 @@ PlacementSearch::Streamed PlacementSearch::streamed(const Placement& placement) 
   return state;
 }
 
-// Of the device, with the pages that norm partials and alignment take.
+// Device bytes of a segment's home, including pages for norm partials and alignment.
 int64_t PlacementSearch::home_bytes(int segment) const {
   int64_t bytes = hi_full_bytes(input_, segment) + 2 * kPageBytes;
   if (input_.update().waits) bytes += gradient_part_bytes(input_, segment);
@@ -182,7 +183,7 @@ std::vector<PlacementSearch::Item> PlacementSearch::list_items(ResidencyKind kin
     list.push_back({&Placement::state_in_host, c, state_bytes(shell_, static_cast<int>(c)),
                     shell_.layout.chunks[c].segment});
   }
-  // From the top: their backward comes first.
+  // Top units come first, because their backward comes first.
   for (size_t u = input_.spec->units.size(); u-- > 0 && kind == ResidencyKind::kCheckpoints;) {
     if (!has_checkpoint(input_, static_cast<int>(u)) || input_.inference) continue;
     list.push_back(
@@ -207,11 +208,12 @@ Placement PlacementSearch::with_least_rings(Placement placement) const {
   return placement;
 }
 
-// From the top, for more gradients wait below. Units are tried together, twice as many where that
-// went well; one that is refused alone has none like it below that would fit.
+// Tries top units first, because more gradients wait below them. Several units are tried together,
+// and twice as many after each success. When a single unit does not fit, no similar unit below it
+// fits either.
 void PlacementSearch::keep_for_free(Placement& placement) const {
   const auto used = bytes(placement);
-  std::vector<size_t> left;  // the next one last
+  std::vector<size_t> left;  // the next unit is the last element
   for (size_t u = 0; u < placement.keep.size(); ++u) {
     if (!placement.keep[u] && keep_bytes_[u] > 0) left.push_back(u);
   }
@@ -288,7 +290,8 @@ void PlacementSearch::make_resident(Placement& placement, ResidencyKind kind, in
     if (fits(trial)) placement = trial;
     return;
   }
-  // Rings shrink once all of a kind is resident: try that first, then what the room allows.
+  // Tries to make everything of a kind resident first, because its ring then shrinks; otherwise as
+  // much as there is room for.
   const std::vector<Item>& list = items_[static_cast<size_t>(kind)];
   if (kind == ResidencyKind::kDeviceHome && list.empty()) return;
   Placement all = placement;

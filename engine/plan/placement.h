@@ -11,7 +11,7 @@ namespace strata::plan {
 
 // The kinds of things that may stay in memory. Their order is that of Spending::resident.
 enum class ResidencyKind : uint8_t {
-  kDeviceHome,  // listed first: it makes others needless
+  kDeviceHome,  // first, because it makes other kinds unnecessary
   kGradients,
   kWeights,
   kState,
@@ -22,7 +22,7 @@ enum class ResidencyKind : uint8_t {
 };
 inline constexpr int kResidencyKindCount = 8;
 
-// What memory is spent on: resident bytes of each kind, and bytes of rings beyond the least.
+// How memory is spent: resident bytes of each kind, and bytes of rings beyond their least size.
 struct Spending {
   std::array<int64_t, kResidencyKindCount> resident = {};
   int64_t state_ring = 0;
@@ -34,8 +34,8 @@ struct Spending {
   bool activations_on_device = true;
 };
 
-// Grows a placement within the budgets, bottom layers first: they are needed first in the next
-// step, and their gradients come last.
+// Grows a placement within the budgets. Bottom layers come first, because the next step needs them
+// first and their gradients come last.
 class PlacementSearch {
  public:
   explicit PlacementSearch(const PlanInput& input);
@@ -44,18 +44,19 @@ class PlacementSearch {
   std::array<int64_t, kArenaCount> bytes(const Placement& placement) const;
   bool fits(const Placement& placement) const;
 
-  // Rings long enough for `depth` segments and chunks ahead of what must be live.
+  // Makes rings long enough for a prefetch depth of `depth` segments and chunks beyond what must be
+  // live.
   void size_rings(Placement& placement, int depth) const;
 
-  // Makes as much of one thing resident as the room that is left allows.
+  // Makes as much of one kind resident as there is room for.
   void make_resident(Placement& placement, ResidencyKind kind, int depth) const;
 
   // Keeps the activations of every unit for which that costs no memory, top units first.
   void keep_for_free(Placement& placement) const;
 
-  // What a placement spends, and `base` with so much spent on it: of each kind as much as the bytes
-  // allow, bottom layers first (and, where it may, what it can keep for free). Nothing when that is
-  // over a budget.
+  // spending_of() returns how a placement spends memory. spend() returns `base` with that spending:
+  // as much of each kind as its bytes allow, bottom layers first, and, if `may_keep`, activations
+  // that can be kept for free; nullopt when that exceeds a budget.
   Spending spending_of(const Placement& placement) const;
   std::optional<Placement> spend(const Placement& base, const Spending& spending,
                                  bool may_keep) const;
@@ -66,14 +67,15 @@ class PlacementSearch {
   const Ground& ground() const { return ground_; }
   bool is_discrete() const { return input_.device.discrete; }
 
-  // What updates bring through the ring of optimizer state: the most of one chunk, and all.
+  // Bytes of optimizer state that updates stream through the ring: of the largest chunk, and of all
+  // chunks.
   struct Streamed {
     int64_t largest = 0;
     int64_t total = 0;
   };
   Streamed streamed(const Placement& placement) const;
 
-  // Gives `share` of the host room that is left to the ring of optimizer state.
+  // Gives `share` of the unused host memory to the ring of optimizer state.
   void lengthen_state_ring(Placement& placement, double share) const;
 
  private:
@@ -81,7 +83,7 @@ class PlacementSearch {
     std::vector<char> Placement::*flags;
     size_t index;
     int64_t bytes;
-    int segment = -1;  // whose home on the device makes it needless
+    int segment = -1;  // the item is unnecessary when this segment's home is the device
   };
   std::vector<Item> list_items(ResidencyKind kind) const;
   int64_t home_bytes(int segment) const;
@@ -93,10 +95,10 @@ class PlacementSearch {
 
   const PlanInput& input_;
   const Ground ground_;
-  std::vector<int64_t> keep_bytes_;  // by unit: what keeping its interiors takes
+  std::vector<int64_t> keep_bytes_;  // by unit: bytes for keeping its interiors
   int64_t largest_staging_ = 0;
   std::array<std::vector<Item>, kResidencyKindCount> items_;
-  // Layout, recipe and mesh: what sizes are computed from. Its arenas are scratch of bytes().
+  // Layout, recipe and mesh, for computing sizes. Its arenas are scratch for bytes().
   mutable Plan shell_;
 };
 

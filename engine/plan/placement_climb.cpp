@@ -9,7 +9,7 @@
 namespace strata::plan {
 namespace {
 
-constexpr double kLeastGain = 0.002;  // of the step: below it a move is noise in the model
+constexpr double kLeastGain = 0.002;  // of the step; a smaller gain is within the model's error
 constexpr int kFirstPart = 3;         // the first moves are a third of the room
 constexpr int kLastPart = 48;
 
@@ -66,7 +66,7 @@ class Climber {
     return room == kNoLimit ? 0 : std::max<int64_t>(room, 0);
   }
 
-  // Tries every move of one part of the room once; true where one helped.
+  // Tries every move of one part of the room once. Returns true when one made the step shorter.
   bool improve(int part) {
     bool improved = false;
     for (size_t to = 0; to < purposes_.size(); ++to) {
@@ -82,7 +82,7 @@ class Climber {
     return improved;
   }
 
-  // `from` null: takes what is not spent yet.
+  // When `from` is null, uses memory that is not spent yet.
   bool move(const Purpose* from, const Purpose& to, int64_t bytes) {
     if (best_.tried >= tries_) return false;
     Spending spending = spending_;
@@ -113,7 +113,7 @@ class Climber {
   const std::function<double(const Placement&)>& predict_;
   const std::vector<Purpose> purposes_;
   Climb best_;
-  Spending spending_;  // of the best, and the placement that it makes
+  Spending spending_;  // of the best placement
   Placement spent_;
 };
 

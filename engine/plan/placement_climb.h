@@ -13,8 +13,9 @@ struct Climb {
   int tried = 0;
 };
 
-// Moves memory from one purpose to another, in ever smaller amounts, as long as `predict` says that
-// a step becomes shorter. Deterministic: at most `tries` predictions, whatever they take.
+// Moves memory from one purpose to another, in decreasing amounts, as long as `predict` says that a
+// step becomes shorter. Deterministic: it makes at most `tries` predictions, however long they
+// take.
 Climb climb(const PlacementSearch& search, const Placement& base, const Placement& start,
             double start_s, bool may_keep, int tries,
             const std::function<double(const Placement&)>& predict);

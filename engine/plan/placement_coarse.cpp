@@ -44,8 +44,8 @@ CoarsePlacement coarsen(const Ground& ground, const Placement& placement, int64_
                             static_cast<int>(layout.chunks.size()));
   coarse.ground.trainable = trainable_runs(layout);
   if (together == 1) return coarse;
-  // As many of the larger chunks as there was room for of the smaller ones, up to three: more need
-  // not be in flight at once, and a long ring is long for what it holds in all.
+  // The ring holds as many of the larger chunks as it held of the smaller ones, but at most three:
+  // more need not be in flight at once, and a ring that is longer anyway keeps its length.
   const int64_t few = std::min(placement.state_ring, 3 * slot_bytes);
   coarse.placement.state_ring = std::max(placement.state_ring, few * together);
   return coarse;

@@ -14,12 +14,12 @@
 namespace strata::plan {
 namespace {
 
-// An order in which the room that is left is spent; `ring_share` of it goes to prefetched state
-// before the steps from `ring_at` on.
+// An order in which memory is spent on kinds. Before the entries from `ring_at` on, `ring_share` of
+// the unused memory goes to prefetched state.
 struct Policy {
   const char* name;
   int depth;
-  bool home;  // a discrete device is first of all the home of what it has room for
+  bool home;  // first uses a discrete device as the home of as much state as fits
   std::vector<ResidencyKind> steps;
   size_t ring_at = 9;
   double ring_share = 0;
@@ -121,7 +121,7 @@ SmallerBatch cheapest_change(const PlanInput& input) {
   throw DoesNotFit(std::move(shortages), cheapest_change(input), input.nvme_budget == 0);
 }
 
-// What the host has no room for, and the device has.
+// Moves activations to the device when the host has no room for them and the device has.
 void move_to_device(const PlanInput& input, const PlacementSearch& search, Placement& placement) {
   if (!input.device.discrete || search.fits(placement)) return;
   const auto fits_on_device = [&](const Placement& moved) {
@@ -140,11 +140,10 @@ void move_to_device(const PlanInput& input, const PlacementSearch& search, Place
   }
 }
 
-// Everything that the options and a missing drive force, and nothing else resident.
+// The placement with only those things resident that the options or a missing drive require.
 Placement base_placement(const PlanInput& input, const PlannerOptions& options,
                          const PlacementSearch& search) {
-  // What NVMe has no room for must be resident, so a run without NVMe starts from everything
-  // resident.
+  // What does not fit on NVMe must be resident, so without NVMe everything is.
   Placement base = search.smallest();
   if (input.nvme_budget == 0) {
     for (std::vector<char>* flags :
@@ -166,20 +165,21 @@ ProgramName repeated(const PlanInput& input) {
   return input.inference ? ProgramName::kEval : ProgramName::kStep;
 }
 
-// Chunks that are joined in the plans that are compared: none in small models. Such a plan has as
-// many ops as others then, however large the model is.
+// How many chunks are joined in the plans that are compared, so that these have about the same
+// number of ops for every large model. Chunks of small models are not joined.
 int joined_chunks(const Ground& ground) {
   constexpr size_t kChunks = 2000;
   return static_cast<int>((ground.layout.chunks.size() + kChunks - 1) / kChunks);
 }
 
-// Of those that are best with joined chunks, as many are compared without as takes about a second.
+// How many of the best plans with joined chunks are compared again without joining: as many as take
+// about a second.
 size_t finalists(const Ground& ground) {
   constexpr size_t kChunks = 100000;
   return std::clamp<size_t>(kChunks / ground.layout.chunks.size(), 1, 5);
 }
 
-// So many plans are compared that it takes a second.
+// How many plans are compared: as many as take about a second.
 int tries_for(const Program& program) {
   constexpr size_t kOps = 60000;
   return static_cast<int>(std::min<size_t>(kOps / std::max<size_t>(program.ops.size(), 1), 100));
@@ -194,9 +194,9 @@ bool is_faster(const Tried& a, const Tried& b) {
   return a.predicted_s < b.predicted_s;
 }
 
-// The candidates and, of the best few, where small moves of memory lead: which of them leads
-// furthest is not the one that starts best. The best comes first; where chunks are joined that is
-// about the best.
+// Predicts all candidates, and improves the best few by small moves of memory, because the best
+// candidate does not always lead to the best result. The best placement is the first of the result;
+// with joined chunks it is only about the best.
 std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options,
                            const PlacementSearch& search, std::vector<Candidate> candidates,
                            int joined, int& count) {

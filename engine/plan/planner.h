@@ -10,14 +10,14 @@
 
 namespace strata::plan {
 
-// Seconds of one step of a plan, by prediction; smaller is better. It may look only at the program
-// that a run repeats: step, or eval in inference.
+// Predicts the seconds of one step of a plan. It may use only the program that a run repeats: step,
+// or eval in inference.
 using Predict = std::function<double(const Plan&)>;
 
 struct PlannerOptions {
   int prefetch_depth = 0;  // segments and chunks ahead in the rings; 0 = let the planner choose
   bool may_keep = true;    // activations may be kept instead of recomputed
-  bool must_keep = false;  // and have to be
+  bool must_keep = false;  // activations must be kept
   Predict predict;         // null: the first candidate that fits is taken
 };
 
@@ -34,11 +34,11 @@ struct PlannedRun {
   int candidates = 0;  // compared
 };
 
-// The smallest placement: nothing resident that need not be, rings as short as they can be.
+// The smallest placement: only what must be resident is, and rings are as short as possible.
 Placement smallest_placement(const PlanInput& input);
 
-// What every candidate grows from: the smallest, and without NVMe everything resident, since what
-// has no room there must be. Throws as make_plan() does where it does not fit.
+// The placement from which every candidate grows: the smallest one; without NVMe, everything is
+// resident. Throws as make_plan() does when it does not fit.
 Placement least_placement(const PlanInput& input, const PlannerOptions& options);
 
 // Every placement that is worth comparing and fits its budgets, without building plans.
@@ -47,8 +47,8 @@ std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& 
 // Bytes of every arena for a placement.
 std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placement& placement);
 
-// Places everything and plans all programs. Throws DoesNotFit (refusal.h) where even the smallest
-// placement is over a budget, naming what it would need and the cheapest change that fits.
+// Chooses a placement and plans all programs. When even the smallest placement exceeds a budget,
+// throws DoesNotFit (refusal.h) with the needed bytes and the smallest change that fits.
 PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options);
 
 }  // namespace strata::plan

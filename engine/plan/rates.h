@@ -3,12 +3,12 @@
 
 namespace strata::plan {
 
-// What the machine does in a second, as the planner, the simulator and the lower bound see it. A
-// rate of zero means that the machine has no such resource; a plan that uses it anyway is a bug.
+// The machine's rates for the planner, the simulator and the lower bound. A rate of zero means that
+// the machine does not have the resource; a plan that uses it anyway is a bug.
 struct Rates {
-  // The drive (or the stripe). Half duplex: reads and writes take turns on one timeline. Otherwise
-  // both directions move at once, at `mixed_bytes_per_s` together, in the proportion of their rates
-  // alone (zero: each direction has its own rate whatever the other does).
+  // The drive, or all striped drives together. Half duplex: reads and writes take turns. Otherwise
+  // both directions move at once, at `mixed_bytes_per_s` together, in the proportion of their
+  // single rates (zero: each direction always has its single rate).
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
   bool half_duplex = true;
@@ -24,10 +24,9 @@ struct Rates {
   bool shared_cores = true;
   double shared_speed = 0.5;
   int cores = 1;
-  double io_cpu_s_per_byte =
-      0;  // core time that moving a byte takes from the optimizer (and compute)
+  double io_cpu_s_per_byte = 0;  // core time for moving a byte, taken from compute and optimizer
 
-  // Of a discrete device: what an update there reads and writes.
+  // A discrete device's memory bandwidth, for updates there.
   double device_memory_bytes_per_s = 0;
   double upload_bytes_per_s = 0;
   double download_bytes_per_s = 0;

@@ -11,28 +11,28 @@
 
 namespace strata::plan {
 
-// Memory of which even the smallest placement needs more than there is.
+// An arena of which even the smallest placement needs more than there is.
 struct Shortage {
   Arena arena = Arena::kHost;
   int64_t need_bytes = 0;
   int64_t has_bytes = 0;
 };
 
-// The smallest single change of the batch that would fit: at most one of them, 0: none does.
+// The smallest single change of the batch that would fit. At most one member is not 0.
 struct SmallerBatch {
   int64_t micro_batch = 0;
   int64_t accumulate = 0;
   int64_t sequence_length = 0;
 };
 
-// Thrown where no plan fits (kDoesNotFit). Its text speaks to who gives the options of `strata
-// plan`; others make theirs from its parts.
+// Thrown when no plan fits (kDoesNotFit). Its text is for users of `strata plan`; other callers
+// make their own text from its parts.
 class DoesNotFit : public Error {
  public:
-  // `may_add_nvme`: there is none, and scratch there would help.
+  // `may_add_nvme`: the run has no NVMe, and NVMe would help.
   DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& change, bool may_add_nvme);
 
-  // The same with more to say at the end.
+  // A copy with a note at the end of its text.
   DoesNotFit(const DoesNotFit& other, const std::string& note);
 
   const std::vector<Shortage>& shortages() const { return shortages_; }

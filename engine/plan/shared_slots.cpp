@@ -31,8 +31,8 @@ int64_t SharedSlots::take(int unit, int64_t bytes) {
   return -1;
 }
 
-// The slots below [first, last) move up: take() has just looked at them, and they are fewer than
-// those above.
+// Moves the slots below [first, last) up, because they are fewer than those above, and take() has
+// just read them.
 void SharedSlots::remove(std::size_t first, std::size_t last) {
   const auto begin = slots_.begin();
   std::move_backward(begin + static_cast<int64_t>(first_), begin + static_cast<int64_t>(first),

@@ -16,14 +16,14 @@ namespace strata::plan {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// However busy the drive is, some part of the cores is left to the others.
+// The share of the cores that I/O never takes from the other lanes.
 constexpr double kLeastCoreShare = 0.05;
 
 constexpr size_t at(Lane lane) {
   return static_cast<size_t>(lane);
 }
 
-// Work of a serial lane whose speed changes while it runs; in seconds at full speed.
+// Work of a serial lane, in seconds at full speed; its speed may change while it runs.
 struct Worker {
   bool active = false;
   double left_s = 0;
@@ -52,9 +52,9 @@ struct LaneState {
   int64_t published = 0;
   int64_t copy = 0;           // of the next op to issue
   size_t next = 0;            // its index in `ops`
-  uint32_t waits_held = 0;    // of its waits, in order
-  int blocked_on = -1;        // lane that it waits for
-  int64_t blocked_until = 0;  // as many of its ops are published
+  uint32_t waits_held = 0;    // number of its waits that hold, in order
+  int blocked_on = -1;        // the lane that it waits for
+  int64_t blocked_until = 0;  // until that lane has published this many ops
   std::vector<uint8_t> done;  // by number modulo depth
 
   bool idle() const { return issued == published; }
@@ -106,8 +106,8 @@ class Simulation {
     while (lane.waits_held < waits.size()) {
       const Wait& wait = waits[lane.waits_held];
       const LaneState& other = lanes_[at(wait.lane)];
-      // A count of zero and less counts back from the end of the preceding copy, which is this
-      // one's start.
+      // A count of zero or less counts back from the end of the preceding copy, where this copy
+      // starts.
       const int64_t target = lane.copy * static_cast<int64_t>(other.ops.size()) + wait.count;
       if (other.published < target) {
         lane.blocked_on = static_cast<int>(wait.lane);
@@ -245,7 +245,8 @@ class Simulation {
     optimizer_.speed = (both ? rates_.shared_speed : 1) * free;
   }
 
-  // Moves the clock to the next event and ends what ends there. False when nothing is going on.
+  // Moves the clock to the next event and completes the work that ends there. Returns false when no
+  // work is running.
   bool advance() {
     set_speeds();
     const double compute_s = compute_.next_s();

@@ -11,15 +11,15 @@
 
 namespace strata::plan {
 
-// The first slot that ends behind `at`.
+// The first slot that ends after `at`.
 SlotRing::Slots::iterator SlotRing::first_beyond(int64_t at) {
   auto slot = slots_.upper_bound(at);
   if (slot != slots_.begin() && std::prev(slot)->second.end > at) --slot;
   return slot;
 }
 
-// First position at or after `from` where no live slot is in the way; -1 when there is none before
-// the end of the ring.
+// The first position at or after `from` with `bytes` bytes that no live slot uses; -1 when there is
+// none before the end of the ring.
 int64_t SlotRing::find_room(int64_t from, int64_t bytes) {
   int64_t at = from;
   for (auto slot = first_beyond(from); slot != slots_.end() && slot->first < at + bytes; ++slot) {
@@ -42,7 +42,7 @@ int64_t SlotRing::take(int64_t bytes, int key) {
     places_.erase(slot->second.key);
     slot = slots_.erase(slot);
   }
-  // Bytes of the same name from before will not be asked for again.
+  // Older bytes with the same key are not used again.
   if (const auto before = places_.find(key); before != places_.end()) {
     STRATA_CHECK(!slots_.at(before->second).live);
     slots_.erase(before->second);

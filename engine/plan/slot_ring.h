@@ -7,9 +7,9 @@
 
 namespace strata::plan {
 
-// Slots of a ring in planning: a range of an arena that is handed out in a circle. A slot is live
-// from take() to release(); a released slot keeps its bytes, and can be taken again by its key,
-// until another slot overwrites them.
+// The planner's ring buffer: a range of an arena that is handed out as slots in a circle. A slot is
+// live from take() to release(). A released slot keeps its bytes, and can be taken again by its
+// key, until another slot overwrites them.
 class SlotRing {
  public:
   SlotRing() = default;
@@ -42,8 +42,8 @@ class SlotRing {
   int64_t begin_ = 0;
   int64_t bytes_ = 0;
   int64_t head_ = 0;                         // relative to begin_
-  Slots slots_;                              // by beginning, without overlap
-  std::unordered_map<int, int64_t> places_;  // by key: where its slot begins
+  Slots slots_;                              // by start, without overlap
+  std::unordered_map<int, int64_t> places_;  // by key: start of its slot
 };
 
 }  // namespace strata::plan

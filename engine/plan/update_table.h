@@ -7,7 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/plan/op.h"
 
-// When and how chunks are updated: one row a mode, which builder, verifier and executor ask.
+// When and how chunks are updated: one row for each mode, used by builder, verifier and executor.
 namespace strata::plan {
 
 enum class OptimizerMode : uint8_t { kDeferred, kInBackward };
@@ -15,12 +15,12 @@ enum class OptimizerMode : uint8_t { kDeferred, kInBackward };
 struct UpdateRule {
   OptimizerMode mode;
   const char* name;
-  // Gradients wait from backward for the decision about all of them: an update comes with the next
-  // use of its weights, or in a drain. Otherwise it comes in backward.
+  // Gradients wait until the decision about all of them: then an update is done before the next use
+  // of its weights, or in a drain. Otherwise it is done in the backward.
   bool waits;
   Predicate predicate;  // of the ops of an update
   Generation weights;   // that forward and backward of a step read
-  Generation next;      // that an update of kOld writes; at the end of a step all planes have it
+  Generation next;      // that an update of kOld writes, and that all planes have after a step
 };
 
 inline constexpr std::array<UpdateRule, 2> kUpdateTable = {{

@@ -32,7 +32,7 @@ void verify_program(const Facts& facts, const Program& program, Reporter& report
   check_counts(facts, program, reporter);
   check_values(facts, program, false, reporter);
   if (program.accepts_pending) check_values(facts, program, true, reporter);
-  // Only a step overlaps the program before it, and only when that is a step too.
+  // Only a step overlaps the program before it, and only another step.
   check_races(facts, program, program.name == ProgramName::kStep ? 2 : 1, reporter);
 }
 

@@ -9,12 +9,12 @@
 #include "engine/model/spec.h"
 #include "engine/plan/plan.h"
 
-// Proves that a plan may run, from the plan alone: it shares nothing with the planner but op.h,
-// plan.h and the op contract. What it proves, and under which execution rules, is in VERIFIER.md.
+// Proves from a plan that it may run. It shares only op.h, plan.h, the op contract and IntervalMap
+// with the planner. VERIFIER.md says what it proves, and under which execution rules.
 namespace strata::plan {
 
-// `kind` is one word: the rule that is broken. `op` is an index into the program, or -1 where the
-// whole program or plan is meant (then `program` may be arbitrary).
+// `kind` is the broken rule, in one word. `op` is an index into the program, or -1 for the whole
+// program or plan (then `program` may be arbitrary).
 struct Violation {
   std::string kind;
   ProgramName program = ProgramName::kStep;
@@ -22,7 +22,7 @@ struct Violation {
   std::string text;
 };
 
-// `violations` holds the first 32. `ops` and `accesses` are those of all programs.
+// `violations` has the first 32. `ops` and `accesses` count those of all programs.
 struct VerifyReport {
   std::vector<Violation> violations;
   int64_t ops = 0;
@@ -30,12 +30,13 @@ struct VerifyReport {
   bool ok() const { return violations.empty(); }
 };
 
-// Takes time about proportional to the accesses and 40 bytes an op besides the live intervals.
-// Never fails on a malformed plan: it says what is wrong with it.
+// The time is about proportional to the number of accesses; the memory is 40 bytes an op and the
+// live intervals. A malformed plan is reported as violations, never by an exception.
 VerifyReport verify(const Plan& plan, const model::ModelSpec& spec);
 
-// What one rank's plan cannot show: that all ranks planned the same run and that every group sees
-// one sequence of collectives, each of one size. The plans must also pass verify() one by one.
+// Checks what one rank's plan cannot show: that all ranks planned the same run, and that all ranks
+// of a group have the same sequence of collectives with the same sizes. Each plan must also pass
+// verify().
 VerifyReport verify_ranks(std::span<const Plan> plans, const model::ModelSpec& spec);
 
 }  // namespace strata::plan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas: budgets, the ledger, the boundary state's own form, and how programs fit together.
+// Arenas: budgets, the ledger, the form of the boundary state, and how programs follow each other.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -105,9 +105,9 @@ void check_ledger(const Facts& facts, const Program& program, Reporter& reporter
   }
 }
 
-// A program that leaves an update pending may be followed by step or by drain; then the update must
-// not be lost. Every program begins and ends in the boundary state, so any sequence of them is
-// proved by the programs one by one.
+// A program that leaves an update pending may be followed by step or by drain, which must not lose
+// the update. Every program begins and ends in the boundary state, so proving each program proves
+// every sequence of them.
 void check_sequence(const Facts& facts, Reporter& reporter) {
   const auto bad = [&](ProgramName program, const char* text) {
     reporter.add("flags", program, -1, text);

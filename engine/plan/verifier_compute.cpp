@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compute ops: which weights, activations, interiors and gradients each of them must name, so that
-// a plan that moves the right bytes also computes the right step.
+// Compute ops: the weights, activations, interiors and gradients that each op must name, so that a
+// plan that moves the right bytes also computes the right step.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -97,7 +97,8 @@ class Compute {
     if (segment_.shares >= 0 && is_head()) check_weights_of(segment_.shares);
   }
 
-  // A frozen tail may be named by its own access, so generations are not compared here.
+  // The frozen part of a segment may have an access of its own, so generations are not compared
+  // here.
   void check_weights_of(int segment) {
     Value value;
     value.kind = ValueKind::kPlane;
@@ -168,7 +169,7 @@ class Compute {
     check_tensors(Mode::kWrite, ValueKind::kActivationGradient, writes);
   }
 
-  // Activations of a segment that a framework computes are its own.
+  // A segment that another framework computes must not have activations in the plan.
   void check_activations() {
     if (segment_.kind == model::SegmentKind::kExternal) {
       for (const Access& access : accesses_) {
@@ -197,7 +198,7 @@ class Compute {
     check_tensors(Mode::kWrite, ValueKind::kInterior, {{inside, recompute || op_.keeps}});
   }
 
-  // Of the values that the caller gives or gets, exactly these.
+  // The op must have exactly these of the values that are exchanged with the caller.
   void check_exchanged() {
     if (segment_.kind == model::SegmentKind::kExternal) return;
     const model::Architecture& a = facts_.spec.architecture;
@@ -231,7 +232,8 @@ class Compute {
 
   bool is_loss() const { return op_.kind == OpKind::kLoss; }
 
-  // Contributions come in ascending order: the head's of all micro-batches, then the segment's own.
+  // Contributions to a gradient are in ascending order: the head's for all micro-batches, then the
+  // segment's own.
   void check_gradients() {
     const int own_base = facts_.plan.micro_batches * facts_.sharers[op_.segment];
     check_gradient(op_.segment, own_base + op_.micro_batch + 1);

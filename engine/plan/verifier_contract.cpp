@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each op against the contract of its kind, and the rules of transfers and collectives.
+// Checks each op against the contract of its kind, and the rules of transfers and collectives.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ const char* const kNeedNames[] = {"none", "at most one", "exactly one", "at leas
 
 constexpr int kValueKindCount = static_cast<int>(ValueKind::kDecision) + 1;
 
-// Of each kind and mode 0, 1, or 2 for more than one different value.
+// By kind and mode: 0, 1, or 2 for several different values.
 using Distinct = std::array<std::array<int, 2>, kValueKindCount>;
 
 Distinct distinct(std::span<const Access> accesses) {
@@ -67,7 +67,7 @@ void check_predicate(const Facts& facts, const Program& program, int64_t index,
   }
 }
 
-// A contract's needs by kind of value: what it does not list, an op must not have.
+// A contract's needs by kind of value. An op must not have kinds that the contract does not list.
 using Needs = std::array<ValueNeed, kValueKindCount>;
 
 const Needs& needs_of(const OpContract& contract) {
@@ -127,8 +127,8 @@ bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
   return begins && ends;
 }
 
-// Where the values of an op that is no transfer may lie: where its lane belongs. Decisions are in
-// the control arena, and so are norm partials on the host; groups of ranks work on both sides.
+// Whether an access of an op that is not a transfer is in an arena of its lane's side. Decisions,
+// and norm partials on the host, are in the control arena; collectives work on both sides.
 bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
   const bool device = facts.plan.device.discrete && is_device_lane(op.lane);
   if (access.value.kind == ValueKind::kDecision) return access.arena == Arena::kControl;
@@ -165,8 +165,8 @@ void check_contract(const Facts& facts, const Program& program, int64_t index, R
   if (!is_transfer(op.kind)) check_places(facts, program, index, reporter);
 }
 
-// Everything has a source while it is loaded. Afterwards only what never changes still has one, and
-// comes on the lane of the weights that it stands for.
+// During load, everything has a source. Afterwards only frozen weights have one, and they are
+// converted on the lane that reads weights.
 void check_convert(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
   const Op& op = program.ops[index];
   const bool loads = program.name == ProgramName::kLoad;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts: what a program as a whole must do exactly once.
+// Counts: what a program must do exactly once.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class Counts {
     reporter_.add(kind, program_.name, op, std::move(text));
   }
 
-  // An interior has one size, and every op has all of it.
+  // All ops that use an interior have all of it, with one size.
   void check_interiors() {
     std::vector<int64_t> bytes(facts_.segment_count(), -1);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
@@ -72,7 +72,7 @@ class Counts {
     }
   }
 
-  // The caller gets every loss sum and all logits, once.
+  // The caller gets every loss sum and all logits exactly once.
   void check_results() {
     for (const ValueKind kind : {ValueKind::kLossSum, ValueKind::kLogits}) {
       std::vector<int> written, given;
@@ -169,8 +169,8 @@ class Counts {
     }
   }
 
-  // The norm is of all gradients: every trainable segment has a partial of all of its elements (or
-  // of this rank's), and Decide, of which there is one, reads every one of them.
+  // The norm covers all gradients: every trainable segment has norm partials of all of its elements
+  // (or of this rank's), and the only Decide reads every partial.
   void check_decision() {
     std::vector<std::vector<Range>> squared(facts_.segment_count());
     std::vector<std::vector<Range>> partials(facts_.segment_count());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Form: everything that can be said of an op, a wait or an access without executing anything.
+// Form: everything that can be checked for an op, a wait or an access without executing anything.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -97,7 +97,7 @@ bool check_waits(const Facts& facts, const Program& program, Reporter& reporter)
   return good;
 }
 
-// Says what is wrong with a value's own fields; empty when nothing is.
+// Describes what is wrong with a value's fields; empty when nothing is.
 std::string flaw_of(const Facts& facts, ProgramName program, const Value& value) {
   if (value.kind > ValueKind::kDecision || value.plane > Plane::kExpAvgSq ||
       value.generation > Generation::kNew) {
@@ -134,7 +134,8 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
   return "";
 }
 
-// Where, how much and which bytes of the value: also used for the boundary's holdings.
+// Checks the place, the size and the byte range of an access. Also used for holdings of the
+// boundary state.
 bool check_range(const Facts& facts, ProgramName program, int64_t op, const Access& access,
                  Reporter& reporter) {
   if (access.arena > Arena::kControl || access.mode > Mode::kWrite) {
@@ -192,8 +193,8 @@ void check_pages(const Facts& facts, const Program& program, int64_t index, Repo
   }
 }
 
-// Whether bytes that are read may be written by the same op, every byte where it was: a value is
-// updated in place, or an update's exp_avg_sq takes the room of the gradient that it used up.
+// Whether an op may overwrite bytes that it reads: it updates a value in place, or an update's
+// exp_avg_sq replaces the consumed gradient.
 bool may_replace(const Op& op, const Value& from, const Value& to) {
   if (op.kind == OpKind::kOptimize && from.kind == ValueKind::kGradient) {
     return to.kind == ValueKind::kPlane && to.plane == Plane::kExpAvgSq;
@@ -208,7 +209,7 @@ struct Place {
   const Access* access;
 };
 
-// Two accesses of one op may overlap only where the one replaces the other.
+// Two accesses of one op may overlap only when one replaces the other.
 void check_aliases(const Facts& facts, const Program& program, int64_t index, Reporter& reporter,
                    std::vector<Place>& sorted) {
   const Op& op = program.ops[index];

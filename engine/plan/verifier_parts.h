@@ -8,8 +8,8 @@
 #include "engine/plan/op_contract.h"
 #include "engine/plan/verifier.h"
 
-// The verifier's parts. Each check_* adds what it finds to the reporter; all but the form checks
-// may assume that indices, lanes and waits are well formed.
+// The parts of the verifier. Each check_* adds violations to the reporter. All except the form
+// checks may assume that indices, lanes and waits are well formed.
 namespace strata::plan::verifying {
 
 inline constexpr size_t kViolationsKept = 32;
@@ -30,17 +30,17 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Sorts ranges and joins those that touch. False when two overlap (they are joined too).
+// Sorts ranges and joins those that touch. Returns false when two overlap; they are joined too.
 bool join(std::vector<Range>& ranges);
 
-// What follows from plan and spec together: widths, who owns what, how many contributions make a
-// gradient final.
+// What follows from plan and spec together: widths, owners of parts, and how many contributions
+// make a gradient final.
 struct Facts {
   Facts(const Plan& plan_in, const model::ModelSpec& spec_in);
 
   const Plan& plan;
   const model::ModelSpec& spec;
-  std::vector<int> sharers;  // of each segment: how many others read its parameters
+  std::vector<int> sharers;  // by segment: how many others read its parameters
   // Of each segment: whether its output wants a gradient: it, or what it reads, is trained. Outputs
   // of a segment that a framework computes may go to any segment above.
   std::vector<char> wants_gradient;
@@ -49,15 +49,15 @@ struct Facts {
 
   const model::Segment& segment(int index) const { return spec.segments[index]; }
   int segment_count() const { return static_cast<int>(spec.segments.size()); }
-  // Bytes of an element; 0 where the recipe has no such plane.
+  // Bytes of an element; 0 when the recipe does not have the plane.
   int64_t width(Plane plane) const { return width_of(plane, plan.recipe); }
   int final_contributions(int index) const { return plan.micro_batches * (1 + sharers[index]); }
   Range own_part(int chunk) const;  // elements of the segment's flat buffer
-  // Elements that this rank updates of a segment, or that all ranks do; joined.
+  // The elements of a segment that this rank (`own`) or all ranks update, as joined ranges.
   std::vector<Range> trainable_parts(int index, bool own) const;
-  // How many values of a kind that is exchanged with the caller a program has.
+  // How many values of an exchanged kind a program has.
   int exchanged(ProgramName program, ValueKind kind) const;
-  // The end of the byte range that a value can have; -1 where only the plan knows it.
+  // The end of the byte range that a value can have; -1 when only the plan determines it.
   int64_t extent(const Value& value) const;
   int micro_batches_of(ProgramName name) const;
 };
@@ -70,7 +70,7 @@ constexpr Generation normal(Generation generation, bool pending) {
   return generation == Generation::kUpdated && !pending ? Generation::kOld : generation;
 }
 
-// What the caller gives or gets.
+// Whether values of this kind are exchanged with the caller.
 constexpr bool is_exchanged(ValueKind kind) {
   return kind >= ValueKind::kTokens && kind <= ValueKind::kLogits;
 }
@@ -83,12 +83,12 @@ constexpr bool is_compute(OpKind kind) {
   return kind >= OpKind::kForward && kind <= OpKind::kLogits;
 }
 
-// False: something that the other checks rely on is broken, and they must not run.
+// Both return false when something is broken that other checks rely on; then these must not run.
 bool check_plan_form(const Facts& facts, Reporter& reporter);
 bool check_program_form(const Facts& facts, const Program& program, Reporter& reporter);
 void check_arenas(const Facts& facts, Reporter& reporter);
 void check_ledger(const Facts& facts, const Program& program, Reporter& reporter);
-// Each op against its contract, and the rules of its kind.
+// Check one op against its contract and the rules of its kind.
 void check_contract(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_transfer(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Races: whether any two ops that touch one byte, one of them writing, are ordered by lanes and
-// waits.
+// Races: checks that lanes and waits order any two ops that touch the same byte, when one of them
+// writes it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 namespace strata::plan::verifying {
 namespace {
 
-// Of each lane, how many of its ops are known to have completed. Lanes publish in plan order, so
-// this is always a prefix, and op k of lane l is known to have completed when clock[l] > k.
+// By lane: how many of its ops are known to have completed. Lanes publish in plan order, so these
+// ops are a prefix, and op k of lane l is known to have completed when clock[l] > k.
 using Clock = std::array<int32_t, kLaneCount>;
 
 void raise(Clock& clock, const Clock& other) {
   for (int lane = 0; lane < kLaneCount; ++lane) clock[lane] = std::max(clock[lane], other[lane]);
 }
 
-// The last op that wrote an address and, of each lane, one more than the last op that read it
-// since. A later op that follows the last reader of a lane follows all of that lane's.
+// The last op that wrote an address and, for each lane, one more than the last op that has read it
+// since. An op that follows the last reader of a lane follows all readers of that lane.
 struct Users {
   int32_t writer_lane = -1;
   int32_t writer = 0;
@@ -50,9 +50,9 @@ class Race {
   }
 
  private:
-  // What is known when the op is issued. An op is issued after the op before it on its lane, so it
-  // inherits that one's knowledge; on a serial lane that one has also completed. This holds whether
-  // or not a predicate skips the op: it still waits and counts.
+  // What is known when the op is issued. An op is issued after the previous op of its lane, so it
+  // inherits that op's knowledge; on a serial lane the previous op has also completed. This also
+  // holds for an op that a predicate skips, because it still waits and counts.
   Clock issue(int copy, const Op& op) {
     const int lane = static_cast<int>(op.lane);
     std::vector<Clock>& issued = issues_[lane];

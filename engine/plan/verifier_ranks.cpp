@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks: what the plans of one mesh must have in common, and their collectives side by side.
+// Ranks: checks what the plans of one mesh must have in common, and compares their collectives.
 #include <fmt/core.h>
 
 #include "engine/plan/collectives.h"
@@ -38,7 +38,7 @@ const std::vector<uint32_t>& collectives(const Program& program) {
   return program.lanes[static_cast<size_t>(Lane::kComm)];
 }
 
-// The value that the group moves: of Gather its plane, of Reduce its sum.
+// The value that the group exchanges: Gather's plane, or Reduce's sum.
 Value moved(const Program& program, const Op& op) {
   for (const Access& access : program.accesses_of(op)) {
     if (access.mode == Mode::kRead && access.value.kind != ValueKind::kScratch) return access.value;

@@ -41,7 +41,7 @@ class Update {
                               facts_.segment(op_.segment).name, text));
   }
 
-  // The elements that the op has of a plane or, with width 4, of the gradient; joined.
+  // The op's elements of a plane or, with width 4, of the gradient, as joined ranges.
   std::vector<Range> elements(Mode mode, ValueKind kind, Plane plane, int width, bool* disjoint) {
     std::vector<Range> ranges;
     for (const Access& access : accesses_) {
@@ -54,7 +54,7 @@ class Update {
     return ranges;
   }
 
-  // The usual case: one access has exactly that.
+  // Whether one access has exactly the wanted elements, which is the usual case.
   bool is_one(Mode mode, ValueKind kind, Plane plane, int width, const Range& wanted) const {
     int count = 0;
     bool is_wanted = true;
@@ -118,7 +118,7 @@ class Update {
     check_in_place();
   }
 
-  // Planes are updated where they lie; exp_avg_sq alone may go elsewhere.
+  // Planes are updated in place; only exp_avg_sq may be written elsewhere.
   void check_in_place() {
     for (const Access& to : accesses_) {
       if (to.mode != Mode::kWrite || to.value.kind != ValueKind::kPlane ||
@@ -155,8 +155,8 @@ class Update {
     check_final_gradient();
   }
 
-  // One state of the weights in, the same out (frozen elements have their own, which never
-  // changes); and the own part of exactly the chunks that come out.
+  // A gather reads its own part of exactly the chunks that it writes, and reads and writes the same
+  // generation of weights. Frozen elements have a generation of their own, which never changes.
   void check_gather() {
     const Value* value = nullptr;
     const Value* of_kind[2] = {nullptr, nullptr};  // trainable, frozen
@@ -205,7 +205,7 @@ class Update {
 
   void check_reduce() {
     check_final_gradient();
-    // Sums nest: the shards' comes first.
+    // Sums are nested: shards are summed first.
     const Mesh& mesh = facts_.plan.mesh;
     const bool over_copies = op_.group == GroupName::kReplicate;
     const int before = over_copies && mesh.shards() > 1 ? 1 : 0;
@@ -230,7 +230,7 @@ class Update {
     }
   }
 
-  // Copies sum what this rank keeps of the whole, as it is.
+  // Copies sum the part of the gradient that this rank keeps.
   void check_reduced_parts() {
     const bool shards = facts_.plan.mesh.gradient_shards() > 1;
     const std::vector<Range> kept = facts_.trainable_parts(op_.segment, shards);
@@ -268,7 +268,7 @@ void check_decide(const Facts& facts, const Program& program, int64_t index, Rep
   }
 }
 
-// Every partial where it is, of all segments.
+// Checks that norm partials of all segments are reduced in place.
 void check_reduced_norms(const Facts& facts, const Program& program, int64_t index,
                          Reporter& reporter) {
   const auto accesses = program.accesses_of(program.ops[index]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values: the program executed in order on names instead of bytes, for one valuation of `pending`.
+// Values: executes the program in order on names instead of bytes, for one value of `pending`.
 #include <fmt/core.h>
 
 #include <array>
@@ -13,8 +13,8 @@ namespace {
 // A pending gradient and this step's have the same name, so the state tells them apart.
 enum class Origin : uint8_t { kBefore, kHere };
 
-// What an address holds: a value, packed, and the address that the value's byte 0 would have. The
-// name of nothing is 0.
+// What an address holds: the packed name of a value, and the address that the value's byte 0 would
+// have. The name 0 means nothing.
 struct Content {
   uint64_t name = 0;
   int64_t base = 0;
@@ -44,7 +44,8 @@ class Machine {
 
   Memory& memory(Arena arena) { return memory_[static_cast<size_t>(arena)]; }
 
-  // Only the fields that the kind uses, so that others cannot make equal values differ.
+  // The name has only the fields that the kind uses, so that other fields cannot make equal values
+  // differ.
   uint64_t name_of(const Value& value, bool frozen, Origin origin) const {
     const uint64_t kind = kSomething | static_cast<uint64_t>(value.kind) << 60;
     uint64_t detail = 0;
@@ -104,7 +105,7 @@ class Machine {
                               pending_ ? " (pending)" : ""));
   }
 
-  // Checks one range; the origin bits seen are collected in `seen`.
+  // Checks one range and collects the origins that it finds in `seen`.
   void look(int64_t op, Arena arena, int64_t begin, int64_t end, const Value& value,
             const Content& wanted, std::array<bool, 2>& seen) {
     bool reported = false;
@@ -172,7 +173,7 @@ class Machine {
            program_.name == ProgramName::kDrain;
   }
 
-  // The boundary state, in this program's own words.
+  // Checks that the program ends in the boundary state.
   void finish() {
     if (program_.ops.empty()) return;
     for (const Holding& holding : facts_.plan.boundary) {
