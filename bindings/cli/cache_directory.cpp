@@ -2,7 +2,6 @@
 #include "bindings/cli/cache_directory.h"
 
 #include <cstdlib>
-#include <filesystem>
 
 namespace strata::cli {
 
@@ -13,8 +12,6 @@ std::string cache_directory() {
   } else if (const char* home = std::getenv("HOME"); home && *home) {
     path = std::string(home) + "/.cache/strata";
   }
-  std::error_code ignored;  // without a cache the next run measures again
-  if (!path.empty()) std::filesystem::create_directories(path, ignored);
   return path;
 }
 

@@ -5,7 +5,7 @@
 
 namespace strata::cli {
 
-// The directory for machine profiles, created if needed; empty when the environment names no place.
+// The directory for machine profiles; empty when the environment names no place.
 std::string cache_directory();
 
 }  // namespace strata::cli

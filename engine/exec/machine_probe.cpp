@@ -337,6 +337,8 @@ std::optional<config::Machine> read_profile(const std::string& path) {
 
 // False where the next run has to measure again.
 bool keep_profile(const std::string& path, const config::Machine& machine) {
+  std::error_code ignored;  // writing fails then
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   try {
     config::write_machine(path, machine);
     return true;

@@ -27,9 +27,9 @@ struct ProbeOptions {
 // Takes all cores for `seconds`. Throws Error where the directories cannot be used.
 config::Machine probe_machine(const ProbeOptions& options);
 
-// The profile in `cache_directory`, or a new one, which is then left there. A file that cannot be
-// read is measured again; a directory that cannot be written is no error. `version` is the
-// program's; `was_measured` may be null.
+// The profile in `cache_directory`, or a new one, which is left there; the directory is made if it
+// is missing. A file that cannot be read is measured again; a directory that cannot be written is
+// no error. `version` is the program's; `was_measured` may be null.
 config::Machine machine_for(const std::string& cache_directory, const std::string& version,
                             const ProbeOptions& options, bool* was_measured = nullptr);
 

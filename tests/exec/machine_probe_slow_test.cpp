@@ -65,7 +65,7 @@ TEST_F(MachineProbe, EveryFigureIsMeasuredAndACacheThatCannotBeWrittenIsNoError)
 }
 
 TEST_F(MachineProbe, AProfileIsMeasuredOnceAndAgainWhenItCannotBeRead) {
-  const std::string cache = directory_.string();
+  const std::string cache = directory_.string() + "/made/for-it";
   options_.device = config::DeviceKind::kEmulated;
   options_.drive.directories.clear();
   bool measured = false;
