@@ -155,6 +155,11 @@ class Session::Impl {
 
   void load(const std::string& checkpoint, const InitialWeights& initial) {
     close();
+    if (!options_.machine.empty()) {
+      throw Error(ErrorCode::kConfig, "load: machine: " + options_.machine +
+                                          ": the plan is for that machine, and steps run on this "
+                                          "one (leave the option out; plan() alone may have it)");
+    }
     const train::RunPlan& run = plan();
     exec::StepSettings settings = {.beta1 = options_.betas.first,
                                    .beta2 = options_.betas.second,

@@ -149,7 +149,8 @@ class Session {
   TrainReport train(const TrainHandlers& handlers = {});
 
   // Allocates memory and loads the state of the model directory, or of a checkpoint that save() or
-  // a run wrote. After a failure nothing is loaded, and load() may be called again.
+  // a run wrote. After a failure nothing is loaded, and load() may be called again. A session with
+  // the option `machine` can be planned but not loaded.
   void load(const std::string& checkpoint = "");
   void load(const InitialWeights& initial);  // for declared units
   // Does forward, backward and the update with this learning rate. Sizes must match the options.

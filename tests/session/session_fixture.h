@@ -40,16 +40,22 @@ class SessionTest : public testing::Test {
   // Options of a small model, with more of them behind.
   static std::string options(const std::string& more = "", const std::string& model = "") {
     return "{\"model\": " + quoted(model.empty() ? STRATA_MODELS "/tinyllama" : model) +
-           ", \"machine\": " + quoted(STRATA_MACHINE) +
            ", \"sequence_length\": 8, \"threads\": 1, \"accumulate\": 2" + more + "}";
   }
+  // Of a machine that need not be measured.
+  static std::string of_machine() { return ", \"machine\": " + quoted(STRATA_MACHINE); }
   std::string run_options(const std::string& more = "") {
     std::ofstream file(directory_ + "/tokens.bin", std::ios::binary);
     for (int64_t i = 0; i <= 12 * kT; ++i) file << static_cast<char>(i * i % 59) << '\0';
-    return options(", \"data\": " + quoted(directory_ + "/tokens.bin") + ", \"out\": " +
-                   quoted(directory_ + "/run") + ", \"steps\": 6, \"lr\": 1e-2" + more);
+    return options(", \"data\": " + quoted(directory_ + "/tokens.bin") +
+                   ", \"out\": " + quoted(directory_ + "/run") + ", \"steps\": 6, \"lr\": 1e-2" +
+                   of_machine() + more);
   }
 
+  // A session whose steps run here; the machine is measured by the first test that has one.
+  Session open(const std::string& text) {
+    return Session::open(text, sinks(), STRATA_BINARY_DIR "/session-cache");
+  }
   Sinks sinks() {
     return {.log = [this](LogLevel, std::string_view line) { log_ += std::string(line) + "\n"; }};
   }

@@ -18,7 +18,7 @@ TEST_F(SessionTest, APlanIsTextAndJsonAndCreatesNothing) {
 }
 
 TEST_F(SessionTest, ABudgetThatIsTooSmallIsARefusalThatNamesWhatFits) {
-  Session session = Session::open(options(", \"host_memory\": \"1MiB\""), sinks());
+  Session session = open(options(", \"host_memory\": \"1MiB\""));
   const PlanText plan = session.plan();
   EXPECT_FALSE(plan.fits);
   EXPECT_NE(plan.text.find("the least that fits is --host-memory "), std::string::npos)
@@ -51,7 +51,7 @@ TEST_F(SessionTest, AGivenDeadlineReplacesThatOfTheSinks) {
 TEST_F(SessionTest, CallsOfAnotherKindAreErrors) {
   Session run = Session::open(run_options(), sinks());
   EXPECT_EQ(code_of([&] { run.load(); }), ErrorCode::kUsage);
-  Session steps = Session::open(options(), sinks());
+  Session steps = open(options());
   EXPECT_EQ(code_of([&] { steps.train(); }), ErrorCode::kUsage);
   EXPECT_EQ(code_of([&] { steps.begin(1e-3); }), ErrorCode::kUsage);
   Session units = Session::declare({{"one", {{"weight", {4, 4}}}}}, {}, sinks());
@@ -60,7 +60,7 @@ TEST_F(SessionTest, CallsOfAnotherKindAreErrors) {
 }
 
 TEST_F(SessionTest, CallsOfASessionThatWasMovedFromAreErrors) {
-  Session session = Session::open(options(), sinks());
+  Session session = open(options());
   const Session other = std::move(session);
   const auto expect_usage = [](const std::function<void()>& call) {
     EXPECT_EQ(code_of(call), ErrorCode::kUsage);
@@ -78,8 +78,8 @@ TEST_F(SessionTest, EachSessionHearsItsOwnLines) {
   std::string other_log;
   const Sinks other_sinks = {
       .log = [&](LogLevel, std::string_view line) { other_log += std::string(line) + "\n"; }};
-  Session one = Session::open(options(), sinks());
-  Session other = Session::open(options(), other_sinks);
+  Session one = Session::open(options(of_machine()), sinks());
+  Session other = Session::open(options(of_machine()), other_sinks);
   EXPECT_TRUE(one.plan().fits);
   EXPECT_NE(log_.find("plan: for one of "), std::string::npos) << log_;
   EXPECT_EQ(other_log, "");

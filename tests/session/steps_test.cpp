@@ -8,7 +8,7 @@ namespace {
 
 TEST_F(SessionTest, StepsOfACallerGoOnExactlyFromACheckpoint) {
   std::vector<StepResult> results;
-  Session session = Session::open(options(), sinks());
+  Session session = open(options());
   session.load();
   std::string saved;
   for (int step = 1; step <= 4; ++step) {
@@ -18,7 +18,7 @@ TEST_F(SessionTest, StepsOfACallerGoOnExactlyFromACheckpoint) {
   }
   EXPECT_LT(results[3].loss, results[0].loss);
   session.close();
-  Session other = Session::open(options(), sinks());
+  Session other = open(options());
   other.load(saved);
   for (int step = 3; step <= 4; ++step) {
     const StepResult result = other.step(Tokens(step).batch(), 1e-2);
@@ -38,7 +38,7 @@ TEST_F(SessionTest, StepsFromACheckpointOfARunAreSavedBesideTheRun) {
   fs::create_directory(directory_ + "/copied");
   fs::copy(own, copied, fs::copy_options::recursive);
   fs::remove_all(last);
-  Session session = Session::open(options(), sinks());
+  Session session = open(options());
   session.load(own);
   const auto expect_refusal = [&](const std::string& directory) {
     std::string text;
@@ -63,8 +63,8 @@ TEST_F(SessionTest, StepsFromACheckpointOfARunAreSavedBesideTheRun) {
 }
 
 TEST_F(SessionTest, EvaluationBetweenStepsChangesNothing) {
-  Session plain = Session::open(options(", \"clip\": 1"), sinks());
-  Session watched = Session::open(options(", \"clip\": 1"), sinks());
+  Session plain = open(options(", \"clip\": 1"));
+  Session watched = open(options(", \"clip\": 1"));
   plain.load();
   watched.load();
   const std::vector<int32_t> context = {1, 2, 3};
@@ -83,8 +83,17 @@ TEST_F(SessionTest, EvaluationBetweenStepsChangesNothing) {
   }
 }
 
+TEST_F(SessionTest, APlanForAnotherMachineCannotBeLoaded) {
+  Session session = Session::open(options(of_machine()), sinks());
+  EXPECT_TRUE(session.plan().fits);
+  std::string text;
+  EXPECT_EQ(code_of([&] { session.load(); }, &text), ErrorCode::kConfig);
+  EXPECT_NE(text.find("machine: " STRATA_MACHINE ": "), std::string::npos) << text;
+  EXPECT_EQ(code_of([&] { session.step(Tokens(1).batch(), 1e-2); }), ErrorCode::kUsage);
+}
+
 TEST_F(SessionTest, AfterALoadThatFailedNothingIsLoaded) {
-  Session session = Session::open(options(), sinks());
+  Session session = open(options());
   session.load();
   const double loss = session.evaluate(Tokens(1).batch());
   const std::string saved = session.save(directory_ + "/checkpoints");
@@ -103,7 +112,7 @@ TEST_F(SessionTest, AfterALoadThatFailedNothingIsLoaded) {
 }
 
 TEST_F(SessionTest, AnExportedModelIsTheOneThatWasTrained) {
-  Session session = Session::open(options(), sinks());
+  Session session = open(options());
   session.load();
   const double before = session.evaluate(Tokens(1).batch());
   for (int step = 1; step <= 3; ++step) session.step(Tokens(1).batch(), 1e-2);
@@ -115,14 +124,14 @@ TEST_F(SessionTest, AnExportedModelIsTheOneThatWasTrained) {
   session.close();
   EXPECT_EQ(code_of([&] { session.logits(context); }), ErrorCode::kUsage);
 
-  Session exported = Session::open(options("", directory_ + "/model"), sinks());
+  Session exported = open(options("", directory_ + "/model"));
   exported.load();
   EXPECT_NEAR(exported.evaluate(Tokens(1).batch()), loss, 1e-2);  // masters are rounded to bf16
   EXPECT_EQ(exported.logits(context).size(), logits.size());
 }
 
 TEST_F(SessionTest, BatchesOfOtherSizesAndIdsAreRefused) {
-  Session session = Session::open(options(), sinks());
+  Session session = open(options());
   EXPECT_EQ(code_of([&] { session.step(Tokens(1).batch(), 1e-2); }), ErrorCode::kUsage);
   session.load();
   Tokens tokens(1);
@@ -136,7 +145,7 @@ TEST_F(SessionTest, BatchesOfOtherSizesAndIdsAreRefused) {
 }
 
 TEST_F(SessionTest, ContextsWithoutTokensOrWithOtherIdsAreRefused) {
-  Session session = Session::open(options(), sinks());
+  Session session = open(options());
   session.load();
   std::vector<int32_t> context;
   EXPECT_EQ(code_of([&] { session.logits(context); }), ErrorCode::kConfig);
