@@ -128,7 +128,10 @@ class Session::Impl {
   }
   session::Live& live(const char* call) {
     if (!live_) throw Error(ErrorCode::kUsage, std::string(call) + ": nothing is loaded (load it)");
-    return *live_;
+    if (!live_->failed()) return *live_;
+    throw Error(ErrorCode::kUsage, std::string(call) +
+                                       ": a call before it failed, and the state is lost (load a "
+                                       "checkpoint, or close the session)");
   }
 
   const train::RunPlan& plan() {

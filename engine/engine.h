@@ -124,8 +124,12 @@ using InitialWeights =
 // no signal, never ends the process and shares nothing with other sessions; it reports to the
 // sinks. Results have the same bits wherever state lies. Threads: one at a time. The session starts
 // threads in load() and train(), briefly in plan() to measure the machine, and one that watches for
-// hanging drives when it opens a file. Failure: Error; after a failed step the session can only be
-// destroyed. Memory: budgets hold from load() or train() to the end.
+// hanging drives when it opens a file. Memory: budgets hold from load() or train() to the end.
+//
+// Failure: Error. Wrong arguments and calls out of turn change nothing. After any other failure of
+// a call that uses the loaded state, such as a step whose loss is not finite or a save() to a disk
+// that fails, that state is lost: load() loads one again, close() frees the memory, and the other
+// calls that need the state are errors (kUsage).
 class Session {
  public:
   // `options`: a JSON object with the options of `strata train` by name, as in its TOML file:
@@ -153,7 +157,8 @@ class Session {
   // the option `machine` can be planned but not loaded.
   void load(const std::string& checkpoint = "");
   void load(const InitialWeights& initial);  // for declared units
-  // Does forward, backward and the update with this learning rate. Sizes must match the options.
+  // Does forward, backward and the update with this learning rate, which must be finite and not
+  // negative. Sizes must match the options.
   StepResult step(const Batch& batch, double lr);
   // The mean loss over the batch's targets.
   double evaluate(const Batch& batch);

@@ -17,6 +17,12 @@ double sum_of(const std::vector<double>& parts) {
   return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
+void check_lr(double lr) {
+  if (std::isfinite(lr) && lr >= 0) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("step: lr: {}: is no learning rate (give a number from 0)", lr));
+}
+
 }  // namespace
 
 Live::Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
@@ -66,12 +72,15 @@ void Live::fill(std::span<const int32_t> tokens, std::span<const int32_t> target
 
 void Live::begin(double lr, std::span<const int32_t> tokens, std::span<const int32_t> targets) {
   require_no_step("step");
+  check_lr(lr);
   auto instance = std::make_unique<exec::Instance>();
   if (run_.spec->architecture.vocabulary > 0) fill(tokens, targets, *instance);
   instance->settings = settings_;
   instance->settings.lr = lr;
   instance_ = std::move(instance);
+  failed_ = true;
   executor_.submit(*instance_);
+  failed_ = false;
   under_way_ = true;
   acquired_ = false;
   const plan::Program& program = plan_.program(plan::ProgramName::kStep);
@@ -87,9 +96,14 @@ exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
   if (passes_left_ == 0) {
     throw Error(ErrorCode::kUsage, "acquire: no pass of a step is left (begin a step first)");
   }
-  const exec::SegmentUse use = executor_.ready(segment, pass);
-  acquired_ = true;
-  return use;
+  try {
+    const exec::SegmentUse use = executor_.ready(segment, pass);
+    acquired_ = true;
+    return use;
+  } catch (const Error& error) {
+    failed_ = error.code() != ErrorCode::kConfig;  // that is a pass out of turn
+    throw;
+  }
 }
 
 void Live::release() {
@@ -108,6 +122,7 @@ const exec::Instance& Live::end() {
                                                "release every unit of each micro-batch first)",
                                                passes_left_));
   }
+  failed_ = true;
   executor_.wait(*instance_);
   under_way_ = false;
   ++step_;
@@ -118,7 +133,14 @@ const exec::Instance& Live::end() {
                             "rate, clip gradients, or look at the data)",
                             step_, loss_, instance_->grad_norm));
   }
+  failed_ = false;
   return *instance_;
+}
+
+void Live::run(exec::Instance& instance) {
+  failed_ = true;
+  executor_.run(instance);
+  failed_ = false;
 }
 
 // Applies the update that is still pending.
@@ -126,7 +148,7 @@ void Live::drain() {
   if (!executor_.pending()) return;
   exec::Instance instance;
   instance.program = plan::ProgramName::kDrain;
-  executor_.run(instance);
+  run(instance);
 }
 
 double Live::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> targets) {
@@ -134,7 +156,7 @@ double Live::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> 
   instance.program = plan::ProgramName::kEval;
   fill(tokens, targets, instance);
   drain();
-  executor_.run(instance);
+  run(instance);
   return sum_of(instance.loss_sums) / static_cast<double>(instance.target_count);
 }
 
@@ -151,7 +173,7 @@ const std::vector<float>& Live::logits(std::span<const int32_t> context) {
   }
   train::fill_context(plan_, context, vocabulary, generate_);
   drain();
-  executor_.run(generate_);
+  run(generate_);
   return generate_.logits;
 }
 
@@ -160,7 +182,7 @@ int64_t Live::stream(exec::StateSink& sink) {
   exec::Instance instance;
   instance.program = plan::ProgramName::kCheckpoint;
   instance.sink = &sink;
-  executor_.run(instance);
+  run(instance);
   return executor_.updates();
 }
 

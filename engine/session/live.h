@@ -14,8 +14,9 @@ namespace strata::session {
 
 // The state of one rank on an executor, for a caller that drives steps one by one.
 //
-// Threads: one. Failure: Error; afterwards the object can only be destroyed. Plan and frozen source
-// must outlive it.
+// Threads: one. Failure: Error. Wrong arguments and calls out of turn (kConfig, kUsage) change
+// nothing; after any other failure, failed() is true and the object can only be destroyed. Plan and
+// frozen source must outlive it.
 class Live {
  public:
   // `settings` apply to every step, except for the learning rate.
@@ -26,7 +27,8 @@ class Live {
   void load(exec::StateSource& source, int64_t step, int64_t updates);
 
   // Begins a step. Tokens and targets are [M, B, T], or empty when the caller computes. Throws
-  // Error{kConfig} for other sizes, and when no token is a target.
+  // Error{kConfig} for other sizes, when no token is a target, and for a learning rate that is
+  // negative or not finite.
   void begin(double lr, std::span<const int32_t> tokens, std::span<const int32_t> targets);
   // Ends the step. Throws Error{kUsage} when passes are left, and Error{kNumeric} for a loss or
   // gradient that is not finite.
@@ -37,6 +39,7 @@ class Live {
   // Throws Error{kUsage} when a step has begun and not ended.
   void require_no_step(const char* call) const;
 
+  bool failed() const { return failed_; }
   int64_t step() const { return step_; }
   // Mean losses over all targets.
   double loss() const { return loss_; }  // of the last step
@@ -46,6 +49,7 @@ class Live {
   int64_t stream(exec::StateSink& sink);
 
  private:
+  void run(exec::Instance& instance);
   void drain();
   void fill(std::span<const int32_t> tokens, std::span<const int32_t> targets,
             exec::Instance& instance) const;
@@ -58,6 +62,7 @@ class Live {
   const bool external_;
   bool under_way_ = false;
   bool acquired_ = false;
+  bool failed_ = false;
   size_t passes_left_ = 0;  // that the caller must do in the current step
   int64_t step_ = 0;
   double loss_ = 0;

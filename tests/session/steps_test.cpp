@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that a caller of the library drives: checkpoints, evaluation, export, and inputs that are
 // refused.
+#include <cmath>
+
 #include "tests/session/session_fixture.h"
 
 namespace strata::test {
@@ -142,6 +144,42 @@ TEST_F(SessionTest, BatchesOfOtherSizesAndIdsAreRefused) {
   tokens.targets.assign(tokens.inputs.size(), -1);
   EXPECT_EQ(code_of([&] { session.step(tokens.batch(), 1e-2); }), ErrorCode::kConfig);
   EXPECT_EQ(session.step(Tokens(1).batch(), 1e-2).step, 1);
+}
+
+TEST_F(SessionTest, LearningRatesThatAreNoneAreRefusedAndChangeNothing) {
+  Session session = open(options());
+  Session plain = open(options());
+  session.load();
+  plain.load();
+  for (const double lr : {-1e-3, std::nan(""), HUGE_VAL}) {
+    EXPECT_EQ(code_of([&] { session.step(Tokens(1).batch(), lr); }), ErrorCode::kConfig);
+  }
+  for (int step = 1; step <= 2; ++step) {
+    EXPECT_EQ(session.step(Tokens(step).batch(), 1e-2).loss,
+              plain.step(Tokens(step).batch(), 1e-2).loss);
+  }
+}
+
+TEST_F(SessionTest, AfterAStepThatFailedALoadBringsTheStateAgain) {
+  Session session = open(options());
+  session.load();
+  session.step(Tokens(1).batch(), 1e-2);
+  const std::string saved = session.save(directory_ + "/checkpoints");
+  const double loss = session.step(Tokens(2).batch(), 1e38).loss;
+  EXPECT_EQ(code_of([&] { session.step(Tokens(3).batch(), 1e-2); }), ErrorCode::kNumeric);
+  const auto expect_lost = [&](const std::function<void()>& call) {
+    std::string text;
+    EXPECT_EQ(code_of(call, &text), ErrorCode::kUsage);
+    EXPECT_NE(text.find("the state is lost (load a checkpoint"), std::string::npos) << text;
+  };
+  expect_lost([&] { session.step(Tokens(3).batch(), 1e-2); });
+  expect_lost([&] { session.evaluate(Tokens(3).batch()); });
+  expect_lost([&] { session.logits(std::vector<int32_t>{1}); });
+  expect_lost([&] { session.save(directory_ + "/checkpoints"); });
+  expect_lost([&] { session.export_model(directory_ + "/model"); });
+  EXPECT_TRUE(session.plan().fits);
+  session.load(saved);
+  EXPECT_EQ(session.step(Tokens(2).batch(), 1e-2).loss, loss);
 }
 
 TEST_F(SessionTest, ContextsWithoutTokensOrWithOtherIdsAreRefused) {

@@ -115,6 +115,7 @@ TEST_F(DeclaredUnits, CallsOutOfTurnChangeNothing) {
   expect_usage([&] { session.release(); });
   expect_usage([&] { session.acquire(0, UnitPass::kForward); });
   expect_usage([&] { session.end(); });
+  EXPECT_EQ(code_of([&] { session.begin(NAN); }), ErrorCode::kConfig);
   session.begin(0.5);
   expect_usage([&] { session.begin(0.5); });
   expect_usage([&] { session.release(); });
