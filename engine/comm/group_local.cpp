@@ -3,12 +3,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/comm/call_header.h"
 #include "engine/comm/ordered_sum.h"
 #include "engine/comm/rendezvous.h"
 
@@ -17,9 +19,7 @@ namespace {
 
 // What a rank brings to a collective. The others read it between enter and leave.
 struct Call {
-  const char* name = "";
-  int64_t size = 0;  // of the whole exchange, in bytes or elements by call; equal on all ranks
-  int root = 0;
+  CallHeader header;
   std::span<const GatherRange> gather = {};
   std::span<const ReduceRange> reduce = {};
   const void* from = nullptr;
@@ -48,28 +48,25 @@ class LocalGroup final : public Group {
   LocalGroup(int rank, int size, std::shared_ptr<Meeting> meeting)
       : Group(rank, size),
         meeting_(std::move(meeting)),
+        headers_(static_cast<size_t>(size)),
         sources_f32_(static_cast<size_t>(size)),
         outputs_f32_(static_cast<size_t>(size)),
         sources_f64_(static_cast<size_t>(size)),
         outputs_f64_(static_cast<size_t>(size)) {}
 
   void gather_chunks(std::span<const GatherRange> ranges) override {
-    Call call = {.name = "gather", .gather = ranges};
-    for (const GatherRange& range : ranges) call.size += range.part_bytes;
-    collective(call, [&] {
+    collective({.header = header_of("gather", ranges), .gather = ranges}, [&] {
       for (size_t i = 0; i < ranges.size(); ++i) gather_one(i);
     });
   }
 
   void reduce_chunks(std::span<const ReduceRange> ranges) override {
-    Call call = {.name = "reduce", .reduce = ranges};
     for (const ReduceRange& range : ranges) {
-      call.size += range.part_numel;
       const float* own = range.whole + rank() * range.part_numel;
       STRATA_CHECK(range.out == own || range.out + range.part_numel <= range.whole ||
                    range.out >= range.whole + size() * range.part_numel);
     }
-    collective(call, [&] {
+    collective({.header = header_of("reduce", ranges), .reduce = ranges}, [&] {
       for (size_t i = 0; i < ranges.size(); ++i) reduce_one(i);
     });
   }
@@ -83,13 +80,13 @@ class LocalGroup final : public Group {
 
   void broadcast(void* data, int64_t bytes, int root) override {
     STRATA_CHECK(root >= 0 && root < size());
-    collective({.name = "broadcast", .size = bytes, .root = root, .from = data},
+    collective({.header = header_of("broadcast", bytes, root), .from = data},
                [&] { copy_bytes(data, peer(root).from, bytes); });
   }
 
   void all_to_all(const AllToAll& exchange) override {
     const int64_t bytes = exchange.part_bytes;
-    collective({.name = "all_to_all", .size = bytes, .from = exchange.send}, [&] {
+    collective({.header = header_of("all_to_all", bytes), .from = exchange.send}, [&] {
       for (int r = 0; r < size(); ++r) {
         copy_bytes(at(exchange.receive, r * bytes), at(peer(r).from, rank() * bytes), bytes);
       }
@@ -115,7 +112,7 @@ class LocalGroup final : public Group {
   }
 
   void barrier() override {
-    collective({.name = "barrier"}, [] {});
+    collective({.header = header_of("barrier", 0)}, [] {});
   }
 
   void abort(const std::string& reason) override { meeting_->point.abort(rank(), reason); }
@@ -137,38 +134,14 @@ class LocalGroup final : public Group {
   template <typename Work>
   void collective(const Call& call, Work work) {
     meeting_->calls[static_cast<size_t>(rank())] = call;
-    meeting_->point.enter(rank(), call.name);
-    const std::string difference = first_difference();
+    const char* name = call.header.name;
+    meeting_->point.enter(rank(), name);
+    std::transform(meeting_->calls.begin(), meeting_->calls.end(), headers_.begin(),
+                   [](const Call& each) { return each.header; });
+    const std::string difference = first_difference(headers_);
     if (difference.empty()) work();
-    meeting_->point.leave(rank(), call.name);
+    meeting_->point.leave(rank(), name);
     if (!difference.empty()) fail(difference);
-  }
-
-  std::string first_difference() const {
-    const Call& first = peer(0);
-    for (int r = 1; r < size(); ++r) {
-      const Call& other = peer(r);
-      if (std::strcmp(first.name, other.name) == 0 && same_sizes(first, other)) continue;
-      return fmt::format(
-          "{}: rank {}: called {} of size {} where rank 0 called {} of size {} (all ranks must "
-          "make the same calls in the same order)",
-          first.name, r, other.name, other.size, first.name, first.size);
-    }
-    return "";
-  }
-
-  static bool same_sizes(const Call& a, const Call& b) {
-    if (a.size != b.size || a.root != b.root || a.gather.size() != b.gather.size() ||
-        a.reduce.size() != b.reduce.size()) {
-      return false;
-    }
-    for (size_t i = 0; i < a.gather.size(); ++i) {
-      if (a.gather[i].part_bytes != b.gather[i].part_bytes) return false;
-    }
-    for (size_t i = 0; i < a.reduce.size(); ++i) {
-      if (a.reduce[i].part_numel != b.reduce[i].part_numel) return false;
-    }
-    return true;
   }
 
   void gather_one(size_t i) {
@@ -196,7 +169,7 @@ class LocalGroup final : public Group {
   void all_reduce(T* values, int64_t count, std::vector<const T*>& sources,
                   std::vector<T*>& outputs) {
     const char* name = sizeof(T) == 4 ? "all_reduce f32" : "all_reduce f64";
-    collective({.name = name, .size = count, .to = values}, [&] {
+    collective({.header = header_of(name, count), .to = values}, [&] {
       const int64_t part = ceil_div(count, size());
       const int64_t first = std::min(count, rank() * part);
       for (int r = 0; r < size(); ++r) {
@@ -212,6 +185,7 @@ class LocalGroup final : public Group {
   const std::shared_ptr<Meeting> meeting_;
 
   // Used inside a call only.
+  std::vector<CallHeader> headers_;
   std::vector<const float*> sources_f32_;
   std::vector<float*> outputs_f32_;
   std::vector<const double*> sources_f64_;

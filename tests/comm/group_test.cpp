@@ -4,10 +4,17 @@
 #include "engine/comm/group.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -15,22 +22,43 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "engine/comm/group_gloo.h"
 #include "engine/comm/group_local.h"
 #include "engine/comm/group_self.h"
+#include "tests/model/temporary_directory.h"
 
 namespace strata::comm {
 namespace {
 
+enum class Backend : uint8_t { kLocal, kGloo };
+
+// Every group behaves the same, whatever its ranks exchange by.
+class GroupOf : public testing::TestWithParam<Backend> {
+ protected:
+  std::vector<std::string> run_ranks(int count, const GroupOptions& options,
+                                     const std::function<void(Group&)>& body) const;
+  void run_ranks(int count, const std::function<void(Group&)>& body) const {
+    for (const std::string& error : run_ranks(count, {}, body)) EXPECT_EQ(error, "");
+  }
+};
+
 // Runs `body` on a thread a rank and returns what each threw ("" for nothing).
-std::vector<std::string> run_ranks(int count, const GroupOptions& options,
-                                   const std::function<void(Group&)>& body) {
-  const auto groups = make_local_groups(count, options);
+std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& options,
+                                            const std::function<void(Group&)>& body) const {
+  const bool local = GetParam() == Backend::kLocal;
+  auto groups = make_local_groups(count, options);
+  const model::TemporaryDirectory store;
   std::vector<std::string> errors(static_cast<size_t>(count));
   std::vector<std::jthread> threads;
   for (int r = 0; r < count; ++r) {
     threads.emplace_back([&, r] {
+      auto& group = groups[static_cast<size_t>(r)];
       try {
-        body(*groups[static_cast<size_t>(r)]);
+        if (!local) {
+          group =
+              make_gloo_group({.rank = r, .size = count, .store = store.path(), .group = options});
+        }
+        body(*group);
       } catch (const Error& error) {
         const char* kind = error.code() == ErrorCode::kPeer       ? "peer: "
                            : error.code() == ErrorCode::kDeadline ? "deadline: "
@@ -41,10 +69,6 @@ std::vector<std::string> run_ranks(int count, const GroupOptions& options,
   }
   threads.clear();
   return errors;
-}
-
-void run_ranks(int count, const std::function<void(Group&)>& body) {
-  for (const std::string& error : run_ranks(count, {}, body)) EXPECT_EQ(error, "");
 }
 
 // A value that depends on rank, call and element, with exponents that make fp32 sums depend on
@@ -76,7 +100,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
-TEST(GroupLocal, GatherFillsTheOtherRanksParts) {
+TEST_P(GroupOf, GatherFillsTheOtherRanksParts) {
   run_ranks(3, [](Group& group) {
     std::vector<int32_t> whole(6, -1);
     whole[static_cast<size_t>(2 * group.rank())] = 10 * group.rank();
@@ -86,7 +110,7 @@ TEST(GroupLocal, GatherFillsTheOtherRanksParts) {
   });
 }
 
-TEST(GroupLocal, GatherOfChunksKeepsEachChunksPartsInRankOrder) {
+TEST_P(GroupOf, GatherOfChunksKeepsEachChunksPartsInRankOrder) {
   run_ranks(2, [](Group& group) {
     std::vector<int32_t> whole(6, -1);  // a chunk of 2 + 2 elements, then one of 1 + 1
     const auto r = static_cast<size_t>(group.rank());
@@ -98,7 +122,7 @@ TEST(GroupLocal, GatherOfChunksKeepsEachChunksPartsInRankOrder) {
   });
 }
 
-TEST(GroupLocal, SumsFollowRankOrderAndNotValue) {
+TEST_P(GroupOf, SumsFollowRankOrderAndNotValue) {
   // (2^24 + 1) + 1 is 2^24 in fp32, while (1 + 1) + 2^24 is 2^24 + 2.
   run_ranks(3, [](Group& group) {
     std::vector<float> whole(3, group.rank() == 0 ? 0x1p24f : 1.0f);
@@ -111,7 +135,7 @@ TEST(GroupLocal, SumsFollowRankOrderAndNotValue) {
   });
 }
 
-TEST(GroupLocal, ReduceTouchesTheOwnPartAlone) {
+TEST_P(GroupOf, ReduceTouchesTheOwnPartAlone) {
   run_ranks(2, [](Group& group) {
     std::vector<float> whole = {1, 2, 3, 4};
     group.reduce({whole.data(), 2, whole.data() + 2 * group.rank()});
@@ -120,7 +144,7 @@ TEST(GroupLocal, ReduceTouchesTheOwnPartAlone) {
   });
 }
 
-TEST(GroupLocal, EveryCallPatternGivesTheBitsOfTheOrderedSum) {
+TEST_P(GroupOf, EveryCallPatternGivesTheBitsOfTheOrderedSum) {
   for (int size = 1; size <= 5; ++size) {
     run_ranks(size, [size](Group& group) {
       for (uint64_t call = 0; call < 12; ++call) {
@@ -149,7 +173,7 @@ TEST(GroupLocal, EveryCallPatternGivesTheBitsOfTheOrderedSum) {
   }
 }
 
-TEST(GroupLocal, SumsOfSizesThatRanksDoNotDivide) {
+TEST_P(GroupOf, SumsOfSizesThatRanksDoNotDivide) {
   run_ranks(4, [](Group& group) {
     for (const int64_t count : {1, 2, 3, 5, 4097}) {
       std::vector<float> all = contribution(group.rank(), 9, count);
@@ -163,7 +187,7 @@ TEST(GroupLocal, SumsOfSizesThatRanksDoNotDivide) {
   });
 }
 
-TEST(GroupLocal, BroadcastAllToAllAndMessages) {
+TEST_P(GroupOf, BroadcastAllToAllAndMessages) {
   run_ranks(3, [](Group& group) {
     const int r = group.rank();
     int64_t word = r + 100;
@@ -184,7 +208,7 @@ TEST(GroupLocal, BroadcastAllToAllAndMessages) {
   });
 }
 
-TEST(GroupLocal, RandomCallsUnderLoad) {
+TEST_P(GroupOf, RandomCallsUnderLoad) {
   constexpr int kSize = 4;
   run_ranks(kSize, [](Group& group) {
     const Philox random(99);
@@ -216,7 +240,7 @@ TEST(GroupLocal, RandomCallsUnderLoad) {
   });
 }
 
-TEST(GroupLocal, BarrierHoldsUntilTheLastRankComes) {
+TEST_P(GroupOf, BarrierHoldsUntilTheLastRankComes) {
   std::atomic<int> came{0};
   run_ranks(4, [&](Group& group) {
     for (int round = 1; round <= 50; ++round) {
@@ -227,7 +251,7 @@ TEST(GroupLocal, BarrierHoldsUntilTheLastRankComes) {
   });
 }
 
-TEST(GroupLocal, AbortWakesAllAndNamesTheRank) {
+TEST_P(GroupOf, AbortWakesAllAndNamesTheRank) {
   const auto errors = run_ranks(3, {}, [](Group& group) {
     if (group.rank() == 1) {
       group.abort("spill: /scratch/0: no space left");
@@ -241,7 +265,7 @@ TEST(GroupLocal, AbortWakesAllAndNamesTheRank) {
   EXPECT_EQ(errors[2], errors[0]);
 }
 
-TEST(GroupLocal, AbortWakesASenderAndAReceiver) {
+TEST_P(GroupOf, AbortWakesASenderAndAReceiver) {
   const auto errors = run_ranks(3, {}, [](Group& group) {
     int32_t word = 0;
     if (group.rank() == 0) group.send({&word, 4, 2, 0});
@@ -267,7 +291,7 @@ TEST(GroupLocal, AfterAnAbortEveryLaterCallThrows) {
   }
 }
 
-TEST(GroupLocal, AbortsAtAnyMomentLeaveNobodyWaitingAndNoBufferInUse) {
+TEST_P(GroupOf, AbortsAtAnyMomentLeaveNobodyWaitingAndNoBufferInUse) {
   for (int round = 0; round < 60; ++round) {
     std::atomic<int> calls{0};
     const auto errors = run_ranks(3, {}, [&](Group& group) {
@@ -289,11 +313,12 @@ TEST(GroupLocal, AbortsAtAnyMomentLeaveNobodyWaitingAndNoBufferInUse) {
         calls.fetch_add(1);
       }
     });
-    for (const std::string& error : errors) EXPECT_NE(error.find("stopped: enough"), error.npos);
+    for (const std::string& error : errors)
+      EXPECT_NE(error.find("stopped: enough"), error.npos) << error;
   }
 }
 
-TEST(GroupLocal, DeadlineNamesWhoIsMissing) {
+TEST_P(GroupOf, DeadlineNamesWhoIsMissing) {
   std::atomic<int> gave_up{0};
   const auto errors = run_ranks(4, {.deadline_s = 0.05}, [&](Group& group) {
     if (group.rank() == 1 || group.rank() == 3) {
@@ -316,7 +341,7 @@ TEST(GroupLocal, DeadlineNamesWhoIsMissing) {
   EXPECT_TRUE(errors[1].starts_with("peer: barrier: rank ")) << errors[1];
 }
 
-TEST(GroupLocal, DeadlineOfAMessageNamesThePeer) {
+TEST_P(GroupOf, DeadlineOfAMessageNamesThePeer) {
   const auto errors = run_ranks(2, {.deadline_s = 0.02}, [](Group& group) {
     int32_t word = 0;
     if (group.rank() == 0) group.recv({&word, 4, 1, 0});
@@ -324,7 +349,7 @@ TEST(GroupLocal, DeadlineOfAMessageNamesThePeer) {
   EXPECT_TRUE(errors[0].starts_with("deadline: recv: rank 1: did not come")) << errors[0];
 }
 
-TEST(GroupLocal, DifferentCallsAreRefusedOnAllRanks) {
+TEST_P(GroupOf, DifferentCallsAreRefusedOnAllRanks) {
   const auto names = run_ranks(2, {}, [](Group& group) {
     std::vector<float> whole(4);
     if (group.rank() == 0) group.gather(whole.data(), 8);
@@ -347,6 +372,50 @@ TEST(GroupLocal, DifferentCallsAreRefusedOnAllRanks) {
     if (group.rank() == 1) group.recv({&word, 4, 0, 4});
   });
   EXPECT_TRUE(tags[1].starts_with("peer: recv: rank 0: sent 4 B with tag 3")) << tags[1];
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, GroupOf, testing::Values(Backend::kLocal, Backend::kGloo),
+                         [](const auto& given) {
+                           return given.param == Backend::kLocal ? "local" : "gloo";
+                         });
+
+// Ranks are processes; one is killed at any moment. The others end by themselves, and say which.
+TEST(GroupGloo, AProcessThatIsKilledEndsTheOthers) {
+  constexpr int kSize = 3;
+  for (int round = 0; round < 8; ++round) {
+    const model::TemporaryDirectory store;
+    std::array<pid_t, kSize> children;
+    for (int r = 0; r < kSize; ++r) {
+      children[static_cast<size_t>(r)] = ::fork();
+      if (children[static_cast<size_t>(r)] != 0) continue;
+      try {
+        const auto group = make_gloo_group(
+            {.rank = r, .size = kSize, .store = store.path(), .group = {.deadline_s = 20}});
+        std::ofstream(store / ("ready" + std::to_string(r))) << "ready";
+        std::vector<float> whole(30000);
+        while (true) group->all_reduce_sum(whole.data(), 30000);
+      } catch (const Error& error) {
+        const bool named = std::string(error.what()).find("rank 1") != std::string::npos;
+        ::_exit(error.code() == ErrorCode::kPeer && named ? 0 : 1);
+      }
+    }
+    for (int r = 0; r < kSize; ++r) {
+      while (!std::filesystem::exists(store / ("ready" + std::to_string(r)))) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
+    ::kill(children[1], SIGKILL);
+    const auto begin = std::chrono::steady_clock::now();
+    for (const int r : {1, 0, 2}) {
+      int status = 0;
+      ASSERT_EQ(::waitpid(children[static_cast<size_t>(r)], &status, 0),
+                children[static_cast<size_t>(r)]);
+      if (r == 1) continue;
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << r << " " << status;
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << round;
+  }
 }
 
 TEST(GroupSelf, OneRankKeepsItsValues) {

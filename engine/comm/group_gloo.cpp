@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/comm/group_gloo.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/comm/call_header.h"
+#include "engine/comm/no_pipe_signal.h"
+#include "engine/comm/ordered_sum.h"
+
+namespace strata::comm {
+namespace {
+
+using Buffer = gloo::transport::UnboundBuffer;
+using Milliseconds = std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a sum, from each rank at a time
+constexpr Milliseconds kLook{50};     // from one look for the file of a rank that stops to the next
+constexpr Milliseconds kMoment{500};  // that the file may take to be seen
+
+std::byte* at(void* base, int64_t bytes) {
+  return static_cast<std::byte*>(base) + bytes;
+}
+const std::byte* at(const void* base, int64_t bytes) {
+  return static_cast<const std::byte*>(base) + bytes;
+}
+
+// Which rank stopped first and why, for all ranks to read: a file of the store. The rank writes it
+// before it closes its connections, so whoever loses one finds the cause there. A thread looks for
+// it, since a lost connection does not end every wait.
+class Life {
+ public:
+  explicit Life(std::string path) : path_(std::move(path)), watcher_([this] { watch(); }) {}
+  ~Life() {
+    {
+      const std::lock_guard lock(mu_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    watcher_.join();
+  }
+
+  // False where the group has stopped: then the transfer must not be awaited.
+  bool enter(Buffer* buffer) {
+    const std::lock_guard lock(mu_);
+    if (stopped_) return false;
+    awaited_ = buffer;
+    return true;
+  }
+  void leave() {
+    const std::lock_guard lock(mu_);
+    awaited_ = nullptr;
+  }
+
+  // True the first time. Who stopped first is who has written the file first.
+  bool stop(int rank, const std::string& reason) {
+    const std::lock_guard lock(mu_);
+    if (stopped_) return false;
+    const std::string own = fmt::format("{}.{}", path_, rank);
+    std::ofstream(own) << fmt::format("rank {} stopped: {}", rank, reason);
+    std::error_code ignored;  // another may have been first
+    std::filesystem::create_hard_link(own, path_, ignored);
+    std::filesystem::remove(own, ignored);
+    end_wait();
+    return true;
+  }
+
+  void throw_if_stopped(const std::string& call) const {
+    const std::lock_guard lock(mu_);
+    if (stopped_) throw_cause(call);
+  }
+  // Throws where a rank has said why it stopped, or does within a moment.
+  void throw_if_said(const std::string& call) const {
+    for (const auto end = Clock::now() + kMoment; Clock::now() < end;) {
+      if (std::filesystem::exists(path_)) throw_cause(call);
+      std::this_thread::sleep_for(Milliseconds(5));
+    }
+  }
+
+ private:
+  void end_wait() {
+    stopped_ = true;
+    if (awaited_ == nullptr) return;
+    awaited_->abortWaitRecv();
+    awaited_->abortWaitSend();
+  }
+
+  void watch() {
+    std::unique_lock lock(mu_);
+    while (!ended_ && !stopped_) {
+      changed_.wait_for(lock, kLook, [&] { return ended_; });
+      if (!ended_ && !stopped_ && std::filesystem::exists(path_)) end_wait();
+    }
+  }
+
+  [[noreturn]] void throw_cause(const std::string& call) const {
+    std::ifstream file(path_);
+    const std::string cause{std::istreambuf_iterator<char>(file), {}};
+    throw Error(ErrorCode::kPeer, fmt::format("{}: {}", call, cause));
+  }
+
+  const std::string path_;
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
+  Buffer* awaited_ = nullptr;
+  bool stopped_ = false;
+  bool ended_ = false;
+  std::thread watcher_;  // behind all that it uses
+};
+
+class GlooGroup final : public Group {
+ public:
+  GlooGroup(const GlooOptions& options, std::shared_ptr<gloo::Context> context)
+      : Group(options.rank, options.size),
+        deadline_s_(options.group.deadline_s),
+        life_(options.store + "/" + options.name + ".stopped"),
+        context_(std::move(context)),
+        sent_(static_cast<size_t>(size()), 0),
+        received_(static_cast<size_t>(size()), 0),
+        headers_(static_cast<size_t>(size())) {}
+
+  ~GlooGroup() override {
+    const NoPipeSignal quiet;
+    context_->closeConnections();
+  }
+
+  void gather_chunks(std::span<const GatherRange> ranges) override {
+    collective(header_of("gather", ranges), [&](Transfers& transfers) {
+      for (const GatherRange& range : ranges) {
+        each_peer([&](int r) {
+          transfers.receive(r, at(range.base, r * range.part_bytes), range.part_bytes);
+        });
+        each_peer([&](int r) {
+          transfers.send(r, at(range.base, rank() * range.part_bytes), range.part_bytes);
+        });
+      }
+      transfers.await();
+    });
+  }
+
+  void reduce_chunks(std::span<const ReduceRange> ranges) override {
+    collective(header_of("reduce", ranges), [&](Transfers& transfers) {
+      for (const ReduceRange& range : ranges) {
+        const int64_t part = range.part_numel;
+        sum_parts<float>(transfers, range.whole, part, part * size(), range.out);
+      }
+    });
+  }
+
+  void all_reduce_sum(float* values, int64_t count) override { all_reduce(values, count); }
+  void all_reduce_sum(double* values, int64_t count) override { all_reduce(values, count); }
+
+  void broadcast(void* data, int64_t bytes, int root) override {
+    STRATA_CHECK(root >= 0 && root < size());
+    collective(header_of("broadcast", bytes, root), [&](Transfers& transfers) {
+      if (rank() == root) {
+        each_peer([&](int r) { transfers.send(r, data, bytes); });
+      } else {
+        transfers.receive(root, data, bytes);
+      }
+      transfers.await();
+    });
+  }
+
+  void all_to_all(const AllToAll& exchange) override {
+    const int64_t bytes = exchange.part_bytes;
+    collective(header_of("all_to_all", bytes), [&](Transfers& transfers) {
+      each_peer([&](int r) { transfers.receive(r, at(exchange.receive, r * bytes), bytes); });
+      each_peer([&](int r) { transfers.send(r, at(exchange.send, r * bytes), bytes); });
+      const auto own = static_cast<size_t>(bytes);
+      if (bytes > 0) {
+        std::memcpy(at(exchange.receive, rank() * bytes), at(exchange.send, rank() * bytes), own);
+      }
+      transfers.await();
+    });
+  }
+
+  void send(const Message& message) override {
+    check_peer(message);
+    life_.throw_if_stopped("send");
+    CallHeader header = header_of("send", message.bytes, message.tag);
+    Transfers transfers(*this, "send");
+    transfers.send(message.peer, &header, sizeof(header));
+    transfers.send(message.peer, message.data, message.bytes);
+    transfers.await();
+  }
+
+  void recv(const Message& message) override {
+    check_peer(message);
+    life_.throw_if_stopped("recv");
+    CallHeader header;
+    Transfers transfers(*this, "recv");
+    transfers.receive(message.peer, &header, sizeof(header));
+    transfers.await();
+    if (std::strcmp(header.name, "send") != 0) {
+      fail(fmt::format("recv: rank {}: called {} where a message is due", message.peer,
+                       header.name));
+    }
+    if (header.root != message.tag || header.size != message.bytes) {
+      fail(fmt::format("recv: rank {}: sent {} with tag {} where {} with tag {} is due",
+                       message.peer, format_bytes(header.size), header.root,
+                       format_bytes(message.bytes), message.tag));
+    }
+    transfers.receive(message.peer, message.data, message.bytes);
+    transfers.await();
+  }
+
+  void barrier() override {
+    collective(header_of("barrier", 0), [](Transfers&) {});
+  }
+
+  void abort(const std::string& reason) override {
+    const NoPipeSignal quiet;
+    if (life_.stop(rank(), reason)) context_->closeConnections();
+  }
+
+ private:
+  // Sends and receptions under way; the k-th from a rank to another has slot k on both sides.
+  class Transfers {
+   public:
+    Transfers(GlooGroup& group, const char* call) : group_(group), call_(call) {}
+
+    void send(int peer, const void* data, int64_t bytes) {
+      if (bytes > 0) begin(peer, const_cast<void*>(data), bytes, true);
+    }
+    void receive(int peer, void* data, int64_t bytes) {
+      if (bytes > 0) begin(peer, data, bytes, false);
+    }
+
+    void await() {
+      const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(group_.deadline_s_));
+      for (size_t i = 0; i < open_.size(); ++i) await_one(i, end);
+      open_.clear();
+    }
+
+   private:
+    struct Open {
+      std::unique_ptr<Buffer> buffer;
+      int peer;
+      bool sends;
+    };
+
+    void begin(int peer, void* data, int64_t bytes, bool sends) {
+      auto buffer = group_.context_->createUnboundBuffer(data, static_cast<size_t>(bytes));
+      const auto i = static_cast<size_t>(peer);
+      try {
+        sends ? buffer->send(peer, group_.sent_[i]++) : buffer->recv(peer, group_.received_[i]++);
+      } catch (const std::exception& error) {
+        group_.lost(call_, peer, error.what());
+      }
+      open_.push_back({std::move(buffer), peer, sends});
+    }
+
+    void await_one(size_t i, Clock::time_point end) {
+      const Open& one = open_[i];
+      const auto left = std::chrono::ceil<Milliseconds>(end - Clock::now());
+      const Milliseconds timeout = std::max(left, Milliseconds(1));
+      bool done = false;
+      if (group_.life_.enter(one.buffer.get())) {
+        try {
+          done = one.sends ? one.buffer->waitSend(timeout) : one.buffer->waitRecv(timeout);
+        } catch (const std::exception& error) {
+          group_.life_.leave();
+          if (Clock::now() >= end) late(i);
+          group_.lost(call_, one.peer, error.what());
+        }
+        group_.life_.leave();
+      }
+      if (!done) group_.life_.throw_if_stopped(call_);
+      STRATA_CHECK(done);
+    }
+
+    // Of those that are still awaited, a moment shows which have come by now.
+    [[noreturn]] void late(size_t first) {
+      std::vector<int> missing = {open_[first].peer};
+      for (size_t i = first + 1; i < open_.size(); ++i) {
+        if (open_[i].sends || std::ranges::count(missing, open_[i].peer) > 0) continue;
+        bool came = false;
+        try {
+          came = open_[i].buffer->waitRecv(Milliseconds(1));
+        } catch (const std::exception&) {
+        }
+        if (!came) missing.push_back(open_[i].peer);
+      }
+      const std::string text = fmt::format("{}: rank {}: did not come within {} s", call_,
+                                           fmt::join(missing, ", "), group_.deadline_s_);
+      group_.abort(text);
+      throw Error(ErrorCode::kDeadline, text);
+    }
+
+    GlooGroup& group_;
+    const char* call_;
+    std::vector<Open> open_;
+    const NoPipeSignal quiet_;
+  };
+
+  template <typename Function>
+  void each_peer(Function function) {
+    // From the next rank on, so that ranks do not all turn to one.
+    for (int k = 1; k < size(); ++k) function((rank() + k) % size());
+  }
+
+  void check_peer(const Message& message) const {
+    STRATA_CHECK(message.peer >= 0 && message.peer < size() && message.peer != rank());
+  }
+
+  [[noreturn]] void fail(const std::string& text) {
+    abort(text);
+    throw Error(ErrorCode::kPeer, text);
+  }
+
+  [[noreturn]] void lost(const char* call, int peer, const char* what) {
+    life_.throw_if_said(call);
+    fail(fmt::format("{}: rank {}: its connection is lost: {} (did its process end?)", call, peer,
+                     what));
+  }
+
+  // All ranks see the same headers, so either all of them work or all of them fail.
+  template <typename Work>
+  void collective(const CallHeader& header, Work work) {
+    life_.throw_if_stopped(header.name);
+    Transfers transfers(*this, header.name);
+    headers_[static_cast<size_t>(rank())] = header;
+    each_peer(
+        [&](int r) { transfers.receive(r, &headers_[static_cast<size_t>(r)], sizeof(header)); });
+    each_peer([&](int r) { transfers.send(r, &header, sizeof(header)); });
+    transfers.await();
+    const std::string difference = first_difference(headers_);
+    if (!difference.empty()) {
+      abort(difference);
+      throw Error(ErrorCode::kPeer, difference);
+    }
+    work(transfers);
+  }
+
+  // Each rank gets its part of the sum of all ranks' `whole`, in `out`. Parts have `part` elements;
+  // those behind `count` do not exist.
+  template <typename T>
+  void sum_parts(Transfers& transfers, const T* whole, int64_t part, int64_t count, T* out) {
+    const auto numel = [&](int r) { return std::clamp<int64_t>(count - r * part, 0, part); };
+    const int64_t piece = kPieceBytes / static_cast<int64_t>(sizeof(T));
+    staging_.resize(static_cast<size_t>((size() - 1) * std::min(part, piece)) * sizeof(T));
+    std::vector<const T*> sources(static_cast<size_t>(size()));
+    for (int64_t first = 0; first < part; first += piece) {
+      const auto length = [&](int r) { return std::clamp<int64_t>(numel(r) - first, 0, piece); };
+      const int64_t mine = length(rank());
+      T* room = reinterpret_cast<T*>(staging_.data());
+      each_peer([&](int r) {
+        sources[static_cast<size_t>(r)] = room;
+        transfers.receive(r, room, mine * static_cast<int64_t>(sizeof(T)));
+        room += mine;
+      });
+      each_peer([&](int r) {
+        transfers.send(r, whole + r * part + first, length(r) * static_cast<int64_t>(sizeof(T)));
+      });
+      transfers.await();
+      sources[static_cast<size_t>(rank())] = whole + rank() * part + first;
+      T* const outputs[] = {out + first};
+      ordered_sum<T>(sources, outputs, mine);
+    }
+  }
+
+  template <typename T>
+  void all_reduce(T* values, int64_t count) {
+    const char* name = sizeof(T) == 4 ? "all_reduce f32" : "all_reduce f64";
+    collective(header_of(name, count), [&](Transfers& transfers) {
+      const int64_t part = ceil_div(count, size());
+      const auto numel = [&](int r) { return std::clamp<int64_t>(count - r * part, 0, part); };
+      const auto bytes = [&](int r) { return numel(r) * static_cast<int64_t>(sizeof(T)); };
+      sum_parts<T>(transfers, values, part, count, values + rank() * part);
+      each_peer([&](int r) { transfers.receive(r, values + r * part, bytes(r)); });
+      each_peer([&](int r) { transfers.send(r, values + rank() * part, bytes(rank())); });
+      transfers.await();
+    });
+  }
+
+  // Constant after construction
+  const double deadline_s_;
+  Life life_;
+  const std::shared_ptr<gloo::Context> context_;
+
+  // Of the calling thread
+  std::vector<uint64_t> sent_, received_;  // messages to and from each rank
+  std::vector<CallHeader> headers_;
+  std::vector<std::byte> staging_;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_gloo_group(const GlooOptions& options) {
+  STRATA_CHECK(options.size >= 1 && options.rank >= 0 && options.rank < options.size);
+  const NoPipeSignal quiet;
+  try {
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = options.address;
+    auto device = gloo::transport::tcp::CreateDevice(attributes);
+    gloo::rendezvous::FileStore files(options.store);
+    gloo::rendezvous::PrefixStore store(options.name, files);
+    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
+    context->setTimeout(
+        std::chrono::ceil<Milliseconds>(std::chrono::duration<double>(options.connect_s)));
+    context->connectFullMesh(store, device);
+    return std::make_unique<GlooGroup>(options, std::move(context));
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kDeadline,
+                fmt::format("rank {}: cannot connect to the {} ranks of group {} by way of {}: {} "
+                            "(start all ranks with the same directory, and look at the network "
+                            "of address {})",
+                            options.rank, options.size, options.name, options.store, error.what(),
+                            options.address));
+  }
+}
+
+}  // namespace strata::comm
