@@ -201,9 +201,11 @@ class Session::Impl {
     session::Live& state = live("save");
     state.require_no_step("save");
     session::require_no_run(directory, state.step());
-    train::CheckpointSession checkpoints(directory, plan(), kKeepAll, "", config::Json::object());
-    checkpoints.save(state.step(), 0, nullptr,
-                     [&](exec::StateSink& sink) { return state.stream(sink); });
+    const train::RunPlan& run = plan();
+    train::CheckpointSession checkpoints(
+        *run.spec, run.ranks.front(), nullptr,
+        {.directory = directory, .keep = kKeepAll, .nonce = "", .trainer = config::Json::object()});
+    checkpoints.save(state.step(), [&](exec::StateSink& sink) { return state.stream(sink); });
     return checkpoints.last_path();
   }
   void export_model(const std::string& directory) {

@@ -1,67 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/checkpoint_session.h"
 
+#include <vector>
+
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_writer.h"
+#include "engine/comm/text_exchange.h"
 
 namespace strata::train {
-namespace {
 
-void wait_for_ranks(comm::Group* group) {
-  if (group) group->barrier();
-}
-
-}  // namespace
-
-CheckpointSession::CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep,
-                                     std::string run, config::Json trainer)
-    : directory_(std::move(directory)),
-      plan_(plan),
-      keep_(keep),
-      run_(std::move(run)),
-      trainer_(std::move(trainer)),
-      files_(plan.ranks.size()) {}
+CheckpointSession::CheckpointSession(const model::ModelSpec& spec, const plan::Plan& plan,
+                                     comm::Group* group, Run run)
+    : spec_(spec), plan_(plan), group_(group), run_(std::move(run)) {}
 
 CheckpointSession::Opened CheckpointSession::open(const std::string& path,
                                                   exec::StateSource& frozen) const {
-  auto reader =
-      std::make_unique<checkpoint::CheckpointReader>(path, *plan_.spec, plan_.input.recipe, frozen);
+  auto reader = std::make_unique<checkpoint::CheckpointReader>(path, spec_, plan_.recipe, frozen);
   const checkpoint::CheckpointManifest& manifest = reader->manifest();
   const int64_t step = manifest.step;
   const std::optional<int64_t> updates = manifest.updates;
   return {std::move(reader), step, updates};
 }
 
-void CheckpointSession::save(int64_t step, int rank, comm::Group* group,
-                             const std::function<int64_t(exec::StateSink&)>& stream) {
-  if (rank == 0) {
-    commit_ = std::make_unique<checkpoint::CheckpointCommit>(
-        directory_, step, checkpoint::checkpoint_bytes(*plan_.spec));
-  }
-  wait_for_ranks(group);
-  const plan::Plan& plan = plan_.ranks[static_cast<size_t>(rank)];
-  checkpoint::CheckpointWriter writer(*plan_.spec, plan.layout,
-                                      {.partial = commit_->partial(),
-                                       .nonce = commit_->nonce(),
-                                       .mesh = plan.mesh,
-                                       .recipe = plan.recipe});
+void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream) {
+  std::optional<checkpoint::CheckpointCommit> commit;
+  if (leads()) commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(spec_));
+  const std::string partial = comm::broadcast_text(group_, commit ? commit->partial() : "");
+  uint64_t nonce = commit ? commit->nonce() : 0;
+  if (group_ != nullptr) group_->broadcast(&nonce, sizeof(nonce), 0);
+  checkpoint::CheckpointWriter writer(
+      spec_, plan_.layout,
+      {.partial = partial, .nonce = nonce, .mesh = plan_.mesh, .recipe = plan_.recipe});
   const int64_t updates = stream(writer);
-  files_[static_cast<size_t>(rank)] = writer.close();
-  wait_for_ranks(group);
-  if (rank == 0) {
+  const auto tables = comm::gather_texts(group_, checkpoint::to_text(writer.close()));
+  if (commit) {
+    checkpoint::CheckpointContents contents = {.spec = &spec_,
+                                               .recipe = plan_.recipe,
+                                               .mesh = plan_.mesh,
+                                               .updates = updates,
+                                               .run = run_.nonce,
+                                               .trainer = run_.trainer,
+                                               .files = {}};
     state_hash_ = 0;
-    for (const checkpoint::StateFile& file : files_) state_hash_ += file.state_hash;
-    last_path_ = commit_->commit({.spec = plan_.spec.get(),
-                                  .recipe = plan.recipe,
-                                  .mesh = plan.mesh,
-                                  .updates = updates,
-                                  .run = run_,
-                                  .trainer = trainer_,
-                                  .files = files_});
-    commit_.reset();
-    checkpoint::keep_last(directory_, keep_);
+    for (const std::string& table : tables) {
+      contents.files.push_back(checkpoint::parse_state_file(table));
+      state_hash_ += contents.files.back().state_hash;
+    }
+    last_path_ = commit->commit(contents);
+    checkpoint::keep_last(run_.directory, run_.keep);
   }
-  wait_for_ranks(group);
+  if (group_ != nullptr) group_->barrier();
 }
 
 }  // namespace strata::train

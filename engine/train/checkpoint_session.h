@@ -5,24 +5,30 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/comm/group.h"
 #include "engine/exec/state_io.h"
-#include "engine/train/run_plan.h"
+#include "engine/model/spec.h"
+#include "engine/plan/plan.h"
 
 namespace strata::train {
 
-// The checkpoints of one run whose ranks are threads of this process.
+// One rank's part in the checkpoints of a run. Ranks share nothing but the directory and the group:
+// rank 0 begins and commits, and the others send it the tables of what they wrote.
 //
-// Threads: any rank may call open(); all ranks call save() together, each with its own group.
-// Failure: Error; earlier checkpoints are unchanged.
+// Threads: one. All ranks call save() together. Failure: Error; earlier checkpoints are unchanged.
 class CheckpointSession {
  public:
-  // `run` (the run's nonce) and `trainer` (its options and data) are written into every manifest.
-  CheckpointSession(std::string directory, const RunPlan& plan, int64_t keep, std::string run,
-                    config::Json trainer);
+  struct Run {
+    std::string directory;
+    int64_t keep = 1;      // the last so many
+    std::string nonce;     // of the run
+    config::Json trainer;  // its options and data; only rank 0's counts
+  };
+  // `group`: all ranks; null for one rank. Everything given must outlive this.
+  CheckpointSession(const model::ModelSpec& spec, const plan::Plan& plan, comm::Group* group,
+                    Run run);
 
   struct Opened {
     std::unique_ptr<exec::StateSource> state;
@@ -34,23 +40,21 @@ class CheckpointSession {
 
   // Calls `stream` with a sink for this rank's state; `stream` returns the number of updates
   // applied to the state. Commits after all ranks have finished.
-  void save(int64_t step, int rank, comm::Group* group,
-            const std::function<int64_t(exec::StateSink&)>& stream);
+  void save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream);
 
+  // On rank 0, of the last that was committed.
   const std::string& last_path() const { return last_path_; }
   uint64_t state_hash() const { return state_hash_; }
 
  private:
-  // Constant after construction
-  const std::string directory_;
-  const RunPlan& plan_;
-  const int64_t keep_;
-  const std::string run_;
-  const config::Json trainer_;
+  bool leads() const { return group_ == nullptr || group_->rank() == 0; }
 
-  // Rank 0 writes between barriers of all ranks
-  std::unique_ptr<checkpoint::CheckpointCommit> commit_;
-  std::vector<checkpoint::StateFile> files_;  // each rank its own
+  // Constant after construction
+  const model::ModelSpec& spec_;
+  const plan::Plan& plan_;
+  comm::Group* const group_;
+  const Run run_;
+
   std::string last_path_;
   uint64_t state_hash_ = 0;
 };

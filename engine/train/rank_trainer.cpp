@@ -11,6 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/checkpoint/model_source.h"
 #include "engine/plan/collectives.h"
+#include "engine/train/resume_check.h"
 
 namespace strata::train {
 namespace {
@@ -48,14 +49,18 @@ int64_t file_bytes_of(const plan::Plan& plan) {
 
 }  // namespace
 
-RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups,
-                         CheckpointSession& checkpoints)
+RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups)
     : job_(job),
       options_(*job.options),
       plan_(job.plan->ranks[static_cast<size_t>(rank)]),
       rank_(rank),
       groups_(groups),
-      checkpoints_(checkpoints),
+      checkpoints_(*job.plan->spec, plan_, groups.trainer,
+                   {.directory = job.out + "/checkpoints",
+                    .keep = job.options->keep_checkpoints,
+                    .nonce = job.run,
+                    .trainer = rank == 0 ? about_run(*job.options, *job.data, job.frozen)
+                                         : config::Json::object()}),
       file_bytes_(file_bytes_of(plan_)),
       batches_(job.data->train(), batch_options(*job.options)),
       steps_(planned_steps(*job.options, *job.data)),
@@ -90,7 +95,21 @@ void RankTrainer::run(TrainResult& result) {
   result.memory = memory::read_process_memory();
   result.io = executor_->io_totals();
   result.io_backend = executor_->io_backend();
+  result.state_hash = checkpoints_.state_hash();
   executor_.reset();
+  sum_traffic(result);
+}
+
+// A byte count below 2^53 is exact as a double.
+void RankTrainer::sum_traffic(TrainResult& result) const {
+  std::array<double, 4> sums = {
+      static_cast<double>(result.file_bytes), static_cast<double>(result.io.bytes_read),
+      static_cast<double>(result.io.bytes_verified), static_cast<double>(result.io.bytes_written)};
+  if (groups_.trainer) groups_.trainer->all_reduce_sum(sums.data(), std::ssize(sums));
+  result.file_bytes = static_cast<int64_t>(sums[0]);
+  result.io.bytes_read = static_cast<int64_t>(sums[1]);
+  result.io.bytes_verified = static_cast<int64_t>(sums[2]);
+  result.io.bytes_written = static_cast<int64_t>(sums[3]);
 }
 
 void RankTrainer::enter(RunPhase phase) const {
@@ -309,7 +328,7 @@ void RankTrainer::checkpoint(int64_t step, TrainResult& result) {
   enter(RunPhase::kCheckpoint);
   exec::Instance instance;
   instance.program = plan::ProgramName::kCheckpoint;
-  checkpoints_.save(step, rank_, groups_.trainer, [&](exec::StateSink& sink) {
+  checkpoints_.save(step, [&](exec::StateSink& sink) {
     instance.sink = &sink;
     executor_->run(instance);
     return executor_->updates();

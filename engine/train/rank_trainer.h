@@ -19,8 +19,7 @@ namespace strata::train {
 // awaited.
 class RankTrainer {
  public:
-  RankTrainer(const TrainJob& job, int rank, const RankGroups& groups,
-              CheckpointSession& checkpoints);
+  RankTrainer(const TrainJob& job, int rank, const RankGroups& groups);
   void run(TrainResult& result);
 
  private:
@@ -41,6 +40,7 @@ class RankTrainer {
   void evaluate(int64_t step, TrainResult& result);
   void checkpoint(int64_t step, TrainResult& result);
   void drain();
+  void sum_traffic(TrainResult& result) const;
   double sum_over_ranks(double value) const;
   bool any_rank(bool asks) const;
   bool must_stop() const;
@@ -54,7 +54,7 @@ class RankTrainer {
   const plan::Plan& plan_;
   const int rank_;
   const RankGroups groups_;
-  CheckpointSession& checkpoints_;
+  CheckpointSession checkpoints_;
   const int64_t file_bytes_;  // that a step reads
   const data::Batches batches_;
   const int64_t steps_;

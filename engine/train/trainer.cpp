@@ -12,7 +12,6 @@
 #include "engine/comm/group_local.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/rank_trainer.h"
-#include "engine/train/resume_check.h"
 
 namespace strata::train {
 namespace {
@@ -54,12 +53,9 @@ int64_t planned_steps(const config::Options& options, const data::Dataset& data)
 
 TrainResult train(const TrainJob& job) {
   const int world = static_cast<int>(job.options->ranks);
-  CheckpointSession checkpoints(job.out + "/checkpoints", *job.plan, job.options->keep_checkpoints,
-                                job.run, about_run(*job.options, *job.data, job.frozen));
-  TrainResult result;
   if (world == 1) {
-    RankTrainer(job, 0, {}, checkpoints).run(result);
-    result.state_hash = checkpoints.state_hash();
+    TrainResult result;
+    RankTrainer(job, 0, {}).run(result);
     return result;
   }
   const comm::GroupOptions limits = group_options(*job.options);
@@ -74,7 +70,7 @@ TrainResult train(const TrainJob& job) {
   const auto run_rank = [&](size_t rank) {
     const RankGroups groups = {lanes.of(static_cast<int>(rank)), trainer[rank].get()};
     try {
-      RankTrainer(job, static_cast<int>(rank), groups, checkpoints).run(results[rank]);
+      RankTrainer(job, static_cast<int>(rank), groups).run(results[rank]);
     } catch (const std::exception& error) {
       failures[rank] = std::current_exception();
       abort_all(rank, error.what());
@@ -94,16 +90,7 @@ TrainResult train(const TrainJob& job) {
   }
   ranks.clear();  // joins
   rethrow_cause(failures);
-  result = results[0];
-  result.state_hash = checkpoints.state_hash();
-  for (int rank = 1; rank < world; ++rank) {
-    const exec::IoTotals& other = results[static_cast<size_t>(rank)].io;
-    result.file_bytes += results[static_cast<size_t>(rank)].file_bytes;
-    result.io.bytes_read += other.bytes_read;
-    result.io.bytes_verified += other.bytes_verified;
-    result.io.bytes_written += other.bytes_written;
-  }
-  return result;
+  return results[0];
 }
 
 }  // namespace strata::train

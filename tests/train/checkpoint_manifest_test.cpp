@@ -119,7 +119,7 @@ TEST_F(ManifestTest, NumbersOutOfRangeAreRefusedByName) {
       {"ascending ranks", [](Manifest& m) { m.world = 1; }},
       {"ascending ranks", [](Manifest& m) { std::swap(m.files[0], m.files[1]); }},
       {"ascending ranks", [](Manifest& m) { m.files[0].name = ""; }},
-      {"another name", [](Manifest& m) { m.files[0].name = "../state-rank00000.bin"; }},
+      {"does not match its rank", [](Manifest& m) { m.files[0].name = "../state-rank00000.bin"; }},
       {"\"bytes\"", [](Manifest& m) { m.files[0].bytes = -1; }},
       {"does not lie on pages", [](Manifest& m) { m.files[0].bytes -= kPage; }},
       {"sum of its files", [](Manifest& m) { m.state_hash += 1; }},
@@ -130,8 +130,8 @@ TEST_F(ManifestTest, NumbersOutOfRangeAreRefusedByName) {
       {"\"offset\"", [](Manifest& m) { m.files[0].extents[0].offset = -kPage; }},
       {"does not lie on pages", [](Manifest& m) { m.files[0].extents[0].offset = 8; }},
       {"\"bytes\"", [](Manifest& m) { m.files[0].extents[0].bytes = 0; }},
-      {"number of checksums", [](Manifest& m) { m.files[0].extents[0].checksums.push_back(1); }},
-      {"number of checksums", [](Manifest& m) { m.files[0].extents[0].checksums.clear(); }},
+      {"one checksum for each block", [](Manifest& m) { m.files[0].extents[0].checksums.push_back(1); }},
+      {"one checksum for each block", [](Manifest& m) { m.files[0].extents[0].checksums.clear(); }},
   };
   for (const Case& each : cases) {
     CheckpointManifest spoiled = manifest_;
