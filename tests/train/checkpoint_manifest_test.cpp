@@ -130,7 +130,8 @@ TEST_F(ManifestTest, NumbersOutOfRangeAreRefusedByName) {
       {"\"offset\"", [](Manifest& m) { m.files[0].extents[0].offset = -kPage; }},
       {"does not lie on pages", [](Manifest& m) { m.files[0].extents[0].offset = 8; }},
       {"\"bytes\"", [](Manifest& m) { m.files[0].extents[0].bytes = 0; }},
-      {"one checksum for each block", [](Manifest& m) { m.files[0].extents[0].checksums.push_back(1); }},
+      {"one checksum for each block",
+       [](Manifest& m) { m.files[0].extents[0].checksums.push_back(1); }},
       {"one checksum for each block", [](Manifest& m) { m.files[0].extents[0].checksums.clear(); }},
   };
   for (const Case& each : cases) {
