@@ -246,7 +246,7 @@ TEST_F(BenchTest, WhatCannotWorkHereIsRefusedBeforeAnythingIsMeasured) {
       {bench({"--profile", "nowhere/machine.toml"}), "No such file or directory"},
       {bench({"--profile", "."}), "is a directory"},
       {bench({"--profile", "notes.txt"}), "exists and is not a machine profile"},
-      {bench({"--block", "8MiB"}), "is too small, read at this block size"},
+      {bench({"--block", "8MiB"}), "is too small: read at this block size"},
       {bench({"--write-limit", "1MiB"}), "limit on bytes written"},
       {{"bench", "io"}, "--nvme is missing"},
       {{"bench"}, "the subject is missing (strata bench io ...)"},
@@ -290,8 +290,8 @@ TEST_F(BenchTest, TheFileOfARunSaysWhatIsMeasuredToo) {
                              "--size",    "64MiB",    "--depth", "1024",
                              "--profile", "nowhere/p"};
   EXPECT_EQ(run(several), kUsage);
-  for (const char* text :
-       {"3 problems", "--mode: I/O benchmark: ", "are one directory", "--profile: nowhere/p"}) {
+  for (const char* text : {"3 problems", "--mode: I/O benchmark: ", "are the same directory",
+                           "--profile: nowhere/p"}) {
     EXPECT_NE(err_.find(text), std::string::npos) << text << " is not in\n" << err_;
   }
 }

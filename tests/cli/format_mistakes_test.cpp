@@ -42,7 +42,7 @@ TEST_F(Mistakes, InFilesOfTomlThatAreNone) {
       toml("YAML", "lr: 1e-3\n", {"run.toml:1:3", "write lines like lr = 1e-4"}),
       toml("a size without quotes", "host_memory = 24GiB\n",
            {"run.toml:1:", "host_memory = \"24GiB\": put sizes, paths and words in quotes"}),
-      toml("a path without quotes", "nvme = /mnt/a\n", {"run.toml:1:8", "stand in quotes"}),
+      toml("a path without quotes", "nvme = /mnt/a\n", {"run.toml:1:8", "in quotes"}),
       toml("a pattern in double quotes", "freeze = \"model\\.norm.*\"\n",
            {"unknown escape sequence", "put patterns in single quotes"}),
       toml("a table of options", "[train]\nlr = 1e-3\n",

@@ -124,7 +124,7 @@ TEST_F(Peaks, ArePlannedWithTheMemoryAndCoresOfThisMachine) {
   Process process(plan, {.directory = sandbox_.path()});
   EXPECT_EQ(process.wait(), kDoesNotFit) << process.err();
   EXPECT_NE(process.err().find("host-memory: 1024.00 TiB is more than the "), std::string::npos);
-  EXPECT_NE(process.err().find("planning with that"), std::string::npos) << process.err();
+  EXPECT_NE(process.err().find("planning with the latter"), std::string::npos) << process.err();
   EXPECT_NE(process.err().find("ranks: 512 are more than the "), std::string::npos);
 }
 

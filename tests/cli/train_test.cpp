@@ -235,7 +235,7 @@ TEST_F(Program, GenerateSeesAllOfTheText) {
   EXPECT_EQ(generate({"--sequence-length", "4096"}, err), all);
   EXPECT_EQ(err, "");
   generate({"--sequence-length", "8"}, err);
-  EXPECT_NE(err.find("are more than --sequence-length 8: where the text is longer, only its last 8 "
+  EXPECT_NE(err.find("are more than --sequence-length 8: when the text is longer, only its last 8 "
                      "tokens are used"),
             std::string::npos)
       << err;
