@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace strata {
@@ -29,10 +30,20 @@ class IntervalMap {
 
   // Sets [begin, end) to `value`.
   void assign(int64_t begin, int64_t end, const T& value) {
+    assign(begin, end, value, [](int64_t, const T&) {});
+  }
+
+  // Sets [begin, end) to `value` and calls f(begin, const T&) for what its parts were, in order.
+  template <class F>
+  void assign(int64_t begin, int64_t end, const T& value, F f) {
     const uint32_t first = cut_out(begin, end);
+    f(begin, std::as_const(cells_[first].value));
     if (cells_[first].end < end) {
       uint32_t next = cells_[first].next;
-      while (cells_[next].begin < end) next = free(next);
+      while (cells_[next].begin < end) {
+        f(cells_[next].begin, std::as_const(cells_[next].value));
+        next = free(next);
+      }
       cells_[first].end = end;
       link(first, next);
       point(begin, end, first);
@@ -53,11 +64,12 @@ class IntervalMap {
     }
   }
 
-  // Calls f(T&) for all intervals of [begin, end), after splitting those that cross its ends.
+  // Calls f(begin, T&) for all intervals of [begin, end), after a split of those that cross its
+  // ends.
   template <class F>
   void update(int64_t begin, int64_t end, F f) {
     for (uint32_t id = cut_out(begin, end); begin < end; id = cells_[id].next) {
-      f(cells_[id].value);
+      f(begin, cells_[id].value);
       begin = cells_[id].end;
     }
   }

@@ -22,8 +22,8 @@ class Dependencies {
   // are relative to the end of the copy before (see Wait).
   void add(Lane lane, std::span<const Access> accesses, std::vector<Wait>& waits);
 
-  // Forgets all ops; keeps the memory.
-  void clear();
+  // Forgets all ops, of each lane of which about `expected` will be added; keeps the memory.
+  void clear(const std::array<size_t, kLaneCount>& expected);
 
   // The ops added next belong to another copy of the same program, or to the next program.
   void start_copy();
@@ -39,9 +39,7 @@ class Dependencies {
     bool operator==(const Users&) const = default;
   };
 
-  void require(const Access& access, Clock& need) const;
-  void record(const Access& access, Lane lane, int32_t count);
-  void reduce(Lane lane, const Clock& need, std::vector<Wait>& waits) const;
+  Clock touch(std::span<const Access> accesses, Lane lane, int32_t count);
 
   std::array<IntervalMap<Users>, kArenaCount> users_;
   std::array<std::vector<Clock>, kLaneCount>

@@ -14,7 +14,11 @@ void Emitter::begin(ProgramName name, size_t ops, size_t accesses) {
 // For a program that follows itself, emits a second copy and keeps its waits, because the first
 // copy has no predecessor to wait for.
 Program Emitter::finish(bool follows_itself) {
-  dependencies_.clear();
+  std::array<size_t, kLaneCount> expected;
+  for (int l = 0; l < kLaneCount; ++l) {
+    expected[l] = (follows_itself ? 2 : 1) * program_.lanes[l].size();
+  }
+  dependencies_.clear(expected);
   add_waits();
   if (follows_itself) {
     dependencies_.start_copy();

@@ -71,57 +71,75 @@ class Race {
     return clock;
   }
 
+  // Writes come first: a byte that the op also reads counts as written, and the rule for a write is
+  // the stricter one.
   void step(int copy, int64_t index) {
     const Op& op = program_.ops[index];
     const Clock clock = issue(copy, op);
-    const int lane = static_cast<int>(op.lane);
-    const int32_t self = static_cast<int32_t>(issues_[lane].size()) - 1;
     const std::span<const Access> accesses = program_.accesses_of(op);
-    for (const Access& access : accesses) check(copy, index, access, clock);
-    for (const Access& access : accesses) {
-      if (access.mode == Mode::kWrite) continue;
-      memory(access.arena).update(access.offset, access.offset + access.bytes, [&](Users& users) {
-        users.readers[lane] = self + 1;
+    for (const Mode mode : {Mode::kWrite, Mode::kRead}) {
+      for (size_t i = 0; i < accesses.size();) {
+        const Access& first = accesses[i++];
+        if (first.mode != mode) continue;
+        // Accesses in a row to bytes in a row are one range.
+        int64_t end = first.offset + first.bytes;
+        while (i < accesses.size() && accesses[i].mode == mode &&
+               accesses[i].arena == first.arena && accesses[i].offset == end) {
+          end += accesses[i++].bytes;
+        }
+        touch(copy, index, first, end, clock);
+      }
+    }
+  }
+
+  void touch(int copy, int64_t index, const Access& first, int64_t end, const Clock& clock) {
+    const int lane = static_cast<int>(program_.ops[index].lane);
+    const int32_t self = static_cast<int32_t>(issues_[lane].size()) - 1;
+    bool reported = false;
+    const auto is_other = [&](int64_t begin, const Users& users) {
+      if (users.writer_lane == lane && users.writer == self) return false;
+      if (!reported) reported = !check(copy, index, first, begin, users, clock);
+      return true;
+    };
+    IntervalMap<Users>& memory = memory_[static_cast<size_t>(first.arena)];
+    if (first.mode == Mode::kWrite) {
+      memory.assign(first.offset, end, Users{lane, self, {}}, is_other);
+    } else {
+      memory.update(first.offset, end, [&](int64_t begin, Users& users) {
+        if (is_other(begin, users)) users.readers[lane] = self + 1;
       });
     }
-    for (const Access& access : accesses) {
-      if (access.mode == Mode::kRead) continue;
-      memory(access.arena)
-          .assign(access.offset, access.offset + access.bytes, Users{lane, self, {}});
+  }
+
+  // Whether an access may follow these users.
+  bool check(int copy, int64_t index, const Access& access, int64_t begin, const Users& users,
+             const Clock& clock) {
+    if (users.writer_lane >= 0 && clock[users.writer_lane] <= users.writer) {
+      report(copy, index, access, begin, users.writer_lane, users.writer, "write");
+      return false;
     }
+    for (int lane = 0; access.mode == Mode::kWrite && lane < kLaneCount; ++lane) {
+      if (clock[lane] >= users.readers[lane]) continue;
+      report(copy, index, access, begin, lane, users.readers[lane] - 1, "read");
+      return false;
+    }
+    return true;
   }
 
-  void check(int copy, int64_t index, const Access& access, const Clock& clock) {
-    bool reported = false;
-    const auto look = [&](int64_t begin, int64_t, const Users& users) {
-      if (reported) return;
-      if (users.writer_lane >= 0 && clock[users.writer_lane] <= users.writer) {
-        reported = true;
-        return report(copy, index, access, begin, users.writer_lane, users.writer, "write");
-      }
-      if (access.mode == Mode::kRead) return;
-      for (int lane = 0; lane < kLaneCount; ++lane) {
-        if (clock[lane] >= users.readers[lane]) continue;
-        reported = true;
-        return report(copy, index, access, begin, lane, users.readers[lane] - 1, "read");
-      }
-    };
-    memory(access.arena).each(access.offset, access.offset + access.bytes, look);
-  }
-
+  // `access` is the first of its range.
   void report(int copy, int64_t index, const Access& access, int64_t address, int lane,
               int32_t other, const char* what) {
+    const Access* at = &access;
+    while (at->offset + at->bytes <= address) ++at;
     const int32_t place = other % lane_ops_[lane];
     const uint32_t other_op = program_.lanes[lane][place];
     reporter_.add(
         "race", program_.name, index,
         fmt::format("{} {} at {} while op {} ({}, lane {} count {}{}) may still {} it",
-                    access.mode == Mode::kRead ? "reads" : "writes", describe(facts_, access.value),
+                    at->mode == Mode::kRead ? "reads" : "writes", describe(facts_, at->value),
                     address, other_op, contract_of(program_.ops[other_op].kind).name, lane,
                     place + 1, copy > 0 && other < lane_ops_[lane] ? ", step before" : "", what));
   }
-
-  IntervalMap<Users>& memory(Arena arena) { return memory_[static_cast<size_t>(arena)]; }
 
   const Facts& facts_;
   const Program& program_;

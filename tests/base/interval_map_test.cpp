@@ -32,8 +32,19 @@ TEST_P(IntervalMapTest, AgreesWithAnArray) {
     const int end = pick(begin + 1, std::min(begin + longest, elements));
     const int action = pick(0, 2);
     const int value = pick(0, values);
-    if (action == 0) map.assign(begin * scale, end * scale, value);
-    if (action == 1) map.update(begin * scale, end * scale, [&](int& at) { at += value; });
+    if (action == 0) {
+      std::vector<std::pair<int64_t, int>> before;
+      map.assign(begin * scale, end * scale, value,
+                 [&](int64_t low, int was) { before.emplace_back(low / scale, was); });
+      ASSERT_EQ(before.front().first, begin);
+      before.emplace_back(end, 0);
+      for (size_t part = 0; part + 1 < before.size(); ++part) {
+        for (int64_t i = before[part].first; i < before[part + 1].first; ++i) {
+          ASSERT_EQ(array[static_cast<size_t>(i)], before[part].second) << "round " << round;
+        }
+      }
+    }
+    if (action == 1) map.update(begin * scale, end * scale, [&](int64_t, int& at) { at += value; });
     for (int i = begin; i < end; ++i) {
       int& at = array[static_cast<size_t>(i)];
       at = action == 0 ? value : action == 1 ? at + value : at;
