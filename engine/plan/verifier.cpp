@@ -8,27 +8,34 @@ namespace {
 
 using namespace verifying;
 
-void verify_ops(const Facts& facts, const Program& program, Reporter& reporter) {
-  const int64_t count = static_cast<int64_t>(program.ops.size());
-  for (int64_t i = 0; i < count && !reporter.full(); ++i) {
-    check_contract(facts, program, i, reporter);
-    const OpKind kind = program.ops[i].kind;
-    if (is_transfer(kind)) {
-      check_transfer(facts, program, i, reporter);
-    } else if (is_compute(kind)) {
-      check_compute(facts, program, i, reporter);
-    } else if (kind == OpKind::kConvert) {
-      check_convert(facts, program, i, reporter);
-    } else if (kind != OpKind::kSave && kind != OpKind::kInput && kind != OpKind::kOutput) {
-      check_update(facts, program, i, reporter);
-    }
+void verify_op(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  check_contract(facts, program, index, reporter);
+  check_ledger(facts, program, index, reporter);
+  const OpKind kind = program.ops[index].kind;
+  if (is_transfer(kind)) {
+    check_transfer(facts, program, index, reporter);
+  } else if (is_compute(kind)) {
+    check_compute(facts, program, index, reporter);
+  } else if (kind == OpKind::kConvert) {
+    check_convert(facts, program, index, reporter);
+  } else if (kind != OpKind::kSave && kind != OpKind::kInput && kind != OpKind::kOutput) {
+    check_update(facts, program, index, reporter);
   }
 }
 
 void verify_program(const Facts& facts, const Program& program, Reporter& reporter) {
   if (!check_program_form(facts, program, reporter)) return;
-  verify_ops(facts, program, reporter);
-  check_ledger(facts, program, reporter);
+  bool good = true;
+  std::vector<const Access*> sorted;
+  for (size_t i = 0; i < program.ops.size() && !reporter.full(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    if (check_accesses(facts, program, index, sorted, reporter)) {
+      verify_op(facts, program, index, reporter);
+    } else {
+      good = false;
+    }
+  }
+  if (!good) return;
   check_counts(facts, program, reporter);
   check_values(facts, program, false, reporter);
   if (program.accepts_pending) check_values(facts, program, true, reporter);

@@ -9,17 +9,6 @@
 namespace strata::plan::verifying {
 namespace {
 
-std::vector<Range> lines_of(const Plan& plan, size_t arena, bool* disjoint) {
-  std::vector<Range> ranges;
-  for (const LedgerLine& line : plan.arenas.lines) {
-    if (static_cast<size_t>(line.arena) == arena && line.bytes > 0) {
-      ranges.push_back({line.offset, line.offset + line.bytes});
-    }
-  }
-  *disjoint = join(ranges);
-  return ranges;
-}
-
 bool inside(const std::vector<Range>& ranges, int64_t offset, int64_t bytes) {
   auto at = std::upper_bound(ranges.begin(), ranges.end(), offset,
                              [](int64_t value, const Range& range) { return value < range.begin; });
@@ -67,9 +56,7 @@ void check_arenas(const Facts& facts, Reporter& reporter) {
                    fmt::format("arena {} has {} bytes, allowed are {}", arena, arenas.bytes[arena],
                                arenas.budget[arena]));
     }
-    bool disjoint = true;
-    lines_of(facts.plan, arena, &disjoint);
-    if (!disjoint) {
+    if (facts.ledger_overlaps[arena]) {
       reporter.add("ledger", ProgramName::kStep, -1,
                    fmt::format("lines of arena {} overlap", arena));
     }
@@ -89,19 +76,13 @@ void check_arenas(const Facts& facts, Reporter& reporter) {
   check_holdings(facts, reporter);
 }
 
-void check_ledger(const Facts& facts, const Program& program, Reporter& reporter) {
-  std::array<std::vector<Range>, kArenaCount> lines;
-  bool disjoint = true;
-  for (size_t arena = 0; arena < kArenaCount; ++arena) {
-    lines[arena] = lines_of(facts.plan, arena, &disjoint);
-  }
-  for (size_t i = 0; i < program.ops.size() && !reporter.full(); ++i) {
-    for (const Access& access : program.accesses_of(program.ops[i])) {
-      if (inside(lines[static_cast<size_t>(access.arena)], access.offset, access.bytes)) continue;
-      reporter.add("ledger", program.name, static_cast<int64_t>(i),
-                   fmt::format("{} at {} is in no line of arena {}", describe(facts, access.value),
-                               access.offset, static_cast<int>(access.arena)));
-    }
+void check_ledger(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  for (const Access& access : program.accesses_of(program.ops[index])) {
+    const std::vector<Range>& lines = facts.ledger[static_cast<size_t>(access.arena)];
+    if (inside(lines, access.offset, access.bytes)) continue;
+    reporter.add("ledger", program.name, index,
+                 fmt::format("{} at {} is in no line of arena {}", describe(facts, access.value),
+                             access.offset, static_cast<int>(access.arena)));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "engine/plan/verifier_parts.h"
 
@@ -14,37 +15,31 @@ const char* const kNeedNames[] = {"none", "at most one", "exactly one", "at leas
 
 constexpr int kValueKindCount = static_cast<int>(ValueKind::kDecision) + 1;
 
-// By kind and mode: 0, 1, or 2 for several different values.
-using Distinct = std::array<std::array<int, 2>, kValueKindCount>;
+// A bit for each kind of value and mode.
+using Kinds = uint32_t;
+static_assert(2 * kValueKindCount <= 32);
 
-Distinct distinct(std::span<const Access> accesses) {
-  Distinct counts = {};
-  std::array<std::array<const Value*, 2>, kValueKindCount> seen = {};
-  for (const Access& access : accesses) {
-    const auto kind = static_cast<size_t>(access.value.kind);
-    const auto mode = static_cast<size_t>(access.mode);
-    const Value*& value = seen[kind][mode];
-    if (value != nullptr && !(*value == access.value)) counts[kind][mode] = 2;
-    if (value == nullptr) counts[kind][mode] = 1;
-    value = &access.value;
-  }
-  return counts;
+constexpr Kinds bit_of(ValueKind kind, Mode mode) {
+  return Kinds{1} << (2 * static_cast<int>(kind) + static_cast<int>(mode));
 }
 
-bool satisfies(Need need, int count) {
-  switch (need) {
-    case Need::kNone:
-      return count == 0;
-    case Need::kOptional:
-      return count <= 1;
-    case Need::kOne:
-      return count == 1;
-    case Need::kSome:
-      return count >= 1;
-    case Need::kAny:
-      return true;
+// The kinds of which an op has values, and those of which it has several different values.
+struct KindsUsed {
+  Kinds any = 0;
+  Kinds several = 0;
+};
+
+KindsUsed kinds_used(std::span<const Access> accesses) {
+  KindsUsed used;
+  std::array<const Value*, 32> last;
+  for (const Access& access : accesses) {
+    const Kinds bit = bit_of(access.value.kind, access.mode);
+    const Value*& before = last[std::countr_zero(bit)];
+    if ((used.any & bit) != 0 && !(*before == access.value)) used.several |= bit;
+    used.any |= bit;
+    before = &access.value;
   }
-  return false;
+  return used;
 }
 
 void check_predicate(const Facts& facts, const Program& program, int64_t index,
@@ -67,19 +62,26 @@ void check_predicate(const Facts& facts, const Program& program, int64_t index,
   }
 }
 
-// A contract's needs by kind of value. An op must not have kinds that the contract does not list.
-using Needs = std::array<ValueNeed, kValueKindCount>;
+// A contract's needs. An op must not have kinds that the contract does not list.
+struct Needs {
+  Kinds wanted = 0;
+  Kinds allowed = 0;
+  Kinds several_allowed = 0;
+};
 
 const Needs& needs_of(const OpContract& contract) {
   static const auto kNeeds = [] {
     std::array<Needs, kOpKindCount> all;
     for (int o = 0; o < kOpKindCount; ++o) {
-      Needs& needs = all[static_cast<size_t>(o)];
-      for (int k = 0; k < kValueKindCount; ++k) {
-        needs[static_cast<size_t>(k)] = {static_cast<ValueKind>(k), Need::kNone, Need::kNone};
-      }
       for (const ValueNeed& listed : contract_of(static_cast<OpKind>(o)).values) {
-        needs[static_cast<size_t>(listed.kind)] = listed;
+        for (const Mode mode : {Mode::kRead, Mode::kWrite}) {
+          const Need need = mode == Mode::kRead ? listed.read : listed.write;
+          const Kinds bit = bit_of(listed.kind, mode);
+          Needs& needs = all[static_cast<size_t>(o)];
+          if (need == Need::kOne || need == Need::kSome) needs.wanted |= bit;
+          if (need != Need::kNone) needs.allowed |= bit;
+          if (need == Need::kSome || need == Need::kAny) needs.several_allowed |= bit;
+        }
       }
     }
     return all;
@@ -87,25 +89,33 @@ const Needs& needs_of(const OpContract& contract) {
   return kNeeds[static_cast<size_t>(contract.kind)];
 }
 
+Need need_of(const OpContract& contract, ValueKind kind, Mode mode) {
+  for (const ValueNeed& listed : contract.values) {
+    if (listed.kind == kind) return mode == Mode::kRead ? listed.read : listed.write;
+  }
+  return Need::kNone;
+}
+
 void check_needs(const Facts& facts, const Program& program, int64_t index,
                  const OpContract& contract, Reporter& reporter) {
-  const Distinct counts = distinct(program.accesses_of(program.ops[index]));
+  const KindsUsed used = kinds_used(program.accesses_of(program.ops[index]));
   const Needs& needs = needs_of(contract);
-  for (int k = 0; k < kValueKindCount; ++k) {
-    const ValueKind kind = static_cast<ValueKind>(k);
-    const ValueNeed& need = needs[static_cast<size_t>(k)];
-    for (const Mode mode : {Mode::kRead, Mode::kWrite}) {
-      const Need wanted = mode == Mode::kRead ? need.read : need.write;
-      const int count = counts[k][static_cast<size_t>(mode)];
-      if (satisfies(wanted, count)) continue;
-      Value sample;
-      sample.kind = kind;
-      reporter.add("contract", program.name, index,
-                   fmt::format("{} {} {} of values like {}: the contract says {}", contract.name,
-                               mode == Mode::kRead ? "reads" : "writes",
-                               count == 2 ? "several" : fmt::format("{}", count),
-                               describe(facts, sample), kNeedNames[static_cast<int>(wanted)]));
-    }
+  Kinds broken = (needs.wanted & ~used.any) | (used.any & ~needs.allowed) |
+                 (used.several & ~needs.several_allowed);
+  for (; broken != 0; broken &= broken - 1) {
+    const int place = std::countr_zero(broken);
+    const Kinds bit = Kinds{1} << place;
+    const auto mode = static_cast<Mode>(place % 2);
+    Value sample;
+    sample.kind = static_cast<ValueKind>(place / 2);
+    const Need need = need_of(contract, sample.kind, mode);
+    reporter.add("contract", program.name, index,
+                 fmt::format("{} {} {} of values like {}: the contract says {}", contract.name,
+                             mode == Mode::kRead ? "reads" : "writes",
+                             (used.several & bit) != 0 ? "several"
+                             : (used.any & bit) != 0   ? "1"
+                                                       : "0",
+                             describe(facts, sample), kNeedNames[static_cast<int>(need)]));
   }
 }
 
@@ -206,35 +216,41 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
                          access.value.kind == ValueKind::kNormPartial;
     return partial ? Arena::kControl : access.mode == Mode::kRead ? from : to;
   };
-  std::vector<const Access*> reads;
-  std::vector<const Access*> writes;
-  reads.reserve(op.access_end - op.access_begin);
-  writes.reserve(op.access_end - op.access_begin);
-  for (const Access& access : program.accesses_of(op)) {
+  const std::span<const Access> accesses = program.accesses_of(op);
+  std::array<size_t, 2> moved = {};
+  for (const Access& access : accesses) {
     if (access.value.kind == ValueKind::kDecision) continue;
-    (access.mode == Mode::kRead ? reads : writes).push_back(&access);
+    ++moved[static_cast<size_t>(access.mode)];
     if (access.arena == side(access)) continue;
     bad("arena", fmt::format("{} in arena {}", describe(facts, access.value),
                              static_cast<int>(access.arena)));
   }
-  if (reads.empty()) bad("transfer", "moves nothing");
-  if (reads.size() != writes.size()) {
-    return bad("transfer", fmt::format("{} reads and {} writes", reads.size(), writes.size()));
+  if (moved[0] == 0) bad("transfer", "moves nothing");
+  if (moved[0] != moved[1]) {
+    return bad("transfer", fmt::format("{} reads and {} writes", moved[0], moved[1]));
   }
+  const auto next = [&](Mode mode, size_t at) {
+    while (accesses[at].mode != mode || accesses[at].value.kind == ValueKind::kDecision) ++at;
+    return at;
+  };
   int64_t bytes = 0;
-  for (size_t i = 0; i < reads.size(); ++i) {
-    bytes += reads[i]->bytes;
-    if (op.chunk >= 0 && !inside_chunks(facts, op, *reads[i])) {
-      bad("index", fmt::format("{} is not of its chunks", describe(facts, reads[i]->value)));
+  size_t reads = 0;
+  size_t writes = 0;
+  for (size_t i = 0; i < moved[0]; ++i) {
+    const Access& read = accesses[reads = next(Mode::kRead, reads)];
+    const Access& write = accesses[writes = next(Mode::kWrite, writes)];
+    ++reads;
+    ++writes;
+    bytes += read.bytes;
+    if (op.chunk >= 0 && !inside_chunks(facts, op, read)) {
+      bad("index", fmt::format("{} is not of its chunks", describe(facts, read.value)));
     }
-    if (reads[i]->value == writes[i]->value && reads[i]->first == writes[i]->first &&
-        reads[i]->bytes == writes[i]->bytes) {
+    if (read.value == write.value && read.first == write.first && read.bytes == write.bytes) {
       continue;
     }
-    bad("transfer",
-        fmt::format("reads {} bytes from byte {} of {}, writes {} from byte {} of {}",
-                    reads[i]->bytes, reads[i]->first, describe(facts, reads[i]->value),
-                    writes[i]->bytes, writes[i]->first, describe(facts, writes[i]->value)));
+    bad("transfer", fmt::format("reads {} bytes from byte {} of {}, writes {} from byte {} of {}",
+                                read.bytes, read.first, describe(facts, read.value), write.bytes,
+                                write.first, describe(facts, write.value)));
   }
   if (op.bytes != bytes) bad("transfer", fmt::format("says {} bytes, moves {}", op.bytes, bytes));
 }

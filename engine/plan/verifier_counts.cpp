@@ -56,10 +56,11 @@ class Counts {
     reporter_.add(kind, program_.name, op, std::move(text));
   }
 
-  // All ops that use an interior have all of it, with one size.
+  // All ops that use an interior have all of it, with one size. By contract these are compute ops.
   void check_interiors() {
     std::vector<int64_t> bytes(facts_.segment_count(), -1);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
+      if (!is_compute(program_.ops[i].kind)) continue;
       for (const Access& access : program_.accesses_of(program_.ops[i])) {
         if (access.value.kind != ValueKind::kInterior) continue;
         int64_t& known = bytes[access.value.segment];
@@ -77,6 +78,7 @@ class Counts {
     for (const ValueKind kind : {ValueKind::kLossSum, ValueKind::kLogits}) {
       std::vector<int> written, given;
       for (const Op& op : program_.ops) {
+        if (op.kind != OpKind::kOutput && !is_compute(op.kind)) continue;
         for (const Access& access : program_.accesses_of(op)) {
           if (access.value.kind != kind) continue;
           if (op.kind == OpKind::kOutput) given.push_back(access.value.index);

@@ -57,6 +57,13 @@ Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
   const int64_t bytes =
       plan.shape.rows * plan.shape.length * spec.architecture.hidden * width(Plane::kHi);
   boundary_bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  for (const LedgerLine& line : plan.arenas.lines) {
+    if (line.arena > Arena::kControl || line.bytes <= 0) continue;
+    ledger[static_cast<size_t>(line.arena)].push_back({line.offset, line.offset + line.bytes});
+  }
+  for (size_t arena = 0; arena < kArenaCount; ++arena) {
+    ledger_overlaps[arena] = !join(ledger[arena]);
+  }
 }
 
 Range Facts::own_part(int chunk) const {

@@ -203,27 +203,19 @@ bool may_replace(const Op& op, const Value& from, const Value& to) {
          from.kind != ValueKind::kScratch;
 }
 
-struct Place {
-  Arena arena;
-  int64_t offset;
-  const Access* access;
-};
-
 // Two accesses of one op may overlap only when one replaces the other.
-void check_aliases(const Facts& facts, const Program& program, int64_t index, Reporter& reporter,
-                   std::vector<Place>& sorted) {
+void check_aliases(const Facts& facts, const Program& program, int64_t index,
+                   std::vector<const Access*>& sorted, Reporter& reporter) {
   const Op& op = program.ops[index];
   sorted.clear();
-  for (const Access& access : program.accesses_of(op)) {
-    sorted.push_back({access.arena, access.offset, &access});
-  }
-  std::sort(sorted.begin(), sorted.end(), [](const Place& a, const Place& b) {
-    return a.arena != b.arena ? a.arena < b.arena : a.offset < b.offset;
+  for (const Access& access : program.accesses_of(op)) sorted.push_back(&access);
+  std::sort(sorted.begin(), sorted.end(), [](const Access* a, const Access* b) {
+    return a->arena != b->arena ? a->arena < b->arena : a->offset < b->offset;
   });
   for (size_t i = 0; i < sorted.size(); ++i) {
-    const Access& a = *sorted[i].access;
+    const Access& a = *sorted[i];
     for (size_t j = i + 1; j < sorted.size(); ++j) {
-      const Access& b = *sorted[j].access;
+      const Access& b = *sorted[j];
       if (b.arena != a.arena || b.offset >= a.offset + a.bytes) break;
       if (a.mode == Mode::kRead && b.mode == Mode::kRead) continue;
       const bool replaces = a.mode == Mode::kRead ? may_replace(op, a.value, b.value)
@@ -293,20 +285,19 @@ bool check_program_form(const Facts& facts, const Program& program, Reporter& re
   bool good = true;
   const int64_t count = static_cast<int64_t>(program.ops.size());
   for (int64_t i = 0; i < count; ++i) good &= check_op(facts, program, i, reporter);
-  if (!good || !check_lanes(program, reporter)) return false;
-  good = check_waits(facts, program, reporter);
-  std::vector<Place> sorted;
-  for (int64_t i = 0; i < count && !reporter.full(); ++i) {
-    bool ranges = true;
-    for (const Access& access : program.accesses_of(program.ops[i])) {
-      ranges &= check_range(facts, program.name, i, access, reporter);
-    }
-    good &= ranges;
-    if (!ranges) continue;
-    check_pages(facts, program, i, reporter);
-    check_aliases(facts, program, i, reporter, sorted);
+  return good && check_lanes(program, reporter) && check_waits(facts, program, reporter);
+}
+
+bool check_accesses(const Facts& facts, const Program& program, int64_t index,
+                    std::vector<const Access*>& sorted, Reporter& reporter) {
+  bool good = true;
+  for (const Access& access : program.accesses_of(program.ops[index])) {
+    good &= check_range(facts, program.name, index, access, reporter);
   }
-  return good;
+  if (!good) return false;
+  check_pages(facts, program, index, reporter);
+  check_aliases(facts, program, index, sorted, reporter);
+  return true;
 }
 
 }  // namespace strata::plan::verifying

@@ -46,6 +46,8 @@ struct Facts {
   std::vector<char> wants_gradient;
   std::vector<std::vector<int>> readers;  // of each segment: those that read its output, ascending
   int64_t boundary_bytes = 0;             // of an activation, and of its gradient
+  std::array<std::vector<Range>, kArenaCount> ledger;  // by arena: its lines, joined
+  std::array<bool, kArenaCount> ledger_overlaps = {};  // by arena: whether two lines overlap
 
   const model::Segment& segment(int index) const { return spec.segments[index]; }
   int segment_count() const { return static_cast<int>(spec.segments.size()); }
@@ -83,11 +85,14 @@ constexpr bool is_compute(OpKind kind) {
   return kind >= OpKind::kForward && kind <= OpKind::kLogits;
 }
 
-// Both return false when something is broken that other checks rely on; then these must not run.
+// All return false when something is broken that other checks rely on; then these must not run.
+// check_accesses() checks one op; `sorted` is its scratch.
 bool check_plan_form(const Facts& facts, Reporter& reporter);
 bool check_program_form(const Facts& facts, const Program& program, Reporter& reporter);
+bool check_accesses(const Facts& facts, const Program& program, int64_t index,
+                    std::vector<const Access*>& sorted, Reporter& reporter);
 void check_arenas(const Facts& facts, Reporter& reporter);
-void check_ledger(const Facts& facts, const Program& program, Reporter& reporter);
+void check_ledger(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 // Check one op against its contract and the rules of its kind.
 void check_contract(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_transfer(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
