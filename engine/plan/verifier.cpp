@@ -23,8 +23,9 @@ void verify_op(const Facts& facts, const Program& program, int64_t index, Report
   }
 }
 
-void verify_program(const Facts& facts, const Program& program, Reporter& reporter) {
-  if (!check_program_form(facts, program, reporter)) return;
+// False: it is malformed.
+bool verify_program(const Facts& facts, const Program& program, Reporter& reporter) {
+  if (!check_program_form(facts, program, reporter)) return false;
   bool good = true;
   std::vector<const Access*> sorted;
   for (size_t i = 0; i < program.ops.size() && !reporter.full(); ++i) {
@@ -35,12 +36,11 @@ void verify_program(const Facts& facts, const Program& program, Reporter& report
       good = false;
     }
   }
-  if (!good) return;
+  if (!good) return false;
   check_counts(facts, program, reporter);
-  check_values(facts, program, false, reporter);
-  if (program.accepts_pending) check_values(facts, program, true, reporter);
   // Only a step overlaps the program before it, and only another step.
   check_races(facts, program, program.name == ProgramName::kStep ? 2 : 1, reporter);
+  return true;
 }
 
 }  // namespace
@@ -56,9 +56,11 @@ VerifyReport verify(const Plan& plan, const model::ModelSpec& spec) {
   if (!check_plan_form(facts, reporter)) return report;
   check_arenas(facts, reporter);
   check_sequence(facts, reporter);
+  std::vector<const Program*> formed;
   for (const Program& program : plan.programs) {
-    if (!reporter.full()) verify_program(facts, program, reporter);
+    if (!reporter.full() && verify_program(facts, program, reporter)) formed.push_back(&program);
   }
+  check_values(facts, formed, reporter);
   return report;
 }
 

@@ -99,7 +99,7 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
 void check_compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_convert(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
-void check_values(const Facts& facts, const Program& program, bool pending, Reporter& reporter);
+void check_values(const Facts& facts, std::span<const Program* const> programs, Reporter& reporter);
 void check_races(const Facts& facts, const Program& program, int copies, Reporter& reporter);
 void check_counts(const Facts& facts, const Program& program, Reporter& reporter);
 void check_sequence(const Facts& facts, Reporter& reporter);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values: executes the program in order on names instead of bytes, for one value of `pending`.
+// Values: executes programs in order on names instead of bytes, for each value of `pending`.
 #include <fmt/core.h>
 
 #include <array>
+#include <optional>
 
 #include "engine/base/interval_map.h"
 #include "engine/plan/verifier_parts.h"
@@ -24,15 +25,20 @@ struct Content {
 constexpr uint64_t kOriginBit = 1;
 constexpr uint64_t kSomething = uint64_t{1} << 63;
 
+// Runs programs, each from the boundary state, which is laid out once.
 class Machine {
  public:
-  Machine(const Facts& facts, const Program& program, bool pending, Reporter& reporter)
-      : facts_(facts), program_(program), pending_(pending), reporter_(reporter) {}
+  Machine(const Facts& facts, bool pending, Reporter& reporter)
+      : facts_(facts), pending_(pending), reporter_(reporter) {
+    start();
+    boundary_ = memory_;
+  }
 
-  void run() {
-    if (program_.name != ProgramName::kLoad) start();
-    for (size_t i = 0; i < program_.ops.size() && !reporter_.full(); ++i) {
-      const Op& op = program_.ops[i];
+  void run(const Program& program) {
+    program_ = &program;
+    memory_ = program.name == ProgramName::kLoad ? Memories{} : boundary_;
+    for (size_t i = 0; i < program.ops.size() && !reporter_.full(); ++i) {
+      const Op& op = program.ops[i];
       if (op.predicate == Predicate::kPending && !pending_) continue;
       execute(static_cast<int64_t>(i), op);
     }
@@ -41,6 +47,7 @@ class Machine {
 
  private:
   using Memory = IntervalMap<Content>;
+  using Memories = std::array<Memory, kArenaCount>;
 
   Memory& memory(Arena arena) { return memory_[static_cast<size_t>(arena)]; }
 
@@ -100,7 +107,7 @@ class Machine {
   }
 
   void report(const char* kind, int64_t op, const Value& value, int64_t begin, const char* what) {
-    reporter_.add(kind, program_.name, op,
+    reporter_.add(kind, program_->name, op,
                   fmt::format("{}: at {} {}{}", describe(facts_, value), begin, what,
                               pending_ ? " (pending)" : ""));
   }
@@ -127,7 +134,7 @@ class Machine {
 
   void execute(int64_t index, const Op& op) {
     std::array<bool, 2> seen = {};
-    for (const Access& access : program_.accesses_of(op)) {
+    for (const Access& access : program_->accesses_of(op)) {
       if (access.mode != Mode::kRead) continue;
       std::array<bool, 2> origins = {};
       pieces(access.offset, access.bytes, access.first, access.value, Origin::kBefore,
@@ -140,10 +147,10 @@ class Machine {
       seen[1] |= origins[1];
     }
     if (seen[0] && seen[1]) {
-      reporter_.add("stale", program_.name, index, "mixes pending gradients with this step's");
+      reporter_.add("stale", program_->name, index, "mixes pending gradients with this step's");
     }
     const Origin origin = seen[0] ? Origin::kBefore : Origin::kHere;
-    for (const Access& access : program_.accesses_of(op)) {
+    for (const Access& access : program_->accesses_of(op)) {
       if (access.mode != Mode::kWrite) continue;
       if (access.value.kind == ValueKind::kScratch) {
         memory(access.arena).assign(access.offset, access.offset + access.bytes, Content{});
@@ -161,7 +168,7 @@ class Machine {
     if (is_transfer(op.kind)) return;
     const bool wants_before = op.kind == OpKind::kOptimize && op.predicate == Predicate::kPending;
     if (!origins[wants_before ? 1 : 0]) return;
-    reporter_.add("stale", program_.name, index,
+    reporter_.add("stale", program_->name, index,
                   fmt::format("{}: {}", describe(facts_, value),
                               wants_before ? "the pending one is wanted, this step's is there"
                                            : "the pending one is there, this step's is wanted"));
@@ -169,17 +176,16 @@ class Machine {
 
   // Whether the program must leave another decision than it found.
   bool decides() const {
-    return program_.name == ProgramName::kLoad || program_.name == ProgramName::kStep ||
-           program_.name == ProgramName::kDrain;
+    return program_->name == ProgramName::kLoad || program_->name == ProgramName::kStep ||
+           program_->name == ProgramName::kDrain;
   }
 
   // Checks that the program ends in the boundary state.
   void finish() {
-    if (program_.ops.empty()) return;
     for (const Holding& holding : facts_.plan.boundary) {
-      if (holding.only_if_pending && !program_.leaves_pending) continue;
+      if (holding.only_if_pending && !program_->leaves_pending) continue;
       Value value = holding.value;
-      if (value.kind == ValueKind::kPlane) value.generation = program_.final_generation;
+      if (value.kind == ValueKind::kPlane) value.generation = program_->final_generation;
       if (value.kind == ValueKind::kDecision && decides()) value.generation = Generation::kNew;
       pieces(holding.offset, holding.bytes, holding.first, value, Origin::kHere,
              [&](int64_t begin, int64_t end, const Content& content) {
@@ -200,16 +206,25 @@ class Machine {
   }
 
   const Facts& facts_;
-  const Program& program_;
   const bool pending_;
   Reporter& reporter_;
-  std::array<Memory, kArenaCount> memory_;
+  Memories boundary_;
+  const Program* program_ = nullptr;
+  Memories memory_;
 };
 
 }  // namespace
 
-void check_values(const Facts& facts, const Program& program, bool pending, Reporter& reporter) {
-  Machine(facts, program, pending, reporter).run();
+void check_values(const Facts& facts, std::span<const Program* const> programs,
+                  Reporter& reporter) {
+  for (const bool pending : {false, true}) {
+    std::optional<Machine> machine;
+    for (const Program* program : programs) {
+      if (program->ops.empty() || (pending && !program->accepts_pending)) continue;
+      if (!machine) machine.emplace(facts, pending, reporter);
+      machine->run(*program);
+    }
+  }
 }
 
 }  // namespace strata::plan::verifying
