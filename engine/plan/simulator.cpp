@@ -4,9 +4,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/plan/drive_model.h"
@@ -41,6 +43,17 @@ struct Completion {
   }
 };
 
+// Goes through the ops of a lane in all copies.
+struct Cursor {
+  int64_t copy = 0;
+  size_t place = 0;  // in the lane's list
+  void step(size_t count) {
+    if (++place < count) return;
+    place = 0;
+    ++copy;
+  }
+};
+
 // Ops of a lane are numbered through all copies: op i of copy c is c * count + i.
 struct LaneState {
   // Constant after construction.
@@ -50,16 +63,31 @@ struct LaneState {
 
   int64_t issued = 0;
   int64_t published = 0;
-  int64_t copy = 0;           // of the next op to issue
-  size_t next = 0;            // its index in `ops`
-  uint32_t waits_held = 0;    // number of its waits that hold, in order
+  Cursor next;                // to issue
+  Cursor oldest;              // of those not published
+  uint32_t waits_held = 0;    // number of the next op's waits that hold, in order
   int blocked_on = -1;        // the lane that it waits for
   int64_t blocked_until = 0;  // until that lane has published this many ops
-  std::vector<uint8_t> done;  // by number modulo depth
+  std::vector<uint8_t> done;  // by number modulo its size, a power of two
 
   bool idle() const { return issued == published; }
   bool exhausted() const { return issued == total; }
+  uint8_t& done_at(int64_t number) { return done[static_cast<size_t>(number) & (done.size() - 1)]; }
 };
+
+// A bit for each lane.
+using Lanes = uint32_t;
+constexpr Lanes kAllLanes = (Lanes{1} << kLaneCount) - 1;
+
+constexpr Lanes bit_of(size_t lane) {
+  return Lanes{1} << lane;
+}
+
+// Calls f(lane) for each, in order.
+template <class F>
+void each(Lanes lanes, F f) {
+  for (; lanes != 0; lanes &= lanes - 1) f(static_cast<size_t>(std::countr_zero(lanes)));
+}
 
 class Simulation {
  public:
@@ -79,7 +107,7 @@ class Simulation {
       lane.ops = program_.lanes[static_cast<size_t>(i)];
       lane.depth = is_serial(static_cast<Lane>(i)) ? 1 : plan.io_depth;
       lane.total = static_cast<int64_t>(lane.ops.size()) * options.copies;
-      lane.done.assign(static_cast<size_t>(lane.depth), 0);
+      lane.done.assign(std::bit_ceil(static_cast<size_t>(lane.depth)), 0);
     }
     const size_t copies = static_cast<size_t>(options.copies);
     left_.assign(copies, static_cast<int64_t>(program_.ops.size()));
@@ -108,7 +136,7 @@ class Simulation {
       const LaneState& other = lanes_[at(wait.lane)];
       // A count of zero or less counts back from the end of the preceding copy, where this copy
       // starts.
-      const int64_t target = lane.copy * static_cast<int64_t>(other.ops.size()) + wait.count;
+      const int64_t target = lane.next.copy * static_cast<int64_t>(other.ops.size()) + wait.count;
       if (other.published < target) {
         lane.blocked_on = static_cast<int>(wait.lane);
         lane.blocked_until = target;
@@ -120,9 +148,9 @@ class Simulation {
   }
 
   bool copy_may_start(LaneState& lane) {
-    if (chained_ || lane.copy <= ended_) return true;
+    if (chained_ || lane.next.copy <= ended_) return true;
     for (size_t i = 0; i < lanes_.size(); ++i) {
-      const int64_t target = lane.copy * static_cast<int64_t>(lanes_[i].ops.size());
+      const int64_t target = lane.next.copy * static_cast<int64_t>(lanes_[i].ops.size());
       if (lanes_[i].published >= target) continue;
       lane.blocked_on = static_cast<int>(i);
       lane.blocked_until = target;
@@ -136,23 +164,26 @@ class Simulation {
            lanes_[static_cast<size_t>(lane.blocked_on)].published < lane.blocked_until;
   }
 
+  // Other lanes cannot issue: neither they nor the lane that blocks them has published since.
   void issue_all() {
-    for (size_t i = 0; i < lanes_.size(); ++i) {
+    each(std::exchange(may_issue_, 0), [&](size_t i) {
       LaneState& lane = lanes_[i];
-      if (is_blocked(lane)) continue;
-      while (!lane.exhausted() && lane.issued - lane.published < lane.depth) {
-        const uint32_t index = lane.ops[lane.next];
-        const Op& op = program_.ops[index];
-        if (!copy_may_start(lane) || !waits_hold(lane, op)) break;
-        start(static_cast<Lane>(i), op, index);
-        lane.blocked_on = -1;
-        lane.waits_held = 0;
-        ++lane.issued;
-        if (++lane.next == lane.ops.size()) {
-          lane.next = 0;
-          ++lane.copy;
-        }
-      }
+      if (!is_blocked(lane)) issue(i, lane);
+      if (lane.blocked_on >= 0) waiting_[static_cast<size_t>(lane.blocked_on)] |= bit_of(i);
+    });
+  }
+
+  void issue(size_t i, LaneState& lane) {
+    while (!lane.exhausted() && lane.issued - lane.published < lane.depth) {
+      const uint32_t index = lane.ops[lane.next.place];
+      const Op& op = program_.ops[index];
+      if (!copy_may_start(lane) || !waits_hold(lane, op)) break;
+      start(static_cast<Lane>(i), op, index);
+      lane.blocked_on = -1;
+      lane.waits_held = 0;
+      ++lane.issued;
+      lane.next.step(lane.ops.size());
+      busy_ |= bit_of(i);
     }
   }
 
@@ -232,7 +263,8 @@ class Simulation {
 
   void end(Lane name, int64_t number) {
     LaneState& lane = lanes_[at(name)];
-    lane.done[static_cast<size_t>(number % lane.depth)] = 1;
+    lane.done_at(number) = 1;
+    done_ |= bit_of(at(name));
     if (options_.keep_times) time_of(name, number).end_s = now_s_;
   }
 
@@ -282,16 +314,17 @@ class Simulation {
   }
 
   void publish_all() {
-    for (LaneState& lane : lanes_) {
-      while (!lane.idle()) {
-        uint8_t& done = lane.done[static_cast<size_t>(lane.published % lane.depth)];
-        if (done == 0) break;
-        done = 0;
-        const int64_t copy = lane.published / static_cast<int64_t>(lane.ops.size());
+    each(std::exchange(done_, 0), [&](size_t i) {
+      LaneState& lane = lanes_[i];
+      while (!lane.idle() && std::exchange(lane.done_at(lane.published), 0) != 0) {
+        const int64_t copy = lane.oldest.copy;
+        lane.oldest.step(lane.ops.size());
         ++lane.published;
+        may_issue_ |= bit_of(i) | std::exchange(waiting_[i], 0);
         if (--left_[static_cast<size_t>(copy)] == 0) end_copy(static_cast<int>(copy));
       }
-    }
+      if (lane.idle()) busy_ &= ~bit_of(i);
+    });
   }
 
   void end_copy(int copy) {
@@ -307,9 +340,7 @@ class Simulation {
   }
 
   void count(double dt) {
-    for (size_t i = 0; i < lanes_.size(); ++i) {
-      if (!lanes_[i].idle()) result_.busy_s[i] += dt;
-    }
+    each(busy_, [&](size_t i) { result_.busy_s[i] += dt; });
     if (drive_.read_rate() > 0) result_.drive_read_s += dt;
     if (drive_.write_rate() > 0) result_.drive_write_s += dt;
     const LaneState& compute = lanes_[at(Lane::kCompute)];
@@ -354,12 +385,12 @@ class Simulation {
     for (size_t i = 0; i < lanes_.size(); ++i) {
       const LaneState& lane = lanes_[i];
       if (lane.exhausted() || lane.blocked_on < 0) continue;
-      const uint32_t index = lane.ops[lane.next];
+      const uint32_t index = lane.ops[lane.next.place];
       const Op& op = program_.ops[index];
       const auto waits = program_.waits_of(op);
       const int count = lane.waits_held < waits.size() ? waits[lane.waits_held].count : 0;
       text += fmt::format("{}op {} of copy {} on {} waits for {} {}", text.empty() ? "" : "; ",
-                          index, lane.copy, name_of(static_cast<Lane>(i)),
+                          index, lane.next.copy, name_of(static_cast<Lane>(i)),
                           name_of(static_cast<Lane>(lane.blocked_on)), count);
     }
     return text.empty() ? "an op is on no lane" : text;
@@ -375,6 +406,10 @@ class Simulation {
 
   double now_s_ = 0;
   std::array<LaneState, kLaneCount> lanes_;
+  Lanes busy_ = 0;                              // not idle
+  Lanes done_ = 0;                              // an op of it has ended since the last publishing
+  Lanes may_issue_ = kAllLanes;                 // it or the lane that blocks it has published
+  std::array<Lanes, kLaneCount> waiting_ = {};  // by lane: those that it blocks
   DriveModel drive_;
   Worker compute_;
   Worker optimizer_;
