@@ -13,13 +13,13 @@ struct ComputeProbe {
   model::BatchShape shape;
   const kernels::Backend& backend;
   int threads = 1;
-  int rounds = 2;  // the fastest counts, after one that warms up
+  int rounds = 2;  // the fastest counts; one more round before them warms up
 };
 
-// Operations per second that forward, recompute and backward of this model reach at this
-// micro-batch shape, operations counted as footprints count them: what a plan's compute ops will
-// take, everything that a segment does included. Measures one segment of each kind and weighs them
-// as the model does. Memory: weights, gradients, interior and workspace of one segment at a time.
+// Measures the operations per second that forward, recompute and backward of this model reach at
+// this micro-batch shape, with operations counted as in model::Footprint, so that they predict a
+// plan's compute ops. Measures one segment of each kind and weights it by its number in the model.
+// Memory: weights, gradients, interior and workspace of one segment at a time.
 double probe_compute(const ComputeProbe& probe);
 
 }  // namespace strata::exec

@@ -25,11 +25,11 @@
 namespace strata::exec {
 namespace {
 
-constexpr const char* kLockName = "strata-probe.lock";  // a run beside it keeps its own
+constexpr const char* kLockName = "strata-probe.lock";  // not the lock of a run
 constexpr uint64_t kTransferBytes = 4 * kMiB;
 constexpr int64_t kLeastFileBytes = 2 * kTransferBytes;  // one each for a reader and a writer
 constexpr int64_t kSmallFileBytes = 32 * kMiB;           // of which half of the room is taken
-// Reads and writes of the mixed phase keep within so many transfers of each other.
+// In the mixed phase, reads and writes are never more than this many transfers apart.
 constexpr int64_t kLead = 4;
 
 int64_t free_bytes(const std::string& directory) {
@@ -41,7 +41,7 @@ int64_t free_bytes(const std::string& directory) {
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
-// A quarter of the room that is there, of little room a half: a run that needs little has little.
+// The size of the files: a quarter of the free space, or half of it when there is little.
 int64_t file_bytes(const DriveProbeOptions& options) {
   const auto count = static_cast<int64_t>(options.directories.size());
   int64_t bytes = options.file_bytes;
@@ -77,7 +77,7 @@ struct Range {
   uint64_t end = 0;
 };
 
-// One I/O lane: a thread with a channel that moves the same range again and again.
+// One I/O lane: a thread with a channel that moves the same range repeatedly.
 class LaneProbe {
  public:
   LaneProbe(io::Volume& volume, const DriveProbeOptions& options)
@@ -89,8 +89,7 @@ class LaneProbe {
     }
   }
 
-  // Goes on until `until_s`, but at least for one pass over `least`. With `other`, keeps step with
-  // it.
+  // Runs until `until_s`, but at least for one pass over `least`. With `other`, keeps pace with it.
   void run(io::Direction direction, Range range, double until_s, uint64_t least,
            const LaneProbe* other) {
     moved_.store(0);
@@ -183,7 +182,7 @@ class LaneProbe {
   double seconds_ = 0;
 };
 
-// Reads and writes in equal parts, until the time is over; returns the rate of both together.
+// Reads and writes equal numbers of bytes until `until_s`; returns the rate of both together.
 double mixed_rate(LaneProbe& reader, LaneProbe& writer, Range written, double until_s) {
   const uint64_t half = written.end / 2 / kTransferBytes * kTransferBytes;
   std::exception_ptr failure;
@@ -222,7 +221,7 @@ DriveFigures probe_drive(const DriveProbeOptions& options, double seconds) {
 
   const double phase_s = seconds / 4;
 
-  // The first writes of a place are slower on some file systems; a run writes it again and again.
+  // On some file systems the first write of a block is slower. A run writes each block many times.
   writer.run(io::Direction::kWrite, {0, bytes}, now_s() + phase_s,
              std::min<uint64_t>(bytes, kSmallFileBytes), nullptr);
   const Range written = {0, std::min(bytes, writer.moved())};

@@ -20,29 +20,29 @@ struct DriveProbeOptions {
   bool allow_memory_filesystem = false;
 };
 
-// What the drives give to the lanes of an executor. Checksums are taken and verified, as in a run.
+// The speed of the drives for the lanes of an executor, with checksums as in a run.
 struct DriveFigures {
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
   double mixed_bytes_per_s = 0;  // both directions together, half of the bytes each
   double latency_s = 0;          // of one 1 MiB read on an idle drive
   double cpu_s_per_byte = 0;     // of all threads of this process, checksums included
-  std::vector<double> weights;   // stripes of each directory; empty: even
+  std::vector<double> weights;   // share of stripes of each directory; empty: equal
 };
 
 // Takes about `seconds`: a quarter each for first writes, writes, reads and both, through an
-// io::Volume and one io::Channel a lane; before that, a moment for each of several directories on
-// drives of their own, to stripe by their speed. Throws Error (kDoesNotFit) where there is no room
-// for a file worth reading, and what a volume throws.
+// io::Volume and one io::Channel for each lane. Before that it briefly measures each of several
+// directories on different drives, to stripe by their speed. Throws Error (kDoesNotFit) when there
+// is too little space, and what a volume throws.
 DriveFigures probe_drive(const DriveProbeOptions& options, double seconds);
 
-// Stripes of each directory by its speed, as io::measure_weights says.
+// The share of stripes for each directory by its speed (io::measure_weights).
 std::vector<double> probe_weights(const DriveProbeOptions& options, double seconds);
 
 // Processor time of all threads of this process so far.
 double process_cpu_s();
 
-// One core, blocks of the size that a volume seals.
+// Bytes a second that one core checks, in blocks of a volume's size.
 double probe_checksum(double seconds);
 
 }  // namespace strata::exec

@@ -25,7 +25,7 @@ memory::Arena make_arena(int64_t bytes) {
   return bytes > 0 ? memory::Arena(bytes) : memory::Arena();
 }
 
-// Of the norm of one rank's part of a chunk.
+// Workspace for the norm of one rank's part of a chunk.
 size_t norm_workspace_bytes(const plan::Plan& plan, const kernels::DeviceDescription& device) {
   int64_t bytes = 0;
   for (const shard::Chunk& chunk : plan.layout.chunks) {
@@ -78,7 +78,8 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
   make_lanes();
 }
 
-// A device of the plan's kind, whose kernels find room for their scratch.
+// Whether the plan was made for such a device: it has the same kind, and the workspaces are large
+// enough for its kernels.
 bool Executor::Impl::is_planned_for(const kernels::DeviceDescription& device) const {
   if (device.discrete != plan_.device.discrete || device.interior != plan_.device.interior) {
     return false;
@@ -151,7 +152,7 @@ void Executor::Impl::make_lanes() {
   }
 }
 
-// Of a run that failed, queues may still be at work, on what is declared behind them.
+// After a failure, queues may still be working with members that are declared after them.
 Executor::Impl::~Impl() {
   end_lanes();
   for (auto& queue : queues_) queue.reset();
@@ -182,7 +183,7 @@ void Executor::Impl::submit(Instance& instance) {
   const int64_t sequence = submitted_.load();
   const bool overlaps =
       instance.program == plan::ProgramName::kStep && last_program_ == plan::ProgramName::kStep;
-  // A step may overlap the one before it, and nothing else does.
+  // Only a step may overlap the step before it.
   for (int64_t earlier = std::max<int64_t>(0, sequence - kOutstanding + 1); earlier < sequence;
        ++earlier) {
     if (overlaps && earlier == sequence - 1) continue;
@@ -205,11 +206,11 @@ void Executor::Impl::submit(Instance& instance) {
   instances_[sequence % kOutstanding] = &instance;
   submitted_.store(sequence + 1);
   progress_.notify();
-  // A program without passes asks nothing of a caller that computes.
+  // In a program without passes, a caller that computes has nothing to do.
   if (options_.external && program.lanes[index_of(Lane::kCompute)].empty()) finish_lane(instance);
 }
 
-// After a failure no lane may touch the instance any more: the caller frees it.
+// Waits until no lane uses the instance any more, because after a failure the caller frees it.
 void Executor::Impl::await_over(Instance& instance) {
   try {
     progress_.wait_until([&] { return instance.over.load(); });

@@ -16,29 +16,30 @@ namespace strata::exec {
 
 struct ExecutorOptions {
   const kernels::Backend* backend = nullptr;  // of the host: updates, norms, files
-  // Where a plan with device memory computes; null: an emulated device. It outlives the executor.
+  // The device for a plan with device memory; null: an emulated device. It must outlive the
+  // executor.
   kernels::Device* device = nullptr;
-  int threads = 1;           // of compute and optimizer together
+  int threads = 1;           // for compute and optimizer together
   io::VolumeOptions volume;  // directories, block size; bytes come from the plan
   io::Backend io_backend = io::Backend::kAuto;
   std::array<io::SimulatedOptions, plan::kLaneCount> simulated;  // by lane
   io::RateLimits rates;
-  Groups groups = {};             // for the comm lane alone
-  StateSource* frozen = nullptr;  // where a plan with frozen_in_source reads frozen weights, on the
-                                  // read lane; must outlive the executor
-  bool external = false;  // the caller computes: no compute lane of ours, but ready() and done()
-  double io_deadline_s = 600;  // of one request to a drive
-  double deadline_s = 660;     // without any op finished; a drive that hangs names itself earlier
+  Groups groups = {};             // only for the comm lane
+  StateSource* frozen = nullptr;  // source of frozen weights of a plan with frozen_in_source, used
+                                  // on the read lane; must outlive the executor
+  bool external = false;          // the caller computes with ready() and done(); no compute lane
+  double io_deadline_s = 600;     // of one request to a drive
+  double deadline_s = 660;  // the longest time without a finished op; hanging drives fail earlier
 };
 
 enum class Pass : uint8_t { kForward, kBackward };
 
-// What a framework that computes by itself gets for one pass of one segment of one micro-batch:
-// good from ready() to done().
+// The buffers for one pass of one segment of one micro-batch, for a caller that computes by itself;
+// valid from ready() to done().
 //
 //   weights   [numel] of the recipe's weight type; parameter p begins at element Parameter::offset
 //   gradient  [trainable_numel] f32, backward only; the caller overwrites it when gradient_first is
-//             set and adds to it otherwise; null where nothing is trained
+//             set and adds to it otherwise; null when nothing is trained
 struct SegmentUse {
   const void* weights = nullptr;
   float* gradient = nullptr;
@@ -51,8 +52,8 @@ struct IoTotals {
   int64_t bytes_written = 0;
 };
 
-// Runs the programs of a plan on real lanes: one thread a lane, each issuing its own ops in plan
-// order once their waits hold. It decides nothing beyond the plan's predicates.
+// Runs the programs of a plan. Each lane is a thread that issues its ops in plan order when their
+// waits hold. The executor decides nothing except the plan's predicates.
 //
 // Guarantees: arenas are allocated once, at construction; every byte read from NVMe is verified
 // before an op uses it; consecutive steps overlap, other programs start and end drained. Threads:
@@ -66,11 +67,11 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Lets the lanes run a program once those before it are under way. A step may follow a step that
-  // is not over; any other program waits until all before it are.
+  // Lets the lanes run a program after those before it. A step may start before the preceding step
+  // has ended; any other program waits until all earlier ones have ended.
   void submit(Instance& instance);
 
-  // Returns when the instance is over. Throws the run's first failure.
+  // Returns when the instance has ended. Throws the run's first failure.
   void wait(Instance& instance);
 
   void run(Instance& instance) {
@@ -78,16 +79,17 @@ class Executor {
     wait(instance);
   }
 
-  // External compute. The caller goes through the passes of every submitted program in the plan's
-  // order: for each micro-batch forward over all segments, ascending, then (in a step) backward,
-  // descending. ready() sleeps until the segment's weights are in place, and throws Error{kConfig}
-  // naming both where the caller asks for another pass than the plan's next; done() ends the pass.
-  // One thread.
+  // For a caller that computes. The caller does the passes of every submitted program in the plan's
+  // order: for each micro-batch the forward over all segments, ascending, then (in a step) the
+  // backward, descending. ready() blocks until the segment's weights are in memory. When the caller
+  // asks for another pass than the plan's next one, it throws Error{kConfig} that names both.
+  // done() ends the pass. One thread.
   SegmentUse ready(int segment, Pass pass);
   void done();
 
-  // Between programs: whether an update is pending, and how many were applied since the model's
-  // first step; a step whose gradients are not finite applies none (in backward: always one).
+  // Call these between programs: whether an update is pending, and how many updates were applied
+  // since the model's first step. A step whose gradients are not finite applies none (with updates
+  // in the backward: always one).
   bool pending() const;
   int64_t updates() const;
   const char* io_backend() const;  // "io_uring", "threads", "simulated", or "none"

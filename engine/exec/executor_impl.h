@@ -23,9 +23,9 @@ inline size_t index_of(plan::Lane lane) {
   return static_cast<size_t>(lane);
 }
 
-// Split by subject: executor.cpp is life and submission, lanes.cpp the driver of all lanes,
-// queue_work.cpp and io_work.cpp the two ways in which a lane does an op, run_compute.cpp,
-// run_state.cpp, run_move.cpp and run_exchange.cpp what ops do.
+// Split by subject: executor.cpp has construction and submission, lanes.cpp the driver of all
+// lanes, queue_work.cpp and io_work.cpp the two ways in which a lane does an op; run_compute.cpp,
+// run_state.cpp, run_move.cpp and run_exchange.cpp have what ops do.
 class Executor::Impl {
  public:
   Impl(const plan::Plan& plan, const model::ModelSpec& spec, const ExecutorOptions& options);
@@ -43,10 +43,10 @@ class Executor::Impl {
   IoTotals io_totals() const;
 
  private:
-  // What Decide leaves in the control arena.
+  // The result of Decide, in the control arena.
   struct Decision {
-    bool valid = false;   // an update waits for its step to come
-    int64_t updates = 0;  // applied to the state, with the one that waits
+    bool valid = false;   // an update is pending
+    int64_t updates = 0;  // updates of the state so far, including a pending one
     double coefficient = 1;
     StepSettings settings = {};
   };
@@ -63,25 +63,25 @@ class Executor::Impl {
     int64_t ticket = 0;  // of the queue
     size_t transfer_count = 0;
     std::vector<io::Transfer> transfers;
-    bool took_time = false;  // it was done when it was issued
+    bool took_time = false;  // it was done while it was issued
   };
 
-  // How a lane does its ops. One thread, but for wake().
+  // How a lane does its ops. One thread calls everything except wake().
   class Work {
    public:
     virtual ~Work() = default;
     virtual int depth() const = 0;  // ops in flight
     virtual void start(InFlight& op) = 0;
-    virtual bool is_done(InFlight& op) = 0;  // asked of the oldest one; throws what failed
-    virtual void finish(InFlight& op) = 0;   // what it took goes into its instance
-    // Until the oldest op may be done, or wake().
+    virtual bool is_done(InFlight& op) = 0;  // called for the oldest op; throws its failure
+    virtual void finish(InFlight& op) = 0;   // records times and bytes in its instance
+    // Sleeps until the oldest op may be done, or wake() is called.
     virtual void sleep(const InFlight& oldest) = 0;
     virtual void wake() = 0;
   };
   class QueueWork;
   class IoWork;
 
-  // Where a lane is in the stream of instances.
+  // A lane's position in the stream of instances.
   struct Cursor {
     int64_t sequence = 0;
     size_t position = 0;
@@ -169,12 +169,12 @@ class Executor::Impl {
   memory::Arena host_, control_;
   Decision* decision_ = nullptr;  // in the control arena; null for inference
   std::unique_ptr<kernels::Device> host_device_, emulated_device_;
-  kernels::Device* device_ = nullptr;  // that computes
+  kernels::Device* device_ = nullptr;  // computes segments
   std::unique_ptr<kernels::DeviceMemory> device_memory_;
   std::unique_ptr<io::Volume> volume_;
   io::RateLimiter limiter_;
   std::array<std::unique_ptr<io::Channel>, plan::kLaneCount> channels_;
-  const std::vector<bool> fresh_moments_;  // by op of `load`, where it is the first program
+  const std::vector<bool> fresh_moments_;  // by op of `load`; used if it is the first program
   kernels::Parallel parallel_;
   std::array<std::unique_ptr<kernels::Queue>, plan::kLaneCount> queues_;  // null: an I/O lane
   std::array<std::unique_ptr<Work>, plan::kLaneCount> works_;

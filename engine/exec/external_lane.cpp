@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compute lane of a caller that has its own forward and backward: the lane is driven by ready()
-// and done() instead of a thread of ours.
+// The compute lane for a caller that has its own forward and backward: ready() and done() drive the
+// lane instead of a thread of ours.
 #include <fmt/format.h>
 
 #include "engine/base/check.h"
@@ -25,7 +25,7 @@ const char* name_of(OpKind kind) {
 
 }  // namespace
 
-// The submitted program that has the caller's next pass; programs without passes are stepped over.
+// The submitted program that has the caller's next pass; skips programs without passes.
 Instance& Executor::Impl::external_instance() {
   STRATA_CHECK(options_.external);
   while (true) {
@@ -51,7 +51,7 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass) {
     };
     throw Error(
         ErrorCode::kConfig,
-        fmt::format("external compute: {} of {} was asked for, the declared sequence has {} "
+        fmt::format("external compute: {} of {} was asked for, but the declared sequence has {} "
                     "of {} next (declare the sequence that is used)",
                     name_of(wanted), name(segment), name_of(op.kind), name(op.segment)));
   }

@@ -23,7 +23,7 @@ bool is_moments(const Access& access) {
          (access.value.plane == Plane::kExpAvg || access.value.plane == Plane::kExpAvgSq);
 }
 
-// What ops write, by place.
+// The ranges that ops write, sorted by place.
 std::vector<Written> ranges_of(const plan::Program& program) {
   std::vector<Written> ranges;
   for (size_t op = 0; op < program.ops.size(); ++op) {
@@ -39,7 +39,8 @@ std::vector<Written> ranges_of(const plan::Program& program) {
   return ranges;
 }
 
-// Of ranges that hold one address, all but the one that ends last have met that one already.
+// Marks ranges that overlap. It compares each range only with the earlier one that ends last,
+// because all others that contain the same address overlap that one and are marked already.
 void mark_shared(std::vector<Written>& ranges) {
   Written* last = nullptr;
   for (Written& range : ranges) {

@@ -12,7 +12,7 @@
 
 namespace strata::exec {
 
-// What the update of a step's gradients uses.
+// The settings of the update with a step's gradients.
 struct StepSettings {
   double lr = 0;
   double beta1 = 0.9;
@@ -29,20 +29,20 @@ struct MeasuredTime {
   double end_s = 0;
 };
 
-// One run of one program: what it needs, and what it gave. Owned by the caller; at a fixed address,
-// and not touched by the caller, from submit() until wait() returned.
+// One run of one program: its inputs and results. Owned by the caller, who must neither move nor
+// use it from submit() until wait() returns.
 struct Instance {
   plan::ProgramName program = plan::ProgramName::kStep;
 
   // In
   StepSettings settings;
   std::vector<int32_t> tokens;          // [micro_batch][B, T]
-  std::vector<int32_t> targets;         // the same; -1 does not count
+  std::vector<int32_t> targets;         // [micro_batch][B, T]; -1: not a target
   int64_t target_count = 1;             // of the whole step, all ranks
-  std::vector<int32_t> logit_position;  // [B], generate alone
-  std::vector<float> logits;            // [B, V], generate alone; sized by the caller
+  std::vector<int32_t> logit_position;  // [B], only for generate
+  std::vector<float> logits;            // [B, V], only for generate; sized by the caller
   StateSource* source = nullptr;        // load
-  int64_t updates = 0;                  // load: how many the state has seen
+  int64_t updates = 0;                  // load: updates applied to the state so far
   StateSink* sink = nullptr;            // checkpoint
   bool record_times = false;
 
@@ -53,15 +53,14 @@ struct Instance {
   double begin_s = 0;
   double end_s = 0;
   std::array<double, plan::kLaneCount> busy_s = {};
-  std::array<double, plan::kLaneCount> stall_s =
-      {};  // of the compute lane, by the lane it waited for
+  std::array<double, plan::kLaneCount> stall_s = {};      // of compute, by the lane it waited for
   std::array<int64_t, plan::kLaneCount> nvme_bytes = {};  // moved by each I/O lane
   std::vector<std::vector<MeasuredTime>> times;           // by lane, when record_times
 
-  // Of the executor
+  // Used by the executor
   std::array<int64_t, plan::kLaneCount> base = {};  // ops that each lane published before this
   std::atomic<int> lanes_left = 0;
-  std::atomic<bool> over = false;  // set once, after all results are
+  std::atomic<bool> over = false;  // set once, after all results
 };
 
 }  // namespace strata::exec

@@ -12,9 +12,9 @@ namespace {
 
 using plan::ValueKind;
 
-constexpr double kPollTimeout_s = 0.5;  // only so that a stop is seen; wake() ends a wait at once
+constexpr double kPollTimeout_s = 0.5;  // so that a stop is noticed; wake() ends a wait at once
 
-// What a block's checksum is seeded with: the object that the bytes belong to.
+// The seed of a block's checksum: the value that the bytes belong to.
 uint64_t tag_of(const plan::Value& value) {
   const bool weights = value.kind == ValueKind::kPlane && value.plane == Plane::kHi;
   const uint64_t object = value.kind == ValueKind::kActivation ? 3
@@ -24,14 +24,14 @@ uint64_t tag_of(const plan::Value& value) {
   return static_cast<uint64_t>(value.segment) * 4 + object + 1;
 }
 
-// Such an op is not moved by the channel, but done when it is issued.
+// Whether the op converts frozen weights; it is done while it is issued, not by the channel.
 bool is_convert(const plan::Op& op) {
   return op.kind == plan::OpKind::kConvert;
 }
 
 }  // namespace
 
-// Moves that continue each other on both sides are one transfer.
+// Joins moves that are adjacent on both sides into one transfer.
 void Executor::Impl::IoWork::prepare(InFlight& moving) const {
   const bool fetch = moving.op->kind == plan::OpKind::kFetch;
   size_t count = 0;

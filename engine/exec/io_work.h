@@ -5,7 +5,7 @@
 
 namespace strata::exec {
 
-// Transfers of a channel, and frozen weights that are converted from their source.
+// Does ops as transfers of a channel, and converts frozen weights from their source.
 class Executor::Impl::IoWork : public Executor::Impl::Work {
  public:
   // `channel` is null without NVMe.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver of all lanes: it issues a lane's ops in plan order when their waits hold, keeps up to
-// a depth of them in flight, and publishes them in plan order.
+// The driver of all lanes: issues a lane's ops in plan order when their waits hold, keeps up to the
+// lane's depth in flight, and publishes them in plan order.
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/exec/executor_impl.h"
@@ -22,9 +22,9 @@ void Executor::Impl::lane_main(Lane lane) {
   try {
     run_lane(lane);
   } catch (const Progress::Stopped&) {
-    // The run is over.
+    // The run has ended.
   } catch (...) {
-    // Before other lanes of this rank hear of it from their groups.
+    // Recorded before other lanes of this rank fail because of their groups.
     progress_.fail(std::current_exception());
     abort_all(options_.groups, "a lane failed");
   }
@@ -35,7 +35,7 @@ void Executor::Impl::run_lane(Lane lane) {
   std::deque<InFlight*> in_flight;
   while (true) {
     bool issued = false;
-    // An op that took its time when it was issued lets those before it be published.
+    // After an op that was done while it was issued, earlier ops may be ready to publish.
     while (issue_next(lane, cursor, in_flight)) {
       issued = true;
       if (in_flight.back()->took_time) break;
@@ -45,8 +45,8 @@ void Executor::Impl::run_lane(Lane lane) {
   }
 }
 
-// A wait for a lane of the same device holds when that lane has issued: the queue waits for the
-// rest.
+// A wait for a lane of the same device holds when that lane has issued its op; the queue waits for
+// its completion.
 Progress::Target Executor::Impl::target_of(Lane lane, const Instance& instance,
                                            const plan::Wait& wait) const {
   const bool same_device = on_device(lane) && on_device(wait.lane);
@@ -78,7 +78,7 @@ bool Executor::Impl::runs(const plan::Op& op, const Instance& instance) const {
   return op.predicate == plan::Predicate::kAlways || decision_of(op, instance).valid;
 }
 
-// At most a depth of ops is issued and not published; ends of instances come on top.
+// At most `depth` ops are issued and not published; ends of instances do not count.
 bool Executor::Impl::has_room(Lane lane, const std::deque<InFlight*>& in_flight) const {
   if (in_flight.size() >= in_flight_[index_of(lane)].size()) return false;
   int ops = 0;
@@ -115,7 +115,7 @@ bool Executor::Impl::issue_next(Lane lane, Cursor& cursor, std::deque<InFlight*>
   return true;
 }
 
-// Publishes what is done, in plan order.
+// Publishes completed ops, in plan order.
 bool Executor::Impl::retire(Lane lane, std::deque<InFlight*>& in_flight) {
   bool any = false;
   while (!in_flight.empty()) {
@@ -136,9 +136,10 @@ bool Executor::Impl::retire(Lane lane, std::deque<InFlight*>& in_flight) {
   return any;
 }
 
-// Sleeps until a target is reached, and counts the time if it is the compute lane that waits.
+// Sleeps until a target is reached. Records the time if the compute lane waits.
 void Executor::Impl::await(Lane lane, Instance& instance, const Progress::Target& target) {
-  // A drive that hangs names itself, and so do the lanes of the others that wait for it.
+  // I/O lanes wait without a deadline: the deadline of requests reports a hanging drive, and the
+  // waits of other lanes report any other hang.
   const auto limit =
       plan::is_io_lane(lane) ? Progress::TimeLimit::kNone : Progress::TimeLimit::kDeadline;
   const double begin_s = now_s();
@@ -155,7 +156,7 @@ void Executor::Impl::sleep(Lane lane, const Cursor& cursor,
     if (target) await(lane, *instance_at(cursor.sequence), *target);
     return;
   }
-  // Asleep where ops complete: what the next op waits for wakes it there.
+  // Sleeps where its ops complete; the lane that the next op waits for wakes it there.
   std::optional<Progress::Target> target;
   const bool may_issue = has_room(lane, in_flight) && is_submitted();
   if (may_issue) target = unmet_wait(lane, cursor);

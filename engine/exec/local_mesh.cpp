@@ -11,7 +11,7 @@ void abort_all(const Groups& groups, const char* why) {
   }
 }
 
-// Ranks of a copy follow each other; a part has the same place in every copy.
+// Ranks of a copy are consecutive; a part has the same index in every copy.
 LocalMesh::LocalMesh(const plan::Mesh& mesh, const comm::GroupOptions& options)
     : ranks_(static_cast<size_t>(mesh.world), Groups{}) {
   const auto add = [&](plan::GroupName name, int first, int stride) {

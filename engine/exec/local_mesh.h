@@ -10,13 +10,13 @@
 
 namespace strata::exec {
 
-// The groups of one rank, by plan::GroupName; null where the group is of this rank alone.
+// The groups of one rank, by plan::GroupName; null when this rank is the only member.
 using Groups = std::array<comm::Group*, plan::kGroupCount>;
 
 void abort_all(const Groups& groups, const char* why);
 
-// The groups of all ranks of a mesh, which are threads of this process. It outlives their users.
-// Threads: each rank has its own.
+// The groups of all ranks of a mesh, which are threads of this process. It must outlive their
+// users. Threads: each rank uses its own groups.
 class LocalMesh {
  public:
   LocalMesh(const plan::Mesh& mesh, const comm::GroupOptions& options = {});

@@ -36,8 +36,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The median over at least two rounds of `amount` a round over its seconds on `clock`, after one
-// that warms up.
+// The median rate of at least two rounds, each `amount` divided by its seconds on `clock`, after a
+// warm-up round.
 template <typename Clock>
 double rate_by(const Clock& clock, double amount, double seconds,
                const std::function<void()>& round) {
@@ -60,7 +60,7 @@ float* floats(const memory::Arena& arena) {
   return reinterpret_cast<float*>(arena.data());
 }
 
-// Small numbers that are not all alike; never denormal.
+// Fills with small different numbers, never denormal ones.
 void fill_floats(float* data, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     data[i] = static_cast<float>((i * 2654435761u) % 1024) / 1024.0f - 0.5f;
@@ -69,7 +69,7 @@ void fill_floats(float* data, int64_t count) {
 
 // --- products ---
 
-// The three products of one linear layer of a model of a middling size.
+// The three products of one linear layer of a medium-sized model.
 class Products {
  public:
   Products(const ProbeOptions& options, DType dtype)
@@ -135,7 +135,7 @@ class Update {
         count_(options.memory_bytes / 16 / kStep * kStep),
         data_(count_ * 16) {
     STRATA_CHECK(count_ > 0);
-    // Moments and gradients of one size keep all values normal numbers.
+    // With moments and gradients of the same magnitude, no value becomes denormal.
     for (int64_t plane = 0; plane < 4; ++plane) {
       for (int64_t i = 0; i < count_; ++i) floats(data_)[plane * count_ + i] = 0.01f;
     }
@@ -172,7 +172,8 @@ void triad_in_place(Vector* a, const Vector* b, int64_t count) {
   for (int64_t i = 0; i < count; ++i) a[i] += 0.5f * b[i];
 }
 
-// Runs `work(thread)` on so many threads at once, again and again; seconds of the median round.
+// Runs `work(thread)` repeatedly on `threads` threads at once; returns the seconds of the median
+// round.
 double timed_rounds(int threads, double seconds, const std::function<void(int)>& work) {
   std::vector<double> times;
   std::atomic<bool> over = false;
@@ -215,7 +216,8 @@ double timed_rounds(int threads, double seconds, const std::function<void(int)>&
 
 // --- lanes ---
 
-// What products and updates keep of their speed while both run, as compute and optimizer lanes do.
+// The share of their speed that products and updates keep while both run, as in compute and
+// optimizer lanes.
 double overlap_speed(const ProbeOptions& options, double seconds) {
   const Products products(options, DType::kF32);
   const Update update(options);
@@ -245,7 +247,7 @@ double overlap_speed(const ProbeOptions& options, double seconds) {
   return std::clamp(speed, 0.25, 1.0);
 }
 
-// From a publish on one lane until the lane that waited for it goes on, both ways and halved.
+// The time from a publish on one lane until the waiting lane continues: half of a round trip.
 double hand_over_s(double seconds) {
   Progress progress(60);
   constexpr int kRounds = 64;
@@ -282,8 +284,8 @@ double copy_rate(const ProbeOptions& options, double seconds) {
                  [&] { std::memcpy(to.data(), from.data(), static_cast<size_t>(bytes)); });
 }
 
-// A block as small models have it: what is left of the products' rate when norms, attention and
-// activations run between them.
+// The rate of a transformer block of a small model, in which norms, attention and activations run
+// between products.
 double block_rate(const ProbeOptions& options, Recipe recipe) {
   model::Architecture block;
   block.model_type = "llama";
@@ -305,7 +307,7 @@ double block_rate(const ProbeOptions& options, Recipe recipe) {
                         .rounds = 1});
 }
 
-// The scratch directories count by where they are, not by how they are written.
+// The path of a profile. Different spellings of the same scratch directories give the same path.
 std::string profile_path(const std::string& cache_directory, const std::string& version,
                          const ProbeOptions& options) {
   char host[256] = {};
@@ -328,14 +330,14 @@ std::string profile_path(const std::string& cache_directory, const std::string& 
 std::optional<config::Machine> read_profile(const std::string& path) {
   try {
     config::Machine machine = config::read_machine(path);
-    machine.host_bytes = config::read_limits().usable_bytes();  // what it is now
+    machine.host_bytes = config::read_limits().usable_bytes();  // the current value
     return machine;
   } catch (const Error&) {
-    return std::nullopt;  // not there, or of no use
+    return std::nullopt;  // missing or unusable
   }
 }
 
-// False where the next run has to measure again.
+// Writes a profile. Returns false when that fails, so that the next run must measure again.
 bool keep_profile(const std::string& path, const config::Machine& machine) {
   std::error_code ignored;  // writing fails then
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);

@@ -6,10 +6,11 @@
 #include "engine/base/check.h"
 #include "engine/plan/plan.h"
 
-// Looking up what an op reads and writes.
+// Finds what an op reads and writes.
 namespace strata::exec {
 
-// First access of a mode and kind; of one segment's when segment >= 0. Null when there is none.
+// The first access of a mode and kind, and of `segment` unless that is negative. Null when there is
+// none.
 inline const plan::Access* find_access(std::span<const plan::Access> accesses, plan::Mode mode,
                                        plan::ValueKind kind, int segment = -1) {
   for (const plan::Access& access : accesses) {
@@ -32,8 +33,8 @@ inline const plan::Access* find_plane(std::span<const plan::Access> accesses, pl
   return nullptr;
 }
 
-// Calls function(read, write) for the reads and writes of an op that moves bytes: they pair up in
-// order, but for the decision that a predicate reads.
+// Calls function(read, write) for the pairs of reads and writes of an op that moves bytes. They are
+// paired in order, without the decision that a predicate reads.
 template <typename Function>
 void for_each_move(std::span<const plan::Access> accesses, const Function& function) {
   size_t write = 0;

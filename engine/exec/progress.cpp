@@ -12,8 +12,8 @@ namespace strata::exec {
 
 Progress::Progress(double deadline_s) : deadline_s_(deadline_s), last_publish_s_(now_s()) {}
 
-// Sleepers say what they wait for before they look at the count for the last time, and this looks
-// at what they said after it has raised the count: one of the two sees the other.
+// A sleeper registers its target before it reads the count for the last time, and publish() reads
+// the targets after it has raised the count, so at least one of the two notices the other.
 void Progress::publish(plan::Lane lane, Stage stage) {
   const size_t index = index_of(lane, stage);
   const int64_t count = counts_[index].fetch_add(1) + 1;

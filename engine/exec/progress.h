@@ -17,15 +17,15 @@
 
 namespace strata::exec {
 
-// How far a lane is with an op: given to the queue that runs it, or over. Only lanes whose ops run
-// on a device publish kIssued.
+// The stage of an op: issued to its queue, or completed. Only lanes whose ops run on a device
+// publish kIssued.
 enum class Stage : uint8_t { kCompleted, kIssued };
 inline constexpr int kStageCount = 2;
 
-// How far every lane is, and whether the run has failed. A lane is two counters of ops over the
-// whole life of the executor, one a stage; a wait is (lane, count, stage).
+// The progress of every lane, and whether the run has failed. A lane has one counter of ops for
+// each stage, over the whole life of the executor; a wait is (lane, count, stage).
 //
-// Threads: all. Publishing takes no lock, and wakes nobody, unless a sleeper has what it waits for.
+// Threads: any. Publishing takes no lock and wakes no thread unless a sleeper's target is reached.
 // Failure: the first failure wins; every sleeper wakes and throws Stopped.
 class Progress {
  public:
@@ -34,7 +34,7 @@ class Progress {
 
   explicit Progress(double deadline_s);
 
-  // That `count` ops of `lane` are at `stage`.
+  // Reached when `count` ops of `lane` are at `stage`.
   struct Target {
     plan::Lane lane;
     int64_t count;
@@ -49,12 +49,12 @@ class Progress {
   }
   void publish(plan::Lane lane, Stage stage = Stage::kCompleted);
 
-  // Sleeps until the target is reached. Throws Stopped; with a deadline, fails the run when nothing
-  // at all was published for so long.
+  // Sleeps until the target is reached. Throws Stopped. With a deadline, fails the run when no lane
+  // has published anything for that long.
   enum class TimeLimit : uint8_t { kDeadline, kNone };
   void wait(const Target& target, TimeLimit limit = TimeLimit::kDeadline);
 
-  // Sleeps until `ready` is true; it is looked at again after every notify, not after a publish.
+  // Sleeps until `ready` is true; it is evaluated again after every notify, not after a publish.
   template <typename Ready>
   void wait_until(const Ready& ready) {
     std::unique_lock lock(mu_);
@@ -70,9 +70,9 @@ class Progress {
   // Wakes every sleeper, and calls the hook of every lane that sleeps elsewhere.
   void notify();
 
-  // How a lane that sleeps elsewhere is woken: `wake` is called when the target that it gave is
-  // reached (never, where it gave none) and at every notify. It looks whether it may go on after it
-  // has said that it sleeps, and before it does.
+  // For a lane that sleeps elsewhere: `wake` is called when the lane's target is reached (never, if
+  // it has none) and at every notify. The lane must check whether it can continue after
+  // begin_sleep() and before it sleeps.
   void set_wake(plan::Lane lane, std::function<void()> wake);
   void begin_sleep(plan::Lane lane, const std::optional<Target>& target);
   void end_sleep(plan::Lane lane);
@@ -88,10 +88,10 @@ class Progress {
     return static_cast<size_t>(stage) * plan::kLaneCount + static_cast<size_t>(lane);
   }
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-  // Only so that a deadline is seen.
+  // So that a deadline is noticed.
   static constexpr std::chrono::seconds kLongestSleep{1};
 
-  // Who waits for one lane's count.
+  // The sleepers that wait for one counter.
   struct Queue {
     std::atomic<int64_t> least = kNever;  // the least of their targets
     std::vector<int64_t> targets;         // Guarded by mu_

@@ -7,7 +7,7 @@
 namespace strata::exec {
 namespace {
 
-constexpr double kSleep_s = 0.5;  // only so that a stop is seen; wake() ends a sleep at once
+constexpr double kSleep_s = 0.5;  // so that a stop is noticed; wake() ends a sleep at once
 
 }  // namespace
 
@@ -43,8 +43,8 @@ bool Executor::Impl::QueueWork::is_done(InFlight& one) {
   return queue_.completed() >= one.ticket;
 }
 
-// On a device an op begins some time after it was issued; what the queue of compute idled before,
-// it waited for another lane.
+// On a device an op begins some time after it was issued. The idle time of the compute queue before
+// that is time in which it waited for another lane.
 void Executor::Impl::QueueWork::finish(InFlight& one) {
   one.end_s = now_s();
   if (!on_device_) return;

@@ -7,7 +7,7 @@
 
 namespace strata::exec {
 
-// Ops on a queue of a device, or of the host, where an op is over when it is issued.
+// Does ops on a queue of a device, or of the host, where issuing an op completes it.
 class Executor::Impl::QueueWork : public Executor::Impl::Work {
  public:
   QueueWork(Impl& impl, plan::Lane lane);

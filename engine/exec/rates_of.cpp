@@ -14,17 +14,17 @@ double first_of(double one, double other) {
   return one > 0 ? one : other;
 }
 
-// One rank's part of what the ranks of a node share.
+// One rank's part of a rate that the ranks of a node share.
 double part_of(double rate, const RateContext& context) {
   return rate / static_cast<double>(context.ranks);
 }
 
-// The same of what each device has by itself.
+// One rank's part of a rate that each device has for itself.
 double device_part_of(double rate, const config::Machine& machine, const RateContext& context) {
   return machine.device == config::DeviceKind::kCuda ? rate : part_of(rate, context);
 }
 
-// A limit stands for a slower drive: one that takes turns when the limiter does.
+// A rate limit counts as a slower drive; it is half duplex when the limiter is.
 void set_drive(const config::Machine& machine, const RateContext& context, plan::Rates& rates) {
   const io::RateLimits& limits = context.limits;
   rates.read_bytes_per_s =

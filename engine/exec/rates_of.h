@@ -12,17 +12,17 @@ struct RateContext {
   Recipe recipe = Recipe::kFp32;
   io::RateLimits limits = {};  // of --nvme-rate
   int threads = 1;
-  // Of a node: they share its drives, memory and, where they have no devices of their own, cores.
+  // Ranks of a node. They share its drives, memory and, unless they have devices, its cores.
   int64_t ranks = 1;
   int64_t nodes = 1;
   bool discrete = false;           // the device has memory of its own
-  double compute_flops_per_s = 0;  // of this model (probe_compute); 0: what the profile says
+  double compute_flops_per_s = 0;  // of this model (probe_compute); 0: use the profile
 };
 
-// What a step will get: for the planner and the simulator.
+// The rates that a step will get, for the planner and the simulator.
 plan::Rates rates_of(const config::Machine& machine, const RateContext& context);
 
-// What the machine can give at best, each resource by itself: for the lower bound.
+// The best rates of the machine, each resource by itself, for the lower bound.
 plan::Rates best_rates_of(const config::Machine& machine, const RateContext& context);
 
 }  // namespace strata::exec

@@ -8,7 +8,7 @@
 namespace strata::exec {
 namespace {
 
-// Long waves are slowed down by `factor`, short ones stay, those between are blended.
+// Divides the frequency of long waves by `factor`, keeps short waves, and blends between them.
 float llama3_frequency(const model::Rope& rope, float frequency) {
   const double original = static_cast<double>(rope.original_max_position);
   const double wave_length = 2.0 * std::numbers::pi / frequency;
@@ -21,13 +21,13 @@ float llama3_frequency(const model::Rope& rope, float frequency) {
   return static_cast<float>((1.0 - smooth) * frequency / rope.factor + smooth * frequency);
 }
 
-// The pairs between which yarn blends: from those that stay to those that are slowed down.
+// The pairs between which yarn blends, from unchanged frequencies to divided ones.
 struct YarnRamp {
   double low, high;
 };
 
 YarnRamp yarn_ramp(const model::Rope& rope, int64_t head_size) {
-  // The pair that turns so many times within the original positions.
+  // The pair that rotates `turns` times within the original positions.
   const auto pair_of = [&](double turns) {
     const double positions = static_cast<double>(rope.original_max_position);
     return static_cast<double>(head_size) * std::log(positions / (turns * 2.0 * std::numbers::pi)) /

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the caller gives goes into host memory, and what it gets comes from there.
+// Copies the caller's inputs into host memory, and results from there.
 #include <cstring>
 
 #include "engine/base/check.h"
@@ -12,7 +12,7 @@ namespace {
 using plan::Access;
 using plan::ValueKind;
 
-// Array `index` of `values`, of the size that the access has.
+// Array `index` of `values`; the arrays have the size of the access.
 template <typename T>
 T* part_of(std::vector<T>& values, const Access& access) {
   const auto count = static_cast<size_t>(access.bytes) / sizeof(T);

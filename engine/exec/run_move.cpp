@@ -21,8 +21,8 @@ void Executor::Impl::run_copy(const plan::Op& op, const Instance& instance) {
   });
 }
 
-// Groups of ranks work on memory of the host, in the order of the lane's queue. They refer to the
-// plan alone: where a run fails, its instance may be gone before the queue is.
+// Collectives work on host memory, in the order of the lane's queue. Their closures refer only to
+// the plan, because after a failure the instance may be destroyed before the queue.
 void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
   queues_[static_cast<size_t>(op.lane)]->call(
       [this, &op, &program = program_of(instance)](const kernels::HostView& view) {
@@ -37,7 +37,7 @@ void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
       });
 }
 
-// Own parts go to their place in the whole segment, then come the others'.
+// Copies own parts to their places in the whole segment, then gathers the others' parts.
 void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
   const auto at = [&](plan::Arena arena, int64_t offset) {
@@ -76,7 +76,7 @@ comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
   return *group;
 }
 
-// The sum over a group of own parts, or of everything where every rank keeps what it has.
+// Sums over a group: own parts, or everything when every rank keeps everything.
 void Executor::Impl::reduce(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
   if (op.segment < 0) return reduce_norms(op, program);
@@ -85,7 +85,7 @@ void Executor::Impl::reduce(const plan::Op& op, const plan::Program& program,
   reduce_to_parts(op, program, view);
 }
 
-// A rank has zeros for what others sum, so the sum is what everyone has.
+// A rank has zeros for partials of other ranks, so after the sum every rank has all partials.
 void Executor::Impl::reduce_norms(const plan::Op& op, const plan::Program& program) {
   const auto accesses = program.accesses_of(op);
   norm_scratch_.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the optimizer lane and, for what lives on a discrete device, the update lane do: norms, the
-// decision, updates, and state coming in and going out.
+// Ops of the optimizer lane and, for state on a discrete device, of the update lane: norms, the
+// decision, updates, and loading and saving state.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,13 +18,13 @@ using plan::Access;
 using plan::Mode;
 using plan::ValueKind;
 
-// What NormPartial leaves for each part of a chunk.
+// The result of NormPartial for each part of a chunk.
 using Partial = kernels::SquaresPartial;
 static_assert(sizeof(Partial) == plan::kNormBytes);
 
 }  // namespace
 
-// A kernel where the lane is.
+// Issues a kernel to the lane's queue.
 template <typename KernelOp>
 void Executor::Impl::issue(plan::Lane lane,
                            void (*kernels::DeviceOps::*entry)(kernels::Queue&, const KernelOp&),
@@ -32,8 +32,8 @@ void Executor::Impl::issue(plan::Lane lane,
   parallel_.run([&] { (device_of(lane).ops().*entry)(*queues_[index_of(lane)], op); });
 }
 
-// Partials are by chunk and rank's part, whoever sums them, so that the norm has the same bits for
-// every way of sharding gradients.
+// Partials are by chunk and rank's part, independent of which rank sums them, so the norm has the
+// same bits for every way of sharding gradients.
 void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   const auto accesses = program_of(instance).accesses_of(op);
   const Access* out = find_access(accesses, Mode::kWrite, ValueKind::kNormPartial);
@@ -45,7 +45,7 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
     workspace = {};
     if (scratch != nullptr) workspace = {at(*scratch), scratch->bytes};
   }
-  // What is never summed is zero: the device's memory was when it was allocated.
+  // Partials that are never written must be zero. Device memory was zero when it was allocated.
   if (!on_device(op.lane)) {
     std::fill_n(partials, static_cast<size_t>(out->bytes) / sizeof(Partial), Partial{});
   }
@@ -176,8 +176,8 @@ ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& insta
   return state;
 }
 
-// What is loaded comes from the instance's source; later the read lane brings frozen weights, at
-// the pace that the plan expects of any read.
+// During load, state comes from the instance's source. Later the read lane reads frozen weights,
+// not faster than the plan expects of any read.
 void Executor::Impl::run_convert(const plan::Op& op, const Instance& instance) {
   const bool frozen = op.lane == plan::Lane::kReadWeights;
   StateSource* source = frozen ? options_.frozen : instance.source;
@@ -188,7 +188,7 @@ void Executor::Impl::run_convert(const plan::Op& op, const Instance& instance) {
   source->read(state);
 }
 
-// Nothing has written to the arenas before the first program.
+// Before the first program, nothing has written to the arenas.
 bool Executor::Impl::has_fresh_moments(const plan::Op& op, const Instance& instance) const {
   const bool first = instance.base == decltype(instance.base){};
   if (!first || instance.program != plan::ProgramName::kLoad) return false;

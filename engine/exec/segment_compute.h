@@ -52,15 +52,15 @@ struct SegmentCall {
 struct HeadMatrix;
 struct SegmentContext;
 
-// Forward and backward of the segments of a dense decoder, by our own kernels, by hand.
+// Forward and backward of the segments of a dense decoder, with our own kernels.
 //
-// Issues to one queue: all pointers of a call are addresses of its device.
+// Issues to one queue; all pointers of a call are addresses of the queue's device.
 //
-// Guarantees: deterministic; bits depend on shapes, recipe and kernel backend alone, never on
+// Guarantees: deterministic; bits depend only on shapes, recipe and kernel backend, never on
 // threads, placement or whether an interior was kept or recomputed. Threads: calls on one object
-// are serial; different objects are independent. Memory: none beyond the call's buffers. On the
-// host kernels run in the caller's kernels::Parallel, of at most as many threads as the device
-// says. `spec`, `device` and `queue` must outlive this.
+// are serial; different objects are independent. Memory: only the call's buffers. On the host,
+// kernels run in the caller's kernels::Parallel, with at most as many threads as the device's
+// description says. `spec`, `device` and `queue` must outlive this.
 class SegmentCompute {
  public:
   SegmentCompute(const model::ModelSpec& spec, Recipe recipe, model::BatchShape shape,
@@ -81,7 +81,7 @@ class SegmentCompute {
   // logits.
   void loss(const SegmentCall& call) const;
 
-  // Head: loss_sum alone.
+  // Head: only loss_sum.
   void loss_forward(const SegmentCall& call) const;
 
   // Head: logits of one position of each row.

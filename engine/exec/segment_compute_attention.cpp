@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention segment: out = x + norm(attention(rope(norm(norm(x) Wqk)), norm(x) Wv) Wo), where a
-// block may have each of the norms or not.
+// Attention segment: out = x + norm(attention(rope(norm(norm(x) Wqk)), norm(x) Wv) Wo). Each of the
+// norms is optional.
 #include <array>
 #include <cmath>
 
@@ -14,7 +14,7 @@ using kernels::Interior;
 using model::ParameterRole;
 using model::QkNorm;
 
-// q, k and v, or their gradients; `stride` elements lie between the tokens of q and k.
+// q, k and v, or their gradients. `stride` is the number of elements between tokens of q and k.
 struct Columns {
   Interior q;
   Interior k;
@@ -33,7 +33,7 @@ float score_scale(const model::Architecture& a) {
   return static_cast<float>(1.0 / std::sqrt(scalar));
 }
 
-// Turns q and k, which lie side by side, in one call.
+// Rotates q and k, which are adjacent, in one call.
 void rotate(const SegmentContext& context, Interior q, int64_t stride, bool inverse) {
   const model::Architecture& a = context.architecture;
   if (a.position != model::Position::kRope) return;
@@ -68,8 +68,8 @@ std::array<HeadNorm, 2> head_norms(const SegmentContext& context) {
       HeadNorm{ParameterRole::kKeyNorm, q, k_groups, k / k_groups, context.tokens() * q_groups}};
 }
 
-// q, k and v as attention reads them: turned in place, or, where q and k are normed first, these
-// two in `turned`, since the norms' backward needs what they were.
+// q, k and v as attention reads them: rotated in place, or, when q and k are normed first, written
+// to `turned`, because the norms' backward needs their inputs.
 Columns turn(const SegmentContext& context, Interior projected, Interior turned, float* rstd) {
   const model::Architecture& a = context.architecture;
   Columns columns = columns_of(context, projected);
@@ -98,7 +98,7 @@ Columns turn(const SegmentContext& context, Interior projected, Interior turned,
   return {turned, turned + a.heads * a.head_size, columns.v, width};
 }
 
-// Gradients of turned q and k become those of the projections, in place.
+// Turns gradients of rotated q and k into those of the projections, in place.
 void turn_back(const SegmentContext& context, ConstInterior projected, const float* rstd,
                Interior grad_projected) {
   const int64_t stride = context.layout.width;
@@ -150,7 +150,7 @@ void attend(const SegmentContext& context, std::byte* interior, const Columns& i
   context.ops.attention_forward(context.queue, op);
 }
 
-// Gradients of q, k and v into the columns of `grad_projected`.
+// Writes gradients of q, k and v to the columns of `grad_projected`.
 void attend_backward(const SegmentContext& context, std::byte* interior, const Columns& in,
                      ConstInterior grad_attended, Interior grad_projected) {
   const model::SegmentLayout& layout = context.layout;
@@ -210,7 +210,7 @@ void attention_backward(const SegmentContext& context) {
   attend_backward(context, interior, in, grad_attended, grad_projected);
   turn_back(context, projected, head_rstd, grad_projected);
 
-  // The gradients of branch and attended are used up: their spans serve again.
+  // The gradients of branch and attended are no longer needed, so their spans are used again.
   finish_branch_grad(context, into, grad_projected);
 }
 

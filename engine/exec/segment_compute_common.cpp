@@ -154,7 +154,7 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, ConstInte
 
 namespace {
 
-// A boundary tensor as interior.
+// A boundary tensor converted to the interior type.
 ConstInterior inside(const SegmentContext& context, const void* boundary, Interior copy) {
   if (context.dtype == context.interior) return {boundary, context.interior};
   context.ops.cast(context.queue, {.dtype = context.dtype,

@@ -11,7 +11,7 @@ using model::ParameterRole;
 
 namespace {
 
-// As Transformers rounds it: a number of the weights' type.
+// Rounded to the weights' type, as in Transformers.
 float embedding_scale(const SegmentContext& context) {
   const model::Architecture& a = context.architecture;
   if (!a.block.scaled_embedding) return 1.0f;
@@ -23,7 +23,7 @@ float logit_cap(const SegmentContext& context) {
   return static_cast<float>(context.architecture.logit_cap);
 }
 
-// Of the targets, without gradients.
+// The loss of the targets, without gradients.
 kernels::LinearCrossEntropy loss_of(const SegmentContext& context, const HeadMatrix& matrix,
                                     const kernels::Interior& normed, const model::Span& scratch) {
   return {.dtype = context.dtype,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MLP segment: h = norm(x), out = x + norm((act(h Wg) * (h Wu)) Wd), where a block may have either
-// norm; without a gate act(h Wu) Wd.
+// MLP segment: h = norm(x), out = x + norm((act(h Wg) * (h Wu)) Wd); without a gate act(h Wu) Wd.
+// Both norms are optional.
 #include "engine/exec/segment_compute_ops.h"
 
 namespace strata::exec {
@@ -10,7 +10,7 @@ using kernels::Interior;
 
 namespace {
 
-// The second projection; null where the first is all that there is.
+// The second projection; null when there is only one.
 Interior plain_of(const SegmentContext& context, Interior projected) {
   const model::Architecture& a = context.architecture;
   return a.block.gated ? projected + a.feed_forward : nullptr;
@@ -63,7 +63,7 @@ void mlp_backward(const SegmentContext& context) {
   const Interior grad_activated = context.workspace(layout.inner);
   project_input_grad(context, out_of, grad_branch, grad_activated);
 
-  // In place: gate and up become their gradients.
+  // In place: gate and up are replaced by their gradients.
   const Interior grad_projected = projected;
   context.ops.glu_backward(context.queue, {.activation = a.activation,
                                            .rows = context.tokens(),

@@ -7,17 +7,17 @@
 
 #include "engine/exec/segment_compute.h"
 
-// The parts that SegmentCompute is put together from: one file for each kind of segment.
+// The parts of SegmentCompute: one file for each kind of segment.
 namespace strata::exec {
 
-// One call with everything that its segment's code looks up.
+// One call with everything that its segment's code needs.
 struct SegmentContext {
   const model::Architecture& architecture;
   const model::Segment& segment;
   const model::SegmentLayout& layout;
   const model::BatchShape shape;
   const DType dtype;     // of weights and boundary tensors
-  const DType interior;  // of what is between them
+  const DType interior;  // of tensors inside the segment
   const kernels::DeviceOps& ops;
   kernels::Queue& queue;
   const SegmentCall& call;
@@ -49,7 +49,8 @@ struct SegmentContext {
     return static_cast<const std::byte*>(base) + offset * bytes_of(dtype);
   }
 
-  // Where a parameter's gradient goes; null where none is wanted, or there is no such parameter.
+  // The place of a parameter's gradient; null when it is not wanted or the parameter does not
+  // exist.
   float* grad(model::ParameterRole role) const {
     const model::Parameter* parameter = model::find_parameter(segment, role);
     const bool wanted = call.grad != nullptr && parameter != nullptr && !parameter->frozen;
@@ -92,56 +93,56 @@ void project_input_grad(const SegmentContext& context, const ProjectionOperands&
 void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
                          kernels::ConstInterior dy, kernels::ConstInterior x);
 
-// The norm of rows of a boundary tensor, in `y`. Backward needs `rstd`: SegmentLayout::rstd.
+// Writes the norm of rows of a boundary tensor to `y`. Backward needs `rstd`: SegmentLayout::rstd.
 void norm_rows(const SegmentContext& context, const void* x, int64_t rows, kernels::Interior y,
                float* rstd);
 void norm_input(const SegmentContext& context, kernels::Interior y, float* rstd);
 
-// From the gradient of the norm's output: the norm's gradient, and the input's, onto which the
-// residual branch's gradient is added.
+// Computes from the gradient of the norm's output the gradients of the norm and of its input, and
+// adds the residual branch's gradient to the latter.
 void norm_input_grad(const SegmentContext& context, const float* rstd, kernels::ConstInterior dy,
                      const void* residual);
 
-// What a branch of the residual stream reads, as interior: the norm of the segment's input, or the
-// input itself. In `copy`, or in the call's own buffer.
+// The input of a branch of the residual stream, as interior: the norm of the segment's input, or
+// the input itself. It is in `copy`, or in the call's own buffer.
 kernels::ConstInterior branch_input(const SegmentContext& context, kernels::Interior copy,
                                     float* rstd);
 
-// From the gradient of what the branch read, the gradient of the segment's input: grad_input. The
-// norm's too.
+// Computes from the gradient of the branch's input the gradient of the segment's input (grad_input)
+// and of the norm.
 void branch_input_grad(const SegmentContext& context, const float* rstd, kernels::ConstInterior dy);
 
-// From the gradient of the products `into`, all below: of their matrices, of the norm and of the
-// segment's input. Uses the layout's spans `branch`, `grad` and `rstd`.
+// Computes from the gradient of the products `into` the gradients of their matrices, of the norm
+// and of the segment's input. Uses the layout's spans `branch`, `grad` and `rstd`.
 void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
                         kernels::ConstInterior grad_projected);
 
-// Where the branch's last product goes: `branch`, or the interior where a norm follows.
+// Where the branch's last product is written: `branch`, or the interior if a norm follows.
 kernels::Interior branch_output(const SegmentContext& context, std::byte* interior,
                                 kernels::Interior branch);
 
-// output = input + branch, normed before where the block says so (then by way of `branch`).
+// output = input + branch. If the block norms the branch's output, the normed output is put into
+// `branch` first.
 void finish_branch(const SegmentContext& context, std::byte* interior, kernels::Interior branch);
 
-// Whether a call without output is done before the branch's last product.
+// Whether a call without output can end before the branch's last product.
 bool ends_before_output(const SegmentContext& context);
 
-// The gradient of the branch's last product as interior: the call's own buffer, or `copy`. The
-// gradient of the norm behind it, too.
+// The gradient of the branch's last product as interior, in the call's own buffer or in `copy`.
+// Also computes the gradient of the norm that follows it.
 kernels::ConstInterior branch_output_grad(const SegmentContext& context, kernels::Interior copy);
 
-// True where neither a gradient below the segment nor one of its first matrices or its norm is
-// wanted.
+// True when no gradient is wanted of the segment's input, its first matrices and its norm.
 bool needs_no_input_grad(const SegmentContext& context);
 
-// Stores zeros between and behind the trained parameters of a gradient buffer.
+// Stores zeros between and after the trained parameters of a gradient buffer.
 void zero_padding(const SegmentContext& context, const model::Segment& segment, float* grad);
 
-// Stores zeros where the owner of a shared matrix has other trained parameters: to these the
+// Stores zeros where the owner of a shared matrix has other trained parameters, to which the
 // owner's backward adds later.
 void zero_beside_matrix(const SegmentContext& context, const model::Segment& owner);
 
-// `interior` is filled; output only where the call has one.
+// Fills `interior`, and the call's output if it has one.
 void attention_forward(const SegmentContext& context, std::byte* interior);
 void attention_backward(const SegmentContext& context);
 void mlp_forward(const SegmentContext& context, std::byte* interior);

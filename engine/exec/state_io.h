@@ -8,8 +8,8 @@
 
 namespace strata::exec {
 
-// One chunk's state in host memory, as this rank holds it. Element numbers count from the start of
-// the segment's flat buffer.
+// This rank's part of one chunk's state in host memory. Element numbers count from the start of the
+// segment's flat buffer.
 //
 //   hi                       [hi_count]     u16, or with the fp32 recipe f32 (then lo is null)
 //   lo, exp_avg, exp_avg_sq  [state_count]  null for a frozen chunk
@@ -32,7 +32,7 @@ struct ChunkState {
   float* exp_avg_sq = nullptr;
 };
 
-// Untrained state: masters as `master(element)` says, moments of zero.
+// Fills in initial state: masters from `master(element)`, moments zero.
 template <typename Master>
 void fill_chunk(const ChunkState& chunk, const Master& master) {
   for (int64_t i = 0; i < chunk.hi_count; ++i) {
@@ -51,16 +51,15 @@ void fill_chunk(const ChunkState& chunk, const Master& master) {
   std::memset(chunk.exp_avg_sq, 0, static_cast<size_t>(chunk.state_count) * sizeof(float));
 }
 
-// Where state comes from when it is loaded: a model, or a checkpoint. Called on one lane, chunks
-// ascending. May throw Error.
+// The source of loaded state: a model or a checkpoint. Called on one lane, chunks ascending. May
+// throw Error.
 class StateSource {
  public:
   virtual ~StateSource() = default;
   virtual void read(const ChunkState& chunk) = 0;
 };
 
-// Where state goes when it is saved: a checkpoint, or an export. Called on one lane, chunks
-// ascending.
+// The destination of saved state: a checkpoint or an export. Called on one lane, chunks ascending.
 class StateSink {
  public:
   virtual ~StateSink() = default;
