@@ -16,7 +16,7 @@
 
 namespace strata::test {
 
-// The disk of tests/io/fuse_disk.cpp, mounted on a directory until the object goes.
+// The disk of tests/io/fuse_disk.cpp, mounted on a directory while the object lives.
 class FuseMount {
  public:
   enum class Cache : uint8_t { kNone, kKernel };
@@ -40,10 +40,10 @@ class FuseMount {
   FuseMount(const FuseMount&) = delete;
   FuseMount& operator=(const FuseMount&) = delete;
 
-  // Why there is no disk: a test that needs one is skipped. Empty where there is one.
+  // Why there is no disk, for skipping a test that needs one; empty when there is one.
   const std::string& refusal() const { return refusal_; }
 
-  // See fuse_disk.cpp; false where the disk does not understand the line.
+  // Sends a command (see fuse_disk.cpp). Returns false when the disk does not understand it.
   [[nodiscard]] bool fault(const std::string& line) const {
     const int fd = open((directory_ + "/faults").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     const bool taken = write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
@@ -51,13 +51,13 @@ class FuseMount {
     return taken;
   }
 
-  // Since it was mounted.
+  // Counted since the disk was mounted.
   uint64_t written_bytes() const {
     struct statvfs info = {};
     return statvfs(directory_.c_str(), &info) == 0 ? info.f_files : 0;
   }
 
-  // The disk's process dies; what waits for it fails.
+  // Kills the disk's process; calls that wait for it fail.
   void kill() {
     if (child_ < 0) return;
     ::kill(child_, SIGKILL);

@@ -8,7 +8,8 @@
 
 namespace strata::test {
 
-// Takes the log lines and hangs of this thread, and of those that it starts, while it lives.
+// Captures log lines and hangs of this thread, and of threads that it starts, while the object
+// lives.
 class LogCapture {
  public:
   LogCapture()

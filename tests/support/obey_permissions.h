@@ -8,8 +8,9 @@
 
 namespace strata::test {
 
-// From here on the permissions of files bind this process, and what it executes, even if it is
-// root's: another user might not reach the files of the test. False where the system refuses.
+// Makes this process and the programs that it executes obey permissions of files, even when it runs
+// as root. (A change of user could make the test's files unreachable.) Returns false when the
+// system refuses.
 inline bool obey_permissions() {
   if (geteuid() != 0) return true;
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};

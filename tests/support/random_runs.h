@@ -11,7 +11,7 @@
 #include "engine/plan/placement.h"
 #include "engine/plan/planner.h"
 
-// Small random models and runs, by seed: for properties that must hold for any of them.
+// Small random models and runs, by seed, for testing properties that must hold for all of them.
 namespace strata::test {
 
 class Draw {
@@ -44,7 +44,7 @@ inline model::Architecture random_architecture(Draw& draw) {
   return at;
 }
 
-// longrope on a part of each head, whose long factors serve the longer of the drawn lengths.
+// longrope on a part of each head; the longer of the drawn lengths uses the long factors.
 inline void become_long(Draw& draw, model::Architecture& at) {
   at.rope.scaling = model::RopeScaling::kLongRope;
   at.rope.original_max_position = 8;
@@ -57,7 +57,7 @@ inline void become_long(Draw& draw, model::Architecture& at) {
   }
 }
 
-// Makes a model one of a family, with what its config.json may say drawn as well.
+// Makes a model one of a family, with random values for what its config.json may say.
 inline void become_family(Draw& draw, const model::Family& family, model::Architecture& at) {
   at.model_type = family.model_type;
   at.block = family.block;
@@ -104,7 +104,7 @@ inline model::ModelSpec random_spec_of(Draw& draw, const model::Architecture& ar
   return spec;
 }
 
-// A model whose parameters may be frozen here and there, with offsets for `shards`.
+// A model of which some parameters may be frozen, with offsets for `shards`.
 inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
   return random_spec_of(draw, random_architecture(draw), shards, may_freeze);
 }
@@ -126,7 +126,7 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   return input;
 }
 
-// What every other placement is compared with.
+// The placement with which all others are compared.
 inline plan::Placement all_in_memory(const plan::PlanInput& input) {
   plan::Placement placement = plan::smallest_placement(input);
   std::fill(placement.hi_in_host.begin(), placement.hi_in_host.end(), 1);
@@ -136,7 +136,7 @@ inline plan::Placement all_in_memory(const plan::PlanInput& input) {
   return placement;
 }
 
-// Makes the device the home of each segment with a chance of `odds` in four.
+// Makes the device the home of each segment with a probability of `odds` / 4.
 inline void make_homes(int64_t odds, Draw& draw, const plan::PlanInput& input,
                        plan::Placement& placement) {
   for (char& home : placement.home_on_device) home = draw.below(4) < odds;
@@ -145,8 +145,8 @@ inline void make_homes(int64_t odds, Draw& draw, const plan::PlanInput& input,
   placement.state_ring = std::max(placement.state_ring, least.state_ring);
 }
 
-// Any placement is a correct one: flags at random over the smallest, with rings that hold what is
-// live.
+// A random placement: the smallest one with random flags, and rings that hold what is live. Every
+// placement must give correct results.
 inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input) {
   const plan::Placement largest = plan::smallest_placement(input);
   plan::Placement placement = largest;

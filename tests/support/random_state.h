@@ -11,8 +11,8 @@
 #include "engine/exec/state_io.h"
 #include "engine/model/spec.h"
 
-// Initial state from a seed, and final state as arrays and a hash: keyed by true parameter
-// elements, so that padding and sharding do not show.
+// Initial state from a seed, and final state as arrays and a hash. Both are indexed by parameter
+// elements, so that padding and sharding have no effect.
 namespace strata::test {
 
 class RandomSource : public exec::StateSource {
@@ -43,10 +43,10 @@ class RandomSource : public exec::StateSource {
   const Philox random_;
 };
 
-// Several ranks may write into one store, each its own parts; rank threads must not overlap.
+// Several ranks may write into one store, each its own parts, but not at the same time.
 class StateStore : public exec::StateSink, public exec::StateSource {
  public:
-  // Frozen parameters are never saved: they come from `frozen` again.
+  // Frozen parameters are never saved; they are read from `frozen` again.
   StateStore(const model::ModelSpec& spec, RandomSource& frozen) : spec_(spec), frozen_(frozen) {
     for (const model::Segment& segment : spec.segments) {
       for (auto* plane : {&master_, &exp_avg_, &exp_avg_sq_}) {

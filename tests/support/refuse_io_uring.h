@@ -10,8 +10,8 @@
 
 namespace strata::test {
 
-// The kernel refuses io_uring to this process with this error from here on. False where it does
-// not take the filter.
+// Makes the kernel refuse io_uring to this process with this error. Returns false when the kernel
+// does not accept the filter.
 inline bool refuse_io_uring(uint16_t error) {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),

@@ -8,8 +8,8 @@
 
 namespace strata::test {
 
-// How many seeds a random test tries: `usual`, times STRATA_SEEDS where the environment has it, as
-// tests/run.sh --long and the sanitizers' suites do; at least one.
+// The number of seeds that a random test tries: `usual` times the environment's STRATA_SEEDS, which
+// tests/run.sh --long and the sanitizer suites set; at least one.
 inline uint64_t seeds(uint64_t usual) {
   const char* factor = std::getenv("STRATA_SEEDS");
   const double wanted = static_cast<double>(usual) * (factor == nullptr ? 1 : std::atof(factor));

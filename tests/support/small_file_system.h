@@ -10,7 +10,7 @@
 
 namespace strata::test {
 
-// A file system of so many bytes on a directory, until the object goes.
+// A small file system, mounted on a directory while the object lives.
 class SmallFileSystem {
  public:
   // In memory; `size` as tmpfs reads it: "4m".
@@ -37,7 +37,7 @@ class SmallFileSystem {
   SmallFileSystem(const SmallFileSystem&) = delete;
   SmallFileSystem& operator=(const SmallFileSystem&) = delete;
 
-  // Why there is none: a test that needs one is skipped. Empty where there is one.
+  // Why there is no file system, for skipping a test that needs one; empty when there is one.
   const std::string& refusal() const { return refusal_; }
 
  private:

@@ -5,7 +5,7 @@
 
 namespace strata::test {
 
-// A Llama of four narrow layers.
+// A Llama model with four narrow layers.
 inline model::Architecture small_llama() {
   model::Architecture at;
   at.model_type = "llama";

@@ -14,7 +14,7 @@
 #include "tests/support/random_runs.h"
 #include "tests/support/random_state.h"
 
-// A short training run on random tokens, as bits that can be compared.
+// A short training run on random tokens, whose result can be compared bit by bit.
 namespace strata::test {
 
 inline constexpr uint64_t kSeed = 5;  // of the initial state
@@ -22,8 +22,8 @@ inline constexpr uint64_t kSeed = 5;  // of the initial state
 struct RunOptions {
   int steps = 3;
   int threads = 1;
-  int resume_after = 0;  // stop after so many steps, save, and go on in a new executor; 0 = never
-  int spoil_before = 0;  // this step, run one whose gradients are not finite; 0 = never
+  int resume_after = 0;  // after this step, save and continue in a new executor; 0 = never
+  int spoil_before = 0;  // before this step, run one with gradients that are not finite; 0 = never
   double clip = 0.5;
   io::Backend io_backend = io::Backend::kThreads;
   const kernels::Backend* backend = nullptr;
@@ -31,8 +31,8 @@ struct RunOptions {
   uint64_t delay_seed = 0;
   std::string directory;
   std::array<io::SimulatedOptions, plan::kLaneCount> simulated = {};  // by lane
-  int simulated_rank = 0;                  // has them; the drives of others are without faults
-  plan::ProgramName* under_way = nullptr;  // the program that runs, or failed
+  int simulated_rank = 0;                  // only this rank's drives are simulated with faults
+  plan::ProgramName* under_way = nullptr;  // set to the program that runs or failed
 };
 
 struct RunResult {
@@ -49,7 +49,8 @@ struct RunResult {
   }
 };
 
-// Global rows of a step are cut by rank, so that runs on other worlds see the same batch.
+// Rows of a step are divided among ranks, so that runs with other numbers of ranks see the same
+// batch.
 inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_world,
                         exec::Instance& instance) {
   const int64_t vocabulary = input.spec->architecture.vocabulary;
@@ -83,7 +84,7 @@ class RankRun {
         plan_(plan::build_plan(input, placement)),
         frozen_(*input.spec, kSeed) {}
 
-  // `all` is of every rank.
+  // `all` is the group of all ranks.
   void use_groups(const exec::Groups& groups, comm::Group* all) {
     groups_ = groups;
     all_ = all;
@@ -158,7 +159,7 @@ class RankRun {
     fill_tokens(input_, step, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
   }
 
-  // Gradients are divided by zero.
+  // Divides gradients by zero.
   void spoil(int64_t step) {
     exec::Instance instance;
     fill_step(step, instance);
@@ -207,7 +208,7 @@ class RankRun {
   RandomSource frozen_;
   exec::Groups groups_ = {};
   comm::Group* all_ = nullptr;
-  int64_t updates_ = 0;  // of the state that was saved
+  int64_t updates_ = 0;  // applied to the saved state
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<exec::Executor> executor_;
 };
@@ -221,7 +222,8 @@ inline RunResult small_run(const plan::PlanInput& input, const plan::Placement& 
   return result;
 }
 
-// A rank that only heard of another's failure is not the cause.
+// Finds the failure that caused the others: a rank that failed because of another one is not the
+// cause.
 inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   std::exception_ptr cause;
   for (const std::exception_ptr& failure : failures) {
@@ -235,7 +237,7 @@ inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   if (cause) std::rethrow_exception(cause);
 }
 
-// Ranks as threads; the result of rank 0, with the hash of what all saved.
+// Runs ranks as threads. Returns the result of rank 0, with the hash of what all ranks saved.
 inline RunResult small_run_on_ranks(const plan::PlanInput& input,
                                     const std::vector<plan::Placement>& placements,
                                     const RunOptions& options) {
@@ -246,7 +248,7 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   std::vector<RunResult> results(static_cast<size_t>(world));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
   RandomSource source(*input.spec, kSeed);
-  // Of each copy of the state; of each rank where all have the whole of it.
+  // One for each copy of the state; one for each rank when every rank has all of it.
   std::deque<StateStore> stores;
   for (int r = 0; r < world; ++r) stores.emplace_back(*input.spec, source);
   std::vector<std::thread> ranks;
