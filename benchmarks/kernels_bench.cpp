@@ -237,7 +237,9 @@ void stream(float* y, const float* x, int64_t count) {
   for (int64_t begin = 0; begin < count; begin += kRun) {
     float* to = y + begin;
     const float* from = x + begin;
+#ifndef __clang__
 #pragma GCC ivdep
+#endif
     for (int64_t i = 0; i < kRun; ++i) to[i] += 1e-9f * from[i];
   }
 }

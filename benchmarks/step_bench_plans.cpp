@@ -21,7 +21,7 @@ plan::Rates rates_with(double drive_bytes_per_s) {
   return rates;
 }
 
-void plans_at(const Context& context, Way way, double rho) {
+void plans_at(const Context& context, const Way& way, double rho) {
   const Bench& bench = context.bench;
   Way resident = way;
   resident.nvme = false;

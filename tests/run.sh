@@ -5,20 +5,22 @@
 #
 #   tests/run.sh           what CI runs
 #   tests/run.sh --fast    the build and its fast tests; under 3 minutes when the compiler cache is warm
-#   tests/run.sh --long    what CI runs, with ten times as many seeds in random tests, and five times as many
-#                          under sanitizers
+#   tests/run.sh --long    what CI runs and clang-tidy over the whole tree, with ten times as many seeds in random
+#                          tests, and five times as many under sanitizers
 #
 # Build folders are build/, build-asan/ and build-tsan/. CCACHE_DIR chooses the compiler cache and JOBS the
 # number of parallel jobs.
 set -euo pipefail
 
 fast=false
+long=false
 seeds=1
 sanitized_seeds=0.2
 for argument in "$@"; do
   case $argument in
     --fast) fast=true ;;
     --long)
+      long=true
       seeds=10
       sanitized_seeds=1
       ;;
@@ -88,6 +90,13 @@ bash tests/install_packages.sh tests/packages_to_compare.txt ||
 headline "configuring and building"
 cmake --preset cpu > "$logs/configure" || { cat "$logs/configure"; exit 1; }
 cmake --build build -j "$jobs"
+
+if $long; then
+  bash tests/install_packages.sh <(echo clang-tidy)
+  headline "clang-tidy"
+  tests_run=$((tests_run + 1))
+  bash tests/tree/clang_tidy.sh all || tests_failed=$((tests_failed + 1))
+fi
 
 if $fast; then
   suite "fast tests" --test-dir build -L fast

@@ -128,7 +128,7 @@ int64_t BpeModel::bytes() const {
     const bool is_inside = token.capacity() < sizeof(std::string) / 2;
     bytes += kEntryBytes + (is_inside ? 0 : static_cast<int64_t>(token.capacity()) + 16);
   }
-  return bytes + static_cast<int64_t>(tokens_.capacity() * sizeof(tokens_[0]) +
+  return bytes + static_cast<int64_t>(tokens_.capacity() * sizeof(void*) +
                                       merges_.capacity() * sizeof(Merge) +
                                       neighbours_.capacity() * sizeof(neighbours_[0]));
 }
@@ -144,10 +144,10 @@ const std::string* BpeModel::token_of(int32_t id) const {
 
 bool BpeModel::may_join(std::string_view left, std::string_view right) const {
   if (left.size() == 1 && right.size() == 1) {
-    const auto row = static_cast<size_t>(left[0]);
-    const auto column = static_cast<size_t>(right[0]);
+    const auto row = static_cast<uint8_t>(left[0]);
+    const auto column = static_cast<uint8_t>(right[0]);
     if (ascii_ids_[row] < 0 || ascii_ids_[column] < 0) return true;
-    return ascii_neighbours_[row * 128 + column] != 0;
+    return ascii_neighbours_[size_t{row} * 128 + column] != 0;
   }
   if (id_of(left) < 0 || id_of(right) < 0) return true;
   const uint64_t pair = uint64_t{code_point_at(left, 0)} << 32 | code_point_at(right, 0);
@@ -204,7 +204,7 @@ void BpeModel::to_symbols(std::string_view text, std::vector<int32_t>* ids) cons
     const std::string_view character = text.substr(at, length);
     at += length;
     const int32_t id =
-        length == 1 ? ascii_ids_[static_cast<size_t>(character[0])] : id_of(character);
+        length == 1 ? ascii_ids_[static_cast<uint8_t>(character[0])] : id_of(character);
     if (id >= 0) {
       if (unknown) ids->push_back(unknown_id_);
       unknown = false;

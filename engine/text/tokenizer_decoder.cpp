@@ -25,7 +25,7 @@ std::string bytes_of_token(const ByteAlphabet& alphabet, const std::string& toke
   return bytes;
 }
 
-Tokens run(const DecodeByteLevel&, Tokens tokens, AddedBytes& added) {
+Tokens run(const DecodeByteLevel&, const Tokens& tokens, AddedBytes& added) {
   const ByteAlphabet alphabet;
   std::string bytes;
   for (const std::string& token : tokens) bytes += bytes_of_token(alphabet, token);
@@ -66,7 +66,7 @@ Tokens run(const DecodeByteFallback&, Tokens tokens, AddedBytes& added) {
   return result;
 }
 
-Tokens run(const DecodeFuse&, Tokens tokens, AddedBytes& added) {
+Tokens run(const DecodeFuse&, const Tokens& tokens, AddedBytes& added) {
   std::string all;
   for (const std::string& token : tokens) all += token;
   return {std::move(all)};
@@ -111,7 +111,7 @@ std::string decode_tokens(const std::vector<DecodeStep>& steps, std::vector<std:
   for (const DecodeStep& any : steps) {
     tokens = std::visit([&](const auto& step) { return run(step, std::move(tokens), added); }, any);
   }
-  return std::move(run(DecodeFuse{}, std::move(tokens), added).front());
+  return std::move(run(DecodeFuse{}, tokens, added).front());
 }
 
 }  // namespace strata::text

@@ -74,8 +74,9 @@ class ModelParts {
   explicit ModelParts(const std::string& source) : source_(source) {}
 
   std::vector<config::JsonStream> streams() {
-    return {{"model.vocab", [this](std::string token, Json id) { add_token(token, id); }},
-            {"model.merges", [this](const std::string&, Json merge) { add_merge(merge); }}};
+    return {
+        {"model.vocab", [this](const std::string& token, const Json& id) { add_token(token, id); }},
+        {"model.merges", [this](const std::string&, const Json& merge) { add_merge(merge); }}};
   }
 
   // Called after the file was read, when `model` is known to be a BPE model.

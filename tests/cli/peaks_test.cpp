@@ -82,7 +82,8 @@ std::string wide_tokenizer(const config::Json& narrow, int64_t tokens) {
     add(token.name);  // in the order of their ids
   }
   std::vector<std::string> joined = {"a", "b", "c"};
-  for (size_t left = 0; id < tokens; ++left) {
+  size_t left = 0;
+  while (id < tokens) {
     for (const char* letter : {"a", "b", "c"}) {
       merges += (merges.empty() ? "[\"" : ", [\"") + joined[left] + "\", \"" + letter + "\"]";
       joined.push_back(joined[left] + letter);
@@ -90,6 +91,7 @@ std::string wide_tokenizer(const config::Json& narrow, int64_t tokens) {
         add(joined.back());
       }
     }
+    ++left;
   }
   std::string text = "{\"model\": {\"type\": \"BPE\", \"vocab\": {" + vocabulary +
                      "}, \"merges\": [" + merges + "]}";

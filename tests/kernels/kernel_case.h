@@ -72,7 +72,7 @@ class Scratch {
       : bytes_(bytes), floats_(static_cast<size_t>(bytes / 4 + 32), std::nanf("")) {}
   Workspace lend() {
     const auto address = reinterpret_cast<uintptr_t>(floats_.data());
-    return {reinterpret_cast<std::byte*>((address + 63) / 64 * 64), bytes_};
+    return {reinterpret_cast<std::byte*>(floats_.data()) + (64 - address % 64) % 64, bytes_};
   }
 
  private:

@@ -200,7 +200,7 @@ TEST_F(ReadAheadTest, TheFilesThatWereOpenedAreReadAlsoWhenOthersTakeTheirNames)
   const std::vector<Part> parts = parts_of(directory_->spec(), kStep);
   for (const std::string& file : shards()) {
     fs::rename(file, file + ".old");
-    write_text(file, std::string(10'000'000, 'x'));
+    write_text(file, std::string(8'000'000, 'x'));
   }
   ReadAhead ahead(*directory_, directory_->spec(), kBuffered);
   expect_equal(*directory_, parts, ahead);

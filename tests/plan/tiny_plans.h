@@ -34,7 +34,7 @@ class Builder : Ground {
 
   void begin(ProgramName name) { program_ = &tiny_.plan.programs[static_cast<size_t>(name)]; }
 
-  Op& add(OpKind kind, Lane lane, int segment, std::vector<Access> accesses) {
+  Op& add(OpKind kind, Lane lane, int segment, const std::vector<Access>& accesses) {
     Op op;
     op.kind = kind;
     op.lane = lane;
@@ -62,11 +62,11 @@ class Builder : Ground {
     return whole(Mode::kWrite, decision_, decision(Generation::kNew), 16);
   }
 
-  void move(OpKind kind, Lane lane, int s, std::vector<std::pair<Access, Access>> moves,
+  void move(OpKind kind, Lane lane, int s, const std::vector<std::pair<Access, Access>>& moves,
             bool pending) {
     if (moves.empty()) return;
     std::vector<Access> accesses;
-    for (auto& [from, to] : moves) {
+    for (const auto& [from, to] : moves) {
       accesses.push_back(from);
       accesses.push_back(to);
     }
@@ -188,7 +188,7 @@ class Builder : Ground {
   }
 
   // What the caller gives of `count` micro-batches, and what it gets.
-  void take(std::vector<ValueKind> kinds, int count) {
+  void take(const std::vector<ValueKind>& kinds, int count) {
     std::vector<Access> given;
     std::vector<std::pair<Access, Access>> moves;
     for (const ValueKind kind : kinds) {

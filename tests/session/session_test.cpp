@@ -65,7 +65,7 @@ TEST_F(SessionTest, CallsOfASessionThatWasMovedFromAreErrors) {
   const auto expect_usage = [](const std::function<void()>& call) {
     EXPECT_EQ(code_of(call), ErrorCode::kUsage);
   };
-  expect_usage([&] { session.plan(); });
+  expect_usage([&] { session.plan(); });  // NOLINT(bugprone-use-after-move)
   expect_usage([&] { session.train(); });
   expect_usage([&] { session.load(); });
   expect_usage([&] { session.step(Tokens(1).batch(), 1e-2); });

@@ -1,60 +1,36 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs clang-tidy with the checks of .clang-tidy over host files, by the compile commands of a build.
+# Runs clang-tidy with the checks of .clang-tidy, and prints what it finds.
 #
-#   clang_tidy.sh [all|changed] [SECONDS]
+#   clang_tidy.sh [changed|all]
 #
-# changed (the default): the files that differ from the branch main, uncommitted ones too; for a header the
-# .cpp of its name. After SECONDS no further file is begun, and the last line says how many were left out.
-# BUILD=DIR names the build, by default build/. Exit code 77: clang-tidy or the build is missing.
+# changed (the default): the .cpp files that differ from the branch main, uncommitted ones included; a changed
+# header stands for the .cpp of its name. all: the whole tree, many files compiled as one.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 which=${1:-changed}
-seconds=${2:-0}
-build=${BUILD:-build}
-tool=${CLANG_TIDY:-clang-tidy}
-if ! command -v "$tool" > /dev/null; then
-  echo "clang-tidy is not installed" >&2
-  exit 77
+if [[ $which != changed && $which != all ]]; then
+  echo "usage: clang_tidy.sh [changed|all]" >&2
+  exit 2
 fi
-if [[ ! -f $build/compile_commands.json ]]; then
-  echo "$build/compile_commands.json is missing (cmake --preset cpu makes it)" >&2
-  exit 77
-fi
-
-compiled=$(grep -oP '"file": "\K[^"]+' "$build/compile_commands.json" | sed "s|^$PWD/||" | sort -u)
-case $which in
-  all) files=$compiled ;;
-  changed)
-    base=$(git merge-base HEAD main 2> /dev/null || git rev-parse HEAD)
-    files=$({ git diff --name-only "$base" && git ls-files -o --exclude-standard; } |
-      sed -E 's/\.h$/.cpp/' | sort -u | grep -xF "$compiled" || true)
-    ;;
-  *)
-    echo "usage: clang_tidy.sh [all|changed] [SECONDS]" >&2
-    exit 2
-    ;;
-esac
-if [[ -z $files ]]; then exit 0; fi
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-sed 's/ -Wno-restrict / /' "$build/compile_commands.json" > "$out/compile_commands.json"  # GCC's own
-export tool out seconds
-check() {
-  if ((seconds > 0 && SECONDS_SINCE_START > seconds)); then
-    echo "$1" >> "$out/left"
-    return 0
-  fi
-  "$tool" -p "$out" --quiet "$1" > "$out/log_${1//\//_}" 2> /dev/null
-}
-export -f check
-begin=$(date +%s)
-export begin
+unity=$([[ $which == all ]] && echo ON || echo OFF)
+cmake -S . -B "$out" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_UNITY_BUILD="$unity" \
+  -DCMAKE_UNITY_BUILD_BATCH_SIZE=12 > "$out/configure" || { cat "$out/configure"; exit 1; }
+sed -i 's/ -Wno-restrict / /' "$out/compile_commands.json"  # GCC's own
+
+files=$(grep -oP '"file": "\K[^"]+' "$out/compile_commands.json" | sort -u)
+if [[ $which == changed ]]; then
+  base=$(git merge-base HEAD main 2> /dev/null || git rev-parse HEAD)
+  files=$({ git diff --name-only "$base" && git ls-files -o --exclude-standard; } |
+    sed -E "s/\.h$/.cpp/; s|^|$PWD/|" | sort -u | grep -xF "$files" || true)
+fi
 failed=0
-xargs -P "$(nproc)" -I{} bash -c \
-  'SECONDS_SINCE_START=$(($(date +%s) - begin)); check {}' <<< "$files" || failed=1
-cat "$out"/log_* 2> /dev/null | grep -E '(warning|error):' | sort -u || true
-if [[ -f $out/left ]]; then echo "left out for time: $(wc -l < "$out/left") of $(wc -l <<< "$files") files"; fi
+xargs -r -P "$(nproc)" -n 1 clang-tidy -p "$out" --config-file=.clang-tidy --quiet <<< "$files" \
+  > "$out/found" 2> "$out/errors" || failed=1
+sort -u "$out/found" | grep -E '(warning|error):' || true
+if ((failed)) && [[ ! -s $out/found ]]; then cat "$out/errors"; fi
 exit "$failed"
