@@ -23,6 +23,7 @@
 #include "io/volume.h"
 #include "tests/support/obey_permissions.h"
 #include "tests/support/refuse_io_uring.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::cli {
 namespace {
@@ -33,21 +34,14 @@ using Status = DoctorLine::Status;
 class StorageTest : public testing::Test {
  protected:
   StorageTest() {
-    std::string path = std::string(STRATA_BINARY_DIR) + "/strata-doctor-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) std::abort();
-    path_ = path;
-    fs::create_directory(path_ + "/scratch");
+    fs::create_directory(scratch());
     struct stat info {};
     stat(scratch().c_str(), &info);
     number_ = std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
   }
-  ~StorageTest() override {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
 
-  std::string scratch() const { return path_ + "/scratch"; }
-  std::string root() const { return path_ + "/root"; }
+  std::string scratch() const { return home_ / "scratch"; }
+  std::string root() const { return home_ / "root"; }
   std::string sys(const std::string& path) const { return root() + "/sys/" + path; }
 
   void write(const std::string& file, const std::string& text) const {
@@ -97,7 +91,7 @@ class StorageTest : public testing::Test {
     return found;
   }
 
-  std::string path_;
+  const strata::test::TemporaryDirectory home_;
   std::string number_;
 };
 
@@ -145,14 +139,15 @@ TEST_F(StorageTest, SeveralDrivesBelowDeviceMapperAreAllLookedAt) {
 
 // Partitions of one drive are one, and a RAID of two is two.
 TEST_F(StorageTest, DrivesAreCountedNotFileSystems) {
-  EXPECT_EQ(io::drives_below({scratch(), path_}, root()), (std::vector<std::string>{number_}));
+  EXPECT_EQ(io::drives_below({scratch(), home_.path()}, root()),
+            (std::vector<std::string>{number_}));
   const std::string mapper = sys("devices/virtual/block/dm-0");
   link(mapper + "/slaves/nvme0n1p1", make_nvme("nvme0") + "/nvme0n1p1");
   link(mapper + "/slaves/nvme1n1", make_nvme("nvme1"));
   mount_on(mapper);
   const std::vector<std::string> both = {"nvme0n1", "nvme1n1"};
   EXPECT_EQ(io::drives_below({scratch()}, root()), both);
-  EXPECT_EQ(io::drives_below({scratch(), path_}, root()), both);
+  EXPECT_EQ(io::drives_below({scratch(), home_.path()}, root()), both);
   EXPECT_EQ(io::drives_below({scratch(), "/proc"}, root()).size(), 3u)
       << "of its own, and not known";
 }
@@ -165,7 +160,7 @@ TEST_F(StorageTest, PartitionsOfOneDriveShareItAndADriveOfTheirOwnDoesNot) {
                                 std::to_string(minor(info.st_dev)));
   mount_on(make_nvme("nvme0") + "/nvme0n1p1");
   EXPECT_FALSE(io::share_a_drive({scratch()}, root()));
-  EXPECT_TRUE(io::share_a_drive({scratch(), path_}, root())) << "one file system";
+  EXPECT_TRUE(io::share_a_drive({scratch(), home_.path()}, root())) << "one file system";
   EXPECT_FALSE(io::share_a_drive({scratch(), "/proc"}, root())) << "it is not known";
   link(other, make_nvme("nvme1"));
   EXPECT_FALSE(io::share_a_drive({scratch(), "/proc"}, root()));
@@ -236,9 +231,8 @@ TEST_F(StorageTest, FreeSpaceIsWhatAVolumeMayTake) {
 }
 
 TEST_F(StorageTest, EveryTroubleHasAFix) {
-  std::ofstream(path_ + "/file") << "x";
-  const auto all =
-      check_storage({path_ + "/missing", path_ + "/file", "/dev/shm", "/proc"}, root());
+  std::ofstream(home_ / "file") << "x";
+  const auto all = check_storage({home_ / "missing", home_ / "file", "/dev/shm", "/proc"}, root());
   EXPECT_EQ(about(all, "No such file").size(), 2u);  // nor can files be made in /proc
   EXPECT_EQ(about(all, "Not a directory").size(), 1u);
   EXPECT_EQ(about(all, "file system tmpfs")[0].status, Status::kFail);

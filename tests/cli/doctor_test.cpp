@@ -12,6 +12,7 @@
 #include "bindings/cli/doctor_command.h"
 #include "bindings/cli/doctor_machine.h"
 #include "engine/config/json.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::cli {
 namespace {
@@ -20,10 +21,7 @@ using Status = DoctorLine::Status;
 
 class DoctorTest : public testing::Test {
  protected:
-  DoctorTest() : root_(testing::TempDir() + "doctor_test." + std::to_string(getpid())) {
-    write("/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
-  }
-  ~DoctorTest() override { std::filesystem::remove_all(root_); }
+  DoctorTest() { write("/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"); }
 
   void write(const std::string& file, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(root_ + file).parent_path());
@@ -43,7 +41,8 @@ class DoctorTest : public testing::Test {
     return *found;
   }
 
-  const std::string root_;
+  const strata::test::TemporaryDirectory home_;
+  const std::string root_ = home_.path();
   std::map<std::string, std::string> variables_;
 };
 

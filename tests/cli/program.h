@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "tests/support/obey_permissions.h"
+#include "tests/support/temporary_directory.h"
 
 // The built program as a process of its own, in a sandbox on the drive of the build tree.
 namespace strata::cli::test {
@@ -163,14 +164,8 @@ class Process {
   std::optional<int> status_;
 };
 
-inline std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-inline void write_text(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+using strata::test::read_text;
+using strata::test::write_text;
 
 // A corpus of 2,000 tokens below 61, two bytes each.
 inline void write_tokens(const std::string& path) {
@@ -180,36 +175,19 @@ inline void write_tokens(const std::string& path) {
 }
 
 // A directory that goes with the object, and the program run in it.
-class Sandbox {
+class Sandbox : public strata::test::TemporaryDirectory {
  public:
-  Sandbox() {
-    std::string path = std::string(STRATA_BINARY_DIR) + "/strata-cli-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) std::abort();
-    path_ = path;
-    std::filesystem::permissions(path_, std::filesystem::perms(0755));
-  }
-  ~Sandbox() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Sandbox(const Sandbox&) = delete;
-  Sandbox& operator=(const Sandbox&) = delete;
-
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
+  Sandbox() {}  // not left to Clang, which then has no const objects
 
   // Every path below with what it holds.
   std::map<std::string, std::string> snapshot() const {
     std::map<std::string, std::string> files;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path())) {
       files[entry.path().string()] =
           entry.is_regular_file() ? read_text(entry.path().string()) : "not a file";
     }
     return files;
   }
-
- private:
-  std::string path_;
 };
 
 // A model small enough that a run takes a moment, with a tokenizer of the text.

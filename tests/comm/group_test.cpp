@@ -25,7 +25,7 @@
 #include "engine/comm/group_gloo.h"
 #include "engine/comm/group_local.h"
 #include "engine/comm/group_self.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::comm {
 namespace {
@@ -47,7 +47,7 @@ std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& optio
                                             const std::function<void(Group&)>& body) const {
   const bool local = GetParam() == Backend::kLocal;
   auto groups = make_local_groups(count, options);
-  const model::TemporaryDirectory store;
+  const test::TemporaryDirectory store;
   std::vector<std::string> errors(static_cast<size_t>(count));
   std::vector<std::jthread> threads;
   for (int r = 0; r < count; ++r) {
@@ -383,7 +383,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, GroupOf, testing::Values(Backend::kLocal, Bac
 TEST(GroupGloo, AProcessThatIsKilledEndsTheOthers) {
   constexpr int kSize = 3;
   for (int round = 0; round < 8; ++round) {
-    const model::TemporaryDirectory store;
+    const test::TemporaryDirectory store;
     std::array<pid_t, kSize> children;
     for (int r = 0; r < kSize; ++r) {
       children[static_cast<size_t>(r)] = ::fork();

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "engine/base/units.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::config {
 namespace {
@@ -18,12 +19,10 @@ namespace {
 // A directory that stands in for /.
 class FakeRoot {
  public:
-  FakeRoot() : path_(testing::TempDir() + "limits_test_root." + std::to_string(getpid())) {
-    std::filesystem::remove_all(path_);
+  FakeRoot() {
     write("/proc/meminfo",
           "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
   }
-  ~FakeRoot() { std::filesystem::remove_all(path_); }
 
   void write(const std::string& file, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(path_ + file).parent_path());
@@ -32,7 +31,8 @@ class FakeRoot {
   const std::string& path() const { return path_; }
 
  private:
-  const std::string path_;
+  const strata::test::TemporaryDirectory home_;
+  const std::string path_ = home_.path();
 };
 
 TEST(Limits, WithoutCgroupsTheMachineIsTheLimit) {

@@ -12,6 +12,7 @@
 #include "engine/plan/verifier.h"
 #include "tests/support/seeds.h"
 #include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata {
 namespace {
@@ -23,13 +24,8 @@ using plan::ValueKind;
 class DeviceHome : public testing::Test {
  protected:
   void SetUp() override {
-    std::filesystem::create_directories(scratch());
-    options_.directory = scratch();
+    options_.directory = directory_.path();
     options_.backend = &kernels::ref_backend();
-  }
-  void TearDown() override { std::filesystem::remove_all(scratch()); }
-  static std::string scratch() {
-    return std::filesystem::current_path() / ("device_home." + std::to_string(getpid()));
   }
 
   static plan::PlanInput input_of(test::Draw& draw, const model::ModelSpec& spec) {
@@ -58,6 +54,7 @@ class DeviceHome : public testing::Test {
     EXPECT_EQ(result.eval_loss, expected.eval_loss);
   }
 
+  const test::TemporaryDirectory directory_;
   test::RunOptions options_;
 };
 

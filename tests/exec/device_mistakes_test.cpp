@@ -10,6 +10,7 @@
 #include "engine/plan/verifier.h"
 #include "kernels/emulated/device_emulated.h"
 #include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::exec {
 namespace {
@@ -170,7 +171,6 @@ const Mistake kMistakes[] = {
 class DeviceMistakes : public testing::TestWithParam<Mistake> {
  protected:
   void SetUp() override {
-    std::filesystem::create_directories(scratch());
     architecture_.model_type = "llama";
     architecture_.hidden = 32;
     architecture_.heads = architecture_.kv_heads = 2;
@@ -187,10 +187,6 @@ class DeviceMistakes : public testing::TestWithParam<Mistake> {
     input_.device.discrete = true;
     input_.nvme_budget = int64_t{1} << 40;
   }
-  void TearDown() override { std::filesystem::remove_all(scratch()); }
-  static std::string scratch() {
-    return std::filesystem::current_path() / ("device_mistakes." + std::to_string(getpid()));
-  }
 
   // What two steps of the plan end with; "" where nothing fails.
   std::string run(const plan::Plan& plan) {
@@ -199,7 +195,7 @@ class DeviceMistakes : public testing::TestWithParam<Mistake> {
     ExecutorOptions options;
     options.backend = &kernels::ref_backend();
     options.device = device.get();
-    options.volume.directories = {scratch()};
+    options.volume.directories = {directory_.path()};
     options.volume.allow_memory_filesystem = true;
     options.deadline_s = 20;
     Executor executor(plan, spec_, options);
@@ -221,6 +217,7 @@ class DeviceMistakes : public testing::TestWithParam<Mistake> {
     return "";
   }
 
+  const test::TemporaryDirectory directory_;
   model::Architecture architecture_;
   model::ModelSpec spec_;
   plan::PlanInput input_;

@@ -15,6 +15,7 @@
 #include "engine/plan/op_contract.h"
 #include "tests/support/seeds.h"
 #include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata {
 namespace {
@@ -68,16 +69,11 @@ struct Outcome {
 class DriveFaults : public testing::Test {
  protected:
   // In memory where that is possible: the time of a real drive is not what is tested.
-  DriveFaults()
-      : directory_((access("/dev/shm", W_OK) == 0 ? "/dev/shm" : testing::TempDir()) +
-                   ("/strata-faults-" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(directory_);
-  }
-  ~DriveFaults() override { std::filesystem::remove_all(directory_); }
+  DriveFaults() : directory_(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : testing::TempDir()) {}
 
   test::RunOptions options_for(const Case& at) const {
     test::RunOptions options;
-    options.directory = directory_;
+    options.directory = directory_.path();
     options.backend = &kernels::ref_backend();
     options.io_backend = io::Backend::kSimulated;
     options.clip = at.input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
@@ -127,14 +123,14 @@ class DriveFaults : public testing::Test {
     EXPECT_TRUE(code == ErrorCode::kIo || code == ErrorCode::kCorrupt ||
                 code == ErrorCode::kDeadline)
         << text;
-    EXPECT_NE(text.find("scratch file in " + directory_), std::string::npos) << text;
+    EXPECT_NE(text.find("scratch file in " + directory_.path()), std::string::npos) << text;
     EXPECT_NE(text.find(" at offset "), std::string::npos) << text;
     EXPECT_NE(text.find('('), std::string::npos) << text;
   }
 
   uint64_t ios(Lane lane) const { return ios_[static_cast<size_t>(lane)]; }
 
-  const std::string directory_;
+  const test::TemporaryDirectory directory_;
   std::array<uint64_t, plan::kLaneCount> ios_ = {};
 };
 

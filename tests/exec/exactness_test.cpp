@@ -7,22 +7,17 @@
 
 #include "tests/support/seeds.h"
 #include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata {
 namespace {
 
-std::string scratch() {
-  return std::string(STRATA_BINARY_DIR) + "/scratch-" + std::to_string(getpid());
-}
-
 class Exactness : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::filesystem::create_directories(scratch());
-    options_.directory = scratch();
+    options_.directory = directory_.path();
     options_.backend = &kernels::ref_backend();
   }
-  void TearDown() override { std::filesystem::remove_all(scratch()); }
 
   // Runs with the smallest placement, then random ones, on one thread or two, the last of four
   // stopped and resumed. Every other trial has ops of an emulated device begin late.
@@ -59,6 +54,7 @@ class Exactness : public ::testing::Test {
     options_.delay_s_max = 0;
   }
 
+  const test::TemporaryDirectory directory_;
   test::RunOptions options_;
   test::RunResult expected_;
 };

@@ -13,6 +13,7 @@
 #include "engine/plan/verifier.h"
 #include "tests/support/random_runs.h"
 #include "tests/support/random_state.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata {
 namespace {
@@ -20,19 +21,16 @@ namespace {
 class External : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = std::string(STRATA_BINARY_DIR) + "/scratch-external-" + std::to_string(getpid());
-    std::filesystem::create_directories(directory_);
     input_.spec = &spec_;
     input_.nvme_budget = int64_t{1} << 30;
     input_.micro_batches = 2;
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   exec::ExecutorOptions options() const {
     exec::ExecutorOptions options;
     options.backend = &kernels::ref_backend();
     options.external = true;
-    options.volume.directories = {directory_};
+    options.volume.directories = {directory_.path()};
     options.deadline_s = 60;
     return options;
   }
@@ -90,7 +88,7 @@ class External : public ::testing::Test {
   test::RandomSource frozen_{spec_, 3};
   test::StateStore store_{spec_, frozen_};
   plan::PlanInput input_;
-  std::string directory_;
+  const test::TemporaryDirectory directory_;
 };
 
 TEST_F(External, StateHasTheSameBitsWhereverItLies) {

@@ -11,6 +11,7 @@
 
 #include "tests/support/small_model.h"
 #include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata {
 namespace {
@@ -46,16 +47,14 @@ class FreshMoments : public ::testing::Test {
     input_.spec = &spec_;
     input_.shape = {1, 8};
     input_.nvme_budget = plan::kNoLimit;
-    std::filesystem::create_directories(directory_);
   }
-  ~FreshMoments() override { std::filesystem::remove_all(directory_); }
 
   // The second load finds what the first one left.
   std::vector<DirtySource> load_twice(const plan::Placement& placement) {
     const plan::Plan plan = plan::build_plan(input_, placement);
     exec::ExecutorOptions options;
     options.backend = &kernels::ref_backend();
-    options.volume.directories = {directory_};
+    options.volume.directories = {directory_.path()};
     options.volume.allow_memory_filesystem = true;
     options.deadline_s = 60;
     exec::Executor executor(plan, spec_, options);
@@ -69,8 +68,7 @@ class FreshMoments : public ::testing::Test {
     return sources;
   }
 
-  const std::string directory_ =
-      std::string(STRATA_BINARY_DIR) + "/fresh-moments-" + std::to_string(getpid());
+  const test::TemporaryDirectory directory_;
   model::ModelSpec spec_;
   plan::PlanInput input_;
 };

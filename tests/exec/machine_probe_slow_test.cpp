@@ -15,6 +15,7 @@
 #include "engine/exec/compute_probe.h"
 #include "engine/exec/rates_of.h"
 #include "engine/model/architecture.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::exec {
 namespace {
@@ -24,21 +25,16 @@ namespace fs = std::filesystem;
 class MachineProbe : public testing::Test {
  protected:
   MachineProbe() {
-    directory_ = fs::path(testing::TempDir()) /
-                 ("machine_probe_" + std::to_string(::getpid()) + "_" +
-                  testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(directory_);
     options_.backend = &kernels::cpu_backend();
     options_.threads = 2;
     options_.seconds = 0.1;
     options_.memory_bytes = 8 * kMiB;
-    options_.drive.directories = {directory_.string()};
+    options_.drive.directories = {directory_.path()};
     options_.drive.file_bytes = 32 * kMiB;
     options_.drive.allow_memory_filesystem = true;
   }
-  ~MachineProbe() override { fs::remove_all(directory_); }
 
-  fs::path directory_;
+  const test::TemporaryDirectory directory_;
   ProbeOptions options_;
 };
 
@@ -61,11 +57,11 @@ TEST_F(MachineProbe, EveryFigureIsMeasuredAndACacheThatCannotBeWrittenIsNoError)
   EXPECT_GT(machine.nvme_latency_s, 1e-6);
   EXPECT_GE(machine.overlap_speed, 0.25);
   EXPECT_LE(machine.overlap_speed, 1.0);
-  EXPECT_TRUE(fs::is_empty(directory_));
+  EXPECT_TRUE(fs::is_empty(directory_.path()));
 }
 
 TEST_F(MachineProbe, AProfileIsMeasuredOnceAndAgainWhenItCannotBeRead) {
-  const std::string cache = directory_.string() + "/made/for-it";
+  const std::string cache = directory_ / "made/for-it";
   options_.device = config::DeviceKind::kEmulated;
   options_.drive.directories.clear();
   bool measured = false;
@@ -95,7 +91,7 @@ TEST_F(MachineProbe, ADirectoryThatIsNotThereIsAnError) {
 // Figures of drives that somebody else measured replace a probe's, and are what is found later, by
 // whatever name the directory is given.
 TEST_F(MachineProbe, FiguresMeasuredElsewhereAreKept) {
-  const std::string cache = directory_.string() + "/cache";
+  const std::string cache = directory_.path() + "/cache";
   fs::create_directories(cache);
   const DriveFigures drive = {.read_bytes_per_s = 3e9,
                               .write_bytes_per_s = 2e9,
@@ -109,7 +105,7 @@ TEST_F(MachineProbe, FiguresMeasuredElsewhereAreKept) {
   EXPECT_EQ(first.nvme_read_bytes_per_s, 3e9);
   EXPECT_GT(first.matmul_flops_per_s, 0);
   EXPECT_NEAR(first.cpu_s_per_io_gb, 1000 - 1e9 / first.checksum_bytes_per_s, 1e-6);
-  options_.drive.directories = {directory_.string() + "/cache/.."};
+  options_.drive.directories = {directory_.path() + "/cache/.."};
   bool measured = true;
   const config::Machine later = machine_for(cache, "1", options_, &measured);
   EXPECT_FALSE(measured);
@@ -122,7 +118,8 @@ TEST_F(MachineProbe, FiguresMeasuredElsewhereAreKept) {
 // A drive that has room for little is measured with little, and is refused below that.
 TEST_F(MachineProbe, LittleRoomIsEnoughToMeasure) {
   for (const auto& [size, enough] : {std::pair{"24m", true}, {"17m", true}, {"12m", false}}) {
-    if (mount("tmpfs", directory_.c_str(), "tmpfs", 0, (std::string("size=") + size).c_str()) != 0)
+    if (mount("tmpfs", directory_.path().c_str(), "tmpfs", 0,
+              (std::string("size=") + size).c_str()) != 0)
       GTEST_SKIP() << "mounting is not permitted";
     try {
       EXPECT_GT(probe_drive(options_.drive, 0.1).mixed_bytes_per_s, 0) << size;
@@ -133,7 +130,7 @@ TEST_F(MachineProbe, LittleRoomIsEnoughToMeasure) {
       EXPECT_NE(std::string(error.what()).find("needs 16.00 MiB"), std::string::npos)
           << error.what();
     }
-    umount2(directory_.c_str(), MNT_DETACH);
+    umount2(directory_.path().c_str(), MNT_DETACH);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "engine/base/clock.h"
 #include "engine/plan/simulator.h"
 #include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::exec {
 namespace {
@@ -162,12 +163,10 @@ class Lateness {
 
 class Prediction : public testing::TestWithParam<Case> {
  protected:
-  Prediction() : spec_(model::build_spec(tiny())) {
-    // The simulated ring moves real bytes: where other programs' writes do not delay them.
-    const bool shared_memory = ::access("/dev/shm", W_OK) == 0;
-    directory_ = std::filesystem::path(shared_memory ? "/dev/shm" : testing::TempDir()) /
-                 ("prediction_" + std::to_string(::getpid()) + "_" + GetParam().name);
-    std::filesystem::create_directories(directory_);
+  // The simulated ring moves real bytes: in memory, where other programs' writes do not delay them.
+  Prediction()
+      : directory_(::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : testing::TempDir()),
+        spec_(model::build_spec(tiny())) {
     input_.spec = &spec_;
     input_.shape = {1, 8};
     input_.micro_batches = 1;
@@ -189,7 +188,6 @@ class Prediction : public testing::TestWithParam<Case> {
     placement.state_ring *= GetParam().longer;
     plan_ = plan::build_plan(input_, placement);
   }
-  ~Prediction() override { std::filesystem::remove_all(directory_); }
 
   double predicted_s() const {
     std::vector<double> durations;
@@ -204,7 +202,7 @@ class Prediction : public testing::TestWithParam<Case> {
     ExecutorOptions options;
     options.backend = &slow_backend();
     options.threads = 2;
-    options.volume.directories = {directory_.string()};
+    options.volume.directories = {directory_.path()};
     options.volume.allow_memory_filesystem = true;
     options.io_backend = io::Backend::kSimulated;
     for (io::SimulatedOptions& drive : options.simulated) {
@@ -236,8 +234,8 @@ class Prediction : public testing::TestWithParam<Case> {
   }
 
   static constexpr int kSteps = 5;
+  const test::TemporaryDirectory directory_;
   const model::ModelSpec spec_;
-  std::filesystem::path directory_;
   plan::PlanInput input_;
   plan::Plan plan_;
 };

@@ -8,6 +8,7 @@
 
 #include "tests/support/seeds.h"
 #include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata {
 namespace {
@@ -15,12 +16,10 @@ namespace {
 class Ranks : public ::testing::Test {
  protected:
   void SetUp() override {
-    options_.directory =
-        std::string(STRATA_BINARY_DIR) + "/scratch-ranks-" + std::to_string(getpid());
-    std::filesystem::create_directories(options_.directory);
+    options_.directory = directory_.path();
     options_.backend = &kernels::ref_backend();
   }
-  void TearDown() override { std::filesystem::remove_all(options_.directory); }
+  const test::TemporaryDirectory directory_;
   test::RunOptions options_;
 };
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <new>
 
+#include "aligned_buffer.h"
 #include "io/channel.h"
-#include "scratch_dir.h"
 
 namespace {
 
@@ -70,7 +70,7 @@ TEST(Allocation, TheCounterCounts) {
 class NoAllocation : public testing::TestWithParam<Backend> {};
 
 TEST_P(NoAllocation, WhileTransfersMove) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   Volume volume(
       {.directories = {directory.path()}, .bytes = 16 * kMi, .allow_memory_filesystem = true});
   const AlignedBuffer buffer(4 * kMi, 1);

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <thread>
 
+#include "aligned_buffer.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
-#include "scratch_dir.h"
 #include "submission_probe.h"
 
 namespace strata::io {
@@ -58,7 +58,7 @@ class FakeFio {
   }
 
  private:
-  const ScratchDir programs_;
+  const test::TemporaryDirectory programs_;
   const std::string path_;
 };
 
@@ -80,7 +80,7 @@ class WithFio : public testing::Test {
     return names;
   }
 
-  const ScratchDir directory_;
+  const test::TemporaryDirectory directory_;
   BenchOptions options_;
 };
 

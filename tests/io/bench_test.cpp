@@ -21,7 +21,7 @@ namespace strata::io {
 namespace {
 
 TEST(IoBench, EachModeMovesItsDirections) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   IoBench bench(small_bench(directory));
   for (const BenchMode mode : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
     const BenchResult result =
@@ -82,7 +82,7 @@ bool adds_up(IoBench& bench, const BenchShape& shape) {
 }
 
 TEST(IoBench, FiguresAddUp) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   IoBench bench(small_bench(directory));
   for (const BenchMode mode : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
     SCOPED_TRACE(name_of(mode));
@@ -95,7 +95,7 @@ TEST(IoBench, FiguresAddUp) {
 }
 
 TEST(IoBench, TheLimitOnBytesWrittenHolds) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   BenchOptions options = small_bench(directory);
   options.seconds = 30;
   options.write_limit_bytes = 100 * kMi;
@@ -111,7 +111,7 @@ TEST(IoBench, TheLimitOnBytesWrittenHolds) {
 
 // A shape that writes and has nothing left is empty, so that the measurements before it are kept.
 TEST(IoBench, NothingIsWrittenAfterTheLimit) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   BenchOptions options = small_bench(directory);
   options.write_limit_bytes = 64 * kMi;  // the filling takes all of it
   IoBench bench(options);
@@ -126,7 +126,7 @@ TEST(IoBench, NothingIsWrittenAfterTheLimit) {
 }
 
 TEST(IoBench, WhatOthersWroteCountsAgainstTheLimit) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   BenchOptions options = small_bench(directory);
   options.write_limit_bytes = 100 * kMi;
   IoBench bench(options);
@@ -140,7 +140,7 @@ TEST(IoBench, WhatOthersWroteCountsAgainstTheLimit) {
 // Writes without checksums leave blocks that cannot be verified: they are written anew before the
 // next verified read, which would fail otherwise.
 TEST(IoBench, ChecksumsCanBeTurnedOffAndOnBetweenMeasurements) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   IoBench bench(small_bench(directory));
   for (const BenchMode off : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
     for (const BenchMode on : {BenchMode::kMixed, BenchMode::kRead}) {
@@ -153,7 +153,7 @@ TEST(IoBench, ChecksumsCanBeTurnedOffAndOnBetweenMeasurements) {
 }
 
 TEST(IoBench, ASignalEndsItEarly) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   BenchOptions options = small_bench(directory);
   options.seconds = 600;
   std::atomic<bool> stop{false};
@@ -173,7 +173,7 @@ TEST(IoBench, ASignalEndsItEarly) {
 
 // What waits for a rate limiter is dropped: at these rates it would take minutes.
 TEST(IoBench, ASignalEndsALimitedDriveAtOnce) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   BenchOptions options = small_bench(directory);
   options.bytes = 32 * kMi;
   options.seconds = 600;
@@ -231,7 +231,7 @@ TEST(IoBench, ASteadyDriveHasNoCliff) {
 }
 
 TEST(IoBench, ChecksumsAreComparedInPairs) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   IoBench bench(small_bench(directory));
   for (const BenchMode mode : {BenchMode::kRead, BenchMode::kWrite, BenchMode::kMixed}) {
     bool cost = false;  // on a busy machine it may drown in noise, but not each time
@@ -279,7 +279,7 @@ TEST(DriveWeights, DrivesThatDifferGetStripesByTheirSpeed) {
 }
 
 TEST(DriveWeights, DirectoriesOfOneDriveAreAlikeAndOthersAreMeasured) {
-  const ScratchDir a, b, memory(ScratchDir::kMemory);
+  const test::TemporaryDirectory a, b, memory("/dev/shm");
   EXPECT_TRUE(measure_weights({.directories = {a.path(), b.path()}}).weights.empty());
   EXPECT_TRUE(measure_weights({.directories = {a.path()}}).weights.empty());
   const DriveWeights measured = measure_weights(
@@ -291,14 +291,14 @@ TEST(DriveWeights, DirectoriesOfOneDriveAreAlikeAndOthersAreMeasured) {
     ASSERT_EQ(weights.size(), 2u);
     EXPECT_NEAR(weights[0] + weights[1], 1, 1e-9);
   }
-  for (const ScratchDir* directory : {&a, &b, &memory}) {
+  for (const test::TemporaryDirectory* directory : {&a, &b, &memory}) {
     EXPECT_TRUE(std::filesystem::is_empty(directory->path()));
   }
   EXPECT_THROW(measure_weights({.directories = {a.path(), "/proc"}}), Error);
 }
 
 TEST(IoBench, ALimitedDriveIsMeasuredAtItsRate) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   BenchOptions options = small_bench(directory);
   options.seconds = 0.5;
   options.limits.read_bytes_per_s = 100e6;
@@ -314,14 +314,14 @@ TEST(IoBench, ALimitedDriveIsMeasuredAtItsRate) {
 }
 
 TEST(IoBench, LeavesNothing) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   BenchOptions options = small_bench(directory);
   { IoBench(options).measure({.mode = BenchMode::kRead, .block_bytes = kMi, .depth = 4}); }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(IoBench, ShapesThatCannotWorkAreRefused) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   IoBench bench(small_bench(directory));
   EXPECT_THROW(bench.measure({.block_bytes = 5000}), Error);
   EXPECT_THROW(bench.measure({.block_bytes = 1024}), Error);

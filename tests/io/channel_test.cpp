@@ -12,7 +12,7 @@
 #include <cstring>
 #include <thread>
 
-#include "scratch_dir.h"
+#include "aligned_buffer.h"
 
 namespace strata::io {
 namespace {
@@ -39,7 +39,7 @@ class ChannelTest : public testing::TestWithParam<Backend> {
 };
 
 TEST_P(ChannelTest, ReadsBackWhatWasWritten) {
-  const ScratchDir a, b, c;
+  const test::TemporaryDirectory a, b, c;
   Volume volume(
       {.directories = {a.path(), b.path(), c.path()}, .weights = {1, 2.5, 1}, .bytes = 32 * kMi});
   Channel channel(volume, options());
@@ -58,7 +58,7 @@ TEST_P(ChannelTest, ReadsBackWhatWasWritten) {
 }
 
 TEST_P(ChannelTest, ManyTransfersInFlightAllFinish) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = 64 * kMi});
   Channel channel(volume, options());
   std::vector<AlignedBuffer> written;
@@ -85,7 +85,7 @@ TEST_P(ChannelTest, ManyTransfersInFlightAllFinish) {
 }
 
 TEST_P(ChannelTest, RegisteredMemoryMovesTheSameBytes) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = 16 * kMi});
   const AlignedBuffer arena(4 * kMi, 3);
   const AlignedBuffer outside(4 * kMi, 0);
@@ -99,7 +99,7 @@ TEST_P(ChannelTest, RegisteredMemoryMovesTheSameBytes) {
 
 // Else the drive would have an empty place for as long as the hash takes.
 TEST(Channel, WritesThatWaitAreHashedBeforeAPlaceIsFree) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = 8 * kMi});
   Channel channel(volume, {.backend = Backend::kSimulated, .depth = 2, .request_bytes = 256 << 10});
   const AlignedBuffer buffer(256 << 10, 1);
@@ -119,7 +119,7 @@ TEST(Channel, WritesThatWaitAreHashedBeforeAPlaceIsFree) {
 }
 
 TEST_P(ChannelTest, AnotherTagIsAnError) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});
   Channel channel(volume, options());
   const AlignedBuffer buffer(256 << 10, 1);
@@ -132,7 +132,7 @@ TEST_P(ChannelTest, AnotherTagIsAnError) {
 }
 
 TEST_P(ChannelTest, WhatWasNeverWrittenIsAnError) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});
   Channel channel(volume, options());
   const std::string error = run_one(channel, Direction::kRead, 65536, AlignedBuffer(65536), 0);
@@ -140,7 +140,7 @@ TEST_P(ChannelTest, WhatWasNeverWrittenIsAnError) {
 }
 
 TEST_P(ChannelTest, AShorterReadOfAPartialBlockIsAnError) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});
   Channel channel(volume, options());
   EXPECT_EQ(run_one(channel, Direction::kWrite, 0, AlignedBuffer(65536 + 8192, 5), 9), "");
@@ -150,7 +150,7 @@ TEST_P(ChannelTest, AShorterReadOfAPartialBlockIsAnError) {
 }
 
 TEST_P(ChannelTest, TwoChannelsOnTwoThreadsShareAVolume) {
-  const ScratchDir a, b;
+  const test::TemporaryDirectory a, b;
   Volume volume({.directories = {a.path(), b.path()}, .bytes = 16 * kMi});
   std::atomic<int> right{0};
   const auto lane = [&](uint64_t address) {
@@ -170,7 +170,7 @@ TEST_P(ChannelTest, TwoChannelsOnTwoThreadsShareAVolume) {
 }
 
 TEST_P(ChannelTest, WakeEndsAWait) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});
   ChannelOptions real_time = options();
   real_time.simulated.virtual_time = false;
@@ -201,7 +201,7 @@ TEST_P(ChannelTest, WakeEndsAWait) {
 // Of a transfer that fails, the bytes that nobody compared are counted apart: the volume, which
 // checks the sum when it goes, would end the program over them otherwise.
 TEST_P(ChannelTest, EveryByteThatArrivesIsVerifiedRejectedOrAbandoned) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = 4 * kMi});
   Channel channel(volume, options());
   const AlignedBuffer buffer(2 * kMi, 1);
@@ -222,7 +222,7 @@ TEST_P(ChannelTest, WhatArrivesAndIsNeverComparedIsAbandoned) {
   // Both reads must be back when one is looked at; on a busy machine that takes some tries.
   int64_t abandoned = 0;
   for (int tries = 0; tries < 20 && abandoned == 0; ++tries) {
-    const ScratchDir directory;
+    const test::TemporaryDirectory directory;
     Volume volume({.directories = {directory.path()}, .bytes = 4 * kMi});
     const AlignedBuffer buffer(kMi, 1);
     const AlignedBuffer other(kMi, 2);
@@ -250,7 +250,7 @@ TEST_P(ChannelTest, WhatArrivesAndIsNeverComparedIsAbandoned) {
 // What the kernel still moves when the channel has gone would land in memory of somebody else. (A
 // fast drive may be done in time; on the slow one of fuse_fault_test.cpp it never is.)
 TEST_P(ChannelTest, DestructionWithTransfersInFlightLeavesTheMemoryAlone) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = 16 * kMi});
   const AlignedBuffer written(16 * kMi, 1);
   const AlignedBuffer arriving(16 * kMi, 2);
@@ -274,7 +274,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, ChannelTest,
 // Twelve bytes a parameter of writes are on their way when a weight is needed: its read has a queue
 // of its own, so it waits for the one request that is booked on the drive, not for all of them.
 TEST(Channel, AnUrgentReadIsNotBehindTheWrites) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   Volume volume(
       {.directories = {directory.path()}, .bytes = 32 * kMi, .allow_memory_filesystem = true});
   RateLimiter limiter({.read_bytes_per_s = 10e6, .write_bytes_per_s = 10e6, .half_duplex = true});
@@ -308,7 +308,7 @@ TEST(Channel, AnUrgentReadIsNotBehindTheWrites) {
 // Two drives, of which the first fails a write while blocks for the other are hashed and wait.
 TEST(Channel, WhatAFailedWriteDidNotReachIsNotBlamedOnItsDrive) {
   constexpr uint64_t kStripe = 64 << 10;
-  const ScratchDir a, b;
+  const test::TemporaryDirectory a, b;
   Volume volume({.directories = {a.path(), b.path()}, .bytes = kMi, .stripe_bytes = kStripe});
   const AlignedBuffer older(8 * kStripe, 1);
   const AlignedBuffer newer(8 * kStripe, 2);
@@ -346,7 +346,7 @@ TEST(Channel, WhatAFailedWriteDidNotReachIsNotBlamedOnItsDrive) {
 
 // Hashed ahead, and the channel went before it was written.
 TEST(Channel, WhatAChannelThatWentHadNotWrittenIsNotBlamedOnTheDrive) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});
   const AlignedBuffer buffer(512 << 10, 1);
   const ChannelOptions options = {
@@ -365,7 +365,7 @@ TEST(Channel, WhatAChannelThatWentHadNotWrittenIsNotBlamedOnTheDrive) {
 }
 
 TEST(Channel, EveryNameOfASectorThatCannotBeReadIsReadAgain) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});
   const AlignedBuffer written(64 << 10, 1);
   const AlignedBuffer read(64 << 10);
@@ -393,7 +393,7 @@ TEST(Channel, EveryNameOfASectorThatCannotBeReadIsReadAgain) {
 }
 
 TEST(Channel, NoFileHasMoreInFlightThanItsDepth) {
-  const ScratchDir a, b;
+  const test::TemporaryDirectory a, b;
   for (const uint32_t file_depth : {0u, 1u, 2u, 3u}) {
     Volume volume({.directories = {a.path(), b.path()},
                    .weights = {3, 1},
@@ -422,7 +422,7 @@ TEST(Channel, NoFileHasMoreInFlightThanItsDepth) {
 }
 
 TEST(Channel, OptionsThatCannotWorkAreRefused) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   Volume volume({.directories = {directory.path()}, .bytes = kMi});
   EXPECT_THROW(Channel(volume, {.depth = 0}), Error);
   EXPECT_THROW(Channel(volume, {.request_bytes = 4096}), Error);

@@ -7,10 +7,10 @@
 
 #include <string>
 
+#include "aligned_buffer.h"
 #include "engine/base/rng.h"
 #include "io/channel.h"
 #include "io/checksum.h"
-#include "scratch_dir.h"
 
 namespace strata::io {
 namespace {
@@ -21,8 +21,8 @@ constexpr uint64_t kBlocks = 64;
 // A volume with every block written, and the path by which its nameless file can be edited.
 class Corruption : public testing::Test {
  protected:
-  explicit Corruption(ScratchDir::Where where = ScratchDir::kMemory)
-      : directory_(where),
+  explicit Corruption(const std::string& parent = "/dev/shm")
+      : directory_(parent),
         volume_({.directories = {directory_.path()},
                  .bytes = kBlocks * kBlock,
                  .block_bytes = kBlock,
@@ -44,7 +44,7 @@ class Corruption : public testing::Test {
       std::abort();
   }
 
-  ScratchDir directory_;
+  test::TemporaryDirectory directory_;
   Volume volume_;
   Channel channel_;
   AlignedBuffer content_;
@@ -90,7 +90,7 @@ TEST_F(Corruption, EverySwapOfTwoBlocksIsDetectedInBoth) {
 // A stripe goes to each file by turns, so that blocks at one offset of two files are neighbours.
 TEST(CorruptionOfTwoFiles, SwapsBetweenFilesAreDetectedInBoth) {
   constexpr uint64_t kStripe = 1 << 20;
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   Volume volume({.directories = {directory.path()},
                  .files_per_directory = 2,
                  .bytes = 4 * kStripe,
@@ -152,7 +152,7 @@ TEST_F(Corruption, AFileCutShortIsAnError) {
 // The same through O_DIRECT on the drive, where the page cache cannot stand in for it.
 class CorruptionOnTheDrive : public Corruption {
  protected:
-  CorruptionOnTheDrive() : Corruption(ScratchDir::kDrive) {}
+  CorruptionOnTheDrive() : Corruption(STRATA_BINARY_DIR) {}
 };
 
 TEST_F(CorruptionOnTheDrive, FlipsAndSwapsAreDetected) {

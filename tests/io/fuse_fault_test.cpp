@@ -13,7 +13,7 @@
 #include <optional>
 #include <thread>
 
-#include "scratch_dir.h"
+#include "aligned_buffer.h"
 #include "tests/support/fuse_mount.h"
 #include "tests/support/log_capture.h"
 
@@ -91,7 +91,7 @@ class FuseDisk : public testing::TestWithParam<Backend> {
   }
 
   const test::LogCapture captured_;
-  const ScratchDir directory_;
+  const test::TemporaryDirectory directory_;
   std::optional<test::FuseMount> disk_;
   uint64_t writes_ = 0;
   AlignedBuffer written_{kBytes};

@@ -12,9 +12,9 @@
 #include <array>
 #include <fstream>
 
+#include "aligned_buffer.h"
 #include "io/ring.h"
 #include "io/scratch_file.h"
-#include "scratch_dir.h"
 
 namespace strata::io {
 namespace {
@@ -56,7 +56,7 @@ class HeldRing : public testing::Test {
     return holds();
   }
 
-  const ScratchDir directory_{ScratchDir::kMemory};
+  const test::TemporaryDirectory directory_{"/dev/shm"};
   const AlignedBuffer content_{kDepth * kBlock, 1};
   const AlignedBuffer memory_{kDepth * kBlock};
   std::array<RingRequest, kDepth> requests_;
@@ -98,7 +98,7 @@ TEST_F(HeldRing, APartThatComesAfterTheDeadlineIsNotContinued) {
 
 // A read holds each slot of the ring, and a write waits and never starts.
 TEST(HeldChannel, AWriteThatNeverStartsIsForgotten) {
-  const ScratchDir directory{ScratchDir::kMemory};
+  const test::TemporaryDirectory directory{"/dev/shm"};
   Volume volume(
       {.directories = {directory.path()}, .bytes = 16 * kBlock, .allow_memory_filesystem = true});
   ChannelOptions options = {.backend = Backend::kThreads, .depth = 2, .request_bytes = kBlock};
@@ -135,7 +135,7 @@ TEST(HeldChannel, AWriteThatNeverStartsIsForgotten) {
 // what we hold then is not what others find.
 TEST(HeldLock, ALockWhoseFileWentIsTakenAnew) {
   for (const bool another : {false, true}) {
-    const ScratchDir directory;
+    const test::TemporaryDirectory directory;
     const std::string name = directory.path() + "/strata.lock";
     before_next_flock([&] {
       ASSERT_TRUE(std::filesystem::remove(name));

@@ -16,10 +16,10 @@
 #include <functional>
 #include <sstream>
 
+#include "aligned_buffer.h"
 #include "engine/base/environment.h"
 #include "io/channel.h"
 #include "io/checksum.h"
-#include "scratch_dir.h"
 #include "tests/support/refuse_io_uring.h"
 
 namespace strata::io {
@@ -104,12 +104,12 @@ std::string hash_in(const std::string& text) {
 }
 
 TEST(AutoBackend, MovesBytesOrNamesTheError) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   EXPECT_TRUE(move_bytes(directory.path(), true));
 }
 
 TEST(AutoBackend, ASeccompFilterLeadsToThreadsWithTheSameBits) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const Output free = in_child([&] { return move_bytes(directory.path(), false); });
   const Output filtered =
       in_child([&] { return test::refuse_io_uring(EPERM) && move_bytes(directory.path(), false); });
@@ -125,7 +125,7 @@ TEST(AutoBackend, ASeccompFilterLeadsToThreadsWithTheSameBits) {
 
 TEST(AutoBackend, MemoryThatMayNotBeLockedIsUsedUnregistered) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to drop the right to lock memory";
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   ASSERT_EQ(chown(directory.path().c_str(), 65534, 65534), 0);
   const Output output = in_child([&] {
     const rlimit little = {64 << 10, 64 << 10};  // enough for a ring, not for its buffers
@@ -207,7 +207,7 @@ class Mounted {
 };
 
 TEST(FullFileSystem, OneBlockTooFewIsRefusedBeforeAnythingElse) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const Mounted small("tmpfs", directory.path(), "tmpfs", "size=4m");
   if (small.error() != 0) GTEST_SKIP() << "mounting is not permitted: " << strerror(small.error());
   for (const uint64_t bytes : {4 * kMi + 4096, 5 * kMi, 8 * kMi}) {
@@ -226,7 +226,7 @@ TEST(FullFileSystem, OneBlockTooFewIsRefusedBeforeAnythingElse) {
 }
 
 TEST(FullFileSystem, AllFilesOfADirectoryAreCounted) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const Mounted small("tmpfs", directory.path(), "tmpfs", "size=4m");
   if (small.error() != 0) GTEST_SKIP() << "mounting is not permitted: " << strerror(small.error());
   try {
@@ -243,7 +243,7 @@ TEST(FullFileSystem, AllFilesOfADirectoryAreCounted) {
 }
 
 TEST(FullFileSystem, AnotherProcessFillingTheDriveDoesNotHarmWhatIsReserved) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const Mounted small("tmpfs", directory.path(), "tmpfs", "size=4m");
   if (small.error() != 0) GTEST_SKIP() << "mounting is not permitted: " << strerror(small.error());
   Volume volume(
@@ -259,7 +259,7 @@ TEST(FullFileSystem, AnotherProcessFillingTheDriveDoesNotHarmWhatIsReserved) {
 }
 
 TEST(LoopDevice, FourKibSectorsWork) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const std::string image = directory.path() + "/image";
   const std::string root = directory.path() + "/root";
   std::filesystem::create_directory(root);

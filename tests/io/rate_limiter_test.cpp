@@ -9,10 +9,10 @@
 #include <functional>
 #include <thread>
 
+#include "aligned_buffer.h"
 #include "engine/base/clock.h"
 #include "io/bench_io.h"
 #include "io/latency.h"
-#include "scratch_dir.h"
 
 namespace strata::io {
 namespace {
@@ -72,7 +72,7 @@ TEST(RateLimiter, WhatIsNoRateIsRefused) {
 TEST(RateLimiter, ChannelsShareIt) {
   constexpr int kTries = 20;
   constexpr double kRate = 40e6;
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   Volume volume(
       {.directories = {directory.path()}, .bytes = 16 * kMi, .allow_memory_filesystem = true});
   const AlignedBuffer read(8 * kMi);

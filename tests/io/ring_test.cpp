@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <set>
 
-#include "scratch_dir.h"
+#include "aligned_buffer.h"
 
 namespace strata::io {
 namespace {
@@ -61,7 +61,7 @@ class RingTest : public testing::Test {
     return seen.size();
   }
 
-  const ScratchDir directory_{ScratchDir::kMemory};
+  const test::TemporaryDirectory directory_{"/dev/shm"};
   const AlignedBuffer content_{kBytes, 1};
   const AlignedBuffer memory_{kBytes, 2};
   int fd_ = -1;

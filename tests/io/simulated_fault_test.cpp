@@ -8,9 +8,9 @@
 #include <array>
 #include <string>
 
+#include "aligned_buffer.h"
 #include "engine/base/rng.h"
 #include "io/channel.h"
-#include "scratch_dir.h"
 #include "tests/support/seeds.h"
 
 namespace strata::io {
@@ -70,8 +70,8 @@ void check_error(const Transfer& transfer, Result& result) {
 
 // Generation 0 is written without faults; then generation 1 is written over it and read back with
 // them.
-Result run(const ScratchDir& a, const ScratchDir& b, const Memory& memory,
-           SimulatedOptions simulated) {
+Result run(const test::TemporaryDirectory& a, const test::TemporaryDirectory& b,
+           const Memory& memory, SimulatedOptions simulated) {
   Result result;
   Volume volume({.directories = {a.path(), b.path()},
                  .bytes = kTransfers * kSpacing,
@@ -122,8 +122,8 @@ Result run(const ScratchDir& a, const ScratchDir& b, const Memory& memory,
 
 class SimulatedFaults : public testing::Test {
  protected:
-  const ScratchDir a_{ScratchDir::kMemory};
-  const ScratchDir b_{ScratchDir::kMemory};
+  const test::TemporaryDirectory a_{"/dev/shm"};
+  const test::TemporaryDirectory b_{"/dev/shm"};
   const Memory memory_;
 };
 

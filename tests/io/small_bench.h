@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "aligned_buffer.h"
 #include "io/bench_io.h"
-#include "scratch_dir.h"
 
 namespace strata::io {
 
 // Scratch of 64 MiB, for a tenth of a second.
-inline BenchOptions small_bench(const ScratchDir& directory) {
+inline BenchOptions small_bench(const test::TemporaryDirectory& directory) {
   BenchOptions options;
   options.directories = {directory.path()};
   options.bytes = 64 * kMi;

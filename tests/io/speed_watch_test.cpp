@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scratch_dir.h"
+#include "aligned_buffer.h"
 #include "tests/support/log_capture.h"
 
 namespace strata::io {
@@ -49,7 +49,7 @@ TEST(SpeedWatch, ALaneWithLittleToDoIsNotSlow) {
 
 // Through a channel: from the 2000th I/O on, the simulated drive takes a hundred times longer.
 TEST(SpeedWatch, AChannelSaysWhichDirectoryIsSlow) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   Volume volume(
       {.directories = {directory.path()}, .bytes = 4 * kMi, .allow_memory_filesystem = true});
   ChannelOptions options = {
@@ -86,7 +86,7 @@ void read_on(Channel& channel, const AlignedBuffer& buffer, int transfers) {
   EXPECT_TRUE(drain(channel));
 }
 
-VolumeOptions four_files_in(const ScratchDir& directory) {
+VolumeOptions four_files_in(const test::TemporaryDirectory& directory) {
   return {.directories = {directory.path()},
           .files_per_directory = 4,
           .bytes = 4 * kMi,
@@ -96,7 +96,7 @@ VolumeOptions four_files_in(const ScratchDir& directory) {
 
 // All four are slowed down by the one that they wait for.
 TEST(SpeedWatch, OneSlowDriveOfFourIsNamedAndNoOther) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   for (const uint32_t depth : {8u, 16u}) {
     SCOPED_TRACE(depth);
     Volume volume(four_files_in(directory));
@@ -122,7 +122,7 @@ TEST(SpeedWatch, OneSlowDriveOfFourIsNamedAndNoOther) {
 // A third of its speed is not enough to be called slow, and a lane that rests between bursts is
 // busy in none of the pauses.
 TEST(SpeedWatch, BurstsWithPausesAreNotSlow) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   Volume volume(four_files_in(directory));
   ChannelOptions options = {
       .backend = Backend::kSimulated, .depth = 4, .request_bytes = 64 << 10, .verify = false};

@@ -60,7 +60,7 @@ class Submissions : public testing::Test {
     }
   }
 
-  const ScratchDir directory_{ScratchDir::kMemory};
+  const test::TemporaryDirectory directory_{"/dev/shm"};
   const AlignedBuffer content_{32 * kPiece, 1};
   const AlignedBuffer memory_{32 * kPiece};
   int fd_ = -1;

@@ -16,15 +16,17 @@
 #include <map>
 #include <set>
 
+#include "aligned_buffer.h"
 #include "io/scratch_file.h"
-#include "scratch_dir.h"
 
 namespace strata::io {
 namespace {
 
-VolumeOptions in_memory(const std::vector<const ScratchDir*>& directories, uint64_t bytes) {
+VolumeOptions in_memory(const std::vector<const test::TemporaryDirectory*>& directories,
+                        uint64_t bytes) {
   VolumeOptions options;
-  for (const ScratchDir* directory : directories) options.directories.push_back(directory->path());
+  for (const test::TemporaryDirectory* directory : directories)
+    options.directories.push_back(directory->path());
   options.bytes = bytes;
   options.allow_memory_filesystem = true;
   return options;
@@ -40,7 +42,7 @@ std::pair<ErrorCode, std::string> refusal(const VolumeOptions& options) {
 }
 
 TEST(Volume, EveryStripeHasAPlaceOfItsOwnInsideItsFile) {
-  const ScratchDir a(ScratchDir::kMemory), b(ScratchDir::kMemory), c(ScratchDir::kMemory);
+  const test::TemporaryDirectory a("/dev/shm"), b("/dev/shm"), c("/dev/shm");
   for (const std::vector<double>& weights :
        {std::vector<double>{}, {1, 1, 1}, {3, 1, 2}, {0.1, 7, 2.5}}) {
     VolumeOptions options = in_memory({&a, &b, &c}, 1111 * 16384 - 4096);
@@ -67,8 +69,7 @@ TEST(Volume, EveryStripeHasAPlaceOfItsOwnInsideItsFile) {
 
 // 64 files: the slow directories get no more than their weight because each file gets a stripe.
 TEST(Volume, WeightsHoldWithManyFiles) {
-  const ScratchDir a(ScratchDir::kMemory), b(ScratchDir::kMemory), c(ScratchDir::kMemory),
-      d(ScratchDir::kMemory);
+  const test::TemporaryDirectory a("/dev/shm"), b("/dev/shm"), c("/dev/shm"), d("/dev/shm");
   VolumeOptions options = in_memory({&a, &b, &c, &d}, 7168 * 4096);
   options.weights = {4, 1, 1, 1};
   options.files_per_directory = 16;
@@ -86,7 +87,7 @@ TEST(Volume, WeightsHoldWithManyFiles) {
 }
 
 TEST(Volume, OneFileIsContiguous) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   const Volume volume(in_memory({&directory}, 8 * kMi));
   EXPECT_EQ(volume.locate(3 * kMi).offset, 3 * kMi);
   EXPECT_EQ(volume.locate(3 * kMi).bytes, 5 * kMi);
@@ -94,7 +95,7 @@ TEST(Volume, OneFileIsContiguous) {
 }
 
 TEST(Volume, FilesOfOneDirectoryAreToldApartInMessages) {
-  const ScratchDir a(ScratchDir::kMemory), b(ScratchDir::kMemory);
+  const test::TemporaryDirectory a("/dev/shm"), b("/dev/shm");
   VolumeOptions options = in_memory({&a, &b}, 8 * kMi);
   {
     const Volume volume(options);
@@ -109,7 +110,7 @@ TEST(Volume, FilesOfOneDirectoryAreToldApartInMessages) {
 }
 
 TEST(Volume, FilesAreReservedPrivateAndNameless) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const Volume volume({.directories = {directory.path()}, .bytes = 3 * kMi, .owner = "run 7"});
   struct stat info {};
   ASSERT_EQ(fstat(volume.files()[0].fd, &info), 0);
@@ -126,7 +127,7 @@ TEST(Volume, FilesAreReservedPrivateAndNameless) {
 
 // The name of the lock may be a user's file, or another name of one.
 TEST(Volume, AFileThatIsNoLockIsNotTaken) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const std::string lock = directory.path() + "/strata.lock";
   const auto refusal = [&] {
     try {
@@ -158,13 +159,13 @@ TEST(Volume, AFileThatIsNoLockIsNotTaken) {
 }
 
 TEST(Volume, LeavesNothingBehind) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   { const Volume volume({.directories = {directory.path()}, .bytes = kMi}); }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(Volume, ASecondRunIsRefusedAndTheHolderNamed) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const Volume first({.directories = {directory.path()}, .bytes = kMi, .owner = "the first"});
   const auto [code, text] = refusal({.directories = {directory.path()}, .bytes = kMi});
   EXPECT_EQ(code, ErrorCode::kConfig);
@@ -175,7 +176,7 @@ TEST(Volume, ASecondRunIsRefusedAndTheHolderNamed) {
 // The winner holds the directory until all have tried.
 TEST(Volume, OfManyRunsThatStartAtOnceOneWins) {
   constexpr int kRuns = 20;
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   int gate[2];
   int tried[2];
   int release[2];
@@ -214,7 +215,7 @@ TEST(Volume, OfManyRunsThatStartAtOnceOneWins) {
 }
 
 TEST(Volume, TheLockOfADeadRunIsTakenOverAndItsSpaceIsFree) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
@@ -235,7 +236,7 @@ TEST(Volume, TheLockOfADeadRunIsTakenOverAndItsSpaceIsFree) {
 }
 
 TEST(Volume, TooLittleSpaceIsRefusedAtOnceNamingNeedAndFree) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const std::clock_t start = std::clock();  // of this process: others may be busy
   const auto [code, text] =
       refusal({.directories = {directory.path()}, .bytes = uint64_t{1} << 49});
@@ -247,7 +248,7 @@ TEST(Volume, TooLittleSpaceIsRefusedAtOnceNamingNeedAndFree) {
 }
 
 TEST(Volume, DirectoriesOfOneDriveAreAddedUp) {
-  const ScratchDir a, b;
+  const test::TemporaryDirectory a, b;
   const auto space = std::filesystem::space(a.path());
   const uint64_t bytes = space.free / 4096 * 4096 + (uint64_t{64} << 30);
   const auto [code, text] = refusal({.directories = {a.path(), b.path()}, .bytes = bytes});
@@ -256,7 +257,7 @@ TEST(Volume, DirectoriesOfOneDriveAreAddedUp) {
 }
 
 TEST(Volume, DirectoriesThatCannotWorkAreNamed) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const std::string file = directory.path() + "/file";
   std::ofstream(file) << "x";
   for (const auto& [path, cause] :
@@ -272,7 +273,7 @@ TEST(Volume, DirectoriesThatCannotWorkAreNamed) {
 
 TEST(Volume, ADirectoryOfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   ASSERT_EQ(chmod(directory.path().c_str(), 0755), 0);
   const pid_t child = fork();
   if (child == 0) {
@@ -287,14 +288,14 @@ TEST(Volume, ADirectoryOfAnotherUserIsRefused) {
 }
 
 TEST(Volume, TheSameDirectoryTwiceIsRefused) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   EXPECT_EQ(refusal({.directories = {directory.path(), directory.path()}, .bytes = kMi}).first,
             ErrorCode::kConfig);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(Volume, MemoryIsNotADrive) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   VolumeOptions options = in_memory({&directory}, kMi);
   options.allow_memory_filesystem = false;
   const auto [code, text] = refusal(options);
@@ -303,7 +304,7 @@ TEST(Volume, MemoryIsNotADrive) {
 }
 
 TEST(Volume, OptionsThatCannotWorkAreRefused) {
-  const ScratchDir directory;
+  const test::TemporaryDirectory directory;
   const VolumeOptions good = {.directories = {directory.path()}, .bytes = kMi};
   const auto refused = [&](auto change) {
     VolumeOptions options = good;
@@ -327,19 +328,19 @@ TEST(VolumeDeathTest, BytesReadAndNotVerifiedEndTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
-        const ScratchDir directory(ScratchDir::kMemory);
+        const test::TemporaryDirectory directory("/dev/shm");
         Volume volume(in_memory({&directory}, kMi));
         volume.count_read(4096);
       },
       "bytes_read ==");
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   Volume volume(in_memory({&directory}, kMi));
   volume.count_read(4096);
   volume.count_verified(4096);
 }
 
 TEST(Volume, ChecksumsKnowTagPlaceAndLength) {
-  const ScratchDir directory(ScratchDir::kMemory);
+  const test::TemporaryDirectory directory("/dev/shm");
   Volume volume(in_memory({&directory}, kMi));
   const AlignedBuffer data(131072, 1);
   volume.seal(0, data.data(), 131072, 5);

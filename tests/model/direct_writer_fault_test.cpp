@@ -12,8 +12,8 @@
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_writer.h"
 #include "engine/model_files/read_ahead.h"
-#include "tests/model/temporary_directory.h"
 #include "tests/support/fuse_mount.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::model {
 namespace {
@@ -71,11 +71,11 @@ class DirectFaults : public ::testing::Test {
     EXPECT_GT(index, 3);
     EXPECT_LT(index, 1000);
     init_model(a_megabyte(), 1, {.path = home_ / "good", .dtype = DType::kBF16, .buffer_bytes = 0});
-    EXPECT_TRUE(read_text(home_ / "good/model.safetensors") ==
-                read_text(home_ / "disk/m/model.safetensors"));
+    EXPECT_TRUE(test::read_text(home_ / "good/model.safetensors") ==
+                test::read_text(home_ / "disk/m/model.safetensors"));
   }
 
-  const TemporaryDirectory home_;
+  const test::TemporaryDirectory home_;
   std::optional<FuseMount> disk_;
 };
 

@@ -14,8 +14,8 @@
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_directory.h"
 #include "engine/model_files/model_writer.h"
-#include "tests/model/temporary_directory.h"
 #include "tests/model/weight_parts.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::model {
 namespace {
@@ -54,17 +54,19 @@ class DirectWriterTest : public ::testing::Test {
     int files = 0;
     for (const auto& entry : fs::directory_iterator(home_ / a)) {
       const std::string name = entry.path().filename().string();
-      EXPECT_TRUE(read_text(entry.path().string()) == read_text(home_ / (b + "/" + name))) << name;
+      EXPECT_TRUE(test::read_text(entry.path().string()) ==
+                  test::read_text(home_ / (b + "/" + name)))
+          << name;
       ++files;
     }
     EXPECT_GE(files, 2);
   }
 
-  TemporaryDirectory home_{fs::current_path()};
+  test::TemporaryDirectory home_;
 };
 
 TEST_F(DirectWriterTest, TheFilesOfADriveAreTaken) {
-  write_text(home_ / "probe", std::string(8192, 'x'));
+  test::write_text(home_ / "probe", std::string(8192, 'x'));
   const File file = File::create(home_ / "probe");
   if (!file.open_direct().is_open()) GTEST_SKIP() << "no O_DIRECT in " << home_.path();
   file.allocate(10'000);
@@ -74,7 +76,7 @@ TEST_F(DirectWriterTest, TheFilesOfADriveAreTaken) {
   const std::string text = "begins and ends within a page" + std::string(9'000, 'y');
   writer->write(file, 700, text.data(), static_cast<int64_t>(text.size()));
   writer->flush();
-  const std::string found = read_text(home_ / "probe");
+  const std::string found = test::read_text(home_ / "probe");
   EXPECT_EQ(found.size(), 10'000u);
   EXPECT_EQ(found.substr(700, text.size()), text);
   EXPECT_EQ(found.substr(0, 700), std::string(700, '\0'));

@@ -10,7 +10,7 @@
 #include "engine/model_files/model_writer.h"
 #include "engine/model_files/other_files.h"
 #include "tests/model/opened_model.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::model {
 namespace {
@@ -59,7 +59,7 @@ void expect_weights(const ModelDirectory& found, DType dtype, float (*value)(int
 
 // Masters have more bits than the halves of the bf16 recipe: a file of F32 holds them all.
 TEST(ExportLike, F32StaysF32AndHoldsTheMasters) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   const ModelDirectory source = open_case("gqa_untied");
   const auto again = export_masters(source, {.path = home / "out", .like = &source}, true);
   EXPECT_EQ(again.config().find("dtype")->string(), "float32");
@@ -67,7 +67,7 @@ TEST(ExportLike, F32StaysF32AndHoldsTheMasters) {
 }
 
 TEST(ExportLike, Bf16StaysBf16ThoughF32WasTrained) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   const ModelDirectory source = open_case("sharded_bf16");
   const auto again = export_masters(source, {.path = home / "out", .like = &source}, false);
   EXPECT_EQ(again.config().dump(), source.config().dump());
@@ -78,7 +78,7 @@ TEST(ExportLike, AnyTypeBecomesTheOneThatIsAskedFor) {
   for (const std::string name : {"sharded_bf16", "float16", "fp8", "phi3"}) {
     for (const bool halves : {false, true}) {
       SCOPED_TRACE(name);
-      const TemporaryDirectory home;
+      const test::TemporaryDirectory home;
       const ModelDirectory source = open_case(name);
       const auto again = export_masters(
           source, {.path = home / "out", .dtype = DType::kF32, .like = &source}, halves);
@@ -95,24 +95,24 @@ config::Json index_of(const ModelDirectory& directory) {
 
 TEST(ExportLike, TheIndexIsTheSourcesIndex) {
   for (const std::string name : {"sharded_bf16", "gpt2"}) {
-    const TemporaryDirectory home;
+    const test::TemporaryDirectory home;
     const ModelDirectory source = open_case(name);
     const auto again = export_masters(source, {.path = home / "out", .like = &source}, false);
     EXPECT_EQ(index_of(again).dump(), index_of(source).dump());
-    EXPECT_EQ(read_text(again.path() + "/model.safetensors.index.json"),
+    EXPECT_EQ(test::read_text(again.path() + "/model.safetensors.index.json"),
               index_of(source).dump(2) + "\n");
   }
 }
 
 TEST(ExportLike, TheIndexKeepsWhatIsTrueAndCountsAnewWhatIsNot) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   fs::copy(open_case("sharded_bf16").path(), home / "in");
   config::Json index = config::Json::read_file(home / "in/model.safetensors.index.json");
   config::Json metadata = config::Json::parse(
       R"({"made_by": "merge", "total_parameters": 7, "total_size": 8, "parts": [1, 2]})", "index");
   index.set("metadata", metadata);
   fs::permissions(home / "in/model.safetensors.index.json", fs::perms(0644));
-  write_text(home / "in/model.safetensors.index.json", index.dump());
+  test::write_text(home / "in/model.safetensors.index.json", index.dump());
   const ModelDirectory source = ModelDirectory::open(home / "in");
   const auto again =
       export_masters(source, {.path = home / "out", .dtype = DType::kF32, .like = &source}, false);
@@ -123,7 +123,7 @@ TEST(ExportLike, TheIndexKeepsWhatIsTrueAndCountsAnewWhatIsNot) {
 
 // What Transformers 4 wrote, and what strata init's larger models have.
 TEST(ExportLike, AnIndexWithoutACountOfParametersGetsNone) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   const ModelDirectory source = open_case("sharded_bf16");
   const auto split = export_masters(source, {.path = home / "split", .shard_bytes = 30000}, false);
   EXPECT_EQ(index_of(split).find("metadata")->dump(), R"({"total_size": 85888})");
@@ -135,7 +135,7 @@ TEST(ExportLike, TakesTheSpaceThatItSaid) {
   for (const std::string name : {"sharded_bf16", "gpt2", "float16", "fp8"}) {
     for (const auto& dtype : {std::optional<DType>(), std::optional(DType::kF32)}) {
       SCOPED_TRACE(name);
-      const TemporaryDirectory home;
+      const test::TemporaryDirectory home;
       const ModelDirectory source = open_case(name);
       const auto again =
           export_masters(source, {.path = home / "out", .dtype = dtype, .like = &source}, false);

@@ -16,7 +16,7 @@
 #include "engine/model_files/model_writer.h"
 #include "engine/model_files/other_files.h"
 #include "tests/model/opened_model.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::model {
 namespace {
@@ -39,14 +39,14 @@ class CopiedDirectory {
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   void replace(const std::string& file, const std::string& from, const std::string& to) const {
-    std::string text = read_text(path_ + "/" + file);
+    std::string text = test::read_text(path_ + "/" + file);
     const size_t at = text.find(from);
     ASSERT_NE(at, std::string::npos) << from;
-    write_text(path_ + "/" + file, text.replace(at, from.size(), to));
+    test::write_text(path_ + "/" + file, text.replace(at, from.size(), to));
   }
 
  private:
-  TemporaryDirectory home_;
+  test::TemporaryDirectory home_;
   std::string path_;
 };
 
@@ -88,7 +88,7 @@ TEST(ModelDirectory, ARangeIsThatPartOfTheWhole) {
 }
 
 TEST(ModelDirectory, Float16IsWidenedExactly) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   init_model(ModelDirectory::open(data_path("window")).architecture(), 1, {.path = home / "m"});
   // Rewrite the file as F16, whose ones and halves are known bits.
   const auto entries = read_safetensors_header(home / "m/model.safetensors");
@@ -109,7 +109,7 @@ TEST(ModelDirectory, Float16IsWidenedExactly) {
   contents += header;
   for (int64_t i = 0; i < end / 2; ++i)
     contents += i % 2 == 0 ? std::string("\x00\x3c", 2) : std::string("\x01\x00", 2);
-  write_text(home / "m/model.safetensors", contents);
+  test::write_text(home / "m/model.safetensors", contents);
   const ModelDirectory directory = ModelDirectory::open(home / "m");
   const auto values = read_whole(directory, directory.spec().segments[0].parameters[0]);
   EXPECT_EQ(values[0], 1.0f);
@@ -197,7 +197,7 @@ TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
             std::string::npos)
       << open_error(tied.path());
   const std::string path = tied / "model.safetensors";
-  std::string file = read_text(path);
+  std::string file = test::read_text(path);
   uint64_t header = 0;
   std::memcpy(&header, file.data(), sizeof header);
   const config::Json table = config::Json::parse(file.substr(8, header), path);
@@ -208,7 +208,7 @@ TEST(ModelDirectory, AStoredHeadOfATiedModelMustBeTheEmbedding) {
   const auto embedding = begin("model.embed_tokens.weight");
   const auto& ends = table.find("model.embed_tokens.weight")->find("data_offsets")->items();
   std::copy_n(embedding, *ends[1].int64() - *ends[0].int64(), begin("lm_head.weight"));
-  write_text(path, file);
+  test::write_text(path, file);
   EXPECT_EQ(open_error(tied.path()), "accepted");
   const std::vector<std::string> notes = ModelDirectory::open(tied.path()).notes();
   ASSERT_EQ(notes.size(), 1U);
@@ -241,7 +241,7 @@ TEST(ModelDirectory, LinksOutAreRefusedAndTheHubCacheIsRead) {
                      out / "model.safetensors");
   EXPECT_NE(open_error(out.path()).find("link out of the directory"), std::string::npos);
 
-  const TemporaryDirectory hub;
+  const test::TemporaryDirectory hub;
   fs::create_directories(hub / "models--x/blobs");
   fs::create_directories(hub / "models--x/snapshots/abc");
   for (const char* name : {"config.json", "model.safetensors"}) {
@@ -256,7 +256,7 @@ TEST(ModelDirectory, LinksOutAreRefusedAndTheHubCacheIsRead) {
 }
 
 TEST(ModelDirectory, WhatIsNoModelDirectoryIsSaidSo) {
-  const TemporaryDirectory empty;
+  const test::TemporaryDirectory empty;
   EXPECT_NE(open_error(empty.path()).find("config.json"), std::string::npos);
   EXPECT_NE(open_error(empty / "none").find("no such directory"), std::string::npos);
   const CopiedDirectory pickle("gqa_untied");
@@ -265,13 +265,13 @@ TEST(ModelDirectory, WhatIsNoModelDirectoryIsSaidSo) {
 }
 
 TEST(ModelWriter, AnExportReadsBackEqualWithItsOtherFiles) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   const CopiedDirectory source("gqa_untied");
-  write_text(source / "tokenizer.json", "{}");
-  write_text(source / "chat_template.jinja", "x");
-  write_text(source / "consolidated.00.pth", "weights");
+  test::write_text(source / "tokenizer.json", "{}");
+  test::write_text(source / "chat_template.jinja", "x");
+  test::write_text(source / "consolidated.00.pth", "weights");
   fs::create_directory(source / "additional_chat_templates");
-  write_text(source / "additional_chat_templates/tool.jinja", "y");
+  test::write_text(source / "additional_chat_templates/tool.jinja", "y");
   const ModelDirectory directory = ModelDirectory::open(source.path());
   ModelWriter writer(directory.spec(), directory.config(), {.path = home / "out/model/"});
   writer.copy_other_files(source.path());
@@ -283,8 +283,8 @@ TEST(ModelWriter, AnExportReadsBackEqualWithItsOtherFiles) {
   for_each_parameter(directory.spec(), [&](const Parameter& parameter) {
     EXPECT_EQ(read_whole(again, parameter), read_whole(directory, parameter)) << parameter.name;
   });
-  EXPECT_EQ(read_text(home / "out/model/tokenizer.json"), "{}");
-  EXPECT_EQ(read_text(home / "out/model/additional_chat_templates/tool.jinja"), "y");
+  EXPECT_EQ(test::read_text(home / "out/model/tokenizer.json"), "{}");
+  EXPECT_EQ(test::read_text(home / "out/model/additional_chat_templates/tool.jinja"), "y");
   EXPECT_TRUE(fs::exists(home / "out/model/generation_config.json"));
   EXPECT_FALSE(fs::exists(home / "out/model/consolidated.00.pth"));
   EXPECT_FALSE(fs::exists(home / "out/model.partial"));
@@ -292,7 +292,7 @@ TEST(ModelWriter, AnExportReadsBackEqualWithItsOtherFiles) {
 }
 
 TEST(ModelWriter, Bf16ShardsHoldTheRoundedWeights) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   const ModelDirectory directory = ModelDirectory::open(data_path("mha_tied_llama3"));
   ModelWriter writer(directory.spec(), directory.config(),
                      {.path = home / "m", .dtype = DType::kBF16, .shard_bytes = 20000});
@@ -310,7 +310,7 @@ TEST(ModelWriter, Bf16ShardsHoldTheRoundedWeights) {
 }
 
 TEST(ModelWriter, ThreadsMayWriteDifferentParts) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   const ModelDirectory directory = ModelDirectory::open(data_path("five_heads"));
   ModelWriter writer(directory.spec(), directory.config(), {.path = home / "m"});
   std::vector<std::thread> threads;
@@ -333,28 +333,28 @@ TEST(ModelWriter, ThreadsMayWriteDifferentParts) {
 }
 
 TEST(ModelWriter, AnUnfinishedExportLeavesTheOldOneAlone) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   const ModelDirectory directory = ModelDirectory::open(data_path("window"));
   init_model(directory.architecture(), 3, {.path = home / "m"});
-  const std::string before = read_text(home / "m/model.safetensors");
+  const std::string before = test::read_text(home / "m/model.safetensors");
   {
     ModelWriter writer(directory.spec(), directory.config(), {.path = home / "m"});
     writer.write(directory.spec().segments[0].parameters[0], 0, 0, nullptr);
     EXPECT_TRUE(fs::exists(home / "m.partial"));
   }
   EXPECT_FALSE(fs::exists(home / "m.partial"));
-  EXPECT_EQ(read_text(home / "m/model.safetensors"), before);
+  EXPECT_EQ(test::read_text(home / "m/model.safetensors"), before);
   ModelWriter writer(directory.spec(), directory.config(), {.path = home / "m"});
   write_whole(writer, directory);
   writer.finish();
-  EXPECT_NE(read_text(home / "m/model.safetensors"), before);
+  EXPECT_NE(test::read_text(home / "m/model.safetensors"), before);
   EXPECT_FALSE(fs::exists(home / "m.partial"));
 }
 
 TEST(ModelWriter, DirectoriesOfOthersAreNotReplaced) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   fs::create_directory(home / "mine");
-  write_text(home / "mine/letter.txt", "dear");
+  test::write_text(home / "mine/letter.txt", "dear");
   const ModelDirectory directory = ModelDirectory::open(data_path("window"));
   EXPECT_THROW(ModelWriter(directory.spec(), directory.config(), {.path = home / "mine"}), Error);
   EXPECT_THROW(
@@ -362,11 +362,11 @@ TEST(ModelWriter, DirectoriesOfOthersAreNotReplaced) {
   EXPECT_THROW(
       ModelWriter(directory.spec(), directory.config(), {.path = home / "mine/letter.txt/m"}),
       Error);
-  EXPECT_EQ(read_text(home / "mine/letter.txt"), "dear");
+  EXPECT_EQ(test::read_text(home / "mine/letter.txt"), "dear");
 }
 
 TEST(ModelWriter, AModelThatCannotFitIsRefusedBeforeAnythingIsWritten) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   Architecture huge = ModelDirectory::open(data_path("window")).architecture();
   huge.vocabulary = INT32_MAX;
   huge.hidden = 1 << 20;
@@ -380,10 +380,10 @@ TEST(ModelWriter, AModelThatCannotFitIsRefusedBeforeAnythingIsWritten) {
 }
 
 TEST(InitModel, WeightsAreNormalAndDependOnTheSeedAlone) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   const Architecture architecture = ModelDirectory::open(data_path("five_heads")).architecture();
   init_model(architecture, 7, {.path = home / "a"}, {{"tokenizer.json", "{}"}});
-  EXPECT_EQ(read_text(home / "a/tokenizer.json"), "{}");
+  EXPECT_EQ(test::read_text(home / "a/tokenizer.json"), "{}");
   init_model(architecture, 7, {.path = home / "b", .shard_bytes = 50000});
   init_model(architecture, 8, {.path = home / "c"});
   const ModelDirectory a = ModelDirectory::open(home / "a");

@@ -16,8 +16,8 @@
 #include "engine/base/error.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_writer.h"
-#include "tests/model/temporary_directory.h"
 #include "tests/model/weight_parts.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::model {
 namespace {
@@ -29,13 +29,13 @@ constexpr ReadAheadOptions kBuffered = {.buffer_bytes = 8 * kMiB};
 
 // The first file of a directory, its tensors moved by `bytes`: longer by as much.
 void move_tensors(const std::string& path, int64_t bytes) {
-  const std::string text = read_text(path);
+  const std::string text = test::read_text(path);
   uint64_t length = 0;
   std::memcpy(&length, text.data(), sizeof length);
   const uint64_t longer = length + static_cast<uint64_t>(bytes);
   std::string moved(reinterpret_cast<const char*>(&longer), sizeof longer);
   moved += text.substr(8, length) + std::string(static_cast<size_t>(bytes), ' ');
-  write_text(path, moved + text.substr(8 + length));
+  test::write_text(path, moved + text.substr(8 + length));
 }
 
 std::vector<float> read_part(const ModelDirectory& directory, const Part& part,
@@ -76,7 +76,7 @@ class ReadAheadTest : public ::testing::Test {
   }
   bool has_direct() const { return File::open_to_read(shards().front()).open_direct().is_open(); }
 
-  TemporaryDirectory home_{fs::current_path()};
+  test::TemporaryDirectory home_;
   std::optional<ModelDirectory> directory_;
 };
 
@@ -148,7 +148,7 @@ TEST_F(ReadAheadTest, EveryLaterPassIsReadThroughThePageCache) {
 TEST_F(ReadAheadTest, AFileSystemInMemoryGivesTheSameBytes) {
   struct statfs info {};
   if (::statfs("/dev/shm", &info) != 0) GTEST_SKIP() << "no /dev/shm";
-  const TemporaryDirectory home("/dev/shm");
+  const test::TemporaryDirectory home("/dev/shm");
   init_model(some_megabytes(), 5, {.path = home / "m", .dtype = DType::kBF16});
   const ModelDirectory directory = ModelDirectory::open(home / "m");
   ReadAhead ahead(directory, directory.spec(), kBuffered);
@@ -200,7 +200,7 @@ TEST_F(ReadAheadTest, TheFilesThatWereOpenedAreReadAlsoWhenOthersTakeTheirNames)
   const std::vector<Part> parts = parts_of(directory_->spec(), kStep);
   for (const std::string& file : shards()) {
     fs::rename(file, file + ".old");
-    write_text(file, std::string(8'000'000, 'x'));
+    test::write_text(file, std::string(8'000'000, 'x'));
   }
   ReadAhead ahead(*directory_, directory_->spec(), kBuffered);
   expect_equal(*directory_, parts, ahead);

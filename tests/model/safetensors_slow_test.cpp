@@ -12,7 +12,7 @@
 #include "engine/base/units.h"
 #include "engine/memory/process_memory.h"
 #include "engine/model_files/safetensors.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::model {
 namespace {
@@ -38,7 +38,7 @@ TEST(SafetensorsSlow, TheLongestHeadersAreRefusedInBoundedMemoryAndTime) {
   };
   for (const auto& [name, make] : cases) {
     SCOPED_TRACE(name);
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     {
       const std::string text = make();
       std::string length(8, '\0');

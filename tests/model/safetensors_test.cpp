@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/model_files/file.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::model {
 namespace {
@@ -25,8 +25,8 @@ std::string file_of(const std::string& header, size_t data_bytes) {
 }
 
 std::string header_error(const std::string& contents) {
-  const TemporaryDirectory directory;
-  write_text(directory / "x.safetensors", contents);
+  const test::TemporaryDirectory directory;
+  test::write_text(directory / "x.safetensors", contents);
   try {
     read_safetensors_header(directory / "x.safetensors");
   } catch (const Error& error) {
@@ -38,11 +38,11 @@ std::string header_error(const std::string& contents) {
 }
 
 TEST(Safetensors, ReadsEntriesInTheOrderOfTheirData) {
-  const TemporaryDirectory directory;
+  const test::TemporaryDirectory directory;
   const std::string header = R"({"b": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [4, 12]},
       "__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]},
       "c": {"dtype": "I64", "shape": [0], "data_offsets": [12, 12]}}   )";
-  write_text(directory / "x", file_of(header, 12));
+  test::write_text(directory / "x", file_of(header, 12));
   const auto entries = read_safetensors_header(directory / "x");
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[0].name, "a");

@@ -15,7 +15,7 @@
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_writer.h"
 #include "tests/model/opened_model.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::model {
 namespace {
@@ -63,7 +63,7 @@ void fuse(ModelSpec& spec) {
 }
 
 TEST(StoredLayout, PartsAndTransposesAreWrittenWhereTheyBelong) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   ModelSpec spec = small_spec();
   fuse(spec);
   ModelWriter writer(spec, Json::parse(kConfig, "config"), {.path = home / "m"});
@@ -109,7 +109,7 @@ class StoredFile {
                         static_cast<size_t>(bytes_of(dtype)));
       }
     }
-    write_text(path, contents);
+    test::write_text(path, contents);
     file_ = File::open_to_read(path);
     for (const TensorEntry& entry : prefix.entries) entries_[entry.name] = entry;
   }
@@ -124,7 +124,7 @@ class StoredFile {
 };
 
 TEST(StoredLayout, AnyRangeOfAPartIsReadFromItsPlace) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   ModelSpec spec = small_spec();
   fuse(spec);
   const StoredFile file(spec, DType::kF32, home / "f32");
@@ -144,7 +144,7 @@ TEST(StoredLayout, AnyRangeOfAPartIsReadFromItsPlace) {
 
 // More columns than are turned at a time, and few of many: both ways to read a transpose.
 TEST(StoredLayout, LargeTransposesAreReadInParts) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   ModelSpec spec;
   spec.segments.resize(1);
   const struct {
@@ -172,7 +172,7 @@ TEST(StoredLayout, LargeTransposesAreReadInParts) {
 }
 
 TEST(StoredLayout, HalvesOfAStateAreWrittenAsTheirMasters) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   ModelSpec spec = small_spec();
   fuse(spec);
   ModelWriter writer(spec, Json::parse(kConfig, "config"), {.path = home / "m"});
@@ -197,7 +197,7 @@ TEST(StoredLayout, HalvesOfAStateAreWrittenAsTheirMasters) {
 void write_f16_directory(const std::string& path) {
   const ModelSpec spec = small_spec();
   std::filesystem::create_directory(path);
-  write_text(path + "/config.json", kConfig);
+  test::write_text(path + "/config.json", kConfig);
   Json map = Json::object();
   std::map<std::string, std::vector<TensorPlan>> files;
   for_each_parameter(spec, [&](const Parameter& parameter) {
@@ -215,15 +215,15 @@ void write_f16_directory(const std::string& path) {
       const auto half = static_cast<uint16_t>(0x2c00 + i % 1024);
       contents.append(reinterpret_cast<const char*>(&half), 2);
     }
-    write_text(path + "/" + file, contents);
+    test::write_text(path + "/" + file, contents);
   }
   Json index = Json::object();
   index.set("weight_map", std::move(map));
-  write_text(path + "/model.safetensors.index.json", index.dump());
+  test::write_text(path + "/model.safetensors.index.json", index.dump());
 }
 
 TEST(StoredLayout, F16StaysF16InTheSameFiles) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   write_f16_directory(home / "in");
   const ModelDirectory source = ModelDirectory::open(home / "in");
   const ModelDirectory again = export_copy(source, {.path = home / "out", .like = &source});
@@ -236,7 +236,7 @@ TEST(StoredLayout, F16StaysF16InTheSameFiles) {
 }
 
 TEST(StoredLayout, AWeightBeyondF16IsAnError) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   write_f16_directory(home / "in");
   const ModelDirectory source = ModelDirectory::open(home / "in");
   ModelWriter writer(source.spec(), source.config(), {.path = home / "out", .like = &source});
@@ -268,7 +268,7 @@ uint8_t f8_of(int64_t index) {
 // q and down are FP8 with scales for blocks of 16 x 7, all else is bf16 ones.
 void write_fp8_directory(const std::string& path, const char* quantization = kFp8Config) {
   std::filesystem::create_directory(path);
-  write_text(path + "/config.json", std::string("{") + quantization + (kConfig + 1));
+  test::write_text(path + "/config.json", std::string("{") + quantization + (kConfig + 1));
   std::vector<TensorPlan> tensors;
   for_each_parameter(small_spec(), [&](const Parameter& parameter) {
     const bool fp8 =
@@ -293,7 +293,7 @@ void write_fp8_directory(const std::string& path, const char* quantization = kFp
       }
     }
   }
-  write_text(path + "/model.safetensors", contents);
+  test::write_text(path + "/model.safetensors", contents);
 }
 
 float widened(uint8_t bits) {
@@ -304,7 +304,7 @@ float widened(uint8_t bits) {
 }
 
 TEST(StoredLayout, Fp8IsWidenedWithTheScalesOfItsBlocks) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   write_fp8_directory(home / "m");
   const ModelDirectory directory = ModelDirectory::open(home / "m");
   ASSERT_EQ(directory.notes().size(), 1u);
@@ -328,7 +328,7 @@ TEST(StoredLayout, Fp8IsWidenedWithTheScalesOfItsBlocks) {
 }
 
 TEST(StoredLayout, Fp8IsExportedAsBf16WithoutItsConfig) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   write_fp8_directory(home / "m");
   const ModelDirectory source = ModelDirectory::open(home / "m");
   const ModelDirectory again = export_copy(source, {.path = home / "out", .like = &source});
@@ -341,7 +341,7 @@ TEST(StoredLayout, Fp8IsExportedAsBf16WithoutItsConfig) {
 }
 
 TEST(StoredLayout, Fp8WithoutItsScalesIsRefusedByName) {
-  const TemporaryDirectory home;
+  const test::TemporaryDirectory home;
   write_fp8_directory(home / "unsaid", "");
   EXPECT_NE(open_error(home / "unsaid").find("no quantization_config"), std::string::npos);
   write_fp8_directory(home / "blocks",

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::text {
 namespace {
@@ -24,14 +25,6 @@ BpeVocabulary trained_on(std::string_view text, int64_t size) {
   BpeTrainer trainer({.vocabulary_size = size, .special_tokens = {"<e>"}});
   trainer.add_text(text);
   return trainer.train();
-}
-
-std::string fresh_folder(const std::string& name) {
-  const std::filesystem::path folder =
-      std::filesystem::path(STRATA_BINARY_DIR) / "test-data" / name;
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  return folder.string();
 }
 
 const char* const kProse =
@@ -88,11 +81,12 @@ TEST(BpeTrainer, SizesThatCannotBeAreRefused) {
 }
 
 TEST(BpeTrainer, WritesWhatTheReaderLoads) {
-  const std::string folder = fresh_folder("bpe_trainer");
-  write_text_file(folder + "/text.txt", kProse);
-  const int64_t size = train_tokenizer({folder + "/text.txt"}, {.vocabulary_size = 270}, folder);
+  const test::TemporaryDirectory folder;
+  write_text_file(folder / "text.txt", kProse);
+  const int64_t size =
+      train_tokenizer({folder / "text.txt"}, {.vocabulary_size = 270}, folder.path());
   EXPECT_EQ(size, 270);
-  const Tokenizer tokenizer = Tokenizer::read(folder);
+  const Tokenizer tokenizer = Tokenizer::read(folder.path());
   EXPECT_EQ(tokenizer.vocabulary_size(), 270);
   EXPECT_EQ(tokenizer.eos_id(), 269);
   EXPECT_EQ(tokenizer.id_of("<|endoftext|>"), 269);
@@ -105,11 +99,11 @@ TEST(BpeTrainer, WritesWhatTheReaderLoads) {
 }
 
 TEST(BpeTrainer, TextWithoutPairsIsAnError) {
-  const std::string folder = fresh_folder("bpe_trainer_empty");
-  write_text_file(folder + "/text.txt", "");
-  EXPECT_THROW(train_tokenizer({folder + "/text.txt"}, {}, folder), Error);
-  EXPECT_FALSE(std::filesystem::exists(folder + "/tokenizer.json"));
-  EXPECT_THROW(train_tokenizer({folder + "/none.txt"}, {}, folder), Error);
+  const test::TemporaryDirectory folder;
+  write_text_file(folder / "text.txt", "");
+  EXPECT_THROW(train_tokenizer({folder / "text.txt"}, {}, folder.path()), Error);
+  EXPECT_FALSE(std::filesystem::exists(folder / "tokenizer.json"));
+  EXPECT_THROW(train_tokenizer({folder / "none.txt"}, {}, folder.path()), Error);
 }
 
 }  // namespace

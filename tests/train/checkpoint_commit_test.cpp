@@ -116,9 +116,9 @@ TEST_F(WrittenCheckpoints, LeaveAloneWhatIsNotTheirs) {
   write(2, {.spec = &spec});
   const Names others = {"step-000009",  // a link to a checkpoint elsewhere
                         "step-3", "step-000001.bak", "step-000003.tmp-0123456789abcdeX", "notes"};
-  fs::create_directory(home_ + "/elsewhere");
-  fs::copy(directory_ + "/step-000002", home_ + "/elsewhere/step-000009");
-  fs::create_directory_symlink(home_ + "/elsewhere/step-000009", directory_ + "/step-000009");
+  fs::create_directory(home_ / "elsewhere");
+  fs::copy(directory_ + "/step-000002", home_ / "elsewhere/step-000009");
+  fs::create_directory_symlink(home_ / "elsewhere/step-000009", directory_ + "/step-000009");
   for (const std::string& name : {others[1], others[2], others[3], others[4]}) {
     fs::create_directory(directory_ + "/" + name);
     std::ofstream(directory_ + "/" + name + "/manifest.json") << "{}";
@@ -129,7 +129,7 @@ TEST_F(WrittenCheckpoints, LeaveAloneWhatIsNotTheirs) {
   for (const std::string& name : others) {
     EXPECT_TRUE(fs::exists(directory_ + "/" + name + "/manifest.json")) << name;
   }
-  EXPECT_TRUE(fs::exists(home_ + "/elsewhere/step-000009/manifest.json"));
+  EXPECT_TRUE(fs::exists(home_ / "elsewhere/step-000009/manifest.json"));
   int precious = 0;
   for (const auto& entry : fs::recursive_directory_iterator(directory_)) {
     precious += entry.path().filename() == "notes.txt" && file_text(entry.path()) == "precious";
@@ -146,7 +146,7 @@ TEST_F(WrittenCheckpoints, OfDeadRunsAreCollected) {
   EXPECT_EQ(find_checkpoint(directory_, CheckpointCheck::kBlocks).step, 1);
   EXPECT_EQ(collect_leftovers(directory_), Names{left});
   EXPECT_EQ(names(), Names{"step-000001"});
-  EXPECT_TRUE(collect_leftovers(home_ + "/nowhere").empty());
+  EXPECT_TRUE(collect_leftovers(home_ / "nowhere").empty());
 }
 
 }  // namespace

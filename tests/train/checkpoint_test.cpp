@@ -16,31 +16,19 @@
 #include "engine/shard/layout.h"
 #include "io/checksum.h"
 #include "tests/support/small_model.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+using test::read_text;
+using test::write_text;
 
 class Checkpoints : public testing::Test {
  protected:
-  Checkpoints() : spec_(model::build_spec(test::small_llama())) {
-    std::string path = testing::TempDir() + "strata-checkpoints-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) std::abort();
-    fs::permissions(path, fs::perms(0755));
-    directory_ = path + "/checkpoints";
-    model::assign_offsets(spec_, 1);
-  }
-  ~Checkpoints() override { fs::remove_all(fs::path(directory_).parent_path()); }
+  Checkpoints() : spec_(model::build_spec(test::small_llama())) { model::assign_offsets(spec_, 1); }
 
   // A whole checkpoint, all of whose state is zero.
   std::string write(int64_t step, const std::string& run = "") {
@@ -94,7 +82,8 @@ class Checkpoints : public testing::Test {
   }
 
   model::ModelSpec spec_;
-  std::string directory_;
+  const test::TemporaryDirectory home_;
+  const std::string directory_ = home_ / "checkpoints";
 };
 
 TEST_F(Checkpoints, AreFoundFromTheNewestWholeOne) {
@@ -107,11 +96,11 @@ TEST_F(Checkpoints, AreFoundFromTheNewestWholeOne) {
       [](const std::string& path) { fs::remove(path + "/state-rank00000.bin"); },
       [](const std::string& path) { fs::resize_file(path + "/state-rank00000.bin", 4096); },
       [](const std::string& path) {
-        const std::string text = text_of(path + "/manifest.json");
+        const std::string text = read_text(path + "/manifest.json");
         write_text(path + "/manifest.json", text.substr(0, text.size() / 2));
       },
       [](const std::string& path) {
-        std::string bytes = text_of(path + "/state-rank00000.bin");
+        std::string bytes = read_text(path + "/state-rank00000.bin");
         bytes[bytes.size() / 2] ^= 1;
         write_text(path + "/state-rank00000.bin", bytes);
       },
@@ -154,7 +143,7 @@ TEST_F(Checkpoints, AreNotPassedOverWhereTheyCannotBeRead) {
 TEST_F(Checkpoints, OfALaterFormatAreNotPassedOver) {
   write(1);
   const std::string manifest = write(2) + "/manifest.json";
-  std::string text = text_of(manifest);
+  std::string text = read_text(manifest);
   const size_t at = text.find("\"version\": 1");
   ASSERT_NE(at, std::string::npos);
   text[at + 11] = '2';

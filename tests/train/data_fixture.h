@@ -15,6 +15,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/support/byte_tokenizer.h"
 #include "tests/support/log_capture.h"
+#include "tests/support/temporary_directory.h"
 
 // Data files in a folder of the test's own, and a tokenizer of bytes.
 namespace strata::data {
@@ -23,18 +24,11 @@ namespace fs = std::filesystem;
 
 class DataTest : public ::testing::Test {
  protected:
-  DataTest()
-      : folder_(fs::path(STRATA_BINARY_DIR) / "test-data" /
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()),
-        tokenizer_(test::byte_tokenizer()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-
   std::string write(const std::string& name, std::string_view text) const {
-    fs::create_directories((folder_ / name).parent_path());
-    text::write_text_file((folder_ / name).string(), text);
-    return (folder_ / name).string();
+    const std::string path = folder_ / name;
+    fs::create_directories(fs::path(path).parent_path());
+    text::write_text_file(path, text);
+    return path;
   }
 
   template <class Id>
@@ -65,8 +59,8 @@ class DataTest : public ::testing::Test {
     return "no error";
   }
 
-  fs::path folder_;
-  text::Tokenizer tokenizer_;
+  const test::TemporaryDirectory folder_;
+  text::Tokenizer tokenizer_ = test::byte_tokenizer();
 };
 
 inline bool contains(const std::string& text, const std::string& part) {

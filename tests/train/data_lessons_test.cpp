@@ -87,7 +87,7 @@ TEST_F(DataTest, JsonLinesNamedAsTextAreRefused) {
   EXPECT_TRUE(contains(error_of(write("a.txt", kTaught), {.length = 1}), expected));
   EXPECT_TRUE(
       contains(error_of(write("c/b.txt", "\n" + std::string(kTaught)), {.length = 1}), expected));
-  EXPECT_TRUE(contains(error_of((folder_ / "c").string(), {.length = 1}), expected));
+  EXPECT_TRUE(contains(error_of(folder_ / "c", {.length = 1}), expected));
   const std::string long_line = "{\"text\":\"" + std::string(2 << 20, 'a') + "\"}\n";
   EXPECT_TRUE(contains(error_of(write("long.txt", long_line), {.length = 1}), expected));
   for (const char* text : {"{ not JSON", "{\"a\": 1}\n", "{\n\"text\": \"a\"}", "{"}) {

@@ -51,7 +51,7 @@ TEST_F(DataTest, DirectoryIsReadInOrderOfPaths) {
   write("a/z.txt", "aa");
   write("c.txt", "cc");
   write("ignored.json", "{}");
-  const Dataset data = open(folder_.string(), {.length = 8});
+  const Dataset data = open(folder_.path(), {.length = 8});
   EXPECT_EQ(shown(data.train(), false), "aa|bb|cc");
 }
 
@@ -166,7 +166,7 @@ TEST_F(DataTest, HeldOutSamplesAreTheLastOnes) {
 TEST_F(DataTest, ValidationFileIsTheHeldOutData) {
   write("train.jsonl", R"({"text":"aaaaaa"})");
   write("valid.jsonl", R"({"text":"bbbb"})");
-  const Dataset data = open(folder_.string(), {.length = 2});
+  const Dataset data = open(folder_.path(), {.length = 2});
   EXPECT_EQ(shown(data.train(), false), "aaaaaa");
   EXPECT_EQ(shown(data.held_out(), false), "bbbb");
 }
@@ -174,7 +174,7 @@ TEST_F(DataTest, ValidationFileIsTheHeldOutData) {
 TEST_F(DataTest, ValidationIsOfEveryTokenOfItsFile) {
   write("train.jsonl", R"({"text":"aaaaaa"})");
   write("valid.jsonl", R"({"text":"bbb"})");
-  const Dataset data = open(folder_.string(), {.length = 5});
+  const Dataset data = open(folder_.path(), {.length = 5});
   ASSERT_EQ(data.held_out().sample_count(), 1);
   EXPECT_EQ(data.held_out().target_count(0), 3);
 }
@@ -186,8 +186,8 @@ TEST_F(DataTest, DataWithoutATargetIsRefused) {
   EXPECT_EQ(error_of(masked, {.length = 2}), "no error");
   write("train.jsonl", R"({"text":"aaaaaa"})");
   write("valid.jsonl", R"({"text":""})");
-  EXPECT_TRUE(contains(error_of(folder_.string(), {.length = 2}),
-                       "valid.jsonl: there is nothing to learn"));
+  EXPECT_TRUE(
+      contains(error_of(folder_.path(), {.length = 2}), "valid.jsonl: there is nothing to learn"));
 }
 
 TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
@@ -213,8 +213,7 @@ TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
   EXPECT_TRUE(contains(error_of(write("j.jsonl", ""), {.length = 1}), "has no record"));
   EXPECT_TRUE(contains(error_of("/dev/null", {.length = 1}), "neither a file nor a directory"));
   fs::create_directories(folder_ / "nothing");
-  EXPECT_TRUE(
-      contains(error_of((folder_ / "nothing").string(), {.length = 1}), "no .txt or .md file"));
+  EXPECT_TRUE(contains(error_of(folder_ / "nothing", {.length = 1}), "no .txt or .md file"));
 }
 
 // A run leaves texts of its own where it is.
@@ -225,7 +224,7 @@ TEST_F(DataTest, ADirectoryIsItsTextsWithoutThoseOfRuns) {
                            "corpus/run/plan.txt", "corpus/run/run.json", "corpus/README"}) {
     write(name, "text");
   }
-  const std::string corpus = (folder_ / "corpus").string();
+  const std::string corpus = folder_ / "corpus";
   const std::vector<std::string> texts = text::text_files_of(corpus);
   EXPECT_EQ(texts, (std::vector<std::string>{corpus + "/a.txt", corpus + "/part/b.md"}));
   EXPECT_EQ(text::left_out_of(corpus, texts),

@@ -12,12 +12,12 @@
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_writer.h"
 #include "tests/model/opened_model.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::checkpoint {
 namespace {
 
-using model::read_text;
+using test::read_text;
 
 constexpr int64_t kHidden = 64;
 constexpr int64_t kFew = 3000;  // tokens, whose embedding is read in several parts
@@ -95,7 +95,7 @@ class Fingerprint : public testing::Test {
     return directory_ / "gpt2";
   }
 
-  const model::TemporaryDirectory directory_{STRATA_BINARY_DIR};
+  const test::TemporaryDirectory directory_;
 };
 
 // However large the tensor is.

@@ -12,6 +12,7 @@
 #include "engine/plan/builder.h"
 #include "engine/plan/planner.h"
 #include "tests/exec/segment_compute_reference.h"
+#include "tests/support/temporary_directory.h"
 
 // The steps of a reference, made by the engine: load, steps, drain and checkpoint of a plan.
 namespace strata::train {
@@ -62,14 +63,9 @@ class ReferenceRun {
   explicit ReferenceRun(const std::string& name)
       : reference_(name),
         model_(model::ModelDirectory::open(exec::case_path(name))),
-        spec_(model_.spec()),
-        scratch_(std::string(STRATA_BINARY_DIR) + "/" + name + "-" + std::to_string(getpid())) {
+        spec_(model_.spec()) {
     model::assign_offsets(spec_, 1);
-    std::filesystem::create_directories(scratch_);
   }
-  ~ReferenceRun() { std::filesystem::remove_all(scratch_); }
-  ReferenceRun(const ReferenceRun&) = delete;
-  ReferenceRun& operator=(const ReferenceRun&) = delete;
 
   const exec::Reference& reference() const { return reference_; }
   const model::ModelDirectory& model() const { return model_; }
@@ -99,7 +95,7 @@ class ReferenceRun {
     checkpoint::FrozenSource frozen(source, spec_, model_.path());
     exec::ExecutorOptions options;
     options.backend = &kernels::cpu_backend();
-    options.volume.directories = {scratch_};
+    options.volume.directories = {scratch_.path()};
     options.volume.allow_memory_filesystem = true;
     options.io_backend = io::Backend::kThreads;
     options.frozen = &frozen;
@@ -150,7 +146,7 @@ class ReferenceRun {
   const exec::Reference reference_;
   const model::ModelDirectory model_;
   model::ModelSpec spec_;
-  const std::string scratch_;
+  const test::TemporaryDirectory scratch_;
 };
 
 }  // namespace strata::train

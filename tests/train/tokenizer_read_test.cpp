@@ -12,6 +12,7 @@
 
 #include "engine/base/error.h"
 #include "engine/text/text_files.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::text {
 namespace {
@@ -168,12 +169,10 @@ TEST(TokenizerRead, ExpansionIsBounded) {
 // As Transformers does it: a file of its own before tokenizer_config.json.
 TEST(TokenizerRead, ChatTemplatesAreFoundWhereTheyAre) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(STRATA_BINARY_DIR) / "test-data" / "chat-templates";
-  fs::remove_all(folder);
-  fs::create_directories(folder);
+  const test::TemporaryDirectory folder;
   const auto template_with = [&](const char* name, const char* text) {
-    write_text_file((folder / name).string(), text);
-    return Tokenizer::read(folder.string()).chat_template();
+    write_text_file(folder / name, text);
+    return Tokenizer::read(folder.path()).chat_template();
   };
   EXPECT_EQ(template_with("tokenizer.json", with("", "").c_str()), "");
   EXPECT_EQ(template_with("chat_template.json", R"({"chat_template":"of a processor"})"),

@@ -16,6 +16,7 @@
 #include "engine/config/machine.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/byte_tokenizer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::train {
 namespace {
@@ -25,23 +26,19 @@ namespace fs = std::filesystem;
 class Training : public testing::Test {
  protected:
   explicit Training(const std::string& model = "tinyllama")
-      : directory_(testing::TempDir() + "strata-training-" + std::to_string(getpid())),
-        model_(model::ModelDirectory::open(std::string(STRATA_MODELS) + "/" + model)) {
-    fs::remove_all(directory_);
-    fs::create_directories(directory_);
+      : model_(model::ModelDirectory::open(std::string(STRATA_MODELS) + "/" + model)) {
     options_.sequence_length = 8;
     options_.threads = 1;
   }
-  ~Training() override { fs::remove_all(directory_); }
 
   // A token file of so many samples.
   void write_tokens(int64_t samples) {
-    std::ofstream file(directory_ + "/tokens.bin", std::ios::binary);
+    std::ofstream file(directory_ / "tokens.bin", std::ios::binary);
     for (int64_t i = 0; i <= samples * options_.sequence_length; ++i) {
       file << static_cast<char>(i * i % 59) << '\0';
     }
     file.close();
-    options_.data = directory_ + "/tokens.bin";
+    options_.data = directory_ / "tokens.bin";
   }
 
   data::Dataset open_data() const {
@@ -63,7 +60,7 @@ class Training : public testing::Test {
     job_.plan = &plan;
     job_.model = &model_;
     job_.data = &data;
-    job_.out = directory_;
+    job_.out = directory_.path();
     job_.stop = &stop_;
     job_.phase = &phase_;
     job_.events.step = [&](const StepMetrics& metrics) {
@@ -79,7 +76,7 @@ class Training : public testing::Test {
     return train(job_);
   }
 
-  const std::string directory_;
+  const test::TemporaryDirectory directory_;
   const model::ModelDirectory model_;
   std::optional<text::Tokenizer> tokenizer_;
   config::Options options_;
@@ -170,7 +167,7 @@ TEST_F(Training, IsStoppedInTheMiddleOfAnEvaluation) {
     EXPECT_TRUE(result.stopped);
     EXPECT_EQ(result.last_step, 1);
     EXPECT_EQ(log_, "step 1\nsaved 1\n");
-    EXPECT_TRUE(fs::exists(checkpoint::checkpoint_path(directory_ + "/checkpoints", 1)));
+    EXPECT_TRUE(fs::exists(checkpoint::checkpoint_path(directory_ / "checkpoints", 1)));
   }
 }
 
@@ -189,7 +186,7 @@ class WithoutTargets : public Training {
 
   // Each record has 32 tokens, but for a first prompt of other length.
   void write_records(size_t first_prompt) {
-    options_.data = directory_ + "/data.jsonl";
+    options_.data = directory_ / "data.jsonl";
     std::ofstream file(options_.data);
     for (int record = 0; record < 6; ++record) {
       file << R"({"prompt":")" << std::string(record == 0 ? first_prompt : 24, 'a')
@@ -199,7 +196,7 @@ class WithoutTargets : public Training {
   }
 
   uint64_t state_after(int64_t steps) {
-    fs::remove_all(directory_ + "/checkpoints");
+    fs::remove_all(directory_ / "checkpoints");
     steps_.clear();
     options_.steps = steps;
     return run().state_hash;
@@ -234,7 +231,7 @@ TEST_F(WithoutTargets, AStepIsNotCountedByTheBiasCorrection) {
 TEST_F(WithoutTargets, AResumedRunCountsTheSameUpdates) {
   const uint64_t whole = state_after(8);
   state_after(6);
-  job_.resume_from = checkpoint::checkpoint_path(directory_ + "/checkpoints", 6);
+  job_.resume_from = checkpoint::checkpoint_path(directory_ / "checkpoints", 6);
   options_.steps = 8;
   EXPECT_EQ(run().state_hash, whole);
 }

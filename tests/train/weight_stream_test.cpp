@@ -15,6 +15,7 @@
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/shard/layout.h"
 #include "tests/support/small_model.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -37,17 +38,13 @@ class Weights : public testing::Test {
     model::Architecture at = test::small_llama();
     at.vocabulary = 160'000;
     spec_ = model::build_spec(at);
-    std::string path = testing::TempDir() + "strata-weights-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) std::abort();
-    directory_ = path;
   }
-  ~Weights() override { fs::remove_all(directory_); }
 
   // Returns the path of a checkpoint that so many ranks wrote.
   std::string write(Recipe recipe, int world) {
     model::assign_offsets(spec_, world);
     const shard::Layout layout = shard::make_layout(spec_, world);
-    CheckpointCommit commit(directory_, 1, checkpoint_bytes(spec_));
+    CheckpointCommit commit(directory_.path(), 1, checkpoint_bytes(spec_));
     std::vector<StateFile> files;
     for (int rank = 0; rank < world; ++rank) {
       CheckpointWriter writer(spec_, layout,
@@ -107,7 +104,7 @@ class Weights : public testing::Test {
   }
 
   model::ModelSpec spec_;
-  std::string directory_;
+  const test::TemporaryDirectory directory_;
   NoFrozen frozen_;
 };
 

@@ -13,6 +13,7 @@
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/shard/layout.h"
 #include "tests/support/random_state.h"
+#include "tests/support/temporary_directory.h"
 
 // Checkpoints of known state, as ranks of any world write them.
 namespace strata::checkpoint {
@@ -73,14 +74,6 @@ inline void fill(const exec::ChunkState& chunk, test::RandomSource& source) {
 
 class WrittenCheckpoints : public testing::Test {
  protected:
-  WrittenCheckpoints() {
-    std::string path = testing::TempDir() + "strata-checkpoints-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) std::abort();
-    home_ = path;
-    directory_ = path + "/checkpoints";
-  }
-  ~WrittenCheckpoints() override { std::filesystem::remove_all(home_); }
-
   struct Written {
     const model::ModelSpec* spec = nullptr;
     int world = 1;
@@ -142,8 +135,8 @@ class WrittenCheckpoints : public testing::Test {
     return names;
   }
 
-  std::string home_;
-  std::string directory_;
+  const test::TemporaryDirectory home_;
+  const std::string directory_ = home_ / "checkpoints";
 };
 
 using Names = std::vector<std::string>;

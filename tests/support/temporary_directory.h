@@ -3,26 +3,30 @@
 
 #include <stdlib.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
-namespace strata::model {
+namespace strata::test {
 
-// A directory that is gone at the end of a test. The usual place may be memory, which knows no
-// O_DIRECT; the folder that tests run in is on a drive as a rule.
+// A directory that is gone at the end of a test, and that every user may enter. The folder of the
+// build is on a drive as a rule, where files can be opened with O_DIRECT.
 class TemporaryDirectory {
  public:
-  explicit TemporaryDirectory(
-      const std::filesystem::path& place = std::filesystem::temp_directory_path()) {
-    std::string pattern = (place / "strata_model_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
+  explicit TemporaryDirectory(const std::string& parent = STRATA_BINARY_DIR)
+      : path_(parent + "/strata-test-XXXXXX") {
+    if (::mkdtemp(path_.data()) == nullptr) std::abort();
+    std::filesystem::permissions(path_, std::filesystem::perms(0755));
   }
   ~TemporaryDirectory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
 
@@ -39,4 +43,4 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-}  // namespace strata::model
+}  // namespace strata::test

@@ -6,37 +6,17 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/base/rng.h"
 #include "io/channel.h"
+#include "tests/support/temporary_directory.h"
 
 namespace strata::io {
 
 inline constexpr uint64_t kMi = 1 << 20;
-
-// A directory of its own that goes with the test. On the drive of the build tree, or in memory.
-class ScratchDir {
- public:
-  enum Where { kDrive, kMemory };
-  explicit ScratchDir(Where where = kDrive) {
-    std::string path =
-        std::string(where == kMemory ? "/dev/shm" : STRATA_BINARY_DIR) + "/strata-io-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) std::abort();
-    path_ = path;
-  }
-  ~ScratchDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Page-aligned memory, filled with bytes that depend on the seed.
 class AlignedBuffer {
