@@ -11,9 +11,9 @@ namespace strata::plan::verifying {
 namespace {
 
 // The rules of one compute op.
-class Compute {
+class ComputeCheck {
  public:
-  Compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
+  ComputeCheck(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
       : facts_(facts),
         program_(program),
         op_(program.ops[index]),
@@ -300,7 +300,7 @@ void check_compute(const Facts& facts, const Program& program, int64_t index, Re
   if (program.ops[index].segment < 0) {
     return reporter.add("index", program.name, index, "a compute op without a segment");
   }
-  Compute(facts, program, index, reporter).check();
+  ComputeCheck(facts, program, index, reporter).check();
 }
 
 }  // namespace strata::plan::verifying

@@ -9,9 +9,9 @@
 namespace strata::plan::verifying {
 namespace {
 
-class Update {
+class UpdateCheck {
  public:
-  Update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
+  UpdateCheck(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
       : facts_(facts),
         program_(program),
         op_(program.ops[index]),
@@ -306,7 +306,7 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
   if (op.segment < 0) {
     return reporter.add("index", program.name, index, "an update without a segment");
   }
-  Update(facts, program, index, reporter).check();
+  UpdateCheck(facts, program, index, reporter).check();
 }
 
 }  // namespace strata::plan::verifying
