@@ -72,6 +72,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       channels_[index_of(lane)] = std::make_unique<io::Channel>(*volume_, channel);
     }
   }
+  if (options.external) progress_.stop_clock();
   norm_workspace_.resize(norm_workspace_bytes(plan, host_device_->description()));
   norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.layout.shard_count) *
                         2);
@@ -212,8 +213,10 @@ void Executor::Impl::submit(Instance& instance) {
 
 // Waits until no lane uses the instance any more, because after a failure the caller frees it.
 void Executor::Impl::await_over(Instance& instance) {
+  if (options_.external) progress_.start_clock();
   try {
     progress_.wait_until([&] { return instance.over.load(); });
+    if (options_.external) progress_.stop_clock();
   } catch (const Progress::Stopped&) {
     const std::exception_ptr failure = progress_.failure();
     STRATA_CHECK(failure != nullptr);

@@ -29,7 +29,9 @@ struct ExecutorOptions {
                                   // on the read lane; must outlive the executor
   bool external = false;          // the caller computes with ready() and done(); no compute lane
   double io_deadline_s = 600;     // of one request to a drive
-  double deadline_s = 660;  // the longest time without a finished op; hanging drives fail earlier
+  // The longest time without a finished op, without the time that a caller who computes takes for
+  // itself; hanging drives fail earlier.
+  double deadline_s = 660;
 };
 
 enum class Pass : uint8_t { kForward, kBackward };

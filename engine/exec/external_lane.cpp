@@ -55,6 +55,7 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass) {
                     "of {} next (declare the sequence that is used)",
                     name_of(wanted), name(segment), name_of(op.kind), name(op.segment)));
   }
+  progress_.start_clock();
   try {
     while (const auto target = unmet_wait(Lane::kCompute, instance, op)) {
       await(Lane::kCompute, instance, *target);
@@ -63,6 +64,7 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass) {
     if (progress_.failure()) std::rethrow_exception(progress_.failure());
     throw Error(ErrorCode::kInterrupted, "external compute: the executor was stopped");
   }
+  progress_.stop_clock();
   external_begin_s_ = now_s();
   SegmentUse use;
   for (const Access& access : program.accesses_of(op)) {

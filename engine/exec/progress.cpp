@@ -87,8 +87,13 @@ void Progress::sleep_until(double time_s) {
   }
 }
 
+void Progress::start_clock() {
+  last_publish_s_.store(now_s());
+  clock_runs_.store(true);
+}
+
 void Progress::check_deadline(const Target& target, std::unique_lock<std::mutex>& lock) {
-  if (now_s() - last_publish_s_.load(std::memory_order_relaxed) <= deadline_s_) return;
+  if (!clock_runs_.load() || now_s() - last_publish_s_.load() <= deadline_s_) return;
   lock.unlock();
   fail(std::make_exception_ptr(
       Error(ErrorCode::kDeadline,

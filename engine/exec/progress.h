@@ -54,6 +54,11 @@ class Progress {
   enum class TimeLimit : uint8_t { kDeadline, kNone };
   void wait(const Target& target, TimeLimit limit = TimeLimit::kDeadline);
 
+  // When the caller computes, lanes may wait for it as long as it likes: the deadline counts only
+  // between these calls, while the caller waits for the lanes. Otherwise it always counts.
+  void start_clock();
+  void stop_clock() { clock_runs_.store(false); }
+
   // Sleeps until `ready` is true; it is evaluated again after every notify, not after a publish.
   template <typename Ready>
   void wait_until(const Ready& ready) {
@@ -113,6 +118,7 @@ class Progress {
   std::array<Elsewhere, plan::kLaneCount> elsewhere_;
   std::atomic<bool> stopped_ = false;
   std::atomic<double> last_publish_s_ = 0;
+  std::atomic<bool> clock_runs_ = true;
   mutable std::mutex mu_;
   std::condition_variable notified_;
   std::exception_ptr failure_;  // Guarded by mu_

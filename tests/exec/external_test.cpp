@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A caller that computes by itself: its plans verify, its state has the same bits wherever it lies,
-// and a pass out of turn is an error that names both.
+// it may take its time, and a pass out of turn is an error that names both.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <functional>
+#include <thread>
 
 #include "engine/base/error.h"
 #include "engine/exec/executor.h"
@@ -44,11 +47,13 @@ class External : public ::testing::Test {
     }
   }
 
-  uint64_t run(const plan::Placement& placement) {
+  uint64_t run(
+      const plan::Placement& placement, const exec::ExecutorOptions& options,
+      const std::function<void()>& compute = [] {}) {
     const plan::Plan plan = plan::build_plan(input_, placement);
     const plan::VerifyReport report = plan::verify(plan, spec_);
     EXPECT_TRUE(report.ok()) << report.violations.front().text;
-    exec::Executor executor(plan, spec_, options());
+    exec::Executor executor(plan, spec_, options);
     test::RandomSource source(spec_, 3);
     exec::Instance load;
     load.program = plan::ProgramName::kLoad;
@@ -68,6 +73,7 @@ class External : public ::testing::Test {
         for (int s = count; s-- > 0;) {
           add_gradient(executor.ready(s, exec::Pass::kBackward), spec_.segments[s].trainable_numel,
                        m);
+          compute();
           executor.done();
         }
       }
@@ -100,17 +106,31 @@ TEST_F(External, StateHasTheSameBitsWhereverItLies) {
                                      &resident.grad_in_host, &resident.checkpoint_in_host}) {
       std::fill(flags->begin(), flags->end(), 1);
     }
-    const uint64_t expected = run(resident);
-    EXPECT_EQ(run(plan::smallest_placement(input_)), expected);
+    const uint64_t expected = run(resident, options());
+    EXPECT_EQ(run(plan::smallest_placement(input_), options()), expected);
     test::Draw draw(11);
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(run(test::random_placement(draw, input_)), expected);
+    for (int i = 0; i < 5; ++i)
+      EXPECT_EQ(run(test::random_placement(draw, input_), options()), expected);
   }
+}
+
+// Lanes that wait for the caller look at the deadline once a second.
+TEST_F(External, ACallerThatComputesForLongerThanTheDeadlineIsNoHang) {
+  const plan::Placement placement = plan::smallest_placement(input_);
+  const uint64_t expected = run(placement, options());
+  exec::ExecutorOptions hasty = options();
+  hasty.deadline_s = 0.5;
+  int passes = 0;
+  const auto compute = [&] {
+    if (++passes == 4) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+  };
+  EXPECT_EQ(run(placement, hasty, compute), expected);
 }
 
 TEST_F(External, ADeviceThatTheCallerCannotReadIsRefused) {
   input_.device.discrete = true;
   try {
-    run(plan::smallest_placement(input_));
+    run(plan::smallest_placement(input_), options());
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kConfig);
