@@ -15,6 +15,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -72,6 +73,7 @@ struct Entry {
 
 // The checkpoints of one kind, by descending step. Empty when the directory does not exist.
 std::vector<Entry> list(const std::string& directory, Kind kind) {
+  const BlockingCall call("list", directory);
   std::vector<Entry> entries;
   std::error_code error;
   for (std::filesystem::directory_iterator at(directory, error), end; at != end;
@@ -103,6 +105,7 @@ bool is_ours(const std::string& name) {
 // Removes the files of a checkpoint and its directory. If the directory has other files, these and
 // the directory stay.
 void remove_checkpoint(const std::string& path) {
+  const BlockingCall call("remove", path);
   std::error_code error;
   std::vector<std::string> names;
   for (std::filesystem::directory_iterator at(path, error), end; at != end; at.increment(error)) {
@@ -122,6 +125,7 @@ std::string parent_of(const std::string& path) {
 }
 
 void make_directory(const std::string& path) {
+  const BlockingCall call("create", path);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     const bool full = errno == ENOSPC || errno == EDQUOT;
     throw system_error(full ? ErrorCode::kDoesNotFit : ErrorCode::kIo, "cannot create: " + path,
@@ -130,6 +134,7 @@ void make_directory(const std::string& path) {
 }
 
 int rename_with(const std::string& from, const std::string& to, unsigned flags) {
+  const BlockingCall call("rename", from);
   return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
 }
 
@@ -201,6 +206,7 @@ void remove_whole(const std::string& directory, const Entry& entry) {
 }
 
 bool has_manifest(const std::string& path) {
+  const BlockingCall call("look for", path);
   struct stat info {};
   return ::lstat((path + "/" + kManifest).c_str(), &info) == 0 || errno != ENOENT;
 }
@@ -305,6 +311,7 @@ std::string CheckpointCommit::commit(const CheckpointContents& contents) {
 }
 
 CheckpointManifest read_manifest(const std::string& path) {
+  const BlockingCall call("read", path);
   const std::string file = path + "/" + kManifest;
   struct stat info {};
   if (::lstat(file.c_str(), &info) != 0 && errno == ENOENT) {

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/units.h"
 
@@ -29,6 +31,7 @@ Error write_error(const std::string& path, int64_t offset, int error) {
 
 // Opens a file with O_DIRECT if the file system has it.
 int open_direct(const std::string& path, int flags, bool* direct) {
+  const BlockingCall call((flags & O_CREAT) != 0 ? "create" : "open", path);
   *direct = true;
   const int fd = ::open(path.c_str(), flags | O_DIRECT, 0600);
   if (fd >= 0 || errno != EINVAL) return fd;
@@ -37,7 +40,8 @@ int open_direct(const std::string& path, int flags, bool* direct) {
   return ::open(path.c_str(), flags & ~O_EXCL, 0600);
 }
 
-int reserve(int fd, int64_t bytes) {
+int reserve(int fd, const std::string& path, int64_t bytes) {
+  const BlockingCall call("reserve space", path);
   int result = 0;
   do {
     result = ::fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno;
@@ -77,7 +81,7 @@ CheckpointFile CheckpointFile::create(const std::string& path, int64_t bytes) {
   const int fd = open_direct(path, flags, &direct);
   if (fd < 0) throw system_error(code_of(errno), "cannot create: " + path, errno);
   CheckpointFile file(fd, path, direct);
-  const int error = bytes > 0 ? reserve(fd, bytes) : 0;
+  const int error = bytes > 0 ? reserve(fd, path, bytes) : 0;
   if (error == 0) return file;
   ::unlink(path.c_str());
   throw system_error(
@@ -126,6 +130,7 @@ bool CheckpointFile::leave_direct() {
 
 void CheckpointFile::write(int64_t offset, const char* data, int64_t bytes) {
   STRATA_CHECK(is_paged(offset, data, bytes));
+  const BlockingCall call("write", path_);
   const int64_t begin = offset;
   const int64_t end = offset + bytes;
   while (offset < end) {
@@ -146,6 +151,7 @@ void CheckpointFile::write(int64_t offset, const char* data, int64_t bytes) {
 
 void CheckpointFile::read(int64_t offset, char* data, int64_t bytes) {
   STRATA_CHECK(is_paged(offset, data, bytes));
+  const BlockingCall call("read", path_);
   const int64_t begin = offset;
   const int64_t end = offset + bytes;
   int tries = 0;
@@ -172,17 +178,21 @@ void CheckpointFile::read(int64_t offset, char* data, int64_t bytes) {
 }
 
 void CheckpointFile::sync() {
+  const BlockingCall call("sync", path_);
   if (::fdatasync(fd_) != 0) {
     throw system_error(code_of(errno), "cannot sync: " + path_, errno);
   }
 }
 
 void CheckpointFile::close() {
+  const BlockingCall call("close", path_);
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
 void write_small_file(const std::string& path, std::string_view text) {
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+  std::optional<BlockingCall> call;
+  call.emplace("write", path);
   const int fd = ::open(path.c_str(), flags, 0600);
   if (fd < 0) throw system_error(code_of(errno), "cannot create: " + path, errno);
   int error = 0;
@@ -192,6 +202,7 @@ void write_small_file(const std::string& path, std::string_view text) {
     if (put == 0) error = ENOSPC;
     if (put < 0 && errno != EINTR) error = errno;
   }
+  call.emplace("sync", path);
   if (error == 0 && ::fsync(fd) != 0) error = errno;
   ::close(fd);
   if (error == 0) return;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <optional>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/config/json.h"
 #include "engine/text/text_files.h"
@@ -93,6 +94,7 @@ MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step) : path_
   if (last_step > 0 && access(path.c_str(), F_OK) == 0) {
     kept = kept_bytes(path, last_step);
   }
+  const BlockingCall call("open", path_);
   file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file_ < 0) throw system_error(ErrorCode::kIo, fmt::format("open metrics: {}", path), errno);
   if (ftruncate(file_, kept) != 0) {
@@ -108,6 +110,7 @@ MetricsWriter::~MetricsWriter() {
 
 void MetricsWriter::append(const StepMetrics& metrics) {
   const std::string line = metrics_line(metrics) + "\n";
+  const BlockingCall call("write", path_);
   size_t done = 0;
   while (done < line.size()) {
     const ssize_t put = write(file_, line.data() + done, line.size() - done);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/checkpoint_file.h"
 #include "engine/model_files/file.h"
@@ -33,6 +34,7 @@ std::string without_trailing_slash(std::string path) {
 }
 
 void create_directory(const std::string& path) {
+  const BlockingCall call("create", path);
   std::error_code error;
   const fs::path parent = fs::path(path).parent_path();
   if (!parent.empty()) fs::create_directories(parent, error);
@@ -48,6 +50,7 @@ void create_directory(const std::string& path) {
 
 // Throws unless the directory is empty or has a run.
 void check_is_run(const std::string& path) {
+  const BlockingCall call("look at", path);
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return;
@@ -126,6 +129,7 @@ void RunDirectory::replace_file(const std::string& name, std::string_view text) 
   const std::string to = path_ + "/" + name;
   const std::string temporary = to + ".tmp";
   checkpoint::write_small_file(temporary, text);
+  const BlockingCall call("rename", temporary);
   if (::rename(temporary.c_str(), to.c_str()) != 0) {
     throw system_error(ErrorCode::kIo, "cannot rename: " + temporary + " to " + to, errno);
   }

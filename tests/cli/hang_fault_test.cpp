@@ -154,6 +154,31 @@ TEST_F(Hangs, OfTheDriveThatAnExportIsWrittenToEndIt) {
   EXPECT_EQ(next.wait(), 0) << next.err();
 }
 
+// At whichever of the calls that make a checkpoint it hangs, there and in the rest of the run's
+// directory; the checkpoints before it are whole.
+TEST_F(Hangs, OfTheDriveThatCheckpointsAreWrittenToEndTheRun) {
+  make_model(sandbox_, "good", {.layers = 2, .hidden = 32, .vocabulary = 300});
+  Arguments run = train({"--io-deadline", "1", "--checkpoint-every", "1"});
+  run[4] = "drive/run";
+  Process first(run, here());
+  ASSERT_EQ(first.wait(), 0) << first.err();
+  run.push_back("--resume");
+  int steps = 2;
+  const auto ends = [&](const std::string& fault, const std::string& call) {
+    Arguments further = run;
+    *(std::find(further.begin(), further.end(), "--steps") + 1) = std::to_string(++steps);
+    return ends_for(further, fault, call);
+  };
+  int syncs = 0;
+  while (ends("fsync hang " + std::to_string(syncs) + " 1", "sync")) ++syncs;
+  EXPECT_GE(syncs, 5) << "run.json, plan.txt, state, its manifest and the model at the least";
+  for (const char* write : {"1", "4", "8"}) {
+    EXPECT_TRUE(ends(std::string("write hang ") + write + " 1", "write")) << write;
+  }
+  Process next(run, here());
+  EXPECT_EQ(next.wait(), 0) << next.err();
+}
+
 TEST_F(Hangs, TrainEndsAndTheNextRunResumes) {
   make_model(sandbox_, "good", {.layers = 4, .hidden = 96, .vocabulary = 400});
   for (const char* ranks : {"1", "2"}) {
