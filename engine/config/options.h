@@ -94,7 +94,7 @@ struct Options {
 
   // Where it runs and what it may use
   Device device = Device::kAuto;
-  int64_t device_memory = 0;  // 0: what the device has, less a margin
+  int64_t device_memory = 0;  // 0: the device's, less a margin; emulated: what host_memory leaves
   int64_t host_memory = 0;    // 0: what the process may use, less a margin
   std::vector<std::string> nvme;
   DriveLimits nvme_rate;

@@ -105,7 +105,7 @@ void Executor::Impl::make_devices() {
   device_ = options_.device;
   const int64_t device_bytes = plan_.arenas.bytes[static_cast<size_t>(plan::Arena::kDevice)];
   if (plan_.device.discrete && device_ == nullptr) {
-    memory::require_host_memory(device_bytes);
+    memory::require_host_memory(device_bytes, "--device-memory");
     emulated_device_ =
         kernels::make_emulated_device(*options_.backend, {.threads = options_.threads});
     device_ = emulated_device_.get();

@@ -35,13 +35,13 @@ void populate(std::byte* data, int64_t bytes) {
 
 }  // namespace
 
-void require_host_memory(int64_t bytes) {
+void require_host_memory(int64_t bytes, const char* option) {
   const config::Limits limits = config::read_limits();
   if (bytes <= limits.usable_bytes()) return;
-  throw Error(ErrorCode::kDoesNotFit,
-              fmt::format("cannot allocate {} of host memory: {} leaves {} (lower --host-memory)",
-                          format_bytes(bytes), limits.usable_reason(),
-                          format_bytes(limits.usable_bytes())));
+  throw Error(
+      ErrorCode::kDoesNotFit,
+      fmt::format("cannot allocate {} of host memory: {} leaves {} (lower {})", format_bytes(bytes),
+                  limits.usable_reason(), format_bytes(limits.usable_bytes()), option));
 }
 
 Arena::Arena(int64_t bytes) : bytes_(round_up(bytes, kPageBytes)) {

@@ -7,8 +7,9 @@
 
 namespace strata::memory {
 
-// Throws Error{kDoesNotFit} when the limits of the system leave less host memory than `bytes`.
-void require_host_memory(int64_t bytes);
+// Throws Error{kDoesNotFit} when the limits of the system leave less host memory than `bytes`;
+// `option` is the budget that they come out of, for the message.
+void require_host_memory(int64_t bytes, const char* option = "--host-memory");
 
 // One block of host memory, allocated once and handed out as slots at planned offsets.
 //

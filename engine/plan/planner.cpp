@@ -86,42 +86,7 @@ bool same(const Placement& a, const Placement& b) {
          a.activation_ring == b.activation_ring;
 }
 
-SmallerBatch cheapest_change(const PlanInput& input) {
-  PlanInput trial = input;
-  const auto fits = [&] {
-    const PlacementSearch search(trial);
-    return search.fits(search.smallest());
-  };
-  for (int64_t rows = input.shape.rows / 2; rows >= 1; rows /= 2) {
-    trial.shape.rows = rows;
-    if (fits()) return {.micro_batch = rows};
-  }
-  trial = input;
-  for (int count = input.micro_batches / 2; count >= 1; count /= 2) {
-    trial.micro_batches = count;
-    if (fits()) return {.accumulate = count};
-  }
-  trial = input;
-  for (int64_t length = input.shape.length / 2; length >= 16; length /= 2) {
-    trial.shape.length = length;
-    if (fits()) return {.sequence_length = length};
-  }
-  return {};
-}
-
-[[noreturn]] void refuse(const PlanInput& input, const std::array<int64_t, kArenaCount>& bytes) {
-  const std::pair<Arena, int64_t> budgets[] = {{Arena::kDevice, input.device_budget},
-                                               {Arena::kHost, input.host_budget},
-                                               {Arena::kNvme, input.nvme_budget}};
-  std::vector<Shortage> shortages;
-  for (const auto& [arena, budget] : budgets) {
-    const int64_t need = bytes[static_cast<size_t>(arena)];
-    if (need > budget) shortages.push_back({arena, need, budget});
-  }
-  throw DoesNotFit(std::move(shortages), cheapest_change(input), input.nvme_budget == 0);
-}
-
-// Moves activations to the device when the host has no room for them and the device has.
+// Moves what the host has no room for, and the device has, to the device.
 void move_to_device(const PlanInput& input, const PlacementSearch& search, Placement& placement) {
   if (!input.device.discrete || search.fits(placement)) return;
   const auto fits_on_device = [&](const Placement& moved) {
@@ -140,9 +105,10 @@ void move_to_device(const PlanInput& input, const PlacementSearch& search, Place
   }
 }
 
-// The placement with only those things resident that the options or a missing drive require.
-Placement base_placement(const PlanInput& input, const PlannerOptions& options,
-                         const PlacementSearch& search) {
+// The placement with only those things resident that the options or a missing drive require; it may
+// not fit.
+Placement forced_placement(const PlanInput& input, const PlannerOptions& options,
+                           const PlacementSearch& search) {
   // What does not fit on NVMe must be resident, so without NVMe everything is.
   Placement base = search.smallest();
   if (input.nvme_budget == 0) {
@@ -157,7 +123,48 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
   }
   if (options.must_keep) std::fill(base.keep.begin(), base.keep.end(), 1);
   move_to_device(input, search, base);
-  if (!search.fits(base)) refuse(input, search.bytes(base));
+  return base;
+}
+
+SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& options) {
+  PlanInput trial = input;
+  for (int64_t rows = input.shape.rows / 2; rows >= 1; rows /= 2) {
+    trial.shape.rows = rows;
+    if (fits(trial, options)) return {.micro_batch = rows};
+  }
+  trial = input;
+  for (int count = input.micro_batches / 2; count >= 1; count /= 2) {
+    trial.micro_batches = count;
+    if (fits(trial, options)) return {.accumulate = count};
+  }
+  trial = input;
+  for (int64_t length = input.shape.length / 2; length >= 16; length /= 2) {
+    trial.shape.length = length;
+    if (fits(trial, options)) return {.sequence_length = length};
+  }
+  return {};
+}
+
+[[noreturn]] void refuse(const PlanInput& input, const PlannerOptions& options,
+                         const std::array<int64_t, kArenaCount>& bytes) {
+  const std::pair<Arena, int64_t> budgets[] = {{Arena::kDevice, input.device_budget},
+                                               {Arena::kHost, input.host_budget},
+                                               {Arena::kNvme, input.nvme_budget}};
+  std::vector<Shortage> shortages;
+  for (const auto& [arena, budget] : budgets) {
+    const int64_t need = bytes[static_cast<size_t>(arena)];
+    if (need > budget) shortages.push_back({arena, need, budget});
+  }
+  const Remedies remedies = {
+      .nvme = input.nvme_budget == 0 && options.may_use_nvme,
+      .device_memory = input.device.discrete && input.device_budget != kNoLimit};
+  throw DoesNotFit(std::move(shortages), cheapest_change(input, options), remedies);
+}
+
+Placement base_placement(const PlanInput& input, const PlannerOptions& options,
+                         const PlacementSearch& search) {
+  Placement base = forced_placement(input, options, search);
+  if (!search.fits(base)) refuse(input, options, search.bytes(base));
   return base;
 }
 
@@ -252,6 +259,11 @@ Placement smallest_placement(const PlanInput& input) {
 
 std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placement& placement) {
   return PlacementSearch(input).bytes(placement);
+}
+
+bool fits(const PlanInput& input, const PlannerOptions& options) {
+  const PlacementSearch search(input);
+  return search.fits(forced_placement(input, options, search));
 }
 
 Placement least_placement(const PlanInput& input, const PlannerOptions& options) {

@@ -15,10 +15,11 @@ namespace strata::plan {
 using Predict = std::function<double(const Plan&)>;
 
 struct PlannerOptions {
-  int prefetch_depth = 0;  // segments and chunks ahead in the rings; 0 = let the planner choose
-  bool may_keep = true;    // activations may be kept instead of recomputed
-  bool must_keep = false;  // activations must be kept
-  Predict predict;         // null: the first candidate that fits is taken
+  int prefetch_depth = 0;    // segments and chunks ahead in the rings; 0 = let the planner choose
+  bool may_keep = true;      // activations may be kept instead of recomputed
+  bool must_keep = false;    // activations must be kept
+  bool may_use_nvme = true;  // a refusal of a run without a drive may ask for one
+  Predict predict;           // null: the first candidate that fits is taken
 };
 
 struct Candidate {
@@ -40,6 +41,9 @@ Placement smallest_placement(const PlanInput& input);
 // The placement from which every candidate grows: the smallest one; without NVMe, everything is
 // resident. Throws as make_plan() does when it does not fit.
 Placement least_placement(const PlanInput& input, const PlannerOptions& options);
+
+// Whether make_plan() finds a placement.
+bool fits(const PlanInput& input, const PlannerOptions& options);
 
 // Every placement that is worth comparing and fits its budgets, without building plans.
 std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& options);

@@ -11,10 +11,14 @@
 namespace strata::plan {
 namespace {
 
-const char* fix_of(Arena arena, bool may_add_nvme) {
+const char* fix_of(Arena arena, const Remedies& remedies) {
   if (arena == Arena::kDevice) return "raise --device-memory";
-  if (arena == Arena::kNvme) return "--nvme with that much free space";
-  return may_add_nvme ? "raise --host-memory, or add --nvme DIR" : "raise --host-memory";
+  if (arena == Arena::kNvme) return "give --nvme with that much free space";
+  if (remedies.device_memory) {
+    return remedies.nvme ? "raise --host-memory or --device-memory, or add --nvme DIR"
+                         : "raise --host-memory or --device-memory";
+  }
+  return remedies.nvme ? "raise --host-memory, or add --nvme DIR" : "raise --host-memory";
 }
 
 std::string option_of(const SmallerBatch& change) {
@@ -27,18 +31,18 @@ std::string option_of(const SmallerBatch& change) {
 }
 
 std::string text_of(const std::vector<Shortage>& shortages, const SmallerBatch& change,
-                    bool may_add_nvme) {
+                    const Remedies& remedies) {
   const std::string option = option_of(change);
   return "does not fit: " +
-         describe(shortages, [&](Arena arena) { return fix_of(arena, may_add_nvme); }) +
+         describe(shortages, [&](Arena arena) { return fix_of(arena, remedies); }) +
          (option.empty() ? "" : "; or " + option);
 }
 
 }  // namespace
 
 DoesNotFit::DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& change,
-                       bool may_add_nvme)
-    : Error(ErrorCode::kDoesNotFit, text_of(shortages, change, may_add_nvme)),
+                       const Remedies& remedies)
+    : Error(ErrorCode::kDoesNotFit, text_of(shortages, change, remedies)),
       shortages_(std::move(shortages)),
       change_(change) {}
 

@@ -25,12 +25,17 @@ struct SmallerBatch {
   int64_t sequence_length = 0;
 };
 
+// What would help besides more of the memory that is short.
+struct Remedies {
+  bool nvme = false;           // there is no drive, and scratch on one would help
+  bool device_memory = false;  // a device with more memory would take state from the host
+};
+
 // Thrown when no plan fits (kDoesNotFit). Its text is for users of `strata plan`; other callers
 // make their own text from its parts.
 class DoesNotFit : public Error {
  public:
-  // `may_add_nvme`: the run has no NVMe, and NVMe would help.
-  DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& change, bool may_add_nvme);
+  DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& change, const Remedies& remedies);
 
   // A copy with a note at the end of its text.
   DoesNotFit(const DoesNotFit& other, const std::string& note);

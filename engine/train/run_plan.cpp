@@ -71,6 +71,29 @@ void require_built(const config::Options& options, bool elsewhere) {
 
 namespace {
 
+bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
+  return !facts.elsewhere && options.host_memory > facts.limits.usable_bytes();
+}
+
+int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
+  const int64_t usable = facts.limits.usable_bytes();
+  if (is_beyond_machine(options, facts)) return usable;
+  if (options.host_memory > 0) return options.host_memory;
+  return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
+}
+
+// An emulated device takes its memory from the host's: by default what --host-memory leaves.
+int64_t device_budget_of(const config::Options& options, const RunFacts& facts) {
+  if (options.device_memory > 0) return options.device_memory;
+  if (options.device != config::Device::kEmulated) return plan::kNoLimit;
+  const int64_t left = facts.limits.usable_bytes() - host_budget_of(options, facts);
+  return std::max<int64_t>(0, left) / ranks_on_node(options, facts);
+}
+
+bool may_use_nvme(const config::Options& options) {
+  return options.offload != config::Offload::kNone && options.offload != config::Offload::kHost;
+}
+
 plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& options,
                          const RunFacts& facts, int64_t threads) {
   plan::PlanInput input;
@@ -84,17 +107,13 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .zero_stage = static_cast<int>(options.zero_stage),
                 .replicate = static_cast<int>(options.copies())};
   input.inference = facts.inference;
-  const bool may_leave_memory =
-      options.offload != config::Offload::kNone && options.offload != config::Offload::kHost;
-  input.frozen_in_source = may_leave_memory;
-  if (may_leave_memory && !options.nvme.empty()) {
+  input.frozen_in_source = may_use_nvme(options);
+  if (may_use_nvme(options) && !options.nvme.empty()) {
     input.nvme_budget =
         static_cast<int64_t>(kShareOfFreeSpace * static_cast<double>(facts.nvme_free_bytes)) /
         ranks_on_node(options, facts);
   }
-  if (input.device.discrete) {
-    input.device_budget = options.device_memory > 0 ? options.device_memory : plan::kNoLimit;
-  }
+  if (input.device.discrete) input.device_budget = device_budget_of(options, facts);
   return input;
 }
 
@@ -116,6 +135,7 @@ plan::PlannerOptions planner_options(const config::Options& options) {
   planner.prefetch_depth = static_cast<int>(options.prefetch_depth);
   planner.may_keep = options.activations != config::Activations::kRecompute;
   planner.must_keep = options.activations == config::Activations::kKeep;
+  planner.may_use_nvme = may_use_nvme(options);
   return planner;
 }
 
@@ -291,17 +311,6 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
          plan_bytes(input, ranks_on_node(options, facts)) + transfer_bytes(input);
 }
 
-bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
-  return !facts.elsewhere && options.host_memory > facts.limits.usable_bytes();
-}
-
-int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
-  const int64_t usable = facts.limits.usable_bytes();
-  if (is_beyond_machine(options, facts)) return usable;
-  if (options.host_memory > 0) return options.host_memory;
-  return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
-}
-
 // The name of the budget in a message that it is too small.
 std::string name_of_budget(const RunPlan& run, const config::Options& options,
                            const RunFacts& facts) {
@@ -328,34 +337,64 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   return run;
 }
 
-// The least --host-memory with which these options fit, with `nvme_budget` bytes of NVMe.
+// The least --host-memory with which these options fit, with `nvme_budget` bytes of NVMe. 0: none
+// is enough, since an emulated device gets less memory when the host gets more.
 int64_t least_host_memory(const RunPlan& run, const config::Options& options, const RunFacts& facts,
                           int64_t nvme_budget) {
   plan::PlanInput input = run.input;
   input.nvme_budget = nvme_budget;
+  const int64_t ranks = ranks_on_node(options, facts);
+  const int64_t outside = all_outside_bytes(input, options, facts);
   input.host_budget = input.device_budget = plan::kNoLimit;
-  const plan::Placement least = plan::least_placement(input, planner_options(options));
-  const int64_t arenas = plan::bytes_of(input, least)[static_cast<size_t>(plan::Arena::kHost)];
-  return round_up(arenas * ranks_on_node(options, facts) + all_outside_bytes(input, options, facts),
-                  kMiB);
+  const auto least = plan::bytes_of(input, plan::least_placement(input, planner_options(options)));
+  const int64_t arenas = least[static_cast<size_t>(plan::Arena::kHost)];
+  int64_t enough = ceil_div(arenas * ranks + outside, kMiB);
+  if (!input.device.discrete) return enough * kMiB;
+  const auto fits_in = [&](int64_t mib) {
+    config::Options trial = options;
+    trial.host_memory = mib * kMiB;
+    input.host_budget = std::max<int64_t>(0, trial.host_memory - outside) / ranks;
+    input.device_budget = device_budget_of(trial, facts);
+    return plan::fits(input, planner_options(options));
+  };
+  if (!fits_in(enough)) return 0;
+  for (int64_t little = 0; enough - little > 1;) {
+    const int64_t mib = little + (enough - little) / 2;
+    (fits_in(mib) ? enough : little) = mib;
+  }
+  return enough * kMiB;
+}
+
+// The flags that would fit.
+std::string least_flags(const RunPlan& run, const config::Options& options, const RunFacts& facts,
+                        const plan::DoesNotFit& why) {
+  config::Options wanted = options;
+  std::string device;
+  for (const plan::Shortage& shortage : why.shortages()) {
+    if (shortage.arena != plan::Arena::kDevice) continue;
+    wanted.device_memory = round_up(shortage.need_bytes, kMiB);
+    device = fmt::format(" --device-memory {}MiB", wanted.device_memory / kMiB);
+  }
+  const auto flags = [&](int64_t nvme_budget) {
+    const int64_t bytes = least_host_memory(run, wanted, facts, nvme_budget);
+    return bytes == 0 ? "" : fmt::format("--host-memory {}MiB{}", bytes / kMiB, device);
+  };
+  const std::string without = run.input.nvme_budget > 0 ? "" : flags(0);
+  const std::string with = may_use_nvme(options) ? flags(plan::kNoLimit) : "";
+  if (with.empty() || with == without) return without;
+  return without + (without.empty() ? "" : ", or ") + with + " with NVMe";
 }
 
 // Explains a refusal, which is about arenas, in terms of the user's budget for the whole process.
 [[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,
                                   const RunFacts& facts, const plan::DoesNotFit& why) {
   if (!why.lacks(plan::Arena::kHost)) throw why;
-  const auto flag = [](int64_t bytes) { return fmt::format("--host-memory {}MiB", bytes / kMiB); };
-  const std::string with_nvme =
-      flag(least_host_memory(run, options, facts, plan::kNoLimit)) + " with NVMe";
-  const std::string without = flag(least_host_memory(run, options, facts, 0));
-  const bool helps = without + " with NVMe" != with_nvme;
-  const std::string least = run.input.nvme_budget > 0 ? with_nvme
-                            : helps                   ? without + ", or " + with_nvme
-                                                      : without;
-  throw plan::DoesNotFit(why, fmt::format("of {}, {} are for program, libraries, tokens and "
-                                          "checksums, so the least that fits is {}",
-                                          name_of_budget(run, options, facts),
-                                          format_bytes(run.outside_bytes), least));
+  const std::string least = least_flags(run, options, facts, why);
+  throw plan::DoesNotFit(
+      why, fmt::format("of {}, {} are for program, libraries, tokens and checksums, so {}",
+                       name_of_budget(run, options, facts), format_bytes(run.outside_bytes),
+                       least.empty() ? "no --host-memory leaves enough to the emulated device"
+                                     : "the least that fits is " + least));
 }
 
 }  // namespace

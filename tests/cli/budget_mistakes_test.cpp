@@ -73,6 +73,46 @@ TEST_F(Budgets, WithDrives) {
   EXPECT_EQ(named(plan(nvme)), least);
 }
 
+TEST_F(Budgets, WithDrivesThatAreForbidden) {
+  const Arguments forbidden = {"--nvme", ".", "--offload", "host"};
+  std::string said;
+  EXPECT_EQ(run(train(forbidden), 1, &said), kDoesNotFit);
+  EXPECT_EQ(said.find("--nvme"), std::string::npos) << said;
+  EXPECT_EQ(said.find("with NVMe"), std::string::npos) << said;
+  const std::vector<int64_t> least = named(train(forbidden));
+  ASSERT_EQ(least.size(), 1u);
+  expect_least(train(forbidden), least[0]);
+}
+
+// What the device has room for need not be in host memory.
+TEST_F(Budgets, OfARunOnADevice) {
+  const int64_t in_memory = named(train({}))[0];
+  const Arguments small = {"--device", "emulated", "--device-memory", "6MiB"};
+  for (const Arguments& device : {small, Arguments{"--device", "emulated"}}) {
+    const std::vector<int64_t> least = named(train(device));
+    ASSERT_GE(least.size(), 1u);
+    EXPECT_LT(least[0], in_memory);
+    expect_least(train(device), least[0]);
+    EXPECT_EQ(named(plan(device)), least);
+  }
+}
+
+// Both budgets are named where both are too small.
+TEST_F(Budgets, OfARunWhoseDeviceIsTooSmallToo) {
+  std::string said;
+  EXPECT_EQ(run(plan({"--device", "emulated", "--device-memory", "64KiB"}), 1, &said), kDoesNotFit);
+  const size_t at = said.find(" --device-memory ", said.find("the least that fits is"));
+  ASSERT_NE(at, std::string::npos) << said;
+  const int64_t device = std::atoll(said.c_str() + at + 17);
+  const int64_t host =
+      std::atoll(said.c_str() + said.find("--host-memory ", said.find("the least that fits")) + 14);
+  const auto with = [&](int64_t device_mib) {
+    return plan({"--device", "emulated", "--device-memory", std::to_string(device_mib) + "MiB"});
+  };
+  expect_least(with(device), host);
+  EXPECT_EQ(run(with(device - 1), host), kDoesNotFit);
+}
+
 TEST_F(Budgets, TokensOfLongTextCount) {
   const Arguments data = {"--data", "long.txt"};
   const std::vector<int64_t> least = named(train(data));

@@ -67,5 +67,25 @@ TEST_F(HostBudget, ThatIsNotThereIsRefusedWhereItRuns) {
   }
 }
 
+// It takes its memory from the host's.
+TEST_F(HostBudget, LeavesTheRestToAnEmulatedDevice) {
+  options_.device = config::Device::kEmulated;
+  options_.host_memory = 2 * kGiB;
+  options_.ranks = 2;
+  const RunFacts here = facts(8 * kGiB, false);
+  const int64_t left = (here.limits.usable_bytes() - 2 * kGiB) / 2;
+  const RunPlan run = plan_run(model::build_spec(at_), options_, here);
+  EXPECT_EQ(run.input.device_budget, left);
+  EXPECT_LE(run.ranks[0].arenas.bytes[static_cast<size_t>(plan::Arena::kDevice)], left);
+  options_.host_memory = here.limits.usable_bytes();
+  try {
+    require_fit(model::build_spec(at_), options_, here);
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("raise --device-memory"), std::string::npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace strata::train
