@@ -35,13 +35,14 @@ enum class MutationKind : uint8_t {
   kWrongPlane,
   kWrongSegment,
   kWrongContributions,
+  kWrongReaders,
   kMisalign,
   kReadScratch,
   kOverBudget,
   kOverlapLines,
   kMoveHolding,
 };
-inline constexpr int kMutationKindCount = 23;
+inline constexpr int kMutationKindCount = 24;
 
 // False where the plan has no place for this kind of bug; then the plan is unchanged.
 bool mutate(Plan& plan, MutationKind kind, uint64_t seed);
@@ -212,7 +213,10 @@ class Mutator {
         op.predicate = Predicate::kPending;
         return true;
       case MutationKind::kLoseDecision:
-        if (op.predicate != Predicate::kPending) return false;
+        if (op.predicate != Predicate::kPending && op.kind != OpKind::kOptimize &&
+            op.kind != OpKind::kDecide) {
+          return false;
+        }
         for (uint32_t a = op.access_begin; a < op.access_end; ++a) {
           Value& value = program_->accesses[a].value;
           if (value.kind == ValueKind::kDecision) value.generation = Generation::kNew;
@@ -226,8 +230,8 @@ class Mutator {
   // Ops that a program must have exactly once.
   bool counted(const Op& op) const {
     const bool step = program_->name == ProgramName::kStep;
-    if (op.kind == OpKind::kOptimize) return true;
-    if (op.kind == OpKind::kNormPartial) return step && plan_.mode == OptimizerMode::kDeferred;
+    if (op.kind == OpKind::kOptimize || op.kind == OpKind::kDecide) return true;
+    if (op.kind == OpKind::kNormPartial) return step;
     if (op.kind == OpKind::kForward || op.kind == OpKind::kLoss) return step;
     return false;
   }
@@ -343,6 +347,11 @@ class Mutator {
     if (kind == MutationKind::kShiftWrite) {
       if (op.predicate == Predicate::kPending || !needed(index, access)) return false;
       access.offset += access.arena == Arena::kControl ? access.bytes : 4096;
+      return true;
+    }
+    if (kind == MutationKind::kWrongReaders) {
+      if (access.value.kind != ValueKind::kActivationGradient) return false;
+      access.value.reduced += access.value.reduced > 0 ? -1 : 1;
       return true;
     }
     return access.mode == Mode::kRead && change_read(kind, access);

@@ -5,7 +5,7 @@
 #include "engine/plan/builder.h"
 #include "engine/plan/verifier.h"
 #include "tests/plan/mutations.h"
-#include "tests/support/random_runs.h"
+#include "tests/support/encoder_decoder.h"
 
 namespace strata::plan {
 namespace {
@@ -15,7 +15,8 @@ TEST(VerifierRejectsMutations, OfPlannedRuns) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     test::Draw draw(7000 + seed);
     const int world = draw.coin() ? 1 : 2;
-    const model::ModelSpec spec = test::random_spec(draw, world, true);
+    const model::ModelSpec spec = seed % 3 == 0 ? test::random_encoder_decoder(draw, world)
+                                                : test::random_spec(draw, world, true);
     PlanInput input = test::random_input(draw, spec, world);
     input.mesh.rank = static_cast<int>(draw.below(world));
     const Plan clean = build_plan(input, test::random_placement(draw, input));
