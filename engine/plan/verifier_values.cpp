@@ -23,7 +23,7 @@ struct Content {
 };
 
 constexpr uint64_t kOriginBit = 1;
-constexpr uint64_t kSomething = uint64_t{1} << 63;
+static_assert(static_cast<int>(ValueKind::kDecision) + 1 < 16);  // four bits of a name
 
 // Runs programs, each from the boundary state, which is laid out once.
 class Machine {
@@ -54,7 +54,7 @@ class Machine {
   // The name has only the fields that the kind uses, so that other fields cannot make equal values
   // differ.
   uint64_t name_of(const Value& value, bool frozen, Origin origin) const {
-    const uint64_t kind = kSomething | static_cast<uint64_t>(value.kind) << 60;
+    const uint64_t kind = (static_cast<uint64_t>(value.kind) + 1) << 60;
     uint64_t detail = 0;
     uint64_t index = 0;
     if (value.kind == ValueKind::kPlane) {

@@ -33,5 +33,44 @@ TEST(VerifierRejectsMutations, OfPlannedRuns) {
   }
 }
 
+// The accesses of an op to values of a kind.
+std::vector<Access*> accesses_of(Program& program, const Op& op, ValueKind kind) {
+  std::vector<Access*> found;
+  for (uint32_t a = op.access_begin; a < op.access_end; ++a) {
+    if (program.accesses[a].value.kind == kind) found.push_back(&program.accesses[a]);
+  }
+  return found;
+}
+
+// On a device both lie in one arena, so only their names tell them apart.
+TEST(VerifierRejectsMutations, ThatTakeAnInteriorForANorm) {
+  test::Draw draw(1);
+  model::Architecture architecture = test::random_architecture(draw);
+  architecture.layers = 1;
+  const model::ModelSpec spec = test::random_spec_of(draw, architecture, 1, false);
+  PlanInput input = test::random_input(draw, spec, 1);
+  input.device.discrete = true;
+  input.mode = OptimizerMode::kDeferred;
+  input.micro_batches = 1;
+  Placement placement = test::all_in_memory(input);
+  test::make_homes(4, draw, input, placement);
+  Plan plan = build_plan(input, placement);
+  ASSERT_TRUE(verify(plan, spec).ok());
+  Program& step = plan.programs[static_cast<size_t>(ProgramName::kStep)];
+  Access* norm = nullptr;
+  for (const Op& op : step.ops) {
+    if (op.kind != OpKind::kDownload) continue;
+    for (Access* access : accesses_of(step, op, ValueKind::kNormPartial)) {
+      if (access->mode == Mode::kRead && access->value.segment == 1) norm = access;
+    }
+  }
+  ASSERT_NE(norm, nullptr);
+  for (const Op& op : step.ops) {
+    if (op.kind != OpKind::kBackward || op.segment != 1) continue;
+    norm->offset = accesses_of(step, op, ValueKind::kInterior).front()->offset;
+  }
+  EXPECT_FALSE(verify(plan, spec).ok());
+}
+
 }  // namespace
 }  // namespace strata::plan
