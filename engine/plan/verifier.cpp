@@ -52,6 +52,10 @@ VerifyReport verify(const Plan& plan, const model::ModelSpec& spec) {
     report.ops += static_cast<int64_t>(program.ops.size());
     report.accesses += static_cast<int64_t>(program.accesses.size());
   }
+  if (static_cast<int>(plan.recipe) >= kRecipeCount) {
+    reporter.add("value", ProgramName::kStep, -1, "no such recipe");
+    return report;
+  }
   const Facts facts(plan, spec);
   if (!check_plan_form(facts, reporter)) return report;
   check_arenas(facts, reporter);

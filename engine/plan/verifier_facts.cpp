@@ -126,6 +126,7 @@ int Facts::micro_batches_of(ProgramName name) const {
 }
 
 std::string describe(const Facts& facts, const Value& value) {
+  if (value.plane > Plane::kExpAvgSq || value.generation > Generation::kNew) return "unknown value";
   const bool named = value.segment >= 0 && value.segment < facts.segment_count();
   const std::string where =
       named ? facts.segment(value.segment).name : fmt::format("{}", value.segment);

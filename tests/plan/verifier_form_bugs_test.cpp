@@ -181,6 +181,20 @@ const Bug kPlaces[] = {
        e.access(e.op(OpKind::kForward, kMlp), Mode::kRead, kPlaneValue).bytes -= 4096;
      }},
     {"NoSuchPlaneInFp32", "value", {}, [](Editor& e) { e.plan().recipe = Recipe::kFp32; }},
+    {"NoSuchPlane",
+     "value",
+     {},
+     [](Editor& e) {
+       e.access(e.op(OpKind::kForward, kMlp), Mode::kRead, kPlaneValue).value.plane = Plane{200};
+     }},
+    {"NoSuchGeneration",
+     "value",
+     {},
+     [](Editor& e) {
+       e.access(e.op(OpKind::kForward, kMlp), Mode::kRead, kPlaneValue).value.generation =
+           Generation{200};
+     }},
+    {"NoSuchRecipe", "value", {}, [](Editor& e) { e.plan().recipe = Recipe{200}; }},
     {"ChunkTableOfAnotherMesh", "layout", {}, [](Editor& e) { e.plan().layout.shard_count = 2; }},
 };
 
