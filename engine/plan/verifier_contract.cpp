@@ -62,6 +62,26 @@ void check_predicate(const Facts& facts, const Program& program, int64_t index,
   }
 }
 
+// An op that names the decision has all of it, where it lies between programs. The caller gives one
+// when state is loaded, and at no other time.
+void check_decision(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  const Op& op = program.ops[index];
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.value.kind != ValueKind::kDecision) continue;
+    const Holding* at = facts.decision;
+    if (at == nullptr || access.offset != at->offset || access.bytes != at->bytes ||
+        access.first != at->first) {
+      reporter.add("decision", program.name, index,
+                   fmt::format("{} does not have all of the decision in its place",
+                               contract_of(op.kind).name));
+    }
+    if (op.kind == OpKind::kInput && program.name != ProgramName::kLoad) {
+      reporter.add("decision", program.name, index,
+                   "input gives a decision, and nothing is loaded");
+    }
+  }
+}
+
 // A contract's needs. An op must not have kinds that the contract does not list.
 struct Needs {
   Kinds wanted = 0;
@@ -171,6 +191,7 @@ void check_contract(const Facts& facts, const Program& program, int64_t index, R
                  fmt::format("{} on lane {}", contract.name, static_cast<int>(op.lane)));
   }
   check_predicate(facts, program, index, contract, reporter);
+  check_decision(facts, program, index, reporter);
   check_needs(facts, program, index, contract, reporter);
   if (!is_transfer(op.kind)) check_places(facts, program, index, reporter);
 }

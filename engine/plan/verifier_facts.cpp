@@ -64,6 +64,9 @@ Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
   for (size_t arena = 0; arena < kArenaCount; ++arena) {
     ledger_overlaps[arena] = !join(ledger[arena]);
   }
+  for (const Holding& holding : plan.boundary) {
+    if (holding.value.kind == ValueKind::kDecision) decision = &holding;
+  }
 }
 
 Range Facts::own_part(int chunk) const {

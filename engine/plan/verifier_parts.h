@@ -48,6 +48,7 @@ struct Facts {
   int64_t boundary_bytes = 0;             // of an activation, and of its gradient
   std::array<std::vector<Range>, kArenaCount> ledger;  // by arena: its lines, joined
   std::array<bool, kArenaCount> ledger_overlaps = {};  // by arena: whether two lines overlap
+  const Holding* decision = nullptr;  // where it lies; null where the plan has none
 
   const model::Segment& segment(int index) const { return spec.segments[index]; }
   int segment_count() const { return static_cast<int>(spec.segments.size()); }

@@ -219,6 +219,32 @@ const Bug kUpdates[] = {
        Op& op = e.op(OpKind::kOptimize, kEmbed);
        --op.access_end;
      }},
+    {"UpdateReadsHalfADecision",
+     "decision",
+     {},
+     [](Editor& e) {
+       Access& access =
+           e.access(e.op(OpKind::kOptimize, kEmbed), Mode::kRead, ValueKind::kDecision);
+       access.offset += 8;
+       access.first += 8;
+       access.bytes -= 8;
+     }},
+    {"DecisionGivenInAStep",
+     "decision",
+     {},
+     [](Editor& e) {
+       Program& load = e.program(ProgramName::kLoad);
+       const Access given =
+           e.access(load, e.op(load, OpKind::kInput, -1), Mode::kWrite, ValueKind::kDecision);
+       Op& op = e.op(OpKind::kInput, -1);
+       const auto first = e.step().accesses.begin() + op.access_begin;
+       std::vector<Access> all(first, first + (op.access_end - op.access_begin));
+       all.push_back(given);
+       all.back().value.generation = Generation::kOld;
+       op.access_begin = static_cast<uint32_t>(e.step().accesses.size());
+       e.step().accesses.insert(e.step().accesses.end(), all.begin(), all.end());
+       op.access_end = static_cast<uint32_t>(e.step().accesses.size());
+     }},
     {"PredicateOnForward",
      "predicate",
      {},
