@@ -95,8 +95,7 @@ void ActivationPath::take(int segment, int micro_batch) {
   ring_.take(boundary_tensor_bytes(input_), key_of(segment, micro_batch));
 }
 
-// The ring may hold all
-// micro-batches of two units; then a program without backward has no need of NVMe.
+// When the ring holds all micro-batches of two units, a program without backward needs no NVMe.
 void ActivationPath::keep(int segment, int micro_batch) {
   const bool spilled = !map_.nvme_activation[segment].empty();
   const bool in_host = !map_.host_activation[segment].empty();

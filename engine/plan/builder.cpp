@@ -78,7 +78,7 @@ void Builder::emit_load() {
   put(Generation::kOld, false, false);
 }
 
-// Inference has none.
+// A plan for inference has an empty one.
 void Builder::emit_step() {
   begin(ProgramName::kStep);
   if (!input_.inference) {

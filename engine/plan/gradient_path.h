@@ -17,7 +17,8 @@ class GradientPath : BuilderPiece {
   void begin(int segment);
   void add(int segment);     // accesses of the open op: one more contribution
   void finish(int segment);  // after the last contribution; in backward the update follows
-  // From the norms of all gradients in a step; in a drain, after which no update is pending.
+  // In a step, decides on the update from the norms of all gradients. In a drain, notes that no
+  // update is pending any more.
   void decide();
 
  private:

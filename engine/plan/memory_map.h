@@ -88,11 +88,11 @@ struct MemoryMap {
   std::vector<SegmentPlaces> segments;
   std::vector<StateSlot> state;       // by chunk: resident, in host memory or on the device
   std::vector<StateSlot> nvme_state;  // by chunk
-  // Empty where it is in the activation ring.
-  std::vector<std::vector<int64_t>>
-      activation;  // [segment][micro-batch], compute arena; its output
-  std::vector<std::vector<int64_t>>
-      host_activation;  // [segment][micro-batch]; empty where not used
+  // Of outputs, [segment][micro-batch], in the compute arena; empty where the activation ring has
+  // them.
+  std::vector<std::vector<int64_t>> activation;
+  // The same in host memory, for a device; empty where not used.
+  std::vector<std::vector<int64_t>> host_activation;
   // The same on NVMe; empty where not spilled.
   std::vector<std::vector<int64_t>> nvme_activation;
   // [segment][micro-batch]; one place for all segments of a residual stream

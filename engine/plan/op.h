@@ -60,7 +60,7 @@ enum class OpKind : uint8_t {
   kEvaluate,     // the head: forward and loss alone
   kLogits,       // the head: logits of one position of each row
   kNormPartial,  // squares of a segment's gradients, by chunk
-  kDecide,       // in a step: norm, finite or not, what the update will use; in a drain: none pends
+  kDecide,       // in a step: norm, finite or not, what the update uses; in a drain: it is applied
   kOptimize,     // one chunk's update
   kInput,        // what the caller gives -> host: tokens, targets, positions, updates; tables
   kOutput,       // host -> what the caller gets: loss sums, logits
