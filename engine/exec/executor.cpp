@@ -176,9 +176,6 @@ std::byte* Executor::Impl::at(plan::Arena arena, int64_t offset) const {
   }
 }
 
-// --- submission
-// -----------------------------------------------------------------------------------------
-
 void Executor::Impl::submit(Instance& instance) {
   const plan::Program& program = program_of(instance);
   const int64_t sequence = submitted_.load();
@@ -190,7 +187,8 @@ void Executor::Impl::submit(Instance& instance) {
     if (overlaps && earlier == sequence - 1) continue;
     if (Instance* other = instances_[earlier % kOutstanding]) await_over(*other);
   }
-  STRATA_CHECK(program.accepts_pending || !pending() || overlaps);
+  // The step before may still be deciding.
+  STRATA_CHECK(program.accepts_pending || overlaps || !pending());
   instance.base = next_base_;
   instance.lanes_left.store(plan::kLaneCount);
   instance.over.store(false);
