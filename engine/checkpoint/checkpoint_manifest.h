@@ -46,9 +46,9 @@ StateFile parse_state_file(std::string_view text);
 
 struct CheckpointManifest {
   int64_t step = 0;
-  // The number of updates applied, for AdamW's bias correction. Steps without a target or with
-  // gradients that are not finite apply none. nullopt in checkpoints from before updates were
-  // counted.
+  // The number of updates applied, for AdamW's bias correction. Steps without a target apply none,
+  // and neither do steps whose gradients are not finite, unless updates come in backward. nullopt
+  // in checkpoints from before updates were counted.
   std::optional<int64_t> updates;
   uint64_t nonce = 0;  // seeds the checksums of the blocks
   std::string run;     // the nonce of the run; empty in checkpoints from before runs had one

@@ -95,7 +95,7 @@ constexpr OptionRow kTable[] = {
      kBelowOne, "", "Part held out at the end of the data, where there is evaluation."},
 
     {"steps", kInt, &O::steps, kStep, kLength, "N", "optimizer steps", kFromOne, "from --epochs",
-     "How many updates the whole run makes; with --resume this counts from its first start."},
+     "How many steps the whole run makes; with --resume this counts from its first start."},
     {"epochs", kFloat, &O::epochs, kStep, kLength, "F", "passes over the data", kPositive,
      "1, where --steps is not given", "How long to train, as passes over the data."},
     {"sequence-length", kInt, &O::sequence_length, kRuns | kBench, kLength, "N", "tokens",

@@ -271,7 +271,8 @@ void refuse_idle_group(const model::ModelSpec& spec, const config::ParameterGrou
   }
   if (decaying == 0 && wanted.weight_decay > 0.0) {
     pattern.refuse(
-        "it is a norm or bias, which has no weight decay without --decay-all (add that, or "
+        "it matches only norms and biases, which have no weight decay without --decay-all (add "
+        "that, or "
         "leave out weight_decay)");
   }
 }

@@ -79,7 +79,8 @@ TEST(ParameterGroups, OneThatChangesNothingThatIsTrainedIsRefused) {
   EXPECT_EQ(refusal({group(".*proj.*", 0.5)}, ".*[qk]_proj.*"), "accepted");
   config::ParameterGroupOptions decaying = group(".*norm.*");
   decaying.weight_decay = 0.1;
-  EXPECT_NE(refusal({decaying}).find("has no weight decay without --decay-all"), std::string::npos);
+  EXPECT_NE(refusal({decaying}).find("have no weight decay without --decay-all"),
+            std::string::npos);
   decaying.match = ".*";  // matrices are among them
   EXPECT_EQ(refusal({decaying}), "accepted");
   decaying.match = ".*norm.*";
