@@ -272,8 +272,7 @@ void refuse_idle_group(const model::ModelSpec& spec, const config::ParameterGrou
   if (decaying == 0 && wanted.weight_decay > 0.0) {
     pattern.refuse(
         "it matches only norms and biases, which have no weight decay without --decay-all (add "
-        "that, or "
-        "leave out weight_decay)");
+        "that, or leave out weight_decay)");
   }
 }
 
