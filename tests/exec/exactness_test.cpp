@@ -41,6 +41,7 @@ class Exactness : public ::testing::Test {
           trial == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
       options_.resume_after = trial == 3 ? static_cast<int>(draw.between(1, 3)) : 0;
       options_.threads = static_cast<int>(draw.between(1, 2));
+      options_.overlaps = draw.coin();
       options_.delay_s_max = trial % 2 == 1 ? 3e-4 : 0;
       options_.delay_seed = static_cast<uint64_t>(trial);
       const test::RunResult result = small_run(input, placement, options_);
@@ -51,6 +52,7 @@ class Exactness : public ::testing::Test {
       EXPECT_EQ(result.bytes_read, result.bytes_verified);
     }
     options_.resume_after = 0;
+    options_.overlaps = false;
     options_.delay_s_max = 0;
   }
 
@@ -125,6 +127,7 @@ TEST_F(Exactness, AStepThatIsNotFiniteMovesNothing) {
     options_.spoil_before = 0;
     const test::RunResult clean = small_run(input, placement, options_);
     options_.spoil_before = static_cast<int>(draw.between(1, 3));
+    options_.overlaps = draw.coin();
     const test::RunResult spoilt = small_run(input, placement, options_);
     EXPECT_TRUE(spoilt == clean);
     EXPECT_EQ(spoilt.updates, options_.steps);

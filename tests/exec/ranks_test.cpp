@@ -33,6 +33,7 @@ TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
     std::optional<test::RunResult> expected;
     for (int stage = 0; stage <= 3; ++stage) {
       input.mesh.zero_stage = stage;
+      options_.overlaps = draw.coin();
       const auto placement =
           stage % 2 == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
       const test::RunResult result = small_run_on_ranks(input, {placement}, options_);

@@ -22,8 +22,9 @@ inline constexpr uint64_t kSeed = 5;  // of the initial state
 struct RunOptions {
   int steps = 3;
   int threads = 1;
-  int resume_after = 0;  // after this step, save and continue in a new executor; 0 = never
-  int spoil_before = 0;  // before this step, run one with gradients that are not finite; 0 = never
+  int resume_after = 0;   // after this step, save and continue in a new executor; 0 = never
+  int spoil_before = 0;   // before this step, run one with gradients that are not finite; 0 = never
+  bool overlaps = false;  // submits each step before the step ahead of it is over
   double clip = 0.5;
   io::Backend io_backend = io::Backend::kThreads;
   const kernels::Backend* backend = nullptr;
@@ -96,7 +97,9 @@ class RankRun {
     RandomSource source(*input_.spec, kSeed);
     load(&source);
     for (int step = 1; step <= options_.steps; ++step) {
-      train(step, result);
+      if (step == options_.spoil_before) submit(step, true, result);
+      submit(step, false, result);
+      if (step == options_.steps || step == options_.resume_after) collect(0, result);
       if (step == options_.resume_after) {
         save(&store);
         executor_.reset();
@@ -140,9 +143,13 @@ class RankRun {
     executor_ = std::make_unique<exec::Executor>(plan_, *input_.spec, options);
   }
 
-  void execute(exec::Instance& instance) {
+  void tell(plan::ProgramName program) const {
     const bool tells = options_.under_way && input_.mesh.rank == options_.simulated_rank;
-    if (tells) *options_.under_way = instance.program;
+    if (tells) *options_.under_way = program;
+  }
+
+  void execute(exec::Instance& instance) {
+    tell(instance.program);
     executor_->run(instance);
   }
 
@@ -159,27 +166,34 @@ class RankRun {
     fill_tokens(input_, step, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
   }
 
-  // Divides gradients by zero.
-  void spoil(int64_t step) {
-    exec::Instance instance;
-    fill_step(step, instance);
-    instance.target_count = 0;
-    execute(instance);
-    STRATA_CHECK(!instance.finite);
+  // The gradients of a spoilt step are divided by zero.
+  void submit(int64_t step, bool spoilt, RunResult& result) {
+    Submitted& one = submitted_.emplace_back();
+    one.spoilt = spoilt;
+    fill_step(step, one.instance);
+    if (spoilt) one.instance.target_count = 0;
+    tell(one.instance.program);
+    executor_->submit(one.instance);
+    collect(options_.overlaps ? 1 : 0, result);
   }
 
-  void train(int64_t step, RunResult& result) {
-    if (step == options_.spoil_before) spoil(step);
-    exec::Instance instance;
-    fill_step(step, instance);
-    execute(instance);
-    double loss = 0;
-    for (double sum : instance.loss_sums) loss += sum;
-    if (all_) all_->all_reduce_sum(&loss, 1);
-    result.losses.push_back(loss / static_cast<double>(instance.target_count));
-    result.norms.push_back(instance.grad_norm);
-    result.step_read = instance.nvme_bytes[4] + instance.nvme_bytes[5];
-    result.step_written = instance.nvme_bytes[6];
+  // Waits for all steps but the last `left` of them.
+  void collect(size_t left, RunResult& result) {
+    for (; submitted_.size() > left; submitted_.pop_front()) {
+      exec::Instance& instance = submitted_.front().instance;
+      executor_->wait(instance);
+      if (submitted_.front().spoilt) {
+        STRATA_CHECK(!instance.finite);
+        continue;
+      }
+      double loss = 0;
+      for (double sum : instance.loss_sums) loss += sum;
+      if (all_) all_->all_reduce_sum(&loss, 1);
+      result.losses.push_back(loss / static_cast<double>(instance.target_count));
+      result.norms.push_back(instance.grad_norm);
+      result.step_read = instance.nvme_bytes[4] + instance.nvme_bytes[5];
+      result.step_written = instance.nvme_bytes[6];
+    }
   }
 
   void save(exec::StateSink* sink) {
@@ -202,13 +216,19 @@ class RankRun {
     if (all_) all_->all_reduce_sum(&result.eval_loss, 1);
   }
 
+  struct Submitted {
+    exec::Instance instance;
+    bool spoilt = false;
+  };
+
   const plan::PlanInput& input_;
   const RunOptions& options_;
   const plan::Plan plan_;
   RandomSource frozen_;
   exec::Groups groups_ = {};
   comm::Group* all_ = nullptr;
-  int64_t updates_ = 0;  // applied to the saved state
+  int64_t updates_ = 0;              // applied to the saved state
+  std::deque<Submitted> submitted_;  // steps, in their order
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<exec::Executor> executor_;
 };
