@@ -108,6 +108,11 @@ struct Value {
 
 enum class Mode : uint8_t { kRead, kWrite };
 
+// Of an extent on NVMe that lies twice. `live` is what the program began with, and stays whole. An
+// update writes on `other`, which is live once the program is over; a value of generation +u is
+// there too where the update was pending, else on `live`.
+enum class Side : uint8_t { kLive, kOther };
+
 // Bytes [offset, offset + bytes) of an arena hold, from byte `first` of it on, `value`. So adjacent
 // writes of chunks satisfy one read of a segment: at every address the value and (offset - first)
 // agree. An op that changes bytes in place has a read and a write on the same range. Reads of an op
@@ -119,7 +124,14 @@ struct Access {
   int64_t bytes = 0;
   int64_t first = 0;
   Value value;
+  Side side = Side::kLive;  // kOther only within TwoSides
 };
+
+// An update that is not pending leaves what it would change on the live side.
+constexpr Side side_of(const Access& access, bool pending) {
+  const bool updated = pending || access.value.generation != Generation::kUpdated;
+  return updated ? access.side : Side::kLive;
+}
 
 // count > 0: the first `count` ops of `lane` in this program have completed.
 // count <= 0: all but the last -count ops of `lane` in the preceding `step` have completed; a
@@ -130,8 +142,9 @@ struct Wait {
 };
 
 // kPending: the op runs only when an update is pending at the start of the program; otherwise it is
-// skipped, and still counts on its lane. Such an op reads the decision of generation kOld, as every
-// Optimize does: its scalars depend on how many updates were applied.
+// skipped, and still counts on its lane. Such an op reads the decision of generation kOld. So does
+// every Optimize, whose scalars depend on how many updates were applied, and every op that has a
+// value of generation +u on the other side.
 enum class Predicate : uint8_t { kAlways, kPending };
 
 struct Op {

@@ -16,7 +16,7 @@ constexpr uint32_t on(Lane lane) {
 constexpr uint32_t kReads = on(Lane::kReadWeights) | on(Lane::kReadState);
 constexpr uint32_t kUpdates = on(Lane::kOptimizer) | on(Lane::kUpdate);
 
-// A predicated op also reads the decision.
+// A predicated op also reads the decision, and so does one whose side depends on it.
 constexpr ValueNeed kPredicate = {ValueKind::kDecision, kOptional, kNone};
 constexpr ValueNeed kWorkspace = {ValueKind::kScratch, kNone, kAny};
 constexpr ValueNeed kTables = {ValueKind::kRope, kOptional, kNone};

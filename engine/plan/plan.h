@@ -34,6 +34,12 @@ struct Program {
   bool accepts_pending = false;  // may start with an update pending
   bool leaves_pending = false;   // ends with one pending (when the decision says so)
 
+  // True where trainable planes change, so that the other side of what has two is live at the end.
+  bool flips(bool pending) const {
+    return final_generation == Generation::kNew ||
+           (final_generation == Generation::kUpdated && pending);
+  }
+
   std::span<const Access> accesses_of(const Op& op) const {
     return {accesses.data() + op.access_begin, accesses.data() + op.access_end};
   }
@@ -42,8 +48,8 @@ struct Program {
   }
 };
 
-// What a range holds between programs. Planes and the decision have generation kOld. Gradients are
-// there only while an update is pending.
+// What a range holds between programs: of an extent with two sides, the live one. Planes and the
+// decision have generation kOld. Gradients are there only while an update is pending.
 struct Holding {
   Arena arena = Arena::kHost;
   int64_t offset = 0;
@@ -51,6 +57,14 @@ struct Holding {
   int64_t first = 0;
   Value value;
   bool only_if_pending = false;
+};
+
+// The extents on NVMe that have two sides: bytes [begin, begin + bytes), and as many behind them.
+// Accesses and holdings name the first place, whichever is live.
+struct TwoSides {
+  int64_t begin = 0;
+  int64_t bytes = 0;  // 0: every extent has one side
+  bool contain(int64_t offset) const { return offset >= begin && offset - begin < bytes; }
 };
 
 // One line of the ledger: planned bytes of an arena by purpose. Lines of one arena do not overlap.
@@ -99,6 +113,7 @@ struct Plan {
   int io_depth = 8;  // transfers in flight on each I/O lane
   shard::Layout layout;
   ArenaLayout arenas;
+  TwoSides sides;
   std::vector<Holding> boundary;
   std::array<Program, kProgramCount> programs;
 

@@ -50,11 +50,17 @@ void check_holdings(const Facts& facts, Reporter& reporter) {
 
 void check_arenas(const Facts& facts, Reporter& reporter) {
   const ArenaLayout& arenas = facts.plan.arenas;
+  const TwoSides& sides = facts.plan.sides;
   for (size_t arena = 0; arena < kArenaCount; ++arena) {
     if (arenas.bytes[arena] > arenas.budget[arena]) {
       reporter.add("budget", ProgramName::kStep, -1,
                    fmt::format("arena {} has {} bytes, allowed are {}", arena, arenas.bytes[arena],
                                arenas.budget[arena]));
+    }
+    const bool twice = static_cast<Arena>(arena) == Arena::kNvme && sides.bytes > 0;
+    if (twice && !inside(facts.ledger[arena], sides.begin, 2 * sides.bytes)) {
+      reporter.add("ledger", ProgramName::kStep, -1,
+                   "a side of extents is in no line of its arena");
     }
     if (facts.ledger_overlaps[arena]) {
       reporter.add("ledger", ProgramName::kStep, -1,

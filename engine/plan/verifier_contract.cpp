@@ -46,11 +46,13 @@ void check_predicate(const Facts& facts, const Program& program, int64_t index,
                      const OpContract& contract, Reporter& reporter) {
   const Op& op = program.ops[index];
   bool reads_pending = false;
+  bool depends = op.predicate == Predicate::kPending || op.kind == OpKind::kOptimize;
   for (const Access& access : program.accesses_of(op)) {
     reads_pending |= access.value.kind == ValueKind::kDecision && access.mode == Mode::kRead &&
                      access.value.generation == Generation::kOld;
+    depends |= side_of(access, false) != access.side;
   }
-  if (op.predicate != Predicate::kPending && op.kind != OpKind::kOptimize) return;
+  if (!depends) return;
   if (op.predicate == Predicate::kPending && !contract.may_be_predicated) {
     reporter.add("predicate", program.name, index,
                  fmt::format("{} may not be predicated", contract.name));

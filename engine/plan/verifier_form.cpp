@@ -134,6 +134,25 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
   return "";
 }
 
+// Says what is wrong with the side of an access; empty when nothing is. Both sides are named by the
+// place of the first, and what a program begins with stays whole until its end.
+std::string flaw_of_side(const Facts& facts, ProgramName program, const Access& access) {
+  const TwoSides& sides = facts.plan.sides;
+  const int64_t end = sides.begin + sides.bytes;
+  const bool twice = access.arena == Arena::kNvme && sides.contain(access.offset) &&
+                     access.bytes <= end - access.offset;
+  if (access.side > Side::kOther) return "no such side";
+  if (!twice) {
+    const bool touches = access.arena == Arena::kNvme && access.offset < end + sides.bytes &&
+                         sides.begin < access.offset + access.bytes;
+    if (touches && sides.bytes > 0) return "not within the first place of what has two sides";
+    return access.side == Side::kOther ? "it has one side" : "";
+  }
+  if (access.value.kind != ValueKind::kPlane) return "only planes have two sides";
+  const bool keeps = access.mode == Mode::kRead || program == ProgramName::kLoad;
+  return keeps || access.side == Side::kOther ? "" : "writes on the live side";
+}
+
 // Checks the place, the size and the byte range of an access. Also used for holdings of the
 // boundary state.
 bool check_range(const Facts& facts, ProgramName program, int64_t op, const Access& access,
@@ -155,6 +174,12 @@ bool check_range(const Facts& facts, ProgramName program, int64_t op, const Acce
                  fmt::format("{}: {} bytes at {} (first {}) of {} arena of {} bytes",
                              describe(facts, access.value), access.bytes, access.offset,
                              access.first, kArenaNames[arena], size));
+    return false;
+  }
+  const std::string side = flaw_of_side(facts, program, access);
+  if (!side.empty()) {
+    reporter.add("side", program, op,
+                 fmt::format("{} at {}: {}", describe(facts, access.value), access.offset, side));
     return false;
   }
   const bool partial = access.value.kind == ValueKind::kNormPartial;
@@ -264,6 +289,15 @@ bool check_plan_form(const Facts& facts, Reporter& reporter) {
       mesh.replicate < 1 || mesh.world % mesh.replicate != 0 || mesh.rank >= mesh.world ||
       mesh.zero_stage < 0 || mesh.zero_stage > 3 || plan.io_depth < 1) {
     reporter.add("layout", ProgramName::kStep, -1, "micro-batches, mesh or depth out of range");
+    return false;
+  }
+  const TwoSides& sides = plan.sides;
+  const int64_t nvme_bytes = plan.arenas.bytes[static_cast<size_t>(Arena::kNvme)];
+  if (sides.begin < 0 || sides.bytes < 0 || sides.bytes > nvme_bytes / 2 ||
+      sides.begin > nvme_bytes - 2 * sides.bytes) {
+    reporter.add("side", ProgramName::kStep, -1,
+                 fmt::format("two times {} bytes at {} of an nvme arena of {} bytes", sides.bytes,
+                             sides.begin, nvme_bytes));
     return false;
   }
   if (!check_layout(facts, reporter)) return false;

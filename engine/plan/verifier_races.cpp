@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Races: checks that lanes and waits order any two ops that touch the same byte, when one of them
-// writes it.
+// writes it. Both sides of an extent count as one byte, so the order holds whichever is live.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -96,6 +96,12 @@ class Machine {
     }
   }
 
+  // The bytes of an access: what is live when the program begins is on the first side.
+  int64_t place_of(const Access& access) const {
+    return access.offset +
+           (side_of(access, pending_) == Side::kOther ? facts_.plan.sides.bytes : 0);
+  }
+
   void start() {
     for (const Holding& holding : facts_.plan.boundary) {
       if (holding.only_if_pending && !pending_) continue;
@@ -137,7 +143,7 @@ class Machine {
     for (const Access& access : program_->accesses_of(op)) {
       if (access.mode != Mode::kRead) continue;
       std::array<bool, 2> origins = {};
-      pieces(access.offset, access.bytes, access.first, access.value, Origin::kBefore,
+      pieces(place_of(access), access.bytes, access.first, access.value, Origin::kBefore,
              [&](int64_t begin, int64_t end, const Content& content) {
                look(index, access.arena, begin, end, access.value, content, origins);
              });
@@ -156,7 +162,7 @@ class Machine {
         memory(access.arena).assign(access.offset, access.offset + access.bytes, Content{});
         continue;
       }
-      pieces(access.offset, access.bytes, access.first, access.value, origin,
+      pieces(place_of(access), access.bytes, access.first, access.value, origin,
              [&](int64_t begin, int64_t end, const Content& content) {
                memory(access.arena).assign(begin, end, content);
              });
@@ -180,14 +186,17 @@ class Machine {
            program_->name == ProgramName::kDrain;
   }
 
-  // Checks that the program ends in the boundary state.
+  // Checks that the program ends in the boundary state: on the other side where it updates.
   void finish() {
     for (const Holding& holding : facts_.plan.boundary) {
       if (holding.only_if_pending && !program_->leaves_pending) continue;
       Value value = holding.value;
       if (value.kind == ValueKind::kPlane) value.generation = program_->final_generation;
       if (value.kind == ValueKind::kDecision && decides()) value.generation = Generation::kNew;
-      pieces(holding.offset, holding.bytes, holding.first, value, Origin::kHere,
+      const bool other = holding.arena == Arena::kNvme && program_->flips(pending_) &&
+                         facts_.plan.sides.contain(holding.offset);
+      const int64_t offset = holding.offset + (other ? facts_.plan.sides.bytes : 0);
+      pieces(offset, holding.bytes, holding.first, value, Origin::kHere,
              [&](int64_t begin, int64_t end, const Content& content) {
                expect(holding, value, begin, end, content);
              });

@@ -41,6 +41,7 @@ enum class MutationKind : uint8_t {
   kOverBudget,
   kOverlapLines,
   kMoveHolding,
+  kFlipSide,
 };
 inline constexpr int kMutationKindCount = 24;
 
@@ -342,6 +343,11 @@ class Mutator {
     if (kind == MutationKind::kMisalign) {
       if (op.kind != OpKind::kFetch && op.kind != OpKind::kSpill) return false;
       access.offset += 512;
+      return true;
+    }
+    if (kind == MutationKind::kFlipSide) {
+      if (access.arena != Arena::kNvme) return false;
+      access.side = access.side == Side::kLive ? Side::kOther : Side::kLive;
       return true;
     }
     if (kind == MutationKind::kShiftWrite) {

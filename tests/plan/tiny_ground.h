@@ -21,6 +21,7 @@ struct Shape {
   bool frozen = false;     // the second half of b0.mlp has no state but hi
   bool in_source = false;  // and that is converted whenever it is needed
   bool spills_gradients = false;  // the gradient of b0.mlp is held on NVMe
+  bool two_sides = false;  // of planes on NVMe; frozen elements, if any, must be in their source
   OptimizerMode mode = OptimizerMode::kDeferred;
   int world = 1;
   int rank = 0;
@@ -163,6 +164,12 @@ class Ground {
       for (const Plane p : kPlanes) {
         nvme_[s][static_cast<int>(p)] = slot(Arena::kNvme, "state", own_numel(s) * width(p));
       }
+    }
+    if (shape_.two_sides) {
+      const int64_t stored = tiny_.plan.arenas.bytes[static_cast<size_t>(Arena::kNvme)];
+      tiny_.plan.sides = {0, slot(Arena::kNvme, "other sides", stored).offset};
+    }
+    for (int s = 0; s < 3; ++s) {
       nvme_gradient_[s] = slot(Arena::kNvme, "gradients", own_numel(s) * 4);
       const bool apart = s == kEmbed || shape_.resident;
       own_[s] = apart || s == kMlp ? slot(Arena::kHost, "weights", most * 2) : own_[kMlp];
@@ -252,9 +259,14 @@ class Ground {
     const shard::Chunk& chunk = layout.chunks[c];
     const int64_t own = layout.part_numel(c);
     const int64_t first = chunk.offset + (layout.shard_count > 1 ? shape_.rank : 0) * own;
-    return {
-        mode,          where.arena,     where.offset + chunk.offset / layout.shard_count * element,
-        own * element, first * element, value};
+    const bool updated = where.arena == Arena::kNvme && value.generation != Generation::kOld;
+    return {.mode = mode,
+            .arena = where.arena,
+            .offset = where.offset + chunk.offset / layout.shard_count * element,
+            .bytes = own * element,
+            .first = first * element,
+            .value = value,
+            .side = updated && shape_.two_sides ? Side::kOther : Side::kLive};
   }
 
   Access whole(Mode mode, Slot where, Value value, int64_t bytes) const {

@@ -66,11 +66,13 @@ class Builder : Ground {
             bool pending) {
     if (moves.empty()) return;
     std::vector<Access> accesses;
+    bool asks = pending;
     for (const auto& [from, to] : moves) {
       accesses.push_back(from);
       accesses.push_back(to);
+      asks |= side_of(from, false) != from.side;
     }
-    if (pending) accesses.push_back(last_decision());
+    if (asks) accesses.push_back(last_decision());
     add(kind, lane, s, accesses).predicate = pending ? Predicate::kPending : Predicate::kAlways;
   }
 

@@ -20,6 +20,8 @@ const tiny::Shape kShapes[] = {
     {.frozen = true, .in_source = true},
     {.discrete = true, .frozen = true, .mode = OptimizerMode::kInBackward},
     {.world = 2, .rank = 1},
+    {.frozen = true, .in_source = true, .spills_gradients = true, .two_sides = true},
+    {.two_sides = true, .mode = OptimizerMode::kInBackward},
 };
 
 class VerifierRejectsMutations : public testing::TestWithParam<int> {};

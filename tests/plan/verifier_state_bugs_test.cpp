@@ -339,8 +339,82 @@ const Bug kUpdates[] = {
     {"DrainMissing", "flags", {}, [](Editor& e) { e.empty(ProgramName::kDrain); }},
 };
 
+Access& flip(Access& access) {
+  access.side = access.side == Side::kLive ? Side::kOther : Side::kLive;
+  return access;
+}
+
+const Bug kSides[] = {
+    {"UpdateOverTheLiveSide",
+     "side",
+     {.two_sides = true},
+     [](Editor& e) { flip(e.access(e.op(OpKind::kSpill, kMlp), Mode::kWrite, kPlaneValue)); }},
+    {"UpdateInBackwardOverTheLiveSide",
+     "side",
+     {.two_sides = true, .mode = OptimizerMode::kInBackward},
+     [](Editor& e) { flip(e.access(e.op(OpKind::kSpill, kMlp), Mode::kWrite, kPlaneValue)); }},
+    {"OldWeightsWhereTheUpdateIsWanted",
+     "stale",
+     {.two_sides = true},
+     [](Editor& e) { flip(e.access(e.op(OpKind::kFetch, kMlp, 2), Mode::kRead, kPlaneValue)); }},
+    {"UpdateFromWhatTheLastOneReplaced",
+     "unwritten",
+     {.two_sides = true},
+     [](Editor& e) { flip(e.access(e.op(OpKind::kFetch, kHead, 1), Mode::kRead, kPlaneValue)); }},
+    {"EvalOfTheOtherSide",
+     "unwritten",
+     {.two_sides = true},
+     [](Editor& e) {
+       Program& eval = e.program(ProgramName::kEval);
+       flip(e.access(eval, e.op(eval, OpKind::kFetch, kEmbed), Mode::kRead, kPlaneValue));
+     }},
+    {"LoadToTheOtherSide",
+     "boundary",
+     {.two_sides = true},
+     [](Editor& e) {
+       Program& load = e.program(ProgramName::kLoad);
+       flip(e.access(load, e.op(load, OpKind::kSpill, kHead), Mode::kWrite, kPlaneValue));
+     }},
+    {"ChunkWithoutAnUpdate",
+     "boundary",
+     {.two_sides = true},
+     [](Editor& e) { e.remove(e.step(), e.op(OpKind::kSpill, kHead)); }},
+    {"SideThatDependsOnADecisionNotRead",
+     "predicate",
+     {.two_sides = true},
+     [](Editor& e) { --e.op(OpKind::kFetch, kMlp, 2).access_end; }},
+    {"OtherSideOfAGradient",
+     "side",
+     {.spills_gradients = true, .two_sides = true},
+     [](Editor& e) {
+       flip(e.access(e.op(OpKind::kFetch, kMlp, 2), Mode::kRead, ValueKind::kGradient));
+     }},
+    {"GradientAmongWhatHasTwoSides",
+     "side",
+     {.spills_gradients = true, .two_sides = true},
+     [](Editor& e) {
+       e.access(e.op(OpKind::kFetch, kMlp, 2), Mode::kRead, ValueKind::kGradient).offset = 0;
+     }},
+    {"OtherSideByItsPlace",
+     "side",
+     {.two_sides = true},
+     [](Editor& e) {
+       Access& access = flip(e.access(e.op(OpKind::kSpill, kEmbed), Mode::kWrite, kPlaneValue));
+       access.offset += e.plan().sides.bytes;
+     }},
+    {"OtherSideBeyondNvme",
+     "side",
+     {.two_sides = true},
+     [](Editor& e) { e.plan().sides.bytes *= 2; }},
+    {"FetchOfASideThatIsStillWritten",
+     "race",
+     {.two_sides = true, .mode = OptimizerMode::kInBackward},
+     [](Editor& e) { e.forget(e.op(OpKind::kFetch, kEmbed), Lane::kWrite); }},
+};
+
 INSTANTIATE_TEST_SUITE_P(Values, VerifierRejectsState, testing::ValuesIn(kValues), bug_name);
 INSTANTIATE_TEST_SUITE_P(Updates, VerifierRejectsState, testing::ValuesIn(kUpdates), bug_name);
+INSTANTIATE_TEST_SUITE_P(Sides, VerifierRejectsState, testing::ValuesIn(kSides), bug_name);
 
 }  // namespace
 }  // namespace strata::plan

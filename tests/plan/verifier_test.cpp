@@ -59,6 +59,12 @@ TEST(Verifier, AcceptsSpilledGradients) {
   expect_accepted({.spills_gradients = true});
 }
 
+TEST(Verifier, AcceptsTwoSides) {
+  expect_accepted({.two_sides = true});
+  expect_accepted({.frozen = true, .in_source = true, .spills_gradients = true, .two_sides = true});
+  expect_accepted({.two_sides = true, .mode = OptimizerMode::kInBackward});
+}
+
 TEST(Verifier, AcceptsUpdatesInBackward) {
   expect_accepted({.mode = OptimizerMode::kInBackward});
   expect_accepted({.tied = true, .mode = OptimizerMode::kInBackward});
