@@ -189,6 +189,11 @@ void Executor::Impl::submit(Instance& instance) {
   }
   // The step before may still be deciding.
   STRATA_CHECK(program.accepts_pending || overlaps || !pending());
+  // If it is, its Decide says whether this one flips sides.
+  if (!overlaps || !plan_.update().waits) {
+    leave_sides(sequence, program.flips(!overlaps && pending()));
+  }
+  instance.sequence = sequence;
   instance.base = next_base_;
   instance.lanes_left.store(plan::kLaneCount);
   instance.over.store(false);

@@ -100,6 +100,11 @@ class Executor::Impl {
     return plan_.program(instance.program);
   }
   std::byte* at(plan::Arena arena, int64_t offset) const;
+  // Notes which side of extents with two is live after instance `sequence`.
+  void leave_sides(int64_t sequence, bool flips) {
+    second_is_live_[(sequence + 1) % kOutstanding] =
+        second_is_live_[sequence % kOutstanding] != flips;
+  }
   std::byte* at(const plan::Access& access) const { return at(access.arena, access.offset); }
 
   // lanes.cpp
@@ -189,6 +194,10 @@ class Executor::Impl {
 
   static constexpr int64_t kOutstanding = 4;
   std::array<Instance*, kOutstanding> instances_ = {};  // by sequence; published by submitted_
+  // By sequence: whether the second side of extents with two is live when the instance begins.
+  // Written by submit() of the preceding instance, or by Decide of the one before that. Why it is
+  // written when IoWork::address_of() reads it is said there.
+  std::array<bool, kOutstanding> second_is_live_ = {};
   std::atomic<int64_t> submitted_ = 0;
   std::array<int64_t, plan::kLaneCount> next_base_ = {};  // Owned by the submitter
   plan::ProgramName last_program_ = plan::ProgramName::kLoad;

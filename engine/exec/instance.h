@@ -58,6 +58,7 @@ struct Instance {
   std::vector<std::vector<MeasuredTime>> times;           // by lane, when record_times
 
   // Used by the executor
+  int64_t sequence = 0;                             // how many instances were submitted before
   std::array<int64_t, plan::kLaneCount> base = {};  // ops that each lane published before this
   std::atomic<int> lanes_left = 0;
   std::atomic<bool> over = false;  // set once, after all results

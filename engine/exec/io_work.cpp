@@ -31,13 +31,29 @@ bool is_convert(const plan::Op& op) {
 
 }  // namespace
 
+// The address of an access when an op of instance n is issued. The side that is live when n begins
+// is known by then. If step n overlaps step n - 1, the op has waited until the write of n - 1 to
+// the same extent was over or skipped: the verifier proves that, because both sides are one place
+// to it. That write has waited for Decide of n - 2, which says whether n - 1 flips the sides. If
+// the side of the value depends on the update of n itself, the op reads the decision, so it runs
+// between Decide of n - 1 and Decide of n.
+uint64_t Executor::Impl::IoWork::address_of(const plan::Access& access, const InFlight& one) const {
+  const plan::TwoSides& sides = impl_.plan_.sides;
+  if (!sides.contain(access.offset)) return static_cast<uint64_t>(access.offset);
+  const bool depends = plan::side_of(access, false) != access.side;
+  const bool pending = depends && impl_.decision_of(*one.op, *one.instance).valid;
+  const bool other = plan::side_of(access, pending) == plan::Side::kOther;
+  const bool second = impl_.second_is_live_[one.instance->sequence % kOutstanding] != other;
+  return static_cast<uint64_t>(access.offset + (second ? sides.bytes : 0));
+}
+
 // Joins moves that are adjacent on both sides into one transfer.
 void Executor::Impl::IoWork::prepare(InFlight& moving) const {
   const bool fetch = moving.op->kind == plan::OpKind::kFetch;
   size_t count = 0;
   const auto accesses = impl_.program_of(*moving.instance).accesses_of(*moving.op);
   for_each_move(accesses, [&](const plan::Access& read, const plan::Access& to) {
-    const auto address = static_cast<uint64_t>(fetch ? read.offset : to.offset);
+    const uint64_t address = address_of(fetch ? read : to, moving);
     std::byte* data = impl_.at(fetch ? to : read);
     const uint64_t tag = tag_of(read.value);
     if (count > 0) {

@@ -20,6 +20,7 @@ class Executor::Impl::IoWork : public Executor::Impl::Work {
 
  private:
   void prepare(InFlight& op) const;
+  uint64_t address_of(const plan::Access& access, const InFlight& op) const;
 
   Impl& impl_;
   io::Channel* const channel_;

@@ -97,6 +97,7 @@ void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
   decision.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
   decision.valid = instance.finite && plan_.update().waits;
   decision.updates += decision.valid || !plan_.update().waits ? 1 : 0;
+  if (plan_.update().waits) leave_sides(instance.sequence + 1, decision.valid);
 }
 
 const Executor::Impl::Decision& Executor::Impl::decision_of(const plan::Op& op,

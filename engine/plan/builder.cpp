@@ -35,7 +35,7 @@ void Builder::begin(ProgramName name) {
   const bool updates = name == ProgramName::kStep || name == ProgramName::kDrain;
   const size_t chunks = plan_.layout.chunks.size();
   const size_t passes = count * static_cast<size_t>(input_.micro_batches + 1);
-  emit_.begin(name, (updates ? 4 : 2) * chunks + 6 * passes,
+  emit_.begin(name, plan_.sides, (updates ? 4 : 2) * chunks + 6 * passes,
               (updates ? 32 : 12) * chunks + 32 * passes);
   building_.in_step = name == ProgramName::kStep;
   building_.in_backward = false;
@@ -145,7 +145,8 @@ void Builder::fill_boundary() {
     for (const Piece& piece :
          pieces_of(plan_.layout, s, plan_.mesh.weight_shards(), plan_.mesh.shard_rank(), true)) {
       if (places.home || (piece.frozen && frozen_from_source(s))) continue;
-      hold(places.host_hi.exists() ? places.host_hi : places.nvme_hi, piece, hi_width, hi, false);
+      hold(places.host_hi.exists() ? places.host_hi : places.stored(piece), piece, hi_width, hi,
+           false);
     }
     for (const Piece& piece : pieces_of(plan_.layout, s, 1, 0, true)) {
       if (places.device_hi.exists()) hold(places.device_hi, piece, hi_width, hi, false);

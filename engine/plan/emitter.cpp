@@ -3,7 +3,8 @@
 
 namespace strata::plan {
 
-void Emitter::begin(ProgramName name, size_t ops, size_t accesses) {
+void Emitter::begin(ProgramName name, const TwoSides& sides, size_t ops, size_t accesses) {
+  sides_ = sides;
   program_ = Program{};
   program_.name = name;
   program_.ops.reserve(ops);
@@ -46,8 +47,11 @@ Op& Emitter::open(OpKind kind, Lane lane, int segment) {
   return program_.ops.back();
 }
 
-void Emitter::access(const Access& access) {
-  if (access.bytes > 0) program_.accesses.push_back(access);
+void Emitter::access(Access access) {
+  if (access.bytes == 0) return;
+  const bool updated = access.arena == Arena::kNvme && access.value.generation != Generation::kOld;
+  if (updated && sides_.contain(access.offset)) access.side = Side::kOther;
+  program_.accesses.push_back(access);
 }
 
 void Emitter::read(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value) {

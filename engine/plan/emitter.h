@@ -10,15 +10,16 @@ namespace strata::plan {
 // what the ops touch. Use: begin, then for each op open, read/write, close.
 class Emitter {
  public:
-  // `ops` and `accesses` are the expected numbers, for reserving memory.
-  void begin(ProgramName name, size_t ops, size_t accesses);
+  // `ops` and `accesses` are the expected numbers, for reserving memory. A value that an update
+  // made is on the other side of its extent on NVMe, if that has two.
+  void begin(ProgramName name, const TwoSides& sides, size_t ops, size_t accesses);
   // If the program may follow itself without a pause, its ops also wait for ops of the previous
   // copy.
   Program finish(bool follows_itself);
 
   // The reference is valid until close().
   Op& open(OpKind kind, Lane lane, int segment);
-  void access(const Access& access);  // ignores an access without bytes
+  void access(Access access);  // ignores an access without bytes
   void read(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value);
   void write(Arena arena, int64_t offset, int64_t bytes, int64_t first, const Value& value);
   void close();
@@ -26,6 +27,7 @@ class Emitter {
  private:
   void add_waits();
 
+  TwoSides sides_;
   Program program_;
   Dependencies dependencies_;
 };

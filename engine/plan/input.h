@@ -48,6 +48,7 @@ struct Placement {
   std::vector<char> checkpoint_in_host;
   // Rooms of held gradients serve exp_avg_sq where nothing else uses them.
   bool write_behind = true;
+  bool two_sides = false;             // of what updates change on NVMe
   bool activations_on_device = true;  // discrete only
   int64_t weights_ring = 0;
   int64_t state_ring = 0;

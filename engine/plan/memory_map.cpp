@@ -44,11 +44,16 @@ bool trainable(const PlanInput& input, int segment) {
   return input.spec->segments[segment].trainable_numel > 0;
 }
 
-// Of a segment's own part, what NVMe has: trainable elements come first.
-int64_t nvme_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
-  if (!input.frozen_in_source) return hi_part_bytes(plan, input, segment);
+// Of a segment's own part, what comes first: the elements that updates change.
+int64_t trainable_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
   return input.spec->segments[segment].trainable_numel * width_of(Plane::kHi, input.recipe) /
          plan.mesh.weight_shards();
+}
+
+// And what NVMe has.
+int64_t nvme_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
+  return input.frozen_in_source ? trainable_part_bytes(plan, input, segment)
+                                : hi_part_bytes(plan, input, segment);
 }
 
 Arena compute_arena(const PlanInput& input) {
@@ -66,8 +71,6 @@ void lay_out_weights(const PlanInput& input, const Placement& placement, const P
     if (placement.hi_in_host[s]) {
       map.segments[s].host_hi = {Arena::kHost, pack.take(Arena::kHost, part, "weights, resident"),
                                  compact};
-    } else if (const int64_t stored = nvme_part_bytes(plan, input, s); stored > 0) {
-      map.segments[s].nvme_hi = {Arena::kNvme, pack.take(Arena::kNvme, stored, "weights"), compact};
     }
   }
   for (int s = 0; s < count && input.device.discrete; ++s) {
@@ -124,6 +127,34 @@ void lay_out_stored_state(const Ground& ground, const Placement& placement, cons
       map.nvme_state[c] = {Arena::kNvme, at, behind ? at + first : -1};
       at += both;
     }
+  }
+}
+
+// Lays out what updates change and no memory holds, the other side of all that, and frozen weights,
+// which have one side. Addresses count from the start of a segment, so its frozen part comes last.
+void lay_out_stored(const PlanInput& input, const Ground& ground, const Placement& placement,
+                    Plan& plan, Packer& pack, MemoryMap& map) {
+  const int64_t& used = plan.arenas.bytes[static_cast<size_t>(Arena::kNvme)];
+  const int64_t begin = used;
+  const bool compact = plan.mesh.weight_shards() > 1;
+  const auto take = [&](int64_t bytes) { return pack.take(Arena::kNvme, bytes, "weights"); };
+  const int count = static_cast<int>(map.segments.size());
+  for (int s = 0; s < count; ++s) {
+    SegmentPlaces& places = map.segments[s];
+    if (places.home || places.host_hi.exists() || nvme_part_bytes(plan, input, s) == 0) continue;
+    places.nvme_hi = {Arena::kNvme, take(trainable_part_bytes(plan, input, s)), compact};
+  }
+  lay_out_stored_state(ground, placement, plan, pack, map);
+  if (placement.two_sides) {
+    plan.sides = {begin, used - begin};
+    pack.take(Arena::kNvme, plan.sides.bytes, "other sides");
+  }
+  for (int s = 0; s < count; ++s) {
+    SegmentPlaces& places = map.segments[s];
+    if (!places.nvme_hi.exists()) continue;
+    const int64_t trainable = trainable_part_bytes(plan, input, s);
+    const int64_t frozen = nvme_part_bytes(plan, input, s) - trainable;
+    places.nvme_frozen = {Arena::kNvme, take(frozen) - trainable, compact};
   }
 }
 
@@ -368,7 +399,7 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
   lay_out_activations(input, placement, pack, slots, map);
   lay_out_interiors(input, ground, placement, pack, slots, map);
   find_rooms_to_write_behind(input, placement, slots, map);
-  lay_out_stored_state(ground, placement, plan, pack, map);
+  lay_out_stored(input, ground, placement, plan, pack, map);
   map.weights_ring = pack.take(Arena::kHost, placement.weights_ring, "weights ring");
   map.state_ring = pack.take(Arena::kHost, placement.state_ring, "optimizer state ring");
   map.gradient_ring = pack.take(Arena::kHost, placement.gradient_ring, "gradient ring");

@@ -62,13 +62,16 @@ struct SegmentPlaces {
   Place host_hi;      // resident weights (own part)
   Place device_hi;    // resident on the device: a copy, or the segment's home
   bool home = false;  // weights, state and held gradient are on the device alone
-  Place nvme_hi;      // without the frozen elements where those come from their source
+  Place nvme_hi;      // of elements that are trained
+  Place nvme_frozen;  // of frozen elements; unused where those come from their source
   Place nvme_gradient;
   Place held_gradient;  // final gradient until its update, in host memory or at home on the device
   Place accumulator;    // static place of the running sum, where it is not in a ring
   // The held gradient's room is empty from its update to the next backward: the updated exp_avg_sq
   // waits there for its spill, which need not hold back forward then.
   bool writes_behind = false;
+
+  const Place& stored(const Piece& piece) const { return piece.frozen ? nvme_frozen : nvme_hi; }
 };
 
 // Values that the caller gives or gets: in host memory, and where the device's ops find them (on

@@ -134,8 +134,8 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
   return "";
 }
 
-// Says what is wrong with the side of an access; empty when nothing is. Both sides are named by the
-// place of the first, and what a program begins with stays whole until its end.
+// Says what is wrong with the side of an access; empty when nothing is. An access names the first
+// place for either side, and no program but load changes what it began with.
 std::string flaw_of_side(const Facts& facts, ProgramName program, const Access& access) {
   const TwoSides& sides = facts.plan.sides;
   const int64_t end = sides.begin + sides.bytes;

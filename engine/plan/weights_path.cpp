@@ -51,17 +51,20 @@ void WeightsPath::fetch_into(int segment, const Place& place, Generation generat
 }
 
 void WeightsPath::fetch_stored(int segment, const Place& place, Generation generation) {
-  const Place& from = map_.segments[segment].nvme_hi;
+  const SegmentPlaces& from = map_.segments[segment];
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
   for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(),
                                       plan_.mesh.shard_rank(), !input_.frozen_in_source)) {
     const Value value = hi_value(segment, piece_generation(piece, generation));
     const int64_t bytes = piece.count * width;
-    emit_.read(Arena::kNvme, from.address(piece, width), bytes, piece.first * width, value);
+    emit_.read(Arena::kNvme, from.stored(piece).address(piece, width), bytes, piece.first * width,
+               value);
     emit_.write(place.arena, place.address(piece, width), bytes, piece.first * width, value);
     op.bytes += bytes;
   }
+  const bool side_depends = placement_.two_sides && generation == Generation::kUpdated;
+  if (side_depends) decision(Mode::kRead, Generation::kOld);
   emit_.close();
 }
 
@@ -74,8 +77,8 @@ Place WeightsPath::fetch(int segment, Generation generation) {
 }
 
 void WeightsPath::spill(int segment, const Place& place, const Update& update) {
-  const Place& to = map_.segments[segment].nvme_hi;
-  if (!to.exists()) return;
+  const SegmentPlaces& to = map_.segments[segment];
+  if (!to.nvme_hi.exists()) return;
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
   for (const Piece& piece : pieces_of(plan_.layout, segment, plan_.mesh.weight_shards(),
@@ -83,7 +86,8 @@ void WeightsPath::spill(int segment, const Place& place, const Update& update) {
     const Value value = hi_value(segment, piece_generation(piece, update.to));
     const int64_t bytes = piece.count * width;
     emit_.read(place.arena, place.address(piece, width), bytes, piece.first * width, value);
-    emit_.write(Arena::kNvme, to.address(piece, width), bytes, piece.first * width, value);
+    emit_.write(Arena::kNvme, to.stored(piece).address(piece, width), bytes, piece.first * width,
+                value);
     op.bytes += bytes;
   }
   predicate(op, update);

@@ -237,8 +237,6 @@ class Mutator {
     return false;
   }
 
-  static bool same(const Value& a, const Value& b) { return a == b; }
-
   // Whether an access writes what was not there before and what a later op reads from there: the
   // last op before it that wrote any of it wrote something else, and the next that touches it reads
   // it.
@@ -345,8 +343,7 @@ class Mutator {
       access.offset += 512;
       return true;
     }
-    if (kind == MutationKind::kFlipSide) {
-      if (access.arena != Arena::kNvme) return false;
+    if (kind == MutationKind::kFlipSide && access.arena == Arena::kNvme) {
       access.side = access.side == Side::kLive ? Side::kOther : Side::kLive;
       return true;
     }

@@ -167,6 +167,7 @@ inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input
   placement.gradient_ring *= longer;
   placement.activation_ring *= draw.between(1, 4);
   placement.write_behind = draw.coin();
+  placement.two_sides = draw.coin();
   if (input.device.discrete) make_homes(draw.between(0, 4), draw, input, placement);
   return placement;
 }
