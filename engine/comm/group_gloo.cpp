@@ -11,13 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -26,6 +20,7 @@
 #include "engine/comm/call_header.h"
 #include "engine/comm/no_pipe_signal.h"
 #include "engine/comm/ordered_sum.h"
+#include "engine/comm/rank_watch.h"
 
 namespace strata::comm {
 namespace {
@@ -35,105 +30,17 @@ using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a sum, from each rank at a time
-constexpr Milliseconds kLook{50};     // from one look for the file of a rank that stops to the next
-constexpr Milliseconds kMoment{500};  // that the file may take to be seen
 
-std::byte* at(void* base, int64_t bytes) {
+std::byte* byte_at(void* base, int64_t bytes) {
   return static_cast<std::byte*>(base) + bytes;
 }
-const std::byte* at(const void* base, int64_t bytes) {
-  return static_cast<const std::byte*>(base) + bytes;
-}
-
-// Which rank stopped first and why, for all ranks to read: a file of the store. The rank writes it
-// before it closes its connections, so whoever loses one finds the cause there. A thread looks for
-// it, since a lost connection does not end every wait.
-class Life {
- public:
-  explicit Life(std::string path) : path_(std::move(path)), watcher_([this] { watch(); }) {}
-  ~Life() {
-    {
-      const std::lock_guard lock(mu_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    watcher_.join();
-  }
-
-  // False where the group has stopped: then the transfer must not be awaited.
-  bool enter(Buffer* buffer) {
-    const std::lock_guard lock(mu_);
-    if (stopped_) return false;
-    awaited_ = buffer;
-    return true;
-  }
-  void leave() {
-    const std::lock_guard lock(mu_);
-    awaited_ = nullptr;
-  }
-
-  // True the first time. Who stopped first is who has written the file first.
-  bool stop(int rank, const std::string& reason) {
-    const std::lock_guard lock(mu_);
-    if (stopped_) return false;
-    const std::string own = fmt::format("{}.{}", path_, rank);
-    std::ofstream(own) << fmt::format("rank {} stopped: {}", rank, reason);
-    std::error_code ignored;  // another may have been first
-    std::filesystem::create_hard_link(own, path_, ignored);
-    std::filesystem::remove(own, ignored);
-    end_wait();
-    return true;
-  }
-
-  void throw_if_stopped(const std::string& call) const {
-    const std::lock_guard lock(mu_);
-    if (stopped_) throw_cause(call);
-  }
-  // Throws where a rank has said why it stopped, or does within a moment.
-  void throw_if_said(const std::string& call) const {
-    for (const auto end = Clock::now() + kMoment; Clock::now() < end;) {
-      if (std::filesystem::exists(path_)) throw_cause(call);
-      std::this_thread::sleep_for(Milliseconds(5));
-    }
-  }
-
- private:
-  void end_wait() {
-    stopped_ = true;
-    if (awaited_ == nullptr) return;
-    awaited_->abortWaitRecv();
-    awaited_->abortWaitSend();
-  }
-
-  void watch() {
-    std::unique_lock lock(mu_);
-    while (!ended_ && !stopped_) {
-      changed_.wait_for(lock, kLook, [&] { return ended_; });
-      if (!ended_ && !stopped_ && std::filesystem::exists(path_)) end_wait();
-    }
-  }
-
-  [[noreturn]] void throw_cause(const std::string& call) const {
-    std::ifstream file(path_);
-    const std::string cause{std::istreambuf_iterator<char>(file), {}};
-    throw Error(ErrorCode::kPeer, fmt::format("{}: {}", call, cause));
-  }
-
-  const std::string path_;
-  mutable std::mutex mu_;
-  std::condition_variable changed_;
-  Buffer* awaited_ = nullptr;
-  bool stopped_ = false;
-  bool ended_ = false;
-  std::thread watcher_;  // behind all that it uses
-};
 
 class GlooGroup final : public Group {
  public:
   GlooGroup(const GlooOptions& options, std::shared_ptr<gloo::Context> context)
       : Group(options.rank, options.size),
         deadline_s_(options.group.deadline_s),
-        life_(options.store + "/" + options.name + ".stopped"),
+        watch_(options.store + "/" + options.name, options.rank, options.size),
         context_(std::move(context)),
         sent_(static_cast<size_t>(size()), 0),
         received_(static_cast<size_t>(size()), 0),
@@ -148,10 +55,10 @@ class GlooGroup final : public Group {
     collective(header_of("gather", ranges), [&](Transfers& transfers) {
       for (const GatherRange& range : ranges) {
         each_peer([&](int r) {
-          transfers.receive(r, at(range.base, r * range.part_bytes), range.part_bytes);
+          transfers.receive(r, byte_at(range.base, r * range.part_bytes), range.part_bytes);
         });
         each_peer([&](int r) {
-          transfers.send(r, at(range.base, rank() * range.part_bytes), range.part_bytes);
+          transfers.send(r, byte_at(range.base, rank() * range.part_bytes), range.part_bytes);
         });
       }
       transfers.await();
@@ -185,11 +92,14 @@ class GlooGroup final : public Group {
   void all_to_all(const AllToAll& exchange) override {
     const int64_t bytes = exchange.part_bytes;
     collective(header_of("all_to_all", bytes), [&](Transfers& transfers) {
-      each_peer([&](int r) { transfers.receive(r, at(exchange.receive, r * bytes), bytes); });
-      each_peer([&](int r) { transfers.send(r, at(exchange.send, r * bytes), bytes); });
+      each_peer([&](int r) { transfers.receive(r, byte_at(exchange.receive, r * bytes), bytes); });
+      each_peer([&](int r) {
+        transfers.send(r, byte_at(const_cast<void*>(exchange.send), r * bytes), bytes);
+      });
       const auto own = static_cast<size_t>(bytes);
       if (bytes > 0) {
-        std::memcpy(at(exchange.receive, rank() * bytes), at(exchange.send, rank() * bytes), own);
+        std::memcpy(byte_at(exchange.receive, rank() * bytes),
+                    byte_at(const_cast<void*>(exchange.send), rank() * bytes), own);
       }
       transfers.await();
     });
@@ -197,7 +107,7 @@ class GlooGroup final : public Group {
 
   void send(const Message& message) override {
     check_peer(message);
-    life_.throw_if_stopped("send");
+    watch_.throw_if_stopped("send");
     CallHeader header = header_of("send", message.bytes, message.tag);
     Transfers transfers(*this, "send");
     transfers.send(message.peer, &header, sizeof(header));
@@ -207,7 +117,7 @@ class GlooGroup final : public Group {
 
   void recv(const Message& message) override {
     check_peer(message);
-    life_.throw_if_stopped("recv");
+    watch_.throw_if_stopped("recv");
     CallHeader header;
     Transfers transfers(*this, "recv");
     transfers.receive(message.peer, &header, sizeof(header));
@@ -231,7 +141,7 @@ class GlooGroup final : public Group {
 
   void abort(const std::string& reason) override {
     const NoPipeSignal quiet;
-    if (life_.stop(rank(), reason)) context_->closeConnections();
+    if (watch_.stop(reason)) context_->closeConnections();
   }
 
  private:
@@ -277,18 +187,23 @@ class GlooGroup final : public Group {
       const auto left = std::chrono::ceil<Milliseconds>(end - Clock::now());
       const Milliseconds timeout = std::max(left, Milliseconds(1));
       bool done = false;
-      if (group_.life_.enter(one.buffer.get())) {
+      if (group_.watch_.enter([&] { interrupt(*one.buffer); })) {
         try {
           done = one.sends ? one.buffer->waitSend(timeout) : one.buffer->waitRecv(timeout);
         } catch (const std::exception& error) {
-          group_.life_.leave();
+          group_.watch_.leave();
           if (Clock::now() >= end) late(i);
           group_.lost(call_, one.peer, error.what());
         }
-        group_.life_.leave();
+        group_.watch_.leave();
       }
-      if (!done) group_.life_.throw_if_stopped(call_);
+      if (!done) group_.watch_.throw_if_stopped(call_);
       STRATA_CHECK(done);
+    }
+
+    static void interrupt(Buffer& buffer) {
+      buffer.abortWaitRecv();
+      buffer.abortWaitSend();
     }
 
     // Of those that are still awaited, a moment shows which have come by now.
@@ -331,7 +246,7 @@ class GlooGroup final : public Group {
   }
 
   [[noreturn]] void lost(const char* call, int peer, const char* what) {
-    life_.throw_if_said(call);
+    watch_.throw_if_said(call);
     fail(fmt::format("{}: rank {}: its connection is lost: {} (did its process end?)", call, peer,
                      what));
   }
@@ -339,7 +254,7 @@ class GlooGroup final : public Group {
   // All ranks see the same headers, so either all of them work or all of them fail.
   template <typename Work>
   void collective(const CallHeader& header, Work work) {
-    life_.throw_if_stopped(header.name);
+    watch_.throw_if_stopped(header.name);
     Transfers transfers(*this, header.name);
     headers_[static_cast<size_t>(rank())] = header;
     each_peer(
@@ -397,7 +312,7 @@ class GlooGroup final : public Group {
 
   // Constant after construction
   const double deadline_s_;
-  Life life_;
+  RankWatch watch_;
   const std::shared_ptr<gloo::Context> context_;
 
   // Of the calling thread

@@ -23,9 +23,11 @@ struct GlooOptions {
 // A group whose ranks are processes (or threads) that exchange over TCP by Gloo. Returns once all
 // ranks are connected.
 //
-// Memory: at most 2 MiB for each other rank, beside the sockets' own. Threads: two of its own.
-// Failure: Error{kDeadline} where a rank does not come, Error{kPeer} where a connection is lost or
-// another rank stops. Data are neither encrypted nor authenticated: the network must be trusted.
+// Memory: at most 2 MiB for each other rank, beside the sockets' own. Threads: two of its own. A
+// rank keeps its group until the last call of every rank is over: one that is gone for a second
+// while another waits ends it. Failure: Error{kDeadline} where a rank does not come, Error{kPeer}
+// where a connection is lost or another rank stops. Data are neither encrypted nor authenticated:
+// the network must be trusted.
 std::unique_ptr<Group> make_gloo_group(const GlooOptions& options);
 
 }  // namespace strata::comm
