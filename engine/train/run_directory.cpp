@@ -129,9 +129,11 @@ void RunDirectory::replace_file(const std::string& name, std::string_view text) 
   const std::string to = path_ + "/" + name;
   const std::string temporary = to + ".tmp";
   checkpoint::write_small_file(temporary, text);
-  const BlockingCall call("rename", temporary);
-  if (::rename(temporary.c_str(), to.c_str()) != 0) {
-    throw system_error(ErrorCode::kIo, "cannot rename: " + temporary + " to " + to, errno);
+  {
+    const BlockingCall call("rename", temporary);
+    if (::rename(temporary.c_str(), to.c_str()) != 0) {
+      throw system_error(ErrorCode::kIo, "cannot rename: " + temporary + " to " + to, errno);
+    }
   }
   model::sync_directory(path_);
 }
