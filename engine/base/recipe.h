@@ -40,6 +40,7 @@ struct RecipePlanes {
   WeightsFrom from;
   std::array<int8_t, kPlaneCount> width;  // bytes of an element of each plane; 0: no such plane
   constexpr int64_t width_of(Plane plane) const { return width[static_cast<size_t>(plane)]; }
+  constexpr int64_t bytes() const { return width[0] + width[1] + width[2] + width[3]; }
 };
 
 inline constexpr std::array<RecipePlanes, kRecipeCount> kRecipeTable = {{

@@ -34,7 +34,6 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kPartialMark = ".tmp-";
 constexpr std::string_view kAsideMark = ".aside-";
 constexpr int64_t kManifestBytesMax = int64_t{1} << 28;
-constexpr int64_t kStateBytes = 12;  // hi, lo, exp_avg, exp_avg_sq; or master and both moments
 
 enum class Kind : uint8_t { kWhole, kPartial, kAside };
 
@@ -255,11 +254,12 @@ uint64_t random_nonce() {
   return nonce;
 }
 
-int64_t checkpoint_bytes(const model::ModelSpec& spec) {
+int64_t checkpoint_bytes(const model::ModelSpec& spec, Recipe recipe) {
   int64_t bytes = kMiB;  // names and the manifest's fixed part
   for (const model::Segment& segment : spec.segments) {
     // One thousandth more covers the manifest, which has 16 characters for each block.
-    bytes += segment.trainable_numel * kStateBytes + segment.trainable_numel * kStateBytes / 1000;
+    const int64_t state = segment.trainable_numel * planes_of(recipe).bytes();
+    bytes += state + state / 1000;
   }
   return bytes;
 }

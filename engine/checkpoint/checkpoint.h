@@ -20,7 +20,7 @@
 namespace strata::checkpoint {
 
 // The disk space of a checkpoint of this model, all ranks together.
-int64_t checkpoint_bytes(const model::ModelSpec& spec);
+int64_t checkpoint_bytes(const model::ModelSpec& spec, Recipe recipe);
 
 struct CheckpointContents {
   const model::ModelSpec* spec = nullptr;

@@ -10,12 +10,10 @@ namespace strata::plan {
 namespace {
 
 constexpr double kGradientBytes = 4;
-constexpr double kStateBytes = 12;  // of a trainable element, weights included, in every recipe
-// An update reads state and gradient and writes state.
-constexpr double kOptimizerBytes = 2 * kStateBytes + kGradientBytes;
 
 // Bytes of a rank's own parts; `whole_*` are bytes of all parts.
 struct Sizes {
+  double planes = 0;         // of what is trained: weights and state
   double weights_twice = 0;  // used twice in a pass
   double weights = 0;
   double trainable = 0;  // weights
@@ -63,7 +61,9 @@ Sizes sizes_of(const LowerBoundInput& in) {
   sizes.weights_twice = sizes.whole_weights_twice / weight_shards;
   sizes.weights = sizes.whole_weights / weight_shards;
   sizes.trainable = sizes.whole_trainable / weight_shards;
-  sizes.state = (kStateBytes - weight_bytes) * trainable_numel / in.mesh.state_shards();
+  const auto planes = static_cast<double>(planes_of(in.recipe).bytes());
+  sizes.planes = planes * trainable_numel / in.mesh.state_shards();
+  sizes.state = (planes - weight_bytes) * trainable_numel / in.mesh.state_shards();
   // After the reduction a rank needs only the part whose state it owns, in every ZeRO stage.
   sizes.gradients = sizes.whole_gradients / in.mesh.state_shards();
   const auto blocks =
@@ -73,7 +73,8 @@ Sizes sizes_of(const LowerBoundInput& in) {
       });
   sizes.checkpoints =
       static_cast<double>(in.boundary_bytes) * static_cast<double>(blocks) * in.micro_batches;
-  sizes.optimizer = kOptimizerBytes * trainable_numel / in.mesh.state_shards();
+  // An update reads state and gradient and writes state.
+  sizes.optimizer = (2 * planes + kGradientBytes) * trainable_numel / in.mesh.state_shards();
   return sizes;
 }
 
@@ -208,8 +209,7 @@ void set_times(const Rates& rates, LowerBound& bound, double optimizer_bytes) {
 
 // The most bytes of state that can have their home on a device with `device` bytes.
 double largest_home(const Sizes& sizes, double device) {
-  const double state = kStateBytes * sizes.optimizer / kOptimizerBytes;
-  return state > 0 ? std::min(1.0, device / state) : 0;
+  return sizes.planes > 0 ? std::min(1.0, device / sizes.planes) : 0;
 }
 
 // The sizes that still cross a link when state of `home` bytes stays on the device, which takes off

@@ -222,7 +222,7 @@ class Counts {
   void check_saved() {
     if (!facts_.plan.mesh.saves()) return;
     for (int s = 0; s < facts_.segment_count(); ++s) {
-      for (const Plane plane : {Plane::kHi, Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
+      for (const Plane plane : kPlanes) {
         if (facts_.width(plane) > 0) check_saved_plane(s, plane);
       }
     }

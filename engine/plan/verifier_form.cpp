@@ -219,13 +219,18 @@ void check_pages(const Facts& facts, const Program& program, int64_t index, Repo
 }
 
 // Whether an op may overwrite bytes that it reads: it updates a value in place, or an update's
-// exp_avg_sq replaces the consumed gradient.
-bool may_replace(const Op& op, const Value& from, const Value& to) {
+// exp_avg_sq replaces the consumed gradient. The gradient of a segment's output becomes that of the
+// stream it continues.
+bool may_replace(const Facts& facts, const Op& op, const Value& from, const Value& to) {
   if (op.kind == OpKind::kOptimize && from.kind == ValueKind::kGradient) {
     return to.kind == ValueKind::kPlane && to.plane == Plane::kExpAvgSq;
   }
-  return from.kind == to.kind && from.plane == to.plane && from.kind != ValueKind::kActivation &&
-         from.kind != ValueKind::kScratch;
+  if (from.kind != to.kind || from.plane != to.plane) return false;
+  if (from.kind == ValueKind::kActivationGradient) {
+    const std::vector<int>& inputs = facts.segment(from.segment).inputs;
+    return from.segment == to.segment || (!inputs.empty() && inputs.front() == to.segment);
+  }
+  return from.kind != ValueKind::kActivation && from.kind != ValueKind::kScratch;
 }
 
 // Two accesses of one op may overlap only when one replaces the other.
@@ -243,8 +248,8 @@ void check_aliases(const Facts& facts, const Program& program, int64_t index,
       const Access& b = *sorted[j];
       if (b.arena != a.arena || b.offset >= a.offset + a.bytes) break;
       if (a.mode == Mode::kRead && b.mode == Mode::kRead) continue;
-      const bool replaces = a.mode == Mode::kRead ? may_replace(op, a.value, b.value)
-                                                  : may_replace(op, b.value, a.value);
+      const bool replaces = a.mode == Mode::kRead ? may_replace(facts, op, a.value, b.value)
+                                                  : may_replace(facts, op, b.value, a.value);
       if (a.mode != b.mode && replaces && a.offset - a.first == b.offset - b.first) continue;
       reporter.add("alias", program.name, index,
                    fmt::format("{} and {} overlap at {}", describe(facts, a.value),

@@ -101,7 +101,7 @@ class UpdateCheck {
       parts.push_back(facts_.own_part(c));
     }
     join(parts);
-    for (const Plane plane : {Plane::kHi, Plane::kLo, Plane::kExpAvg, Plane::kExpAvgSq}) {
+    for (const Plane plane : kPlanes) {
       if (facts_.width(plane) == 0) continue;
       for (const Mode mode : {Mode::kRead, Mode::kWrite}) {
         if (covers(mode, ValueKind::kPlane, plane, parts)) continue;

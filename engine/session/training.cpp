@@ -177,7 +177,7 @@ void Training::check_space() const {
   use.held =
       checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
   use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
-  use.checkpoint_bytes = checkpoint::checkpoint_bytes(*plan_.spec);
+  use.checkpoint_bytes = checkpoint::checkpoint_bytes(*plan_.spec, plan_.input.recipe);
   use.checkpoint_count = static_cast<int64_t>(std::min(kMost, std::ceil(left / per_checkpoint)));
   use.keep = options_.keep_checkpoints;
   use.model_bytes = model::export_bytes(*model_, checkpoint::dtype_of(options_.export_dtype));

@@ -24,7 +24,8 @@ CheckpointSession::Opened CheckpointSession::open(const std::string& path,
 
 void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream) {
   std::optional<checkpoint::CheckpointCommit> commit;
-  if (leads()) commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(spec_));
+  if (leads())
+    commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(spec_, plan_.recipe));
   const std::string partial = comm::broadcast_text(group_, commit ? commit->partial() : "");
   uint64_t nonce = commit ? commit->nonce() : 0;
   if (group_ != nullptr) group_->broadcast(&nonce, sizeof(nonce), 0);

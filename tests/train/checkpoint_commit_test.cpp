@@ -52,13 +52,13 @@ TEST_F(WrittenCheckpoints, ThatAreNotCommittedLeaveNothing) {
   const Written what = {.spec = &spec, .world = 2};
   const std::string before = write(1, what);
   {
-    const CheckpointCommit commit(directory_, 2, checkpoint_bytes(spec));
+    const CheckpointCommit commit(directory_, 2, checkpoint_bytes(spec, Recipe::kBf16));
     write_rank(commit, what, 0);
     EXPECT_EQ(names(), (Names{"step-000001", "step-000002.tmp-NONCE"}));
   }
   EXPECT_EQ(names(), Names{"step-000001"});
   {
-    CheckpointCommit commit(directory_, 2, checkpoint_bytes(spec));
+    CheckpointCommit commit(directory_, 2, checkpoint_bytes(spec, Recipe::kBf16));
     const StateFile first = write_rank(commit, what, 0);
     write_rank(commit, what, 1);
     try {

@@ -33,7 +33,7 @@ class Checkpoints : public testing::Test {
   // A whole checkpoint, all of whose state is zero.
   std::string write(int64_t step, const std::string& run = "") {
     const shard::Layout layout = shard::make_layout(spec_, 1);
-    CheckpointCommit commit(directory_, step, checkpoint_bytes(spec_));
+    CheckpointCommit commit(directory_, step, checkpoint_bytes(spec_, Recipe::kFp32));
     CheckpointWriter writer(spec_, layout,
                             {.partial = commit.partial(),
                              .nonce = commit.nonce(),

@@ -44,7 +44,7 @@ class Weights : public testing::Test {
   std::string write(Recipe recipe, int world) {
     model::assign_offsets(spec_, world);
     const shard::Layout layout = shard::make_layout(spec_, world);
-    CheckpointCommit commit(directory_.path(), 1, checkpoint_bytes(spec_));
+    CheckpointCommit commit(directory_.path(), 1, checkpoint_bytes(spec_, recipe));
     std::vector<StateFile> files;
     for (int rank = 0; rank < world; ++rank) {
       CheckpointWriter writer(spec_, layout,

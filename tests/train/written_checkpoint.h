@@ -112,7 +112,7 @@ class WrittenCheckpoints : public testing::Test {
   }
 
   std::string write(int64_t step, const Written& what) const {
-    CheckpointCommit commit(directory_, step, checkpoint_bytes(*what.spec));
+    CheckpointCommit commit(directory_, step, checkpoint_bytes(*what.spec, what.recipe));
     std::vector<StateFile> files;
     for (int rank = what.world - 1; rank >= 0; --rank) {  // in any order
       files.push_back(write_rank(commit, what, rank));
