@@ -13,14 +13,6 @@ namespace {
 // Far more steps than a sensible pattern needs for a name; they take a few milliseconds.
 constexpr uint32_t kMatchLimit = 100'000;
 
-template <auto* Free>
-struct Freed {
-  template <typename T>
-  void operator()(T* held) const {
-    Free(held);
-  }
-};
-
 std::string message_of(int error) {
   PCRE2_UCHAR text[256] = {};
   pcre2_get_error_message(error, text, sizeof text);
@@ -34,6 +26,13 @@ PCRE2_SPTR units(const std::string& text) {
 }  // namespace
 
 struct NamePattern::Compiled {
+  template <auto* Free>
+  struct Freed {
+    template <typename T>
+    void operator()(T* held) const {
+      Free(held);
+    }
+  };
   std::unique_ptr<pcre2_code, Freed<pcre2_code_free>> code;
   std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data_free>> match;
   std::unique_ptr<pcre2_match_context, Freed<pcre2_match_context_free>> context;
