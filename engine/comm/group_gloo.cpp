@@ -51,6 +51,13 @@ class GlooGroup final : public Group {
     context_->closeConnections();
   }
 
+  // All ranks are connected: one that stops from now on does not end the connecting of others.
+  void meet(const GlooOptions& options) {
+    deadline_s_ = options.connect_s;
+    barrier();
+    deadline_s_ = options.group.deadline_s;
+  }
+
   void gather_chunks(std::span<const GatherRange> ranges) override {
     collective(header_of("gather", ranges), [&](Transfers& transfers) {
       for (const GatherRange& range : ranges) {
@@ -310,8 +317,8 @@ class GlooGroup final : public Group {
     });
   }
 
-  // Constant after construction
-  const double deadline_s_;
+  // Constant after meet()
+  double deadline_s_;
   RankWatch watch_;
   const std::shared_ptr<gloo::Context> context_;
 
@@ -336,7 +343,11 @@ std::unique_ptr<Group> make_gloo_group(const GlooOptions& options) {
     context->setTimeout(
         std::chrono::ceil<Milliseconds>(std::chrono::duration<double>(options.connect_s)));
     context->connectFullMesh(store, device);
-    return std::make_unique<GlooGroup>(options, std::move(context));
+    auto group = std::make_unique<GlooGroup>(options, std::move(context));
+    group->meet(options);
+    return group;
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kDeadline,
                 fmt::format("rank {}: cannot connect to the {} ranks of group {} by way of {}: {} "

@@ -260,9 +260,12 @@ TEST_P(GroupOf, AbortWakesAllAndNamesTheRank) {
     std::vector<float> whole(3);
     group.all_reduce_sum(whole.data(), 3);
   });
-  EXPECT_EQ(errors[0], "peer: all_reduce f32: rank 1 stopped: spill: /scratch/0: no space left");
+  // A rank may hear of it before its call.
+  for (const std::string& error : {errors[0], errors[2]}) {
+    EXPECT_TRUE(error.starts_with("peer: ")) << error;
+    EXPECT_TRUE(error.ends_with(": rank 1 stopped: spill: /scratch/0: no space left")) << error;
+  }
   EXPECT_EQ(errors[1], "");
-  EXPECT_EQ(errors[2], errors[0]);
 }
 
 TEST_P(GroupOf, AbortWakesASenderAndAReceiver) {
@@ -272,8 +275,8 @@ TEST_P(GroupOf, AbortWakesASenderAndAReceiver) {
     if (group.rank() == 1) group.recv({&word, 4, 2, 0});
     if (group.rank() == 2) group.abort("interrupted");
   });
-  EXPECT_EQ(errors[0], "peer: send: rank 2 stopped: interrupted");
-  EXPECT_EQ(errors[1], "peer: recv: rank 2 stopped: interrupted");
+  EXPECT_TRUE(errors[0].ends_with(": rank 2 stopped: interrupted")) << errors[0];
+  EXPECT_TRUE(errors[1].ends_with(": rank 2 stopped: interrupted")) << errors[1];
 }
 
 TEST(GroupLocal, AfterAnAbortEveryLaterCallThrows) {
