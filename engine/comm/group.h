@@ -88,6 +88,12 @@ class Group {
  protected:
   Group(int rank, int size) : rank_(rank), size_(size) {}
 
+  void check_peer(const Message& message) const;
+  // Aborts the group for this reason and throws it (kPeer).
+  [[noreturn]] void fail(const std::string& text);
+  // The same: a message of so many bytes and this tag came, and `due` is another.
+  [[noreturn]] void refuse(const Message& due, int64_t bytes, int64_t tag);
+
  private:
   // Constant after construction.
   int rank_;

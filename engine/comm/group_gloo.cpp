@@ -17,6 +17,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/comm/bytes.h"
 #include "engine/comm/call_header.h"
 #include "engine/comm/no_pipe_signal.h"
 #include "engine/comm/ordered_sum.h"
@@ -30,10 +31,6 @@ using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a sum, from each rank at a time
-
-std::byte* byte_at(void* base, int64_t bytes) {
-  return static_cast<std::byte*>(base) + bytes;
-}
 
 class GlooGroup final : public Group {
  public:
@@ -100,14 +97,9 @@ class GlooGroup final : public Group {
     const int64_t bytes = exchange.part_bytes;
     collective(header_of("all_to_all", bytes), [&](Transfers& transfers) {
       each_peer([&](int r) { transfers.receive(r, byte_at(exchange.receive, r * bytes), bytes); });
-      each_peer([&](int r) {
-        transfers.send(r, byte_at(const_cast<void*>(exchange.send), r * bytes), bytes);
-      });
-      const auto own = static_cast<size_t>(bytes);
-      if (bytes > 0) {
-        std::memcpy(byte_at(exchange.receive, rank() * bytes),
-                    byte_at(const_cast<void*>(exchange.send), rank() * bytes), own);
-      }
+      each_peer([&](int r) { transfers.send(r, byte_at(exchange.send, r * bytes), bytes); });
+      copy_bytes(byte_at(exchange.receive, rank() * bytes), byte_at(exchange.send, rank() * bytes),
+                 bytes);
       transfers.await();
     });
   }
@@ -134,9 +126,7 @@ class GlooGroup final : public Group {
                        header.name));
     }
     if (header.root != message.tag || header.size != message.bytes) {
-      fail(fmt::format("recv: rank {}: sent {} with tag {} where {} with tag {} is due",
-                       message.peer, format_bytes(header.size), header.root,
-                       format_bytes(message.bytes), message.tag));
+      refuse(message, header.size, header.root);
     }
     transfers.receive(message.peer, message.data, message.bytes);
     transfers.await();
@@ -241,15 +231,6 @@ class GlooGroup final : public Group {
   void each_peer(Function function) {
     // From the next rank on, so that ranks do not all turn to one.
     for (int k = 1; k < size(); ++k) function((rank() + k) % size());
-  }
-
-  void check_peer(const Message& message) const {
-    STRATA_CHECK(message.peer >= 0 && message.peer < size() && message.peer != rank());
-  }
-
-  [[noreturn]] void fail(const std::string& text) {
-    abort(text);
-    throw Error(ErrorCode::kPeer, text);
   }
 
   [[noreturn]] void lost(const char* call, int peer, const char* what) {

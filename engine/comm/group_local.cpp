@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/comm/group_local.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "engine/base/check.h"
-#include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/comm/bytes.h"
 #include "engine/comm/call_header.h"
 #include "engine/comm/ordered_sum.h"
 #include "engine/comm/rendezvous.h"
@@ -32,16 +29,6 @@ struct Meeting {
   Rendezvous point;
   std::vector<Call> calls;  // rank r writes element r while it is outside of enter .. leave
 };
-
-std::byte* at(void* base, int64_t bytes) {
-  return static_cast<std::byte*>(base) + bytes;
-}
-const std::byte* at(const void* base, int64_t bytes) {
-  return static_cast<const std::byte*>(base) + bytes;
-}
-void copy_bytes(void* to, const void* from, int64_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 class LocalGroup final : public Group {
  public:
@@ -88,7 +75,8 @@ class LocalGroup final : public Group {
     const int64_t bytes = exchange.part_bytes;
     collective({.header = header_of("all_to_all", bytes), .from = exchange.send}, [&] {
       for (int r = 0; r < size(); ++r) {
-        copy_bytes(at(exchange.receive, r * bytes), at(peer(r).from, rank() * bytes), bytes);
+        copy_bytes(byte_at(exchange.receive, r * bytes), byte_at(peer(r).from, rank() * bytes),
+                   bytes);
       }
     });
   }
@@ -104,11 +92,7 @@ class LocalGroup final : public Group {
     const bool fits = posted.tag == message.tag && posted.bytes == message.bytes;
     if (fits) copy_bytes(message.data, posted.data, message.bytes);
     meeting_->point.done(message.peer);
-    if (!fits) {
-      fail(fmt::format("recv: rank {}: sent {} with tag {} where {} with tag {} is due",
-                       message.peer, format_bytes(posted.bytes), posted.tag,
-                       format_bytes(message.bytes), message.tag));
-    }
+    if (!fits) refuse(message, posted.bytes, posted.tag);
   }
 
   void barrier() override {
@@ -119,15 +103,6 @@ class LocalGroup final : public Group {
 
  private:
   const Call& peer(int r) const { return meeting_->calls[static_cast<size_t>(r)]; }
-
-  void check_peer(const Message& message) const {
-    STRATA_CHECK(message.peer >= 0 && message.peer < size() && message.peer != rank());
-  }
-
-  [[noreturn]] void fail(const std::string& text) {
-    abort(text);
-    throw Error(ErrorCode::kPeer, text);
-  }
 
   // Runs `work` between a meeting of all ranks and another. All ranks see the same calls, so either
   // all of them work or all of them fail.
@@ -150,7 +125,8 @@ class LocalGroup final : public Group {
     for (int k = 1; k < size(); ++k) {
       const int r = (rank() + k) % size();
       const int64_t offset = r * mine.part_bytes;
-      copy_bytes(at(mine.base, offset), at(peer(r).gather[i].base, offset), mine.part_bytes);
+      copy_bytes(byte_at(mine.base, offset), byte_at(peer(r).gather[i].base, offset),
+                 mine.part_bytes);
     }
   }
 

@@ -69,20 +69,24 @@ void RankWatch::leave() {
 
 bool RankWatch::stop(const std::string& reason) {
   const std::lock_guard lock(mu_);
-  return publish(fmt::format("rank {} stopped: {}", rank_, reason));
+  if (stopped_) return false;
+  publish(fmt::format("rank {} stopped: {}", rank_, reason));
+  end_wait();
+  return true;
 }
 
 // The first cause that any rank links to the one name stays.
-bool RankWatch::publish(const std::string& cause) {
-  if (stopped_) return false;
+void RankWatch::publish(const std::string& cause) const {
   const std::string own = fmt::format("{}.{}", path_, rank_);
   std::ofstream(own) << cause;
   std::error_code ignored;
   std::filesystem::create_hard_link(own, path_ + ".stopped", ignored);
   std::filesystem::remove(own, ignored);
+}
+
+void RankWatch::end_wait() {
   stopped_ = true;
   if (interrupt_) interrupt_();
-  return true;
 }
 
 // The ranks whose lock is free, "1, 3".
@@ -105,14 +109,12 @@ void RankWatch::watch() {
   while (!ended_ && !stopped_) {
     changed_.wait_for(lock, kLook, [&] { return ended_; });
     if (ended_ || stopped_) return;
-    if (std::filesystem::exists(path_ + ".stopped")) {
-      publish("");
-      return;
-    }
+    if (std::filesystem::exists(path_ + ".stopped")) return end_wait();
     const std::string ranks = interrupt_ ? gone() : "";
     if (ranks.empty()) alive_until = Clock::now();
     if (Clock::now() - alive_until > kGone) {
       publish(fmt::format("rank {} is gone (did its process end?)", ranks));
+      return end_wait();
     }
   }
 }

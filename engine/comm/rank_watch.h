@@ -40,7 +40,8 @@ class RankWatch {
 
  private:
   void watch();
-  bool publish(const std::string& cause);
+  void publish(const std::string& cause) const;
+  void end_wait();
   std::string gone() const;
   [[noreturn]] void throw_cause(const std::string& call) const;
 
