@@ -6,17 +6,10 @@
 namespace strata::plan {
 
 Building::Building(const PlanInput& input_in, const Ground& ground, const Placement& placement_in)
-    : input(input_in), placement(placement_in), footprints(ground.footprints) {
-  plan.recipe = input.recipe;
-  plan.shape = input.shape;
-  plan.micro_batches = input.micro_batches;
-  plan.eval_micro_batches = input.micro_batches;
-  plan.mode = input.mode;
-  plan.device = input.device;
-  plan.mesh = input.mesh;
-  plan.io_depth = input.io_depth;
-  plan.layout = ground.layout;
-  plan.arenas.budget = {input.device_budget, input.host_budget, input.nvme_budget, kNoLimit};
+    : input(input_in),
+      placement(placement_in),
+      footprints(ground.footprints),
+      plan(empty_plan(input_in, ground)) {
   contributions.assign(input.spec->segments.size(), input.micro_batches);
   for (const model::Segment& segment : input.spec->segments) {
     if (segment.shares >= 0) contributions[segment.shares] += input.micro_batches;

@@ -22,6 +22,21 @@ Ground ground_of(const PlanInput& input) {
   return ground;
 }
 
+Plan empty_plan(const PlanInput& input, const Ground& ground) {
+  Plan plan;
+  plan.recipe = input.recipe;
+  plan.shape = input.shape;
+  plan.micro_batches = input.micro_batches;
+  plan.eval_micro_batches = input.micro_batches;
+  plan.mode = input.mode;
+  plan.device = input.device;
+  plan.mesh = input.mesh;
+  plan.io_depth = input.io_depth;
+  plan.layout = ground.layout;
+  plan.arenas.budget = {input.device_budget, input.host_budget, input.nvme_budget, kNoLimit};
+  return plan;
+}
+
 std::vector<ChunkRun> trainable_runs(const shard::Layout& layout) {
   std::vector<ChunkRun> runs;
   for (int c = 0; c < static_cast<int>(layout.chunks.size()); ++c) {

@@ -21,6 +21,9 @@ struct Ground {
 };
 
 Ground ground_of(const PlanInput& input);
+
+// A plan without places and programs: what its input says of it.
+Plan empty_plan(const PlanInput& input, const Ground& ground);
 std::vector<ChunkRun> trainable_runs(const shard::Layout& layout);
 
 // How many chunks of a run are flagged.

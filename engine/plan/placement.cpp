@@ -8,14 +8,7 @@
 namespace strata::plan {
 
 PlacementSearch::PlacementSearch(const PlanInput& input)
-    : input_(input), ground_(ground_of(input)) {
-  shell_.recipe = input.recipe;
-  shell_.shape = input.shape;
-  shell_.micro_batches = input.micro_batches;
-  shell_.mode = input.mode;
-  shell_.device = input.device;
-  shell_.mesh = input.mesh;
-  shell_.layout = ground_.layout;
+    : input_(input), ground_(ground_of(input)), shell_(empty_plan(input, ground_)) {
   for (const model::Unit& unit : input.spec->units) {
     const auto inner = static_cast<int64_t>(unit.segments.size()) - 1;
     int64_t bytes = inner * boundary_tensor_bytes(input);
