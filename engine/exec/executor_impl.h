@@ -100,12 +100,12 @@ class Executor::Impl {
     return plan_.program(instance.program);
   }
   std::byte* at(plan::Arena arena, int64_t offset) const;
+  std::byte* at(const plan::Access& access) const { return at(access.arena, access.offset); }
   // Notes which side of extents with two is live after instance `sequence`.
   void leave_sides(int64_t sequence, bool flips) {
     second_is_live_[(sequence + 1) % kOutstanding] =
         second_is_live_[sequence % kOutstanding] != flips;
   }
-  std::byte* at(const plan::Access& access) const { return at(access.arena, access.offset); }
 
   // lanes.cpp
   bool on_device(plan::Lane lane) const;
