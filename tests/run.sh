@@ -56,6 +56,15 @@ steady() {
   if setarch "$(uname -m)" -R true 2> /dev/null; then setarch "$(uname -m)" -R "$@"; else "$@"; fi
 }
 
+# said_by_failed LOG: the names of the tests that failed, and the last lines that each of them printed.
+said_by_failed() {
+  awk -v most=25 '
+    function show() { for (i = (n > most ? n - most : 0); failed && i < n; ++i) print "  " said[i % most] }
+    / Test +#[0-9]+: / { show(); n = 0; failed = /\*\*\*/ && !/\*\*\*Skipped/; if (failed) print; next }
+    /^ +Start +[0-9]+: / || /tests? passed, / { show(); n = 0; failed = 0 }
+    { said[n++ % most] = $0 }' "$1"
+}
+
 # suite NAME CTEST-ARGUMENTS...: runs ctest and adds its counts to the sum.
 suite() {
   local name=$1 log=$logs/log counts
@@ -68,8 +77,16 @@ suite() {
     counts="1 1"  # ctest itself failed or found no tests, and the log says why
   fi
   tests_failed=$((tests_failed + ${counts% *}))
+  if ((${counts% *} > 0)); then said_by_failed "$log" >> "$logs/failed"; fi
   tests_run=$((tests_run + ${counts#* }))
   tests_skipped=$((tests_skipped + $(grep -cE '\*\*\*Skipped' "$log" || true)))
+}
+
+# build FOLDER TARGETS...: what the compiler prints is shown where it fails.
+build() {
+  local folder=$1
+  shift
+  steady cmake --build "$folder" -j "$jobs" "$@" > "$logs/build" 2>&1 || { cat "$logs/build"; exit 1; }
 }
 
 # sanitized PRESET BINARIES...: some binaries of tests under a sanitizer. Each shard of one counts as a test.
@@ -78,7 +95,7 @@ sanitized() {
   shift
   headline "building for $preset"
   cmake --preset "$preset" > "$logs/configure" || { cat "$logs/configure"; exit 1; }
-  steady cmake --build "build-$preset" -j "$jobs" --target "$@"
+  build "build-$preset" --target "$@"
   names=$(IFS='|' && echo "$*")
   STRATA_SEEDS=$sanitized_seeds suite "$preset" --test-dir "build-$preset" -R "^(${names//fuzz_tests/Fuzz})\\."
 }
@@ -89,7 +106,7 @@ bash tests/install_packages.sh tests/packages_to_compare.txt ||
 
 headline "configuring and building"
 cmake --preset cpu > "$logs/configure" || { cat "$logs/configure"; exit 1; }
-cmake --build build -j "$jobs"
+build build
 
 if $long; then
   bash tests/install_packages.sh <(echo clang-tidy)
@@ -112,6 +129,10 @@ else
 fi
 
 headline "done"
+if [[ -s $logs/failed ]]; then
+  echo "These tests failed:"
+  cat "$logs/failed"
+fi
 if ((tests_skipped > 0)); then echo "$tests_skipped tests skipped (their output says why)"; fi
 if ((tests_run == 0)); then
   echo "No tests were found!!!"
