@@ -11,7 +11,8 @@ void abort_all(const Groups& groups, const char* why) {
   }
 }
 
-// Ranks of a copy are consecutive; a part has the same index in every copy.
+// A tensor group's ranks are consecutive, and so are the groups of a copy; a part has the same
+// index in every copy.
 LocalMesh::LocalMesh(const plan::Mesh& mesh, const comm::GroupOptions& options)
     : ranks_(static_cast<size_t>(mesh.world), Groups{}) {
   const auto add = [&](plan::GroupName name, int first, int stride) {
@@ -24,11 +25,18 @@ LocalMesh::LocalMesh(const plan::Mesh& mesh, const comm::GroupOptions& options)
       owned_.push_back(std::move(groups[static_cast<size_t>(i)]));
     }
   };
-  const int shards = mesh.shards();
-  for (int copy = 0; copy < mesh.replicate; ++copy) {
-    add(plan::GroupName::kShard, copy * shards, 1);
+  const int copy_ranks = mesh.shards() * mesh.tensor;
+  for (int first = 0; first < mesh.world; first += mesh.tensor) {
+    add(plan::GroupName::kTensor, first, 1);
   }
-  for (int part = 0; part < shards; ++part) add(plan::GroupName::kReplicate, part, shards);
+  for (int slice = 0; slice < mesh.tensor; ++slice) {
+    for (int copy = 0; copy < mesh.replicate; ++copy) {
+      add(plan::GroupName::kShard, copy * copy_ranks + slice, mesh.tensor);
+    }
+  }
+  for (int first = 0; first < copy_ranks; ++first) {
+    add(plan::GroupName::kReplicate, first, copy_ranks);
+  }
 }
 
 }  // namespace strata::exec

@@ -23,6 +23,7 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   const int shared = spec_.segments[op.segment].shares;
   SegmentCall call;
   call.segment = op.segment;
+  call.part = op.part;
   call.weights = pointer(Mode::kRead, ValueKind::kPlane, op.segment);
   call.grad = reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kGradient, op.segment));
   call.grad_first = !find_access(accesses, Mode::kRead, ValueKind::kGradient, op.segment);
@@ -37,9 +38,12 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   call.output = pointer(Mode::kWrite, ValueKind::kActivation);
   call.grad_output = pointer(Mode::kRead, ValueKind::kActivationGradient);
   call.grad_input = pointer(Mode::kWrite, ValueKind::kActivationGradient);
+  const bool backward = op.kind == OpKind::kBackward;
   call.interior =
-      pointer(op.kind == OpKind::kBackward && !op.recomputes ? Mode::kRead : Mode::kWrite,
-              ValueKind::kInterior);
+      pointer(backward && !op.recomputes ? Mode::kRead : Mode::kWrite, ValueKind::kInterior);
+  const ValueKind branch = backward ? ValueKind::kBranchGradient : ValueKind::kBranch;
+  const bool reads_sum = op.part == (backward ? 0 : 1);
+  call.branch = reinterpret_cast<float*>(pointer(reads_sum ? Mode::kRead : Mode::kWrite, branch));
   call.workspace = pointer(Mode::kWrite, ValueKind::kScratch);
   call.tokens = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTokens));
   call.targets = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTargets));

@@ -80,7 +80,7 @@ comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
 void Executor::Impl::reduce(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
   if (op.segment < 0) return reduce_norms(op, program);
-  const bool whole = op.group == plan::GroupName::kReplicate || plan_.mesh.gradient_shards() == 1;
+  const bool whole = op.group != plan::GroupName::kShard || plan_.mesh.gradient_shards() == 1;
   if (whole) return reduce_whole(op, program, view);
   reduce_to_parts(op, program, view);
 }

@@ -53,7 +53,8 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   const int first_chunk = plan_.layout.first_chunk[op.segment];
   for (int c = first_chunk; c < plan_.layout.first_chunk[op.segment + 1]; ++c) {
     const shard::Chunk& chunk = plan_.layout.chunks[c];
-    if (chunk.frozen) continue;
+    // What every tensor rank has, one of them counts.
+    if (chunk.frozen || (chunk.whole && plan_.mesh.tensor_rank() > 0)) continue;
     const int64_t part = plan_.layout.part_numel(c);
     for (int p = 0; p < parts; ++p) {
       const int64_t first = (chunk.offset + p * part) * plan::kGradientWidth;

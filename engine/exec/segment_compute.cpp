@@ -36,7 +36,8 @@ SegmentContext SegmentCompute::context(const SegmentCall& call) const {
           device_.description().interior,
           device_.ops(),
           queue_,
-          call};
+          call,
+          spec_.tensor};
 }
 
 HeadMatrix SegmentCompute::head_matrix(const SegmentContext& context) const {
@@ -57,32 +58,29 @@ void SegmentCompute::forward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   std::byte* interior = call.interior != nullptr ? static_cast<std::byte*>(call.interior)
                                                  : c.workspace_bytes(c.layout.own_interior);
-  STRATA_CHECK(call.output != nullptr);
-  if (c.segment.kind == SegmentKind::kEmbedding) {
-    embedding_forward(c);
-  } else if (c.segment.kind == SegmentKind::kAttention) {
-    attention_forward(c, interior);
-  } else {
-    STRATA_CHECK(c.segment.kind == SegmentKind::kMlp);
-    mlp_forward(c, interior);
-  }
+  c.segment.kind == SegmentKind::kEmbedding ? embedding_forward(c) : run_block(c, interior);
+}
+
+void SegmentCompute::run_block(const SegmentContext& c, std::byte* interior) const {
+  const bool attends = c.segment.kind == SegmentKind::kAttention;
+  STRATA_CHECK(attends || c.segment.kind == SegmentKind::kMlp);
+  const bool ends = ends_before_output(c);
+  if (c.call.part == 0) attends ? attention_forward(c, interior) : mlp_forward(c, interior);
+  const int last = model::compute_parts(spec_, c.call.segment) - 1;
+  if (c.call.part == last && !ends) finish_branch(c, interior);
 }
 
 void SegmentCompute::recompute(const SegmentCall& call) const {
   const SegmentContext c = context(call);
-  STRATA_CHECK(call.interior != nullptr);
-  std::byte* interior = static_cast<std::byte*>(call.interior);
-  if (c.segment.kind == SegmentKind::kAttention) {
-    attention_forward(c, interior);
-  } else {
-    STRATA_CHECK(c.segment.kind == SegmentKind::kMlp);
-    mlp_forward(c, interior);
-  }
+  STRATA_CHECK(call.interior != nullptr || call.part > 0);
+  run_block(c, static_cast<std::byte*>(call.interior));
 }
 
 void SegmentCompute::backward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   if (call.grad != nullptr && call.grad_first) zero_padding(c, c.segment, call.grad);
+  const bool has_parts = model::compute_parts(spec_, call.segment) > 1;
+  if (has_parts && call.part == 0) return finish_branch_sum_grad(c);
   if (c.segment.kind == SegmentKind::kEmbedding) {
     embedding_backward(c);
   } else if (c.segment.kind == SegmentKind::kAttention) {

@@ -22,12 +22,16 @@ namespace strata::exec {
 //   input, output    boundary tensors [N, C]; may be the same buffer in forward
 //   grad_output      gradient of `output`; grad_input may be the same buffer, or null: not wanted
 //   interior         Footprint::interior_bytes; backward leaves nothing of use in it
+//   branch           [N, C] f32, where a segment has two parts: what the ranks of a tensor group
+//                    sum between them. Forward: the branch's last product; null where a call does
+//                    not want it. Backward: the gradient of what its first products read
 //   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
 //                    backward's, loss_forward and logits take forward's
 //   tokens, targets  [N] i32; a target of -1 does not count
 //   rope             the table of the segment's layer: [T, R/2] cosines, then as many sines, f32
 struct SegmentCall {
   int segment = 0;
+  int part = 0;  // see plan::Op::part
   const void* weights = nullptr;
   const void* shared_weights = nullptr;
   float* grad = nullptr;
@@ -39,6 +43,7 @@ struct SegmentCall {
   const void* grad_output = nullptr;
   void* grad_input = nullptr;
   void* interior = nullptr;
+  float* branch = nullptr;
   void* workspace = nullptr;
   const int32_t* tokens = nullptr;
   const int32_t* targets = nullptr;
@@ -52,7 +57,8 @@ struct SegmentCall {
 struct HeadMatrix;
 struct SegmentContext;
 
-// Forward and backward of the segments of a dense decoder, with our own kernels.
+// Forward and backward of the segments of a dense decoder, with our own kernels. Where a segment
+// has two parts, each call does one of them.
 //
 // Issues to one queue; all pointers of a call are addresses of the queue's device.
 //
@@ -88,6 +94,7 @@ class SegmentCompute {
   void logits(const SegmentCall& call) const;
 
  private:
+  void run_block(const SegmentContext& context, std::byte* interior) const;
   SegmentContext context(const SegmentCall& call) const;
   HeadMatrix head_matrix(const SegmentContext& context) const;
 

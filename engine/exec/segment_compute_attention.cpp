@@ -173,16 +173,14 @@ void attention_forward(const SegmentContext& context, std::byte* interior) {
   const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
   const Interior projected = context.part(interior, layout.projected);
-  const Interior branch = context.workspace(layout.normed);
 
   project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
-          branch_input(context, branch, nullptr), projected);
+          branch_input(context, context.workspace(layout.normed), nullptr), projected);
   const Columns in = turn(context, projected, context.workspace(layout.turned), nullptr);
   attend(context, interior, in);
   if (ends_before_output(context)) return;
-  project(context, {layout.out_of, a.heads * a.head_size, a.hidden, layout.forward_scratch},
-          context.part(interior, layout.attended), branch_output(context, interior, branch));
-  finish_branch(context, interior, branch);
+  project(context, branch_operands(context, a.heads * a.head_size),
+          context.part(interior, layout.attended), branch_output(context, interior));
 }
 
 void attention_backward(const SegmentContext& context) {

@@ -14,17 +14,26 @@ using model::ParameterRole;
 void project(const SegmentContext& context, const ProjectionOperands& operands, ConstInterior x,
              Interior y) {
   for (const model::Projection& one : operands.projections) {
-    context.ops.matmul_forward(context.queue, {.dtype = context.dtype,
-                                               .rows = context.tokens(),
-                                               .outputs = one.outputs,
-                                               .inputs = operands.inputs,
-                                               .x = x,
-                                               .w = context.weight(one.offset),
-                                               .bias = context.bias(one),
-                                               .y = y + one.column,
-                                               .y_stride = operands.width,
-                                               .workspace = context.scratch(operands.scratch)});
+    context.ops.matmul_forward(context.queue,
+                               {.dtype = context.dtype,
+                                .rows = context.tokens(),
+                                .outputs = one.outputs,
+                                .inputs = operands.inputs,
+                                .x = x,
+                                .w = context.weight(one.offset),
+                                .bias = operands.with_bias ? context.bias(one) : nullptr,
+                                .y = y + one.column,
+                                .y_stride = operands.width,
+                                .workspace = context.scratch(operands.scratch)});
   }
+}
+
+ProjectionOperands branch_operands(const SegmentContext& context, int64_t inputs) {
+  return {.projections = context.layout.out_of,
+          .inputs = inputs,
+          .width = context.architecture.hidden,
+          .scratch = context.layout.forward_scratch,
+          .with_bias = context.tensor.rank == 0};
 }
 
 void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
@@ -197,23 +206,40 @@ void finish_branch_grad(const SegmentContext& context, const ProjectionOperands&
   float* rstd = context.workspace_floats(layout.rstd);
   const ConstInterior input = branch_input(context, context.workspace(layout.branch), rstd);
   project_weight_grad(context, into, grad_projected, input);
+  if (context.has_parts())
+    return project_input_grad(context, into, grad_projected, context.branch());
   project_input_grad(context, into, grad_projected, grad);
   branch_input_grad(context, rstd, grad);
 }
 
-Interior branch_output(const SegmentContext& context, std::byte* interior, Interior branch) {
-  if (!context.architecture.block.post_norm) return branch;
-  return context.part(interior, context.layout.unnormed);
+void finish_branch_sum_grad(const SegmentContext& context) {
+  float* rstd = context.workspace_floats(context.layout.rstd);
+  if (context.architecture.block.pre_norm) {
+    norm_input(context, context.workspace(context.layout.branch), rstd);
+  }
+  branch_input_grad(context, rstd, context.branch());
 }
 
-void finish_branch(const SegmentContext& context, std::byte* interior, Interior branch) {
+Interior branch_output(const SegmentContext& context, std::byte* interior) {
+  if (context.has_parts()) return context.branch();
+  if (context.architecture.block.post_norm) return context.part(interior, context.layout.unnormed);
+  return context.workspace(context.layout.normed);
+}
+
+void finish_branch(const SegmentContext& context, std::byte* interior) {
+  Interior branch = branch_output(context, interior);
   if (context.architecture.block.post_norm) {
+    const Interior unnormed = context.part(interior, context.layout.unnormed);
+    if (context.has_parts()) {
+      context.queue.copy(unnormed.data, branch.data, context.layout.unnormed.bytes);
+    }
+    branch = context.workspace(context.layout.normed);
     context.ops.rms_norm_forward(context.queue,
                                  {.dtype = context.dtype,
                                   .inside = true,
                                   .rows = context.tokens(),
                                   .cols = context.architecture.hidden,
-                                  .x = context.part(interior, context.layout.unnormed).data,
+                                  .x = unnormed.data,
                                   .w = context.weight(ParameterRole::kPostNorm),
                                   .offset = context.norm_offset(),
                                   .y = branch,
@@ -226,6 +252,7 @@ void finish_branch(const SegmentContext& context, std::byte* interior, Interior 
 }
 
 bool ends_before_output(const SegmentContext& context) {
+  if (context.has_parts()) return context.call.branch == nullptr;
   return context.call.output == nullptr && !context.architecture.block.post_norm;
 }
 
@@ -253,7 +280,7 @@ ConstInterior branch_output_grad(const SegmentContext& context, Interior copy) {
 bool needs_no_input_grad(const SegmentContext& context) {
   const bool norms = context.trains_norm() || context.grad(ParameterRole::kQueryNorm) != nullptr ||
                      context.grad(ParameterRole::kKeyNorm) != nullptr;
-  return context.call.grad_input == nullptr && !norms &&
+  return context.call.grad_input == nullptr && !norms && !context.has_parts() &&
          std::all_of(context.layout.into.begin(), context.layout.into.end(),
                      [&](const model::Projection& one) {
                        return context.grad(one) == nullptr && context.bias_grad(one) == nullptr;
@@ -268,7 +295,10 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
       context.ops.fill(context.queue, {.count = next - end, .value = 0.0f, .y = grad + end});
   };
   for (const model::Parameter& parameter : segment.parameters) {
-    if (parameter.frozen) continue;
+    // Another part adds the gradient of the norm.
+    const bool norm =
+        parameter.role == ParameterRole::kNorm || parameter.role == ParameterRole::kNormBias;
+    if (parameter.frozen || (norm && context.call.part > 0)) continue;
     zero_to(parameter.offset);
     end = parameter.offset + parameter.numel;
   }

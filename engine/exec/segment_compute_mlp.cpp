@@ -33,16 +33,14 @@ void mlp_forward(const SegmentContext& context, std::byte* interior) {
   const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
   const Interior projected = context.part(interior, layout.projected);
-  const Interior branch = context.workspace(layout.normed);
 
   project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
-          branch_input(context, branch, nullptr), projected);
+          branch_input(context, context.workspace(layout.normed), nullptr), projected);
   if (ends_before_output(context)) return;
   const Interior activated = context.workspace(layout.activated);
   activate(context, projected, activated);
-  project(context, {layout.out_of, a.feed_forward, a.hidden, layout.forward_scratch}, activated,
-          branch_output(context, interior, branch));
-  finish_branch(context, interior, branch);
+  project(context, branch_operands(context, a.feed_forward), activated,
+          branch_output(context, interior));
 }
 
 void mlp_backward(const SegmentContext& context) {

@@ -21,7 +21,10 @@ struct SegmentContext {
   const kernels::DeviceOps& ops;
   kernels::Queue& queue;
   const SegmentCall& call;
+  const model::TensorSlice tensor;
 
+  bool has_parts() const { return tensor.ranks > 1; }  // of a block
+  kernels::Interior branch() const { return {call.branch, DType::kF32}; }
   int64_t tokens() const { return shape.tokens(); }
 
   std::byte* workspace_bytes(const model::Span& span) const {
@@ -85,7 +88,11 @@ struct ProjectionOperands {
   int64_t inputs = 0;
   int64_t width = 0;
   const model::Span& scratch;
+  bool with_bias = true;
 };
+// The branch's last product, of whose sum over ranks one brings the bias.
+ProjectionOperands branch_operands(const SegmentContext& context, int64_t inputs);
+
 void project(const SegmentContext& context, const ProjectionOperands& operands,
              kernels::ConstInterior x, kernels::Interior y);
 void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
@@ -112,20 +119,23 @@ kernels::ConstInterior branch_input(const SegmentContext& context, kernels::Inte
 // and of the norm.
 void branch_input_grad(const SegmentContext& context, const float* rstd, kernels::ConstInterior dy);
 
-// Computes from the gradient of the products `into` the gradients of their matrices, of the norm
-// and of the segment's input. Uses the layout's spans `branch`, `grad` and `rstd`.
+// Computes from the gradient of the products `into` the gradients of their matrices, and of the
+// norm and of the segment's input, where these are not another part. Uses the layout's spans
+// `branch`, `grad` and `rstd`.
 void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
                         kernels::ConstInterior grad_projected);
 
-// Where the branch's last product is written: `branch`, or the interior if a norm follows.
-kernels::Interior branch_output(const SegmentContext& context, std::byte* interior,
-                                kernels::Interior branch);
+// The first part of backward, after the sum: the gradients of the norm and of the segment's input.
+void finish_branch_sum_grad(const SegmentContext& context);
 
-// output = input + branch. If the block norms the branch's output, the normed output is put into
-// `branch` first.
-void finish_branch(const SegmentContext& context, std::byte* interior, kernels::Interior branch);
+// Where the branch's last product is written: where it is summed over ranks, or into the interior
+// if a norm follows, or into the workspace.
+kernels::Interior branch_output(const SegmentContext& context, std::byte* interior);
 
-// Whether a call without output can end before the branch's last product.
+// output = input + branch, which is normed before if the block does so.
+void finish_branch(const SegmentContext& context, std::byte* interior);
+
+// Whether a call can end before the branch's last product.
 bool ends_before_output(const SegmentContext& context);
 
 // The gradient of the branch's last product as interior, in the call's own buffer or in `copy`.
@@ -142,7 +152,7 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
 // owner's backward adds later.
 void zero_beside_matrix(const SegmentContext& context, const model::Segment& owner);
 
-// Fills `interior`, and the call's output if it has one.
+// Fill `interior`, and the branch's last product unless the call ends before it.
 void attention_forward(const SegmentContext& context, std::byte* interior);
 void attention_backward(const SegmentContext& context);
 void mlp_forward(const SegmentContext& context, std::byte* interior);

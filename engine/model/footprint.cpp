@@ -121,6 +121,12 @@ void require_taken(const ModelSpec& spec, const kernels::DeviceDescription& devi
   if (a.head_size > device.head_size_max) {
     refuse("head size", a.head_size, fmt::format("at most {}", device.head_size_max));
   }
+  if (spec.tensor.ranks > 1 && device.interior != DType::kF32) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("model: {} tensor-parallel ranks: device {} does not keep interiors in "
+                            "f32, in which ranks add them (use another device)",
+                            spec.tensor.ranks, device.name));
+  }
   require_multiple("head size", a.head_size, device.head_size_multiple);
   require_multiple("hidden size", a.hidden, device.column_multiple);
   require_multiple("feed-forward size", a.feed_forward, device.column_multiple);

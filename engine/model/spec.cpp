@@ -2,6 +2,8 @@
 #include "engine/model/spec.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
@@ -13,18 +15,14 @@ namespace {
 constexpr int64_t kParameterAlignment = 64;
 // The part of a rank is a multiple of a page in every plane.
 constexpr int64_t kShardElements = 4096;
-// Where frozen parameters follow trainable ones they start on a checksum block of the volume.
-constexpr int64_t kMixedElements = 32768;
+// Where parameters of another kind follow, they start on a checksum block of the volume.
+constexpr int64_t kNextElements = 32768;
 
-bool has(const Segment& segment, bool frozen) {
-  return std::any_of(segment.parameters.begin(), segment.parameters.end(),
-                     [&](const Parameter& parameter) { return parameter.frozen == frozen; });
-}
-
-int64_t place(Segment& segment, bool frozen, int64_t first, int64_t multiple) {
+template <typename Picks>
+int64_t place(Segment& segment, int64_t first, int64_t multiple, Picks picks) {
   int64_t offset = first;
   for (Parameter& parameter : segment.parameters) {
-    if (parameter.frozen != frozen) continue;
+    if (!picks(parameter)) continue;
     parameter.offset = offset;
     offset += round_up(parameter.numel, kParameterAlignment);
   }
@@ -45,18 +43,35 @@ int64_t stored_index(const Parameter& parameter, int64_t element) {
   const Storage& stored = parameter.stored;
   STRATA_CHECK(!stored.tensor.empty() && element >= 0 && element < parameter.numel);
   const int64_t inputs = parameter.numel / parameter.shape[0];
-  if (!stored.transposed) return stored.first * inputs + element;
-  return element % inputs * stored.shape[1] + stored.first + element / inputs;
+  const int64_t output = stored.first + element / inputs;
+  const int64_t input = stored.first_input + element % inputs;
+  if (stored.transposed) return input * stored.shape[1] + output;
+  return output * std::accumulate(stored.shape.begin() + 1, stored.shape.end(), int64_t{1},
+                                  std::multiplies<>()) +
+         input;
+}
+
+int compute_parts(const ModelSpec& spec, int segment) {
+  const SegmentKind kind = spec.segments[static_cast<size_t>(segment)].kind;
+  const bool block = kind == SegmentKind::kAttention || kind == SegmentKind::kMlp;
+  return block && spec.tensor.ranks > 1 ? 2 : 1;
 }
 
 void assign_offsets(ModelSpec& spec, int shard_count) {
   STRATA_CHECK(shard_count >= 1);
   const int64_t multiple = kShardElements * shard_count;
   for (Segment& segment : spec.segments) {
-    const bool mixed = has(segment, true) && has(segment, false);
-    segment.trainable_numel =
-        place(segment, false, 0, mixed ? kMixedElements * shard_count : multiple);
-    segment.frozen_numel = place(segment, true, segment.trainable_numel, multiple);
+    const auto& all = segment.parameters;
+    const auto sliced = [](const Parameter& one) { return !one.frozen && !one.whole; };
+    const auto whole = [](const Parameter& one) { return !one.frozen && one.whole; };
+    const auto frozen = [](const Parameter& one) { return one.frozen; };
+    const int stretches = std::ranges::any_of(all, sliced) + std::ranges::any_of(all, whole) +
+                          std::ranges::any_of(all, frozen);
+    const int64_t next = stretches > 1 ? kNextElements * shard_count : multiple;
+    segment.trainable_numel = place(segment, 0, next, sliced);
+    segment.whole_numel = place(segment, segment.trainable_numel, next, whole);
+    segment.trainable_numel += segment.whole_numel;
+    segment.frozen_numel = place(segment, segment.trainable_numel, multiple, frozen);
   }
 }
 

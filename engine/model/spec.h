@@ -132,6 +132,7 @@ struct Storage {
   std::string tensor;          // its name in the safetensors
   std::vector<int64_t> shape;  // of the whole tensor
   int64_t first = 0;           // row of the tensor, or column where transposed
+  int64_t first_input = 0;     // of each row: where a tensor slice has a part of its inputs
   bool transposed = false;
 };
 
@@ -143,6 +144,7 @@ struct Parameter {
   int64_t offset = 0;  // elements from the start of its segment's flat buffer; a multiple of 64
   int group = 0;       // index into ModelSpec::groups
   bool frozen = false;
+  bool whole = false;  // in a tensor slice: every rank has all of it
   ParameterRole role = ParameterRole::kOther;
 };
 
@@ -158,7 +160,8 @@ struct ParameterGroup {
 enum class SegmentKind : uint8_t { kEmbedding, kAttention, kMlp, kHead, kExternal };
 
 // A part of a unit with its own parameters and compute op. Its parameters lie in one flat buffer:
-// trainable ones first, then frozen ones, each part padded to a multiple of 4096 elements a shard.
+// trainable ones first, of these the whole ones of a tensor slice last, then frozen ones; each of
+// the three is padded to a multiple of 4096 elements a shard.
 struct Segment {
   SegmentKind kind = SegmentKind::kExternal;
   int unit = 0;
@@ -167,6 +170,7 @@ struct Segment {
   std::vector<Parameter> parameters;
   int64_t trainable_numel = 0;  // padded
   int64_t frozen_numel = 0;     // padded
+  int64_t whole_numel = 0;      // of trainable_numel, the last so many are Parameter::whole
   int64_t numel() const { return trainable_numel + frozen_numel; }
   int shares = -1;  // segment whose parameters it also reads (tied head: the embedding)
   // Segments below it whose outputs it reads: the first is the residual stream that it continues;
@@ -183,13 +187,24 @@ struct Unit {
   std::vector<int> segments;  // ascending
 };
 
+// Which part of every block a rank has: its heads, and its columns of the MLP. See tensor_slice.h.
+struct TensorSlice {
+  int rank = 0;
+  int ranks = 1;
+};
+
 struct ModelSpec {
-  Architecture architecture;
+  Architecture architecture;  // of the slice: its heads and its feed-forward size
+  TensorSlice tensor;
   std::vector<Unit> units;
   std::vector<Segment> segments;
   std::vector<ParameterGroup> groups;
   int64_t parameter_count() const;  // true elements, without padding
 };
+
+// How many ops one pass of a segment is: in a tensor slice a block's branch is summed over the
+// ranks between two of them.
+int compute_parts(const ModelSpec& spec, int segment);
 
 // Sets every parameter's offset and every segment's padded sizes for `shard_count` ranks that share
 // the state. Depends on nothing else, so a layout is the same for every budget.

@@ -62,6 +62,7 @@ class BuilderPiece {
   int segment_count() const { return static_cast<int>(input_.spec->segments.size()); }
   const model::Segment& segment_of(int segment) const { return input_.spec->segments[segment]; }
   const model::Footprint& footprint(int segment) const { return building_.footprints[segment]; }
+  int parts(int segment) const { return model::compute_parts(*input_.spec, segment); }
   int contributions(int segment) const { return building_.contributions[segment]; }
   bool is_trainable(int segment) const { return segment_of(segment).trainable_numel > 0; }
   bool is_home(int segment) const { return map_.segments[segment].home; }

@@ -5,6 +5,14 @@
 
 namespace strata::plan {
 
+std::vector<const Op*> collectives_of(const Program& program) {
+  std::vector<const Op*> collectives;
+  for (const Op& op : program.ops) {
+    if (is_comm_lane(op.lane)) collectives.push_back(&op);
+  }
+  return collectives;
+}
+
 int64_t agreed_bytes(const Program& program, const Op& op) {
   int64_t read = 0;
   int64_t written = 0;
@@ -21,13 +29,12 @@ uint64_t collectives_hash(const Plan& plan) {
   const auto add = [&](auto word) { hash = (hash ^ static_cast<uint64_t>(word)) * 0x100000001b3; };
   for (const Program& program : plan.programs) {
     add(program.name);
-    for (const uint32_t index : program.lanes[static_cast<size_t>(Lane::kComm)]) {
-      const Op& op = program.ops[index];
-      add(op.number);
-      add(op.kind);
-      add(op.group);
-      add(op.segment);
-      add(agreed_bytes(program, op));
+    for (const Op* op : collectives_of(program)) {
+      add(op->number);
+      add(op->kind);
+      add(op->group);
+      add(op->segment);
+      add(agreed_bytes(program, *op));
     }
   }
   return hash;

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/plan/plan.h"
 
 namespace strata::plan {
+
+// The collectives of a program, in the order of their numbers.
+std::vector<const Op*> collectives_of(const Program& program);
 
 // The bytes of a collective on which all its ranks must agree: those of the whole when the ranks'
 // own parts differ in size.

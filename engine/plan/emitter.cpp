@@ -7,6 +7,7 @@ void Emitter::begin(ProgramName name, const TwoSides& sides, size_t ops, size_t 
   sides_ = sides;
   program_ = Program{};
   program_.name = name;
+  next_number_ = 0;
   program_.ops.reserve(ops);
   program_.waits.reserve(2 * ops);
   program_.accesses.reserve(accesses);
@@ -66,7 +67,7 @@ void Emitter::close() {
   Op& op = program_.ops.back();
   op.access_end = static_cast<uint32_t>(program_.accesses.size());
   auto& lane = program_.lanes[static_cast<size_t>(op.lane)];
-  if (op.lane == Lane::kComm) op.number = static_cast<int32_t>(lane.size());
+  if (is_comm_lane(op.lane)) op.number = next_number_++;
   const auto index = static_cast<uint32_t>(program_.ops.size() - 1);
   lane.push_back(index);
 }

@@ -30,6 +30,7 @@ class Emitter {
   TwoSides sides_;
   Program program_;
   Dependencies dependencies_;
+  int32_t next_number_ = 0;  // of collectives
 };
 
 }  // namespace strata::plan

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLongestPattern = 8;  // ops of one micro-batch that may repeat together
 
-const char kLaneLetters[] = "COUDRSWNP";
+const char kLaneLetters[] = "COUDRSWNIP";
 const char* const kShortPlaneNames[kPlaneCount] = {"hi", "lo", "m", "v"};
 const char* const kGenerationNames[] = {"+0", "+u", "+1"};
 const char* const kArenaNames[kArenaCount] = {"device", "host", "nvme", "control"};
@@ -85,6 +85,9 @@ class Slots {
         return 'd';
       case ValueKind::kInterior:
         return 'i';
+      case ValueKind::kBranch:
+      case ValueKind::kBranchGradient:
+        return 'b';
       case ValueKind::kScratch:
         return 'k';
       case ValueKind::kTokens:

@@ -194,13 +194,18 @@ void GradientPath::download_norms() {
 
 // Every rank sums squares of its own parts, and decides from all.
 void GradientPath::reduce_norms() {
-  if (plan_.mesh.norm_reductions() == 0) return;
-  Op& op = emit_.open(OpKind::kReduce, Lane::kComm, -1);
-  op.group = GroupName::kShard;
+  int reduced = 0;
+  if (plan_.mesh.gradient_shards() > 1) reduce_norms_over(GroupName::kShard, reduced++);
+  if (plan_.mesh.tensor > 1) reduce_norms_over(GroupName::kTensor, reduced++);
+}
+
+void GradientPath::reduce_norms_over(GroupName group, int reduced) {
+  Op& op = emit_.open(OpKind::kReduce, comm_lane_of(group), -1);
+  op.group = group;
   for (int s = 0; s < segment_count(); ++s) {
     if (!is_trainable(s)) continue;
-    pass_norm(op, norm_access(Mode::kRead, s, Arena::kControl, 0),
-              norm_access(Mode::kWrite, s, Arena::kControl, 1));
+    pass_norm(op, norm_access(Mode::kRead, s, Arena::kControl, reduced),
+              norm_access(Mode::kWrite, s, Arena::kControl, reduced + 1));
   }
   emit_.close();
 }

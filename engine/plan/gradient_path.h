@@ -31,6 +31,7 @@ class GradientPath : BuilderPiece {
   void pass_norm(Op& op, const Access& from, const Access& to);
   void download_norms();
   void reduce_norms();
+  void reduce_norms_over(GroupName group, int reduced);
 
   WeightsPath& weights_;
   UpdateSchedule& updates_;

@@ -328,6 +328,9 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
       map.interior[s].assign(input.micro_batches, shared[i]);
     }
   }
+  if (spec.tensor.ranks > 1) {
+    map.branch = pack.take(compute, branch_bytes(spec, input.shape), "sums over tensor ranks");
+  }
   map.scratch = pack.take(compute, map.scratch_bytes, "workspace");
 }
 

@@ -102,6 +102,7 @@ struct MemoryMap {
   std::vector<std::vector<int64_t>> activation_gradient;
   std::vector<std::vector<int64_t>> interior;      // [segment][micro-batch]
   std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
+  int64_t branch = -1;  // in the compute arena, where blocks have two parts
   int64_t scratch = 0, scratch_bytes = 0;
   int64_t decision = 0;
   std::vector<int64_t> norm;                         // by segment, control arena
@@ -116,6 +117,8 @@ inline const Exchange& exchange_of(const MemoryMap& map, ValueKind kind) {
 }
 
 int64_t boundary_tensor_bytes(const PlanInput& input);
+// Of the sum over tensor-parallel ranks between two parts of a segment: [N, C] f32.
+int64_t branch_bytes(const model::ModelSpec& spec, const model::BatchShape& shape);
 int64_t state_bytes(const Plan& plan, int chunk);
 // Where a plane of a chunk's state starts in a slot of it.
 int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane);

@@ -56,6 +56,10 @@ int64_t boundary_tensor_bytes(const PlanInput& input) {
   return model::boundary_bytes(*input.spec, input.shape, input.recipe);
 }
 
+int64_t branch_bytes(const model::ModelSpec& spec, const model::BatchShape& shape) {
+  return shape.tokens() * spec.architecture.hidden * int64_t{4};
+}
+
 int64_t state_bytes(const Plan& plan, int chunk) {
   int64_t per_element = 0;
   for (Plane plane : kStatePlanes) per_element += width_of(plane, plan.recipe);

@@ -16,10 +16,11 @@ enum class Lane : uint8_t {
   kReadWeights,
   kReadState,
   kWrite,
-  kComm,
-  kUpdate,  // of what lives on a discrete device
+  kComm,       // over shards and copies of the state
+  kCommInner,  // within a layer: over tensor-parallel ranks
+  kUpdate,     // of what lives on a discrete device
 };
-inline constexpr int kLaneCount = 9;
+inline constexpr int kLaneCount = 10;
 
 // A serial lane finishes an op before it issues the next; the others keep up to `depth` in flight
 // and publish in plan order.
@@ -30,19 +31,31 @@ constexpr bool is_serial(Lane lane) {
   return !is_io_lane(lane);
 }
 
+// Every rank of the mesh gives the ops of these lanes the same numbers, ascending over both. No op
+// waits for a later one, so ranks that issue each lane in order cannot wait for each other forever.
+constexpr bool is_comm_lane(Lane lane) {
+  return lane == Lane::kComm || lane == Lane::kCommInner;
+}
+
 // Where the device has memory of its own, these lanes are queues of it; all others, and without
 // such a device all, belong to the host.
 constexpr bool is_device_lane(Lane lane) {
   return lane == Lane::kCompute || lane == Lane::kUpload || lane == Lane::kDownload ||
-         lane == Lane::kComm || lane == Lane::kUpdate;
+         is_comm_lane(lane) || lane == Lane::kUpdate;
 }
 
 // Ranks that differ in one axis of the mesh.
 enum class GroupName : uint8_t {
   kShard,      // share one copy of the state
   kReplicate,  // hold the same part of different copies
+  kTensor,     // compute the same micro-batches, each with its slice of every block
 };
-inline constexpr int kGroupCount = 2;
+inline constexpr int kGroupCount = 3;
+
+// A group is used on one lane, so that all its ranks call it in the same order.
+constexpr Lane comm_lane_of(GroupName group) {
+  return group == GroupName::kTensor ? Lane::kCommInner : Lane::kComm;
+}
 
 enum class OpKind : uint8_t {
   kFetch,        // NVMe -> host
@@ -52,7 +65,8 @@ enum class OpKind : uint8_t {
   kUpload,       // host -> device
   kDownload,     // device -> host
   kGather,       // own parts of a segment -> the whole segment, on every rank
-  kReduce,       // gradients (or norm partials) of a group -> their sum, of own parts or of all
+  kReduce,       // gradients, norm partials or branches of a group -> their sum, of own parts or of
+                 // all
   kForward,      // one segment, one micro-batch
   kRecompute,    // rebuilds the interior (and the next segment's input) from a checkpoint
   kBackward,     // one segment, one micro-batch
@@ -77,16 +91,19 @@ enum class ValueKind : uint8_t {
   kGradient,            // segment; `index` = contributions summed so far; `reduced`
   kActivation,          // the output of `segment` for micro-batch `index`
   kActivationGradient,  // the gradient of that output; `reduced`
-  kInterior,            // of `segment`, micro-batch `index`
-  kScratch,             // dead when its op ends; `index` is unused
-  kTokens,              // [B, T] of micro-batch `index`
-  kTargets,             // the same
-  kPositions,           // [B]: of each row, the position whose logits are wanted
-  kRope,                // cosines and sines of every position; `index` = table of the model
-  kLossSum,             // of micro-batch `index`
-  kLogits,              // [B, V]
-  kNormPartial,         // of `segment`; `reduced`
-  kDecision,            // the last one: kOld before this program, kNew where the program makes one
+  kInterior,            // of `segment`, micro-batch `index`; `reduced`
+  kBranch,          // [N, C] f32: what `segment` adds to its input for micro-batch `index`, before
+                    // what follows the sum over kTensor; `reduced`
+  kBranchGradient,  // [N, C] f32: the gradient of what its first products read; `reduced`
+  kScratch,         // dead when its op ends; `index` is unused
+  kTokens,          // [B, T] of micro-batch `index`
+  kTargets,         // the same
+  kPositions,       // [B]: of each row, the position whose logits are wanted
+  kRope,            // cosines and sines of every position; `index` = table of the model
+  kLossSum,         // of micro-batch `index`
+  kLogits,          // [B, V]
+  kNormPartial,     // of `segment`; `reduced`
+  kDecision,        // the last one: kOld before this program, kNew where the program makes one
 };
 
 // Generations are relative to the state at the start of a program. kUpdated ("+u"): the pending
@@ -98,8 +115,9 @@ struct Value {
   ValueKind kind = ValueKind::kScratch;
   Plane plane = Plane::kHi;
   Generation generation = Generation::kOld;
-  // Groups that a gradient or norm partial was summed over; of an activation gradient, readers of
-  // the output whose contribution is still missing.
+  // Groups that a gradient, norm partial or branch was summed over; of an activation gradient,
+  // readers of the output whose contribution is still missing; of an interior, parts of the segment
+  // that will still add to it.
   uint8_t reduced = 0;
   int32_t segment = -1;
   int32_t index = 0;
@@ -158,6 +176,10 @@ struct Op {
   int32_t chunk = -1;  // first chunk; -1 where the op is not about chunks
   int32_t chunk_count = 0;
   int32_t micro_batch = -1;
+  // Of a compute op, see model::compute_parts. With two, part 0 ends with a branch, or begins with
+  // its gradient, that is summed over kTensor; part 1 is what follows the sum, and precedes it in
+  // backward: Forward and Recompute have parts 0, 1, Backward has parts 1, 0.
+  int32_t part = 0;
   GroupName group = GroupName::kShard;  // of a collective
   int32_t number = -1;                  // of a collective: every rank of the mesh gives it the same
   uint32_t access_begin = 0, access_end = 0;  // into Program::accesses

@@ -14,6 +14,7 @@ constexpr uint32_t on(Lane lane) {
   return 1u << static_cast<uint32_t>(lane);
 }
 constexpr uint32_t kReads = on(Lane::kReadWeights) | on(Lane::kReadState);
+constexpr uint32_t kExchanges = on(Lane::kComm) | on(Lane::kCommInner);
 constexpr uint32_t kUpdates = on(Lane::kOptimizer) | on(Lane::kUpdate);
 
 // A predicated op also reads the decision, and so does one whose side depends on it.
@@ -44,22 +45,29 @@ constexpr std::array kOutput = {ValueNeed{ValueKind::kLossSum, kAny, kNone},
 constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}, kWorkspace};
 constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}, kWorkspace};
 constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}, kWorkspace};
-constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kAny, kAny},
-                                ValueNeed{ValueKind::kNormPartial, kAny, kAny}, kWorkspace};
+constexpr std::array kReduce = {
+    ValueNeed{ValueKind::kGradient, kAny, kAny}, ValueNeed{ValueKind::kNormPartial, kAny, kAny},
+    ValueNeed{ValueKind::kBranch, kOptional, kOptional},
+    ValueNeed{ValueKind::kBranchGradient, kOptional, kOptional}, kWorkspace};
 constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                  ValueNeed{ValueKind::kActivation, kAny, kOptional},
-                                 ValueNeed{ValueKind::kInterior, kNone, kOptional},
+                                 ValueNeed{ValueKind::kInterior, kOptional, kOptional},
+                                 ValueNeed{ValueKind::kBranch, kOptional, kOptional},
                                  ValueNeed{ValueKind::kTokens, kOptional, kNone},
                                  kTables,
                                  kWorkspace};
-constexpr std::array kRecompute = {
-    ValueNeed{ValueKind::kPlane, kSome, kNone}, ValueNeed{ValueKind::kActivation, kSome, kOptional},
-    ValueNeed{ValueKind::kInterior, kNone, kOne}, kTables, kWorkspace};
+constexpr std::array kRecompute = {ValueNeed{ValueKind::kPlane, kSome, kNone},
+                                   ValueNeed{ValueKind::kActivation, kSome, kOptional},
+                                   ValueNeed{ValueKind::kInterior, kOptional, kOptional},
+                                   ValueNeed{ValueKind::kBranch, kOptional, kOptional},
+                                   kTables,
+                                   kWorkspace};
 // The embedding's backward needs no weights and no activation as input; the backward of a frozen
 // segment writes no gradient.
 constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   ValueNeed{ValueKind::kActivation, kAny, kNone},
                                   ValueNeed{ValueKind::kInterior, kOptional, kOptional},
+                                  ValueNeed{ValueKind::kBranchGradient, kOptional, kOptional},
                                   ValueNeed{ValueKind::kActivationGradient, kAny, kAny},
                                   ValueNeed{ValueKind::kGradient, kOptional, kOptional},
                                   ValueNeed{ValueKind::kTokens, kOptional, kNone},
@@ -98,7 +106,7 @@ constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kUpload, "upload", on(Lane::kUpload), true, kLink},
     {OpKind::kDownload, "download", on(Lane::kDownload), false, kLink},
     {OpKind::kGather, "gather", on(Lane::kComm), false, kGather},
-    {OpKind::kReduce, "reduce", on(Lane::kComm), false, kReduce},
+    {OpKind::kReduce, "reduce", kExchanges, false, kReduce},
     {OpKind::kForward, "forward", on(Lane::kCompute), false, kForward},
     {OpKind::kRecompute, "recompute", on(Lane::kCompute), false, kRecompute},
     {OpKind::kBackward, "backward", on(Lane::kCompute), false, kBackward},
@@ -122,8 +130,8 @@ const OpContract& contract_of(OpKind kind) {
 
 const char* name_of(Lane lane) {
   static constexpr std::array<const char*, kLaneCount> kNames = {
-      "compute",    "optimizer", "upload", "download", "read_weights",
-      "read_state", "write",     "comm",   "update"};
+      "compute",    "optimizer", "upload", "download",   "read_weights",
+      "read_state", "write",     "comm",   "comm_inner", "update"};
   return kNames[static_cast<size_t>(lane)];
 }
 

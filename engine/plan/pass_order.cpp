@@ -9,16 +9,41 @@ void PassOrder::scratch(int64_t bytes) {
   emit_.write(compute_arena(), map_.scratch, bytes, 0, {.kind = ValueKind::kScratch});
 }
 
-void PassOrder::interior(Mode mode, int segment, int micro_batch) {
-  const int64_t bytes = footprint(segment).interior_bytes;
-  if (bytes == 0) return;
-  const int64_t at = map_.interior[segment][micro_batch];
-  const Value value = {.kind = ValueKind::kInterior, .segment = segment, .index = micro_batch};
-  if (mode == Mode::kRead) {
-    emit_.read(compute_arena(), at, bytes, 0, value);
-  } else {
-    emit_.write(compute_arena(), at, bytes, 0, value);
-  }
+void PassOrder::interior(Mode mode, int segment, int micro_batch, int missing) {
+  emit_.access({.mode = mode,
+                .arena = compute_arena(),
+                .offset = map_.interior[segment].empty() ? 0 : map_.interior[segment][micro_batch],
+                .bytes = footprint(segment).interior_bytes,
+                .value = {.kind = ValueKind::kInterior,
+                          .reduced = static_cast<uint8_t>(missing),
+                          .segment = segment,
+                          .index = micro_batch}});
+}
+
+void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch) {
+  // What a part reads is summed, what it writes is not.
+  const uint8_t reduced = mode == Mode::kRead ? 1 : 0;
+  branch(mode, {.kind = kind, .reduced = reduced, .segment = segment, .index = micro_batch});
+}
+
+void PassOrder::branch(Mode mode, const Value& value) {
+  emit_.access({.mode = mode,
+                .arena = compute_arena(),
+                .offset = map_.branch,
+                .bytes = branch_bytes(*input_.spec, input_.shape),
+                .value = value});
+}
+
+void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
+  Op& op = emit_.open(OpKind::kReduce, comm_lane_of(GroupName::kTensor), segment);
+  op.group = GroupName::kTensor;
+  op.micro_batch = micro_batch;
+  op.bytes = branch_bytes(*input_.spec, input_.shape);
+  Value value = {.kind = kind, .segment = segment, .index = micro_batch};
+  branch(Mode::kRead, value);
+  value.reduced = 1;
+  branch(Mode::kWrite, value);
+  emit_.close();
 }
 
 void PassOrder::read_inputs(int segment, int micro_batch) {
@@ -36,24 +61,41 @@ void PassOrder::forward_micro_batch(int segment, int micro_batch) {
   const model::Segment& at = segment_of(segment);
   for (const int from : at.inputs) activations_.bring(from, micro_batch);
   activations_.take(segment, micro_batch);
-  Op& op = emit_.open(OpKind::kForward, Lane::kCompute, segment);
-  op.unit = at.unit;
-  op.micro_batch = micro_batch;
-  op.flops = footprint(segment).forward_flops;
-  op.keeps = in_step() && placement_.keep[at.unit] && footprint(segment).interior_bytes > 0;
-  const bool keeps = op.keeps;
-  weights_.read(segment, generation_);
-  if (at.kind == model::SegmentKind::kEmbedding) {
-    exchange_.read_given(ValueKind::kTokens, micro_batch);
-  }
-  read_inputs(segment, micro_batch);
-  exchange_.read_rope(segment);
-  activations_.write(segment, micro_batch);
-  if (keeps) interior(Mode::kWrite, segment, micro_batch);
-  scratch(footprint(segment).forward_workspace_bytes);
-  emit_.close();
+  const bool keeps = in_step() && placement_.keep[at.unit] && footprint(segment).interior_bytes > 0;
+  pass(OpKind::kForward, segment, micro_batch, {.interior = keeps, .output = true});
   for (const int from : at.inputs) activations_.release(from, micro_batch);
   activations_.keep(segment, micro_batch);
+}
+
+// A norm of the branch's sum leaves what its backward needs in the interior.
+void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves) {
+  const bool norms_sum = parts(segment) > 1 && input_.spec->architecture.block.post_norm;
+  const int last = leaves.output || norms_sum ? parts(segment) - 1 : 0;
+  for (int part = 0; part <= last; ++part) {
+    if (part > 0) sum_branch(ValueKind::kBranch, segment, micro_batch);
+    const bool fills = leaves.interior && (part == 0 || norms_sum);
+    Op& op = emit_.open(kind, Lane::kCompute, segment);
+    op.unit = segment_of(segment).unit;
+    op.micro_batch = micro_batch;
+    op.part = part;
+    const model::Footprint& print = footprint(segment);
+    if (part == 0) op.flops = leaves.output ? print.forward_flops : print.recompute_flops;
+    op.keeps = kind == OpKind::kForward && fills;
+    weights_.read(segment, generation_);
+    if (segment_of(segment).kind == model::SegmentKind::kEmbedding) {
+      exchange_.read_given(ValueKind::kTokens, micro_batch);
+    }
+    read_inputs(segment, micro_batch);
+    if (part == 0) exchange_.read_rope(segment);
+    if (part > 0) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch);
+    if (leaves.output && part == last) activations_.write(segment, micro_batch);
+    if (fills && part > 0) interior(Mode::kRead, segment, micro_batch, 1);
+    if (fills) interior(Mode::kWrite, segment, micro_batch, norms_sum && part == 0 ? 1 : 0);
+    if (part < last) branch(Mode::kWrite, ValueKind::kBranch, segment, micro_batch);
+    scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
+                                     : print.recompute_workspace_bytes);
+    emit_.close();
+  }
 }
 
 void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
@@ -118,54 +160,53 @@ void PassOrder::acquire_shared(int segment) {
   if (shared >= 0) weights_.acquire(shared, generation_);
 }
 
-void PassOrder::recompute(int segment, int micro_batch) {
-  Op& op = emit_.open(OpKind::kRecompute, Lane::kCompute, segment);
-  op.unit = segment_of(segment).unit;
-  op.micro_batch = micro_batch;
-  op.flops = footprint(segment).forward_flops;  // it also makes the segment's output
-  weights_.read(segment, generation_);
-  read_inputs(segment, micro_batch);
-  exchange_.read_rope(segment);
-  interior(Mode::kWrite, segment, micro_batch);
-  activations_.write(segment, micro_batch);
-  scratch(footprint(segment).recompute_workspace_bytes);
-  emit_.close();
-}
-
 void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomputes) {
-  Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
-  op.unit = segment_of(segment).unit;
-  op.micro_batch = micro_batch;
-  op.recomputes = recomputes;
-  op.flops =
-      footprint(segment).backward_flops + (recomputes ? footprint(segment).recompute_flops : 0);
-  weights_.read(segment, generation_);
-  read_inputs(segment, micro_batch);
-  exchange_.read_rope(segment);
-  activations_.read_gradient(segment, micro_batch);
-  if (!recomputes) interior(Mode::kRead, segment, micro_batch);
-  interior(Mode::kWrite, segment, micro_batch);  // where backward works, too
-  add_input_gradients(segment, micro_batch);
-  gradients_.add(segment);
+  const int last = parts(segment) - 1;
   const model::Footprint& print = footprint(segment);
-  scratch(
-      std::max(print.backward_workspace_bytes, recomputes ? print.recompute_workspace_bytes : 0));
-  emit_.close();
+  for (int part = last; part >= 0; --part) {
+    if (part < last) sum_branch(ValueKind::kBranchGradient, segment, micro_batch);
+    Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
+    op.unit = segment_of(segment).unit;
+    op.micro_batch = micro_batch;
+    op.part = part;
+    op.recomputes = recomputes;
+    if (part == last) op.flops = print.backward_flops + (recomputes ? print.recompute_flops : 0);
+    weights_.read(segment, generation_);
+    read_inputs(segment, micro_batch);
+    activations_.read_gradient(segment, micro_batch);
+    if (part == last) {
+      exchange_.read_rope(segment);
+      if (!recomputes) interior(Mode::kRead, segment, micro_batch, 0);
+      interior(Mode::kWrite, segment, micro_batch, 0);  // where backward works, too
+    }
+    if (part < last) branch(Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch);
+    if (part > 0) branch(Mode::kWrite, ValueKind::kBranchGradient, segment, micro_batch);
+    if (part == 0) add_input_gradients(segment, micro_batch);
+    gradients_.add(segment);
+    scratch(
+        std::max(print.backward_workspace_bytes, recomputes ? print.recompute_workspace_bytes : 0));
+    emit_.close();
+  }
 }
 
 // All of a unit's weights and gradients are live in its backward.
 void PassOrder::backward_unit(int unit) {
   const std::vector<int>& segments = input_.spec->units[unit].segments;
   const bool kept = placement_.keep[unit];
+  const size_t last = segments.size() - 1;
+  const bool in_backward = parts(segments[last]) == 1;  // recomputes the last segment
   for (int segment : segments) {
     weights_.acquire(segment, generation_);
     gradients_.begin(segment);
   }
   for (int m = 0; m < input_.micro_batches; ++m) {
     for (const int from : segment_of(segments.front()).inputs) activations_.bring(from, m);
-    for (size_t i = 0; i + 1 < segments.size() && !kept; ++i) recompute(segments[i], m);
+    for (size_t i = 0; i < segments.size() && !kept; ++i) {
+      if (i == last && in_backward) break;
+      pass(OpKind::kRecompute, segments[i], m, {.interior = true, .output = i < last});
+    }
     for (size_t i = segments.size(); i-- > 0;) {
-      backward_micro_batch(segments[i], m, !kept && i + 1 == segments.size());
+      backward_micro_batch(segments[i], m, !kept && i == last && in_backward);
     }
     for (const int from : segment_of(segments.front()).inputs) activations_.release(from, m);
   }

@@ -47,9 +47,15 @@ class PassOrder : BuilderPiece {
   void infer_external(int micro_batches);
   void forward_segment(int segment);
   void forward_micro_batch(int segment, int micro_batch);
+  struct Leaves {
+    bool interior = false;
+    bool output = false;
+  };
+  // Forward or Recompute of one micro-batch, all its parts.
+  void pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves);
+  void sum_branch(ValueKind kind, int segment, int micro_batch);
   void head_micro_batch(int segment, int micro_batch, OpKind kind);
   void backward_unit(int unit);
-  void recompute(int segment, int micro_batch);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
   void backward_embedding(int segment);
   void external_pass(OpKind kind, int segment, int micro_batch);
@@ -59,7 +65,9 @@ class PassOrder : BuilderPiece {
   void read_inputs(int segment, int micro_batch);
   void add_input_gradients(int segment, int micro_batch);
   void scratch(int64_t bytes);
-  void interior(Mode mode, int segment, int micro_batch);
+  void interior(Mode mode, int segment, int micro_batch, int missing);
+  void branch(Mode mode, ValueKind kind, int segment, int micro_batch);
+  void branch(Mode mode, const Value& value);
 
   ExchangePath& exchange_;
   WeightsPath& weights_;

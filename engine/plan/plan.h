@@ -81,25 +81,33 @@ struct ArenaLayout {
   std::vector<LedgerLine> lines;
 };
 
-// Ranks that train one model on different data: `replicate` copies of its state, each of which
-// world / replicate ranks share that follow each other. `rank` is this plan's own. A shard count of
-// 1 means that every rank of a copy has the whole of it.
+// Ranks that train one model: `replicate` copies of its state, each of which shards() groups of
+// ranks share, and `tensor` ranks in each group, which slice every block. Ranks of a group follow
+// each other, and so do groups of a copy. Groups have different data; the ranks of one have the
+// same. `rank` is this plan's own.
 struct Mesh {
   int world = 1;
   int rank = 0;
   int zero_stage = 3;
   int replicate = 1;
-  int shards() const { return world / replicate; }
-  int shard_rank() const { return rank % shards(); }
+  int tensor = 1;
+  int shards() const { return world / (replicate * tensor); }
+  int data_ranks() const { return world / tensor; }
+  int data_rank() const { return rank / tensor; }
+  int shard_rank() const { return data_rank() % shards(); }
+  int tensor_rank() const { return rank % tensor; }
   int state_shards() const { return zero_stage >= 1 ? shards() : 1; }
   int gradient_shards() const { return zero_stage >= 2 ? shards() : 1; }
   int weight_shards() const { return zero_stage >= 3 ? shards() : 1; }
-  int size_of(GroupName group) const { return group == GroupName::kShard ? shards() : replicate; }
+  int size_of(GroupName group) const {
+    if (group == GroupName::kTensor) return tensor;
+    return group == GroupName::kShard ? shards() : replicate;
+  }
   // Groups that a gradient is summed over, and a norm partial.
   int reductions() const { return (shards() > 1 ? 1 : 0) + (replicate > 1 ? 1 : 0); }
-  int norm_reductions() const { return gradient_shards() > 1 ? 1 : 0; }
-  // True where this rank's state goes into checkpoints: every element once.
-  bool saves() const { return rank < state_shards(); }
+  int norm_reductions() const { return (gradient_shards() > 1 ? 1 : 0) + (tensor > 1 ? 1 : 0); }
+  // True where this rank's state goes into checkpoints: every element of a slice once.
+  bool saves() const { return data_rank() < state_shards(); }
 };
 
 struct Plan {

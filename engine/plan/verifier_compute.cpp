@@ -36,6 +36,11 @@ class ComputeCheck {
                   fmt::format("{} of {}: {}", contract_of(op_.kind).name, segment_.name, text));
   }
 
+  bool is_first() const { return op_.part == 0; }
+  bool is_last() const { return op_.part + 1 == facts_.parts(op_.segment); }
+  bool has_parts() const { return facts_.parts(op_.segment) > 1; }
+  // Whether a norm of the branch's sum leaves in the interior what its backward reads.
+  bool norms_sum() const { return has_parts() && facts_.spec.architecture.block.post_norm; }
   bool embeds() const { return segment_.kind == model::SegmentKind::kEmbedding; }
   bool is_head() const { return segment_.kind == model::SegmentKind::kHead; }
 
@@ -51,6 +56,10 @@ class ComputeCheck {
     if (op_.kind == OpKind::kForward ? op_.keeps != leaves : op_.keeps) {
       bad("contract", "a forward that keeps, and no other op, says so and leaves its interior");
     }
+    if (op_.part < 0 || op_.part >= facts_.parts(op_.segment)) {
+      bad("contract", fmt::format("part {} of {}", op_.part, facts_.parts(op_.segment)));
+    }
+    if (op_.recomputes && has_parts()) bad("contract", "recomputes within a part");
     const int count = facts_.micro_batches_of(program_.name);
     if (op_.micro_batch < 0 || op_.micro_batch >= count) {
       bad("compute", fmt::format("micro-batch {} of {}", op_.micro_batch, count));
@@ -159,6 +168,7 @@ class ComputeCheck {
       Value gradient = boundary(ValueKind::kActivationGradient, from);
       gradient.reduced = static_cast<uint8_t>(
           std::find(readers.begin(), readers.end(), op_.segment) - readers.begin());
+      if (!is_first()) continue;
       const bool needed = (backward || is_loss()) && facts_.wants_gradient[from];
       writes.push_back({gradient, needed});
       if (op_.segment == readers.back()) continue;
@@ -180,22 +190,57 @@ class ComputeCheck {
       }
       return;
     }
-    const bool backward = op_.kind == OpKind::kBackward;
-    const bool recompute = op_.kind == OpKind::kRecompute;
     std::vector<Tensor> inputs;
     for (const int from : segment_.inputs) {
       inputs.push_back({boundary(ValueKind::kActivation, from), true});
     }
     check_tensors(Mode::kRead, ValueKind::kActivation, inputs);
-    const Value output = boundary(ValueKind::kActivation, op_.segment);
-    check_tensors(Mode::kWrite, ValueKind::kActivation, {{output, op_.kind == OpKind::kForward}});
+    std::vector<Tensor> outputs;
+    if (is_last()) {
+      outputs.push_back(
+          {boundary(ValueKind::kActivation, op_.segment), op_.kind == OpKind::kForward});
+    }
+    check_tensors(Mode::kWrite, ValueKind::kActivation, outputs);
     check_activation_gradients();
+    check_interior();
+    check_branch();
+  }
+
+  void check_interior() {
+    const bool backward = op_.kind == OpKind::kBackward;
+    const bool recompute = op_.kind == OpKind::kRecompute;
     const bool block = segment_.kind == model::SegmentKind::kAttention ||
                        segment_.kind == model::SegmentKind::kMlp;
-    const Value inside = boundary(ValueKind::kInterior, op_.segment);
-    check_tensors(Mode::kRead, ValueKind::kInterior,
-                  {{inside, backward && block && !op_.recomputes}});
-    check_tensors(Mode::kWrite, ValueKind::kInterior, {{inside, recompute || op_.keeps}});
+    const Value whole = boundary(ValueKind::kInterior, op_.segment);
+    Value begun = whole;
+    begun.reduced = 1;
+    std::vector<Tensor> reads, writes;
+    if (backward && is_last()) {
+      reads = {{whole, block && !op_.recomputes}};
+      writes = {{whole, false}};
+    } else if (!backward && is_first()) {
+      writes = {{norms_sum() ? begun : whole, recompute || op_.keeps}};
+    } else if (!backward && norms_sum()) {
+      reads = {{begun, recompute || op_.keeps}};
+      writes = {{whole, recompute || op_.keeps}};
+    }
+    check_tensors(Mode::kRead, ValueKind::kInterior, reads);
+    check_tensors(Mode::kWrite, ValueKind::kInterior, writes);
+  }
+
+  // What is summed between the two parts of a segment.
+  void check_branch() {
+    const bool backward = op_.kind == OpKind::kBackward;
+    const Value branch =
+        boundary(backward ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
+    Value sum = branch;
+    sum.reduced = 1;
+    const bool before = has_parts() && (backward ? is_last() : is_first());
+    std::vector<Tensor> reads, writes;
+    if (before) writes = {{branch, op_.kind != OpKind::kRecompute}};
+    if (has_parts() && !before) reads = {{sum, true}};
+    check_tensors(Mode::kRead, branch.kind, reads);
+    check_tensors(Mode::kWrite, branch.kind, writes);
   }
 
   // The op must have exactly these of the values that are exchanged with the caller.
@@ -206,7 +251,9 @@ class ComputeCheck {
     const bool logits = op_.kind == OpKind::kLogits;
     const bool scores = is_head() && !logits;
     check_one(Mode::kRead, ValueKind::kTokens, op_.micro_batch, embeds());
-    check_one(Mode::kRead, ValueKind::kRope, model::rope_table_of(a, segment_.layer), turns);
+    const bool inner = op_.kind == OpKind::kBackward ? is_last() : is_first();
+    check_one(Mode::kRead, ValueKind::kRope, model::rope_table_of(a, segment_.layer),
+              turns && inner);
     check_one(Mode::kRead, ValueKind::kTargets, op_.micro_batch, scores);
     check_one(Mode::kWrite, ValueKind::kLossSum, op_.micro_batch, scores);
     check_one(Mode::kRead, ValueKind::kPositions, 0, logits);
@@ -233,10 +280,11 @@ class ComputeCheck {
   bool is_loss() const { return op_.kind == OpKind::kLoss; }
 
   // Contributions to a gradient are in ascending order: the head's for all micro-batches, then the
-  // segment's own.
+  // segment's own, of each micro-batch from the last part to the first.
   void check_gradients() {
     const int own_base = facts_.plan.micro_batches * facts_.sharers[op_.segment];
-    check_gradient(op_.segment, own_base + op_.micro_batch + 1);
+    const int parts = facts_.parts(op_.segment);
+    check_gradient(op_.segment, own_base + (op_.micro_batch + 1) * parts - op_.part);
     if (is_head() && segment_.shares >= 0) check_gradient(segment_.shares, op_.micro_batch + 1);
     for (const Access& access : accesses_) {
       const Value& value = access.value;

@@ -164,7 +164,7 @@ bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
 bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
   const bool device = facts.plan.device.discrete && is_device_lane(op.lane);
   if (access.value.kind == ValueKind::kDecision) return access.arena == Arena::kControl;
-  const bool comm = op.lane == Lane::kComm;
+  const bool comm = is_comm_lane(op.lane);
   if (access.value.kind == ValueKind::kNormPartial && (comm || !device)) {
     return access.arena == Arena::kControl;
   }

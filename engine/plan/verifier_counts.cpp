@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "engine/plan/verifier_parts.h"
@@ -94,16 +95,25 @@ class Counts {
     }
   }
 
-  // How often each micro-batch of each segment had an op for which `pick` is true.
+  // How often each micro-batch of each segment had an op for which `pick` is true: the part that
+  // had the fewest or, where one had more than one, that part.
   template <class Pick>
   std::vector<int> tally(int micro_batches, Pick pick) const {
-    std::vector<int> counts(static_cast<size_t>(facts_.segment_count()) * micro_batches, 0);
+    const size_t count = static_cast<size_t>(facts_.segment_count()) * micro_batches;
+    std::array<std::vector<int>, 2> counts = {std::vector<int>(count, 0),
+                                              std::vector<int>(count, 0)};
     for (const Op& op : program_.ops) {
       if (!pick(op) || op.segment < 0 || op.micro_batch < 0 || op.micro_batch >= micro_batches)
         continue;
-      ++counts[static_cast<size_t>(op.segment) * micro_batches + op.micro_batch];
+      const size_t at = static_cast<size_t>(op.segment) * micro_batches + op.micro_batch;
+      ++counts[op.part > 0 ? 1 : 0][at];
     }
-    return counts;
+    for (size_t at = 0; at < count; ++at) {
+      if (facts_.parts(static_cast<int>(at / micro_batches)) == 1) continue;
+      const auto [least, most] = std::minmax(counts[0][at], counts[1][at]);
+      counts[0][at] = most > 1 ? most : least;
+    }
+    return counts[0];
   }
 
   bool is_head(int segment) const {

@@ -99,6 +99,9 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kActivation:
     case ValueKind::kActivationGradient:
       return boundary_bytes;
+    case ValueKind::kBranch:
+    case ValueKind::kBranchGradient:
+      return plan.shape.rows * plan.shape.length * spec.architecture.hidden * 4;
     case ValueKind::kTokens:
     case ValueKind::kTargets:
       return plan.shape.rows * plan.shape.length * 4;
@@ -146,7 +149,13 @@ std::string describe(const Facts& facts, const Value& value) {
       return fmt::format("activation gradient out of {} of micro-batch {}, {} readers missing",
                          where, value.index, value.reduced);
     case ValueKind::kInterior:
-      return fmt::format("interior of {} of micro-batch {}", where, value.index);
+      return fmt::format("interior of {} of micro-batch {}{}", where, value.index,
+                         value.reduced > 0 ? " before its last part" : "");
+    case ValueKind::kBranch:
+    case ValueKind::kBranchGradient:
+      return fmt::format("branch{} of {} of micro-batch {}, {} times reduced",
+                         value.kind == ValueKind::kBranch ? "" : " gradient", where, value.index,
+                         value.reduced);
     case ValueKind::kScratch:
       return "scratch";
     case ValueKind::kTokens:

@@ -50,6 +50,7 @@ bool check_lanes(const Program& program, Reporter& reporter) {
     return false;
   };
   std::array<size_t, kLaneCount> next = {};
+  int32_t collectives = 0;
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const size_t lane = static_cast<size_t>(program.ops[i].lane);
     if (lane >= kLaneCount) return bad(static_cast<int64_t>(i), "no such lane");
@@ -58,10 +59,10 @@ bool check_lanes(const Program& program, Reporter& reporter) {
       return bad(static_cast<int64_t>(i),
                  fmt::format("not at place {} of the list of lane {}", next[lane], lane));
     }
-    const bool collective = program.ops[i].lane == Lane::kComm;
-    if (program.ops[i].number != (collective ? static_cast<int32_t>(next[lane]) : -1)) {
-      return bad(static_cast<int64_t>(i), fmt::format("collective {} of its lane has number {}",
-                                                      next[lane], program.ops[i].number));
+    const int32_t number = is_comm_lane(program.ops[i].lane) ? collectives++ : -1;
+    if (program.ops[i].number != number) {
+      return bad(static_cast<int64_t>(i),
+                 fmt::format("an op of number {}, which is not {}", program.ops[i].number, number));
     }
     ++next[lane];
   }
@@ -124,9 +125,14 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
     const int most = facts.plan.mesh.norm_reductions();
     return value.reduced > most ? fmt::format("norm partials are reduced {} times", most) : "";
   }
-  const bool by_micro_batch = value.kind == ValueKind::kActivation ||
-                              value.kind == ValueKind::kActivationGradient ||
-                              value.kind == ValueKind::kInterior;
+  const bool by_micro_batch =
+      value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient ||
+      value.kind == ValueKind::kInterior || value.kind == ValueKind::kBranch ||
+      value.kind == ValueKind::kBranchGradient;
+  const bool of_parts = by_micro_batch && value.kind >= ValueKind::kInterior;
+  if (of_parts && value.reduced >= facts.parts(value.segment)) {
+    return fmt::format("the segment has {} parts", facts.parts(value.segment));
+  }
   const int count = facts.micro_batches_of(program);
   if (by_micro_batch && (value.index < 0 || value.index >= count)) {
     return fmt::format("micro-batches are 0 to {}", count - 1);
@@ -291,9 +297,16 @@ bool check_plan_form(const Facts& facts, Reporter& reporter) {
   const Plan& plan = facts.plan;
   const Mesh& mesh = plan.mesh;
   if (plan.micro_batches < 1 || plan.eval_micro_batches < 1 || mesh.world < 1 || mesh.rank < 0 ||
-      mesh.replicate < 1 || mesh.world % mesh.replicate != 0 || mesh.rank >= mesh.world ||
-      mesh.zero_stage < 0 || mesh.zero_stage > 3 || plan.io_depth < 1) {
+      mesh.replicate < 1 || mesh.tensor < 1 || mesh.rank >= mesh.world ||
+      mesh.world % (int64_t{mesh.replicate} * mesh.tensor) != 0 || mesh.zero_stage < 0 ||
+      mesh.zero_stage > 3 || plan.io_depth < 1) {
     reporter.add("layout", ProgramName::kStep, -1, "micro-batches, mesh or depth out of range");
+    return false;
+  }
+  if (mesh.tensor != facts.spec.tensor.ranks) {
+    reporter.add("layout", ProgramName::kStep, -1,
+                 fmt::format("{} tensor ranks, and the model is a slice for {}", mesh.tensor,
+                             facts.spec.tensor.ranks));
     return false;
   }
   const TwoSides& sides = plan.sides;

@@ -54,7 +54,10 @@ struct Facts {
   int segment_count() const { return static_cast<int>(spec.segments.size()); }
   // Bytes of an element; 0 when the recipe does not have the plane.
   int64_t width(Plane plane) const { return width_of(plane, plan.recipe); }
-  int final_contributions(int index) const { return plan.micro_batches * (1 + sharers[index]); }
+  int parts(int index) const { return model::compute_parts(spec, index); }
+  int final_contributions(int index) const {
+    return plan.micro_batches * (parts(index) + sharers[index]);
+  }
   Range own_part(int chunk) const;  // elements of the segment's flat buffer
   // The elements of a segment that this rank (`own`) or all ranks update, as joined ranges.
   std::vector<Range> trainable_parts(int index, bool own) const;

@@ -19,7 +19,7 @@ bool same_layout(const shard::Layout& a, const shard::Layout& b) {
     const shard::Chunk& x = a.chunks[i];
     const shard::Chunk& y = b.chunks[i];
     if (x.segment != y.segment || x.offset != y.offset || x.numel != y.numel ||
-        x.frozen != y.frozen) {
+        x.frozen != y.frozen || x.whole != y.whole) {
       return false;
     }
   }
@@ -31,11 +31,7 @@ bool same_run(const Plan& a, const Plan& b) {
          a.micro_batches == b.micro_batches && a.eval_micro_batches == b.eval_micro_batches &&
          a.mode == b.mode && a.mesh.world == b.mesh.world &&
          a.mesh.zero_stage == b.mesh.zero_stage && a.mesh.replicate == b.mesh.replicate &&
-         same_layout(a.layout, b.layout);
-}
-
-const std::vector<uint32_t>& collectives(const Program& program) {
-  return program.lanes[static_cast<size_t>(Lane::kComm)];
+         a.mesh.tensor == b.mesh.tensor && same_layout(a.layout, b.layout);
 }
 
 // The value that the group exchanges: Gather's plane, or Reduce's sum.
@@ -47,21 +43,21 @@ Value moved(const Program& program, const Op& op) {
 }
 
 void compare(const Facts& facts, int rank, const Program& a, const Program& b, Reporter& reporter) {
-  const std::vector<uint32_t>& ours = collectives(a);
-  const std::vector<uint32_t>& theirs = collectives(b);
+  const std::vector<const Op*> ours = collectives_of(a);
+  const std::vector<const Op*> theirs = collectives_of(b);
   for (size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
     if (i >= ours.size() || i >= theirs.size()) {
       return reporter.add("collective", a.name, -1,
                           fmt::format("rank 0 has {} collectives, rank {} has {}", ours.size(),
                                       rank, theirs.size()));
     }
-    const Op& x = a.ops[ours[i]];
-    const Op& y = b.ops[theirs[i]];
+    const Op& x = *ours[i];
+    const Op& y = *theirs[i];
     if (x.kind != y.kind || x.group != y.group || x.number != y.number || x.segment != y.segment ||
         x.chunk != y.chunk || x.chunk_count != y.chunk_count || !(moved(a, x) == moved(b, y)) ||
         agreed_bytes(a, x) != agreed_bytes(b, y)) {
       return reporter.add(
-          "collective", a.name, ours[i],
+          "collective", a.name, ours[i] - a.ops.data(),
           fmt::format(
               "collective {}: rank 0 has {} of {}, {} bytes; rank {} has {} of {}, {} bytes", i,
               contract_of(x.kind).name, describe(facts, moved(a, x)), agreed_bytes(a, x), rank,

@@ -210,8 +210,10 @@ class UpdateCheck {
     const bool over_copies = op_.group == GroupName::kReplicate;
     const int before = over_copies && mesh.shards() > 1 ? 1 : 0;
     for (const Access& access : accesses_) {
-      if (access.value.kind != ValueKind::kGradient) continue;
-      if (access.value.reduced == before + (access.mode == Mode::kWrite ? 1 : 0)) continue;
+      if (access.value.kind == ValueKind::kScratch) continue;
+      if (access.value.kind == ValueKind::kGradient &&
+          access.value.reduced == before + (access.mode == Mode::kWrite ? 1 : 0))
+        continue;
       return bad("transfer", fmt::format("{} {}", access.mode == Mode::kRead ? "reads" : "writes",
                                          describe(facts_, access.value)));
     }
@@ -268,18 +270,54 @@ void check_decide(const Facts& facts, const Program& program, int64_t index, Rep
   }
 }
 
+// Checks that one branch, or its gradient, is summed in place, over the ranks that have its slices.
+void check_branch_sum(const Facts& facts, const Program& program, int64_t index,
+                      Reporter& reporter) {
+  const Op& op = program.ops[index];
+  const auto accesses = program.accesses_of(op);
+  const Access* read = nullptr;
+  const Access* write = nullptr;
+  int others = 0;
+  for (const Access& access : accesses) {
+    const Access*& place = access.mode == Mode::kRead ? read : write;
+    others += place != nullptr;
+    place = &access;
+  }
+  if (others == 0 && read != nullptr && write != nullptr) {
+    Value before = {.kind = read->value.kind, .segment = op.segment, .index = op.micro_batch};
+    Value after = before;
+    after.reduced = 1;
+    const bool branch =
+        before.kind == ValueKind::kBranch || before.kind == ValueKind::kBranchGradient;
+    if (branch && read->value == before && write->value == after && read->first == 0 &&
+        write->first == 0 && read->arena == write->arena && read->offset == write->offset &&
+        read->bytes == facts.extent(before) && write->bytes == read->bytes) {
+      return;
+    }
+  }
+  reporter.add("transfer", program.name, index, "does not sum all of one branch in place");
+}
+
 // Checks that norm partials of all segments are reduced in place.
 void check_reduced_norms(const Facts& facts, const Program& program, int64_t index,
                          Reporter& reporter) {
   const auto accesses = program.accesses_of(program.ops[index]);
+  // Shards are summed first. Copies have the same partials.
+  const GroupName group = program.ops[index].group;
+  if (group == GroupName::kReplicate ||
+      (group == GroupName::kShard && facts.plan.mesh.gradient_shards() == 1)) {
+    reporter.add("collective", program.name, index, "ranks that have the same norm partials");
+  }
+  const bool later = group == GroupName::kTensor;
+  const int before = later && facts.plan.mesh.gradient_shards() > 1 ? 1 : 0;
   for (const Access& access : accesses) {
     const bool read = access.mode == Mode::kRead;
     const bool paired = std::any_of(accesses.begin(), accesses.end(), [&](const Access& other) {
       return other.mode != access.mode && other.offset == access.offset &&
              other.bytes == access.bytes && other.value.segment == access.value.segment;
     });
-    if (access.value.kind == ValueKind::kNormPartial && access.value.reduced == (read ? 0 : 1) &&
-        paired) {
+    if (access.value.kind == ValueKind::kNormPartial &&
+        access.value.reduced == before + (read ? 0 : 1) && paired) {
       continue;
     }
     reporter.add("transfer", program.name, index,
@@ -296,6 +334,9 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
   if (collective && facts.plan.mesh.size_of(op.group) == 1) {
     return reporter.add("collective", program.name, index, "there is one rank");
   }
+  if (collective && op.lane != comm_lane_of(op.group)) {
+    return reporter.add("collective", program.name, index, "on the lane of another group");
+  }
   if (op.kind == OpKind::kGather && op.group != GroupName::kShard) {
     return reporter.add("collective", program.name, index, "copies have nothing to gather");
   }
@@ -305,6 +346,9 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
   }
   if (op.segment < 0) {
     return reporter.add("index", program.name, index, "an update without a segment");
+  }
+  if (op.kind == OpKind::kReduce && op.group == GroupName::kTensor) {
+    return check_branch_sum(facts, program, index, reporter);
   }
   UpdateCheck(facts, program, index, reporter).check();
 }

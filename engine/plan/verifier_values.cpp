@@ -23,7 +23,7 @@ struct Content {
 };
 
 constexpr uint64_t kOriginBit = 1;
-static_assert(static_cast<int>(ValueKind::kDecision) + 1 < 16);  // four bits of a name
+static_assert(static_cast<int>(ValueKind::kDecision) + 1 < 32);  // five bits of a name
 
 // Runs programs, each from the boundary state, which is laid out once.
 class Machine {
@@ -54,7 +54,7 @@ class Machine {
   // The name has only the fields that the kind uses, so that other fields cannot make equal values
   // differ.
   uint64_t name_of(const Value& value, bool frozen, Origin origin) const {
-    const uint64_t kind = (static_cast<uint64_t>(value.kind) + 1) << 60;
+    const uint64_t kind = (static_cast<uint64_t>(value.kind) + 1) << 59;
     uint64_t detail = 0;
     uint64_t index = 0;
     if (value.kind == ValueKind::kPlane) {
@@ -67,6 +67,10 @@ class Machine {
       index = static_cast<uint64_t>(value.index);
     } else if (value.kind == ValueKind::kNormPartial) {
       detail = value.reduced;
+    } else if (value.kind == ValueKind::kInterior || value.kind == ValueKind::kBranch ||
+               value.kind == ValueKind::kBranchGradient) {
+      detail = value.reduced;
+      index = static_cast<uint64_t>(value.index);
     } else if (value.kind == ValueKind::kActivationGradient) {
       detail = (value.reduced & 0xfu) | (value.reduced & 0xf0ull) << 24;
       index = static_cast<uint64_t>(value.index);
@@ -75,7 +79,7 @@ class Machine {
     }
     const uint64_t bit =
         value.kind == ValueKind::kGradient && origin == Origin::kHere ? kOriginBit : 0;
-    return kind | (index & 0xffffffu) << 36 |
+    return kind | (index & 0x7fffffu) << 36 |
            (static_cast<uint64_t>(value.segment) & 0xffffffu) << 8 | detail << 4 | bit;
   }
 

@@ -34,10 +34,17 @@ std::vector<GroupRun> runs_of(const model::Segment& segment, int64_t begin, int6
   return runs;
 }
 
-// Cuts [begin, begin + numel) into chunks whose parts have 1 to 4 Mi elements, or into one smaller
-// chunk.
-void cut(const model::ModelSpec& spec, int segment, int64_t begin, int64_t numel, bool frozen,
-         Layout& layout) {
+// Elements of a segment that are alike.
+struct Stretch {
+  int64_t begin = 0;
+  int64_t numel = 0;
+  bool frozen = false;
+  bool whole = false;
+};
+
+// Cuts a stretch into chunks whose parts have 1 to 4 Mi elements, or into one smaller chunk.
+void cut(const model::ModelSpec& spec, int segment, const Stretch& stretch, Layout& layout) {
+  const auto& [begin, numel, frozen, whole] = stretch;
   if (numel == 0) return;
   STRATA_CHECK(numel % (kGranule * layout.shard_count) == 0);
   const int64_t part = numel / layout.shard_count;
@@ -51,6 +58,7 @@ void cut(const model::ModelSpec& spec, int segment, int64_t begin, int64_t numel
     chunk.offset = begin + at;
     chunk.numel = std::min(piece, numel - at);
     chunk.frozen = frozen;
+    chunk.whole = whole;
     chunk.runs = runs_of(spec.segments[segment], chunk.offset, chunk.offset + chunk.numel, frozen);
     layout.chunks.push_back(std::move(chunk));
   }
@@ -64,8 +72,12 @@ Layout make_layout(const model::ModelSpec& spec, int shard_count) {
   for (size_t s = 0; s < spec.segments.size(); ++s) {
     const model::Segment& segment = spec.segments[s];
     layout.first_chunk.push_back(static_cast<int>(layout.chunks.size()));
-    cut(spec, static_cast<int>(s), 0, segment.trainable_numel, false, layout);
-    cut(spec, static_cast<int>(s), segment.trainable_numel, segment.frozen_numel, true, layout);
+    const int64_t sliced = segment.trainable_numel - segment.whole_numel;
+    for (const Stretch& stretch :
+         {Stretch{0, sliced, false, false}, Stretch{sliced, segment.whole_numel, false, true},
+          Stretch{segment.trainable_numel, segment.frozen_numel, true, false}}) {
+      cut(spec, static_cast<int>(s), stretch, layout);
+    }
   }
   layout.first_chunk.push_back(static_cast<int>(layout.chunks.size()));
   return layout;

@@ -23,7 +23,8 @@ struct Chunk {
   int64_t offset = 0;  // elements from the start of the segment's flat buffer
   int64_t numel = 0;
   bool frozen = false;
-  std::vector<GroupRun> runs;  // ascending, cover the chunk; padding joins the run before
+  bool whole = false;               // in a tensor slice: every rank has these parameters
+  std::vector<GroupRun> runs = {};  // ascending, cover the chunk; padding joins the run before
 };
 
 struct Layout {

@@ -54,7 +54,7 @@ void fill_instance(const data::Batches& batches, const plan::Plan& plan, int64_t
   instance.targets.resize(instance.tokens.size());
   for (int m = 0; m < plan.micro_batches; ++m) {
     const size_t at = tokens * static_cast<size_t>(m);
-    batches.fill(step, m, plan.mesh.rank, instance.tokens.data() + at,
+    batches.fill(step, m, plan.mesh.data_rank(), instance.tokens.data() + at,
                  instance.targets.data() + at);
   }
   instance.target_count = std::max<int64_t>(1, batches.target_count(step));

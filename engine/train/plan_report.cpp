@@ -39,7 +39,8 @@ std::string bottleneck_of(const plan::SimulationResult& result) {
                                     result.busy_s[static_cast<size_t>(Lane::kUpdate)]);
   const double link = std::max(result.busy_s[static_cast<size_t>(Lane::kUpload)],
                                result.busy_s[static_cast<size_t>(Lane::kDownload)]);
-  const double comm = result.busy_s[static_cast<size_t>(Lane::kComm)];
+  const double comm = std::max(result.busy_s[static_cast<size_t>(Lane::kComm)],
+                               result.busy_s[static_cast<size_t>(Lane::kCommInner)]);
   const double most = std::max({drive, compute, optimizer, link, comm});
   if (most == compute) return "compute";
   if (most == drive)

@@ -285,6 +285,8 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
                                                       {Lane::kUpdate, "update"}};
   for (const auto& [lane, name] : kCauses) {
     metrics.stall_s.emplace_back(name, instance.stall_s[static_cast<size_t>(lane)]);
+    if (lane != Lane::kComm) continue;
+    metrics.stall_s.back().second += instance.stall_s[static_cast<size_t>(Lane::kCommInner)];
   }
   metrics.nvme_read_bytes = nvme_bytes_read(instance);
   metrics.file_read_bytes = file_bytes_;

@@ -10,6 +10,7 @@
 #include "engine/model/spec.h"
 #include "engine/plan/op_contract.h"
 #include "engine/plan/plan.h"
+#include "tests/plan/layout_mutations.h"
 
 // Puts one random bug into any plan that verifies cleanly. Every change is wrong by construction: a
 // wait is touched only where without it two conflicting ops are unordered, a write only where a
@@ -42,8 +43,10 @@ enum class MutationKind : uint8_t {
   kOverlapLines,
   kMoveHolding,
   kFlipSide,
+  kWrongPart,
+  kWrongGroup,
 };
-inline constexpr int kMutationKindCount = 24;
+inline constexpr int kMutationKindCount = static_cast<int>(MutationKind::kWrongGroup) + 1;
 
 // False where the plan has no place for this kind of bug; then the plan is unchanged.
 bool mutate(Plan& plan, MutationKind kind, uint64_t seed);
@@ -68,16 +71,9 @@ class Mutator {
   Mutator(Plan& plan, uint64_t seed) : plan_(plan), random_(seed) {}
 
   bool apply(MutationKind kind) {
-    switch (kind) {
-      case MutationKind::kOverBudget:
-        return over_budget();
-      case MutationKind::kOverlapLines:
-        return overlap_lines();
-      case MutationKind::kMoveHolding:
-        return move_holding();
-      default:
-        break;
-    }
+    if (kind == MutationKind::kOverBudget) return over_budget(plan_, random_);
+    if (kind == MutationKind::kOverlapLines) return overlap_lines(plan_, random_);
+    if (kind == MutationKind::kMoveHolding) return move_holding(plan_, random_);
     std::vector<int> order = {0, 1, 2, 3, 4, 5};
     std::shuffle(order.begin(), order.end(), random_);
     for (const int which : order) {
@@ -88,9 +84,7 @@ class Mutator {
   }
 
  private:
-  static constexpr int kTries = 400;
-
-  size_t pick(size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random_); }
+  size_t pick(size_t count) { return detail::pick(random_, count); }
 
   bool apply_here(MutationKind kind) {
     if (kind == MutationKind::kSwapInLane) return swap_in_lane();
@@ -212,6 +206,15 @@ class Mutator {
       case MutationKind::kAddPredicate:
         if (op.predicate == Predicate::kPending) return false;
         op.predicate = Predicate::kPending;
+        return true;
+      case MutationKind::kWrongPart:
+        if (op.kind < OpKind::kForward || op.kind > OpKind::kLogits) return false;
+        op.part ^= 1;
+        return true;
+      case MutationKind::kWrongGroup:
+        if (!is_comm_lane(op.lane)) return false;
+        op.group = static_cast<GroupName>((static_cast<int>(op.group) + 1 + pick(kGroupCount - 1)) %
+                                          kGroupCount);
         return true;
       case MutationKind::kLoseDecision:
         if (op.predicate != Predicate::kPending && op.kind != OpKind::kOptimize &&
@@ -376,7 +379,7 @@ class Mutator {
         access.bytes -= 4096;
         return true;
       case MutationKind::kWrongGeneration:
-        if (!plane || frozen(value.segment)) return false;
+        if (!plane || frozen(plan_, value.segment)) return false;
         value.generation =
             value.generation == Generation::kNew ? Generation::kOld : Generation::kNew;
         return true;
@@ -395,45 +398,6 @@ class Mutator {
       default:
         return false;
     }
-  }
-
-  // A frozen chunk's generation has no meaning, so a segment that has one is left alone.
-  bool frozen(int segment) const {
-    const shard::Layout& layout = plan_.layout;
-    for (int c = layout.first_chunk[segment]; c < layout.first_chunk[segment + 1]; ++c) {
-      if (layout.chunks[c].frozen) return true;
-    }
-    return false;
-  }
-
-  // ---- the plan
-
-  bool over_budget() {
-    const size_t arena = pick(kArenaCount);
-    plan_.arenas.budget[arena] = plan_.arenas.bytes[arena] - 1;
-    return true;
-  }
-
-  bool overlap_lines() {
-    std::vector<LedgerLine>& lines = plan_.arenas.lines;
-    for (int i = 0; i < kTries && lines.size() > 1; ++i) {
-      LedgerLine& a = lines[pick(lines.size())];
-      const LedgerLine& b = lines[pick(lines.size())];
-      if (&a == &b || a.arena != b.arena || a.bytes == 0 || b.bytes == 0) continue;
-      a.offset = b.offset;
-      return true;
-    }
-    return false;
-  }
-
-  bool move_holding() {
-    for (int i = 0; i < kTries && !plan_.boundary.empty(); ++i) {
-      Holding& holding = plan_.boundary[pick(plan_.boundary.size())];
-      if (holding.value.kind != ValueKind::kPlane || frozen(holding.value.segment)) continue;
-      holding.offset += holding.offset >= 4096 ? -4096 : 4096;
-      return true;
-    }
-    return false;
   }
 
   Plan& plan_;

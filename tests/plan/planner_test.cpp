@@ -76,6 +76,30 @@ TEST(Planner, PlansOfHybridMeshesAreAcceptedAndAgree) {
   }
 }
 
+TEST(Planner, PlansOfMeshesWithTensorRanksAreAcceptedAndAgree) {
+  for (uint64_t seed = 1; seed <= test::seeds(60); ++seed) {
+    test::Draw draw(9000 + seed);
+    const int tensor = draw.coin() ? 2 : 4;
+    const int shards = static_cast<int>(draw.between(1, 3));
+    const int copies = static_cast<int>(draw.between(1, 2));
+    const model::ModelSpec spec = test::random_slice(draw, {0, tensor}, shards);
+    PlanInput input = test::random_input(draw, spec, tensor * shards * copies);
+    input.mesh.tensor = tensor;
+    input.mesh.replicate = copies;
+    const Placement placement = test::random_placement(draw, input);
+    std::vector<Plan> plans;
+    for (int rank = 0; rank < input.mesh.world; ++rank) {
+      input.mesh.rank = rank;
+      plans.push_back(build_plan(input, placement));
+      const VerifyReport report = verify(plans.back(), spec);
+      ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
+      EXPECT_EQ(collectives_hash(plans.back()), collectives_hash(plans.front()));
+    }
+    const VerifyReport report = verify_ranks(plans, spec);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
+  }
+}
+
 TEST(Planner, AModelThatTheDeviceDoesNotTakeIsRefused) {
   test::Draw draw(1);
   const model::ModelSpec spec = test::random_spec(draw, 1, false);

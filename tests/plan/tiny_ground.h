@@ -133,7 +133,8 @@ class Ground {
       segment.frozen_numel = chunk * frozen;
       plan.layout.first_chunk.push_back(static_cast<int>(plan.layout.chunks.size()));
       for (int c = 0; c < chunks; ++c) {
-        plan.layout.chunks.push_back({s, c * chunk, chunk, c >= chunks - frozen, {}});
+        plan.layout.chunks.push_back(
+            {.segment = s, .offset = c * chunk, .numel = chunk, .frozen = c >= chunks - frozen});
       }
       tiny_.spec.segments.push_back(segment);
       tiny_.spec.units.push_back({names[s], {s}});

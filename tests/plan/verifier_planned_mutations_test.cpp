@@ -12,12 +12,16 @@ namespace {
 
 TEST(VerifierRejectsMutations, OfPlannedRuns) {
   std::array<int, mutations::kMutationKindCount> applied = {};
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
     test::Draw draw(7000 + seed);
-    const int world = draw.coin() ? 1 : 2;
-    const model::ModelSpec spec = seed % 3 == 0 ? test::random_encoder_decoder(draw, world)
-                                                : test::random_spec(draw, world, true);
+    const int shards = draw.coin() ? 1 : 2;
+    const int tensor = seed % 3 == 1 ? 2 : 1;
+    const int world = shards * tensor;
+    const model::ModelSpec spec = seed % 3 == 0 ? test::random_encoder_decoder(draw, shards)
+                                  : tensor == 1 ? test::random_spec(draw, shards, true)
+                                                : test::random_slice(draw, {0, tensor}, shards);
     PlanInput input = test::random_input(draw, spec, world);
+    input.mesh.tensor = tensor;
     input.mesh.rank = static_cast<int>(draw.below(world));
     const Plan clean = build_plan(input, test::random_placement(draw, input));
     ASSERT_TRUE(verify(clean, spec).ok()) << "seed " << seed;

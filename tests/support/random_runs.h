@@ -7,6 +7,7 @@
 #include "engine/base/rng.h"
 #include "engine/model/architecture.h"
 #include "engine/model/family.h"
+#include "engine/model/tensor_slice.h"
 #include "engine/plan/input.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/planner.h"
@@ -92,6 +93,21 @@ inline void become_family(Draw& draw, const model::Family& family, model::Archit
   at.pad_token = draw.between(-1, 3);
 }
 
+// A model of some family whose blocks `ranks` tensor ranks can divide.
+inline model::Architecture sliceable_architecture(Draw& draw, int ranks) {
+  std::vector<const model::Family*> families;
+  for (const model::Family& family : model::families()) {
+    if (family.block.qk_norm == model::QkNorm::kNone) families.push_back(&family);
+  }
+  model::Architecture at = random_architecture(draw);
+  const auto which = static_cast<size_t>(draw.below(static_cast<int64_t>(families.size())));
+  become_family(draw, *families[which], at);
+  at.heads *= ranks;
+  at.kv_heads *= ranks;
+  at.feed_forward *= ranks;
+  return at;
+}
+
 inline model::ModelSpec random_spec_of(Draw& draw, const model::Architecture& architecture,
                                        int shards, bool may_freeze) {
   model::ModelSpec spec = model::build_spec(architecture);
@@ -107,6 +123,14 @@ inline model::ModelSpec random_spec_of(Draw& draw, const model::Architecture& ar
 // A model of which some parameters may be frozen, with offsets for `shards`.
 inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
   return random_spec_of(draw, random_architecture(draw), shards, may_freeze);
+}
+
+// A tensor slice of a random model of some family, with offsets for `shards`.
+inline model::ModelSpec random_slice(Draw& draw, const model::TensorSlice& slice, int shards) {
+  model::ModelSpec spec = model::tensor_slice(
+      random_spec_of(draw, sliceable_architecture(draw, slice.ranks), 1, true), slice);
+  model::assign_offsets(spec, shards);
+  return spec;
 }
 
 inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, int world) {

@@ -43,11 +43,50 @@ class RandomSource : public exec::StateSource {
   const Philox random_;
 };
 
+// The same state for a tensor slice of that model: each element as it is in the whole model.
+class SliceSource : public exec::StateSource {
+ public:
+  SliceSource(const model::ModelSpec& slice, const model::ModelSpec& whole, uint64_t seed)
+      : slice_(slice), whole_(whole), source_(whole, seed) {}
+
+  void read(const exec::ChunkState& chunk) override {
+    exec::fill_chunk(chunk, [&](int64_t element) { return value(chunk.segment, element); });
+  }
+
+ private:
+  float value(int segment, int64_t element) const {
+    for (const model::Parameter& part : slice_.segments[segment].parameters) {
+      const int64_t at = element - part.offset;
+      if (at < 0 || at >= part.numel) continue;
+      for (const model::Parameter& parameter : whole_.segments[segment].parameters) {
+        if (parameter.name != part.name) continue;
+        return source_.value(segment, parameter.offset + whole_index(part, parameter, at));
+      }
+    }
+    return 0.0f;
+  }
+
+  // Where the files of the model have the element says which it is.
+  static int64_t whole_index(const model::Parameter& part, const model::Parameter& whole,
+                             int64_t element) {
+    const int64_t stored = model::stored_index(part, element);
+    const int64_t inputs = whole.numel / whole.shape[0];
+    if (!whole.stored.transposed) return stored - whole.stored.first * inputs;
+    const int64_t columns = whole.stored.shape[1];
+    return (stored % columns - whole.stored.first) * inputs + stored / columns;
+  }
+
+  const model::ModelSpec& slice_;
+  const model::ModelSpec& whole_;
+  const RandomSource source_;
+};
+
 // Several ranks may write into one store, each its own parts, but not at the same time.
 class StateStore : public exec::StateSink, public exec::StateSource {
  public:
   // Frozen parameters are never saved; they are read from `frozen` again.
-  StateStore(const model::ModelSpec& spec, RandomSource& frozen) : spec_(spec), frozen_(frozen) {
+  StateStore(const model::ModelSpec& spec, exec::StateSource& frozen)
+      : spec_(spec), frozen_(frozen) {
     for (const model::Segment& segment : spec.segments) {
       for (auto* plane : {&master_, &exp_avg_, &exp_avg_sq_}) {
         plane->emplace_back(static_cast<size_t>(segment.numel()), 0.0f);
@@ -105,7 +144,7 @@ class StateStore : public exec::StateSink, public exec::StateSource {
 
  private:
   const model::ModelSpec& spec_;
-  RandomSource& frozen_;
+  exec::StateSource& frozen_;
   std::vector<std::vector<float>> master_, exp_avg_, exp_avg_sq_;
 };
 

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/comm/group_local.h"
 #include "engine/exec/executor.h"
+#include "engine/model/tensor_slice.h"
 #include "engine/plan/builder.h"
 #include "kernels/emulated/device_emulated.h"
 #include "tests/support/random_runs.h"
@@ -61,7 +62,7 @@ inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_
   instance.target_count = 0;
   for (int m = 0; m < input.micro_batches; ++m) {
     for (int64_t row = 0; row < rows_of_world; ++row) {
-      const int64_t rank = row / input.shape.rows;
+      const int64_t rank = row / input.shape.rows;  // of data
       for (int64_t t = 0; t < input.shape.length; ++t) {
         const uint64_t at = static_cast<uint64_t>(((step * 64 + m) * 64 + row) * 1024 + t);
         const auto token = static_cast<int32_t>(random.u64(at) % static_cast<uint64_t>(vocabulary));
@@ -69,7 +70,7 @@ inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_
             static_cast<int32_t>(random.u64(at, 1) % static_cast<uint64_t>(vocabulary));
         const bool counts = random.u64(at, 2) % 8 != 0;
         instance.target_count += counts;
-        if (rank != input.mesh.rank) continue;
+        if (rank != input.mesh.data_rank()) continue;
         instance.tokens.push_back(token);
         instance.targets.push_back(counts ? target : -1);
       }
@@ -79,11 +80,12 @@ inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_
 
 class RankRun {
  public:
-  RankRun(const plan::PlanInput& input, const plan::Placement& placement, const RunOptions& options)
+  RankRun(const plan::PlanInput& input, const plan::Placement& placement, const RunOptions& options,
+          exec::StateSource& initial)
       : input_(input),
         options_(options),
         plan_(plan::build_plan(input, placement)),
-        frozen_(*input.spec, kSeed) {}
+        initial_(initial) {}
 
   // `all` is the group of all ranks.
   void use_groups(const exec::Groups& groups, comm::Group* all) {
@@ -94,8 +96,7 @@ class RankRun {
   RunResult run(StateStore& store) {
     RunResult result;
     open();
-    RandomSource source(*input_.spec, kSeed);
-    load(&source);
+    load(&initial_);
     for (int step = 1; step <= options_.steps; ++step) {
       if (step == options_.spoil_before) submit(step, true, result);
       submit(step, false, result);
@@ -131,7 +132,7 @@ class RankRun {
     options.groups = groups_;
     options.deadline_s = 60;
     if (input_.mesh.rank == options_.simulated_rank) options.simulated = options_.simulated;
-    options.frozen = &frozen_;
+    options.frozen = &initial_;
     if (input_.device.discrete) {
       device_ =
           kernels::make_emulated_device(*options_.backend, {.threads = options_.threads,
@@ -163,7 +164,7 @@ class RankRun {
 
   void fill_step(int64_t step, exec::Instance& instance) const {
     instance.settings = {.lr = 1e-2, .weight_decay = 0.1, .clip = options_.clip};
-    fill_tokens(input_, step, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
+    fill_tokens(input_, step, rows_of_all(), instance);
   }
 
   // The gradients of a spoilt step are divided by zero.
@@ -186,10 +187,7 @@ class RankRun {
         STRATA_CHECK(!instance.finite);
         continue;
       }
-      double loss = 0;
-      for (double sum : instance.loss_sums) loss += sum;
-      if (all_) all_->all_reduce_sum(&loss, 1);
-      result.losses.push_back(loss / static_cast<double>(instance.target_count));
+      result.losses.push_back(loss_of(instance) / static_cast<double>(instance.target_count));
       result.norms.push_back(instance.grad_norm);
       result.step_read = instance.nvme_bytes[4] + instance.nvme_bytes[5];
       result.step_written = instance.nvme_bytes[6];
@@ -210,10 +208,19 @@ class RankRun {
   void evaluate(RunResult& result) {
     exec::Instance instance;
     instance.program = plan::ProgramName::kEval;
-    fill_tokens(input_, 1000, static_cast<int>(input_.shape.rows) * input_.mesh.world, instance);
+    fill_tokens(input_, 1000, rows_of_all(), instance);
     execute(instance);
-    for (double sum : instance.loss_sums) result.eval_loss += sum;
-    if (all_) all_->all_reduce_sum(&result.eval_loss, 1);
+    result.eval_loss = loss_of(instance);
+  }
+
+  int rows_of_all() const { return static_cast<int>(input_.shape.rows) * input_.mesh.data_ranks(); }
+
+  // Over all data: the ranks of a tensor group have the same.
+  double loss_of(const exec::Instance& instance) const {
+    double loss = 0;
+    for (double sum : instance.loss_sums) loss += input_.mesh.tensor_rank() == 0 ? sum : 0;
+    if (all_) all_->all_reduce_sum(&loss, 1);
+    return loss;
   }
 
   struct Submitted {
@@ -224,7 +231,7 @@ class RankRun {
   const plan::PlanInput& input_;
   const RunOptions& options_;
   const plan::Plan plan_;
-  RandomSource frozen_;
+  exec::StateSource& initial_;
   exec::Groups groups_ = {};
   comm::Group* all_ = nullptr;
   int64_t updates_ = 0;              // applied to the saved state
@@ -237,7 +244,7 @@ inline RunResult small_run(const plan::PlanInput& input, const plan::Placement& 
                            const RunOptions& options) {
   RandomSource source(*input.spec, kSeed);
   StateStore store(*input.spec, source);
-  RunResult result = RankRun(input, placement, options).run(store);
+  RunResult result = RankRun(input, placement, options, source).run(store);
   result.hash = store.hash();
   return result;
 }
@@ -257,28 +264,51 @@ inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   if (cause) std::rethrow_exception(cause);
 }
 
-// Runs ranks as threads. Returns the result of rank 0, with the hash of what all ranks saved.
+// What the ranks of a mesh have: by tensor rank a slice of the model and its initial state, and for
+// each copy of the state what its ranks saved, by slice. Every rank has a copy where each has the
+// whole state.
+struct MeshState {
+  std::deque<model::ModelSpec> slices;
+  std::deque<SliceSource> sources;
+  std::deque<StateStore> stores;
+
+  explicit MeshState(const plan::PlanInput& input) {
+    const plan::Mesh& mesh = input.mesh;
+    for (int t = 0; t < mesh.tensor; ++t) {
+      slices.push_back(model::tensor_slice(*input.spec, {t, mesh.tensor}));
+      model::assign_offsets(slices.back(), mesh.shards());
+      sources.emplace_back(slices.back(), *input.spec, kSeed);
+    }
+    const int copies = mesh.data_ranks() / mesh.state_shards();
+    for (int i = 0; i < copies * mesh.tensor; ++i) {
+      stores.emplace_back(slices[i % mesh.tensor], sources[i % mesh.tensor]);
+    }
+  }
+};
+
+// Runs ranks as threads. Returns the result of rank 0, with the hash of what the ranks of its copy
+// and slice saved.
 inline RunResult small_run_on_ranks(const plan::PlanInput& input,
                                     const std::vector<plan::Placement>& placements,
-                                    const RunOptions& options) {
-  const int world = input.mesh.world;
-  const exec::LocalMesh mesh(input.mesh);
-  const auto all = comm::make_local_groups(world);
-  std::vector<plan::PlanInput> inputs(static_cast<size_t>(world), input);
-  std::vector<RunResult> results(static_cast<size_t>(world));
-  std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
-  RandomSource source(*input.spec, kSeed);
-  // One for each copy of the state; one for each rank when every rank has all of it.
-  std::deque<StateStore> stores;
-  for (int r = 0; r < world; ++r) stores.emplace_back(*input.spec, source);
+                                    const RunOptions& options, MeshState& state) {
+  const plan::Mesh& mesh = input.mesh;
+  const exec::LocalMesh groups(mesh);
+  const auto all = comm::make_local_groups(mesh.world);
+  std::vector<plan::PlanInput> inputs(static_cast<size_t>(mesh.world), input);
+  std::vector<RunResult> results(static_cast<size_t>(mesh.world));
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(mesh.world));
   std::vector<std::thread> ranks;
-  for (int r = 0; r < world; ++r) {
+  for (int r = 0; r < mesh.world; ++r) {
     inputs[r].mesh.rank = r;
-    ranks.emplace_back([&, r] {
+    const int slice = inputs[r].mesh.tensor_rank();
+    inputs[r].spec = &state.slices[slice];
+    ranks.emplace_back([&, r, slice] {
       try {
-        RankRun run(inputs[r], placements[r % static_cast<int>(placements.size())], options);
-        run.use_groups(mesh.of(r), all[r].get());
-        results[r] = run.run(stores[r / input.mesh.state_shards()]);
+        RankRun run(inputs[r], placements[r % static_cast<int>(placements.size())], options,
+                    state.sources[slice]);
+        run.use_groups(groups.of(r), all[r].get());
+        const int copy = inputs[r].mesh.data_rank() / mesh.state_shards();
+        results[r] = run.run(state.stores[copy * mesh.tensor + slice]);
       } catch (...) {
         failures[r] = std::current_exception();
         all[r]->abort("a rank failed");
@@ -287,8 +317,15 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   }
   for (std::thread& rank : ranks) rank.join();
   rethrow_cause(failures);
-  results[0].hash = stores[0].hash();
+  results[0].hash = state.stores.front().hash();
   return results[0];
+}
+
+inline RunResult small_run_on_ranks(const plan::PlanInput& input,
+                                    const std::vector<plan::Placement>& placements,
+                                    const RunOptions& options) {
+  MeshState state(input);
+  return small_run_on_ranks(input, placements, options, state);
 }
 
 }  // namespace strata::test

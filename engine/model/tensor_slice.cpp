@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/tensor_slice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+
+namespace strata::model {
+namespace {
+
+enum class Cut : uint8_t { kNone, kOutputs, kInputs };
+
+Cut cut_of(ParameterRole role) {
+  using enum ParameterRole;
+  switch (role) {
+    case kQuery:
+    case kKey:
+    case kValue:
+    case kGate:
+    case kUp:
+    case kQueryBias:
+    case kKeyBias:
+    case kValueBias:
+    case kGateBias:
+    case kUpBias:
+      return Cut::kOutputs;
+    case kOutput:
+    case kDown:
+      return Cut::kInputs;
+    default:
+      return Cut::kNone;
+  }
+}
+
+void cut(const TensorSlice& slice, Parameter& parameter) {
+  const Cut how = cut_of(parameter.role);
+  parameter.whole = how == Cut::kNone;
+  if (parameter.whole) return;
+  int64_t& size = parameter.shape[how == Cut::kOutputs ? 0 : 1];
+  STRATA_CHECK(size % slice.ranks == 0);
+  size /= slice.ranks;
+  parameter.numel /= slice.ranks;
+  Storage& stored = parameter.stored;
+  (how == Cut::kOutputs ? stored.first : stored.first_input) += slice.rank * size;
+}
+
+}  // namespace
+
+void require_sliceable(const Architecture& a, int ranks) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("model: {} tensor-parallel ranks: {} (use fewer)", ranks, why));
+  };
+  if (a.block.qk_norm != QkNorm::kNone && ranks > 1) {
+    refuse("norms of q and k are not divided among ranks yet");
+  }
+  const auto divide = [&](const char* what, int64_t count) {
+    if (count % ranks != 0) refuse(fmt::format("{} {} cannot be divided", count, what));
+  };
+  divide("heads", a.heads);
+  divide("key-value heads", a.kv_heads);
+  divide("feed-forward columns", a.feed_forward);
+}
+
+ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice) {
+  STRATA_CHECK(slice.rank >= 0 && slice.rank < slice.ranks && whole.tensor.ranks == 1);
+  require_sliceable(whole.architecture, slice.ranks);
+  ModelSpec spec = whole;
+  if (slice.ranks == 1) return spec;
+  spec.tensor = slice;
+  spec.architecture.heads /= slice.ranks;
+  spec.architecture.kv_heads /= slice.ranks;
+  spec.architecture.feed_forward /= slice.ranks;
+  for (Segment& segment : spec.segments) {
+    for (Parameter& parameter : segment.parameters) cut(slice, parameter);
+    // As they will lie.
+    std::stable_partition(segment.parameters.begin(), segment.parameters.end(),
+                          [](const Parameter& parameter) { return !parameter.whole; });
+  }
+  return spec;
+}
+
+}  // namespace strata::model

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/model/spec.h"
+
+// Tensor parallelism: every block is divided among the ranks of a group. A rank has some heads of
+// attention and some columns of the MLP: rows of the first matrices (q, k, v, gate, up) and of
+// their biases, and columns of the last one (output, down). What the ranks' last products add up
+// to is the branch's output. Norms, the last matrix's bias, embedding and head are whole on every
+// rank and computed there.
+namespace strata::model {
+
+// Throws Error (kConfig) when the blocks of a model cannot be divided among so many ranks.
+void require_sliceable(const Architecture& architecture, int ranks);
+
+// What rank `slice.rank` has of a model, without offsets. Throws as require_sliceable.
+ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice);
+
+}  // namespace strata::model
