@@ -129,7 +129,8 @@ void check_space(const std::vector<std::unique_ptr<DirectoryLock>>& locks,
     if (space.memory && !allow_memory) {
       throw refused(
           locks[i]->directory() +
-          ": a file system in memory, where scratch saves nothing (name a directory on a drive)");
+          ": it is on tmpfs or ramfs, which use the memory that scratch should save (name a "
+          "directory on a drive)");
     }
     Device& device = devices[space.device];
     for (size_t file = i; file < need.size(); file += locks.size()) device.need += need[file];

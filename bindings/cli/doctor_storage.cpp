@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "bindings/cli/doctor_drive.h"
+#include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "io/channel.h"
 #include "io/huge_memory.h"
@@ -41,9 +42,9 @@ constexpr FileSystemKind kKinds[] = {
     {0x2FC12FC1, "zfs", Status::kWarn, "it caches and copies; ext4 or xfs is faster for scratch"},
     {0xF2F52010, "f2fs", Status::kOk, ""},
     {0x01021994, "tmpfs", Status::kFail,
-     "scratch there would take memory: name a directory on a drive"},
+     "it uses the memory that scratch should save: name a directory on a drive"},
     {0x858458F6, "ramfs", Status::kFail,
-     "scratch there would take memory: name a directory on a drive"},
+     "it uses the memory that scratch should save: name a directory on a drive"},
     {0x794C7630, "overlay", Status::kWarn,
      "mount a volume of the host into the container and use that"},
     {0x6969, "NFS", Status::kWarn, kNetworkFix},
@@ -83,7 +84,7 @@ DoctorLine check_kind(const std::string& directory) {
       return {kind.status, directory, fmt::format("file system {}", kind.name), kind.fix};
   }
   return {Status::kWarn, directory, fmt::format("file system of unknown kind {:#x}", magic),
-          "measure it: strata bench io --nvme " + directory};
+          "measure it: strata bench io --nvme " + shell_word(directory)};
 }
 
 DoctorLine check_space(const std::string& directory) {

@@ -7,6 +7,7 @@
 #include "bindings/cli/train_stop.h"
 #include "bindings/cli/train_summary.h"
 #include "engine/base/clock.h"
+#include "engine/base/units.h"
 #include "engine/session/training.h"
 
 namespace strata::cli {
@@ -15,13 +16,12 @@ namespace {
 std::string saving_line(const session::Training& training, int64_t steps) {
   if (steps == 0) {
     return fmt::format(
-        "saving   a checkpoint every {:.0f} min and at the end (--checkpoint-every "
-        "N: every N steps)\n",
-        training.checkpoint_every_s() / 60);
+        "saving   a checkpoint every {} and at the end (--checkpoint-every N: every N steps)\n",
+        format_duration(training.checkpoint_every_s()));
   }
   const double predicted_s = training.plan().predicted_step_s * static_cast<double>(steps);
-  return fmt::format("saving   a checkpoint every {} steps, {} as predicted, and at the end\n",
-                     steps, train::format_duration(predicted_s));
+  return fmt::format("saving   a checkpoint every {} steps (about {}) and at the end\n", steps,
+                     format_duration(predicted_s));
 }
 
 }  // namespace
@@ -34,7 +34,8 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
                saving_line(training, options.checkpoint_every));
   const session::Resumed& resumed = training.resumed();
   if (!resumed.path.empty()) {
-    output.print("resume   from " + resumed.path + "; options that are not given are the run's\n");
+    output.print("resume   from " + resumed.path +
+                 " with the run's options, except for those given now\n");
   }
   Reporter reporter(output, resumed.step + 1, training.steps());
   session::TrainingEvents events;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "engine/memory/process_memory.h"
 #include "engine/plan/op_contract.h"
@@ -30,7 +31,7 @@ std::string time_line(const train::TrainResult& result) {
       "time     {} in steps: compute {:.1f} s; compute waited {:.1f} s for reads, {:.1f} for "
       "writes, "
       "{:.1f} for the optimizer, {:.1f} for the device link, {:.1f} for ranks\n",
-      train::format_duration(result.train_s), at(result.busy_s, Lane::kCompute), read,
+      format_duration(result.train_s), at(result.busy_s, Lane::kCompute), read,
       at(stall, Lane::kWrite), at(stall, Lane::kOptimizer) + at(stall, Lane::kUpdate), link,
       at(stall, Lane::kComm));
 }
@@ -115,14 +116,15 @@ std::string ending(const Outcome& outcome) {
   const std::string state =
       fmt::format("state    {:016x} in {}\n", result.state_hash, result.checkpoint);
   if (result.stopped) {
-    return state + fmt::format("next     strata train --out {} --resume\n", options.out);
+    return state +
+           fmt::format("next     strata train --out {} --resume\n", shell_word(options.out));
   }
   std::string text = state + fmt::format("model    {}/model\n", options.out);
   for (const std::string& note : notes) text += "         " + note + "\n";
   // A run on a token file needs no tokenizer, but a prompt does.
   if (!std::filesystem::exists(options.model + "/tokenizer.json")) return text;
-  return text +
-         fmt::format("next     strata generate --model {}/model --prompt \"...\"\n", options.out);
+  return text + fmt::format("next     strata generate --model {} --prompt \"...\"\n",
+                            shell_word(options.out + "/model"));
 }
 
 // A note for results of drives that were slowed down on purpose.
@@ -142,13 +144,12 @@ std::string train_summary(const Outcome& outcome) {
   const int64_t steps = result.last_step - result.first_step + 1;
   if (steps <= 0) {
     return fmt::format(
-               "done     step {} was reached before; nothing was left to do (raise --steps to go "
-               "on)\n",
+               "done     nothing to do: step {} was reached before (raise --steps to go on)\n",
                result.last_step) +
            ending(outcome);
   }
   std::string text = fmt::format("done     {} steps ({} to {}) in {}{}\n", steps, result.first_step,
-                                 result.last_step, train::format_duration(total_s),
+                                 result.last_step, format_duration(total_s),
                                  result.stopped ? ", stopped on request" : "");
   if (result.skipped_steps > 0) {
     text += fmt::format("skipped  {} of the steps, without a target token: they updated nothing\n",

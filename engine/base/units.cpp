@@ -69,18 +69,90 @@ Scaled scaled(int64_t bytes) {
   return {value, kNames[index]};
 }
 
+// Without zeros at the end.
+std::string decimal(double value, int places) {
+  std::string text = fmt::format("{:.{}f}", value, places);
+  if (places == 0) return text;
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+int places_of(double value) {
+  return value < 100 ? 2 : 1;
+}
+
+double round_up_to(double value, int places) {
+  const double factor = std::pow(10.0, places);
+  return std::ceil(value * factor) / factor;
+}
+
+struct DurationUnits {
+  double below_s;
+  int64_t large_s, small_s;
+  const char *large, *small;
+};
+
 }  // namespace
 
 std::string format_bytes(int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
   const auto [value, unit] = scaled(bytes);
-  return fmt::format("{:.2f} {}", value, unit);
+  return fmt::format("{} {}", decimal(value, places_of(value)), unit);
 }
 
 std::string format_bytes_up(int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
   const auto [value, unit] = scaled(bytes);
-  return fmt::format("{:.2f} {}", std::ceil(value * 100) / 100, unit);
+  const int places = places_of(value);
+  return fmt::format("{} {}", decimal(round_up_to(value, places), places), unit);
+}
+
+std::string size_option(int64_t bytes) {
+  if (bytes < kGiB) return fmt::format("{}MiB", ceil_div(bytes, kMiB));
+  const double gib = static_cast<double>(bytes) / static_cast<double>(kGiB);
+  const int places = gib < 10 ? 2 : 1;
+  return decimal(round_up_to(gib, places), places) + "GiB";
+}
+
+std::string format_duration(double seconds) {
+  constexpr int64_t kHour = 3600;
+  constexpr int64_t kDay = 24 * kHour;
+  constexpr double kYear = 365.25 * kDay;
+  constexpr DurationUnits kUnits[] = {
+      {600, 60, 1, "min", "s"},
+      {kHour, 60, 60, "min", ""},
+      {2 * kDay, kHour, 60, "h", "min"},
+      {30 * kDay, kDay, kHour, "days", "h"},
+      {2 * kYear, kDay, kDay, "days", ""},
+  };
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds == 0) return "0 s";
+  if (seconds < 0.0995) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 9.995) return fmt::format("{:.3g} s", seconds);
+  if (seconds < 59.5) return fmt::format("{:.0f} s", seconds);
+  for (const DurationUnits& units : kUnits) {
+    const int64_t whole = std::llround(seconds / static_cast<double>(units.small_s));
+    const int64_t in_large = units.large_s / units.small_s;
+    if (static_cast<double>(whole * units.small_s) >= units.below_s) continue;
+    if (in_large == 1) return fmt::format("{} {}", whole, units.large);
+    const int64_t rest = whole % in_large;
+    const std::string large = fmt::format("{} {}", whole / in_large, units.large);
+    return rest == 0 ? large : fmt::format("{} {} {}", large, rest, units.small);
+  }
+  return seconds < 1000 * kYear ? fmt::format("{:.3g} years", seconds / kYear)
+                                : "more than 1000 years";
+}
+
+std::string format_count(double count) {
+  constexpr std::array<const char*, 4> kNames = {"k", "M", "B", "T"};
+  if (count < 9999.5) return fmt::format("{:.0f}", count);
+  size_t index = 0;
+  double value = count / 1e3;
+  while (value >= 999.5 && index + 1 < kNames.size()) {
+    value /= 1e3;
+    ++index;
+  }
+  const int places = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f}{}", value, places, kNames[index]);
 }
 
 }  // namespace strata

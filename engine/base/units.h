@@ -26,9 +26,18 @@ constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
 // KiB/MiB/GiB/TiB and K/M/G/T are powers of 1024, KB/MB/GB/TB powers of 1000.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
-// 1536 -> "1.50 KiB".
+// With at most two decimals, and one from 100 on: "1.5 KiB", "42.26 MiB", "120.2 GiB".
 std::string format_bytes(int64_t bytes);
 // As format_bytes, but never rounded down.
 std::string format_bytes_up(int64_t bytes);
+// A size for an option, never rounded down: "92MiB", "120.2GiB".
+std::string size_option(int64_t bytes);
+
+// Three digits at most: "43.4 ms", "5.8 s", "33 s", "1 min 10 s", "1 h 44 min", "3 days 4 h",
+// "2.1 years"; "?" when it is negative or not finite.
+std::string format_duration(double seconds);
+
+// Whole below 10,000, then three digits: "1446", "14.4k", "8.03B".
+std::string format_count(double count);
 
 }  // namespace strata

@@ -19,6 +19,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint_file.h"
 #include "engine/checkpoint/checkpoint_reader.h"
@@ -237,11 +238,12 @@ bool is_of_other_run(const Entry& entry, const std::string& run) {
 // The error for a checkpoint that cannot be read but may be whole, so that it is not replaced by an
 // older one.
 Error not_proved_damaged(const Error& error, const Entry& entry, const Entry* older) {
-  return Error(error.code(),
-               fmt::format("cannot use checkpoint: {}: it may be whole but cannot be read: {} "
-                           "(correct that and resume again{})",
-                           entry.path, error.what(),
-                           older ? ", or name an older one: --resume " + older->path : ""));
+  return Error(
+      error.code(),
+      fmt::format("cannot use checkpoint: {}: it may be whole but cannot be read: {} "
+                  "(correct that and resume again{})",
+                  entry.path, error.what(),
+                  older ? ", or name an older one: --resume " + shell_word(older->path) : ""));
 }
 
 }  // namespace
@@ -310,16 +312,36 @@ std::string CheckpointCommit::commit(const CheckpointContents& contents) {
   return path;
 }
 
+namespace {
+
+// Names the newest checkpoint near a path that has none: of the run that the path is, or in which
+// it lies.
+[[noreturn]] void refuse_no_checkpoint(const std::string& path) {
+  struct stat info {};
+  const auto is_there = [&](const std::string& name) { return ::lstat(name.c_str(), &info) == 0; };
+  const bool is_run = is_there(path + "/checkpoints");
+  const std::string parent =
+      std::filesystem::path(path + "/.").lexically_normal().parent_path().parent_path().string();
+  const std::string folder = is_run ? path + "/checkpoints" : parent.empty() ? "." : parent;
+  const std::vector<Entry> entries = list(folder, Kind::kWhole);
+  const std::string cause = is_run           ? "it is a run, not a checkpoint"
+                            : is_there(path) ? "it has no manifest.json, so it is no checkpoint"
+                                             : "no such checkpoint";
+  throw Error(ErrorCode::kConfig,
+              "cannot read checkpoint: " + path + ": " + cause +
+                  (entries.empty() ? " (give RUN/checkpoints/step-N)"
+                                   : "; the newest is " + entries.front().path + " (--resume " +
+                                         shell_word(entries.front().path) + ")"));
+}
+
+}  // namespace
+
 CheckpointManifest read_manifest(const std::string& path) {
   const BlockingCall call("read", path);
   const std::string file = path + "/" + kManifest;
   struct stat info {};
   if (::lstat(file.c_str(), &info) != 0 && errno == ENOENT) {
-    const bool is_run = ::lstat((path + "/checkpoints").c_str(), &info) == 0;
-    throw Error(ErrorCode::kConfig,
-                "cannot read checkpoint: " + path + ": it has no manifest.json " +
-                    (is_run ? "(it is a run: name one of " + path + "/checkpoints)"
-                            : "(name a whole checkpoint)"));
+    refuse_no_checkpoint(path);
   }
   CheckpointManifest manifest = parse_manifest(read_text(file), file);
   for (const StateFile& state : manifest.files) {

@@ -97,6 +97,7 @@ constexpr DeepspeedRule kRules[] = {
     {"zero_optimization.zenflow.*", kOff, kNumbers},
     {"zero_optimization.*", kIgnore, kPlanned},
     {"aio.*", kIgnore, kMeasured},
+    {"zero_optimization.aio.*", kIgnore, kMeasured},
     {"activation_checkpointing.*", kIgnore, kPlanned},
 
     {"steps_per_print", kIgnore, kCollected},

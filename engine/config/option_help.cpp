@@ -66,7 +66,7 @@ std::string default_text(const OptionRow& row) {
   return "default " + value_text(row, Options());
 }
 
-// Range, unit and default: " (from 1 to 1024 segments; default: the planner chooses)". Choices are
+// Range, unit and default: " (1 to 1024 segments; default: the planner chooses)". Choices are
 // shown beside the flag instead.
 std::string notes(const OptionRow& row) {
   const std::string limits = limits_text(row);

@@ -43,9 +43,10 @@ bool is_unset(const OptionRow& row, const Options& options) {
   return has_note && is_default(row, options);
 }
 
-std::vector<std::string> option_texts(const Json& value) {
+std::vector<std::string> option_texts(const Json& value, const OptionRow* row = nullptr) {
   if (value.is_string()) return {value.string()};
-  if (!value.is_array()) return {value.dump()};
+  const bool is_size = row != nullptr && row->type == OptionType::kSize;
+  if (!value.is_array()) return {value.dump() + (is_size && value.int64() ? "B" : "")};
   std::vector<std::string> texts;
   for (const Json& item : value.items())
     texts.push_back(item.is_string() ? item.string() : item.dump());
@@ -116,13 +117,13 @@ void collect_json(SourceKind kind, std::string_view json, const std::string& sou
     // absent, so it must not conflict with other options.
     const OptionRow* row = find_option(member.name);
     Options scratch;
-    const bool changes = row == nullptr ||
-                         !assign(*row, option_texts(member.value), scratch).empty() ||
+    const std::vector<std::string> texts = option_texts(member.value, row);
+    const bool changes = row == nullptr || !assign(*row, texts, scratch).empty() ||
                          value_text(*row, scratch) != value_text(*row, collector.so_far());
     if (changes) {
       const std::string shown =
           kind == SourceKind::kRun ? source + ": " + member.name : member.name;
-      collector.set(kind, member.name, option_texts(member.value), shown);
+      collector.set(kind, member.name, texts, shown);
     }
   }
 }

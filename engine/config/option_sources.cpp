@@ -103,10 +103,10 @@ void OptionCollector::set_group(int index, std::string_view key,
     group.match = values[0];
   } else if (key == "lr_factor") {
     cause = assign_number(values[0], {0, 1000}, group.lr_factor);
-    if (!cause.empty()) cause += " (give a number from 0 to 1000)";
+    if (!cause.empty()) cause += " (give a number, 0 to 1000)";
   } else if (key == "weight_decay") {
     cause = assign_number(values[0], {0, 1}, group.weight_decay.emplace());
-    if (!cause.empty()) cause += " (give a number from 0 to 1)";
+    if (!cause.empty()) cause += " (give a number, 0 to 1)";
   } else if (key == "frozen") {
     group.frozen = values[0] == "true";
     if (!group.frozen && values[0] != "false") cause = "is neither true nor false";

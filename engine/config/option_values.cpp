@@ -52,6 +52,12 @@ bool within(const OptionRange& range, double value) {
   return above && below;
 }
 
+// Whether a number without a unit is too small to be a size in bytes.
+bool lacks_unit(const std::string& text) {
+  const auto number = parse_whole<int64_t>(text);
+  return number && *number > 0 && *number < kMiB;
+}
+
 // Parses a rate: "2GB/s" and "2GB" mean the same.
 std::optional<int64_t> parse_rate(std::string_view text) {
   if (text.size() > 2 && text.substr(text.size() - 2) == "/s") text.remove_suffix(2);
@@ -81,11 +87,11 @@ std::string size_text(int64_t bytes) {
   if (bytes > 0 && bytes % kGiB == 0) return fmt::format("{}GiB", bytes / kGiB);
   if (bytes > 0 && bytes % kMiB == 0) return fmt::format("{}MiB", bytes / kMiB);
   if (bytes > 0 && bytes % kKiB == 0) return fmt::format("{}KiB", bytes / kKiB);
-  return fmt::format("{}", bytes);
+  return fmt::format("{}{}", bytes, bytes > 0 ? "B" : "");
 }
 
 bool is_path(const OptionRow& row) {
-  const std::string_view kinds[] = {"DIR", "DIR[,DIR]", "FILE", "PATH", "[CHECKPOINT]"};
+  const std::string_view kinds[] = {"DIR", "DIR[,DIR]", "FILE", "[FILE]", "PATH", "[CHECKPOINT]"};
   return std::ranges::find(kinds, row.metavar) != std::end(kinds);
 }
 
@@ -187,7 +193,8 @@ std::string assign_one(const OptionRow& row, const std::string& text, Options& o
     case OptionType::kFloat:
       return assign_field(row, parse_finite(text), "is not a finite number", options);
     case OptionType::kSize:
-      return assign_field(row, parse_bytes(text), "is not a size (24GiB, 512MiB, 1.5GB)", options);
+      if (lacks_unit(text)) return fmt::format("has no unit: {0}GiB or {0}MiB?", text);
+      return assign_field(row, parse_bytes(text), "is not a size", options);
     case OptionType::kString:
       if (text.empty() && !row.may_be_empty) return "is empty";
       if (const std::string wrong = path_problem(row, text); !wrong.empty()) return wrong;
@@ -209,13 +216,18 @@ std::string assign_one(const OptionRow& row, const std::string& text, Options& o
   }
 }
 
+// A range in words: "at least 1", "0 or more", "1 to 1024", "above 0, at most 1".
 template <typename Bound>
 std::string range_text(const OptionRange& range, const Bound& bound) {
-  if (std::isinf(range.high)) {
-    return fmt::format("{} {}", range.low_open ? "above" : "from", bound(range.low));
+  const bool is_bounded = !std::isinf(range.high);
+  if (is_bounded && !range.low_open && !range.high_open) {
+    return bound(range.low) + " to " + bound(range.high);
   }
-  return fmt::format("{} {} {} {}", range.low_open ? "above" : "from", bound(range.low),
-                     range.high_open ? "to below" : "to", bound(range.high));
+  std::string text = range.low_open   ? "above " + bound(range.low)
+                     : range.low == 0 ? bound(range.low) + " or more"
+                                      : "at least " + bound(range.low);
+  if (is_bounded) text += (range.high_open ? ", below " : ", at most ") + bound(range.high);
+  return text;
 }
 
 std::string number_text(double value) {
@@ -324,22 +336,22 @@ std::string accepted_text(const OptionRow& row) {
     case OptionType::kOnOff:
       return "on or off";
     case OptionType::kInt:
-      return "a whole number " + range_text(row);
+      return "a whole number, " + range_text(row);
     case OptionType::kFloat:
-      return "a number " + range_text(row);
+      return "a number, " + range_text(row);
     case OptionType::kSize:
       return "a size such as 24GiB";
     case OptionType::kPair:
-      return "two numbers " + range_text(row) + ", separated by a comma";
+      return "two numbers separated by a comma, each " + range_text(row);
     case OptionType::kRates:
       return "read,write a second, each " + range_text(row) + ", such as 2GB,1GB";
     case OptionType::kList:
       if (row.choices.empty()) return "texts separated by commas, each once";
       return "one or more of " + join(row.choices) + ", each once";
     case OptionType::kInts:
-      return "whole numbers " + range_text(row) + ", separated by commas, each once";
+      return "whole numbers, " + range_text(row) + ", separated by commas, each once";
     case OptionType::kSizes:
-      return "sizes " + range_text(row) + ", separated by commas, each once";
+      return "sizes, " + range_text(row) + ", separated by commas, each once";
     case OptionType::kEnum:
       return "one of " + join(row.choices, ", ");
     default:
@@ -348,7 +360,9 @@ std::string accepted_text(const OptionRow& row) {
 }
 
 std::string limits_text(const OptionRow& row) {
-  const std::string unit = row.unit.empty() ? "" : " " + std::string(row.unit);
+  std::string unit = row.unit.empty() ? "" : " " + std::string(row.unit);
+  const bool is_one = row.range.low == 1 && std::isinf(row.range.high);
+  if (is_one && unit.ends_with('s')) unit.pop_back();
   const std::string range = range_text(row.range, number_text) + unit;
   switch (row.type) {
     case OptionType::kInt:

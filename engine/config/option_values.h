@@ -27,10 +27,10 @@ std::optional<int64_t> parse_whole_number(std::string_view text);
 // Copies the row's field from `from` to `to`.
 void copy_value(const OptionRow& row, const Options& from, Options& to);
 
-// "a number above 0 to 1", "a whole number from 1", "on or off": what assign() accepts.
+// "a number, above 0, at most 1", "a whole number, at least 1", "on or off": what assign() accepts.
 std::string accepted_text(const OptionRow& row);
 
-// The range of a number or size with its unit, "from 1 to 1024 segments"; empty for other types.
+// The range of a number or size with its unit, "1 to 1024 segments"; empty for other types.
 std::string limits_text(const OptionRow& row);
 
 }  // namespace strata::config

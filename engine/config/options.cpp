@@ -136,7 +136,8 @@ void collect_deepspeed(const DeepspeedImport& import, const std::string& name,
 void collect_args(std::span<const std::string> args, OptionCollector& collector) {
   for (size_t at = 0; at < args.size(); ++at) {
     if (!is_flag(args[at])) {
-      collector.problem("\"" + args[at] + "\" follows no option that takes it");
+      collector.problem("unexpected argument \"" + args[at] +
+                        "\" (quote values that contain spaces)");
       continue;
     }
     const Flag flag = flag_at(args, at);

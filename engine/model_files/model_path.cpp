@@ -73,7 +73,7 @@ void refuse_address(const std::string& path, std::string_view flag) {
 [[noreturn]] void refuse_file(const std::string& path) {
   if (path.ends_with(".gguf")) {
     refuse_model(path,
-                 "it is a GGUF file, which is not read (give the Hugging Face directory with "
+                 "GGUF files are not supported (give the Hugging Face directory with "
                  "safetensors files that it was made from)");
   }
   const bool of_model = path.ends_with(".safetensors") || path.ends_with("config.json");
@@ -90,10 +90,10 @@ struct Mark {
 
 constexpr Mark kMarks[] = {
     {"adapter_config.json",
-     "it is a PEFT adapter, which is not read (merge it into its model with PEFT's "
+     "PEFT adapters are not supported (merge it into its model with PEFT's "
      "merge_and_unload() and save_pretrained(), and give that directory)"},
     {".gguf",
-     "it has a GGUF file, which is not read (give the Hugging Face directory with safetensors "
+     "GGUF files are not supported (give the Hugging Face directory with safetensors "
      "files that it was made from)"},
     {"params.json",
      "it has the model in its publisher's own format (give the directory in Hugging Face's, with "

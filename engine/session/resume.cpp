@@ -160,12 +160,14 @@ void check_changes(const train::ResumeChanges& changes, const std::string& check
   const std::string breaking = joined(changes.breaking);
   if (!breaking.empty() && !options.force) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("resume: {}: the run would not continue exactly: {} (give what the "
-                            "checkpoint was made with, or add --force to use the new values)",
+                fmt::format("resume: {}: resuming with these options would not continue the same "
+                            "run: {} (give what the checkpoint was made with, or add --force to "
+                            "use the new values)",
                             checkpoint, breaking));
   }
   const std::string allowed = joined(changes.allowed);
-  if (!breaking.empty()) log(LogLevel::kWarning, "resume: not an exact continuation: " + breaking);
+  if (!breaking.empty())
+    log(LogLevel::kWarning, "resume: this does not continue the same run: " + breaking);
   if (!allowed.empty()) log(LogLevel::kInfo, "resume: from here on " + allowed);
 }
 

@@ -165,17 +165,31 @@ train::RunFacts read_facts(const config::Options& options) {
   return facts;
 }
 
+namespace {
+
+// "h200-8nvme: 1 device, 8 drives".
+std::string describe_machines(const config::Options& options, const train::RunFacts& facts) {
+  const auto count = [](int64_t number, const char* thing) {
+    return fmt::format("{} {}{}", number, thing, number == 1 ? "" : "s");
+  };
+  const config::Machine& machine = facts.machine;
+  const int64_t nodes = ceil_div(options.ranks, facts.ranks_on_node);
+  const int64_t unused = machine.device_count - facts.ranks_on_node;
+  return fmt::format("{}{}: {}{}, {}", nodes == 1 ? "" : fmt::format("{} machines, each ", nodes),
+                     machine.name, unused > 0 ? fmt::format("{} of ", facts.ranks_on_node) : "",
+                     count(std::max<int64_t>(1, machine.device_count), "device"),
+                     options.nvme.empty()
+                         ? "no drives (give --nvme DIR of that machine)"
+                         : count(static_cast<int64_t>(options.nvme.size()), "drive"));
+}
+
+}  // namespace
+
 train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();
   train::plan_elsewhere(machine, options, facts);
-  const int64_t nodes = ceil_div(options.ranks, facts.ranks_on_node);
-  log(LogLevel::kInfo,
-      fmt::format("plan: for {} of {}, {} of its {} devices used, {}",
-                  nodes == 1 ? "one" : std::to_string(nodes), facts.machine.name,
-                  facts.ranks_on_node, facts.machine.device_count,
-                  options.nvme.empty() ? "without drives (give --nvme DIR of that machine)"
-                                       : "with its drives"));
+  log(LogLevel::kInfo, "planning for " + describe_machines(options, facts));
   return facts;
 }
 

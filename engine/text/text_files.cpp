@@ -29,8 +29,8 @@ struct OtherKind {
 };
 
 constexpr const char* kAsRecords =
-    "it is a table, which is not read (write its text as .jsonl, {\"text\": ...} in each line)";
-constexpr const char* kUnpack = "it is compressed, which is not read (unpack it first)";
+    "CSV and Parquet are not supported (write the text as .jsonl, {\"text\": ...} in each line)";
+constexpr const char* kUnpack = "compressed files are not supported (unpack it first)";
 
 constexpr OtherKind kOtherKinds[] = {
     {".csv", kAsRecords}, {".tsv", kAsRecords}, {".parquet", kAsRecords}, {".arrow", kAsRecords},

@@ -6,27 +6,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/units.h"
+
 namespace strata::train {
 namespace {
 
 constexpr double kDecay = 0.8705505632961241;  // 0.5 ^ (1/5)
 
-std::string format_rate(double per_s) {
-  if (per_s >= 1e6) return fmt::format("{:.2f}M", per_s / 1e6);
-  if (per_s >= 1e4) return fmt::format("{:.1f}k", per_s / 1e3);
-  return fmt::format("{:.0f}", per_s);
-}
-
 }  // namespace
-
-std::string format_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "?";
-  if (seconds >= 1e8) return "years";
-  const auto whole = static_cast<int64_t>(std::llround(seconds));
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
-  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-}
 
 // The most important numbers come first; those that do not fit the width are left out.
 std::string ProgressLine::text_of(const StepMetrics& metrics, size_t columns) const {
@@ -43,7 +30,7 @@ std::string ProgressLine::text_of(const StepMetrics& metrics, size_t columns) co
   };
   add(fmt::format("loss {:.4f}", metrics.loss));
   add("ETA " + format_duration(left * seconds));
-  add(format_rate(tokens_ / weight_ / seconds) + " tokens/s");
+  add(format_count(tokens_ / weight_ / seconds) + " tokens/s");
   add(fmt::format("stall {:.0f}%", 100.0 * std::min(1.0, stall_s_ / weight_ / seconds)));
   if (nvme_bytes_ > 0) add(fmt::format("NVMe {:.2f} GB/s", gb_per_s(nvme_bytes_)));
   if (file_bytes_ > 0) add(fmt::format("files {:.2f} GB/s", gb_per_s(file_bytes_)));
@@ -62,8 +49,8 @@ std::string ProgressLine::step(const StepMetrics& metrics, double now_s) {
   smooth(stall_s_, metrics.stall_total_s());
   smooth(nvme_bytes_, static_cast<double>(metrics.nvme_read_bytes + metrics.nvme_write_bytes));
   smooth(file_bytes_, static_cast<double>(metrics.file_read_bytes));
+  const auto columns = static_cast<size_t>(std::max(20, options_.columns - 1));
   if (options_.is_terminal) {
-    const auto columns = static_cast<size_t>(std::max(20, options_.columns - 1));
     std::string text = text_of(metrics, columns);
     text.resize(std::min(text.size(), columns));
     is_open_ = true;
@@ -73,7 +60,7 @@ std::string ProgressLine::step(const StepMetrics& metrics, double now_s) {
   if (!is_due && metrics.step != options_.first_step && metrics.step != options_.steps) return "";
   has_printed_ = true;
   printed_s_ = now_s;
-  return text_of(metrics, std::string::npos) + "\n";
+  return text_of(metrics, columns) + "\n";
 }
 
 std::string ProgressLine::finish() {

@@ -12,7 +12,7 @@ struct ProgressOptions {
   int64_t steps = 0;       // of the whole run
   int64_t first_step = 1;  // of this process: a resumed run starts later
   bool is_terminal = false;
-  int columns = 80;           // of the terminal
+  int columns = 80;           // of a line, on a terminal or elsewhere
   double plain_every_s = 10;  // least time between plain lines, except at the first and last step
 };
 
@@ -44,8 +44,5 @@ class ProgressLine {
   bool has_printed_ = false;
   bool is_open_ = false;  // a redrawn line has no line end yet
 };
-
-// "1:02:03", "4:05" or "12 s".
-std::string format_duration(double seconds);
 
 }  // namespace strata::train

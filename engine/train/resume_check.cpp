@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/config/option_table.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {
@@ -32,8 +34,11 @@ bool is_in(const std::array<std::string_view, N>& names, std::string_view name) 
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::string text_of(const Json& value) {
+std::string text_of(const Json& value, const std::string& name) {
+  const config::OptionRow* row = config::find_option(name);
+  const bool is_size = row != nullptr && row->type == config::OptionType::kSize;
   if (value.is_null()) return "not given";
+  if (is_size && value.int64()) return format_bytes(*value.int64());
   if (const auto on = value.boolean()) return *on ? "on" : "off";
   return value.is_string() ? value.string() : value.dump();
 }
@@ -46,8 +51,8 @@ std::string flag_of(std::string name) {
 void compare(const std::string& name, const Json& saved, const Json& here, ResumeChanges& changes) {
   if (is_in(kNotOfTheRun, name) || saved.dump() == here.dump()) return;
   auto& list = is_in(kBreaking, name) ? changes.breaking : changes.allowed;
-  list.push_back(
-      fmt::format("{} {} (the checkpoint: {})", flag_of(name), text_of(here), text_of(saved)));
+  list.push_back(fmt::format("{} {} (checkpoint: {})", flag_of(name), text_of(here, name),
+                             text_of(saved, name)));
 }
 
 // The number of copies decides how gradients are summed. A checkpoint from before there could be
@@ -65,7 +70,7 @@ void compare_copies(const Json& saved, const config::Options& options, ResumeCha
     return of.shard_ranks > 0 ? std::to_string(of.shard_ranks) : "not given";
   };
   changes.breaking.push_back(
-      fmt::format("--shard-ranks {} (the checkpoint: {})", text(options), text(before)));
+      fmt::format("--shard-ranks {} (checkpoint: {})", text(options), text(before)));
 }
 
 Json about_data(const data::Dataset& data) {
@@ -124,8 +129,7 @@ ResumeChanges changed_data(const Json& about, const data::Dataset& data) {
     return value != nullptr && value->dump() != here.find(name)->dump();
   };
   const auto number = [&](const char* name) {
-    return fmt::format("{} (the checkpoint: {})", here.find(name)->dump(),
-                       saved->find(name)->dump());
+    return fmt::format("{} (checkpoint: {})", here.find(name)->dump(), saved->find(name)->dump());
   };
   if (differs("tokens")) {
     changes.breaking.push_back("--data has tokens " + number("tokens"));
@@ -144,7 +148,7 @@ ResumeChanges changed_model(const Json& about, const checkpoint::FrozenFingerpri
   if (saved.empty() || here.hash == saved) return {};
   ResumeChanges changes;
   changes.breaking.push_back(
-      fmt::format("--model {} has other frozen weights, hash {} (the checkpoint: {})", path,
+      fmt::format("--model {} has other frozen weights, hash {} (checkpoint: {})", path,
                   here.hash.empty() ? "none" : here.hash, saved));
   return changes;
 }

@@ -372,12 +372,13 @@ std::string least_flags(const RunPlan& run, const config::Options& options, cons
   std::string device;
   for (const plan::Shortage& shortage : why.shortages()) {
     if (shortage.arena != plan::Arena::kDevice) continue;
-    wanted.device_memory = round_up(shortage.need_bytes, kMiB);
-    device = fmt::format(" --device-memory {}MiB", wanted.device_memory / kMiB);
+    device = size_option(shortage.need_bytes);
+    wanted.device_memory = *parse_bytes(device);
+    device = " --device-memory " + device;
   }
   const auto flags = [&](int64_t nvme_budget) {
     const int64_t bytes = least_host_memory(run, wanted, facts, nvme_budget);
-    return bytes == 0 ? "" : fmt::format("--host-memory {}MiB{}", bytes / kMiB, device);
+    return bytes == 0 ? std::string() : "--host-memory " + size_option(bytes) + device;
   };
   const std::string without = run.input.nvme_budget > 0 ? "" : flags(0);
   const std::string with = may_use_nvme(options) ? flags(plan::kNoLimit) : "";

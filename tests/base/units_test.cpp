@@ -30,15 +30,57 @@ TEST(Units, WhatIsNoSizeIsRefused) {
 
 TEST(Units, FormatPicksTheLargestUnit) {
   EXPECT_EQ(format_bytes(12), "12 B");
-  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
-  EXPECT_EQ(format_bytes(3 * kGiB), "3.00 GiB");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(format_bytes(3 * kGiB), "3 GiB");
+  EXPECT_EQ(format_bytes(122994 * kMiB), "120.1 GiB");
+  EXPECT_EQ(format_bytes(0), "0 B");
 }
 
 TEST(FormatBytes, UpIsNeverLess) {
   EXPECT_EQ(format_bytes(10'215'000), "9.74 MiB");
   EXPECT_EQ(format_bytes_up(10'215'000), "9.75 MiB");
-  EXPECT_EQ(format_bytes_up(9 << 20), "9.00 MiB");
+  EXPECT_EQ(format_bytes_up(9 << 20), "9 MiB");
   EXPECT_EQ(format_bytes_up(1000), "1000 B");
+}
+
+TEST(SizeOption, IsReadBackAsTheSameSizeOrALittleMore) {
+  EXPECT_EQ(size_option(92 * kMiB - 1), "92MiB");
+  EXPECT_EQ(size_option(122994 * kMiB), "120.2GiB");
+  EXPECT_EQ(size_option(2 * kGiB), "2GiB");
+  for (int64_t bytes = 1; bytes < (int64_t{1} << 50); bytes = bytes * 3 + 1) {
+    const int64_t read = parse_bytes(size_option(bytes)).value();
+    EXPECT_GE(read, bytes);
+    EXPECT_LE(read, bytes + std::max(kMiB, bytes / 100));
+  }
+}
+
+TEST(Duration, HasTheTwoLargestUnits) {
+  EXPECT_EQ(format_duration(0), "0 s");
+  EXPECT_EQ(format_duration(0.0434), "43.4 ms");
+  EXPECT_EQ(format_duration(5.799), "5.8 s");
+  EXPECT_EQ(format_duration(33), "33 s");
+  EXPECT_EQ(format_duration(59.7), "1 min");
+  EXPECT_EQ(format_duration(70), "1 min 10 s");
+  EXPECT_EQ(format_duration(2000), "33 min");
+  EXPECT_EQ(format_duration(3599), "1 h");
+  EXPECT_EQ(format_duration(6225.125), "1 h 44 min");
+  EXPECT_EQ(format_duration(273600), "3 days 4 h");
+  EXPECT_EQ(format_duration(1e7), "116 days");
+  EXPECT_EQ(format_duration(1e8), "3.17 years");
+  EXPECT_EQ(format_duration(1e12), "more than 1000 years");
+  EXPECT_EQ(format_duration(-1), "?");
+  EXPECT_EQ(format_duration(std::nan("")), "?");
+}
+
+TEST(Count, HasThreeDigits) {
+  EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(1446), "1446");
+  EXPECT_EQ(format_count(14400), "14.4k");
+  EXPECT_EQ(format_count(7043072), "7.04M");
+  EXPECT_EQ(format_count(8030261248), "8.03B");
+  EXPECT_EQ(format_count(70553706496), "70.6B");
+  EXPECT_EQ(format_count(405.8e9), "406B");
+  EXPECT_EQ(format_count(999.9e6), "1.00B");
 }
 
 TEST(Printable, HidesWhatATerminalWouldObey) {

@@ -185,10 +185,10 @@ TEST_F(BenchTest, ALimitThatWillEndItEarlyIsSaidAndWhatThereIsNotForIt) {
   const size_t warning = err_.find(
       "these measurements would write 1.46 GiB if each directory takes 1 GB a second, and may "
       "write "
-      "80.00 MiB: the last ones will end early or not begin (give --write-limit 2GiB, or less of "
+      "80 MiB: the last ones will end early or not begin (give --write-limit 2GiB, or less of "
       "--seconds or --size)");
   EXPECT_NE(warning, std::string::npos) << err_;
-  EXPECT_LT(warning, err_.find("read 1.00 MiB depth 8")) << "before anything is measured";
+  EXPECT_LT(warning, err_.find("read 1 MiB depth 8")) << "before anything is measured";
   EXPECT_NE(err_.find("--write-limit 80MiB: ended early: write 1024 KiB x 8 on 1 file(s); not "
                       "measured: mixed 1024 KiB x 8 on 1 file(s); for that reason no profile is "
                       "kept for later plans"),
@@ -253,7 +253,7 @@ TEST_F(BenchTest, WhatCannotWorkHereIsRefusedBeforeAnythingIsMeasured) {
       {{"bench", "--nvme", "drive"}, "the subject is missing (strata bench io ...)"},
       {{"bench", "oi", "--nvme", "drive"}, "oi: no such benchmark (did you mean io?)"},
       {{"bench", "io", "--nvme", "missing"}, "missing: No such file or directory"},
-      {{"bench", "io", "--nvme", "/dev/shm"}, "file system in memory"},
+      {{"bench", "io", "--nvme", "/dev/shm"}, "it is on tmpfs"},
       {{"bench", "io", "--nvme", "drive,drive/../drive"}, "are the same directory"},
       {{"bench", "io", "--nvme", "drive", "--size", "1EiB"}, "--size"},
       {{"bench", "io", "--nvme", "drive", "--size", "512TiB", "--write-limit", "1024TiB"},

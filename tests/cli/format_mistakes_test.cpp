@@ -64,7 +64,7 @@ TEST_F(Mistakes, InGroups) {
             {"it must match a whole name, such as"}),
       group("the option's name", "match = \".*\"\nlr = 1e-3",
             {"run.toml:3:1: lr is not a key", "match, lr_factor, weight_decay and frozen are"}),
-      group("a negative factor", "match = \".*\"\nlr_factor = -1", {"from 0 to 1000"}),
+      group("a negative factor", "match = \".*\"\nlr_factor = -1", {"a number, 0 to 1000"}),
   });
 }
 
@@ -167,12 +167,12 @@ TEST_F(Mistakes, InTokenizersAndDataOfOtherKinds) {
        written("a.csv", "id,text\n1,A ship.\n"),
        train({"--data", "a.csv"}),
        kUsage,
-       {"a.csv", "it is a table, which is not read", "{\"text\": ...} in each line"}},
+       {"a.csv", "CSV and Parquet are not supported", "{\"text\": ...} in each line"}},
       {"a packed text",
        written("a.txt.gz", "\x1f\x8b\x08"),
        train({"--data", "a.txt.gz"}),
        kUsage,
-       {"it is compressed", "unpack it first"}},
+       {"compressed files are not supported", "unpack it first"}},
   });
 }
 

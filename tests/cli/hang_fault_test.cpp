@@ -44,7 +44,7 @@ class Hangs : public testing::Test {
     ASSERT_TRUE(disk_->fault(direction + " hang " + index + " 1"));
     Process process(arguments, here());
     if (signal != 0) {
-      ASSERT_TRUE(process.prints_error(direction + " 64.00 KiB")) << process.err();
+      ASSERT_TRUE(process.prints_error(direction + " 64 KiB")) << process.err();
       std::this_thread::sleep_for(std::chrono::seconds(1));
       process.kill(signal);
     }

@@ -31,12 +31,16 @@ TEST_F(Mistakes, InOptions) {
       {"option of another command", {}, train({"--prompt", "a"}), kUsage, {"--prompt"}},
       {"no value", {}, train({"--lr"}), kUsage, {"--lr"}},
       {"given twice", {}, train({"--lr", "1e-4", "--lr", "2e-4"}), kUsage, {"--lr is given twice"}},
-      {"stray word", {}, train({"extra"}), kUsage, {"\"extra\""}},
+      {"stray word", {}, train({"extra"}), kUsage, {"unexpected argument \"extra\""}},
       {"NaN", {}, train({"--lr", "nan"}), kUsage, {"--lr \"nan\" is not a finite number"}},
       {"infinite", {}, train({"--clip", "inf"}), kUsage, {"--clip \"inf\""}},
       {"negative rate", {}, train({"--lr", "-1e-3"}), kUsage, {"--lr \"-1e-3\" is out of range"}},
       {"absurd rate", {}, train({"--lr", "1e3"}), kUsage, {"--lr \"1e3\" is out of range"}},
-      {"no rate", {}, train({"--lr", "0"}), kUsage, {"--lr \"0\" is out of range", "above 0 to 1"}},
+      {"no rate",
+       {},
+       train({"--lr", "0"}),
+       kUsage,
+       {"--lr \"0\" is out of range", "above 0, at most 1"}},
       {"options without effect",
        toml("lr = 1\n[[group]]\nmatch = \".*\"\nlr_factor = 1000\n"),
        train({"--config", "run.toml", "--schedule", "constant", "--min-lr-ratio", "0.1",
@@ -47,7 +51,11 @@ TEST_F(Mistakes, InOptions) {
       {"one beta", {}, train({"--betas", "0.9"}), kUsage, {"needs two numbers"}},
       {"accumulate 0", {}, train({"--accumulate", "0"}), kUsage, {"--accumulate \"0\""}},
       {"negative budget", {}, train({"--host-memory", "-1GiB"}), kUsage, {"--host-memory"}},
-      {"unknown unit", {}, train({"--host-memory", "12parsecs"}), kUsage, {"not a size"}},
+      {"unknown unit",
+       {},
+       train({"--host-memory", "12parsecs"}),
+       kUsage,
+       {"not a size (give a size such as 24GiB)"}},
       {"unknown choice", {}, train({"--schedule", "cosin"}), kUsage, {"cosin", "cosine"}},
       {"two lengths", {}, train({"--epochs", "2"}), kUsage, {"--steps and --epochs"}},
       {"nvme without a directory", {}, train({"--offload", "nvme"}), kUsage, {"give --nvme DIR"}},
@@ -130,7 +138,7 @@ TEST_F(Mistakes, InDeepspeedFiles) {
       with("names without quotes", "{\n  # HJSON\n  gradient_clipping: 1\n}\n",
            {"ds.json:3:", "comments and commas after last members are allowed"}),
       with("a text for a number", R"({"optimizer": {"params": {"lr": "1e-4 or so"}}})",
-           {"optimizer.params.lr", "is not a finite number", "--lr: a number above 0 to 1"}),
+           {"optimizer.params.lr", "is not a finite number", "--lr: a number, above 0, at most 1"}),
       with("nvme without a path", R"({"zero_optimization": {"offload_param": {"device": "nvme"}}})",
            {"give --nvme DIR"}),
       with("a drive of another machine",
@@ -217,7 +225,7 @@ TEST_F(Mistakes, InBudgets) {
        {},
        train({"--host-memory", "8MiB"}),
        kDoesNotFit,
-       {"does not fit", "--host-memory 8.00 MiB", "the least that fits", "MiB"}},
+       {"does not fit", "--host-memory 8 MiB", "the least that fits", "MiB"}},
       {"host budget of a plan",
        {},
        {"plan", "--model", "good", "--machine", STRATA_MACHINE, "--host-memory", "8MiB"},
@@ -255,7 +263,7 @@ TEST_F(Mistakes, InScratchDirectories) {
 
 TEST_F(Mistakes, ScratchInMemory) {
   if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "no /dev/shm here";
-  expect_refusal({"tmpfs", {}, train({"--nvme", "/dev/shm"}), kUsage, {"/dev/shm", "in memory"}});
+  expect_refusal({"tmpfs", {}, train({"--nvme", "/dev/shm"}), kUsage, {"/dev/shm", "on tmpfs"}});
 }
 
 // A file system of 8 MiB, mounted where only the program sees it.

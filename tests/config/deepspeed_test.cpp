@@ -161,6 +161,8 @@ const Case kCases[] = {
      "ignored: off"},
     {R"({"zero_optimization": {"offload_param": {"nvme_path": "/x"}}})",
      "zero_optimization.offload_param.nvme_path", "ignored: nothing is offloaded to nvme"},
+    {R"({"zero_optimization": {"aio": {"block_size": 1048576}}})",
+     "zero_optimization.aio.block_size", "ignored: the drives are measured instead"},
     {R"({"zero_optimization": {"stage3_prefetch_bucket_size": 9}})",
      "zero_optimization.stage3_prefetch_bucket_size", "ignored: the planner chooses"},
     {R"({"seq_parallel_communication_data_type": "fp32"})", "seq_parallel_communication_data_type",

@@ -50,7 +50,9 @@ TEST(Options, TomlAndFlagsAgreeForEveryOption) {
     Options wanted;
     std::string text = value_text(row, wanted);
     if (row.type == OptionType::kString || row.type == OptionType::kList) text = "x";
-    if (!assign(row, {text}, wanted).empty()) text = "1";  // the default stands for something else
+    if (!assign(row, {text}, wanted).empty()) {  // the default stands for something else
+      text = row.type == OptionType::kSize ? "1GiB" : "1";
+    }
     if (row.type == OptionType::kRates) text = "1000000,2000000";
     Options by_flag;
     Options by_toml;
@@ -74,7 +76,7 @@ TEST(Options, TomlHasNumbersListsAndBooleans) {
   const Options options =
       train({},
             "steps = 7\nlr = 1\nbetas = [0.5, 0.25]\nnvme = [\"/a,b\", \"/c\"]\n"
-            "shuffle = false\nhost_memory = \"2GiB\"\ndevice = \"emulated\"\ndevice_memory = 4096\n"
+            "shuffle = false\nhost_memory = \"2GiB\"\ndevice = \"emulated\"\ndevice_memory = 4194304\n"
             "resume = true\n");
   EXPECT_EQ(options.steps, 7);
   EXPECT_EQ(options.lr, 1.0);
@@ -82,7 +84,7 @@ TEST(Options, TomlHasNumbersListsAndBooleans) {
   EXPECT_EQ(options.nvme, (std::vector<std::string>{"/a,b", "/c"}));
   EXPECT_FALSE(options.shuffle);
   EXPECT_EQ(options.host_memory, 2 * kGiB);
-  EXPECT_EQ(options.device_memory, 4096);
+  EXPECT_EQ(options.device_memory, 4 * kMiB);
   EXPECT_TRUE(options.resume);
   EXPECT_EQ(options.resume_checkpoint, "");
 }
@@ -150,7 +152,7 @@ TEST(Options, EveryProblemIsInOneError) {
                   "sequence_lenght = 4\nepochs = -1\n");
   EXPECT_HAS(error, "10 problems");
   EXPECT_HAS(error, "--lrr is not an option (did you mean --lr?)");
-  EXPECT_HAS(error, "--steps \"0\" is out of range (give a whole number from 1)");
+  EXPECT_HAS(error, "--steps \"0\" is out of range (give a whole number, at least 1)");
   EXPECT_HAS(error, "--eps \"nan\" is not a finite number");
   EXPECT_HAS(error, "--clip \"inf\" is not a finite number");
   EXPECT_HAS(error, "--betas \"0.9,1\" is out of range");
@@ -188,13 +190,17 @@ TEST(Options, AFlagThatTakesTheCpuSilencesTheDeviceMemoryOfAFile) {
 TEST(Options, WhatCannotBeReadIsRefused) {
   EXPECT_HAS(train_error({"--steps"}), "--steps needs a value");
   EXPECT_HAS(train_error({"--steps", "1", "--steps", "2"}), "--steps is given twice");
-  EXPECT_HAS(train_error({"extra"}), "\"extra\" follows no option");
+  EXPECT_HAS(train_error({"extra"}), "unexpected argument \"extra\"");
   EXPECT_HAS(train_error({"--host-memory", "-1"}), "is not a size");
   EXPECT_HAS(train_error({"--host-memory", "0"}), "is out of range");
+  EXPECT_HAS(train_error({"--host-memory", "24"}),
+             "--host-memory \"24\" has no unit: 24GiB or 24MiB? (give a size such as 24GiB)");
+  EXPECT_EQ(train({"--host-memory", "83886080"}).host_memory, 80 * kMiB);
+  EXPECT_EQ(train({"--host-memory", "24B"}).host_memory, 24);
   EXPECT_HAS(train_error({"--nvme-rate", "2,1", "--nvme", "a"}), "suffix");
   EXPECT_HAS(train_error({"--nvme", "a,,b"}), "empty part");
   EXPECT_HAS(train_error({"--nvme", "a,a"}), "names a twice");
-  EXPECT_HAS(train_error({"--lr", "1e3"}), "is out of range (give a number above 0 to 1)");
+  EXPECT_HAS(train_error({"--lr", "1e3"}), "is out of range (give a number, above 0, at most 1)");
   EXPECT_HAS(train_error({"--lr", "0"}), "--lr \"0\" is out of range");
   EXPECT_HAS(train_error({"--freeze", ""}), "is empty");
   EXPECT_HAS(train_error({"--top-k", "3"}), "not an option of train (it is one of: generate)");

@@ -30,9 +30,9 @@ TEST(ResumeCheck, ANumberOfCopiesIsComparedAndNotItsOption) {
   EXPECT_TRUE(changed(ranks_of(2, 2), ranks_of(2, 0)).empty());
   EXPECT_TRUE(changed(ranks_of(4, 2), ranks_of(4, 2)).empty());
   EXPECT_EQ(changed(ranks_of(2, 0), ranks_of(2, 1)),
-            std::vector<std::string>{"--shard-ranks 1 (the checkpoint: not given)"});
+            std::vector<std::string>{"--shard-ranks 1 (checkpoint: not given)"});
   EXPECT_EQ(changed(ranks_of(4, 2), ranks_of(4, 1)),
-            std::vector<std::string>{"--shard-ranks 1 (the checkpoint: 2)"});
+            std::vector<std::string>{"--shard-ranks 1 (checkpoint: 2)"});
 }
 
 TEST(ResumeCheck, ACheckpointFromBeforeThereWereCopiesHasOne) {
