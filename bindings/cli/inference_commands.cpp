@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
 
 #include "bindings/cli/commands.h"
+#include "engine/base/clock.h"
 #include "engine/session/model_use.h"
 
 namespace strata::cli {
 
 int run_eval(const config::Options& options) {
-  const train::Inference::Loss loss = session::evaluate_model(options);
+  train::WorkLine line(isatty(STDERR_FILENO) == 1);
+  const train::Inference::Loss loss =
+      session::evaluate_model(options, [&](std::string_view what, int64_t done, int64_t total) {
+        std::fputs(line.at(what, done, total, now_s()).c_str(), stderr);
+      });
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("loss", loss.mean);

@@ -41,6 +41,9 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
   session::TrainingEvents events;
   events.step = [&](const train::StepMetrics& step) { reporter.step(step); };
   events.evaluated = [&](int64_t step, double loss) { reporter.evaluated(step, loss); };
+  events.work = [&](std::string_view what, int64_t done, int64_t total) {
+    reporter.work(what, done, total);
+  };
   events.trained = [&] { reporter.finish(); };
   if (training.trains()) {
     StopRequest& request = handle_stop_signals();

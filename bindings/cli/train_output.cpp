@@ -53,7 +53,8 @@ Reporter::Reporter(TrainOutput& output, int64_t first_step, int64_t steps)
       progress_({.steps = steps,
                  .first_step = first_step,
                  .is_terminal = isatty(output.descriptor()) == 1,
-                 .columns = terminal_columns(output.descriptor())}) {}
+                 .columns = terminal_columns(output.descriptor())}),
+      work_(isatty(output.descriptor()) == 1) {}
 
 void Reporter::step(const train::StepMetrics& step) {
   output_.print(progress_.step(step, now_s()));
@@ -63,6 +64,13 @@ void Reporter::evaluated(int64_t step, double loss) {
   output_.print(progress_.finish());
   output_.print(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {:.2f}\n", step,
                             loss, std::exp(loss)));
+}
+
+void Reporter::work(std::string_view what, int64_t done, int64_t total) {
+  const std::string text = work_.at(what, done, total, now_s());
+  if (text.empty()) return;
+  output_.print(progress_.finish());
+  output_.print(text);
 }
 
 }  // namespace strata::cli

@@ -6,6 +6,7 @@
 #include "engine/config/json.h"
 #include "engine/train/metrics.h"
 #include "engine/train/metrics_progress.h"
+#include "engine/train/work_progress.h"
 
 namespace strata::cli {
 
@@ -37,11 +38,13 @@ class Reporter {
 
   void step(const train::StepMetrics& step);
   void evaluated(int64_t step, double loss);
+  void work(std::string_view what, int64_t done, int64_t total);
   void finish() { output_.print(progress_.finish()); }
 
  private:
   TrainOutput& output_;
   train::ProgressLine progress_;
+  train::WorkLine work_;
 };
 
 }  // namespace strata::cli

@@ -111,7 +111,8 @@ train::RunPlan plan_of(const config::Options& given, const std::string& cache_di
   return make_run_plan(spec, options, facts);
 }
 
-train::Inference::Loss evaluate_model(const config::Options& given) {
+train::Inference::Loss evaluate_model(const config::Options& given,
+                                      const train::WorkProgress& progress) {
   require_named_checkpoint(given);
   config::Options options = given;
   options.ranks = 1;
@@ -134,8 +135,9 @@ train::Inference::Loss evaluate_model(const config::Options& given) {
   tokenizer.reset();  // frees memory for the passes
   malloc_trim(0);
   const train::RunPlan plan = inference_plan(options, *model, facts, data->bytes());
-  train::Inference inference(plan, options, *model, options.resume_checkpoint);
-  const train::Inference::Loss loss = inference.evaluate(part ? data->held_out() : data->train());
+  train::Inference inference(plan, options, *model, options.resume_checkpoint, progress);
+  const train::Inference::Loss loss =
+      inference.evaluate(part ? data->held_out() : data->train(), progress);
   if (!std::isfinite(loss.mean)) {
     throw Error(ErrorCode::kNumeric, fmt::format("eval: {}: loss {}: not finite (look at the "
                                                  "weights and the data)",
@@ -174,7 +176,8 @@ class Generation::Passes {
     inference_.reset();
     options_.sequence_length = length;
     plan_ = inference_plan(options_, model_, facts_, held_bytes_);
-    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint);
+    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint,
+                       train::WorkProgress());
   }
 
   config::Options options_;

@@ -25,7 +25,8 @@ train::RunPlan plan_of(const config::Options& options, const std::string& cache_
 
 // The mean loss over --data, or over the part of --eval-fraction if that is given. Throws
 // Error{kNumeric} when the loss is not finite.
-train::Inference::Loss evaluate_model(const config::Options& options);
+train::Inference::Loss evaluate_model(const config::Options& options,
+                                      const train::WorkProgress& progress);
 
 // Generates text that continues --prompt. Each new token takes one forward pass over the whole
 // context, which is simple and has the same bits as training. Threads: one.

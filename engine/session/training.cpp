@@ -273,6 +273,7 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     if (events.step) events.step(step);
   };
   job.events.evaluated = events.evaluated;
+  job.events.work = events.work;
   try {
     const train::TrainResult result = train::train(job);
     if (events.trained) events.trained();

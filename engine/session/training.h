@@ -20,6 +20,7 @@ namespace strata::session {
 struct TrainingEvents {
   std::function<void(const train::StepMetrics&)> step = nullptr;
   std::function<void(int64_t step, double loss)> evaluated = nullptr;
+  train::WorkProgress work = nullptr;  // see train::TrainEvents
   // All steps are done, and the model is exported next; or the run was stopped.
   std::function<void()> trained = nullptr;
   const std::atomic<bool>* stop = nullptr;  // see train::TrainJob

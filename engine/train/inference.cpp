@@ -66,7 +66,8 @@ model::ModelSpec frozen_spec(const model::ModelSpec& spec) {
 }
 
 Inference::Inference(const RunPlan& plan, const config::Options& options,
-                     const model::ModelDirectory& model, const std::string& checkpoint)
+                     const model::ModelDirectory& model, const std::string& checkpoint,
+                     const WorkProgress& progress)
     : plan_(plan), options_(options) {
   if (checkpoint.empty()) {
     source_ = std::make_unique<checkpoint::ModelSource>(model, *plan.spec);
@@ -78,13 +79,15 @@ Inference::Inference(const RunPlan& plan, const config::Options& options,
   exec::ExecutorOptions executor = executor_options(options, plan, 0, {});
   executor.frozen = frozen_.get();
   executor_ = std::make_unique<exec::Executor>(plan.ranks.front(), *plan.spec, executor);
+  ReportedSource source(*source_, plan.ranks.front(), progress);
   exec::Instance load;
   load.program = plan::ProgramName::kLoad;
-  load.source = source_.get();
+  load.source = &source;
   executor_->run(load);
 }
 
-Inference::Loss Inference::evaluate(const data::TokenSource& samples) {
+Inference::Loss Inference::evaluate(const data::TokenSource& samples,
+                                    const WorkProgress& progress) {
   const plan::Plan& plan = plan_.ranks.front();
   const data::Batches batches(samples, {.rows = plan.shape.rows,
                                         .accumulate = plan.eval_micro_batches,
@@ -98,6 +101,7 @@ Inference::Loss Inference::evaluate(const data::TokenSource& samples) {
     executor_->run(instance);
     for (double sum : instance.loss_sums) loss.mean += sum;
     loss.tokens += batches.target_count(step);
+    if (progress) progress("evaluating", step + 1, batches.steps_per_epoch());
   }
   if (loss.tokens == 0) {
     throw Error(ErrorCode::kConfig,

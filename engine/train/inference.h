@@ -10,6 +10,7 @@
 #include "engine/exec/executor.h"
 #include "engine/model_files/model_directory.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/work_progress.h"
 
 namespace strata::train {
 
@@ -30,13 +31,13 @@ class Inference {
  public:
   // `checkpoint`: a checkpoint of this model whose weights replace the directory's; may be empty.
   Inference(const RunPlan& plan, const config::Options& options, const model::ModelDirectory& model,
-            const std::string& checkpoint);
+            const std::string& checkpoint, const WorkProgress& progress);
 
   struct Loss {
     double mean = 0;  // nats a token
     int64_t tokens = 0;
   };
-  Loss evaluate(const data::TokenSource& samples);
+  Loss evaluate(const data::TokenSource& samples, const WorkProgress& progress);
 
   // Logits of the token that follows `context`, of which only the last T tokens are used.
   const std::vector<float>& next_logits(const std::vector<int32_t>& context);

@@ -128,6 +128,8 @@ void RankTrainer::load() {
     done_step_ = from.step;
     instance.updates = from.updates ? *from.updates : batches_.updates_in(from.step);
   }
+  ReportedSource source(*instance.source, plan_, leads() ? job_.events.work : nullptr);
+  instance.source = &source;
   executor_->run(instance);
 }
 
@@ -320,6 +322,9 @@ void RankTrainer::evaluate(int64_t step, TrainResult& result) {
     count += batches.target_count(batch);
     executor_->run(instance);
     for (double part : instance.loss_sums) sum += part;
+    if (leads() && job_.events.work) {
+      job_.events.work("evaluating", batch + 1, batches.steps_per_epoch());
+    }
   }
   const double loss = sum_over_ranks(sum) / static_cast<double>(std::max<int64_t>(1, count));
   result.held_out_loss = loss;

@@ -16,6 +16,7 @@
 #include "engine/model_files/model_directory.h"
 #include "engine/train/metrics.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/work_progress.h"
 
 namespace strata::train {
 
@@ -26,6 +27,7 @@ struct TrainEvents {
   std::function<void(int64_t first_step)> started;
   std::function<void(const StepMetrics&)> step;
   std::function<void(int64_t step, double loss)> evaluated;
+  WorkProgress work;  // loading and evaluating; on another thread while this one waits
   std::function<void(int64_t step, const std::string& path)> checkpointed;
 };
 
