@@ -143,7 +143,7 @@ class Session::Impl {
           fmt::format("ranks: {}: a caller drives one rank (leave it out)", options_.ranks));
     }
     plan_ = kind_ == SessionKind::kUnits ? session::plan_units(spec_, options_)
-                                         : session::plan_of(options_, cache_directory_);
+                                         : session::PlanRequest(options_, cache_directory_).plan();
     return *plan_;
   }
   session::Training& training(const char* call) {

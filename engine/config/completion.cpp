@@ -24,10 +24,11 @@ std::string action_of(const OptionRow& row) {
   if (row.type == OptionType::kSwitch) return "";
   if (row.type == OptionType::kOnOff) return "words='on off'";
   if (!row.choices.empty()) return fmt::format("words='{}'", fmt::join(row.choices, " "));
-  if (row.metavar.starts_with("DIR") || row.type == OptionType::kOptional) {
+  if (row.metavar.starts_with("DIR") || row.metavar == "[CHECKPOINT]") {
     return "_strata_paths -d; return";
   }
-  if (row.metavar == "FILE" || row.metavar == "PATH") return "_strata_paths -f; return";
+  if (row.metavar.find("FILE") != row.metavar.npos || row.metavar == "PATH")
+    return "_strata_paths -f; return";
   return "return";
 }
 

@@ -54,6 +54,7 @@ constexpr FigureRow kFigures[] = {
     {"nvme_write_bytes_per_s", &M::nvme_write_bytes_per_s, false, Worse::kLower},
     {"nvme_mixed_bytes_per_s", &M::nvme_mixed_bytes_per_s, false, Worse::kLower},
     {"nvme_latency_s", &M::nvme_latency_s, false, Worse::kHigher},
+    {"nvme_rated_write_bytes", &M::nvme_rated_write_bytes, false, Worse::kLower},
     {"cpu_s_per_io_gb", &M::cpu_s_per_io_gb, false, Worse::kHigher},
     {"checksum_bytes_per_s", &M::checksum_bytes_per_s, false, Worse::kLower},
     {"optimizer_bytes_per_s", &M::optimizer_bytes_per_s, true, Worse::kLower},

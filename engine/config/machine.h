@@ -32,6 +32,7 @@ struct Machine {
   double nvme_write_bytes_per_s = 0;  // only writes
   double nvme_mixed_bytes_per_s = 0;  // both at once, half of the bytes each
   double nvme_latency_s = 0;          // of one large request on an idle drive
+  double nvme_rated_write_bytes = 0;  // of all drives, over their life; 0: not known
   // The share of stripes for each scratch directory when their speeds differ; empty: equal.
   std::vector<double> nvme_weights;
   double cpu_s_per_io_gb = 0;  // core seconds for 1e9 bytes moved, without checksums

@@ -269,6 +269,12 @@ constexpr OptionRow kTable[] = {
      "Machine profile to plan for (examples/machines), instead of this machine's."},
     {"explain", kSwitch, &O::explain, kPlan, kAnswer, "", "", kAny, "",
      "Print every op of the step program too."},
+    {"explain-lines", kSwitch, &O::explain_lines, kPlan, kAnswer, "", "", kAny, "",
+     "Say below each line of the plan what it means."},
+    {"compare", kOptional, OptionalField{&O::compare, &O::compare_machine}, kPlan, kAnswer,
+     "[FILE]", "", kAny, "off",
+     "Compare strategies, and what more memory, drives or ranks would change; with a machine "
+     "profile, that machine too."},
     {"force", kSwitch, &O::force, kInit | kTrain | kExport, kAnswer, "", "", kAny, "",
      "Replace what --out holds; with --resume, go on although data, batch or seed changed."},
     {"csv", kSwitch, &O::csv, kBench, kAnswer, "", "", kAny, "",

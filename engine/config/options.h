@@ -137,6 +137,9 @@ struct Options {
   // plan
   std::string machine;
   bool explain = false;
+  bool explain_lines = false;
+  bool compare = false;
+  std::string compare_machine;  // a profile
 
   // bench io
   int64_t size = 2 * kGiB;  // of the scratch in all directories

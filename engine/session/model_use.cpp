@@ -18,6 +18,7 @@
 #include "engine/model_files/model_path.h"
 #include "engine/train/resume_check.h"
 #include "engine/train/sampling.h"
+#include "engine/train/trainer.h"
 
 namespace strata::session {
 namespace {
@@ -88,27 +89,49 @@ void set_longest_text(int64_t prompt_tokens, const model::Architecture& architec
 
 }  // namespace
 
-train::RunPlan plan_of(const config::Options& given, const std::string& cache_directory) {
-  config::Options options = given;
+PlanRequest::PlanRequest(const config::Options& given, const std::string& cache_directory)
+    : cache_directory_(cache_directory) {
+  basis_.options = given;
+  config::Options& options = basis_.options;
   Failures failures;
-  const model::ModelSpec spec = collect_spec(options, failures);
-  const model::Architecture& architecture = spec.architecture;
+  basis_.spec = collect_spec(options, failures);
+  const model::Architecture& architecture = basis_.spec.architecture;
   failures.collect([&] { train::require_built(options, !options.machine.empty()); });
   collect_files(options, failures);
-  const auto profile = collect_profile(options, failures);
-  if (given.machine.empty()) collect_drives(options, failures);
-  failures.throw_if_any("cannot start strata plan");
-  train::RunFacts facts = profile ? read_facts_elsewhere(*profile, options) : read_facts(options);
-  facts.data_bytes = data::Dataset::least_bytes(architecture.vocabulary);
-  if (!options.data.empty()) {
-    const auto tokenizer = open_tokenizer(options, false);
-    const int64_t room_bytes = profile ? 0 : train::room_for_reading(options, facts);
-    facts.data_bytes =
-        open_data(options, architecture, tokenizer.get(), {.room_bytes = room_bytes})->bytes();
+  profile_ = collect_profile(options, failures);
+  if (!options.compare_machine.empty()) {
+    failures.collect([&] { other_ = config::read_machine(options.compare_machine); });
   }
-  train::require_fit(spec, options, facts);
-  if (!profile) measure_machine(options, profile, cache_directory, facts);
-  return make_run_plan(spec, options, facts);
+  if (options.machine.empty()) collect_drives(options, failures);
+  failures.throw_if_any("cannot start strata plan");
+  train::RunFacts& facts = basis_.facts;
+  facts = profile_ ? read_facts_elsewhere(*profile_, options) : read_facts(options);
+  facts.steps = options.steps;
+  facts.data_bytes = data::Dataset::least_bytes(architecture.vocabulary);
+  if (options.data.empty()) return;
+  const auto tokenizer = open_tokenizer(options, false);
+  const int64_t room_bytes = profile_ ? 0 : train::room_for_reading(options, facts);
+  const auto data = open_data(options, architecture, tokenizer.get(), {.room_bytes = room_bytes});
+  facts.data_bytes = data->bytes();
+  facts.steps = train::planned_steps(options, *data);
+}
+
+void PlanRequest::measure() {
+  if (profile_ || is_measured_) return;
+  measure_machine(basis_.options, profile_, cache_directory_, basis_.facts);
+  is_measured_ = true;
+}
+
+train::RunPlan PlanRequest::plan() {
+  train::require_fit(basis_.spec, basis_.options, basis_.facts);
+  measure();
+  return make_run_plan(basis_.spec, basis_.options, basis_.facts);
+}
+
+std::vector<train::Compared> PlanRequest::compare(
+    const std::function<void(int64_t, int64_t)>& planning) {
+  measure();
+  return train::compare_plans(basis_, other_, planning);
 }
 
 train::Inference::Loss evaluate_model(const config::Options& given,
@@ -176,8 +199,7 @@ class Generation::Passes {
     inference_.reset();
     options_.sequence_length = length;
     plan_ = inference_plan(options_, model_, facts_, held_bytes_);
-    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint,
-                       train::WorkProgress());
+    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint, train::WorkProgress());
   }
 
   config::Options options_;

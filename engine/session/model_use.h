@@ -12,16 +12,34 @@
 #include "engine/session/setup.h"
 #include "engine/text/tokenizer.h"
 #include "engine/train/inference.h"
+#include "engine/train/plan_compare.h"
 
 // Uses of a model besides training: its plan, its loss on data, generating text, and exporting a
 // checkpoint as a model. All throw Error; all mistakes in what the options name are reported at
 // once.
 namespace strata::session {
 
-// The verified plan of the run that `options` describe, from config.json without weights; allocates
-// no arenas. With --data, its tokens are counted as in training. The profile of --machine replaces
-// this machine's memory, devices and drives.
-train::RunPlan plan_of(const config::Options& options, const std::string& cache_directory);
+// The plan of the run that `options` describe, from config.json without weights; allocates no
+// arenas. With --data, its tokens are counted as in training. The profile of --machine replaces
+// this machine's memory, devices and drives. Threads: one.
+class PlanRequest {
+ public:
+  // `cache_directory` keeps machine profiles; may be empty.
+  PlanRequest(const config::Options& options, const std::string& cache_directory);
+
+  train::RunPlan plan();  // verified
+  // Plans other ways to run too, also when this one does not fit. See train::compare_plans().
+  std::vector<train::Compared> compare(const std::function<void(int64_t, int64_t)>& planning);
+
+ private:
+  void measure();
+
+  const std::string cache_directory_;
+  train::PlanBasis basis_;
+  std::optional<config::Machine> profile_;
+  std::optional<config::Machine> other_;  // to compare with
+  bool is_measured_ = false;
+};
 
 // The mean loss over --data, or over the part of --eval-fraction if that is given. Throws
 // Error{kNumeric} when the loss is not finite.

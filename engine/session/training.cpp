@@ -106,8 +106,8 @@ Training::Training(const config::Options& options, const std::string& cache_dire
   facts_.data_bytes = data_->bytes();
   train::require_fit(model_->spec(), options, facts_);
   measure_machine(options, profile, cache_directory, facts_);
+  facts_.steps = steps_ = train::planned_steps(options, *data_);
   plan_ = make_run_plan(model_->spec(), options, facts_);
-  steps_ = train::planned_steps(options, *data_);
   check_space();
   malloc_trim(0);
   plan_text_ = train::plan_table(plan_, train::report_of(plan_));

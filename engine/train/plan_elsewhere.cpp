@@ -14,7 +14,6 @@ using config::DeviceKind;
 
 // The CUDA context, its libraries and the allocator's slack take the rest.
 constexpr double kShareOfDevice = 0.9;
-constexpr int64_t kPlentyOfSpace = int64_t{1} << 50;
 
 Device device_of(DeviceKind kind) {
   switch (kind) {

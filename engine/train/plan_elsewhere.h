@@ -7,6 +7,9 @@
 
 namespace strata::train {
 
+// The free space of drives that are not here.
+inline constexpr int64_t kPlentyOfSpace = int64_t{1} << 50;
+
 // Changes options and facts to those of a run on the machine of a profile: budgets, threads and the
 // kind of device come from the profile unless the options give them. A node has `device_count`
 // ranks; more ranks mean more such nodes. Directories of --nvme that do not exist here, and all

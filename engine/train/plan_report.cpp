@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/plan_report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 
@@ -16,21 +14,6 @@ using plan::Arena;
 using plan::Lane;
 
 constexpr const char* kArenaNames[plan::kArenaCount] = {"device", "host", "nvme", "control"};
-
-// A drive rated for one full write a day over five years takes about 1,825 times its size.
-constexpr double kRatedDriveWrites = 1825.0;
-
-// Bytes of an arena by purpose, largest first.
-std::vector<std::pair<std::string, int64_t>> purposes(const plan::Plan& plan, Arena arena) {
-  std::map<std::string, int64_t> sums;
-  for (const plan::LedgerLine& line : plan.arenas.lines) {
-    if (line.arena == arena) sums[line.purpose] += line.bytes;
-  }
-  std::vector<std::pair<std::string, int64_t>> sorted(sums.begin(), sums.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
-  return sorted;
-}
 
 std::string bottleneck_of(const plan::SimulationResult& result) {
   const double drive = result.drive_read_s + result.drive_write_s;
@@ -51,7 +34,7 @@ std::string bottleneck_of(const plan::SimulationResult& result) {
 
 config::Json tier_json(const plan::Plan& plan, Arena arena) {
   config::Json lines = config::Json::object();
-  for (const auto& [purpose, bytes] : purposes(plan, arena)) lines.set(purpose, bytes);
+  for (const auto& [purpose, bytes] : bytes_by_purpose(plan, arena)) lines.set(purpose, bytes);
   config::Json tier = config::Json::object();
   tier.set("bytes", plan.arenas.bytes[static_cast<size_t>(arena)]);
   const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
@@ -62,72 +45,52 @@ config::Json tier_json(const plan::Plan& plan, Arena arena) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, int64_t>> bytes_by_purpose(const plan::Plan& plan, Arena arena) {
+  std::map<std::string, int64_t> sums;
+  for (const plan::LedgerLine& line : plan.arenas.lines) {
+    if (line.arena == arena) sums[line.purpose] += line.bytes;
+  }
+  std::vector<std::pair<std::string, int64_t>> sorted(sums.begin(), sums.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
 PlanReport report_of(const RunPlan& run) {
   PlanReport report;
   const plan::Plan& plan = run.ranks.front();
   report.simulated = plan::simulate(plan, plan::ProgramName::kStep, run.rates);
   const auto bytes = [&](Lane lane) { return report.simulated.bytes[static_cast<size_t>(lane)]; };
-  const auto world = static_cast<int64_t>(run.ranks.size());
+  const auto world = static_cast<int64_t>(run.input.mesh.world);
   report.read_bytes = world * (bytes(Lane::kReadWeights) + bytes(Lane::kReadState));
   report.write_bytes = world * bytes(Lane::kWrite);
   for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
     if (op.kind == plan::OpKind::kConvert) report.file_bytes += world * op.bytes;
   }
   report.parameters = static_cast<double>(run.spec->parameter_count());
-  report.tokens = static_cast<double>(plan.shape.tokens() * plan.micro_batches * world);
-  report.bottleneck = bottleneck_of(report.simulated);
-  return report;
-}
-
-std::string plan_table(const RunPlan& run, const PlanReport& report) {
-  const plan::Plan& plan = run.ranks.front();
-  const auto& simulated = report.simulated;
-  std::string text = fmt::format(
-      "model    {:.1f}M parameters, {} segments, {}; {} optimizer updates; placement: {}\n",
-      report.parameters / 1e6, run.spec->segments.size(),
-      plan.recipe == Recipe::kFp32 ? "fp32"
-                                   : fmt::format("{} weights, fp32 state", name_of(plan.recipe)),
-      plan.update().name, run.placement_name);
-  for (Arena arena : {Arena::kDevice, Arena::kHost, Arena::kNvme}) {
-    const int64_t used = plan.arenas.bytes[static_cast<size_t>(arena)];
-    const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
-    if (used == 0) continue;
-    text += fmt::format("{:8} {:>11}", kArenaNames[static_cast<size_t>(arena)], format_bytes(used));
-    if (budget != plan::kNoLimit) text += fmt::format(" of {}", format_bytes(budget));
-    text += '\n';
-    for (const auto& [purpose, bytes] : purposes(plan, arena)) {
-      text += fmt::format("         {:>11}  {}\n", format_bytes(bytes), purpose);
+  for (const model::Segment& segment : run.spec->segments) {
+    for (const model::Parameter& parameter : segment.parameters) {
+      if (!parameter.frozen) report.trained_parameters += static_cast<double>(parameter.numel);
     }
   }
-  text += fmt::format("outside  {:>11}  program, libraries, tokens, checksums (an estimate)\n",
-                      format_bytes(run.outside_bytes));
-  if (report.file_bytes > 0) {
-    text += fmt::format(
-        "files    {:>11}  of frozen weights are read from the model's files each step\n",
-        format_bytes(report.file_bytes));
+  report.state_bytes_per_parameter = sizeof(float);  // the gradient
+  for (int plane = 0; plane < kPlaneCount; ++plane) {
+    report.state_bytes_per_parameter +=
+        static_cast<double>(width_of(static_cast<Plane>(plane), plan.recipe));
   }
-  const double step = simulated.step_s;
-  const auto busy = [&](Lane lane) { return simulated.busy_s[static_cast<size_t>(lane)]; };
-  text += fmt::format(
-      "step     {:.3f} s predicted, {:.0f} tokens/s; bound by {}\n"
-      "         compute {:.3f}  optimizer {:.3f}  NVMe read {:.3f}  NVMe write {:.3f}  compute "
-      "waits {:.3f}\n",
-      step, report.tokens / step, report.bottleneck, busy(Lane::kCompute),
-      busy(Lane::kOptimizer) + busy(Lane::kUpdate), simulated.drive_read_s, simulated.drive_write_s,
-      simulated.stall.total_s());
-  if (report.write_bytes > 0) {
-    const double per_day = static_cast<double>(report.write_bytes) / step * 86400;
-    text += fmt::format(
-        "NVMe     {:.1f} bytes read and {:.1f} written per parameter and step; {} written a step\n"
-        "wear     {:.2f} TB a day at full speed; a 1 TB drive of 1 DWPD over 5 years is rated for "
-        "{:.0f} "
-        "steps\n",
-        static_cast<double>(report.read_bytes - report.file_bytes) / report.parameters,
-        static_cast<double>(report.write_bytes) / report.parameters,
-        format_bytes(report.write_bytes), per_day / 1e12,
-        kRatedDriveWrites * 1e12 / static_cast<double>(report.write_bytes));
+  report.tokens = static_cast<double>(plan.shape.tokens() * plan.micro_batches * world);
+  report.bottleneck = bottleneck_of(report.simulated);
+  report.rated_write_bytes =
+      run.drives.rated_write_bytes * static_cast<double>(ceil_div(world, run.ranks_on_node));
+  const auto steps = static_cast<double>(run.steps);
+  report.run = {.steps = run.steps,
+                .seconds = steps * report.simulated.step_s,
+                .tokens = steps * report.tokens,
+                .write_bytes = steps * static_cast<double>(report.write_bytes)};
+  if (report.rated_write_bytes > 0) {
+    report.run.drive_life = report.run.write_bytes / report.rated_write_bytes;
   }
-  return text;
+  return report;
 }
 
 config::Json plan_json(const RunPlan& run, const PlanReport& report) {
@@ -152,6 +115,14 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("nvme_read_bytes", report.read_bytes - report.file_bytes);
   root.set("file_read_bytes", report.file_bytes);
   root.set("nvme_write_bytes", report.write_bytes);
+  root.set("state_bytes_per_parameter", report.state_bytes_per_parameter);
+  config::Json whole = config::Json::object();
+  whole.set("steps", report.run.steps);
+  whole.set("seconds", report.run.seconds);
+  whole.set("tokens", report.run.tokens);
+  whole.set("nvme_write_bytes", report.run.write_bytes);
+  whole.set("drive_life", report.run.drive_life);
+  root.set("run", report.run.steps > 0 ? std::move(whole) : config::Json());
   return root;
 }
 

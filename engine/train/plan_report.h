@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/config/json.h"
 #include "engine/plan/simulator.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {
+
+// The whole run. Without a number of steps, all is 0.
+struct RunTotals {
+  int64_t steps = 0;
+  double seconds = 0;
+  double tokens = 0;
+  double write_bytes = 0;
+  double drive_life = 0;  // the share of what all drives are rated for; 1: worn out
+};
 
 // A plan in the user's terms, as text and as JSON.
 struct PlanReport {
@@ -16,15 +28,26 @@ struct PlanReport {
   int64_t write_bytes = 0;
   int64_t file_bytes = 0;  // of read_bytes: frozen weights from the model's files
   double parameters = 0;
-  double tokens = 0;       // of a step, all ranks
-  std::string bottleneck;  // "compute", "NVMe", ...
+  double trained_parameters = 0;
+  double state_bytes_per_parameter = 0;  // of a trained one: weights, moments and gradient
+  double tokens = 0;                     // of a step, all ranks
+  std::string bottleneck;                // "compute", "NVMe reads", ...
+  double rated_write_bytes = 0;          // of all drives
+  RunTotals run;
 };
 
 PlanReport report_of(const RunPlan& run);
 
-// Bytes per tier by purpose, predicted step time by resource with the bottleneck, bytes written and
-// wear.
-std::string plan_table(const RunPlan& run, const PlanReport& report);
+// Bytes of an arena by purpose, largest first.
+std::vector<std::pair<std::string, int64_t>> bytes_by_purpose(const plan::Plan& plan,
+                                                              plan::Arena arena);
+
+// Where state lies and why, the predicted time of a step, what binds it, wear, and the whole run.
+// `explains` adds to each line what it means.
+std::string plan_table(const RunPlan& run, const PlanReport& report, bool explains = false);
 config::Json plan_json(const RunPlan& run, const PlanReport& report);
+
+// "1.36 PB", in the decimal units of drives.
+std::string format_drive_bytes(double bytes);
 
 }  // namespace strata::train

@@ -10,8 +10,6 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/exec/rates_of.h"
-#include "engine/model/freeze.h"
-#include "engine/model/name_pattern.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/refusal.h"
@@ -75,12 +73,16 @@ bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
   return !facts.elsewhere && options.host_memory > facts.limits.usable_bytes();
 }
 
+}  // namespace
+
 int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   const int64_t usable = facts.limits.usable_bytes();
   if (is_beyond_machine(options, facts)) return usable;
   if (options.host_memory > 0) return options.host_memory;
   return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
 }
+
+namespace {
 
 // An emulated device takes its memory from the host's: by default what --host-memory leaves.
 int64_t device_budget_of(const config::Options& options, const RunFacts& facts) {
@@ -172,44 +174,6 @@ void assume_drive_of_files(plan::Rates& rates) {
   rates.read_bytes_per_s = rates.write_bytes_per_s = rates.mixed_bytes_per_s = kBytesPerS;
 }
 
-// Moves matching parameters that no earlier group took to new groups, one for each of the model's
-// `given` groups.
-void apply_group(model::ModelSpec& spec, const config::ParameterGroupOptions& wanted, int given) {
-  const model::NamePattern pattern("group match", wanted.match);
-  std::vector<int> moved(static_cast<size_t>(given), -1);
-  bool matched = false;
-  bool taken = false;
-  for (model::Segment& segment : spec.segments) {
-    for (model::Parameter& parameter : segment.parameters) {
-      if (!pattern.matches(parameter)) continue;
-      if (parameter.group >= given) {
-        taken = true;
-        continue;
-      }
-      matched = true;
-      int& group = moved[static_cast<size_t>(parameter.group)];
-      if (group < 0) {
-        model::ParameterGroup made = spec.groups[static_cast<size_t>(parameter.group)];
-        made.name = wanted.match;
-        made.lr_factor = wanted.lr_factor;
-        made.weight_decay = wanted.weight_decay;
-        group = static_cast<int>(spec.groups.size());
-        spec.groups.push_back(made);
-      }
-      parameter.group = group;
-      parameter.frozen = parameter.frozen || wanted.frozen;
-    }
-  }
-  if (matched) return;
-  if (taken) {
-    pattern.refuse(
-        "earlier groups took all parameters of such names (put this [[group]] before them, or "
-        "leave it out)");
-  }
-  pattern.refuse("no parameter has such a name (it must match a whole name, such as \"" +
-                 spec.segments.back().parameters.front().name + "\")");
-}
-
 }  // namespace
 
 model::BatchShape shape_of(const config::Options& options) {
@@ -243,57 +207,6 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
          nvme_bytes / kChecksumBlock * 8;
 }
 
-namespace {
-
-void require_trained(const model::ModelSpec& spec) {
-  for (const model::Segment& segment : spec.segments) {
-    if (segment.trainable_numel > 0) return;
-  }
-  throw Error(ErrorCode::kConfig,
-              "[[group]]: frozen groups leave nothing to train (freeze fewer parameters)");
-}
-
-// Throws for a group that changes nothing of what is trained.
-void refuse_idle_group(const model::ModelSpec& spec, const config::ParameterGroupOptions& wanted) {
-  int64_t trained = 0;
-  int64_t decaying = 0;
-  for (const model::Segment& segment : spec.segments) {
-    for (const model::Parameter& parameter : segment.parameters) {
-      const model::ParameterGroup& group = spec.groups[static_cast<size_t>(parameter.group)];
-      if (parameter.frozen || group.name != wanted.match) continue;
-      ++trained;
-      decaying += group.decays;
-    }
-  }
-  const model::NamePattern pattern("group match", wanted.match);
-  if (trained == 0) {
-    pattern.refuse("--freeze leaves none of its parameters to train (leave out this [[group]])");
-  }
-  if (decaying == 0 && wanted.weight_decay > 0.0) {
-    pattern.refuse(
-        "it matches only norms and biases, which have no weight decay without --decay-all (add "
-        "that, or leave out weight_decay)");
-  }
-}
-
-}  // namespace
-
-void apply_groups(model::ModelSpec& spec, const config::Options& options) {
-  const int given = static_cast<int>(spec.groups.size());
-  if (options.decay_all) {
-    for (model::ParameterGroup& group : spec.groups) group.decays = true;
-  }
-  for (const config::ParameterGroupOptions& wanted : options.groups)
-    apply_group(spec, wanted, given);
-  const int shards = static_cast<int>(options.ranks / options.copies());
-  model::assign_offsets(spec, shards);
-  if (!options.freeze.empty()) model::freeze_parameters(spec, options.freeze, shards);
-  require_trained(spec);
-  for (const config::ParameterGroupOptions& wanted : options.groups) {
-    if (!wanted.frozen) refuse_idle_group(spec, wanted);
-  }
-}
-
 // Drives of different speeds get different shares, and the first full drive limits all of them.
 void set_room(const config::Options& options, RunFacts& facts) {
   if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
@@ -320,6 +233,17 @@ std::string name_of_budget(const RunPlan& run, const config::Options& options,
                      facts.limits.usable_reason(), format_bytes(options.host_memory));
 }
 
+// Without a rating in the profile: drives of 1 TB, each rated for one full write a day for 5 years.
+Drives drives_of(const config::Options& options, const config::Machine& machine) {
+  constexpr double kAssumedWriteBytes = 5 * 365 * 1e12;
+  const auto count = static_cast<int64_t>(options.nvme.size());
+  const bool is_assumed = machine.nvme_rated_write_bytes <= 0;
+  return {.count = count,
+          .rated_write_bytes = is_assumed ? kAssumedWriteBytes * static_cast<double>(count)
+                                          : machine.nvme_rated_write_bytes,
+          .is_assumed = is_assumed};
+}
+
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   require_built(options, facts.elsewhere);
@@ -329,6 +253,9 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   const int64_t cores = options.threads > 0 ? options.threads : facts.limits.cores;
   const int64_t sharing = ranks_on_node(options, facts);
   run.threads = std::max<int64_t>(1, cores / sharing);
+  run.ranks_on_node = sharing;
+  run.steps = facts.steps;
+  run.drives = drives_of(options, facts.machine);
   run.input = input_of(*run.spec, options, facts, run.threads);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);
@@ -440,7 +367,8 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   run.predicted_step_s = best.predicted_s;
   run.candidates = best.candidates;
   run.ranks.push_back(std::move(best.plan));
-  for (int rank = 1; rank < static_cast<int>(options.ranks); ++rank) {
+  const int made = facts.first_rank_only ? 1 : static_cast<int>(options.ranks);
+  for (int rank = 1; rank < made; ++rank) {
     plan::PlanInput input = run.input;
     input.mesh.rank = rank;
     run.ranks.push_back(plan::build_plan(input, best.placement));

@@ -19,12 +19,21 @@ namespace strata::train {
 struct RunFacts {
   config::Machine machine;
   config::Limits limits;
-  int64_t data_bytes = 0;       // tokens held in memory
-  int64_t nvme_free_bytes = 0;  // of all directories together; 0 without --nvme
-  bool inference = false;       // for eval and generate; everything in the spec is frozen
-  bool elsewhere = false;       // for the machine of a profile instead of this one
-  int64_t ranks_on_node = 0;    // ranks that share memory and drives; 0: all
+  int64_t data_bytes = 0;        // tokens held in memory
+  int64_t nvme_free_bytes = 0;   // of all directories together; 0 without --nvme
+  bool inference = false;        // for eval and generate; everything in the spec is frozen
+  bool elsewhere = false;        // for the machine of a profile instead of this one
+  int64_t ranks_on_node = 0;     // ranks that share memory and drives; 0: all
+  int64_t steps = 0;             // of the whole run; 0: not known
+  bool first_rank_only = false;  // plan_run() makes only the plan of rank 0
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
+};
+
+// The drives of one node.
+struct Drives {
+  int64_t count = 0;
+  double rated_write_bytes = 0;  // over their life, all of them
+  bool is_assumed = false;       // the rating is not in the machine's profile
 };
 
 // All ranks' plans of a run, over one spec. Pure: nothing is allocated, opened or measured.
@@ -39,11 +48,17 @@ struct RunPlan {
   int64_t host_budget = 0;    // of the whole process
   int64_t outside_bytes = 0;  // of host_budget, outside of arenas: program, libraries, tokens
   int64_t threads = 1;        // of each rank
+  int64_t ranks_on_node = 1;
+  int64_t steps = 0;  // of the whole run; 0: not known
+  Drives drives;
   std::vector<double> nvme_weights;  // stripes of each scratch directory; empty: even
 };
 
 // Bytes outside of arenas: program, libraries, plan and checksum tables.
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes);
+
+// The budget in host memory of a node: --host-memory, or what the machine may give.
+int64_t host_budget_of(const config::Options& options, const RunFacts& facts);
 
 // The part of --host-memory for data and tokenizer before arenas are allocated; at least 1.
 int64_t room_for_reading(const config::Options& options, const RunFacts& facts);

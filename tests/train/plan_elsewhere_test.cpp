@@ -9,49 +9,14 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
-#include "engine/model/architecture.h"
 #include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
+#include "tests/train/plan_fixture.h"
 
 namespace strata::train {
 namespace {
 
 using plan::Arena;
-
-config::Machine profile(const std::string& name) {
-  return config::read_machine(STRATA_MACHINES "/" + name + ".toml");
-}
-
-model::Architecture llama(int64_t layers, int64_t hidden) {
-  model::Architecture at;
-  at.model_type = "llama";
-  at.layers = layers;
-  at.hidden = hidden;
-  at.heads = hidden / 128;
-  at.kv_heads = at.heads / 4;
-  at.head_size = 128;
-  at.feed_forward = hidden * 7 / 2;
-  at.vocabulary = 32000;
-  at.max_position = 8192;
-  return at;
-}
-
-config::Options bf16_options(int64_t ranks) {
-  config::Options options;
-  options.recipe = Recipe::kBf16;
-  options.sequence_length = 2048;
-  options.accumulate = 2;
-  options.ranks = ranks;
-  options.nvme = {"/of/that/machine"};
-  return options;
-}
-
-RunPlan planned(const config::Machine& machine, const model::Architecture& architecture,
-                config::Options options) {
-  RunFacts facts;
-  plan_elsewhere(machine, options, facts);
-  return plan_run(model::build_spec(architecture), options, facts);
-}
 
 int64_t bytes_of(const RunPlan& run, Arena arena) {
   return run.ranks[0].arenas.bytes[static_cast<size_t>(arena)];

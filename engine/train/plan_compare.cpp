@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/plan_compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/units.h"
+#include "engine/plan/refusal.h"
+#include "engine/train/plan_elsewhere.h"
+
+namespace strata::train {
+namespace {
+
+using config::Options;
+using plan::Arena;
+
+// A way to run that is not planned yet.
+struct Variant {
+  Compared compared;
+  Options options;
+  RunFacts facts;
+  bool is_on_device_alone = false;
+};
+
+// Collects variants of a basis. Each is planned as if for another machine, because it may have more
+// memory and drives than this one.
+class Variants {
+ public:
+  explicit Variants(const PlanBasis& basis) : basis_(basis) {}
+
+  using Change = std::function<void(Options&, RunFacts&)>;
+  Variant& add(Compared compared, const Change& change) {
+    Variant variant = {std::move(compared), basis_.options, basis_.facts};
+    variant.facts.elsewhere = variant.facts.first_rank_only = true;
+    change(variant.options, variant.facts);
+    list_.push_back(std::move(variant));
+    return list_.back();
+  }
+  std::vector<Variant> take() { return std::move(list_); }
+
+ private:
+  const PlanBasis& basis_;
+  std::vector<Variant> list_;
+};
+
+bool is_discrete(const Options& options) {
+  return options.device == config::Device::kCuda || options.device == config::Device::kEmulated;
+}
+
+Compared strategy(std::string options, std::string remark) {
+  return {.kind = ComparedKind::kStrategy, .name = std::move(options), .remark = std::move(remark)};
+}
+
+Compared what_if(std::string name) {
+  return {.kind = ComparedKind::kWhatIf, .name = std::move(name)};
+}
+
+// Drives faster and larger together by a factor.
+void scale_drives(double factor, RunFacts& facts) {
+  config::Machine& machine = facts.machine;
+  for (double* figure : {&machine.nvme_read_bytes_per_s, &machine.nvme_write_bytes_per_s,
+                         &machine.nvme_mixed_bytes_per_s, &machine.nvme_rated_write_bytes}) {
+    *figure *= factor;
+  }
+  machine.nvme_weights.clear();
+  facts.nvme_free_bytes = static_cast<int64_t>(factor * static_cast<double>(facts.nvme_free_bytes));
+}
+
+// The memory of a node for `factor` times the budget of the basis.
+void scale_host(double factor, int64_t budget, Options& options, RunFacts& facts) {
+  options.host_memory = static_cast<int64_t>(factor * static_cast<double>(budget));
+  facts.limits.cgroup_limit_bytes = facts.limits.cgroup_free_bytes = std::nullopt;
+  facts.limits.address_space_bytes = std::nullopt;
+  facts.limits.memory_total_bytes = facts.limits.memory_available_bytes =
+      std::max(facts.limits.memory_available_bytes, options.host_memory);
+}
+
+void set_ranks(int64_t ranks, Options& options, RunFacts& facts) {
+  options.ranks = ranks;
+  if (facts.ranks_on_node > 0) {
+    facts.ranks_on_node = std::min(ranks, std::max<int64_t>(1, facts.machine.device_count));
+  }
+}
+
+void add_strategies(const PlanBasis& basis, Variants& variants) {
+  using namespace config;
+  const auto with = [](Offload offload) {
+    return [=](Options& options, RunFacts&) { options.offload = offload; };
+  };
+  if (is_discrete(basis.options)) {
+    variants.add(strategy("--offload none", "everything in device memory"), with(Offload::kNone))
+        .is_on_device_alone = true;
+  }
+  variants.add(strategy("--offload host", "no state on drives"), with(Offload::kHost));
+  const bool has_drives = !basis.options.nvme.empty();
+  if (has_drives || basis.facts.machine.nvme_mixed_bytes_per_s > 0) {
+    variants.add(strategy(has_drives ? "--offload auto" : "--nvme DIR",
+                          "state on drives where memory does not suffice"),
+                 [&](Options& options, RunFacts& facts) {
+                   options.offload = Offload::kAuto;
+                   if (has_drives) return;
+                   options.nvme = {"DIR"};
+                   facts.nvme_free_bytes = kPlentyOfSpace;
+                 });
+  }
+  variants.add(strategy("--activations recompute", "the backward computes activations again"),
+               [](Options& options, RunFacts&) { options.activations = Activations::kRecompute; });
+  variants.add(strategy("--activations keep", "the forward keeps activations"),
+               [](Options& options, RunFacts&) { options.activations = Activations::kKeep; });
+  if (basis.options.clip > 0) {
+    variants.add(strategy("--optimizer-mode in-backward --clip 0", "gradients are not clipped"),
+                 [](Options& options, RunFacts&) {
+                   options.optimizer_mode = OptimizerMode::kInBackward;
+                   options.clip = 0;
+                 });
+  }
+  if (basis.options.ranks == 1) return;
+  constexpr const char* kShared[] = {"every rank has all state", "ranks share the optimizer state",
+                                     "ranks share it and the gradients",
+                                     "ranks share it, the gradients and the weights"};
+  for (int stage = 0; stage <= 3; ++stage) {
+    variants.add(strategy(fmt::format("--zero-stage {}", stage), kShared[stage]),
+                 [&](Options& options, RunFacts&) { options.zero_stage = stage; });
+  }
+}
+
+void add_what_ifs(const PlanBasis& basis, const std::optional<config::Machine>& other,
+                  Variants& variants) {
+  const int64_t budget = host_budget_of(basis.options, basis.facts);
+  for (const auto& [factor, name] : {std::pair(2.0, "twice"), std::pair(0.5, "half")}) {
+    variants.add(
+        what_if(
+            fmt::format("{} the host memory ({})", name,
+                        format_bytes(static_cast<int64_t>(factor * static_cast<double>(budget))))),
+        [&](Options& options, RunFacts& facts) { scale_host(factor, budget, options, facts); });
+  }
+  if (is_discrete(basis.options) && basis.options.device_memory > 0) {
+    variants.add(what_if(fmt::format("twice the device memory ({})",
+                                     format_bytes(2 * basis.options.device_memory))),
+                 [](Options& options, RunFacts&) { options.device_memory *= 2; });
+  }
+  if (const auto drives = static_cast<double>(basis.options.nvme.size()); drives > 0) {
+    variants.add(what_if(fmt::format("one more drive ({:.0f})", drives + 1)),
+                 [&](Options& options, RunFacts& facts) {
+                   scale_drives((drives + 1) / drives, facts);
+                   options.nvme.emplace_back("one more");
+                 });
+  }
+  variants.add(
+      what_if(fmt::format("twice the batch (--accumulate {})", 2 * basis.options.accumulate)),
+      [](Options& options, RunFacts& facts) {
+        options.accumulate *= 2;
+        facts.steps = ceil_div(facts.steps, 2);
+      });
+  Variant& ranks =
+      variants.add(what_if(fmt::format("twice the ranks (--ranks {})", 2 * basis.options.ranks)),
+                   [](Options& options, RunFacts& facts) {
+                     set_ranks(2 * options.ranks, options, facts);
+                     facts.steps = ceil_div(facts.steps, 2);
+                   });
+  if (const int64_t on_node = ranks.facts.ranks_on_node; on_node > 0) {
+    const int64_t nodes = ceil_div(ranks.options.ranks, on_node);
+    if (nodes > 1) ranks.compared.remark = fmt::format("on {} machines", nodes);
+  }
+  if (!other) return;
+  variants.add(what_if("the machine " + other->name), [&](Options& options, RunFacts& facts) {
+    options.device = config::Device::kAuto;
+    options.device_memory = options.host_memory = 0;
+    plan_elsewhere(*other, options, facts);
+  });
+}
+
+// Without the remedies, which are for the basis.
+std::string text_of(const plan::DoesNotFit& refusal, int64_t ranks) {
+  std::string text;
+  for (const plan::Shortage& shortage : refusal.shortages()) {
+    const char* what = shortage.arena == Arena::kDevice ? "device memory"
+                       : shortage.arena == Arena::kHost ? "host memory"
+                                                        : "NVMe space";
+    text += fmt::format("{}{} of {}{}, has {}", text.empty() ? "needs " : "; ",
+                        format_bytes_up(shortage.need_bytes), what,
+                        ranks > 1 ? " for each rank" : "", format_bytes(shortage.has_bytes));
+  }
+  return text;
+}
+
+// Throws DoesNotFit when one memory as large as the device's cannot hold everything.
+void require_device_enough(const model::ModelSpec& spec, const Variant& variant) {
+  Options options = variant.options;
+  RunFacts facts = variant.facts;
+  const int64_t on_node = facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
+  options.device = config::Device::kCpu;
+  scale_host(1, options.device_memory * on_node + outside_bytes(options, facts, 0), options, facts);
+  options.device_memory = 0;
+  try {
+    require_fit(spec, options, facts);
+  } catch (const plan::DoesNotFit& refusal) {
+    const int64_t need = refusal.shortages().front().need_bytes;
+    throw plan::DoesNotFit({{Arena::kDevice, need, variant.options.device_memory}}, {}, {});
+  }
+}
+
+void plan_variant(const model::ModelSpec& spec, Variant& variant) {
+  try {
+    if (variant.is_on_device_alone) require_device_enough(spec, variant);
+    variant.compared.report = report_of(plan_run(spec, variant.options, variant.facts));
+  } catch (const plan::DoesNotFit& refusal) {
+    variant.compared.refusal = text_of(refusal, variant.options.ranks);
+  }
+}
+
+std::string wear_text(const PlanReport& report) {
+  return report.write_bytes == 0 ? "-"
+                                 : format_drive_bytes(static_cast<double>(report.write_bytes));
+}
+
+}  // namespace
+
+std::vector<Compared> compare_plans(const PlanBasis& basis,
+                                    const std::optional<config::Machine>& other,
+                                    const std::function<void(int64_t, int64_t)>& planning) {
+  Variants collected(basis);
+  collected.add(what_if("as planned"), [](Options&, RunFacts&) {});
+  add_strategies(basis, collected);
+  add_what_ifs(basis, other, collected);
+  std::vector<Variant> variants = collected.take();
+  std::vector<Compared> compared;
+  for (Variant& variant : variants) {
+    if (planning) planning(std::ssize(compared) + 1, std::ssize(variants));
+    plan_variant(basis.spec, variant);
+    compared.push_back(std::move(variant.compared));
+  }
+  return compared;
+}
+
+std::string compared_table(const std::vector<Compared>& compared) {
+  const PlanReport& planned = compared.front().report;
+  const bool fits = compared.front().refusal.empty();
+  const auto rate_of = [](const PlanReport& report) {
+    return report.tokens / report.simulated.step_s;
+  };
+  std::string text;
+  const auto add = [&](ComparedKind kind, std::string_view heading) {
+    text += fmt::format("\n{:<38} {:>12} {:>9} {:>6}  {:<11} {:>9}\n", heading, "step", "tokens/s",
+                        "speed", "limited by", "written");
+    for (const Compared& one : compared) {
+      if (one.kind != kind) continue;
+      const std::string remark = one.remark.empty() ? "" : "  " + one.remark;
+      if (!one.refusal.empty()) {
+        text += fmt::format("{:<38} does not fit: {}{}\n", one.name, one.refusal, remark);
+        continue;
+      }
+      text += fmt::format(
+          "{:<38} {:>12} {:>9} {:>6}  {:<11} {:>9}{}\n", one.name,
+          format_duration(one.report.simulated.step_s), format_count(rate_of(one.report)),
+          fits ? fmt::format("{:.2f}", rate_of(one.report) / rate_of(planned)) : "-",
+          one.report.bottleneck, wear_text(one.report), remark);
+    }
+  };
+  add(ComparedKind::kStrategy, "Strategies");
+  add(ComparedKind::kWhatIf, "What would change it");
+  return text;
+}
+
+config::Json compared_json(const std::vector<Compared>& compared) {
+  config::Json list = config::Json::array();
+  for (const Compared& one : compared) {
+    config::Json row = config::Json::object();
+    const bool fits = one.refusal.empty();
+    row.set("kind", one.kind == ComparedKind::kStrategy ? "strategy" : "what_if");
+    row.set("name", one.name);
+    row.set("remark", one.remark);
+    row.set("refused", fits ? config::Json() : config::Json(one.refusal));
+    const auto number = [&](double value) { return fits ? config::Json(value) : config::Json(); };
+    row.set("predicted_step_s", number(one.report.simulated.step_s));
+    row.set("predicted_tokens_per_s", number(one.report.tokens / one.report.simulated.step_s));
+    row.set("bottleneck", fits ? config::Json(one.report.bottleneck) : config::Json());
+    row.set("nvme_write_bytes", number(static_cast<double>(one.report.write_bytes)));
+    list.push_back(std::move(row));
+  }
+  return list;
+}
+
+}  // namespace strata::train

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan as lines for people, each with its explanation.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "engine/base/units.h"
+#include "engine/train/plan_elsewhere.h"
+#include "engine/train/plan_report.h"
+
+namespace strata::train {
+namespace {
+
+using plan::Arena;
+using plan::Lane;
+
+// What the ledger's purposes are called here, and what they mean.
+struct PurposeText {
+  std::string_view purpose;
+  std::string_view shown;
+  std::string_view why;
+};
+
+constexpr std::string_view kWeightsWhy = "the weights that forward and backward use";
+constexpr std::string_view kStateWhy =
+    "Adam's two moments, and the bits that make the weights exact fp32";
+constexpr std::string_view kGradientsWhy = "sums of gradients, until the update has used them";
+constexpr std::string_view kInputsWhy =
+    "the inputs of all blocks, from which the backward computes the rest again";
+constexpr std::string_view kKeptWhy =
+    "what the forward computed, kept so that the backward need not compute it again";
+
+constexpr PurposeText kPurposes[] = {
+    {"weights", "weights", kWeightsWhy},
+    {"weights, resident", "weights", kWeightsWhy},
+    {"weights ring", "buffer for weights", "weights on their way to and from this memory"},
+    {"optimizer state", "optimizer state", kStateWhy},
+    {"optimizer state, resident", "optimizer state", kStateWhy},
+    {"optimizer state ring", "buffer for optimizer state",
+     "optimizer state on its way to and from this memory"},
+    {"other sides", "second places for state",
+     "an update writes new state beside the old one; then the two places change roles"},
+    {"gradients, held", "gradients", kGradientsWhy},
+    {"gradients, spilled", "gradients", kGradientsWhy},
+    {"gradients, summed", "gradients", kGradientsWhy},
+    {"gradient of the tied matrix", "gradient of the embedding",
+     "the embedding is also the head, so its gradient has two parts"},
+    {"gradient ring", "buffer for gradients", "gradients on their way to and from this memory"},
+    {"activation checkpoints", "inputs of blocks", kInputsWhy},
+    {"activation checkpoints, spilled", "inputs of blocks", kInputsWhy},
+    {"activation ring", "buffer for inputs of blocks",
+     "inputs of blocks on their way to and from this memory"},
+    {"activations, kept", "kept activations", kKeptWhy},
+    {"interiors, kept", "kept activations", kKeptWhy},
+    {"activations", "activations", "outputs of the block in work"},
+    {"activations across streams", "activations", "outputs that several later blocks read"},
+    {"interiors", "inside of the block in work", "values between the operations of one block"},
+    {"activation gradients", "gradients of activations",
+     "what the backward passes from block to block"},
+    {"workspace", "workspace", "scratch memory of the operations"},
+    {"inputs and results", "inputs and results", "tokens, targets and losses of a step"},
+    {"position tables", "position tables", "cosines and sines of rotary positions"},
+    {"norm partials", "parts of the gradient norm", "sums of squares that clipping needs"},
+    {"decision", "decision about the update", "whether the gradients are finite, and their norm"},
+};
+
+PurposeText text_of(std::string_view purpose) {
+  for (const PurposeText& text : kPurposes) {
+    if (text.purpose == purpose) return text;
+  }
+  return {purpose, purpose, ""};
+}
+
+// Lines of a label and a text, each with its explanation if that is wanted.
+class Table {
+ public:
+  explicit Table(bool explains) : explains_(explains) {}
+
+  void add(std::string_view label, const std::string& text, std::string_view why) {
+    text_ += fmt::format("{:<8} {}\n", label, text);
+    explain(why);
+  }
+  void add_bytes(int64_t bytes, std::string_view what, std::string_view why) {
+    text_ += fmt::format("         {:>11}  {}\n", format_bytes(bytes), what);
+    explain(why);
+  }
+  std::string text() && { return std::move(text_); }
+
+ private:
+  void explain(std::string_view why) {
+    if (explains_ && !why.empty()) text_ += fmt::format("           -> {}\n", why);
+  }
+
+  const bool explains_;
+  std::string text_;
+};
+
+struct TierText {
+  Arena arena;
+  const char* name;
+  const char* why;
+};
+
+constexpr TierText kTiers[] = {
+    {Arena::kDevice, "device", "memory of the device, used of the budget (--device-memory)"},
+    {Arena::kHost, "host", "main memory, used of what --host-memory leaves to the run's data"},
+    {Arena::kNvme, "nvme", "scratch on the drives of --nvme, used of 95% of their free space"},
+};
+
+// The bytes of a tier under the names that are shown.
+std::vector<std::pair<PurposeText, int64_t>> shown_purposes(const plan::Plan& plan, Arena arena) {
+  std::vector<std::pair<PurposeText, int64_t>> shown;
+  for (const auto& [purpose, bytes] : bytes_by_purpose(plan, arena)) {
+    const PurposeText text = text_of(purpose);
+    const auto known = std::find_if(shown.begin(), shown.end(), [&](const auto& other) {
+      return other.first.shown == text.shown;
+    });
+    if (known == shown.end()) {
+      shown.emplace_back(text, bytes);
+    } else {
+      known->second += bytes;
+    }
+  }
+  return shown;
+}
+
+// What is smaller than a hundredth of its tier is one line, unless lines are explained.
+void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& table) {
+  const plan::Plan& plan = run.ranks.front();
+  const int64_t used = plan.arenas.bytes[static_cast<size_t>(tier.arena)];
+  const int64_t budget = plan.arenas.budget[static_cast<size_t>(tier.arena)];
+  if (used == 0) return;
+  std::string text = format_bytes(used);
+  const bool is_assumed =
+      tier.arena == Arena::kNvme && budget * run.ranks_on_node > kPlentyOfSpace / 2;
+  if (budget != plan::kNoLimit && !is_assumed) text += " of " + format_bytes(budget);
+  if (run.input.mesh.world > 1) {
+    text += fmt::format(" for each rank; {} ranks on a machine use {}", run.ranks_on_node,
+                        format_bytes(used * run.ranks_on_node));
+  }
+  table.add(tier.name, fmt::format("{:>11}", text), tier.why);
+  int64_t small_bytes = 0;
+  for (const auto& [purpose, bytes] : shown_purposes(plan, tier.arena)) {
+    if (!explains && bytes < used / 100) {
+      small_bytes += bytes;
+    } else {
+      table.add_bytes(bytes, purpose.shown, purpose.why);
+    }
+  }
+  if (small_bytes > 0) table.add_bytes(small_bytes, "small buffers", "");
+}
+
+std::string model_text(const RunPlan& run, const PlanReport& report) {
+  const Recipe recipe = run.ranks.front().recipe;
+  std::string text = format_count(report.parameters) + " parameters";
+  if (report.trained_parameters < report.parameters) {
+    text += fmt::format(", {} of them trained", format_count(report.trained_parameters));
+  }
+  return text + (recipe == Recipe::kFp32
+                     ? ", fp32"
+                     : fmt::format(", {} weights, fp32 optimizer state", name_of(recipe)));
+}
+
+std::string batch_text(const RunPlan& run, const PlanReport& report) {
+  const plan::Plan& plan = run.ranks.front();
+  const int world = run.input.mesh.world;
+  return fmt::format("{} tokens: {} sequences of {}, {} at a time{}", format_count(report.tokens),
+                     plan.shape.rows * plan.micro_batches * world, plan.shape.length,
+                     plan.shape.rows, world == 1 ? "" : fmt::format(" on each of {} ranks", world));
+}
+
+std::string percent(double share) {
+  return share >= 1 ? fmt::format("{:.0f}%", 100 * share) : fmt::format("{:.2g}%", 100 * share);
+}
+
+void add_time(const PlanReport& report, Table& table) {
+  const auto& simulated = report.simulated;
+  const auto busy = [&](Lane lane) { return simulated.busy_s[static_cast<size_t>(lane)]; };
+  table.add(
+      "step",
+      fmt::format("{} (predicted), {} tokens/s; limited by {}", format_duration(simulated.step_s),
+                  format_count(report.tokens / simulated.step_s), report.bottleneck),
+      "the time of one step, and the resource that is busy for most of it");
+  table.add("",
+            fmt::format("at the same time: compute {}, optimizer {}, NVMe reads {}, NVMe writes {}",
+                        format_duration(busy(Lane::kCompute)),
+                        format_duration(busy(Lane::kOptimizer) + busy(Lane::kUpdate)),
+                        format_duration(simulated.drive_read_s),
+                        format_duration(simulated.drive_write_s)),
+            "how long each resource works in a step; these times overlap");
+  table.add("", "compute waits " + format_duration(simulated.stall.total_s()),
+            "how long arithmetic stands still because something else is not ready");
+}
+
+void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
+  if (report.write_bytes == 0) return;
+  const auto written = static_cast<double>(report.write_bytes);
+  table.add(
+      "NVMe",
+      fmt::format("a step reads {:.1f} and writes {:.1f} bytes a parameter: {} written",
+                  static_cast<double>(report.read_bytes - report.file_bytes) / report.parameters,
+                  written / report.parameters, format_drive_bytes(written)),
+      "traffic of all ranks; it does not depend on the number of tokens");
+  const double life_steps = report.rated_write_bytes / written;
+  table.add("wear",
+            fmt::format("{} a day; {} drive{} {} for {}: {} steps, {} of training",
+                        format_drive_bytes(written / report.simulated.step_s * 86400),
+                        run.drives.count, run.drives.count == 1 ? " is" : "s are",
+                        run.drives.is_assumed ? "assumed to be rated" : "rated",
+                        format_drive_bytes(report.rated_write_bytes), format_count(life_steps),
+                        format_duration(life_steps * report.simulated.step_s)),
+            run.drives.is_assumed
+                ? "as if each drive had 1 TB and were rated for one full write a day for 5 years"
+                : "by nvme_rated_write_bytes of the machine's profile");
+}
+
+void add_run(const PlanReport& report, Table& table) {
+  constexpr std::string_view kWhy = "all steps, without loading, evaluation and checkpoints";
+  const RunTotals& run = report.run;
+  if (run.steps == 0) {
+    return table.add("run", "not known (give --steps N, or --data PATH for one pass over it)",
+                     kWhy);
+  }
+  std::string text =
+      fmt::format("{} steps: {}, {} tokens", format_count(static_cast<double>(run.steps)),
+                  format_duration(run.seconds), format_count(run.tokens));
+  if (run.write_bytes > 0) {
+    text += fmt::format(", {} written, {} of the drives' rated life",
+                        format_drive_bytes(run.write_bytes), percent(run.drive_life));
+  }
+  table.add("run", text, kWhy);
+}
+
+}  // namespace
+
+std::string format_drive_bytes(double bytes) {
+  constexpr std::array<const char*, 6> kNames = {"B", "kB", "MB", "GB", "TB", "PB"};
+  size_t index = 0;
+  while (bytes >= 999.5 && index + 1 < kNames.size()) {
+    bytes /= 1e3;
+    ++index;
+  }
+  const int places = index == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", bytes, places, kNames[index]);
+}
+
+std::string plan_table(const RunPlan& run, const PlanReport& report, bool explains) {
+  const plan::Plan& plan = run.ranks.front();
+  Table table(explains);
+  table.add("model", model_text(run, report), "what is trained, and its number formats");
+  table.add("state",
+            fmt::format("{:.0f} bytes a trained parameter: {}", report.state_bytes_per_parameter,
+                        format_bytes(static_cast<int64_t>(report.state_bytes_per_parameter *
+                                                          report.trained_parameters))),
+            "weights, gradients and optimizer state together, wherever they lie");
+  table.add("batch", batch_text(run, report), "what one step learns from");
+  table.add("strategy", fmt::format("{} (fastest of {} plans)", run.placement_name, run.candidates),
+            "what memory is used for first, when it cannot hold everything");
+  table.add("update",
+            plan.update().waits ? "just before the weights are used next (deferred)"
+                                : "in the backward, as soon as a gradient is whole",
+            "when the optimizer changes the weights; the results are the same");
+  for (const TierText& tier : kTiers) add_tier(run, tier, explains, table);
+  table.add("outside",
+            fmt::format("{:>11}  program, libraries, tokens, checksums (an estimate)",
+                        format_bytes(run.outside_bytes)),
+            "the part of --host-memory that is not for the run's data");
+  if (report.file_bytes > 0) {
+    table.add("files",
+              fmt::format("{:>11}  of frozen weights are read from the model's files each step",
+                          format_bytes(report.file_bytes)),
+              "weights that are not trained and do not fit in memory");
+  }
+  add_time(report, table);
+  add_drives(run, report, table);
+  add_run(report, table);
+  return std::move(table).text();
+}
+
+}  // namespace strata::train

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparisons of plans: each row is the plan, or the refusal, of the options that it names.
+#include "engine/train/plan_compare.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/base/units.h"
+#include "engine/plan/refusal.h"
+#include "tests/train/plan_fixture.h"
+
+namespace strata::train {
+namespace {
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+// A model whose state needs drives on the workstation.
+PlanBasis large_basis() {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 512;
+  options.nvme = {"/a", "/b", "/c", "/d"};
+  options.host_memory = 2 * kGiB;
+  options.device_memory = kGiB;
+  return basis_of(profile("rtx4090-4nvme"), llama(6, 1536), options);
+}
+
+// Its comparison, made once.
+const std::vector<Compared>& large_rows() {
+  static const std::vector<Compared> rows =
+      compare_plans(large_basis(), profile("h200-8nvme"), nullptr);
+  return rows;
+}
+
+const Compared& row_of(const std::vector<Compared>& rows, const std::string& name) {
+  for (const Compared& row : rows) {
+    if (row.name.starts_with(name)) return row;
+  }
+  ADD_FAILURE() << "no row " << name;
+  return rows.front();
+}
+
+TEST(PlanCompare, EachRowIsThePlanOfItsOptions) {
+  const PlanBasis basis = large_basis();
+  const std::vector<Compared>& rows = large_rows();
+  const auto expect_step = [&](const std::string& name,
+                               const std::function<void(PlanBasis&)>& change) {
+    SCOPED_TRACE(name);
+    PlanBasis changed = {basis.spec, basis.options, basis.facts};
+    change(changed);
+    const Compared& row = row_of(rows, name);
+    ASSERT_EQ(row.refusal, "");
+    EXPECT_EQ(row.report.simulated.step_s, report_of(planned(changed)).simulated.step_s);
+  };
+  expect_step("as planned", [](PlanBasis&) {});
+  expect_step("--offload auto", [](PlanBasis&) {});
+  expect_step("--activations recompute",
+              [](PlanBasis& to) { to.options.activations = config::Activations::kRecompute; });
+  expect_step("--optimizer-mode in-backward", [](PlanBasis& to) { to.options.clip = 0; });
+  expect_step("twice the batch", [](PlanBasis& to) { to.options.accumulate *= 2; });
+  expect_step("one more drive (5)", [](PlanBasis& to) {
+    for (double* rate :
+         {&to.facts.machine.nvme_read_bytes_per_s, &to.facts.machine.nvme_write_bytes_per_s,
+          &to.facts.machine.nvme_mixed_bytes_per_s}) {
+      *rate *= 5.0 / 4;
+    }
+  });
+  expect_step("twice the host memory", [](PlanBasis& to) {
+    to.options.host_memory = 2 * host_budget_of(to.options, to.facts);
+    to.facts.limits.memory_available_bytes = to.options.host_memory;
+  });
+  expect_step("the machine h200-8nvme", [](PlanBasis& to) {
+    to.options.device_memory = 0;
+    to.options.device = config::Device::kAuto;
+    plan_elsewhere(profile("h200-8nvme"), to.options, to.facts);
+  });
+}
+
+TEST(PlanCompare, MoreDrivesAndMemoryAreNotSlower) {
+  const std::vector<Compared>& rows = large_rows();
+  const double planned_s = row_of(rows, "as planned").report.simulated.step_s;
+  for (const char* name : {"one more drive", "twice the host memory", "twice the device memory"}) {
+    EXPECT_LE(row_of(rows, name).report.simulated.step_s, 1.001 * planned_s) << name;
+  }
+}
+
+TEST(PlanCompare, ARefusalSaysWhatTheStrategyWouldNeed) {
+  const PlanBasis basis = large_basis();
+  const std::vector<Compared>& rows = large_rows();
+  const Compared& without = row_of(rows, "--offload host");
+  config::Options options = basis.options;
+  options.offload = config::Offload::kHost;
+  try {
+    plan_run(basis.spec, options, basis.facts);
+    FAIL() << "it fits";
+  } catch (const plan::DoesNotFit& refusal) {
+    EXPECT_HAS(without.refusal, format_bytes_up(refusal.shortages().front().need_bytes));
+  }
+  // All state in one memory takes at least 16 bytes a parameter.
+  const Compared& device = row_of(rows, "--offload none");
+  const double parameters = row_of(rows, "as planned").report.parameters;
+  const auto need = parse_bytes(device.refusal.substr(6, device.refusal.find("iB") + 2 - 6));
+  ASSERT_TRUE(need) << device.refusal;
+  EXPECT_HAS(device.refusal, " of device memory, has 1 GiB");
+  EXPECT_GT(static_cast<double>(*need), 16 * parameters);
+  const std::string text = compared_table(rows);
+  EXPECT_HAS(text, "does not fit: needs ");
+  EXPECT_HAS(text, "gradients are not clipped");
+  EXPECT_EQ(compared_json(rows).items().size(), rows.size());
+}
+
+TEST(PlanCompare, ARunThatDoesNotFitIsComparedToo) {
+  PlanBasis basis = large_basis();
+  basis.options.nvme.clear();
+  basis.facts.nvme_free_bytes = 0;
+  const std::vector<Compared> rows = compare_plans(basis, std::nullopt, nullptr);
+  EXPECT_NE(rows.front().refusal, "");
+  EXPECT_EQ(row_of(rows, "--nvme DIR").refusal, "") << "the machine has drives";
+}
+
+TEST(PlanCompare, RanksAddTheirStages) {
+  config::Machine machine = profile("h200-8nvme");
+  machine.device_count = 8;
+  int64_t calls = 0;
+  const std::vector<Compared> rows =
+      compare_plans(basis_of(machine, llama(4, 1024), bf16_options(8)), std::nullopt,
+                    [&](int64_t number, int64_t) { EXPECT_EQ(number, ++calls); });
+  EXPECT_EQ(calls, static_cast<int64_t>(rows.size()));
+  EXPECT_EQ(row_of(rows, "--zero-stage 0").remark, "every rank has all state");
+  EXPECT_EQ(row_of(rows, "--zero-stage 3").report.simulated.step_s,
+            row_of(rows, "as planned").report.simulated.step_s);
+}
+
+}  // namespace
+}  // namespace strata::train

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan says to people: known facts about the sizes and the arithmetic of training, a line and
+// an explanation for everything in memory, and the totals of the whole run.
+#include <gtest/gtest.h>
+
+#include "engine/base/units.h"
+#include "tests/train/plan_fixture.h"
+
+namespace strata::train {
+namespace {
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+#define EXPECT_LACKS(text, part) EXPECT_EQ((text).find(part), std::string::npos) << (text)
+
+// The bytes of all tiers whose purpose begins with `purpose`, without buffers.
+double bytes_for(const RunPlan& run, const std::string& purpose) {
+  int64_t sum = 0;
+  for (const plan::LedgerLine& line : run.ranks.front().arenas.lines) {
+    const std::string name = line.purpose;
+    if (name.starts_with(purpose) && name.find("ring") == name.npos) sum += line.bytes;
+  }
+  return static_cast<double>(sum);
+}
+
+// The Llama of 70 thousand million parameters.
+model::Architecture seventy_billion() {
+  model::Architecture at = llama(80, 8192);
+  at.kv_heads = 8;
+  at.vocabulary = 128256;
+  return at;
+}
+
+TEST(PlanFacts, TrainingTakes16BytesAParameterWithFp32State) {
+  for (const Recipe recipe : {Recipe::kBf16, Recipe::kFp32}) {
+    config::Options options = bf16_options(1);
+    options.recipe = recipe;
+    options.offload = config::Offload::kHost;
+    const RunPlan run = planned(profile("small-2core"), llama(4, 1024), options);
+    const PlanReport report = report_of(run);
+    EXPECT_EQ(report.state_bytes_per_parameter, 16);
+    const double held =
+        bytes_for(run, "weights") + bytes_for(run, "optimizer state") + bytes_for(run, "gradient");
+    EXPECT_NEAR(held / report.parameters, 16, 0.01) << "of the arenas";
+    EXPECT_HAS(plan_table(run, report), "16 bytes a trained parameter: ");
+  }
+}
+
+TEST(PlanFacts, WeightsOf70BillionParametersInBf16Take140Gigabytes) {
+  config::Machine machine = profile("small-2core");
+  machine.host_bytes = 2048 * kGiB;
+  const RunPlan run = planned(machine, seventy_billion(), bf16_options(1));
+  EXPECT_NEAR(bytes_for(run, "weights") / 1e9, 140, 2);
+  EXPECT_HAS(plan_table(run, report_of(run)),
+             "70.6B parameters, bf16 weights, fp32 optimizer state");
+}
+
+// The forward is a third of the arithmetic of a step without recomputation, and recomputation does
+// it again, except for the last product of each block and the head.
+TEST(PlanFacts, RecomputationIsAThirdMoreArithmetic) {
+  const auto flops = [](config::Activations activations) {
+    config::Options options = bf16_options(1);
+    options.activations = activations;
+    return report_of(planned(profile("h200-8nvme"), llama(32, 4096), options)).simulated.flops;
+  };
+  const double more = flops(config::Activations::kRecompute) / flops(config::Activations::kKeep);
+  EXPECT_LE(more, 4.0 / 3);
+  EXPECT_GT(more, 1 + 1.0 / 5);
+}
+
+TEST(PlanTable, EverythingInMemoryHasANameForPeopleAndAnExplanation) {
+  for (const char* machine : {"h200-8nvme", "rtx4090-4nvme", "small-2core"}) {
+    for (const config::Activations activations :
+         {config::Activations::kAuto, config::Activations::kKeep}) {
+      config::Options options = bf16_options(1);
+      options.sequence_length = 256;
+      options.activations = activations;
+      const RunPlan run = planned(profile(machine), llama(16, 3072), options);
+      const std::string text = plan_table(run, report_of(run), true);
+      for (const char* word : {"ring", "resident", "held", "spilled", "interior"}) {
+        EXPECT_LACKS(text, std::string(" ") + word);
+      }
+      size_t lines = 0;
+      size_t explanations = 0;
+      for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1, ++lines) {
+        explanations += text.compare(at, 13, "           ->") == 0;
+      }
+      EXPECT_EQ(lines, 2 * explanations) << text;
+      EXPECT_LACKS(plan_table(run, report_of(run)), "->");
+    }
+  }
+}
+
+TEST(PlanTable, LinesOfATierAddUpToIt) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  const RunPlan run = planned(profile("rtx4090-4nvme"), llama(52, 6144), options);
+  const plan::Plan& plan = run.ranks.front();
+  for (const plan::Arena arena : {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kNvme}) {
+    int64_t sum = 0;
+    for (const auto& [purpose, bytes] : bytes_by_purpose(plan, arena)) sum += bytes;
+    const int64_t used = plan.arenas.bytes[static_cast<size_t>(arena)];
+    EXPECT_GT(used, 0);
+    EXPECT_NEAR(static_cast<double>(sum), static_cast<double>(used),
+                0.01 * static_cast<double>(used));
+  }
+}
+
+TEST(PlanTable, TotalsAreThoseOfAllSteps) {
+  config::Options options = bf16_options(1);
+  PlanBasis basis = basis_of(profile("rtx4090-4nvme"), llama(52, 6144), options);
+  const RunPlan unknown = planned(basis);
+  EXPECT_HAS(plan_table(unknown, report_of(unknown)), "run      not known (give --steps N");
+  EXPECT_TRUE(plan_json(unknown, report_of(unknown)).find("run")->is_null());
+  basis.facts.steps = 1000;
+  const RunPlan run = planned(basis);
+  const PlanReport report = report_of(run);
+  EXPECT_EQ(report.run.seconds, 1000 * report.simulated.step_s);
+  EXPECT_EQ(report.run.write_bytes, 1000.0 * static_cast<double>(report.write_bytes));
+  EXPECT_GT(report.run.drive_life, 0);
+  EXPECT_DOUBLE_EQ(report.run.drive_life, report.run.write_bytes / 28e15) << "of the profile";
+  const std::string text = plan_table(run, report);
+  EXPECT_HAS(text, "run      1000 steps: " + format_duration(report.run.seconds));
+  EXPECT_HAS(text, format_drive_bytes(report.run.write_bytes) + " written, ");
+  EXPECT_HAS(text, "1 drive is rated for 28.0 PB: ");
+}
+
+TEST(PlanTable, WhatIsOfARankSaysSo) {
+  config::Machine machine = profile("h200-8nvme");
+  machine.device_count = 8;
+  const RunPlan run = planned(machine, llama(8, 4096), bf16_options(8));
+  const std::string text = plan_table(run, report_of(run));
+  const int64_t host = run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)];
+  EXPECT_HAS(text, " for each rank; 8 ranks on a machine use " + format_bytes(8 * host));
+  EXPECT_HAS(text, " on each of 8 ranks");
+}
+
+TEST(DriveBytes, AreInDecimalUnits) {
+  EXPECT_EQ(format_drive_bytes(0), "0 B");
+  EXPECT_EQ(format_drive_bytes(5.26e12), "5.26 TB");
+  EXPECT_EQ(format_drive_bytes(357.6e12), "358 TB");
+  EXPECT_EQ(format_drive_bytes(1357e12), "1.36 PB");
+}
+
+}  // namespace
+}  // namespace strata::train
