@@ -2,8 +2,10 @@
 // The --help texts, made from the option table.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
+#include <vector>
 
 #include "engine/config/nearest_name.h"
 #include "engine/config/option_table.h"
@@ -16,22 +18,32 @@ struct CommandRow {
   std::string_view name;
   std::string_view use;  // what must be given
   std::string_view help;
+  std::string_view first;  // the options that matter most, at most ten
 };
 
 // In the order of Command.
 constexpr std::array<CommandRow, kCommandCount> kCommands = {{
     {"init", "--data PATH --out DIR",
-     "Make a small random model, with a tokenizer trained on a text."},
-    {"train", "--model DIR --data PATH --out DIR", "Fine-tune a model within memory budgets."},
-    {"eval", "--model DIR --data PATH", "Measure loss and perplexity."},
+     "Make a small random model, with a tokenizer trained on a text.",
+     "data out vocab-size hidden layers heads recipe seed"},
+    {"train", "--model DIR --data PATH --out DIR", "Fine-tune a model within memory budgets.",
+     "model data out host-memory nvme steps sequence-length micro-batch lr resume"},
+    {"eval", "--model DIR --data PATH", "Measure loss and perplexity.",
+     "model data resume host-memory nvme sequence-length eval-fraction"},
     {"plan", "--model DIR",
-     "Say what fits where, how fast a step will be and how the drives wear; needs no weights."},
-    {"doctor", "", "Check this machine and the drives given, and say how to fix what is wrong."},
-    {"export", "--model DIR --out DIR", "Write a checkpoint as a Hugging Face model directory."},
-    {"generate", "--model DIR --prompt TEXT", "Continue a text."},
-    {"models", "", "List the families of models that are trained here."},
+     "Say what fits where, how long a step and the run take and how the drives wear; needs no "
+     "weights.",
+     "model data host-memory nvme machine steps sequence-length micro-batch compare explain-lines"},
+    {"doctor", "", "Check this machine and the drives given, and say how to fix what is wrong.",
+     "nvme"},
+    {"export", "--model DIR --out DIR", "Write a checkpoint as a Hugging Face model directory.",
+     "model resume out export-dtype"},
+    {"generate", "--model DIR --prompt TEXT", "Continue a text.",
+     "model prompt max-new-tokens temperature resume host-memory nvme seed"},
+    {"models", "", "List the families of models that are trained here.", ""},
     {"bench io", "--nvme DIR[,DIR]",
-     "Measure drives as the I/O engine uses them: rates, latencies, processor time."},
+     "Measure drives as the I/O engine uses them: rates, latencies, processor time.",
+     "nvme size block depth mode seconds for tokens baseline compare-fio"},
 }};
 
 constexpr size_t kFlagWidth = 30;
@@ -76,12 +88,34 @@ std::string notes(const OptionRow& row) {
   return fmt::format(" ({}{}{})", limits, both ? "; " : "", standard);
 }
 
+void append_option(std::string& out, const OptionRow& row) {
+  const std::string flag = flag_text(row);
+  out += flag;
+  if (flag.size() + 1 < kFlagWidth) {
+    out.append(kFlagWidth - flag.size(), ' ');
+  } else {
+    out.append("\n").append(kFlagWidth, ' ');
+  }
+  append_wrapped(out, std::string(row.help) + notes(row));
+}
+
+// The options of a list of names separated by spaces.
+std::vector<const OptionRow*> options_in(std::string_view names) {
+  std::vector<const OptionRow*> rows;
+  while (!names.empty()) {
+    const size_t space = std::min(names.find(' '), names.size());
+    rows.push_back(find_option(names.substr(0, space)));
+    names.remove_prefix(std::min(names.size(), space + 1));
+  }
+  return rows;
+}
+
 // For the commands that plan updates.
 constexpr std::string_view kGroupHelp = R"(
-The TOML file may also have [[group]]s: each takes the parameters whose whole name fits its match, a
-regular expression, and that no group before it took. lr_factor, from 0 to 1000, multiplies --lr for
-them; weight_decay, from 0 to 1, replaces --weight-decay, but norms and biases have none without
---decay-all; frozen = true leaves them as they are.
+The file of --config may have groups of parameters. A parameter belongs to the first [[group]] whose
+match, a regular expression, fits its whole name. lr_factor, 0 to 1000, multiplies --lr for these
+parameters; weight_decay, 0 to 1, replaces --weight-decay, but norms and biases decay only with
+--decay-all; with frozen = true they are not trained.
 
   [[group]]
   match = ".*embed.*"
@@ -117,27 +151,23 @@ std::string help_text(Command command) {
   const CommandRow& about = kCommands[static_cast<size_t>(command)];
   std::string out = fmt::format("{}\n\nUsage: strata {} {}{}[options]\n", about.help, about.name,
                                 about.use, about.use.empty() ? "" : " ");
+  const std::vector<const OptionRow*> first = options_in(about.first);
+  if (!first.empty()) out += "\nMain options\n";
+  for (const OptionRow* row : first) append_option(out, *row);
   std::string_view group;
   for (const OptionRow& row : option_table()) {
-    if (!takes(row, command)) continue;
+    if (!takes(row, command) || std::ranges::count(first, &row) > 0) continue;
     if (row.group != group) {
       group = row.group;
       fmt::format_to(std::back_inserter(out), "\n{}\n", group);
     }
-    const std::string flag = flag_text(row);
-    out += flag;
-    if (flag.size() + 1 < kFlagWidth) {
-      out.append(kFlagWidth - flag.size(), ' ');
-    } else {
-      out.append("\n").append(kFlagWidth, ' ');
-    }
-    append_wrapped(out, std::string(row.help) + notes(row));
+    append_option(out, row);
   }
   if (takes(*find_option("config"), command)) {
     out +=
-        "\nEvery option but --config and --help can stand in the TOML file too, with _ for -:\n"
-        "host_memory = \"24GiB\". Commands can share a file: keys of others are checked and "
-        "left.\n";
+        "\nThe file of --config takes every option except --config and --help, with _ for -, such "
+        "as\n"
+        "host_memory = \"24GiB\". Commands can share a file: each ignores the options of others.\n";
   }
   if (command == Command::kTrain || command == Command::kPlan) out += kGroupHelp;
   return out;

@@ -126,6 +126,35 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
   EXPECT_HAS(said("recipe"), "--recipe fp32|bf16|fp16 ");
 }
 
+TEST(Help, MainOptionsComeFirstAndAreNotListedAgain) {
+  for (int index = 0; index < kCommandCount; ++index) {
+    const Command command = static_cast<Command>(index);
+    if (command == Command::kModels) continue;  // has two options
+    const std::string text = help_text(command);
+    const size_t begin = text.find("\nMain options\n");
+    ASSERT_NE(begin, std::string::npos) << name_of(command);
+    const std::string first = text.substr(begin, text.find("\n\n", begin) - begin);
+    size_t count = 0;
+    for (size_t at = first.find("\n  --"); at != first.npos; at = first.find("\n  --", at + 1)) {
+      ++count;
+      const std::string flag = first.substr(at, first.find(' ', at + 5) - at + 1);
+      EXPECT_EQ(text.find(flag), text.rfind(flag)) << flag;
+    }
+    EXPECT_GE(count, 1u);
+    EXPECT_LE(count, 10u);
+  }
+}
+
+TEST(Help, EveryOptionHasOnePlainSentence) {
+  for (const OptionRow& row : option_table()) {
+    const std::string_view help = row.help;
+    EXPECT_TRUE(help.ends_with('.')) << help;
+    EXPECT_EQ(help.find(". "), help.npos) << help;
+    EXPECT_TRUE(help.front() >= 'A' && help.front() <= 'Z') << help;
+    EXPECT_LE(help.size(), 160u) << help;
+  }
+}
+
 TEST(Help, ExplainsGroupsWhereTheyCount) {
   for (const Command command : {Command::kTrain, Command::kPlan}) {
     const std::string text = help_text(command);
