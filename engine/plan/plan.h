@@ -103,6 +103,25 @@ struct Mesh {
     if (group == GroupName::kTensor) return tensor;
     return group == GroupName::kShard ? shards() : replicate;
   }
+  // The ranks of this rank's group: `first`, and so many others, each `stride` further.
+  struct Members {
+    int first = 0;
+    int stride = 1;
+    int size = 1;
+    int index_of(int rank) const { return (rank - first) / stride; }
+  };
+  Members members_of(GroupName group) const {
+    const int copy_ranks = shards() * tensor;
+    switch (group) {
+      case GroupName::kShard:
+        return {rank / copy_ranks * copy_ranks + tensor_rank(), tensor, shards()};
+      case GroupName::kReplicate:
+        return {rank % copy_ranks, copy_ranks, replicate};
+      case GroupName::kTensor:
+        break;
+    }
+    return {rank - tensor_rank(), 1, tensor};
+  }
   // Groups that a gradient is summed over, and a norm partial.
   int reductions() const { return (shards() > 1 ? 1 : 0) + (replicate > 1 ? 1 : 0); }
   int norm_reductions() const { return (gradient_shards() > 1 ? 1 : 0) + (tensor > 1 ? 1 : 0); }

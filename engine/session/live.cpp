@@ -20,7 +20,7 @@ double sum_of(const std::vector<double>& parts) {
 void check_lr(double lr) {
   if (std::isfinite(lr) && lr >= 0) return;
   throw Error(ErrorCode::kConfig,
-              fmt::format("step: lr: {}: is no learning rate (give a number from 0)", lr));
+              fmt::format("step: lr: {}: is not a learning rate (give 0 or more)", lr));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
 #include "engine/model_files/other_files.h"
+#include "engine/train/executor_options.h"
 #include "engine/train/plan_report.h"
 #include "io/scratch_file.h"
 #include "io/volume.h"
@@ -87,33 +88,67 @@ void remove_older_model(const config::Options& options, const train::RunDirector
 
 }  // namespace
 
+Training::Training(const config::Options& options, const std::string& cache_directory,
+                   train::Job* job)
+    : options_(options), job_(job) {
+  leads() ? prepare(cache_directory) : follow();
+}
+
 // The data is read after a check that the model fits with the least data, and the run is planned
 // when the data's size is known. Memory for reading and planning is freed before the run.
-Training::Training(const config::Options& options, const std::string& cache_directory)
-    : options_(options) {
+void Training::prepare(const std::string& cache_directory) {
   std::optional<config::Machine> profile;
   open_places(profile);
-  facts_ = read_facts(options);
+  facts_ = read_facts(options_);
+  facts_.processes = job_ != nullptr;
+  if (job_ != nullptr) facts_.only_rank = 0;
   require_fit(facts_);
-  resumed_ = find_resumed(options, directory_, *model_);
-  auto tokenizer = open_tokenizer(options, false);
-  data_ = open_data(options, model_->architecture(), tokenizer.get(),
-                    {.holds_out = options.eval_every > 0,
-                     .room_bytes = train::room_for_reading(options, facts_)});
-  check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options);
-  tokenizer.reset();  // frees memory for the run
-  malloc_trim(0);
+  resumed_ = find_resumed(options_, directory_, *model_);
+  read_data();
+  check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options_);
   facts_.data_bytes = data_->bytes();
-  train::require_fit(model_->spec(), options, facts_);
-  measure_machine(options, profile, cache_directory, facts_);
-  facts_.steps = steps_ = train::planned_steps(options, *data_);
-  plan_ = make_run_plan(model_->spec(), options, facts_);
+  train::require_fit(model_->spec(), options_, facts_);
+  measure_machine(options_, profile, cache_directory, facts_);
+  facts_.steps = steps_ = train::planned_steps(options_, *data_);
+  plan_ = make_run_plan(model_->spec(), options_, facts_);
   check_space();
   malloc_trim(0);
   plan_text_ = train::plan_table(plan_, train::report_of(plan_));
   has_its_model_ = !trains() && has_model();
-  if (has_its_model_) return;  // no model will be written
-  export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options.export_dtype);
+  if (!has_its_model_) {
+    export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options_.export_dtype);
+  }
+  if (job_ != nullptr) job_->give({facts_, resumed_.path, resumed_.step, resumed_.run});
+}
+
+void Training::follow() {
+  train::Job::Terms terms = job_->take();
+  facts_ = std::move(terms.facts);
+  facts_.processes = true;
+  facts_.only_rank = job_->rank();
+  resumed_.path = terms.resume_from;
+  resumed_.step = terms.resumed_step;
+  resumed_.run = terms.run;
+  std::optional<config::Machine> ignored;
+  open_places(ignored);
+  read_data();
+  steps_ = train::planned_steps(options_, *data_);
+  if (steps_ != facts_.steps || data_->bytes() != facts_.data_bytes) {
+    throw Error(ErrorCode::kConfig, "data: " + options_.data +
+                                        ": is not what rank 0 has read (do not change it while "
+                                        "ranks start)");
+  }
+  plan_ = make_run_plan(model_->spec(), options_, facts_);
+  malloc_trim(0);
+}
+
+void Training::read_data() {
+  auto tokenizer = open_tokenizer(options_, false);
+  data_ = open_data(options_, model_->architecture(), tokenizer.get(),
+                    {.holds_out = options_.eval_every > 0,
+                     .room_bytes = train::room_for_reading(options_, facts_)});
+  tokenizer.reset();  // frees memory for the run
+  malloc_trim(0);
 }
 
 double Training::checkpoint_every_s() const {
@@ -135,6 +170,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
   }
   failures.collect([&] { train::require_built(options_, false); });
   collect_files(options_, failures);
+  if (!leads()) return failures.throw_if_any("cannot start strata train");
   profile = collect_profile(options_, failures);
   failures.collect([&] { check_scratch(options_); });
   failures.collect([&] {
@@ -255,8 +291,10 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   job.plan = &plan_;
   job.model = model_.get();
   job.data = data_.get();
-  job.frozen = resumed_.path.empty() ? checkpoint::frozen_fingerprint(*model_, *plan_.spec)
-                                     : resumed_.frozen;
+  if (leads()) {
+    job.frozen = resumed_.path.empty() ? checkpoint::frozen_fingerprint(*model_, *plan_.spec)
+                                       : resumed_.frozen;
+  }
   job.out = options_.out;
   job.run = resumed_.run;
   job.resume_from = resumed_.path;
@@ -272,10 +310,13 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     metrics_->append(step);
     if (events.step) events.step(step);
   };
+  if (job_ != nullptr) job.events.joined = [&] { require_run_directory(); };
   job.events.evaluated = events.evaluated;
   job.events.work = events.work;
+  if (job_ != nullptr) job.groups = job_->join(plan_.input.mesh, train::group_options(options_));
   try {
     const train::TrainResult result = train::train(job);
+    if (!leads()) return result;
     if (events.trained) events.trained();
     if (events.phase != nullptr) *events.phase = train::RunPhase::kExport;
     if (!result.stopped) export_model(result.checkpoint);
@@ -290,7 +331,24 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
 
 train::TrainResult Training::run(const TrainingEvents& events) {
   for (const std::string& note : export_notes_) log(LogLevel::kInfo, "export: " + note);
-  return trains() ? train_steps(events) : finish_without_steps();
+  if (trains()) return train_steps(events);
+  return leads() ? finish_without_steps() : train::TrainResult();
+}
+
+// Every rank writes its part of a checkpoint there.
+void Training::require_run_directory() const {
+  std::string cause = "it has another run";
+  try {
+    const config::Json run = config::Json::read_file(options_.out + "/run.json");
+    const config::Json* name = run.find("run");
+    if (name != nullptr && name->is_string() && name->string() == resumed_.run) return;
+  } catch (const Error& error) {
+    cause = error.what();
+  }
+  throw Error(ErrorCode::kConfig,
+              fmt::format("out: {}: rank {} does not see the run directory of rank 0: {} (give a "
+                          "directory that all ranks share)",
+                          options_.out, job_->rank(), cause));
 }
 
 }  // namespace strata::session

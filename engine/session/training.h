@@ -10,6 +10,7 @@
 
 #include "engine/session/resume.h"
 #include "engine/session/setup.h"
+#include "engine/train/job.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/trainer.h"
 
@@ -31,12 +32,15 @@ struct TrainingEvents {
 //
 // The constructor opens, checks, measures and plans. It reports all mistakes in what the options
 // name at once, refuses whatever can be refused, and creates and changes nothing. run() trains to
-// the end or until stopped; it takes over --out when the state is loaded. Threads: one. Failure:
-// Error. `options` must outlive the object.
+// the end or until stopped; it takes over --out when the state is loaded. Where ranks are processes,
+// every rank makes one; that of rank 0 does all this, and the others take what it found, and train.
+// Threads: one. Failure: Error. `options` and `job` must outlive the object.
 class Training {
  public:
-  // `cache_directory` keeps machine profiles; may be empty.
-  Training(const config::Options& options, const std::string& cache_directory);
+  // `cache_directory` keeps machine profiles; may be empty. `job`: null unless ranks are
+  // processes.
+  Training(const config::Options& options, const std::string& cache_directory,
+           train::Job* job = nullptr);
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
@@ -56,6 +60,11 @@ class Training {
   train::TrainResult run(const TrainingEvents& events);
 
  private:
+  bool leads() const { return job_ == nullptr || job_->leads(); }
+  void prepare(const std::string& cache_directory);
+  void follow();
+  void read_data();
+  void require_run_directory() const;
   void open_places(std::optional<config::Machine>& profile);
   void require_fit(train::RunFacts facts) const;
   void check_space() const;
@@ -68,6 +77,7 @@ class Training {
 
   // Constant after construction
   const config::Options& options_;
+  train::Job* const job_;
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<data::Dataset> data_;
   train::RunFacts facts_;

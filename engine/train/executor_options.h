@@ -5,16 +5,10 @@
 #include "engine/config/options.h"
 #include "engine/data/batch.h"
 #include "engine/exec/executor.h"
+#include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {
-
-// The groups of one rank. The comm lane and the trainer need groups of their own, because they call
-// them at the same time; the trainer's group has all ranks. Null with one rank.
-struct RankGroups {
-  exec::Groups lanes = {};
-  comm::Group* trainer = nullptr;
-};
 
 // How long ranks wait for each other.
 comm::GroupOptions group_options(const config::Options& options);

@@ -33,7 +33,8 @@ class Variants {
   using Change = std::function<void(Options&, RunFacts&)>;
   Variant& add(Compared compared, const Change& change) {
     Variant variant = {std::move(compared), basis_.options, basis_.facts};
-    variant.facts.elsewhere = variant.facts.first_rank_only = true;
+    variant.facts.elsewhere = true;
+    variant.facts.only_rank = 0;
     change(variant.options, variant.facts);
     list_.push_back(std::move(variant));
     return list_.back();

@@ -52,7 +52,7 @@ int64_t file_bytes_of(const plan::Plan& plan) {
 RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups)
     : job_(job),
       options_(*job.options),
-      plan_(job.plan->ranks[static_cast<size_t>(rank)]),
+      plan_(plan_of(*job.plan, rank)),
       rank_(rank),
       groups_(groups),
       checkpoints_(*job.plan->spec, plan_, groups.trainer,
@@ -90,26 +90,40 @@ void RankTrainer::run(TrainResult& result) {
   load();
   result.first_step = done_step_ + 1;
   result.planned_steps = steps_;
-  if (leads() && job_.events.started) job_.events.started(result.first_step);
+  start(result.first_step);
   train_steps(result);
   result.memory = memory::read_process_memory();
   result.io = executor_->io_totals();
   result.io_backend = executor_->io_backend();
   result.state_hash = checkpoints_.state_hash();
   executor_.reset();
-  sum_traffic(result);
+  sum_up(result);
 }
 
-// A byte count below 2^53 is exact as a double.
-void RankTrainer::sum_traffic(TrainResult& result) const {
-  std::array<double, 4> sums = {
-      static_cast<double>(result.file_bytes), static_cast<double>(result.io.bytes_read),
-      static_cast<double>(result.io.bytes_verified), static_cast<double>(result.io.bytes_written)};
+// No rank changes anything before all have loaded the state.
+void RankTrainer::start(int64_t first_step) const {
+  if (groups_.trainer) groups_.trainer->barrier();
+  if (leads() && job_.events.started) job_.events.started(first_step);
+  if (groups_.trainer) groups_.trainer->barrier();
+  if (!leads() && job_.events.joined) job_.events.joined();
+}
+
+// What processes use adds up; ranks that are threads have read the memory of all. A byte count
+// below 2^53 is exact as a double.
+void RankTrainer::sum_up(TrainResult& result) const {
+  std::vector<int64_t*> counts = {&result.file_bytes, &result.io.bytes_read,
+                                  &result.io.bytes_verified, &result.io.bytes_written};
+  if (job_.plan->processes) {
+    memory::ProcessMemory& memory = result.memory;
+    result.processes = options_.ranks;
+    counts.insert(counts.end(),
+                  {&memory.resident_bytes, &memory.resident_peak_bytes, &memory.file_bytes,
+                   &memory.heap_bytes, &memory.stack_bytes, &memory.thread_count});
+  }
+  std::vector<double> sums;
+  for (const int64_t* count : counts) sums.push_back(static_cast<double>(*count));
   if (groups_.trainer) groups_.trainer->all_reduce_sum(sums.data(), std::ssize(sums));
-  result.file_bytes = static_cast<int64_t>(sums[0]);
-  result.io.bytes_read = static_cast<int64_t>(sums[1]);
-  result.io.bytes_verified = static_cast<int64_t>(sums[2]);
-  result.io.bytes_written = static_cast<int64_t>(sums[3]);
+  for (size_t i = 0; i < counts.size(); ++i) *counts[i] = static_cast<int64_t>(sums[i]);
 }
 
 void RankTrainer::enter(RunPhase phase) const {

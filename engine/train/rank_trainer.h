@@ -40,7 +40,8 @@ class RankTrainer {
   void evaluate(int64_t step, TrainResult& result);
   void checkpoint(int64_t step, TrainResult& result);
   void drain();
-  void sum_traffic(TrainResult& result) const;
+  void start(int64_t first_step) const;
+  void sum_up(TrainResult& result) const;
   double sum_over_ranks(double value) const;
   bool any_rank(bool asks) const;
   bool must_stop() const;

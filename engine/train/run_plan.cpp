@@ -7,6 +7,7 @@
 #include <atomic>
 #include <exception>
 
+#include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/exec/rates_of.h"
@@ -176,6 +177,14 @@ void assume_drive_of_files(plan::Rates& rates) {
 
 }  // namespace
 
+const plan::Plan& plan_of(const RunPlan& run, int rank) {
+  for (const plan::Plan& plan : run.ranks) {
+    if (plan.mesh.rank == rank) return plan;
+  }
+  STRATA_CHECK(false);
+  return run.ranks.front();
+}
+
 model::BatchShape shape_of(const config::Options& options) {
   return {options.micro_batch, options.sequence_length};
 }
@@ -203,8 +212,9 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
                         static_cast<double>(options.micro_batch) *
                         static_cast<double>(options.sequence_length);
   const auto batches = static_cast<int64_t>(std::min(6 * sizeof(int32_t) * tokens, kFarTooMuch));
-  return kProgramBytes + ranks_on_node(options, facts) * (per_rank + batches) + facts.data_bytes +
-         nvme_bytes / kChecksumBlock * 8;
+  const int64_t ranks = ranks_on_node(options, facts);
+  return (facts.processes ? ranks : 1) * (kProgramBytes + facts.data_bytes) +
+         ranks * (per_rank + batches) + nvme_bytes / kChecksumBlock * 8;
 }
 
 // Drives of different speeds get different shares, and the first full drive limits all of them.
@@ -254,6 +264,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   const int64_t sharing = ranks_on_node(options, facts);
   run.threads = std::max<int64_t>(1, cores / sharing);
   run.ranks_on_node = sharing;
+  run.processes = facts.processes;
   run.steps = facts.steps;
   run.drives = drives_of(options, facts.machine);
   run.input = input_of(*run.spec, options, facts, run.threads);
@@ -328,7 +339,8 @@ std::string least_flags(const RunPlan& run, const config::Options& options, cons
 }  // namespace
 
 int64_t room_for_reading(const config::Options& options, const RunFacts& facts) {
-  return std::max<int64_t>(1, host_budget_of(options, facts) - kReadingBytes);
+  const int64_t processes = facts.processes ? ranks_on_node(options, facts) : 1;
+  return std::max<int64_t>(1, host_budget_of(options, facts) / processes - kReadingBytes);
 }
 
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
@@ -366,12 +378,11 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   }
   run.predicted_step_s = best.predicted_s;
   run.candidates = best.candidates;
-  run.ranks.push_back(std::move(best.plan));
-  const int made = facts.first_rank_only ? 1 : static_cast<int>(options.ranks);
-  for (int rank = 1; rank < made; ++rank) {
+  for (int rank = 0; rank < static_cast<int>(options.ranks); ++rank) {
+    if (facts.only_rank && rank != *facts.only_rank) continue;
     plan::PlanInput input = run.input;
     input.mesh.rank = rank;
-    run.ranks.push_back(plan::build_plan(input, best.placement));
+    run.ranks.push_back(rank == 0 ? std::move(best.plan) : plan::build_plan(input, best.placement));
   }
   return run;
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct RunFacts {
   bool elsewhere = false;        // for the machine of a profile instead of this one
   int64_t ranks_on_node = 0;     // ranks that share memory and drives; 0: all
   int64_t steps = 0;             // of the whole run; 0: not known
-  bool first_rank_only = false;  // plan_run() makes only the plan of rank 0
+  std::optional<int> only_rank;  // plan_run() makes only the plan of this rank
+  bool processes = false;        // each rank is a process
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };
 
@@ -40,7 +42,7 @@ struct Drives {
 struct RunPlan {
   std::unique_ptr<model::ModelSpec> spec;  // groups, frozen parameters and offsets assigned
   plan::PlanInput input;                   // of rank 0
-  std::vector<plan::Plan> ranks;
+  std::vector<plan::Plan> ranks;           // of all, or of RunFacts::only_rank
   std::string placement_name;
   plan::Rates rates;
   double predicted_step_s = 0;
@@ -49,10 +51,14 @@ struct RunPlan {
   int64_t outside_bytes = 0;  // of host_budget, outside of arenas: program, libraries, tokens
   int64_t threads = 1;        // of each rank
   int64_t ranks_on_node = 1;
-  int64_t steps = 0;  // of the whole run; 0: not known
+  bool processes = false;  // each rank is a process
+  int64_t steps = 0;       // of the whole run; 0: not known
   Drives drives;
   std::vector<double> nvme_weights;  // stripes of each scratch directory; empty: even
 };
+
+// The plan of a rank; `run` must have it.
+const plan::Plan& plan_of(const RunPlan& run, int rank);
 
 // Bytes outside of arenas: program, libraries, plan and checksum tables.
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes);

@@ -51,46 +51,56 @@ int64_t planned_steps(const config::Options& options, const data::Dataset& data)
   return std::max<int64_t>(1, static_cast<int64_t>(steps));
 }
 
-TrainResult train(const TrainJob& job) {
-  const int world = static_cast<int>(job.options->ranks);
-  if (world == 1) {
-    TrainResult result;
-    RankTrainer(job, 0, {}).run(result);
-    return result;
+namespace {
+
+// Runs a rank. A failure ends the other ranks' waits.
+void run_rank(const TrainJob& job, int rank, const RankGroups& groups, TrainResult& result) {
+  try {
+    RankTrainer(job, rank, groups).run(result);
+  } catch (const std::exception& error) {
+    groups.abort(error.what());
+    throw;
+  } catch (...) {  // thrown by a caller's function
+    groups.abort("a function of the caller failed");
+    throw;
   }
+}
+
+TrainResult train_on_threads(const TrainJob& job) {
+  const auto world = static_cast<size_t>(job.options->ranks);
   const comm::GroupOptions limits = group_options(*job.options);
   const exec::LocalMesh lanes(job.plan->input.mesh, limits);
-  auto trainer = comm::make_local_groups(world, limits);
-  std::vector<TrainResult> results(static_cast<size_t>(world));
-  std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
-  const auto abort_all = [&](size_t rank, const char* why) {
-    trainer[rank]->abort(why);
-    exec::abort_all(lanes.of(static_cast<int>(rank)), why);
-  };
-  const auto run_rank = [&](size_t rank) {
+  auto trainer = comm::make_local_groups(static_cast<int>(world), limits);
+  std::vector<TrainResult> results(world);
+  std::vector<std::exception_ptr> failures(world);
+  std::vector<std::jthread> ranks;
+  for (size_t rank = 0; rank < world; ++rank) {
     const RankGroups groups = {lanes.of(static_cast<int>(rank)), trainer[rank].get()};
     try {
-      RankTrainer(job, static_cast<int>(rank), groups).run(results[rank]);
-    } catch (const std::exception& error) {
-      failures[rank] = std::current_exception();
-      abort_all(rank, error.what());
-    } catch (...) {  // thrown by a caller's function
-      failures[rank] = std::current_exception();
-      abort_all(rank, "a function of the caller failed");
-    }
-  };
-  std::vector<std::jthread> ranks;
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    try {
-      ranks.push_back(start_thread([&run_rank, rank] { run_rank(rank); }));
+      ranks.push_back(start_thread([&, rank, groups] {
+        try {
+          run_rank(job, static_cast<int>(rank), groups, results[rank]);
+        } catch (...) {
+          failures[rank] = std::current_exception();
+        }
+      }));
     } catch (const Error& error) {
       failures[rank] = std::current_exception();
-      abort_all(rank, error.what());
+      groups.abort(error.what());
     }
   }
   ranks.clear();  // joins
   rethrow_cause(failures);
   return results[0];
+}
+
+}  // namespace
+
+TrainResult train(const TrainJob& job) {
+  if (job.options->ranks > 1 && job.groups.trainer == nullptr) return train_on_threads(job);
+  TrainResult result;
+  run_rank(job, job.groups.trainer == nullptr ? 0 : job.groups.trainer->rank(), job.groups, result);
+  return result;
 }
 
 }  // namespace strata::train

@@ -15,6 +15,7 @@
 #include "engine/memory/process_memory.h"
 #include "engine/model_files/model_directory.h"
 #include "engine/train/metrics.h"
+#include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/work_progress.h"
 
@@ -25,6 +26,8 @@ struct TrainEvents {
   // The state is loaded, everything is allocated, and `first_step` follows. From here on the run
   // changes files in its directory.
   std::function<void(int64_t first_step)> started;
+  // Called on all other ranks after `started`.
+  std::function<void()> joined;
   std::function<void(const StepMetrics&)> step;
   std::function<void(int64_t step, double loss)> evaluated;
   WorkProgress work;  // loading and evaluating; on another thread while this one waits
@@ -50,6 +53,9 @@ struct TrainJob {
   const std::atomic<bool>* stop = nullptr;
   std::atomic<RunPhase>* phase = nullptr;  // written by rank 0; may be null
   TrainEvents events;
+  // Where ranks are processes, this process's groups, of which it has the trainer's; else all ranks
+  // are threads of this process.
+  RankGroups groups;
 };
 
 struct TrainResult {
@@ -71,6 +77,7 @@ struct TrainResult {
   int64_t step_write_bytes = 0;
   int64_t step_file_bytes = 0;   // frozen weights that a step reads from the model's own files
   int64_t file_bytes = 0;        // of all steps and ranks
+  int64_t processes = 1;         // that `memory` counts
   std::string checkpoint;        // the last one
   uint64_t state_hash = 0;       // of that checkpoint
   memory::ProcessMemory memory;  // after the last step, with arenas
@@ -81,8 +88,8 @@ struct TrainResult {
 // step has rows left, it takes samples of the next epoch.
 int64_t planned_steps(const config::Options& options, const data::Dataset& data);
 
-// Trains to the end or until stopped, with ranks as threads of this process, and writes a
-// checkpoint at the end. Throws the first failure; earlier checkpoints stay whole.
+// Trains to the end or until stopped, and writes a checkpoint at the end. Throws the first failure;
+// earlier checkpoints stay whole.
 TrainResult train(const TrainJob& job);
 
 }  // namespace strata::train

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/rank_groups.h"
+
+#include <fmt/format.h>
+
+#include "engine/comm/group_gloo.h"
+
+namespace strata::train {
+
+void RankGroups::abort(const char* why) const {
+  if (trainer != nullptr) trainer->abort(why);
+  exec::abort_all(lanes, why);
+}
+
+std::unique_ptr<comm::Group> meet(const MeetingPlace& place, const std::string& name,
+                                  const plan::Mesh::Members& members,
+                                  const comm::GroupOptions& options) {
+  comm::GlooOptions gloo;
+  gloo.rank = members.index_of(place.rank);
+  gloo.size = members.size;
+  gloo.store = place.directory;
+  gloo.name = name;
+  gloo.connect_s = options.deadline_s;
+  gloo.group = options;
+  return comm::make_gloo_group(gloo);
+}
+
+// All ranks make their groups in one order, so none waits for a rank that waits for it.
+ProcessGroups::ProcessGroups(const MeetingPlace& place, const plan::Mesh& mesh,
+                             const comm::GroupOptions& options) {
+  const auto join = [&](const std::string& name, const plan::Mesh::Members& members) {
+    return owned_.emplace_back(meet(place, name, members, options)).get();
+  };
+  groups_.trainer = join("trainer", {.size = mesh.world});
+  for (int name = 0; name < plan::kGroupCount; ++name) {
+    const auto members = mesh.members_of(static_cast<plan::GroupName>(name));
+    if (members.size == 1) continue;
+    groups_.lanes[static_cast<size_t>(name)] =
+        join(fmt::format("lanes-{}-{}", name, members.first), members);
+  }
+}
+
+}  // namespace strata::train

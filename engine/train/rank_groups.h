@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/comm/group.h"
+#include "engine/exec/local_mesh.h"
+
+namespace strata::train {
+
+// The groups of one rank. The comm lanes and the trainer need groups of their own, because they
+// call them at the same time; the trainer's group has all ranks. Null with one rank.
+struct RankGroups {
+  exec::Groups lanes = {};
+  comm::Group* trainer = nullptr;
+
+  void abort(const char* why) const;
+};
+
+// Where the processes of one run on one machine meet.
+struct MeetingPlace {
+  std::string directory;  // theirs alone
+  int rank = 0;
+  int ranks = 1;
+};
+
+// One of the groups, of this rank and others. Returns when all of them have come.
+std::unique_ptr<comm::Group> meet(const MeetingPlace& place, const std::string& name,
+                                  const plan::Mesh::Members& members,
+                                  const comm::GroupOptions& options);
+
+// The groups of this process's rank. Threads: one. Failure: Error (kPeer, kDeadline).
+class ProcessGroups {
+ public:
+  // All ranks of the mesh make theirs at the same time.
+  ProcessGroups(const MeetingPlace& place, const plan::Mesh& mesh,
+                const comm::GroupOptions& options);
+  const RankGroups& groups() const { return groups_; }
+
+ private:
+  std::vector<std::unique_ptr<comm::Group>> owned_;
+  RankGroups groups_;
+};
+
+}  // namespace strata::train
