@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "engine/config/json.h"
 #include "engine/config/options.h"
 
@@ -11,6 +14,8 @@ namespace strata::cli {
 
 int run_init(const config::Options& options);
 int run_train(const config::Options& options, const config::Json& deepspeed);
+// `command`: the command line that every rank runs.
+int run_launch(const config::Options& options, const std::vector<std::string>& command);
 int run_eval(const config::Options& options);
 int run_plan(const config::Options& options, const config::Json& deepspeed);
 int run_export(const config::Options& options);

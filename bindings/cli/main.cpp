@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
+#include "bindings/cli/job_environment.h"
 #include "bindings/cli/process_sinks.h"
 #include "engine/base/environment.h"
 #include "engine/base/error.h"
@@ -26,8 +28,8 @@ namespace {
 
 constexpr int kOtherFailure = 4;
 
-int dispatch(config::Command command, const config::Options& options,
-             const config::Json& deepspeed) {
+int dispatch(config::Command command, const config::Options& options, const config::Json& deepspeed,
+             const std::vector<std::string>& launched) {
   strata::Environment environment(process_sinks(static_cast<double>(options.io_deadline)));
   const strata::Environment::Scope scope(&environment);
   switch (command) {
@@ -35,6 +37,8 @@ int dispatch(config::Command command, const config::Options& options,
       return run_init(options);
     case config::Command::kTrain:
       return run_train(options, deepspeed);
+    case config::Command::kLaunch:
+      return run_launch(options, launched);
     case config::Command::kEval:
       return run_eval(options);
     case config::Command::kPlan:
@@ -76,6 +80,7 @@ config::Options resolved(config::Command command, const std::vector<std::string>
     const bool goes_on = command == config::Command::kTrain;
     config::Options options = config::resolve_command_line(
         command, args, &report, goes_on ? session::options_of_run : nullptr);
+    if (is_following_rank()) return options;  // rank 0 prints the rest
     if (!report.wants_json) std::fputs(report.table.c_str(), stderr);
     for (const std::string& warning : options.warnings) log(LogLevel::kWarning, warning);
     return options;
@@ -140,21 +145,29 @@ int run(const std::vector<std::string>& given) {
   }
   if (args[0] == "completion") return run_completion(args);
   const auto [command, words] = command_of(args);
-  const std::vector<std::string> rest(args.begin() + words, args.end());
+  std::vector<std::string> rest(args.begin() + words, args.end());
+  std::vector<std::string> launched;
+  if (command == config::Command::kLaunch) {
+    const auto end = std::find(rest.begin(), rest.end(), "--");
+    if (end != rest.end()) launched.assign(end + 1, rest.end());
+    rest.erase(end, rest.end());
+  }
   config::DeepspeedReport report;
   const config::Options options = resolved(command, rest, report);
   if (options.help) {
     std::fputs(config::help_text(command).c_str(), stdout);
     return 0;
   }
-  return dispatch(command, options, report.lines);
+  return dispatch(command, options, report.lines, launched);
 }
 
 // Throws when standard output is incomplete, for example on a full disk. A closed pipe is not a
 // failure, and train reports by itself what it could not print.
 int answered(const std::vector<std::string>& args, int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (code != 0 || written || args[0] == "train") return code;
+  if (code != 0 || written || args[0] == "train" || args[0] == "launch") {
+    return code;
+  }
   struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
   if (poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0) return code;
   throw Error(ErrorCode::kIo,

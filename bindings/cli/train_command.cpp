@@ -3,10 +3,13 @@
 
 #include "bindings/cli/cache_directory.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/job_environment.h"
 #include "bindings/cli/train_output.h"
 #include "bindings/cli/train_stop.h"
 #include "bindings/cli/train_summary.h"
 #include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/session/training.h"
 
@@ -24,11 +27,26 @@ std::string saving_line(const session::Training& training, int64_t steps) {
                      format_duration(predicted_s));
 }
 
-}  // namespace
+void handle_signals(const session::Training& training, bool answers,
+                    session::TrainingEvents& events) {
+  if (!training.trains()) return;
+  StopRequest& request = handle_stop_signals(answers);
+  events.stop = &request.stop;
+  events.phase = &request.phase;
+}
+
+// Rank 0 prints.
+int train_silently(const config::Options& options, train::Job& job) {
+  session::Training training(options, "", &job);
+  session::TrainingEvents events;
+  handle_signals(training, false, events);
+  training.run(events);
+  return 0;
+}
 
 // Checks everything and loads the state before --out is created or changed.
-int run_train(const config::Options& options, const config::Json& deepspeed) {
-  session::Training training(options, cache_directory());
+int train(const config::Options& options, const config::Json& deepspeed, train::Job* job) {
+  session::Training training(options, cache_directory(), job);
   TrainOutput output(options.json);
   output.print(training.data_description() + "\n" + training.plan_text() +
                saving_line(training, options.checkpoint_every));
@@ -45,17 +63,32 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
     reporter.work(what, done, total);
   };
   events.trained = [&] { reporter.finish(); };
-  if (training.trains()) {
-    StopRequest& request = handle_stop_signals();
-    events.stop = &request.stop;
-    events.phase = &request.phase;
-  }
+  handle_signals(training, true, events);
   const double begin_s = now_s();
   const train::TrainResult result = training.run(events);
   const Outcome outcome = {
       options, deepspeed, training.plan(), result, training.export_notes(), now_s() - begin_s};
   output.conclude(train_summary(outcome), train_summary_json(outcome));
   return 0;
+}
+
+}  // namespace
+
+int run_train(const config::Options& options, const config::Json& deepspeed) {
+  const std::unique_ptr<train::Job> job = job_of_environment(options);
+  try {
+    if (job && !job->leads()) return train_silently(options, *job);
+    return train(options, deepspeed, job.get());
+  } catch (const Error& error) {
+    if (job) job->abort(error.what());
+    if (!job || error.code() != ErrorCode::kPeer) throw;
+    // The rank that failed says why, or rank 0 says which one is gone.
+    if (job->leads()) log(LogLevel::kWarning, error.what());
+    return kHeardExitCode;
+  } catch (const std::exception& error) {
+    if (job) job->abort(error.what());
+    throw;
+  }
 }
 
 }  // namespace strata::cli

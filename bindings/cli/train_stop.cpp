@@ -11,7 +11,8 @@
 namespace strata::cli {
 namespace {
 
-StopRequest request;  // the only object that the signal handler uses
+StopRequest request;  // with `answers`, all that the signal handler uses
+std::atomic<bool> answers_signals = true;
 
 // The answers by train::RunPhase.
 constexpr std::string_view kAnswers[] = {
@@ -30,6 +31,7 @@ void write_error_text(std::string_view text) {
 void on_stop_signal(int signal) {
   if (!is_new_request(signal)) return;
   if (!request.stop.exchange(true)) {
+    if (!answers_signals) return;
     write_error_text("\nstop requested: ");
     write_error_text(kAnswers[static_cast<size_t>(request.phase.load())]);
     write_error_text(" (a second Ctrl-C or SIGTERM ends it at once)\n");
@@ -40,7 +42,8 @@ void on_stop_signal(int signal) {
 
 }  // namespace
 
-StopRequest& handle_stop_signals() {
+StopRequest& handle_stop_signals(bool answers) {
+  answers_signals = answers;
   on_stop_signals(on_stop_signal);
   return request;
 }

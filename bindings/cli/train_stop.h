@@ -14,7 +14,8 @@ struct StopRequest {
   std::atomic<train::RunPhase> phase = train::RunPhase::kLoad;
 };
 
-// Installs the signal handlers (stop_signals.h) and returns the process's only request.
-StopRequest& handle_stop_signals();
+// Installs the signal handlers (stop_signals.h) and returns the process's only request. `answers`:
+// whether a signal is answered on standard error.
+StopRequest& handle_stop_signals(bool answers = true);
 
 }  // namespace strata::cli

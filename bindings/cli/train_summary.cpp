@@ -52,11 +52,15 @@ Memory memory_of(const train::RunPlan& plan, const train::TrainResult& result) {
       memory.arena_bytes += rank.arenas.bytes[static_cast<size_t>(arena)];
     }
   }
+  // Where ranks are processes, the plan is of one of them.
+  memory.arena_bytes *= result.processes;
   memory::ProcessMemory& process = memory.process;
   const int64_t beside =
       process.resident_bytes - process.file_bytes - process.stack_bytes - memory.arena_bytes;
   process.heap_bytes = std::min(process.heap_bytes, std::max<int64_t>(0, beside));
-  process.resident_peak_bytes = memory::read_process_memory().resident_peak_bytes;
+  if (result.processes == 1) {
+    process.resident_peak_bytes = memory::read_process_memory().resident_peak_bytes;
+  }
   return memory;
 }
 
@@ -116,8 +120,11 @@ std::string ending(const Outcome& outcome) {
   const std::string state =
       fmt::format("state    {:016x} in {}\n", result.state_hash, result.checkpoint);
   if (result.stopped) {
-    return state +
-           fmt::format("next     strata train --out {} --resume\n", shell_word(options.out));
+    return state + fmt::format("next     strata {}train --out {} --resume\n",
+                               result.processes == 1
+                                   ? ""
+                                   : fmt::format("launch --ranks {} -- ", result.processes),
+                               shell_word(options.out));
   }
   std::string text = state + fmt::format("model    {}/model\n", options.out);
   for (const std::string& note : notes) text += "         " + note + "\n";

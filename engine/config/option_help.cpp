@@ -28,6 +28,10 @@ constexpr std::array<CommandRow, kCommandCount> kCommands = {{
      "data out vocab-size hidden layers heads recipe seed"},
     {"train", "--model DIR --data PATH --out DIR", "Fine-tune a model within memory budgets.",
      "model data out host-memory nvme steps sequence-length micro-batch lr resume"},
+    {"launch", "--ranks N -- train ...",
+     "Run a command with a process for each rank, on this machine; --host-memory and --nvme are "
+     "those of all ranks together.",
+     "ranks"},
     {"eval", "--model DIR --data PATH", "Measure loss and perplexity.",
      "model data resume host-memory nvme sequence-length eval-fraction"},
     {"plan", "--model DIR",

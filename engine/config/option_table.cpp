@@ -11,6 +11,7 @@ constexpr uint32_t bit(Command command) {
 }
 constexpr uint32_t kInit = bit(Command::kInit);
 constexpr uint32_t kTrain = bit(Command::kTrain);
+constexpr uint32_t kLaunch = bit(Command::kLaunch);
 constexpr uint32_t kPlan = bit(Command::kPlan);
 constexpr uint32_t kEval = bit(Command::kEval);
 constexpr uint32_t kDoctor = bit(Command::kDoctor);
@@ -101,7 +102,8 @@ constexpr OptionRow kTable[] = {
      "1, where --steps is not given",
      "Length of the run as passes over the data, instead of --steps."},
     {"sequence-length", kInt, &O::sequence_length, kRuns | kBench, kLength, "N", "tokens",
-     up_to(1 << 24), "", "Tokens of a sample; attention and activations grow with it; generate takes the text's."},
+     up_to(1 << 24), "",
+     "Tokens of a sample; attention and activations grow with it; generate takes the text's."},
     {"micro-batch", kInt, &O::micro_batch, kStep | kEval, kLength, "N", "samples", up_to(1 << 20),
      "", "Samples that one rank computes at a time; fewer need less memory."},
     {"accumulate", kInt, &O::accumulate, kStep, kLength, "N", "micro-batches", up_to(1 << 20), "",
@@ -171,7 +173,7 @@ constexpr OptionRow kTable[] = {
     {"threads", kInt, &O::threads, kRuns, kMemory, "N", "", up_to(4096), "one a core",
      "Threads for arithmetic; results do not depend on their number."},
 
-    {"ranks", kInt, &O::ranks, kStep, kRanks, "N", "", up_to(1 << 20), "",
+    {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
      "Data-parallel ranks; a step learns from micro-batch x accumulate x ranks samples."},
     {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."},

@@ -21,6 +21,7 @@ namespace strata::config {
 enum class Command : uint8_t {
   kInit,
   kTrain,
+  kLaunch,
   kEval,
   kPlan,
   kDoctor,
@@ -29,7 +30,7 @@ enum class Command : uint8_t {
   kModels,
   kBench,
 };
-inline constexpr int kCommandCount = 9;
+inline constexpr int kCommandCount = 10;
 
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/launcher.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "bindings/cli/job_environment.h"
+#include "bindings/cli/stop_signals.h"
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+
+extern char** environ;
+
+namespace strata::cli {
+namespace {
+
+constexpr double kHearS = 30;  // in which ranks hear that another one failed
+constexpr double kEndS = 5;    // in which they end after SIGTERM
+constexpr size_t kLongestLine = 64 * 1024;
+
+// All that the signal handler uses.
+std::atomic<int> stop_signals = -1;  // an eventfd
+std::atomic<int> last_signal = 0;
+
+void on_stop_signal(int signal) {
+  if (!is_new_request(signal)) return;
+  last_signal = signal;
+  [[maybe_unused]] const int ignored = eventfd_write(stop_signals, 1);
+}
+
+std::vector<char*> pointers_of(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::string make_meeting() {
+  const char* base = std::getenv("TMPDIR");
+  std::string path = std::string(base != nullptr && *base != 0 ? base : "/tmp") + "/strata-XXXXXX";
+  if (mkdtemp(path.data()) != nullptr) return path;
+  throw system_error(ErrorCode::kIo, "launch: " + path, errno, "set TMPDIR to a directory");
+}
+
+// What spawns a process: its own process group, so that a terminal's Ctrl-C reaches it once, from
+// the launcher; and for ranks other than 0 a pipe as its output streams.
+class Spawn {
+ public:
+  explicit Spawn(int errors) {
+    posix_spawnattr_init(&attributes_);
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP);
+    if (errors < 0) return;
+    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions_, errors, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions_, errors, STDERR_FILENO);
+  }
+  ~Spawn() {
+    posix_spawn_file_actions_destroy(&actions_);
+    posix_spawnattr_destroy(&attributes_);
+  }
+  Spawn(const Spawn&) = delete;
+  Spawn& operator=(const Spawn&) = delete;
+
+  pid_t run(std::vector<std::string> args, std::vector<std::string> environment) const {
+    pid_t process = 0;
+    const int error = posix_spawn(&process, "/proc/self/exe", &actions_, &attributes_,
+                                  pointers_of(args).data(), pointers_of(environment).data());
+    if (error == 0) return process;
+    throw system_error(ErrorCode::kIo, "launch: a process cannot be started", error);
+  }
+
+ private:
+  posix_spawnattr_t attributes_;
+  posix_spawn_file_actions_t actions_;
+};
+
+}  // namespace
+
+Launcher::Launcher(std::vector<std::string> args, int ranks)
+    : args_(std::move(args)), meeting_(make_meeting()), ranks_(static_cast<size_t>(ranks)) {
+  signals_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (signals_ < 0) throw system_error(ErrorCode::kIo, "launch: eventfd", errno);
+  stop_signals = signals_;
+  on_stop_signals(on_stop_signal);
+}
+
+Launcher::~Launcher() {
+  for (Rank& rank : ranks_) {
+    if (rank.process > 0) kill(rank.process, SIGKILL);
+    if (rank.process > 0) waitpid(rank.process, nullptr, 0);
+    if (rank.ended >= 0) close(rank.ended);
+    if (rank.errors >= 0) close(rank.errors);
+  }
+  close(signals_);
+  std::error_code ignored;
+  std::filesystem::remove_all(meeting_, ignored);
+}
+
+void Launcher::start(int rank) {
+  std::array<int, 2> pipe = {-1, -1};
+  if (rank > 0 && pipe2(pipe.data(), O_CLOEXEC) != 0) {
+    throw system_error(ErrorCode::kIo, "launch: pipe", errno);
+  }
+  std::vector<std::string> args = {"strata"};
+  args.insert(args.end(), args_.begin(), args_.end());
+  std::vector<std::string> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    environment.emplace_back(*variable);
+  }
+  for (std::string& variable : job_variables({meeting_, rank, static_cast<int>(ranks_.size())})) {
+    environment.push_back(std::move(variable));
+  }
+  Rank& started = ranks_[static_cast<size_t>(rank)];
+  started.errors = pipe[0];
+  try {
+    started.process = Spawn(pipe[1]).run(args, environment);
+  } catch (const Error&) {
+    if (pipe[1] >= 0) close(pipe[1]);
+    throw;
+  }
+  if (pipe[1] >= 0) close(pipe[1]);
+  started.ended = static_cast<int>(syscall(SYS_pidfd_open, started.process, 0));
+  if (started.ended < 0) throw system_error(ErrorCode::kIo, "launch: pidfd_open", errno);
+}
+
+bool Launcher::any_left() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.process > 0 || rank.errors >= 0; });
+}
+
+int Launcher::run() {
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) start(rank);
+  while (any_left()) {
+    // poll() leaves out negative descriptors.
+    std::vector<pollfd> waits = {{signals_, POLLIN, 0}};
+    for (const Rank& rank : ranks_) {
+      waits.push_back({rank.errors, POLLIN, 0});
+      waits.push_back({rank.ended, POLLIN, 0});
+    }
+    poll(waits.data(), waits.size(), failed_s_ > 0 ? 1000 : -1);
+    eventfd_t count = 0;
+    if (eventfd_read(signals_, &count) == 0) forward(last_signal);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (waits[1 + 2 * rank].revents != 0) read_errors(static_cast<int>(rank));
+      if (waits[2 + 2 * rank].revents != 0) reap(static_cast<int>(rank));
+    }
+    end_those_left();
+  }
+  constexpr int kPeerIsGone = 4;
+  return code_ == kHeardExitCode ? kPeerIsGone : code_;
+}
+
+void Launcher::forward(int signal) {
+  for (const Rank& rank : ranks_) {
+    if (rank.process > 0) kill(rank.process, signal);
+  }
+}
+
+void Launcher::read_errors(int index) {
+  Rank& rank = ranks_[static_cast<size_t>(index)];
+  std::array<char, 4096> bytes;
+  const ssize_t count = read(rank.errors, bytes.data(), bytes.size());
+  if (count < 0 && errno == EINTR) return;
+  for (ssize_t i = 0; i < count; ++i) {
+    const char byte = bytes[static_cast<size_t>(i)];
+    if (byte == '\n' || rank.line.size() == kLongestLine) print_line(index);
+    if (byte != '\n') rank.line += byte;
+  }
+  if (count > 0) return;
+  if (!rank.line.empty()) print_line(index);
+  close(rank.errors);
+  rank.errors = -1;
+}
+
+void Launcher::print_line(int rank) {
+  std::string& line = ranks_[static_cast<size_t>(rank)].line;
+  const std::string text = fmt::format("[rank {}] {}\n", rank, line);
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, text.data(), text.size());
+  line.clear();
+}
+
+void Launcher::reap(int index) {
+  Rank& rank = ranks_[static_cast<size_t>(index)];
+  int status = 0;
+  if (waitpid(rank.process, &status, WNOHANG) != rank.process) return;
+  rank.process = 0;
+  close(rank.ended);
+  rank.ended = -1;
+  note_end(index, status);
+}
+
+void Launcher::note_end(int rank, int status) {
+  constexpr int kSignalled = 128;
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
+  if (code == 0) return;
+  if (code_ == 0 || code_ == kHeardExitCode) code_ = code;
+  if (failed_s_ > 0) return;
+  failed_s_ = now_s();
+  if (WIFSIGNALED(status)) {
+    log(LogLevel::kWarning, fmt::format("launch: rank {} was ended by signal {} ({})", rank,
+                                        WTERMSIG(status), strsignal(WTERMSIG(status))));
+  }
+}
+
+void Launcher::end_those_left() {
+  if (failed_s_ == 0 || now_s() - failed_s_ < kHearS) return;
+  forward(now_s() - failed_s_ < kHearS + kEndS ? SIGTERM : SIGKILL);
+}
+
+}  // namespace strata::cli

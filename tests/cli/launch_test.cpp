@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as processes: the state of ranks that are threads, one answer to every mistake, and no
+// process that outlives the others.
+#include "tests/cli/program.h"
+
+namespace strata::cli::test {
+namespace {
+
+class Launch : public testing::Test {
+ protected:
+  void SetUp() override { make_model(sandbox_, "model", {}); }
+
+  static Arguments train(const std::string& out, const Arguments& more) {
+    Arguments all = {
+        "train", "--model",           "model", "--data",    STRATA_TEXT,    "--out",
+        out,     "--sequence-length", "32",    "--machine", STRATA_MACHINE, "--host-memory",
+        "400MiB"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  static Arguments launch(int ranks, const Arguments& command) {
+    Arguments all = {"launch", "--ranks", std::to_string(ranks), "--"};
+    all.insert(all.end(), command.begin(), command.end());
+    return all;
+  }
+  ProcessOptions here() const { return {.directory = sandbox_.path()}; }
+
+  // What the last checkpoint of a run holds.
+  std::string state_of(const Arguments& arguments) const {
+    Process process(arguments, here());
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    const std::string out = process.out();
+    const size_t at = out.find("\nstate    ", out.find("\ndone "));
+    return at == std::string::npos ? out : out.substr(at, 26);
+  }
+
+  // The processes of a run, by its directory.
+  static std::vector<pid_t> ranks_of(const std::string& out) {
+    std::vector<pid_t> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      std::ifstream file(entry.path() / "cmdline");
+      const std::string line{std::istreambuf_iterator<char>(file), {}};
+      const std::string begin("strata\0train\0", 13);
+      if (line.starts_with(begin) && line.find('\0' + out + '\0') != std::string::npos) {
+        found.push_back(std::stoi(name));
+      }
+    }
+    return found;
+  }
+  static bool all_end(const std::string& out, double limit_s) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+    while (!ranks_of(out).empty() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return ranks_of(out).empty();
+  }
+
+  const Sandbox sandbox_;
+};
+
+TEST_F(Launch, ProcessesHaveTheStateOfThreads) {
+  const Arguments ways[] = {{"--ranks", "2"},
+                            {"--ranks", "3", "--nvme", ".", "--offload", "nvme"},
+                            {"--ranks", "4", "--shard-ranks", "2", "--zero-stage", "2"}};
+  for (const Arguments& way : ways) {
+    SCOPED_TRACE(testing::PrintToString(way));
+    Arguments steps = {"--steps", "4", "--force"};
+    steps.insert(steps.end(), way.begin() + 2, way.end());
+    const std::string processes = state_of(launch(std::stoi(way[1]), train("processes", steps)));
+    steps.insert(steps.end(), {"--ranks", way[1]});
+    EXPECT_EQ(processes, state_of(train("threads", steps)));
+  }
+}
+
+TEST_F(Launch, AStopWritesACheckpointAndTheRunResumes) {
+  Process process(launch(2, train("run", {"--steps", "1000000"})), here());
+  ASSERT_TRUE(process.prints("step 1/")) << process.err();
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_NE(process.out().find("next     strata launch --ranks 2 -- train --out run --resume"),
+            std::string::npos)
+      << process.out();
+  int64_t step = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox_ / "run/checkpoints")) {
+    step = std::max<int64_t>(step, std::stoll(entry.path().filename().string().substr(5)));
+  }
+  ASSERT_GT(step, 0);
+  const std::string steps = std::to_string(step + 2);
+  const std::string resumed =
+      state_of(launch(2, {"train", "--out", "run", "--resume", "--steps", steps}));
+  EXPECT_EQ(resumed, state_of(launch(2, train("whole", {"--steps", steps}))));
+}
+
+TEST_F(Launch, ARankThatIsKilledEndsTheOthers) {
+  for (const bool first : {true, false}) {
+    Process process(launch(3, train("run", {"--steps", "1000000", "--force"})), here());
+    ASSERT_TRUE(process.prints("step 1/")) << process.err();
+    const std::vector<pid_t> ranks = ranks_of("run");
+    ASSERT_EQ(ranks.size(), 3u);
+    kill(first ? ranks.front() : ranks.back(), SIGKILL);
+    EXPECT_TRUE(all_end("run", 15));
+    EXPECT_EQ(process.wait(), 128 + SIGKILL);
+    EXPECT_NE(process.err().find("was ended by signal 9"), std::string::npos) << process.err();
+  }
+}
+
+TEST_F(Launch, RanksEndWithTheProcessThatStartedThem) {
+  Process process(launch(2, train("run", {"--steps", "1000000"})), here());
+  ASSERT_TRUE(process.prints("step 1/")) << process.err();
+  process.kill(SIGKILL);
+  process.wait();
+  EXPECT_TRUE(all_end("run", 30));
+  EXPECT_FALSE(std::filesystem::is_empty(sandbox_ / "run/checkpoints"));
+}
+
+TEST_F(Launch, MistakesAreReportedOnce) {
+  struct Mistake {
+    Arguments arguments;
+    int code;
+    const char* text;
+  };
+  const Mistake mistakes[] = {
+      {{"launch", "--ranks", "2"}, 2, "launch: no command is given"},
+      {launch(2, {"eval", "--model", "model"}), 2, "launch: eval: does not run with several ranks"},
+      {launch(2, train("run", {"--ranks", "2"})), 2, "ranks: is given to the command"},
+      {launch(2, train("run", {"--stepz", "2"})), 2, "--stepz is not an option"},
+      {launch(2, {"train", "--model", "none", "--data", STRATA_TEXT, "--out", "run"}), 2,
+       "none: there is no such directory"},
+      {launch(2, train("run", {"--host-memory", "32MiB"})), 3, "does not fit"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    Process process(mistake.arguments, here());
+    EXPECT_EQ(process.wait(), mistake.code) << process.err();
+    const std::string err = process.err();
+    const size_t at = err.find(mistake.text);
+    EXPECT_NE(at, std::string::npos) << err;
+    EXPECT_EQ(err.find(mistake.text, at + 1), std::string::npos) << err;
+    EXPECT_FALSE(std::filesystem::exists(sandbox_ / "run"));
+  }
+}
+
+}  // namespace
+}  // namespace strata::cli::test
