@@ -231,18 +231,18 @@ Advice advise(const AdviceQuestion& question) {
 }
 
 std::string advice_text(const Advice& advice) {
-  std::string text = fmt::format(
-      "for {}: {:.1f}M parameters, {} tokens a step in sequences of {}, {} of host memory\n",
-      advice.model, advice.parameters / 1e6, advice.tokens, advice.sequence_length,
-      format_bytes(advice.host_memory));
+  std::string text =
+      fmt::format("for {}: {} parameters, {} tokens a step in sequences of {}, {} of host memory\n",
+                  advice.model, format_count(advice.parameters), advice.tokens,
+                  advice.sequence_length, format_bytes(advice.host_memory));
   if (advice.scratch_bytes > 0) {
     text += fmt::format(
-        "  a step takes {:.3g} s with the {} drive{} measured, bound by {}; {:.3g} s with "
-        "infinitely fast drives\n"
+        "  a step takes {} with the {} drive{} measured, limited by {}; {} with infinitely fast "
+        "drives\n"
         "  it reads {:.3g} GB and writes {:.3g} GB; scratch takes {}, {} free\n",
-        advice.step_s, advice.drives, advice.drives == 1 ? "" : "s", advice.bottleneck,
-        advice.hidden_s, advice.read_bytes / 1e9, advice.write_bytes / 1e9,
-        format_bytes(advice.scratch_bytes),
+        format_duration(advice.step_s), advice.drives, advice.drives == 1 ? "" : "s",
+        advice.bottleneck, format_duration(advice.hidden_s), advice.read_bytes / 1e9,
+        advice.write_bytes / 1e9, format_bytes(advice.scratch_bytes),
         advice.free_bytes < advice.scratch_bytes
             ? "but there is only " + format_bytes(advice.free_bytes)
             : format_bytes(advice.free_bytes));

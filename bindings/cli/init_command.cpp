@@ -110,8 +110,9 @@ int run_init(const config::Options& options) {
     std::puts(json.dump().c_str());
     return 0;
   }
-  std::printf("%s: %.2fM parameters with random weights, and a tokenizer of %lld tokens\n",
-              options.out.c_str(), static_cast<double>(spec.parameter_count()) / 1e6,
+  std::printf("%s: %s parameters with random weights, and a tokenizer of %lld tokens\n",
+              options.out.c_str(),
+              format_count(static_cast<double>(spec.parameter_count())).c_str(),
               static_cast<long long>(vocabulary));
   return 0;
 }

@@ -28,12 +28,12 @@ std::string time_line(const train::TrainResult& result) {
   const double read = at(stall, Lane::kReadWeights) + at(stall, Lane::kReadState);
   const double link = at(stall, Lane::kUpload) + at(stall, Lane::kDownload);
   return fmt::format(
-      "time     {} in steps: compute {:.1f} s; compute waited {:.1f} s for reads, {:.1f} for "
-      "writes, "
-      "{:.1f} for the optimizer, {:.1f} for the device link, {:.1f} for ranks\n",
-      format_duration(result.train_s), at(result.busy_s, Lane::kCompute), read,
-      at(stall, Lane::kWrite), at(stall, Lane::kOptimizer) + at(stall, Lane::kUpdate), link,
-      at(stall, Lane::kComm));
+      "time     {} in steps: compute {}; compute waited {} for reads, {} for writes, {} for the "
+      "optimizer, {} for the device link, {} for ranks\n",
+      format_duration(result.train_s), format_duration(at(result.busy_s, Lane::kCompute)),
+      format_duration(read), format_duration(at(stall, Lane::kWrite)),
+      format_duration(at(stall, Lane::kOptimizer) + at(stall, Lane::kUpdate)),
+      format_duration(link), format_duration(at(stall, Lane::kComm)));
 }
 
 // Arenas are resident in full from the start; the rest is counted after the last step. The heap is
@@ -170,10 +170,11 @@ std::string train_summary(const Outcome& outcome) {
                           std::exp(*result.held_out_loss));
     }
     text += '\n' + time_line(result);
-    text += fmt::format("step     {:.3f} s median, {:.3f} s predicted ({:.0f}%); {:.0f} tokens/s\n",
-                        result.median_step_s, plan.predicted_step_s,
-                        100 * plan.predicted_step_s / result.median_step_s,
-                        static_cast<double>(result.tokens) / result.train_s);
+    text +=
+        fmt::format("step     {} (median), {} predicted ({:.0f}%); {} tokens/s\n",
+                    format_duration(result.median_step_s), format_duration(plan.predicted_step_s),
+                    100 * plan.predicted_step_s / result.median_step_s,
+                    format_count(static_cast<double>(result.tokens) / result.train_s));
   }
   const double parameters = static_cast<double>(plan.spec->parameter_count());
   if (result.io.bytes_read + result.io.bytes_written > 0) {

@@ -325,7 +325,7 @@ namespace {
   const std::string folder = is_run ? path + "/checkpoints" : parent.empty() ? "." : parent;
   const std::vector<Entry> entries = list(folder, Kind::kWhole);
   const std::string cause = is_run           ? "it is a run, not a checkpoint"
-                            : is_there(path) ? "it has no manifest.json, so it is no checkpoint"
+                            : is_there(path) ? "it has no manifest.json, so it is not a checkpoint"
                                              : "no such checkpoint";
   throw Error(ErrorCode::kConfig,
               "cannot read checkpoint: " + path + ": " + cause +

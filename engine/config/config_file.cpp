@@ -24,7 +24,10 @@ class File {
   // O_NONBLOCK, because open(2) of a pipe would wait for a writer.
   explicit File(const std::string& path)
       : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (file_ < 0) throw system_error(ErrorCode::kConfig, "cannot open " + path, errno);
+    if (file_ < 0) {
+      throw system_error(ErrorCode::kConfig, "cannot open " + path, errno,
+                         "give a file that can be read");
+    }
   }
   ~File() { close(file_); }
   File(const File&) = delete;

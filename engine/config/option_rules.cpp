@@ -24,7 +24,7 @@ constexpr Required kRequired[] = {
     {Command::kExport, "out"}, {Command::kGenerate, "model"}, {Command::kBench, "nvme"},
 };
 
-constexpr std::string_view kSame = "say the same thing";
+constexpr std::string_view kSame = "set the same thing";
 constexpr std::string_view kNoCsv = "exclude each other: a comparison has no CSV";
 constexpr std::string_view kComparisons = "are two comparisons";
 constexpr std::string_view kNoProfile = "exclude each other: a comparison makes no profile";
@@ -64,13 +64,13 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
     problems.push_back("--offload nvme needs a directory (give --nvme DIR)");
   }
   if (options.is_given("nvme-rate") && options.nvme.empty()) {
-    problems.push_back("--nvme-rate limits nothing (give --nvme DIR too)");
+    problems.push_back("--nvme-rate has no effect without drives (give --nvme DIR too)");
   }
   if (options.is_given("device-memory") && !may_have_device(command, options)) {
     problems.push_back(
-        fmt::format("--device-memory has no meaning with --device {}, whose memory is the host's "
+        fmt::format("--device-memory has no effect with --device {}, which uses host memory "
                     "(use --host-memory)",
-                    options.device == Device::kCpu ? "cpu" : "auto, which is the CPU here"));
+                    options.device == Device::kCpu ? "cpu" : "auto, the CPU of this machine"));
   }
 }
 
@@ -106,10 +106,10 @@ void check_frozen_group(const ParameterGroupOptions& group, const std::string& n
                         std::vector<std::string>& problems) {
   const bool has_factor = group.lr_factor != 1;
   if (!has_factor && !group.weight_decay) return;
-  problems.push_back(fmt::format(
-      "{} is frozen, which leaves no use for its {}{}{} (leave that out, or frozen)", name,
-      has_factor ? "lr_factor" : "", has_factor && group.weight_decay ? " and " : "",
-      group.weight_decay ? "weight_decay" : ""));
+  problems.push_back(
+      fmt::format("{} is frozen and cannot use its {}{}{} (leave that out, or frozen)", name,
+                  has_factor ? "lr_factor" : "", has_factor && group.weight_decay ? " and " : "",
+                  group.weight_decay ? "weight_decay" : ""));
 }
 
 // A group that changes nothing is allowed when it keeps its parameters out of a later group.
@@ -138,16 +138,18 @@ void check_groups(const Options& options, std::vector<std::string>& problems) {
 void check_shape(const Options& options, std::vector<std::string>& problems) {
   if (options.hidden % options.heads != 0) {
     problems.push_back(
-        fmt::format("--hidden {} is not a multiple of --heads {}", options.hidden, options.heads));
+        fmt::format("--hidden {} is not a multiple of --heads {} (change one of them)",
+                    options.hidden, options.heads));
   } else if (options.hidden / options.heads % 2 != 0) {
     problems.push_back(
         fmt::format("--hidden {} over --heads {} is an odd head size; rotary positions "
-                    "need an even one",
+                    "need an even one (change one of them)",
                     options.hidden, options.heads));
   }
   if (options.kv_heads > 0 && options.heads % options.kv_heads != 0) {
-    problems.push_back(fmt::format("--heads {} is not a multiple of --kv-heads {}", options.heads,
-                                   options.kv_heads));
+    problems.push_back(
+        fmt::format("--heads {} is not a multiple of --kv-heads {} (change one of them)",
+                    options.heads, options.kv_heads));
   }
 }
 
@@ -179,7 +181,7 @@ void check_bench(const Options& options, std::vector<std::string>& problems) {
         "--profile is of the drives as they are, not limited (leave out --nvme-rate)");
   }
   if (says(options, "nvme-rate") && options.compare_fio) {
-    problems.push_back("--compare-fio: fio would not be limited as we are (leave out --nvme-rate)");
+    problems.push_back("--compare-fio: --nvme-rate does not limit fio (leave it out)");
   }
   for (const int64_t block : options.blocks) {
     if (std::has_single_bit(static_cast<uint64_t>(block))) continue;

@@ -63,7 +63,7 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   if (!takes(*row, command_)) {
     if (kind == SourceKind::kFlag) {
       const std::string_view here = called_elsewhere(name, command_);
-      return problem(fmt::format("{} is not an option of {} (it is one of: {}{})", shown,
+      return problem(fmt::format("{} is not an option of {} (it belongs to {}{})", shown,
                                  name_of(command_), commands_of(*row),
                                  here.empty() ? "" : fmt::format("; did you mean --{}?", here)));
     }
@@ -77,7 +77,7 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   }
   SourceKind& known = kind_of(row->name);
   if (known == SourceKind::kFlag && kind == SourceKind::kFlag) {
-    return problem(fmt::format("{} is given twice", shown));
+    return problem(fmt::format("{} is given twice (keep one)", shown));
   }
   if (known > kind) return;
   known = kind;  // even a wrong value counts as given

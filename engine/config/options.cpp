@@ -157,7 +157,7 @@ void collect_args(std::span<const std::string> args, OptionCollector& collector)
     } else if (row->type == OptionType::kOptional) {
       set("on");
     } else {
-      collector.problem(flag.shown + " needs a value");
+      collector.problem(fmt::format("{} needs a value (give {})", flag.shown, accepted_text(*row)));
     }
   }
 }

@@ -82,7 +82,7 @@ void warn_of_files_left_out(const std::string& directory) {
           left_out.front()));
 }
 
-// Warns of whole samples without a target, and of completions behind the last whole sample, in
+// Warns of whole samples without a target, and of completions after the last whole sample, in
 // records whose prompts are masked.
 void warn_of_masks(const std::string& path, const ReadData& data, const TokenSource& train,
                    int64_t first_unused) {
@@ -102,8 +102,8 @@ void warn_of_masks(const std::string& path, const ReadData& data, const TokenSou
   const auto cut = std::find_if(last.begin(), last.end(), is_cut);
   if (cut == last.end()) return;
   log(LogLevel::kWarning,
-      fmt::format("data: {}: the completions of the last {} of {} records, from line {} on, lie "
-                  "behind the last whole sample of {} tokens: nothing is learned from them (lower "
+      fmt::format("data: {}: the completions of the last {} of {} records, from line {} on, come "
+                  "after the last whole sample of {} tokens: nothing is learned from them (lower "
                   "--sequence-length to use more of them)",
                   path, last.end() - cut, data.record_count, cut->line, train.length()));
 }
@@ -133,9 +133,11 @@ int64_t TokenSource::target_count(int64_t index) const {
 void Dataset::check(const std::string& path) {
   std::error_code failure;
   const fs::file_status status = fs::status(path, failure);
-  if (failure) throw bad_data(path, failure.message());
+  if (failure) {
+    throw bad_data(path, failure.message() + " (give a file or directory that can be read)");
+  }
   if (!fs::is_regular_file(status) && !fs::is_directory(status)) {
-    throw bad_data(path, "it is neither a file nor a directory");
+    throw bad_data(path, "it is neither a file nor a directory (give one of them)");
   }
   if (fs::is_directory(status) && ::access(path.c_str(), R_OK | X_OK) != 0) {
     throw bad_data(path, "this user may not look into the directory (chmod u+rx, or give another)");

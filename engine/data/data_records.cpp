@@ -56,9 +56,10 @@ Error bad_record(const std::string& where, const std::string& cause) {
 
 const std::string& text_of(const Json& record, const char* name, const std::string& where) {
   const Json* value = record.find(name);
-  if (value == nullptr) throw bad_record(where, fmt::format("\"{}\" is missing", name));
+  if (value == nullptr) throw bad_record(where, fmt::format("\"{}\" is missing (add it)", name));
   if (!value->is_string()) {
-    throw bad_record(where, fmt::format("\"{}\" is {}, not a string", name, value->describe()));
+    throw bad_record(where, fmt::format("\"{}\" is {}, not a string (write it in quotes)", name,
+                                        value->describe()));
   }
   return value->string();
 }

@@ -40,7 +40,7 @@ kernels::Activation read_activation(const Fields& fields, const Family& family) 
     if (name == row.name) return row.activation;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  fields.refuse(fmt::format("{}: \"{}\" is not computed here (use a model with one of: {})", member,
+  fields.refuse(fmt::format("{}: \"{}\" is not supported (use a model with one of: {})", member,
                             name, known));
 }
 
@@ -57,8 +57,8 @@ void refuse_variants(const Fields& fields) {
                   {"add_cross_attention", false}};
   for (const auto& one : switches) {
     if (fields.boolean(one.name, one.computed) == one.computed) continue;
-    fields.refuse(fmt::format("{}: only {} is computed here (use a model with that)", one.name,
-                              one.computed));
+    fields.refuse(
+        fmt::format("{}: only {} is supported (use a model with that)", one.name, one.computed));
   }
 }
 
@@ -99,7 +99,7 @@ std::optional<std::vector<char>> read_layer_types(const Fields& fields, int64_t 
   for (const Json& type : types->items()) {
     const std::string name = type.is_string() ? type.string() : type.describe();
     if (name != kFullLayer && name != kWindowLayer) {
-      fields.refuse(fmt::format("layer_types: has {}, only {} and {} are computed here", name,
+      fields.refuse(fmt::format("layer_types: has {}, only {} and {} are supported", name,
                                 kFullLayer, kWindowLayer));
     }
     windowed.push_back(name == kWindowLayer);
@@ -129,7 +129,7 @@ void read_window(const Fields& fields, const Family& family, Architecture& resul
     const char only = result.window > 0;
     if (std::count(types->begin(), types->end(), only) == result.layers) return;
     fields.refuse(
-        fmt::format("layer_types: only {} is computed here for this model, with "
+        fmt::format("layer_types: only {} is supported for this model, with "
                     "sliding_window {}",
                     only ? kWindowLayer : kFullLayer, result.window));
   }

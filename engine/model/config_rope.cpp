@@ -87,7 +87,7 @@ RopeScaling scaling_of(const RopeObject& object) {
     if (name == row.name) return row.scaling;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  object.refuse(fmt::format(": rope_type \"{}\" is not computed here (use a model with one of: {})",
+  object.refuse(fmt::format(": rope_type \"{}\" is not supported (use a model with one of: {})",
                             name, known));
 }
 
@@ -134,7 +134,7 @@ int64_t rotary_of(double part, const Positions& positions, const Fields& fields,
   const double turned = static_cast<double>(positions.head_size) * part;
   if (!positions.partial || !(part < 1 && turned >= 2)) {
     fields.refuse(fmt::format(
-        "{}: {}: {} is computed here for this model (use one with such a value)", path, part,
+        "{}: {}: {} is supported for this model (use one with such a value)", path, part,
         positions.partial ? "a part of at least two elements of a head" : "only 1"));
   }
   return static_cast<int64_t>(turned);
@@ -159,7 +159,7 @@ void read_rope_object(const RopeObject& object, const Positions& positions, Rope
   for (const config::JsonMember& member : object.json().members()) {
     if (!member.value.is_object()) continue;
     object.refuse("." + member.name +
-                  ": RoPE that differs between layers is not computed here for this model (use one "
+                  ": RoPE that differs between layers is not supported for this model (use one "
                   "with one set of RoPE members)");
   }
   rope.scaling = scaling_of(object);

@@ -63,7 +63,7 @@ void require_type(const std::string& type, const char* wanted, const std::string
         source, "architectures: missing, and so is model_type (fetch the model's own config.json)");
   }
   if (const Family* family = find_family_by_type(type)) {
-    refuse_config(source, fmt::format("architecture \"{}\" is not computed here (of "
+    refuse_config(source, fmt::format("architecture \"{}\" is not supported (of "
                                       "model_type \"{}\" only {} is)",
                                       name, type, family->architecture));
   }
@@ -71,7 +71,7 @@ void require_type(const std::string& type, const char* wanted, const std::string
       name.ends_with("ForConditionalGeneration") ? "save its text model by itself, or " : "";
   std::string known = family_names();
   for (const Multimodal& row : kMultimodals) known += std::string(", ") + row.architecture;
-  refuse_config(source, fmt::format("architecture \"{}\" is not computed here ({}use a model "
+  refuse_config(source, fmt::format("architecture \"{}\" is not supported ({}use a model "
                                     "of one of: {})",
                                     name, hint, known));
 }
@@ -89,7 +89,7 @@ TextModel text_of_multimodal(const Json& json, const Multimodal& of, const std::
                    source + ": " + kText};
   const std::string type = fields_of(*text, result.source).text(kType, "");
   if (!type.empty() && type != of.text_type) {
-    refuse_config(result.source, fmt::format("model_type: is \"{}\", only \"{}\" is computed here "
+    refuse_config(result.source, fmt::format("model_type: is \"{}\", only \"{}\" is supported "
                                              "in {}",
                                              type, of.text_type, of.architecture));
   }

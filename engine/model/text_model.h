@@ -31,7 +31,7 @@ struct TextModel {
   std::string source;   // for messages: the path, and text_config
 };
 
-// Throws Error (kConfig) for an architecture that is not computed here, and for a file that
+// Throws Error (kConfig) for an architecture that is not supported, and for a file that
 // contradicts itself. `json` is an object and must outlive the result.
 TextModel find_text_model(const config::Json& json, const std::string& source);
 

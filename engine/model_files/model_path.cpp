@@ -67,7 +67,7 @@ void refuse_address(const std::string& path, std::string_view flag) {
                          ? "there is no such directory, and nothing is downloaded (if it is a "
                            "name on the Hugging Face hub, " +
                                fetch_it(id, flag) + ")"
-                         : "there is no such directory");
+                         : "there is no such directory (give a Hugging Face model directory)");
 }
 
 [[noreturn]] void refuse_file(const std::string& path) {

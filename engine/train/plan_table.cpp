@@ -165,9 +165,10 @@ std::string model_text(const RunPlan& run, const PlanReport& report) {
 std::string batch_text(const RunPlan& run, const PlanReport& report) {
   const plan::Plan& plan = run.ranks.front();
   const int world = run.input.mesh.world;
-  return fmt::format("{} tokens: {} sequences of {}, {} at a time{}", format_count(report.tokens),
-                     plan.shape.rows * plan.micro_batches * world, plan.shape.length,
-                     plan.shape.rows, world == 1 ? "" : fmt::format(" on each of {} ranks", world));
+  const int64_t sequences = plan.shape.rows * plan.micro_batches * world;
+  return fmt::format("{} tokens: {} sequence{} of {}, {} at a time{}", format_count(report.tokens),
+                     sequences, sequences == 1 ? "" : "s", plan.shape.length, plan.shape.rows,
+                     world == 1 ? "" : fmt::format(" on each of {} ranks", world));
 }
 
 std::string percent(double share) {

@@ -70,7 +70,7 @@ void check_is_run(const std::string& path) {
     }
     throw Error(ErrorCode::kConfig,
                 "cannot use run directory: " + path + ": it has " + name +
-                    " and no run.json, so it is not a run's (give another path, "
+                    " and no run.json, so it does not belong to a run (give another path, "
                     "or an empty directory)");
   }
   if (error) {

@@ -64,7 +64,7 @@ TEST_F(Mistakes, InOptions) {
        {},
        train({"--device", "cpu", "--device-memory", "1GiB"}),
        kUsage,
-       {"--device-memory has no meaning"}},
+       {"--device-memory has no effect with --device cpu"}},
       {"conflicts together",
        {},
        train({"--lr", "-1", "--acumulate", "3", "--clip", "1", "--optimizer-mode", "in-backward"}),
@@ -293,7 +293,7 @@ TEST_F(Mistakes, InPlacesToWrite) {
   expect_refusals({
       {"a file", {}, train_into(STRATA_TEXT), kUsage, {"it is not a directory"}},
       {"below a file", {}, train_into(STRATA_TEXT "/run"), kUsage, {"cannot create run directory"}},
-      {"no run", {}, train_into("good"), kUsage, {"not a run's"}},
+      {"no run", {}, train_into("good"), kUsage, {"does not belong to a run"}},
       {"a run", {}, train_into("run"), kUsage, {"already has a run", "--resume", "--force"}},
       {"a model in the way",
        {},

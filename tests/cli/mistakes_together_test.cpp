@@ -69,7 +69,10 @@ TEST_F(Mistakes, InSeveralPlacesAreToldTogether) {
 TEST_F(Mistakes, InOnePlaceAreToldAsTheyAre) {
   Process run(train({"--data", "gone.txt"}), {.directory = sandbox_.path()});
   EXPECT_EQ(run.wait(), kUsage);
-  EXPECT_EQ(run.err(), "strata: error: open data: gone.txt: No such file or directory\n");
+  EXPECT_EQ(
+      run.err(),
+      "strata: error: open data: gone.txt: No such file or directory (give a file or directory "
+      "that can be read)\n");
 }
 
 // A run's directory is held while the rest is looked at, and left as it was.

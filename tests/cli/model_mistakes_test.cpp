@@ -243,7 +243,7 @@ TEST_F(Mistakes, WithWhatIsNoModelDirectory) {
        {},
        train({}, "good/none"),
        kUsage,
-       {"good/none: there is no such directory\n"}},
+       {"good/none: there is no such directory (give a Hugging Face model directory)\n"}},
       {"file of weights",
        {},
        train({}, "good/model.safetensors"),

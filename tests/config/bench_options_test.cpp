@@ -165,7 +165,7 @@ TEST(BenchOptions, WhatCannotBeMeantIsRefused) {
       {{"--for", "model", "--tokens", "5", "--no-checksums"}, "with checksums"},
       {{"--for", "model", "--tokens", "5", "--host-memory", "lots"}, "is not a size"},
       {{"--profile", "x", "--nvme-rate", "1GB,1GB"}, "leave out --nvme-rate"},
-      {{"--compare-fio", "--nvme-rate", "1GB,1GB"}, "fio would not be limited"},
+      {{"--compare-fio", "--nvme-rate", "1GB,1GB"}, "--nvme-rate does not limit fio"},
       {{"--compare-fio", "--baseline", "x"}, "are two comparisons (give one)"},
       {{"--compare-fio", "--compare-checksums"}, "are two comparisons (give one)"},
       {{"--compare-checksums", "--no-checksums"}, "contradict each other"},
@@ -175,7 +175,7 @@ TEST(BenchOptions, WhatCannotBeMeantIsRefused) {
       {{"--iodepth=4"}, "(did you mean --depth?)"},
       {{"--runtime", "4"}, "(did you mean --seconds?)"},
       {{"--ioengine", "libaio"}, "(did you mean --io?)"},
-      {{"--lr", "1"}, "--lr is not an option of bench io (it is one of: train"},
+      {{"--lr", "1"}, "--lr is not an option of bench io (it belongs to train"},
       {{"--model", "m"}, "generate; did you mean --for?)"},
       {{"io"}, "unexpected argument \"io\""},
   };

@@ -143,10 +143,10 @@ TEST(IdleGroups, ThatAreFrozenHaveNothingElse) {
   const std::string frozen = "[[group]]\nmatch = \"a\"\nfrozen = true\n";
   EXPECT_EQ(groups(frozen), "");
   EXPECT_HAS(groups(frozen + "lr_factor = 2\n"),
-             "[[group]] 1 is frozen, which leaves no use for its lr_factor (");
-  EXPECT_HAS(groups(frozen + "weight_decay = 0\n"), "no use for its weight_decay (");
+             "[[group]] 1 is frozen and cannot use its lr_factor (");
+  EXPECT_HAS(groups(frozen + "weight_decay = 0\n"), "cannot use its weight_decay (");
   EXPECT_HAS(groups(frozen + "lr_factor = 2\nweight_decay = 0\n"),
-             "no use for its lr_factor and weight_decay (");
+             "cannot use its lr_factor and weight_decay (");
 }
 
 TEST(IdleGroups, RaiseNoRateBeyondItsBound) {

@@ -73,11 +73,11 @@ TEST(Options, TomlAndFlagsAgreeForEveryOption) {
 }
 
 TEST(Options, TomlHasNumbersListsAndBooleans) {
-  const Options options =
-      train({},
-            "steps = 7\nlr = 1\nbetas = [0.5, 0.25]\nnvme = [\"/a,b\", \"/c\"]\n"
-            "shuffle = false\nhost_memory = \"2GiB\"\ndevice = \"emulated\"\ndevice_memory = 4194304\n"
-            "resume = true\n");
+  const Options options = train(
+      {},
+      "steps = 7\nlr = 1\nbetas = [0.5, 0.25]\nnvme = [\"/a,b\", \"/c\"]\n"
+      "shuffle = false\nhost_memory = \"2GiB\"\ndevice = \"emulated\"\ndevice_memory = 4194304\n"
+      "resume = true\n");
   EXPECT_EQ(options.steps, 7);
   EXPECT_EQ(options.lr, 1.0);
   EXPECT_EQ(options.betas.second, 0.25);
@@ -165,17 +165,17 @@ TEST(Options, EveryProblemIsInOneError) {
 }
 
 TEST(Options, ConflictsAreNamed) {
-  EXPECT_HAS(train_error({"--steps", "1", "--epochs", "1"}), "--steps and --epochs say the same");
-  EXPECT_HAS(train_error({"--warmup-steps", "1", "--warmup-ratio", "0.1"}), "say the same thing");
+  EXPECT_HAS(train_error({"--steps", "1", "--epochs", "1"}), "--steps and --epochs set the same");
+  EXPECT_HAS(train_error({"--warmup-steps", "1", "--warmup-ratio", "0.1"}), "set the same thing");
   EXPECT_HAS(train_error({"--steps", "3", "--warmup-steps", "4"}), "more than --steps 3");
-  EXPECT_HAS(train_error({"--nvme-rate", "1GB,1GB"}), "--nvme-rate limits nothing");
+  EXPECT_HAS(train_error({"--nvme-rate", "1GB,1GB"}), "--nvme-rate has no effect without drives");
   EXPECT_HAS(train_error({"--optimizer-mode", "in-backward"}), "give --clip 0");
   EXPECT_HAS(train_error({"--optimizer-mode", "in-backward", "--clip", "0", "--recipe", "fp16"}),
              "cannot scale the loss");
   EXPECT_HAS(train_error({"--device", "cpu", "--device-memory", "1GiB"}), "use --host-memory");
-  EXPECT_HAS(train_error({"--device-memory", "1GiB"}), "--device auto, which is the CPU here");
+  EXPECT_HAS(train_error({"--device-memory", "1GiB"}), "--device auto, the CPU of this machine");
   EXPECT_HAS(train_error({"--device-memory", "1GiB", "--machine", "gpu.toml"}), "--host-memory");
-  EXPECT_HAS(train_error({}, "steps = 1\nepochs = 1.0"), "say the same thing");
+  EXPECT_HAS(train_error({}, "steps = 1\nepochs = 1.0"), "set the same thing");
 }
 
 TEST(Options, AFlagThatTakesTheCpuSilencesTheDeviceMemoryOfAFile) {
@@ -203,7 +203,7 @@ TEST(Options, WhatCannotBeReadIsRefused) {
   EXPECT_HAS(train_error({"--lr", "1e3"}), "is out of range (give a number, above 0, at most 1)");
   EXPECT_HAS(train_error({"--lr", "0"}), "--lr \"0\" is out of range");
   EXPECT_HAS(train_error({"--freeze", ""}), "is empty");
-  EXPECT_HAS(train_error({"--top-k", "3"}), "not an option of train (it is one of: generate)");
+  EXPECT_HAS(train_error({"--top-k", "3"}), "not an option of train (it belongs to generate)");
   EXPECT_HAS(train_error({}, "lr = [1, 2]"), "takes one value, not a list");
   EXPECT_HAS(train_error({}, "a = 1\nlr 3"), "run.toml:2:");
   EXPECT_HAS(train_error({}, "lr = 1\nlr = 1"), "run.toml:2:");

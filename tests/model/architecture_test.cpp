@@ -215,7 +215,7 @@ TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
 
 TEST(Architecture, APartOfAHeadIsRefusedByThePathOfItsMember) {
   EXPECT_NE(error_of(R"({"partial_rotary_factor": 0.5})")
-                .find("config.json: partial_rotary_factor: 0.5: only 1 is computed here"),
+                .find("config.json: partial_rotary_factor: 0.5: only 1 is supported"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"rope_parameters": {"partial_rotary_factor": 0.5}})")
                 .find("config.json: rope_parameters.partial_rotary_factor: 0.5"),

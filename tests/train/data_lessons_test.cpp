@@ -62,11 +62,11 @@ TEST_F(DataTest, CompletionsThatNoSampleHoldsAreCounted) {
                                             R"({"prompt":"ppp","completion":"c"})");
   const std::string text = warnings_of(path, {.length = 4});
   EXPECT_TRUE(contains(text, "1 of 4 samples of 4 tokens have only prompts")) << text;
-  EXPECT_FALSE(contains(text, "behind the last whole sample")) << text;
+  EXPECT_FALSE(contains(text, "after the last whole sample")) << text;
   const std::string longer = warnings_of(path, {.length = 13});
   EXPECT_TRUE(contains(longer,
-                       "the completions of the last 1 of 3 records, from line 3 on, lie "
-                       "behind the last whole sample of 13 tokens"))
+                       "the completions of the last 1 of 3 records, from line 3 on, come "
+                       "after the last whole sample of 13 tokens"))
       << longer;
   EXPECT_EQ(warnings_of(path, {.length = 13, .keeps_tail = true}), "");
 }

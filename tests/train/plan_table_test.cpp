@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan says to people: known facts about the sizes and the arithmetic of training, a line and
-// an explanation for everything in memory, and the totals of the whole run.
+// What a plan says to people: known facts about the sizes and the arithmetic of training, a line
+// and an explanation for everything in memory, and the totals of the whole run.
 #include <gtest/gtest.h>
 
 #include "engine/base/units.h"
