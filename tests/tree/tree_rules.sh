@@ -25,6 +25,7 @@ kernels/emulated  : engine/base kernels
 kernels/cuda      : engine/base kernels
 engine/config     : engine/base
 engine/text       : engine/base engine/config
+engine/template   : engine/base engine/config engine/text
 engine/data       : engine/base engine/config io engine/text
 engine/comm       : engine/base
 engine/model      : engine/base engine/config kernels

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/template/chat_template.h"
+
+namespace strata::templates {
+
+// A rendered chat and what a model learns of it: the bytes that the assistant wrote, in order,
+// each range with at least one byte. Ranges begin and end between characters.
+struct MaskedChat {
+  std::string text;
+  std::vector<ByteRange> targets;
+};
+
+// Renders a chat, without a prompt for one more answer. Its targets are the {% generation %} blocks
+// of the template. Without such blocks they are, for each message of the assistant, what the
+// message adds to the rendering of the messages before it with their generation prompt.
+//
+// Nothing when a rendering of the first messages is not the beginning of the rendering of all: the
+// template strips earlier reasoning, moves the tools or refuses chats that end so. Then only the
+// turns can be rendered, each with render_turn(). Failure: Error of ChatTemplate::render() for the
+// whole chat.
+std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const Chat& chat);
+
+// Renders the messages up to the one at `index`, whose addition is the only target: what a model
+// that answers at this place has seen. Nothing when the generation prompt is not how the message
+// begins, when the template adds nothing for the message, or when it refuses these messages.
+std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const Chat& chat,
+                                      size_t index);
+
+// The places of the assistant's messages.
+std::vector<size_t> assistant_turns(const Chat& chat);
+
+}  // namespace strata::templates

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The targets of a chat are exactly what the assistant wrote, by generation blocks or by prefixes;
+// where prefixes do not tell, the turns do.
+#include "engine/template/masked_chat.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/config/json.h"
+
+namespace strata::templates {
+namespace {
+
+using config::Json;
+using Texts = std::vector<std::string>;
+
+ChatTemplate template_of(const std::string& name) {
+  std::ifstream file(std::string(STRATA_TEST_DATA) + "/template/" + name, std::ios::binary);
+  const std::string source{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_FALSE(source.empty());
+  TemplateSettings settings;
+  settings.variables.set("bos_token", Json("<s>"));
+  settings.variables.set("eos_token", Json("</s>"));
+  return ChatTemplate::parse(source, name, std::move(settings));
+}
+
+Texts targets_of(const MaskedChat& chat) {
+  Texts texts;
+  for (const ByteRange& range : chat.targets) {
+    texts.push_back(chat.text.substr(range.begin, range.end - range.begin));
+  }
+  return texts;
+}
+
+Json turns() {
+  return Json::parse(R"([{"role": "user", "content": "Grüezi"},
+                         {"role": "assistant", "content": "日 one"},
+                         {"role": "user", "content": "more"},
+                         {"role": "assistant", "content": "two\n"}])",
+                     "turns");
+}
+
+TEST(MaskedChat, GenerationBlocksAreTheTargets) {
+  const Json messages = turns();
+  const auto chat = render_masked(template_of("chatml_generation.jinja"), {.messages = &messages});
+  ASSERT_TRUE(chat.has_value());
+  EXPECT_EQ(targets_of(*chat), (Texts{"日 one<|im_end|>", "two\n<|im_end|>"}));
+}
+
+TEST(MaskedChat, EmptyGenerationBlocksAreNoTargets) {
+  const Json messages = turns();
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{% generation %}{% endgeneration %}a{% generation %}b{% endgeneration %}", "x", {});
+  EXPECT_EQ(targets_of(*render_masked(chat_template, {.messages = &messages})), Texts{"b"});
+}
+
+TEST(MaskedChat, PrefixesGiveWhatMessagesAdd) {
+  const Json messages = turns();
+  const Chat given = {.messages = &messages, .add_generation_prompt = true};
+  const auto chat = render_masked(template_of("qwen25_tools.jinja"), given);
+  ASSERT_TRUE(chat.has_value());
+  EXPECT_EQ(targets_of(*chat), (Texts{"日 one<|im_end|>\n", "two\n<|im_end|>\n"}));
+  EXPECT_TRUE(chat->text.ends_with("two\n<|im_end|>\n"));
+}
+
+TEST(MaskedChat, BlocksOfAMacroGiveWayToPrefixes) {
+  const Json messages = turns();
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{% macro say(m) %}{% generation %}{{ m.content }};{% endgeneration %}{% endmacro %}"
+      "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'user' %}{{ m.content }};"
+      "{% else %}{{ say(m) }}{% endif %}{% endfor %}{{ 'a:' if add_generation_prompt }}",
+      "x", {});
+  EXPECT_EQ(targets_of(*render_masked(chat_template, {.messages = &messages})),
+            (Texts{"日 one;", "two\n;"}));
+}
+
+TEST(MaskedChat, StrippedReasoningLeavesTheTurns) {
+  const Json messages = Json::parse(
+      R"([{"role": "user", "content": "q"},
+          {"role": "assistant", "content": "<think>\nwhy\n</think>\n\none"},
+          {"role": "user", "content": "r"},
+          {"role": "assistant", "content": "<think>\nhow\n</think>\n\ntwo"}])",
+      "turns");
+  const Chat chat = {.messages = &messages};
+  const ChatTemplate chat_template = template_of("qwen3_reasoning.jinja");
+  EXPECT_FALSE(render_masked(chat_template, chat).has_value());
+  ASSERT_EQ(assistant_turns(chat), (std::vector<size_t>{1, 3}));
+  const auto first = render_turn(chat_template, chat, 1);
+  const auto second = render_turn(chat_template, chat, 3);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(targets_of(*first), Texts{"<think>\nwhy\n</think>\n\none<|im_end|>\n"});
+  EXPECT_EQ(targets_of(*second), Texts{"<think>\nhow\n</think>\n\ntwo<|im_end|>\n"});
+  EXPECT_EQ(second->text.find("why"), std::string::npos);
+}
+
+TEST(MaskedChat, MovedToolsLeaveTheTurns) {
+  const Json messages = turns();
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f"}}])", "tools");
+  const Chat chat = {.messages = &messages, .tools = &tools};
+  const ChatTemplate chat_template = template_of("mistral_tools.jinja");
+  EXPECT_FALSE(render_masked(chat_template, chat).has_value());
+  EXPECT_EQ(targets_of(*render_turn(chat_template, chat, 1)), Texts{" 日 one</s>"});
+  EXPECT_EQ(targets_of(*render_turn(chat_template, chat, 3)), Texts{" two</s>"});
+  const Chat plain = {.messages = &messages};
+  EXPECT_EQ(targets_of(*render_masked(chat_template, plain)), (Texts{" 日 one</s>", " two</s>"}));
+}
+
+TEST(MaskedChat, APromptThatTheAnswerDoesNotBeginWithIsNoPrefix) {
+  const Json messages = turns();
+  const Chat chat = {.messages = &messages};
+  EXPECT_FALSE(render_turn(template_of("deepseek.jinja"), chat, 1).has_value());
+}
+
+TEST(MaskedChat, WhatTheTemplateRefusesIsAnError) {
+  const Json messages = Json::parse(R"([{"role": "assistant", "content": "first"}])", "turns");
+  EXPECT_THROW((void)render_masked(template_of("llama2.jinja"), {.messages = &messages}), Error);
+}
+
+}  // namespace
+}  // namespace strata::templates
