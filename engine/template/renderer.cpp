@@ -278,8 +278,14 @@ void Renderer::run_generation(const Node& node) {
     run_all(node.body);
     return;
   }
+  if (is_generating_) {  // the outer block has all of its text
+    run_all(node.body);
+    return;
+  }
   const size_t begin = out_->size();
+  is_generating_ = true;
   run_all(node.body);
+  is_generating_ = false;
   if (result_.generated.size() * sizeof(ByteRange) >= settings_.limits.output_bytes) {
     fail("it has too many generation blocks");
   }

@@ -132,9 +132,10 @@ class Renderer {
   size_t steps_ = 0;
   int depth_ = 0;
   RenderedChat result_;
-  std::string* out_;           // result_.text, or what a macro or block captures
-  size_t captured_bytes_ = 0;  // in all captures under way
-  std::string text_;           // of the value that is written
+  std::string* out_;            // result_.text, or what a macro or block captures
+  bool is_generating_ = false;  // within a generation block
+  size_t captured_bytes_ = 0;   // in all captures under way
+  std::string text_;            // of the value that is written
 };
 
 }  // namespace strata::templates

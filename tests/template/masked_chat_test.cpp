@@ -59,6 +59,16 @@ TEST(MaskedChat, EmptyGenerationBlocksAreNoTargets) {
   EXPECT_EQ(targets_of(*render_masked(chat_template, {.messages = &messages})), Texts{"b"});
 }
 
+TEST(MaskedChat, NestedGenerationBlocksAreOneTarget) {
+  const Json messages = turns();
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "a{% generation %}b{% generation %}c{% endgeneration %}d{% endgeneration %}"
+      "{% generation %}e{% endgeneration %}",
+      "x", {});
+  EXPECT_EQ(targets_of(*render_masked(chat_template, {.messages = &messages})),
+            (Texts{"bcd", "e"}));
+}
+
 TEST(MaskedChat, PrefixesGiveWhatMessagesAdd) {
   const Json messages = turns();
   const Chat given = {.messages = &messages, .add_generation_prompt = true};
