@@ -313,7 +313,8 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   if (job_ != nullptr) job.events.joined = [&] { require_run_directory(); };
   job.events.evaluated = events.evaluated;
   job.events.work = events.work;
-  if (job_ != nullptr) job.groups = job_->join(plan_.input.mesh, train::group_options(options_));
+  if (job_ != nullptr)
+    job.groups = job_->join(plan_.ranks.front().mesh, train::group_options(options_));
   try {
     const train::TrainResult result = train::train(job);
     if (!leads()) return result;

@@ -32,9 +32,9 @@ struct TrainingEvents {
 //
 // The constructor opens, checks, measures and plans. It reports all mistakes in what the options
 // name at once, refuses whatever can be refused, and creates and changes nothing. run() trains to
-// the end or until stopped; it takes over --out when the state is loaded. Where ranks are processes,
-// every rank makes one; that of rank 0 does all this, and the others take what it found, and train.
-// Threads: one. Failure: Error. `options` and `job` must outlive the object.
+// the end or until stopped; it takes over --out when the state is loaded. Where ranks are
+// processes, every rank makes one; that of rank 0 does all this, and the others take what it found,
+// and train. Threads: one. Failure: Error. `options` and `job` must outlive the object.
 class Training {
  public:
   // `cache_directory` keeps machine profiles; may be empty. `job`: null unless ranks are

@@ -11,10 +11,10 @@ class Launch : public testing::Test {
   void SetUp() override { make_model(sandbox_, "model", {}); }
 
   static Arguments train(const std::string& out, const Arguments& more) {
-    Arguments all = {
-        "train", "--model",           "model", "--data",    STRATA_TEXT,    "--out",
-        out,     "--sequence-length", "32",    "--machine", STRATA_MACHINE, "--host-memory",
-        "400MiB"};
+    Arguments all = {"train",        "--model",       "model",    "--data",
+                     STRATA_TEXT,    "--out",         out,        "--sequence-length",
+                     "32",           "--schedule",    "constant", "--machine",
+                     STRATA_MACHINE, "--host-memory", "400MiB"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -128,7 +128,9 @@ TEST_F(Launch, MistakesAreReportedOnce) {
       {launch(2, train("run", {"--stepz", "2"})), 2, "--stepz is not an option"},
       {launch(2, {"train", "--model", "none", "--data", STRATA_TEXT, "--out", "run"}), 2,
        "none: there is no such directory"},
-      {launch(2, train("run", {"--host-memory", "32MiB"})), 3, "does not fit"},
+      {launch(2, {"train", "--model", "model", "--data", STRATA_TEXT, "--out", "run",
+                  "--host-memory", "32MiB"}),
+       3, "does not fit"},
   };
   for (const Mistake& mistake : mistakes) {
     Process process(mistake.arguments, here());
