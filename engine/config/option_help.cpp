@@ -29,9 +29,7 @@ constexpr std::array<CommandRow, kCommandCount> kCommands = {{
     {"train", "--model DIR --data PATH --out DIR", "Fine-tune a model within memory budgets.",
      "model data out host-memory nvme steps sequence-length micro-batch lr resume"},
     {"launch", "--ranks N -- train ...",
-     "Run a command with a process for each rank, on this machine; --host-memory and --nvme are "
-     "those of all ranks together.",
-     "ranks"},
+     "Run a command with one process for each rank, on this machine.", "ranks"},
     {"eval", "--model DIR --data PATH", "Measure loss and perplexity.",
      "model data resume host-memory nvme sequence-length eval-fraction"},
     {"plan", "--model DIR",

@@ -132,8 +132,8 @@ struct Storage {
   std::string tensor;          // its name in the safetensors
   std::vector<int64_t> shape;  // of the whole tensor
   int64_t first = 0;           // row of the tensor, or column where transposed
-  int64_t first_input = 0;     // of each row: where a tensor slice has a part of its inputs
   bool transposed = false;
+  int64_t first_input = 0;  // of each row: where a tensor slice has a part of its inputs
 };
 
 struct Parameter {

@@ -34,8 +34,8 @@ class Launch : public testing::Test {
     return at == std::string::npos ? out : out.substr(at, 26);
   }
 
-  // The processes of a run, by its directory.
-  static std::vector<pid_t> ranks_of(const std::string& out) {
+  // The processes of a run of this test.
+  std::vector<pid_t> ranks_of(const std::string& out) const {
     std::vector<pid_t> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
@@ -43,13 +43,15 @@ class Launch : public testing::Test {
       std::ifstream file(entry.path() / "cmdline");
       const std::string line{std::istreambuf_iterator<char>(file), {}};
       const std::string begin("strata\0train\0", 13);
-      if (line.starts_with(begin) && line.find('\0' + out + '\0') != std::string::npos) {
+      std::error_code gone;
+      if (line.starts_with(begin) && line.find('\0' + out + '\0') != std::string::npos &&
+          std::filesystem::equivalent(entry.path() / "cwd", sandbox_.path(), gone)) {
         found.push_back(std::stoi(name));
       }
     }
     return found;
   }
-  static bool all_end(const std::string& out, double limit_s) {
+  bool all_end(const std::string& out, double limit_s) const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
     while (!ranks_of(out).empty() && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
