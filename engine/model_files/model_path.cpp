@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "engine/base/error.h"
+#include "engine/base/shell_word.h"
 #include "engine/model_files/file.h"
 
 namespace strata::model {
@@ -113,13 +114,14 @@ void refuse_folder_of_ours(const std::string& path, std::string_view flag) {
   if (is_there(path + "/run.json")) {
     const bool ended = is_there(path + "/model/config.json");
     refuse_model(path,
-                 ended ? "it is the directory of a run (give its model: " + by + trimmed + "/model)"
+                 ended ? "it is the directory of a run (give its model: " + by +
+                             shell_word(trimmed + "/model") + ")"
                        : "it is the directory of a run that has not written its model yet (resume "
                          "it, or give the model that it began with)");
   }
   if (is_there(path + "/manifest.json")) {
     refuse_model(path, "it is a checkpoint (give the model that its run began with, and --resume " +
-                           trimmed + ")");
+                           shell_word(trimmed) + ")");
   }
   if (is_there(path + "/snapshots")) {
     refuse_model(path, "it is a model's folder in the hub's cache (give " + by + trimmed +

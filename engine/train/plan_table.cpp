@@ -204,10 +204,11 @@ void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
                   written / report.parameters, format_drive_bytes(written)),
       "traffic of all ranks; it does not depend on the number of tokens");
   const double life_steps = report.rated_write_bytes / written;
+  const int64_t drives = run.drives.count * ceil_div(run.input.mesh.world, run.ranks_on_node);
   table.add("wear",
             fmt::format("{} a day; {} drive{} {} for {}: {} steps, {} of training",
-                        format_drive_bytes(written / report.simulated.step_s * 86400),
-                        run.drives.count, run.drives.count == 1 ? " is" : "s are",
+                        format_drive_bytes(written / report.simulated.step_s * 86400), drives,
+                        drives == 1 ? " is" : "s are",
                         run.drives.is_assumed ? "assumed to be rated" : "rated",
                         format_drive_bytes(report.rated_write_bytes), format_count(life_steps),
                         format_duration(life_steps * report.simulated.step_s)),
@@ -264,8 +265,9 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
             "when the optimizer changes the weights; the results are the same");
   for (const TierText& tier : kTiers) add_tier(run, tier, explains, table);
   table.add("outside",
-            fmt::format("{:>11}  program, libraries, tokens, checksums (an estimate)",
-                        format_bytes(run.outside_bytes)),
+            fmt::format("{:>11}  program, libraries, tokens, checksums{} (an estimate)",
+                        format_bytes(run.outside_bytes),
+                        run.input.mesh.world > 1 ? " of each machine" : ""),
             "the part of --host-memory that is not for the run's data");
   if (report.file_bytes > 0) {
     table.add("files",

@@ -77,6 +77,14 @@ TEST_F(Answers, OfTheOtherCommands) {
       {"parameters", "placement", "host", "outside_bytes", "predicted_step_s", "bottleneck",
        "busy_s", "nvme_read_bytes", "nvme_write_bytes", "file_read_bytes"});
   EXPECT_NE(err_.find("forward"), std::string::npos) << "ops are on standard error";
+  const config::Json compared = json({"plan", "--model", "good", "--machine", STRATA_MACHINE,
+                                      "--compare", STRATA_MACHINE, "--steps", "10", "--json"});
+  expect_members(compared, {"run", "compared", "state_bytes_per_parameter"});
+  EXPECT_EQ(compared.find("run")->find("steps")->int64(), 10);
+  for (const config::Json& row : compared.find("compared")->items()) {
+    expect_members(row, {"kind", "name", "remark", "refused", "predicted_step_s",
+                         "predicted_tokens_per_s", "bottleneck", "nvme_write_bytes"});
+  }
   expect_members(json({"eval", "--model", "good", "--data", STRATA_TEXT, "--json"}),
                  {"loss", "perplexity", "tokens"});
   const config::Json text = json(

@@ -67,6 +67,12 @@ TEST_F(Program, ARunLeavesItsRecordsACheckpointAndAModel) {
 // A prompt needs a tokenizer, which data of tokens does without.
 TEST_F(Program, WhatToTryNextCanBeTried) {
   EXPECT_NE(train({"--steps", "1"}).find("next     strata generate"), std::string::npos);
+  const std::string spaced =
+      run({"train", "--model", "model", "--data", STRATA_TEXT, "--out", "my run", "--machine",
+           STRATA_MACHINE, "--sequence-length", "32", "--steps", "1"});
+  EXPECT_NE(spaced.find("next     strata generate --model 'my run/model' --prompt"),
+            std::string::npos)
+      << spaced;
   std::filesystem::remove(sandbox_ / "model/tokenizer.json");
   write_tokens(sandbox_ / "tokens.bin");
   const std::string out =

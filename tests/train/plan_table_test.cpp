@@ -73,8 +73,9 @@ TEST(PlanTable, EverythingInMemoryHasANameForPeopleAndAnExplanation) {
          {config::Activations::kAuto, config::Activations::kKeep}) {
       config::Options options = bf16_options(1);
       options.sequence_length = 256;
+      options.host_memory = 3 * kGiB;
       options.activations = activations;
-      const RunPlan run = planned(profile(machine), llama(16, 3072), options);
+      const RunPlan run = planned(profile(machine), llama(6, 1536), options);
       const std::string text = plan_table(run, report_of(run), true);
       for (const char* word : {"ring", "resident", "held", "spilled", "interior"}) {
         EXPECT_LACKS(text, std::string(" ") + word);
@@ -93,7 +94,9 @@ TEST(PlanTable, EverythingInMemoryHasANameForPeopleAndAnExplanation) {
 TEST(PlanTable, LinesOfATierAddUpToIt) {
   config::Options options = bf16_options(1);
   options.sequence_length = 256;
-  const RunPlan run = planned(profile("rtx4090-4nvme"), llama(52, 6144), options);
+  options.host_memory = 2 * kGiB;
+  options.device_memory = kGiB;
+  const RunPlan run = planned(profile("rtx4090-4nvme"), llama(6, 1536), options);
   const plan::Plan& plan = run.ranks.front();
   for (const plan::Arena arena : {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kNvme}) {
     int64_t sum = 0;
@@ -107,7 +110,10 @@ TEST(PlanTable, LinesOfATierAddUpToIt) {
 
 TEST(PlanTable, TotalsAreThoseOfAllSteps) {
   config::Options options = bf16_options(1);
-  PlanBasis basis = basis_of(profile("rtx4090-4nvme"), llama(52, 6144), options);
+  options.sequence_length = 256;
+  options.host_memory = 2 * kGiB;
+  options.device_memory = kGiB;
+  PlanBasis basis = basis_of(profile("rtx4090-4nvme"), llama(6, 1536), options);
   const RunPlan unknown = planned(basis);
   EXPECT_HAS(plan_table(unknown, report_of(unknown)), "run      not known (give --steps N");
   EXPECT_TRUE(plan_json(unknown, report_of(unknown)).find("run")->is_null());
@@ -132,6 +138,7 @@ TEST(PlanTable, WhatIsOfARankSaysSo) {
   const int64_t host = run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)];
   EXPECT_HAS(text, " for each rank; 8 ranks on a machine use " + format_bytes(8 * host));
   EXPECT_HAS(text, " on each of 8 ranks");
+  EXPECT_HAS(text, "checksums of each machine (an estimate)");
 }
 
 TEST(DriveBytes, AreInDecimalUnits) {
