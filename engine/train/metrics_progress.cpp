@@ -29,7 +29,7 @@ std::string ProgressLine::text_of(const StepMetrics& metrics, size_t columns) co
     if (fits) text += "  " + part;
   };
   add(fmt::format("loss {:.4f}", metrics.loss));
-  add("ETA " + format_duration(left * seconds));
+  add("ETA " + format_duration(std::round(left * seconds)));
   add(format_count(tokens_ / weight_ / seconds) + " tokens/s");
   add(fmt::format("stall {:.0f}%", 100.0 * std::min(1.0, stall_s_ / weight_ / seconds)));
   if (nvme_bytes_ > 0) add(fmt::format("NVMe {:.2f} GB/s", gb_per_s(nvme_bytes_)));

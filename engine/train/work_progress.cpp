@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/base/units.h"
@@ -38,9 +39,9 @@ std::string WorkLine::at(std::string_view what, int64_t done, int64_t total, dou
   if (now_s - printed_s_ < (is_terminal_ ? kRedrawEveryS : plain_every_s_)) return "";
   printed_s_ = now_s;
   const double part = static_cast<double>(done) / static_cast<double>(total);
-  const std::string text =
-      fmt::format("{} {:.0f}%, ETA {}", what, std::min(99.0, 100 * part),
-                  format_duration((now_s - begin_s_) * (1 - part) / std::max(part, 1e-9)));
+  const std::string text = fmt::format(
+      "{} {:.0f}%, ETA {}", what, std::min(99.0, 100 * part),
+      format_duration(std::round((now_s - begin_s_) * (1 - part) / std::max(part, 1e-9))));
   is_drawn_ = is_terminal_;
   return is_terminal_ ? "\r" + text + "\x1b[K" : text + "\n";
 }

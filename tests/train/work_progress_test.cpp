@@ -20,6 +20,7 @@ TEST(WorkLine, OutsideATerminalLongWorkPrintsALineNowAndThen) {
   EXPECT_EQ(line.at("evaluating", 25, 100, 20.0), "evaluating 25%, ETA 1 min\n");
   EXPECT_EQ(line.at("evaluating", 26, 100, 21.0), "");
   EXPECT_EQ(line.at("evaluating", 50, 100, 40.0), "evaluating 50%, ETA 40 s\n");
+  EXPECT_EQ(line.at("evaluating", 95, 100, 50.0), "evaluating 95%, ETA 3 s\n") << "whole seconds";
   EXPECT_EQ(line.at("loading", 1, 2, 45.0), "") << "another piece of work has its own clock";
 }
 
