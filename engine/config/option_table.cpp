@@ -84,6 +84,10 @@ constexpr OptionRow kTable[] = {
     {"data", kString, &O::data, kInit | kStep | kEval, kFiles, "PATH", "", kAny, "",
      "The text, JSONL or token file (.bin), or a directory with .txt and .md files, or with "
      "train.jsonl and valid.jsonl."},
+    {"chat-template", kString, &O::chat_template, kStep | kEval, kFiles, "NAME", "", kAny,
+     "the model's own",
+     "The template that renders messages of --data: a name of the model's, chatml, or the path of "
+     "a .jinja file."},
     {"out", kString, &O::out, kInit | kTrain | kExport, kFiles, "DIR", "", kAny, "",
      "The directory for the result: the run, the new model or the exported model."},
     {"config", kString, &O::config, kAll, kFiles, "FILE", "", kAny, "",

@@ -64,6 +64,7 @@ struct Options {
   // Model and data
   std::string model;
   std::string data;
+  std::string chat_template;  // empty: the model's own
   std::string out;
   std::string config;
   std::string deepspeed;

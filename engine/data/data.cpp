@@ -153,7 +153,8 @@ Dataset Dataset::open(const std::string& path, const text::Tokenizer* tokenizer,
   Dataset data;
   ReadOptions read = {.vocabulary = options.vocabulary,
                       .tail_tokens = options.length,
-                      .room_bytes = options.room_bytes};
+                      .room_bytes = options.room_bytes,
+                      .chat_template = options.chat_template};
   std::string main_path = path;
   if (fs::is_directory(path) && has_records(path)) {
     main_path = (fs::path(path) / "train.jsonl").string();

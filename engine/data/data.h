@@ -55,6 +55,8 @@ struct DataOptions {
   bool keeps_tail = false;
   // Limit of memory for the tokens and for reading them; 0: no limit.
   int64_t room_bytes = 0;
+  // The name of a chat template of the model, "chatml", or a .jinja file; empty: the model's own.
+  std::string chat_template = {};
 };
 
 // All data of a run.
@@ -63,9 +65,10 @@ struct DataOptions {
 // first character '{'); a text file or a directory of .txt and .md files; or a directory with
 // train.jsonl, whose valid.jsonl is then all of the held-out data, whatever the options say.
 // Documents form one sequence, each with the tokenizer's prefix and suffix, followed by the EOS
-// token. The targets of training and held-out data are disjoint. Memory: bytes(); token files are
-// read when needed. Failure: Error that names file and line, byte or token; it is an error to have
-// no data, no target, or fewer tokens to train on than one sample.
+// token; of a chat, only what the chat template writes. The targets of training and held-out data
+// are disjoint. Memory: bytes(); token files are read when needed. Failure: Error that names file
+// and line, byte or token; it is an error to have no data, no target, or fewer tokens to train on
+// than one sample.
 class Dataset {
  public:
   // `tokenizer` may be null for token files. It is used only here.

@@ -10,6 +10,7 @@
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
+#include "engine/data/chat_records.h"
 #include "engine/data/data_records.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
@@ -45,7 +46,7 @@ FileKind kind_of_file(const std::string& path) {
   return is_json || first == '{' ? FileKind::kRecords : FileKind::kText;
 }
 
-// Appends documents to a sequence: prefix, text, suffix, EOS.
+// Appends documents to a sequence: prefix, text, suffix, EOS. Of chats only the text.
 class DocumentWriter {
  public:
   DocumentWriter(const text::Tokenizer& tokenizer, TokenSequence& tokens,
@@ -56,6 +57,17 @@ class DocumentWriter {
     tokens_.append(tokenizer_.prefix_ids(), is_target);
     is_empty_ = true;
   }
+
+  // Appends a chat, whose template writes all markers.
+  template <class Remember>
+  void add_chat(const std::vector<TextPart>& parts, const Remember& remember) {
+    is_empty_ = true;
+    for (const TextPart& part : parts) {
+      if (part.is_target) remember();
+      add(part.text, part.is_target);
+    }
+  }
+  void count_record() { ++count_; }
 
   void add(std::string_view text, bool is_target) {
     tokenizer_.encode(text, {.add_special = false, .continues = !is_empty_},
@@ -70,7 +82,7 @@ class DocumentWriter {
     tokens_.append(tokenizer_.suffix_ids(), true);
     const std::optional<int32_t> eos = tokenizer_.eos_id();
     if (eos && !tokenizer_.appends(*eos)) tokens_.append({*eos}, true);
-    ++count_;
+    count_record();
   }
 
   int64_t count() const { return count_; }
@@ -137,7 +149,11 @@ class RecordsReader {
  public:
   RecordsReader(const std::string& path, const text::Tokenizer& tokenizer,
                 const ReadOptions& options, DocumentWriter& writer, ReadData& data)
-      : path_(path), tokenizer_(tokenizer), options_(options), writer_(writer), data_(data) {}
+      : path_(path),
+        options_(options),
+        writer_(writer),
+        data_(data),
+        chats_(tokenizer.config(), options.chat_template) {}
 
   void run() {
     for_each_record(
@@ -167,16 +183,23 @@ class RecordsReader {
   void add(const RecordText& record, int64_t line, const std::string& where) {
     ++record_count_;
     if (!record.has_lesson) idle_.add(line);
+    if (record.chat) return add_chat(record, line, where);
     if (record.parts.empty()) return;
-    if (record.is_chat) {
-      if (chats_++ == 0) check_chat_template(tokenizer_.chat_template(), where);
-    }
     writer_.begin(kind_ == RecordKind::kText);
     for (const TextPart& part : record.parts) {
       if (part.is_target && record.has_lesson) remember(line);
       writer_.add(part.text, part.is_target);
     }
     writer_.end();
+  }
+
+  void add_chat(const RecordText& record, int64_t line, const std::string& where) {
+    for (const std::vector<TextPart>& parts : chats_.render(*record.chat, where)) {
+      writer_.add_chat(parts, [&] {
+        if (record.has_lesson) remember(line);
+      });
+    }
+    writer_.count_record();
   }
 
   // Remembers a record whose first target is at the end of the sequence so far.
@@ -199,26 +222,15 @@ class RecordsReader {
                       "remove them)",
                       path_, idle_.count(), record_count_, name_of_idle(*kind_), idle_.text()));
     }
-    if (chats_ > 0 && tokenizer_.chat_template().empty()) {
-      log(LogLevel::kWarning,
-          fmt::format("data: {}: the model has no chat template, so the messages of {} records are "
-                      "rendered as ChatML{} (where the model knows another form, give records of "
-                      "\"prompt\" and \"completion\" in that form)",
-                      path_, chats_,
-                      tokenizer_.id_of(kChatMlBegin) >= 0
-                          ? ""
-                          : fmt::format(", and {} is not a token of its tokenizer", kChatMlBegin)));
-    }
   }
 
   const std::string& path_;
-  const text::Tokenizer& tokenizer_;
   const ReadOptions& options_;
   DocumentWriter& writer_;
   ReadData& data_;
   std::optional<RecordKind> kind_;
   int64_t record_count_ = 0;
-  int64_t chats_ = 0;
+  ChatRecords chats_;
   Lines idle_;
 };
 

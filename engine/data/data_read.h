@@ -16,9 +16,10 @@ class Tokenizer;
 namespace strata::data {
 
 struct ReadOptions {
-  int64_t vocabulary = 0;   // of the model: ids must be below it
-  int64_t tail_tokens = 0;  // records in this many last tokens are remembered
-  int64_t room_bytes = 0;   // limit of memory for the tokens and for reading; 0: no limit
+  int64_t vocabulary = 0;          // of the model: ids must be below it
+  int64_t tail_tokens = 0;         // records in this many last tokens are remembered
+  int64_t room_bytes = 0;          // limit of memory for the tokens and for reading; 0: no limit
+  std::string chat_template = {};  // see ChatRecords
 };
 
 // A record with a prompt: the position of its first target in the sequence, and its line in the
@@ -36,7 +37,7 @@ struct ReadData {
 };
 
 // Reads one file, or the texts of a directory, as data.h says. Warns of records without anything to
-// learn, and of messages when the model has no chat template. Throws Error: kConfig that names file
+// learn. Throws Error: kConfig that names file
 // and line, byte or token; kDoesNotFit when `room_bytes` is too small. `tokenizer` may be null for
 // token files.
 ReadData read_data(const std::string& path, const text::Tokenizer* tokenizer,

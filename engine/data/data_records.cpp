@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -81,38 +80,44 @@ void add_segment(RecordText* record, std::string text, bool is_target) {
   }
 }
 
-void add_message(RecordText* record, const std::string& role, const std::string& content,
-                 bool may_be_target) {
-  const bool is_target = may_be_target && role == "assistant";
-  const bool has_lesson = record->has_lesson || (is_target && !content.empty());
-  add_segment(record, fmt::format("{}{}\n", kChatMlBegin, role), false);
-  add_segment(record, content + "<|im_end|>", is_target);
-  add_segment(record, "\n", false);
-  record->has_lesson = has_lesson;  // an end marker alone does not count
-}
-
 const Json::Array& messages_of(const Json& list, const std::string& where) {
   if (list.is_array() && !list.items().empty()) return list.items();
   throw bad_record(where, fmt::format("{} is not a list of messages", list.describe()));
 }
 
-void add_messages(RecordText* record, const Json& list, bool may_be_target,
-                  const std::string& where) {
+// Whether a member of a message has something in it.
+bool has_some(const Json& message, const char* name) {
+  const Json* value = message.find(name);
+  if (value == nullptr || value->is_null()) return false;
+  if (value->is_string()) return !value->string().empty();
+  return !value->is_array() || !value->items().empty();
+}
+
+// Text, a list of parts, or nothing beside calls of tools.
+void check_content(const Json& message, const std::string& where) {
+  const Json* content = message.find("content");
+  if (content != nullptr && content->is_array()) return;
+  if ((content == nullptr || content->is_null()) && has_some(message, "tool_calls")) return;
+  (void)text_of(message, "content", where);
+}
+
+void add_messages(RecordText* record, const Json& list, const std::string& where) {
   for (const Json& message : messages_of(list, where)) {
     const std::string& role = text_of(message, "role", where);
     if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
       throw bad_record(where, fmt::format("the role \"{}\" is not known (name the roles {})", role,
                                           fmt::join(kRoles, ", ")));
     }
-    const Json* calls = message.find("tool_calls");
-    if (calls != nullptr && !calls->is_null()) {
-      throw bad_record(where, "\"tool_calls\" are not supported (render them into \"content\")");
-    }
-    add_message(record, role, text_of(message, "content", where), may_be_target);
+    if (role != "tool") check_content(message, where);
+    record->has_lesson =
+        record->has_lesson ||
+        (role == "assistant" && (has_some(message, "content") || has_some(message, "tool_calls")));
+    record->chat->messages.push_back(message);
   }
 }
 
 void add_conversation(RecordText* record, const Json& list, const std::string& where) {
+  Json messages = Json::array();
   for (const Json& message : messages_of(list, where)) {
     const std::string& from = text_of(message, "from", where);
     const auto role = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
@@ -123,19 +128,25 @@ void add_conversation(RecordText* record, const Json& list, const std::string& w
                                    "or system)",
                                    from));
     }
-    add_message(record, role->second, text_of(message, "value", where), true);
+    Json renamed = Json::object();
+    renamed.set("role", Json(role->second));
+    renamed.set("content", Json(text_of(message, "value", where)));
+    messages.push_back(std::move(renamed));
   }
+  add_messages(record, messages, where);
 }
 
-// Jinja source without differences that do not change its output: white space within tags, and
-// kinds of quotes.
-std::string without_spaces(std::string_view jinja) {
-  std::string result;
-  for (const char c : jinja) {
-    if (std::isspace(static_cast<unsigned char>(c))) continue;
-    result += c == '"' ? '\'' : c;
-  }
-  return result;
+// What a record says beside its messages; the names are those that TRL reads.
+ChatRecord chat_of(const Json& record) {
+  const auto member = [&](const char* name) {
+    const Json* value = record.find(name);
+    return value == nullptr ? Json() : *value;
+  };
+  ChatRecord chat;
+  chat.tools = member("tools");
+  chat.documents = member("documents");
+  chat.variables = member("chat_template_kwargs");
+  return chat;
 }
 
 const KindEntry& entry_of(RecordKind kind) {
@@ -181,18 +192,20 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
       }
       break;
     case RecordKind::kPromptCompletion:
-      text.is_chat = record.find("prompt")->is_array();
-      if (text.is_chat) {
-        add_messages(&text, *record.find("prompt"), false, where);
-        add_messages(&text, *record.find("completion"), true, where);
+      if (record.find("prompt")->is_array()) {
+        text.chat = chat_of(record);
+        add_messages(&text, *record.find("prompt"), where);
+        text.chat->prompt_count = text.chat->messages.items().size();
+        text.has_lesson = false;
+        add_messages(&text, *record.find("completion"), where);
       } else {
         add_segment(&text, text_of(record, "prompt", where), false);
         add_segment(&text, text_of(record, "completion", where), true);
       }
       break;
     case RecordKind::kMessages:
-      text.is_chat = true;
-      add_messages(&text, *record.find("messages"), true, where);
+      text.chat = chat_of(record);
+      add_messages(&text, *record.find("messages"), where);
       break;
     case RecordKind::kAlpaca: {
       std::string prompt;
@@ -204,33 +217,11 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
       break;
     }
     case RecordKind::kShareGpt:
-      text.is_chat = true;
+      text.chat = chat_of(record);
       add_conversation(&text, *record.find("conversations"), where);
       break;
   }
   return text;
-}
-
-void check_chat_template(std::string_view jinja, const std::string& where) {
-  if (jinja.empty()) return;
-  static constexpr std::array<std::string_view, 3> kChatMl = {
-      "{%formessageinmessages%}{{'<|im_start|>'+message['role']+'\\n'+message['content']+'<|im_end|"
-      ">'+'\\n'}}"
-      "{%endfor%}{%ifadd_generation_prompt%}{{'<|im_start|>assistant\\n'}}{%endif%}",
-      "{%formessageinmessages%}{{'<|im_start|>'+message['role']+'\\n'+message['content']+'<|im_end|"
-      ">\\n'}}"
-      "{%endfor%}{%ifadd_generation_prompt%}{{'<|im_start|>assistant\\n'}}{%endif%}",
-      "{%formessageinmessages%}{{'<|im_start|>'+message.role+'\\n'+message.content+'<|im_end|>\\n'}"
-      "}"
-      "{%endfor%}{%ifadd_generation_prompt%}{{'<|im_start|>assistant\\n'}}{%endif%}"};
-  const std::string given = without_spaces(jinja);
-  if (std::find(kChatMl.begin(), kChatMl.end(), given) != kChatMl.end()) return;
-  throw Error(
-      ErrorCode::kConfig,
-      fmt::format("render messages: {}: the model's chat template is not plain ChatML, which is "
-                  "what Strata renders (render the messages with Transformers' "
-                  "apply_chat_template and give them as {{\"prompt\", \"completion\"}})",
-                  where));
 }
 
 bool begins_with_record(const std::string& path) {

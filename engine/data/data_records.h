@@ -3,15 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/config/json.h"
 #include "engine/text/text_files.h"
-
-namespace strata::config {
-class Json;
-}
 
 namespace strata::data {
 
@@ -38,21 +36,25 @@ RecordKind kind_of_record(const config::Json& record, const std::string& where);
 // What makes a record of this kind useless: "an empty completion".
 const char* name_of_idle(RecordKind kind);
 
+// A chat, which the model's template renders (chat_records.h).
+struct ChatRecord {
+  config::Json messages;
+  size_t prompt_count = 0;  // messages before the first that may be a target
+  config::Json tools;       // null where the record has none, as the rest
+  config::Json documents;
+  config::Json variables;  // of the template
+};
+
 struct RecordText {
-  std::vector<TextPart> parts;
-  bool is_chat = false;     // of messages, rendered as ChatML
-  bool has_lesson = false;  // some target is text, not only a marker
+  std::vector<TextPart> parts;     // of a record without messages
+  std::optional<ChatRecord> chat;  // of one with messages
+  bool has_lesson = false;         // some target is text, not only a marker
 };
 
 // Prompts, system and user messages are not targets; in a record of plain text everything is a
 // target. Throws Error that names `where` for a record of another kind, a wrong member, or an
 // unknown role.
 RecordText text_of_record(config::Json record, RecordKind kind, const std::string& where);
-
-inline constexpr const char* kChatMlBegin = "<|im_start|>";
-
-// Throws Error unless the template is absent or renders what we do: plain ChatML.
-void check_chat_template(std::string_view jinja, const std::string& where);
 
 // Whether the first line of a file is a record of a known kind.
 bool begins_with_record(const std::string& path);

@@ -79,6 +79,7 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
   data.length = options.sequence_length;
   data.vocabulary = architecture.vocabulary;
   data.keeps_tail = use.keeps_tail;
+  data.chat_template = options.chat_template;
   if (use.room_bytes > 0) {
     const int64_t taken = tokenizer ? tokenizer->bytes() : 0;
     data.room_bytes = std::max<int64_t>(1, use.room_bytes - taken);

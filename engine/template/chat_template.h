@@ -18,8 +18,8 @@ struct Syntax;
 // run can be repeated.
 struct TemplateDate {
   int year = 2024;
-  int month = 1;  // from 1
-  int day = 1;
+  int month = 7;  // from 1
+  int day = 26;
   int hour = 0;
   int minute = 0;
   int second = 0;

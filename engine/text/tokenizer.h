@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/text/bpe.h"
@@ -42,11 +43,19 @@ struct TokenizerDefinition {
   std::optional<std::vector<DecodeStep>> decoders;  // nullopt: tokens are joined with spaces
 };
 
-// The contents of tokenizer_config.json that are used.
+// A chat template of a model; the usual one has the name "default".
+struct NamedTemplate {
+  std::string name;
+  std::string source;  // Jinja
+  std::string path;    // the file that has it
+};
+
+// The contents of tokenizer_config.json and of the files of templates that are used.
 struct TokenizerConfig {
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;
-  std::string chat_template;  // Jinja source; may be empty
+  std::vector<NamedTemplate> chat_templates;
+  std::vector<std::pair<std::string, std::string>> special_tokens;  // "bos_token" and its text
 };
 
 struct EncodeOptions {
@@ -86,7 +95,7 @@ class Tokenizer {
   int32_t id_of(std::string_view token) const;
   std::optional<int32_t> bos_id() const { return config_.bos_id; }
   std::optional<int32_t> eos_id() const { return config_.eos_id; }
-  const std::string& chat_template() const { return config_.chat_template; }
+  const TokenizerConfig& config() const { return config_; }
   // The ids that encode() with add_special puts before and after a text.
   const std::vector<int32_t>& prefix_ids() const { return prefix_ids_; }
   const std::vector<int32_t>& suffix_ids() const { return suffix_ids_; }

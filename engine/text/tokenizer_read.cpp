@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -189,11 +190,14 @@ void check_added_tokens(const Fields& file, const TokenizerDefinition& definitio
 }
 
 // A token of tokenizer_config.json is a string or an object with "content".
+std::string token_text(const Fields& config, std::string_view name) {
+  return config.is_text(name) ? config.text(name) : config.object(name).text("content");
+}
+
 std::optional<int32_t> read_named_token(const Fields& config, std::string_view name,
                                         const TokenizerDefinition& definition) {
   if (!config.has(name)) return std::nullopt;
-  const std::string content =
-      config.is_text(name) ? config.text(name) : config.object(name).text("content");
+  const std::string content = token_text(config, name);
   for (const AddedToken& token : definition.added_tokens) {
     if (token.content == content) return token.id;
   }
@@ -203,17 +207,47 @@ std::optional<int32_t> read_named_token(const Fields& config, std::string_view n
   throw config.error(name, fmt::format("'{}' is not in tokenizer.json", content));
 }
 
-// Reads a template, or from a list of named templates the one named "default", or else the first.
-std::string read_chat_template(const Fields& config) {
+// One template, or a list of templates with names.
+std::vector<NamedTemplate> read_chat_templates(const Fields& config, const std::string& path) {
   const char* name = "chat_template";
-  if (config.is_text(name)) return config.text(name);
-  std::string first;
+  if (config.is_text(name)) return {{"default", config.text(name), path}};
+  std::vector<NamedTemplate> templates;
   for (size_t k = 0; k < config.items(name).size(); ++k) {
     const Fields entry = config.item(name, k);
-    if (entry.text("name") == "default") return entry.text("template");
-    if (k == 0) first = entry.text("template");
+    templates.push_back({entry.text("name"), entry.text("template"), path});
   }
-  return first;
+  return templates;
+}
+
+// The templates in files of their own.
+std::vector<NamedTemplate> read_template_files(const std::filesystem::path& directory) {
+  namespace fs = std::filesystem;
+  std::map<std::string, fs::path> paths;
+  if (fs::exists(directory / "chat_template.jinja")) {
+    paths["default"] = directory / "chat_template.jinja";
+  }
+  const fs::path others = directory / "additional_chat_templates";
+  if (fs::is_directory(others)) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(others)) {
+      const fs::path& path = entry.path();
+      if (path.extension() == ".jinja") paths.emplace(path.stem().string(), path);
+    }
+  }
+  std::vector<NamedTemplate> templates;
+  for (const auto& [name, path] : paths) {
+    templates.push_back({name, read_text_file(path.string(), kTemplateBytesMax), path.string()});
+  }
+  return templates;
+}
+
+// Reads the texts of the special tokens that chat templates know by name.
+void read_special_tokens(const Fields& config, TokenizerConfig& result) {
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                           "cls_token", "mask_token"}) {
+    if (!config.has(name)) continue;
+    std::erase_if(result.special_tokens, [&](const auto& one) { return one.first == name; });
+    result.special_tokens.emplace_back(name, token_text(config, name));
+  }
 }
 
 // Reads the files from which Transformers takes these values. A later file overrides an earlier
@@ -229,12 +263,13 @@ TokenizerConfig read_config(const std::filesystem::path& directory,
     const Fields config(json, path.string(), "");
     if (const auto id = read_named_token(config, "bos_token", definition)) result.bos_id = id;
     if (const auto id = read_named_token(config, "eos_token", definition)) result.eos_id = id;
-    if (config.has("chat_template")) result.chat_template = read_chat_template(config);
+    read_special_tokens(config, result);
+    if (config.has("chat_template")) {
+      result.chat_templates = read_chat_templates(config, path.string());
+    }
   }
-  const std::filesystem::path jinja = directory / "chat_template.jinja";
-  if (std::filesystem::exists(jinja)) {
-    result.chat_template = read_text_file(jinja.string(), kTemplateBytesMax);
-  }
+  std::vector<NamedTemplate> templates = read_template_files(directory);
+  if (!templates.empty()) result.chat_templates = std::move(templates);
   return result;
 }
 

@@ -21,7 +21,10 @@ inline text::Tokenizer byte_tokenizer(std::string chat_template = "") {
   definition.added_tokens.push_back({.content = "<e>", .id = 256, .special = true});
   text::TokenizerConfig config;
   config.eos_id = 256;
-  config.chat_template = std::move(chat_template);
+  config.special_tokens = {{"eos_token", "<e>"}};
+  if (!chat_template.empty()) {
+    config.chat_templates.push_back({"default", std::move(chat_template), "chat_template.jinja"});
+  }
   return text::Tokenizer(std::move(definition), std::move(config));
 }
 

@@ -38,6 +38,7 @@ class DataTest : public ::testing::Test {
 
   Dataset open(const std::string& path, DataOptions options) const {
     if (options.vocabulary == 0) options.vocabulary = 300;
+    if (options.chat_template.empty()) options.chat_template = "chatml";
     return Dataset::open(path, &tokenizer_, options);
   }
 

@@ -71,15 +71,6 @@ TEST_F(DataTest, CompletionsThatNoSampleHoldsAreCounted) {
   EXPECT_EQ(warnings_of(path, {.length = 13, .keeps_tail = true}), "");
 }
 
-TEST_F(DataTest, MessagesWithoutATemplateAreTold) {
-  const std::string path = write("a.jsonl", kTaught);
-  const std::string text = warnings_of(path, {.length = 1});
-  EXPECT_TRUE(contains(text,
-                       "no chat template, so the messages of 1 records are rendered as "
-                       "ChatML, and <|im_start|> is not a token of its tokenizer"))
-      << text;
-}
-
 TEST_F(DataTest, JsonLinesNamedAsTextAreRefused) {
   const std::string expected =
       "its first line is a JSON record, but .txt files are read as plain "

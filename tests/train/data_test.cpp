@@ -75,13 +75,13 @@ TEST_F(DataTest, PromptsAreNoTargets) {
 TEST_F(DataTest, MessagesAreChatMlWithTheAssistantAsTarget) {
   const std::string line =
       R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})";
-  const std::string text = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n|";
+  const std::string text = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n";
   const auto length = static_cast<int64_t>(text.size()) - 1;
   const Dataset data = open(write("a.jsonl", line), {.length = length});
   EXPECT_EQ(shown(data.train(), false), text.substr(0, text.size() - 1));
   const std::string targets = shown(data.train(), true);
-  EXPECT_EQ(targets.substr(targets.size() - 13), "A<|im_end|>.|");
-  EXPECT_EQ(targets.find_first_not_of('.'), targets.size() - 13);
+  EXPECT_EQ(targets.substr(targets.size() - 12), "A<|im_end|>.");
+  EXPECT_EQ(targets.find_first_not_of('.'), targets.size() - 12);
 }
 
 TEST_F(DataTest, AlpacaAndShareGptAreKnown) {
@@ -94,19 +94,6 @@ TEST_F(DataTest, AlpacaAndShareGptAreKnown) {
                  R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})"),
            {.length = 20});
   EXPECT_TRUE(contains(shown(share.train(), false), "<|im_start|>user\nQ"));
-}
-
-TEST_F(DataTest, ForeignChatTemplateIsRefused) {
-  const std::string line = R"({"messages":[{"role":"assistant","content":"A"}]})";
-  const std::string path = write("a.jsonl", line);
-  const text::Tokenizer plain = test::byte_tokenizer(
-      "{% for message in messages %}{{\"<|im_start|>\" + message[\"role\"] + \"\\n\" + "
-      "message[\"content\"] + \"<|im_end|>\" + \"\\n\"}}{% endfor %}{% if add_generation_prompt %}"
-      "{{ \"<|im_start|>assistant\\n\" }}{% endif %}");
-  EXPECT_EQ(Dataset::open(path, &plain, {.length = 1, .vocabulary = 300}).token_count(), 35);
-  const text::Tokenizer foreign =
-      test::byte_tokenizer("{% for m in messages %}[INST]{{ m.content }}{% endfor %}");
-  EXPECT_THROW(Dataset::open(path, &foreign, {.length = 1, .vocabulary = 300}), Error);
 }
 
 TEST_F(DataTest, TokenFilesAreReadAsTheyAre) {

@@ -172,21 +172,36 @@ TEST(TokenizerRead, ChatTemplatesAreFoundWhereTheyAre) {
   const test::TemporaryDirectory folder;
   const auto template_with = [&](const char* name, const char* text) {
     write_text_file(folder / name, text);
-    return Tokenizer::read(folder.path()).chat_template();
+    std::string found;
+    const Tokenizer tokenizer = Tokenizer::read(folder.path());
+    for (const NamedTemplate& one : tokenizer.config().chat_templates) {
+      found += one.name + ": " + one.source + ";";
+    }
+    return found;
   };
   EXPECT_EQ(template_with("tokenizer.json", with("", "").c_str()), "");
   EXPECT_EQ(template_with("chat_template.json", R"({"chat_template":"of a processor"})"),
-            "of a processor");
+            "default: of a processor;");
   EXPECT_EQ(template_with("tokenizer_config.json", R"({"chat_template":"of the config"})"),
-            "of the config");
+            "default: of the config;");
   EXPECT_EQ(template_with("tokenizer_config.json",
                           R"({"chat_template":[{"name":"rag","template":"first"},)"
                           R"({"name":"default","template":"second"}]})"),
-            "second");
-  EXPECT_EQ(template_with("tokenizer_config.json",
-                          R"({"chat_template":[{"name":"rag","template":"first"}]})"),
-            "first");
-  EXPECT_EQ(template_with("chat_template.jinja", "of its own file"), "of its own file");
+            "rag: first;default: second;");
+  EXPECT_EQ(template_with("chat_template.jinja", "of its own file"), "default: of its own file;");
+  fs::create_directory(folder / "additional_chat_templates");
+  EXPECT_EQ(template_with("additional_chat_templates/tool_use.jinja", "of tools"),
+            "default: of its own file;tool_use: of tools;");
+}
+
+TEST(TokenizerRead, SpecialTokensHaveTheirTexts) {
+  const test::TemporaryDirectory folder;
+  write_text_file(folder / "tokenizer.json", with("", ""));
+  write_text_file(folder / "special_tokens_map.json", R"({"pad_token": "p", "unk_token": "u"})");
+  write_text_file(folder / "tokenizer_config.json", R"({"pad_token": {"content": "q"}})");
+  const std::vector<std::pair<std::string, std::string>> expected = {{"unk_token", "u"},
+                                                                     {"pad_token", "q"}};
+  EXPECT_EQ(Tokenizer::read(folder.path()).config().special_tokens, expected);
 }
 
 TEST(TokenizerRead, UnknownIdsAreNotDecoded) {

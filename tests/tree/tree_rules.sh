@@ -26,7 +26,7 @@ kernels/cuda      : engine/base kernels
 engine/config     : engine/base
 engine/text       : engine/base engine/config
 engine/template   : engine/base engine/config engine/text
-engine/data       : engine/base engine/config io engine/text
+engine/data       : engine/base engine/config io engine/text engine/template
 engine/comm       : engine/base
 engine/model      : engine/base engine/config kernels
 engine/model_files : engine/base engine/config io kernels engine/model

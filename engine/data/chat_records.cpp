@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/chat_records.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/template/masked_chat.h"
+#include "engine/text/text_files.h"
+#include "engine/text/tokenizer.h"
+
+namespace strata::data {
+namespace {
+
+using config::Json;
+using templates::ByteRange;
+using templates::MaskedChat;
+
+constexpr int64_t kTemplateBytesMax = 1 << 20;
+constexpr const char* kHowToChoose =
+    "choose one with --chat-template: chatml, or the path of a .jinja file; or give records of "
+    "\"prompt\" and \"completion\"";
+constexpr const char* kChatMl =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
+    "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+Error bad_chat(const std::string& where, const std::string& cause) {
+  return Error(ErrorCode::kConfig, fmt::format("render chat: {}: {}", where, cause));
+}
+
+std::vector<TextPart> parts_of(const MaskedChat& chat) {
+  std::vector<TextPart> parts;
+  size_t at = 0;
+  const auto add = [&](size_t end, bool is_target) {
+    if (end > at) parts.push_back({chat.text.substr(at, end - at), is_target});
+    at = end;
+  };
+  for (const ByteRange& range : chat.targets) {
+    add(range.begin, false);
+    add(range.end, true);
+  }
+  add(chat.text.size(), false);
+  return parts;
+}
+
+}  // namespace
+
+ChatRecords::ChatRecords(const text::TokenizerConfig& config, std::string chosen)
+    : config_(config), chosen_(std::move(chosen)) {}
+
+std::optional<text::NamedTemplate> ChatRecords::find(bool has_tools) const {
+  const auto named = [&](std::string_view name) -> std::optional<text::NamedTemplate> {
+    for (const text::NamedTemplate& one : config_.chat_templates) {
+      if (one.name == name) return one;
+    }
+    return std::nullopt;
+  };
+  if (chosen_.ends_with(".jinja")) {
+    return text::NamedTemplate{chosen_, text::read_text_file(chosen_, kTemplateBytesMax), chosen_};
+  }
+  if (!chosen_.empty()) {
+    const auto found = named(chosen_);
+    if (found || chosen_ != "chatml") return found;
+    return text::NamedTemplate{"chatml", kChatMl, "chatml"};
+  }
+  const auto for_tools = has_tools ? named("tool_use") : std::nullopt;
+  return for_tools ? for_tools : named("default");
+}
+
+const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const std::string& where) {
+  const std::string key = has_tools ? "tools" : "";
+  for (const Parsed& one : parsed_) {
+    if (one.name == key) return one.chat_template;
+  }
+  const auto found = find(has_tools);
+  if (!found) {
+    std::vector<std::string> names;
+    for (const text::NamedTemplate& one : config_.chat_templates) names.push_back(one.name);
+    const std::string known =
+        names.empty() ? "the model has no chat template"
+                      : fmt::format("the model has no chat template {}, only {}",
+                                    chosen_.empty() ? "default" : chosen_, fmt::join(names, ", "));
+    throw bad_chat(where, fmt::format("{} ({})", known, kHowToChoose));
+  }
+  templates::TemplateSettings settings;
+  for (const auto& [name, token] : config_.special_tokens)
+    settings.variables.set(name, Json(token));
+  parsed_.push_back(
+      {key, templates::ChatTemplate::parse(found->source, found->path, std::move(settings))});
+  return parsed_.back().chat_template;
+}
+
+std::vector<std::vector<TextPart>> ChatRecords::render(const ChatRecord& record,
+                                                       const std::string& where) {
+  const auto given = [](const Json& json) { return json.is_null() ? nullptr : &json; };
+  const templates::Chat chat = {.messages = &record.messages,
+                                .tools = given(record.tools),
+                                .documents = given(record.documents),
+                                .variables = given(record.variables)};
+  const templates::ChatTemplate& chat_template = template_for(chat.tools != nullptr, where);
+  const std::vector<size_t> turns = templates::assistant_turns(chat);
+  const auto is_prompt = [&](size_t turn) { return turn < record.prompt_count; };
+  const bool has_prompt = std::any_of(turns.begin(), turns.end(), is_prompt);
+  try {
+    // Answers within a prompt are no targets, which only the turns tell apart.
+    if (!has_prompt) {
+      if (const auto whole = templates::render_masked(chat_template, chat)) {
+        return {parts_of(*whole)};
+      }
+    }
+    std::vector<std::vector<TextPart>> texts;
+    for (const size_t turn : turns) {
+      if (is_prompt(turn)) continue;
+      const auto one = templates::render_turn(chat_template, chat, turn);
+      if (!one) {
+        throw Error(
+            ErrorCode::kConfig,
+            fmt::format("message {} does not begin with the template's generation prompt, so its "
+                        "text cannot be told from the prompt (mark what the assistant writes by "
+                        "{{% generation %}} in a template of your own, and give it by "
+                        "--chat-template)",
+                        turn + 1));
+      }
+      texts.push_back(parts_of(*one));
+    }
+    return texts;
+  } catch (const Error& error) {
+    throw bad_chat(where, error.what());
+  }
+}
+
+}  // namespace strata::data

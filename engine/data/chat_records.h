@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/config/json.h"
+#include "engine/data/data_records.h"
+#include "engine/template/chat_template.h"
+
+namespace strata::text {
+struct NamedTemplate;
+struct TokenizerConfig;
+}  // namespace strata::text
+
+namespace strata::data {
+
+// Renders the chats of records with a template of the model.
+//
+// The template is that of the name `chosen`, the file `chosen` if it ends in .jinja, or plain
+// ChatML for "chatml". With an empty `chosen` it is "tool_use" for chats with tools, if the model
+// has it, and else "default". The date that templates see is 26 July 2024, so that data is the same
+// on every day. Failure: Error that names the template or the record.
+class ChatRecords {
+ public:
+  ChatRecords(const text::TokenizerConfig& config, std::string chosen);
+
+  // The texts that a record becomes: one, or one for each answer of the assistant where the
+  // template changes earlier messages as a chat goes on (it strips their reasoning, say). `where`
+  // names the record.
+  std::vector<std::vector<TextPart>> render(const ChatRecord& record, const std::string& where);
+
+ private:
+  struct Parsed {
+    std::string name;
+    templates::ChatTemplate chat_template;
+  };
+
+  const templates::ChatTemplate& template_for(bool has_tools, const std::string& where);
+  std::optional<text::NamedTemplate> find(bool has_tools) const;
+
+  const text::TokenizerConfig& config_;
+  const std::string chosen_;
+  std::vector<Parsed> parsed_;
+};
+
+}  // namespace strata::data

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages become the tokens that the model's chat template writes, and only what the assistant
+// wrote is a target.
+#include "tests/train/data_fixture.h"
+
+namespace strata::data {
+namespace {
+
+constexpr const char* kTurns =
+    R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},)"
+    R"({"role":"user","content":"R"},{"role":"assistant","content":"B"}]})";
+constexpr const char* kPlain =
+    "{% for m in messages %}{{ m.role[0] + m.content + ';' }}{% endfor %}"
+    "{{ 'a' if add_generation_prompt }}";
+
+class DataChat : public DataTest {
+ protected:
+  // The text of all tokens, and below it a '^' for each target.
+  std::string read(const std::string& name, const std::string& text,
+                   const std::string& chat_template, const std::string& chosen = "") const {
+    const text::Tokenizer tokenizer = test::byte_tokenizer(chat_template);
+    const DataOptions options = {
+        .length = 1, .vocabulary = 300, .keeps_tail = true, .chat_template = chosen};
+    const Dataset data = Dataset::open(write(name, text), &tokenizer, options);
+    std::string shown;
+    std::string marks = " ";  // the first token is no target
+    for (int64_t k = 0; k < data.train().sample_count(); ++k) {
+      int32_t input = 0;
+      int32_t target = 0;
+      data.train().sample(k, &input, &target);
+      shown += static_cast<char>(input);
+      marks += target < 0 ? ' ' : '^';
+      last_ = target;
+    }
+    return shown + "\n" + marks.substr(0, shown.size());
+  }
+  std::string refusal(const std::string& text, const std::string& chat_template,
+                      const std::string& chosen = "") const {
+    try {
+      return read("a.jsonl", text, chat_template, chosen);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kConfig);
+      return error.what();
+    }
+  }
+  mutable int32_t last_ = 0;
+};
+
+TEST_F(DataChat, TheModelsTemplateWritesAllTokens) {
+  EXPECT_EQ(read("a.jsonl", kTurns, kPlain), "uQ;aA;uR;aB\n    ^^    ^");
+  EXPECT_EQ(last_, ';');  // nothing is behind the chat
+}
+
+TEST_F(DataChat, StrippedTurnsBecomeTextsOfTheirOwn) {
+  const char* strips =
+      "{% for m in messages %}{% set keeps = loop.last or m.role == 'user' %}"
+      "{{ m.role[0] + (m.content if keeps else '-') + ';' }}{% endfor %}"
+      "{{ 'a' if add_generation_prompt }}";
+  EXPECT_EQ(read("a.jsonl", kTurns, strips), "uQ;aA;uQ;a-;uR;aB\n    ^^          ^");
+}
+
+TEST_F(DataChat, AnswersOfAPromptAreNoTargets) {
+  const std::string record =
+      R"({"prompt":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},)"
+      R"({"role":"user","content":"R"}],"completion":[{"role":"assistant","content":"B"}]})";
+  EXPECT_EQ(read("a.jsonl", record, kPlain), "uQ;aA;uR;aB\n          ^");
+}
+
+TEST_F(DataChat, ToolsAndVariablesReachTheTemplate) {
+  const std::string record =
+      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","tool_calls":[{"x":1}]}],)"
+      R"("tools":[{"n":"f"}],"chat_template_kwargs":{"k":"v"}})";
+  const char* uses =
+      "{{ tools | tojson }}{{ k }}{% for m in messages %}{{ m.role[0] }}"
+      "{{ m.tool_calls | tojson if m.tool_calls else m.content }};{% endfor %}"
+      "{{ 'a' if add_generation_prompt }}{{ eos_token }}";
+  EXPECT_TRUE(
+      read("a.jsonl", record, "{% generation %}" + std::string(uses) + "{% endgeneration %}")
+          .starts_with("[{\"n\": \"f\"}]vuQ;a[{\"x\": 1}];"));
+}
+
+TEST_F(DataChat, ATemplateIsChosenByNameOrFile) {
+  const std::string file = write("mine.jinja", "{% generation %}mine!{% endgeneration %}");
+  EXPECT_TRUE(read("a.jsonl", kTurns, kPlain, file).starts_with("mine\n"));
+  EXPECT_TRUE(read("a.jsonl", kTurns, "", "chatml").starts_with("<|im_start|>user\nQ<|im_end|>"));
+  EXPECT_TRUE(contains(refusal(kTurns, ""),
+                       "a.jsonl:1: the model has no chat template (choose one with "
+                       "--chat-template: chatml, or the path of a .jinja file"));
+  EXPECT_TRUE(
+      contains(refusal(kTurns, kPlain, "rag"), "the model has no chat template rag, only default"));
+}
+
+TEST_F(DataChat, WhatTheTemplateCannotRenderIsRefusedWithItsLine) {
+  const std::string lines = std::string(kTurns) + "\n" + kTurns;
+  const std::string message =
+      refusal(lines, "{{ raise_exception('never') if messages | length == 4 }}");
+  EXPECT_TRUE(contains(message, "a.jsonl:1: render chat template: chat_template.jinja:1:"))
+      << message;
+  EXPECT_TRUE(contains(refusal(kTurns,
+                               "{% for m in messages %}{{ m.content }}{% endfor %}"
+                               "{{ 'x' if add_generation_prompt }}"),
+                       "message 2 does not begin with the template's generation prompt"));
+}
+
+}  // namespace
+}  // namespace strata::data
