@@ -7,6 +7,7 @@ find_package(fmt REQUIRED)
 find_package(TBB REQUIRED)
 find_package(hwy REQUIRED)
 find_package(Gloo REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 # Only to ask oneDNN, which Debian builds on it, to stay on the calling thread.
 find_package(OpenMP REQUIRED)
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)

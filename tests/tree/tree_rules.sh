@@ -54,6 +54,7 @@ pcre2\.h                        engine/model/name_pattern|engine/text/
 utf8proc\.h                     engine/text/
 sentencepiece                   engine/text/
 gloo/                           engine/comm/group_gloo
+openssl/                        engine/comm/message_auth
 nccl\.h                         engine/comm/group_nccl
 cuda                            kernels/cuda/
 cublas                          kernels/cuda/

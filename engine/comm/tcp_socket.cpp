@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/comm/tcp_socket.h"
+
+#include <fmt/core.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+
+namespace strata::comm {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr double kOneAddressS = 5;  // then the next address of a host is tried
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+Addresses resolve(const Endpoint& endpoint, int flags) {
+  addrinfo hints = {};
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found);
+  if (error != 0) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot find the host: {}: {} (look at the name, and at the system's "
+                            "name service)",
+                            endpoint.host, ::gai_strerror(error)));
+  }
+  return {found, &::freeaddrinfo};
+}
+
+Socket socket_for(const addrinfo& address) {
+  return Socket(::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                         address.ai_protocol));
+}
+
+void set_option(const Socket& socket, int level, int name) {
+  const int on = 1;
+  ::setsockopt(socket.fd(), level, name, &on, sizeof(on));
+}
+
+bool would_wait(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+bool is_closed(int error) {
+  return error == ECONNRESET || error == EPIPE;
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::optional<size_t> Socket::read_some(std::span<char> room) const {
+  const ssize_t count = ::recv(fd_, room.data(), room.size(), 0);
+  if (count >= 0) return static_cast<size_t>(count);
+  if (would_wait(errno)) return std::nullopt;
+  if (is_closed(errno)) return 0;
+  throw system_error(ErrorCode::kPeer, "job store: connection", errno);
+}
+
+std::optional<size_t> Socket::write_some(std::string_view bytes) const {
+  const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (count >= 0) return static_cast<size_t>(count);
+  if (would_wait(errno) || is_closed(errno)) return std::nullopt;
+  throw system_error(ErrorCode::kPeer, "job store: connection", errno);
+}
+
+Endpoint parse_endpoint(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  Endpoint endpoint;
+  if (colon != std::string::npos) {
+    endpoint = {text.substr(0, colon), text.substr(colon + 1)};
+    std::string& host = endpoint.host;
+    const bool bracketed = host.starts_with('[') && host.ends_with(']');
+    if (bracketed) host = host.substr(1, host.size() - 2);
+    if (!bracketed && host.find(':') != std::string::npos) host.clear();
+  }
+  uint16_t port = 0;
+  const char* end = endpoint.port.data() + endpoint.port.size();
+  const auto [parsed, error] = std::from_chars(endpoint.port.data(), end, port);
+  if (endpoint.host.empty() || error != std::errc() || parsed != end) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("job store: address: {}: it is not HOST:PORT (for example "
+                            "127.0.0.1:29500 or [::1]:29500)",
+                            text));
+  }
+  return endpoint;
+}
+
+Socket listen_at(const Endpoint& endpoint) {
+  const Addresses addresses = resolve(endpoint, AI_PASSIVE);
+  Socket listener = socket_for(*addresses);
+  if (listener.fd() >= 0) set_option(listener, SOL_SOCKET, SO_REUSEADDR);
+  if (listener.fd() < 0 || ::bind(listener.fd(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
+      ::listen(listener.fd(), kBacklog) != 0) {
+    throw system_error(ErrorCode::kConfig,
+                       fmt::format("cannot listen: {}:{}", endpoint.host, endpoint.port), errno,
+                       "give an address of this machine and a port that is free, or port 0");
+  }
+  return listener;
+}
+
+std::string address_of(const Socket& listener) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::getsockname(listener.fd(), generic, &length) != 0 ||
+      ::getnameinfo(generic, length, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    throw system_error(ErrorCode::kIo, "cannot read the address of a socket", errno);
+  }
+  const bool bracketed = address.ss_family == AF_INET6;
+  return bracketed ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+Socket accept_one(const Socket& listener) {
+  Socket accepted(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (accepted.fd() >= 0) set_option(accepted, IPPROTO_TCP, TCP_NODELAY);
+  return accepted;
+}
+
+Socket connect_to(const Endpoint& endpoint, double deadline_s) {
+  const double end_s = now_s() + deadline_s;
+  const Addresses addresses = resolve(endpoint, 0);
+  int error = 0;
+  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
+    Socket socket = socket_for(*one);
+    error = socket.fd() < 0 ? errno : 0;
+    if (error == 0 && ::connect(socket.fd(), one->ai_addr, one->ai_addrlen) != 0) error = errno;
+    if (error == EINPROGRESS) {
+      socklen_t length = sizeof(error);
+      error = ETIMEDOUT;
+      if (wait_until_ready(socket, true, std::min(end_s - now_s(), kOneAddressS))) {
+        ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+      }
+    }
+    if (error != 0) continue;
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY);
+    return socket;
+  }
+  throw system_error(ErrorCode::kPeer,
+                     fmt::format("cannot connect: {}:{}", endpoint.host, endpoint.port), error);
+}
+
+bool wait_until_ready(const Socket& socket, bool to_write, double deadline_s) {
+  const double end_s = now_s() + deadline_s;
+  pollfd one = polled(socket.fd(), !to_write, to_write);
+  for (double left_s = deadline_s; left_s > 0; left_s = end_s - now_s()) {
+    const double longest_s = std::min(left_s, 3600.0);
+    if (::poll(&one, 1, static_cast<int>(std::ceil(longest_s * 1000))) > 0) return true;
+  }
+  return false;
+}
+
+WakeUp::WakeUp() : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (event_.fd() < 0) {
+    throw system_error(ErrorCode::kIo, "cannot make an eventfd", errno,
+                       "raise the limit of open files: ulimit -n");
+  }
+}
+
+void WakeUp::set() const {
+  // It fails only when the counter is full, and then the thread wakes anyway.
+  static_cast<void>(::eventfd_write(event_.fd(), 1));
+}
+
+void WakeUp::clear() const {
+  eventfd_t count = 0;
+  static_cast<void>(::eventfd_read(event_.fd(), &count));
+}
+
+}  // namespace strata::comm
