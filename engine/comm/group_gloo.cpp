@@ -3,15 +3,15 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/file_store.h>
-#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -21,7 +21,6 @@
 #include "engine/comm/call_header.h"
 #include "engine/comm/no_pipe_signal.h"
 #include "engine/comm/ordered_sum.h"
-#include "engine/comm/rank_watch.h"
 
 namespace strata::comm {
 namespace {
@@ -32,26 +31,92 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a sum, from each rank at a time
 
+Clock::duration to_duration(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// Connections of each rank with each other.
+class Mesh final : public gloo::Context {
+ public:
+  using gloo::Context::Context;
+
+  // Ranks exchange the addresses of their ends by the store. Each has one for every other rank, in
+  // rank order.
+  void connect(JobStore& store, const GlooOptions& options) {
+    const auto end = Clock::now() + to_duration(options.connect_s);
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = options.address;
+    device_ = gloo::transport::tcp::CreateDevice(attributes);
+    transportContext_ = device_->createContext(rank, size);
+    transportContext_->setTimeout(std::chrono::ceil<Milliseconds>(to_duration(options.connect_s)));
+    std::string addresses;
+    for (int r = 0; r < size; ++r) {
+      if (r == rank) continue;
+      const auto address = transportContext_->createPair(r)->address().bytes();
+      addresses.append(address.begin(), address.end());
+    }
+    store.set(key(options, rank), addresses);
+    // A pair that is closed no longer waits for its other end.
+    const JobStore::OnStop guard(store, [this] { close(); }, {});
+    for (int r = 0; r < size; ++r) {
+      if (r == rank) continue;
+      const double left_s = std::chrono::duration<double>(end - Clock::now()).count();
+      const std::string theirs =
+          store.get(key(options, r), left_s, options.ranks[static_cast<size_t>(r)]);
+      const size_t bytes = theirs.size() / static_cast<size_t>(size - 1);
+      const size_t place = static_cast<size_t>(rank < r ? rank : rank - 1);
+      const std::string ours = theirs.substr(place * bytes, bytes);
+      getPair(r)->connect({ours.begin(), ours.end()});
+      store.throw_if_stopped("connect");
+    }
+  }
+
+  static std::string key(const GlooOptions& options, int group_rank) {
+    return fmt::format("gloo/{}/{}/address", options.name, group_rank);
+  }
+
+  void close() {
+    if (transportContext_) closeConnections();
+  }
+};
+
 class GlooGroup final : public Group {
  public:
-  GlooGroup(const GlooOptions& options, std::shared_ptr<gloo::Context> context)
-      : Group(options.rank, options.size),
+  GlooGroup(JobStore& store, const GlooOptions& options, int own_rank)
+      : Group(own_rank, static_cast<int>(options.ranks.size())),
+        store_(store),
+        name_(options.name),
+        ranks_(options.ranks),
         deadline_s_(options.group.deadline_s),
-        watch_(options.store + "/" + options.name, options.rank, options.size),
-        context_(std::move(context)),
+        mesh_(rank(), size()),
         sent_(static_cast<size_t>(size()), 0),
         received_(static_cast<size_t>(size()), 0),
         headers_(static_cast<size_t>(size())) {}
 
   ~GlooGroup() override {
     const NoPipeSignal quiet;
-    context_->closeConnections();
+    store_.leave(name_);
+    mesh_.close();
   }
 
-  // All ranks are connected: one that stops from now on does not end the connecting of others.
+  // Returns when all ranks are connected: one that stops from then on does not end the connecting
+  // of others.
   void meet(const GlooOptions& options) {
+    const NoPipeSignal quiet;
+    try {
+      mesh_.connect(store_, options);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      store_.throw_if_stopped_soon("connect");
+      throw Error(ErrorCode::kDeadline,
+                  fmt::format("connect: rank {}: cannot connect to the {} ranks of group {}: {} "
+                              "(look at the network of address {})",
+                              rank(), size(), name_, error.what(), options.address));
+    }
     deadline_s_ = options.connect_s;
     barrier();
+    store_.erase(Mesh::key(options, rank()));
     deadline_s_ = options.group.deadline_s;
   }
 
@@ -106,7 +171,7 @@ class GlooGroup final : public Group {
 
   void send(const Message& message) override {
     check_peer(message);
-    watch_.throw_if_stopped("send");
+    store_.throw_if_stopped("send");
     CallHeader header = header_of("send", message.bytes, message.tag);
     Transfers transfers(*this, "send");
     transfers.send(message.peer, &header, sizeof(header));
@@ -116,7 +181,7 @@ class GlooGroup final : public Group {
 
   void recv(const Message& message) override {
     check_peer(message);
-    watch_.throw_if_stopped("recv");
+    store_.throw_if_stopped("recv");
     CallHeader header;
     Transfers transfers(*this, "recv");
     transfers.receive(message.peer, &header, sizeof(header));
@@ -138,7 +203,7 @@ class GlooGroup final : public Group {
 
   void abort(const std::string& reason) override {
     const NoPipeSignal quiet;
-    if (watch_.stop(reason)) context_->closeConnections();
+    if (store_.stop(reason)) mesh_.close();
   }
 
  private:
@@ -155,8 +220,7 @@ class GlooGroup final : public Group {
     }
 
     void await() {
-      const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                          std::chrono::duration<double>(group_.deadline_s_));
+      const auto end = Clock::now() + to_duration(group_.deadline_s_);
       for (size_t i = 0; i < open_.size(); ++i) await_one(i, end);
       open_.clear();
     }
@@ -169,7 +233,7 @@ class GlooGroup final : public Group {
     };
 
     void begin(int peer, void* data, int64_t bytes, bool sends) {
-      auto buffer = group_.context_->createUnboundBuffer(data, static_cast<size_t>(bytes));
+      auto buffer = group_.mesh_.createUnboundBuffer(data, static_cast<size_t>(bytes));
       const auto i = static_cast<size_t>(peer);
       try {
         sends ? buffer->send(peer, group_.sent_[i]++) : buffer->recv(peer, group_.received_[i]++);
@@ -184,17 +248,18 @@ class GlooGroup final : public Group {
       const auto left = std::chrono::ceil<Milliseconds>(end - Clock::now());
       const Milliseconds timeout = std::max(left, Milliseconds(1));
       bool done = false;
-      if (group_.watch_.enter([&] { interrupt(*one.buffer); })) {
-        try {
+      const JobStore::OnStop guard(
+          group_.store_, [&] { interrupt(*one.buffer); },
+          {.rank = group_.ranks_[static_cast<size_t>(one.peer)], .group = group_.name_});
+      try {
+        if (!guard.stopped_before()) {
           done = one.sends ? one.buffer->waitSend(timeout) : one.buffer->waitRecv(timeout);
-        } catch (const std::exception& error) {
-          group_.watch_.leave();
-          if (Clock::now() >= end) late(i);
-          group_.lost(call_, one.peer, error.what());
         }
-        group_.watch_.leave();
+      } catch (const std::exception& error) {
+        if (Clock::now() >= end) late(i);
+        group_.lost(call_, one.peer, error.what());
       }
-      if (!done) group_.watch_.throw_if_stopped(call_);
+      if (!done) group_.store_.throw_if_stopped(call_);
       STRATA_CHECK(done);
     }
 
@@ -234,7 +299,7 @@ class GlooGroup final : public Group {
   }
 
   [[noreturn]] void lost(const char* call, int peer, const char* what) {
-    watch_.throw_if_said(call);
+    store_.throw_if_stopped_soon(call);
     fail(fmt::format("{}: rank {}: its connection is lost: {} (did its process end?)", call, peer,
                      what));
   }
@@ -242,19 +307,26 @@ class GlooGroup final : public Group {
   // All ranks see the same headers, so either all of them work or all of them fail.
   template <typename Work>
   void collective(const CallHeader& header, Work work) {
-    watch_.throw_if_stopped(header.name);
+    store_.throw_if_stopped(header.name);
     Transfers transfers(*this, header.name);
+    exchange_headers(transfers, header);
+    const std::string difference = first_difference(headers_);
+    if (difference.empty()) return work(transfers);
+    // Once more, so that no rank stops the job while another still waits for a header: each is to
+    // see the difference itself.
+    try {
+      exchange_headers(transfers, header);
+    } catch (const Error&) {
+    }
+    fail(difference);
+  }
+
+  void exchange_headers(Transfers& transfers, const CallHeader& header) {
     headers_[static_cast<size_t>(rank())] = header;
     each_peer(
         [&](int r) { transfers.receive(r, &headers_[static_cast<size_t>(r)], sizeof(header)); });
     each_peer([&](int r) { transfers.send(r, &header, sizeof(header)); });
     transfers.await();
-    const std::string difference = first_difference(headers_);
-    if (!difference.empty()) {
-      abort(difference);
-      throw Error(ErrorCode::kPeer, difference);
-    }
-    work(transfers);
   }
 
   // Each rank gets its part of the sum of all ranks' `whole`, in `out`. Parts have `part` elements;
@@ -299,9 +371,11 @@ class GlooGroup final : public Group {
   }
 
   // Constant after meet()
+  JobStore& store_;
+  const std::string name_;
+  const std::vector<int> ranks_;  // of the job
   double deadline_s_;
-  RankWatch watch_;
-  const std::shared_ptr<gloo::Context> context_;
+  Mesh mesh_;
 
   // Of the calling thread
   std::vector<uint64_t> sent_, received_;  // messages to and from each rank
@@ -311,32 +385,18 @@ class GlooGroup final : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> make_gloo_group(const GlooOptions& options) {
-  STRATA_CHECK(options.size >= 1 && options.rank >= 0 && options.rank < options.size);
-  const NoPipeSignal quiet;
-  try {
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = options.address;
-    auto device = gloo::transport::tcp::CreateDevice(attributes);
-    gloo::rendezvous::FileStore files(options.store);
-    gloo::rendezvous::PrefixStore store(options.name, files);
-    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
-    context->setTimeout(
-        std::chrono::ceil<Milliseconds>(std::chrono::duration<double>(options.connect_s)));
-    context->connectFullMesh(store, device);
-    auto group = std::make_unique<GlooGroup>(options, std::move(context));
-    group->meet(options);
-    return group;
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw Error(ErrorCode::kDeadline,
-                fmt::format("rank {}: cannot connect to the {} ranks of group {} by way of {}: {} "
-                            "(start all ranks with the same directory, and look at the network "
-                            "of address {})",
-                            options.rank, options.size, options.name, options.store, error.what(),
-                            options.address));
+std::unique_ptr<Group> make_gloo_group(JobStore& store, const GlooOptions& given) {
+  GlooOptions options = given;
+  if (options.ranks.empty()) {
+    options.ranks.resize(static_cast<size_t>(store.size()));
+    std::iota(options.ranks.begin(), options.ranks.end(), 0);
   }
+  const auto own = std::ranges::find(options.ranks, store.rank());
+  STRATA_CHECK(own != options.ranks.end() && !options.name.empty());
+  const auto rank = static_cast<int>(own - options.ranks.begin());
+  auto group = std::make_unique<GlooGroup>(store, options, rank);
+  group->meet(options);
+  return group;
 }
 
 }  // namespace strata::comm

@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/job.h"
 
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/comm/message_auth.h"
 #include "engine/comm/text_exchange.h"
 
 namespace strata::train {
@@ -11,6 +21,7 @@ using config::Json;
 
 // Rank 0 may tokenize for long. Ranks that end are noticed at once.
 constexpr double kPatienceS = 24 * 3600;
+constexpr double kServerS = 60;  // in which rank 0's server is there
 
 // The members of the terms that are numbers.
 template <typename Terms, typename Visit>
@@ -33,6 +44,45 @@ void each_limit(Terms& terms, Visit visit) {
   visit("address_space", terms.facts.limits.address_space_bytes);
 }
 
+// The address and the secret of the job's server, in a file of the meeting place.
+struct Invitation {
+  std::string address;
+  std::string secret;
+};
+
+std::string path_of(const MeetingPlace& place) {
+  return place.directory + "/server";
+}
+
+void write(const Invitation& invitation, const std::string& path) {
+  const std::string part = path + ".part";
+  std::ofstream(part) << invitation.address << '\n' << invitation.secret << '\n';
+  std::error_code error;
+  std::filesystem::rename(part, path, error);
+  if (error) throw system_error(ErrorCode::kIo, "launch: cannot write: " + path, error.value());
+}
+
+Invitation await(const std::string& path) {
+  for (const double end_s = now_s() + kServerS; now_s() < end_s;) {
+    std::ifstream file(path);
+    Invitation invitation;
+    if (file >> invitation.address >> invitation.secret) return invitation;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  throw Error(ErrorCode::kDeadline,
+              fmt::format("launch: {}: rank 0 did not write it within {} s (look for rank 0's own "
+                          "error)",
+                          path, kServerS));
+}
+
+std::string random_secret() {
+  std::string secret;
+  for (const char byte : comm::random_digest()) {
+    secret += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  return secret;
+}
+
 const Json& member(const Json& json, const char* name) {
   const Json* found = json.find(name);
   STRATA_CHECK(found != nullptr);  // both sides are this build
@@ -41,9 +91,18 @@ const Json& member(const Json& json, const char* name) {
 
 }  // namespace
 
-Job::Job(MeetingPlace place)
-    : place_(std::move(place)),
-      all_(meet(place_, "job", {.size = place_.ranks}, {.deadline_s = kPatienceS})) {}
+Job::Job(MeetingPlace place) : place_(std::move(place)) {
+  if (leads()) {
+    const std::string secret = random_secret();
+    server_ = std::make_unique<comm::JobServer>(
+        comm::JobServerOptions{.secret = secret, .size = ranks()});
+    write({server_->address(), secret}, path_of(place_));
+  }
+  const Invitation invitation = await(path_of(place_));
+  store_ = std::make_unique<comm::JobStore>(comm::JobStoreOptions{
+      .address = invitation.address, .secret = invitation.secret, .rank = rank(), .size = ranks()});
+  all_ = meet(*store_, "job", {.size = ranks()}, {.deadline_s = kPatienceS});
+}
 
 void Job::give(const Terms& terms) {
   Json json = Json::object();
@@ -74,7 +133,7 @@ Job::Terms Job::take() {
 }
 
 RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options) {
-  groups_.emplace(place_, mesh, options);
+  groups_.emplace(*store_, mesh, options);
   return groups_->groups();
 }
 

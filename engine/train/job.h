@@ -5,10 +5,19 @@
 #include <optional>
 #include <string>
 
+#include "engine/comm/job_server.h"
+#include "engine/comm/job_store.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {
+
+// Where the processes of one run on one machine meet.
+struct MeetingPlace {
+  std::string directory;  // theirs alone, which no other user may enter
+  int rank = 0;
+  int ranks = 1;
+};
 
 // A run whose ranks are processes of this machine, as this process sees it. Rank 0 checks, measures
 // and decides; the others take its terms, so that all make plans from the same facts.
@@ -40,6 +49,8 @@ class Job {
 
  private:
   const MeetingPlace place_;
+  std::unique_ptr<comm::JobServer> server_;  // of rank 0
+  std::unique_ptr<comm::JobStore> store_;
   std::unique_ptr<comm::Group> all_;
   std::optional<ProcessGroups> groups_;
 };

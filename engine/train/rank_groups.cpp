@@ -12,24 +12,19 @@ void RankGroups::abort(const char* why) const {
   exec::abort_all(lanes, why);
 }
 
-std::unique_ptr<comm::Group> meet(const MeetingPlace& place, const std::string& name,
+std::unique_ptr<comm::Group> meet(comm::JobStore& store, const std::string& name,
                                   const plan::Mesh::Members& members,
                                   const comm::GroupOptions& options) {
-  comm::GlooOptions gloo;
-  gloo.rank = members.index_of(place.rank);
-  gloo.size = members.size;
-  gloo.store = place.directory;
-  gloo.name = name;
-  gloo.connect_s = options.deadline_s;
-  gloo.group = options;
-  return comm::make_gloo_group(gloo);
+  comm::GlooOptions gloo = {.name = name, .connect_s = options.deadline_s, .group = options};
+  for (int i = 0; i < members.size; ++i) gloo.ranks.push_back(members.first + i * members.stride);
+  return comm::make_gloo_group(store, gloo);
 }
 
 // All ranks make their groups in one order, so none waits for a rank that waits for it.
-ProcessGroups::ProcessGroups(const MeetingPlace& place, const plan::Mesh& mesh,
+ProcessGroups::ProcessGroups(comm::JobStore& store, const plan::Mesh& mesh,
                              const comm::GroupOptions& options) {
   const auto join = [&](const std::string& name, const plan::Mesh::Members& members) {
-    return owned_.emplace_back(meet(place, name, members, options)).get();
+    return owned_.emplace_back(meet(store, name, members, options)).get();
   };
   groups_.trainer = join("trainer", {.size = mesh.world});
   for (int name = 0; name < plan::kGroupCount; ++name) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/comm/group.h"
+#include "engine/comm/job_store.h"
 #include "engine/exec/local_mesh.h"
 
 namespace strata::train {
@@ -19,15 +20,8 @@ struct RankGroups {
   void abort(const char* why) const;
 };
 
-// Where the processes of one run on one machine meet.
-struct MeetingPlace {
-  std::string directory;  // theirs alone
-  int rank = 0;
-  int ranks = 1;
-};
-
 // One of the groups, of this rank and others. Returns when all of them have come.
-std::unique_ptr<comm::Group> meet(const MeetingPlace& place, const std::string& name,
+std::unique_ptr<comm::Group> meet(comm::JobStore& store, const std::string& name,
                                   const plan::Mesh::Members& members,
                                   const comm::GroupOptions& options);
 
@@ -35,8 +29,7 @@ std::unique_ptr<comm::Group> meet(const MeetingPlace& place, const std::string& 
 class ProcessGroups {
  public:
   // All ranks of the mesh make theirs at the same time.
-  ProcessGroups(const MeetingPlace& place, const plan::Mesh& mesh,
-                const comm::GroupOptions& options);
+  ProcessGroups(comm::JobStore& store, const plan::Mesh& mesh, const comm::GroupOptions& options);
   const RankGroups& groups() const { return groups_; }
 
  private:

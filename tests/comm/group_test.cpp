@@ -4,18 +4,13 @@
 #include "engine/comm/group.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,7 +20,9 @@
 #include "engine/comm/group_gloo.h"
 #include "engine/comm/group_local.h"
 #include "engine/comm/group_self.h"
-#include "tests/support/temporary_directory.h"
+#include "engine/comm/job_server.h"
+#include "engine/comm/job_store.h"
+#include "tests/comm/job_support.h"
 
 namespace strata::comm {
 namespace {
@@ -46,8 +43,9 @@ class GroupOf : public testing::TestWithParam<Backend> {
 std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& options,
                                             const std::function<void(Group&)>& body) const {
   const bool local = GetParam() == Backend::kLocal;
+  const JobServer server({.secret = kJobSecret, .size = count});
+  std::vector<std::unique_ptr<JobStore>> stores(static_cast<size_t>(count));
   auto groups = make_local_groups(count, options);
-  const test::TemporaryDirectory store;
   std::vector<std::string> errors(static_cast<size_t>(count));
   std::vector<std::jthread> threads;
   for (int r = 0; r < count; ++r) {
@@ -55,8 +53,9 @@ std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& optio
       auto& group = groups[static_cast<size_t>(r)];
       try {
         if (!local) {
-          group =
-              make_gloo_group({.rank = r, .size = count, .store = store.path(), .group = options});
+          auto& store = stores[static_cast<size_t>(r)];
+          store = std::make_unique<JobStore>(options_of(server, r, count));
+          group = make_gloo_group(*store, {.group = options});
         }
         body(*group);
       } catch (const Error& error) {
@@ -381,45 +380,6 @@ INSTANTIATE_TEST_SUITE_P(Backends, GroupOf, testing::Values(Backend::kLocal, Bac
                          [](const auto& given) {
                            return given.param == Backend::kLocal ? "local" : "gloo";
                          });
-
-// Ranks are processes; one is killed at any moment. The others end by themselves, and say which.
-TEST(GroupGloo, AProcessThatIsKilledEndsTheOthers) {
-  constexpr int kSize = 3;
-  for (int round = 0; round < 8; ++round) {
-    const test::TemporaryDirectory store;
-    std::array<pid_t, kSize> children;
-    for (int r = 0; r < kSize; ++r) {
-      children[static_cast<size_t>(r)] = ::fork();
-      if (children[static_cast<size_t>(r)] != 0) continue;
-      try {
-        const auto group = make_gloo_group(
-            {.rank = r, .size = kSize, .store = store.path(), .group = {.deadline_s = 20}});
-        std::ofstream(store / ("ready" + std::to_string(r))) << "ready";
-        std::vector<float> whole(30000);
-        while (true) group->all_reduce_sum(whole.data(), 30000);
-      } catch (const Error& error) {
-        const bool named = std::string(error.what()).find("rank 1") != std::string::npos;
-        ::_exit(error.code() == ErrorCode::kPeer && named ? 0 : 1);
-      }
-    }
-    for (int r = 0; r < kSize; ++r) {
-      while (!std::filesystem::exists(store / ("ready" + std::to_string(r)))) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
-    ::kill(children[1], SIGKILL);
-    const auto begin = std::chrono::steady_clock::now();
-    for (const int r : {1, 0, 2}) {
-      int status = 0;
-      ASSERT_EQ(::waitpid(children[static_cast<size_t>(r)], &status, 0),
-                children[static_cast<size_t>(r)]);
-      if (r == 1) continue;
-      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << r << " " << status;
-    }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << round;
-  }
-}
 
 TEST(GroupSelf, OneRankKeepsItsValues) {
   const auto group = make_self_group();
