@@ -30,7 +30,7 @@ extern char** environ;
 namespace strata::cli {
 namespace {
 
-constexpr double kHearS = 30;  // in which ranks hear that another one failed
+constexpr double kHearS = 15;  // in which ranks hear that another one failed, and end
 constexpr double kEndS = 5;    // in which they end after SIGTERM
 constexpr size_t kLongestLine = 64 * 1024;
 
@@ -210,7 +210,8 @@ void Launcher::reap(int index) {
 void Launcher::note_end(int rank, int status) {
   constexpr int kSignalled = 128;
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
-  if (code == 0) return;
+  const bool is_ended_here = failed_s_ > 0 && now_s() - failed_s_ > kHearS;
+  if (code == 0 || is_ended_here) return;
   if (code_ == 0 || code_ == kHeardExitCode) code_ = code;
   if (failed_s_ > 0) return;
   failed_s_ = now_s();

@@ -12,7 +12,8 @@ namespace strata::cli {
 //
 // Rank 0 has this process's output streams. Lines of the others' standard error appear on this
 // process's with the rank in front. Signals that stop a run go to all ranks. When a rank fails, the
-// others hear of it by their groups; those that have not ended half a minute later are ended.
+// others hear of it by their groups; those that have not ended a quarter of a minute later are
+// ended.
 // Threads: one; one object in a process, used once. Failure: Error (kIo) when a process cannot be
 // started.
 class Launcher {

@@ -102,6 +102,9 @@ Job::Job(MeetingPlace place) : place_(std::move(place)) {
   store_ = std::make_unique<comm::JobStore>(comm::JobStoreOptions{
       .address = invitation.address, .secret = invitation.secret, .rank = rank(), .size = ranks()});
   all_ = meet(*store_, "job", {.size = ranks()}, {.deadline_s = kPatienceS});
+  // All have met. The process that made the directory may be gone at the end.
+  std::error_code ignored;
+  if (leads()) std::filesystem::remove_all(place_.directory, ignored);
 }
 
 void Job::give(const Terms& terms) {

@@ -14,7 +14,7 @@ namespace strata::train {
 
 // Where the processes of one run on one machine meet.
 struct MeetingPlace {
-  std::string directory;  // theirs alone, which no other user may enter
+  std::string directory;  // theirs alone, which no other user may enter; gone when all have met
   int rank = 0;
   int ranks = 1;
 };
