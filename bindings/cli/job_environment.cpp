@@ -13,6 +13,8 @@
 
 #include "engine/base/error.h"
 
+extern char** environ;
+
 namespace strata::cli {
 namespace {
 
@@ -42,20 +44,30 @@ void end_with(int launcher) {
 
 }  // namespace
 
-std::vector<std::string> job_variables(const train::MeetingPlace& place) {
-  return {fmt::format("{}={}", kRank, place.rank), fmt::format("{}={}", kRanks, place.ranks),
-          fmt::format("{}={}", kMeeting, place.directory),
-          fmt::format("{}={}", kLauncher, getpid())};
+std::vector<std::string> environment_of(const train::MeetingPlace& place) {
+  std::vector<std::string> all = {
+      fmt::format("{}={}", kRank, place.rank), fmt::format("{}={}", kRanks, place.ranks),
+      fmt::format("{}={}", kMeeting, place.directory), fmt::format("{}={}", kLauncher, getpid())};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view name =
+        std::string_view(*variable).substr(0, std::string_view(*variable).find('='));
+    const bool is_ours = name == kRank || name == kRanks || name == kMeeting || name == kLauncher;
+    if (!is_ours) all.emplace_back(*variable);
+  }
+  return all;
 }
 
 bool is_following_rank() {
-  return number_of(kRank).value_or(0) > 0;
+  const char* launcher = std::getenv(kLauncher);
+  const bool launched = launcher != nullptr && number_of(kLauncher) == getppid();
+  return launched && number_of(kRank).value_or(0) > 0;
 }
 
 std::unique_ptr<train::Job> job_of_environment(const config::Options& options) {
   const char* meeting = std::getenv(kMeeting);
+  if (meeting == nullptr) return nullptr;
   const auto rank = number_of(kRank), ranks = number_of(kRanks), launcher = number_of(kLauncher);
-  if (meeting == nullptr || !rank || !ranks || !launcher) return nullptr;
+  if (!rank || !ranks || !launcher) return nullptr;
   if (options.ranks != *ranks || *rank >= *ranks) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("ranks: {}: rank {} of a job of {} was started (give --ranks to strata "

@@ -15,8 +15,8 @@ namespace strata::cli {
 // the other's.
 inline constexpr int kHeardExitCode = 75;
 
-// The variables of one rank, as "NAME=VALUE".
-std::vector<std::string> job_variables(const train::MeetingPlace& place);
+// The environment of one rank, as "NAME=VALUE": this process's, with the variables of the rank.
+std::vector<std::string> environment_of(const train::MeetingPlace& place);
 
 // True in a process that `strata launch` started for a rank other than 0, which prints nothing but
 // what concerns this rank.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 
+#include "bindings/cli/command_options.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/launcher.h"
 #include "engine/base/error.h"
-#include "engine/session/resume.h"
 
 namespace strata::cli {
 
@@ -28,9 +28,9 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
   args.push_back("--ranks");
   args.push_back(std::to_string(options.ranks));
   // Mistakes are reported once, before any process is started.
-  config::DeepspeedReport ignored;
-  const config::Options all = config::resolve_command_line(
-      config::Command::kTrain, {args.begin() + 1, args.end()}, &ignored, session::options_of_run);
+  config::DeepspeedReport report;
+  const config::Options all =
+      resolved_options(config::Command::kTrain, {args.begin() + 1, args.end()}, false, report);
   if (all.help) {
     std::fputs(config::help_text(config::Command::kTrain).c_str(), stdout);
     return 0;

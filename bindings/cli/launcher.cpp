@@ -25,8 +25,6 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 
-extern char** environ;
-
 namespace strata::cli {
 namespace {
 
@@ -100,6 +98,8 @@ Launcher::Launcher(std::vector<std::string> args, int ranks)
   if (signals_ < 0) throw system_error(ErrorCode::kIo, "launch: eventfd", errno);
   stop_signals = signals_;
   on_stop_signals(on_stop_signal);
+  // Ranks are in the background of a terminal, and may write to it however it is set.
+  std::signal(SIGTTOU, SIG_IGN);
 }
 
 Launcher::~Launcher() {
@@ -121,17 +121,11 @@ void Launcher::start(int rank) {
   }
   std::vector<std::string> args = {"strata"};
   args.insert(args.end(), args_.begin(), args_.end());
-  std::vector<std::string> environment;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    environment.emplace_back(*variable);
-  }
-  for (std::string& variable : job_variables({meeting_, rank, static_cast<int>(ranks_.size())})) {
-    environment.push_back(std::move(variable));
-  }
   Rank& started = ranks_[static_cast<size_t>(rank)];
   started.errors = pipe[0];
   try {
-    started.process = Spawn(pipe[1]).run(args, environment);
+    started.process =
+        Spawn(pipe[1]).run(args, environment_of({meeting_, rank, static_cast<int>(ranks_.size())}));
   } catch (const Error&) {
     if (pipe[1] >= 0) close(pipe[1]);
     throw;
@@ -210,8 +204,7 @@ void Launcher::reap(int index) {
 void Launcher::note_end(int rank, int status) {
   constexpr int kSignalled = 128;
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
-  const bool is_ended_here = failed_s_ > 0 && now_s() - failed_s_ > kHearS;
-  if (code == 0 || is_ended_here) return;
+  if (code == 0 || is_ending_) return;
   if (code_ == 0 || code_ == kHeardExitCode) code_ = code;
   if (failed_s_ > 0) return;
   failed_s_ = now_s();
@@ -223,6 +216,11 @@ void Launcher::note_end(int rank, int status) {
 
 void Launcher::end_those_left() {
   if (failed_s_ == 0 || now_s() - failed_s_ < kHearS) return;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].process == 0 || is_ending_) continue;
+    log(LogLevel::kWarning, fmt::format("launch: rank {} does not end: it is ended", rank));
+  }
+  is_ending_ = true;
   forward(now_s() - failed_s_ < kHearS + kEndS ? SIGTERM : SIGKILL);
 }
 

@@ -50,7 +50,8 @@ class Launcher {
 
   std::vector<Rank> ranks_;
   int code_ = 0;
-  double failed_s_ = 0;  // when the first failed; 0: none has
+  double failed_s_ = 0;     // when the first failed; 0: none has
+  bool is_ending_ = false;  // those that have not ended since
 };
 
 }  // namespace strata::cli

@@ -10,18 +10,17 @@
 #include <string>
 #include <vector>
 
+#include "bindings/cli/command_options.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/doctor_command.h"
 #include "bindings/cli/job_environment.h"
 #include "bindings/cli/process_sinks.h"
 #include "engine/base/environment.h"
 #include "engine/base/error.h"
-#include "engine/base/log.h"
 #include "engine/config/completion.h"
 #include "engine/config/json.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
-#include "engine/session/resume.h"
 
 namespace strata::cli {
 namespace {
@@ -67,33 +66,6 @@ int run_completion(const std::vector<std::string>& args) {
                   : config::completion_text(args[1]).c_str(),
              stdout);
   return 0;
-}
-
-// Prints what became of the keys of a DeepSpeed file beside the command's output, unless the output
-// is JSON, which includes it. When keys are refused, it is printed before the error; as JSON it is
-// then the only output.
-config::Options resolved(config::Command command, const std::vector<std::string>& args,
-                         config::DeepspeedReport& report) {
-  strata::Environment environment(process_sinks(Sinks().hang_after_s));
-  const strata::Environment::Scope scope(&environment);
-  try {
-    const bool goes_on = command == config::Command::kTrain;
-    config::Options options = config::resolve_command_line(
-        command, args, &report, goes_on ? session::options_of_run : nullptr);
-    if (is_following_rank()) return options;  // rank 0 prints the rest
-    if (!report.wants_json) std::fputs(report.table.c_str(), stderr);
-    for (const std::string& warning : options.warnings) log(LogLevel::kWarning, warning);
-    return options;
-  } catch (const Error&) {
-    if (report.is_refusal && report.wants_json) {
-      config::Json answer = config::Json::object();
-      answer.set("deepspeed", report.lines);
-      std::puts(answer.dump().c_str());
-    } else if (report.is_refusal) {
-      std::fputs(report.table.c_str(), stderr);
-    }
-    throw;
-  }
 }
 
 // A command, and the number of words in its name.
@@ -153,7 +125,8 @@ int run(const std::vector<std::string>& given) {
     rest.erase(end, rest.end());
   }
   config::DeepspeedReport report;
-  const config::Options options = resolved(command, rest, report);
+  const config::Options options =
+      resolved_options(command, rest, !is_following_rank(), report);  // rank 0 prints it
   if (options.help) {
     std::fputs(config::help_text(command).c_str(), stdout);
     return 0;

@@ -37,6 +37,7 @@ void handle_signals(const session::Training& training, bool answers,
 
 // Rank 0 prints.
 int train_silently(const config::Options& options, train::Job& job) {
+  handle_stop_signals(false);  // from the beginning: rank 0 says what becomes of a stop
   session::Training training(options, "", &job);
   session::TrainingEvents events;
   handle_signals(training, false, events);

@@ -39,6 +39,15 @@ int64_t ModelSpec::parameter_count() const {
   return count;
 }
 
+bool has_whole_rows(const Parameter& parameter) {
+  const std::vector<int64_t>& stored = parameter.stored.shape;
+  const int64_t row =
+      parameter.stored.transposed
+          ? stored[0]
+          : std::accumulate(stored.begin() + 1, stored.end(), int64_t{1}, std::multiplies<>());
+  return parameter.numel == parameter.shape[0] * row;
+}
+
 int64_t stored_index(const Parameter& parameter, int64_t element) {
   const Storage& stored = parameter.stored;
   STRATA_CHECK(!stored.tensor.empty() && element >= 0 && element < parameter.numel);

@@ -179,6 +179,10 @@ struct Segment {
   std::vector<int> inputs = {};
 };
 
+// Whether a parameter has whole rows of its stored matrix (columns where transposed), as readers
+// and writers of files expect; a tensor slice of a block's last matrices has not.
+bool has_whole_rows(const Parameter& parameter);
+
 // Element `element` of a parameter is this element of its stored tensor.
 int64_t stored_index(const Parameter& parameter, int64_t element);
 

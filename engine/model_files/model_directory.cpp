@@ -317,6 +317,7 @@ void ModelDirectory::read_parameter(const Parameter& parameter, int64_t first, i
 }
 
 ModelDirectory::StoredRange ModelDirectory::stored_range(const Parameter& parameter) const {
+  STRATA_CHECK(has_whole_rows(parameter));
   const Location& place = location(parameter.stored.tensor);
   const File& file = files_[place.file];
   if (parameter.stored.transposed) return {&file, place.entry.offset, place.entry.bytes};

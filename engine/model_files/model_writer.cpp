@@ -307,6 +307,7 @@ void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count
   const auto found = tensors_.find(parameter.stored.tensor);
   STRATA_CHECK(found != tensors_.end());
   STRATA_CHECK(first >= 0 && count >= 0 && first <= parameter.numel - count);
+  STRATA_CHECK(has_whole_rows(parameter));
   if (count == 0) return;
   if (parameter.stored.transposed) {
     write_transposed(found->second, parameter, first, count, planes);

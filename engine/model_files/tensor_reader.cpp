@@ -175,6 +175,7 @@ class TransposedReader {
 void read_elements(const StoredTensor& tensor, const Parameter& parameter, int64_t first,
                    int64_t count, const Planes& planes) {
   STRATA_CHECK(first >= 0 && count >= 0 && first <= parameter.numel - count);
+  STRATA_CHECK(has_whole_rows(parameter));
   if (count == 0) return;
   if (!parameter.stored.transposed) {
     return read_contiguous(tensor, stored_index(parameter, first), count, planes);

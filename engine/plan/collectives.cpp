@@ -34,7 +34,16 @@ uint64_t collectives_hash(const Plan& plan) {
       add(op->kind);
       add(op->group);
       add(op->segment);
+      add(op->chunk);
+      add(op->chunk_count);
+      add(op->micro_batch);
       add(agreed_bytes(program, *op));
+      for (const Access& access : program.accesses_of(*op)) {
+        if (access.mode != Mode::kRead || access.value.kind == ValueKind::kScratch) continue;
+        add(access.value.kind);
+        add(access.value.reduced);
+        break;
+      }
     }
   }
   return hash;

@@ -15,7 +15,8 @@ std::vector<const Op*> collectives_of(const Program& program);
 // own parts differ in size.
 int64_t agreed_bytes(const Program& program, const Op& op);
 
-// A hash of number, kind, group, segment and agreed bytes of every collective of a plan. Ranks
+// A hash of number, kind, group, segment, chunks, micro-batch, values and agreed bytes of every
+// collective of a plan. Ranks
 // whose hashes differ must not start, because they would wait for each other or add unrelated data.
 uint64_t collectives_hash(const Plan& plan);
 
