@@ -207,7 +207,9 @@ class RecordsReader {
     std::deque<RecordPlace>& last = data_.last_records;
     const int64_t at = data_.tokens->count();
     if (last.empty() || last.back().line != line) last.push_back({at, line});
-    while (last.front().first_target + options_.tail_tokens < at) last.pop_front();
+    while (!last.empty() && last.front().first_target + options_.tail_tokens < at) {
+      last.pop_front();
+    }
   }
 
   void warn() const {

@@ -292,7 +292,7 @@ Value run_select(const Call& call) {
   return iterator(call, selected);
 }
 
-constexpr Native kFilters[] = {
+constexpr Native kSequenceFilters[] = {
     {"attr", "", nullptr},
     {"batch", "", nullptr},
     {"center", "", nullptr},
@@ -335,7 +335,7 @@ constexpr Native kFilters[] = {
 }  // namespace
 
 NativeTable filters_of_sequences() {
-  return {kFilters, std::size(kFilters)};
+  return {kSequenceFilters, std::size(kSequenceFilters)};
 }
 
 }  // namespace strata::templates

@@ -231,7 +231,7 @@ Value run_format(const Call& call) {
       call.renderer.heap().sequence(SequenceKind::kTuple, call.all.positional));
 }
 
-constexpr Native kFilters[] = {
+constexpr Native kTextFilters[] = {
     {"abs", "", run_abs},
     {"capitalize", "", run_case<text::capitalize>},
     {"e", "", run_escape},
@@ -254,7 +254,7 @@ constexpr Native kFilters[] = {
 }  // namespace
 
 NativeTable filters_of_text() {
-  return {kFilters, std::size(kFilters)};
+  return {kTextFilters, std::size(kTextFilters)};
 }
 
 }  // namespace strata::templates

@@ -43,7 +43,7 @@ Value views(const Call& call, SequenceKind kind, const std::vector<std::string_v
 }
 
 template <Side side>
-Value run_strip(const Call& call) {
+Value call_strip(const Call& call) {
   const std::string_view text = call.self.string();
   if (!call.has(0) || call.given[0].is_none()) return view(call, strip(text, side));
   const std::string_view characters = text_argument(call, 0, "strip");
@@ -52,7 +52,7 @@ Value run_strip(const Call& call) {
 }
 
 template <bool from_right>
-Value run_split(const Call& call) {
+Value call_split(const Call& call) {
   const std::string_view text = call.self.string();
   const int64_t most = count_argument(call, 1, -1);
   if (!call.has(0) || call.given[0].is_none()) {
@@ -65,13 +65,13 @@ Value run_split(const Call& call) {
                from_right ? rsplit(text, separator, most) : split(text, separator, most));
 }
 
-Value run_splitlines(const Call& call) {
+Value call_splitlines(const Call& call) {
   return views(call, SequenceKind::kList,
                split_lines(call.self.string(), call.has(0) && is_true(call.given[0])));
 }
 
 template <bool from_right>
-Value run_partition(const Call& call) {
+Value call_partition(const Call& call) {
   const std::string_view text = call.self.string();
   const std::string_view separator = text_argument(call, 0, "partition");
   if (separator.empty()) Renderer::fail("partition gets an empty separator");
@@ -92,7 +92,7 @@ std::string_view bounded(const Call& call, size_t k) {
 }
 
 template <bool at_end>
-Value run_starts(const Call& call) {
+Value call_starts(const Call& call) {
   const std::string_view text = bounded(call, 1);
   const auto fits = [&](const Value& part) {
     if (!part.is_string()) {
@@ -106,7 +106,7 @@ Value run_starts(const Call& call) {
 }
 
 template <bool from_right, bool must_exist>
-Value run_find(const Call& call) {
+Value call_find(const Call& call) {
   const std::string_view text = bounded(call, 1);
   const std::string_view wanted = text_argument(call, 0, "find");
   const size_t at = from_right ? text.rfind(wanted) : text.find(wanted);
@@ -118,14 +118,14 @@ Value run_find(const Call& call) {
   return Value::of(length_of(call.self.string().substr(0, before)));
 }
 
-Value run_count(const Call& call) {
+Value call_count(const Call& call) {
   const std::string_view text = bounded(call, 1);
   const std::string_view wanted = text_argument(call, 0, "count");
   if (wanted.empty()) return Value::of(length_of(text) + 1);
   return Value::of(static_cast<int64_t>(split(text, wanted, -1).size()) - 1);
 }
 
-Value run_replace(const Call& call) {
+Value call_replace(const Call& call) {
   const std::string_view from = text_argument(call, 0, "replace");
   const std::string_view to = text_argument(call, 1, "replace");
   const bool escapes = call.self.is_markup && !call.given[1].is_markup;
@@ -134,11 +134,11 @@ Value run_replace(const Call& call) {
 }
 
 template <std::string (*map)(std::string_view)>
-Value run_case(const Call& call) {
+Value call_case(const Call& call) {
   return made(call, map(call.self.string()));
 }
 
-Value run_join(const Call& call) {
+Value call_join(const Call& call) {
   const Items items = call.renderer.items_of(call.given[0]);
   std::string text;
   for (size_t k = 0; k < items.size; ++k) {
@@ -154,7 +154,7 @@ Value run_join(const Call& call) {
 }
 
 template <bool at_end>
-Value run_remove(const Call& call) {
+Value call_remove(const Call& call) {
   std::string_view text = call.self.string();
   const std::string_view part = text_argument(call, 0, "removeprefix");
   if (at_end && text.ends_with(part)) text.remove_suffix(part.size());
@@ -163,7 +163,7 @@ Value run_remove(const Call& call) {
 }
 
 template <Side side>
-Value run_pad(const Call& call) {
+Value call_pad(const Call& call) {
   const std::string_view text = call.self.string();
   const int64_t missing = count_argument(call, 0, 0) - length_of(text);
   if (missing <= 0) return call.self;
@@ -174,7 +174,7 @@ Value run_pad(const Call& call) {
                                              : call.renderer.add(call.self, padding));
 }
 
-Value run_zfill(const Call& call) {
+Value call_zfill(const Call& call) {
   const std::string_view text = call.self.string();
   const int64_t missing = count_argument(call, 0, 0) - length_of(text);
   if (missing <= 0) return call.self;
@@ -185,7 +185,7 @@ Value run_zfill(const Call& call) {
 
 // Whether the text is not empty and all of its characters are of a kind.
 template <bool (*is_one)(uint32_t)>
-Value run_all_are(const Call& call) {
+Value call_all_are(const Call& call) {
   const std::string_view text = call.self.string();
   bool all = !text.empty();
   for (size_t at = 0; all && at < text.size(); at += text::utf8_length(text[at])) {
@@ -197,68 +197,68 @@ bool is_alphanumeric(uint32_t c) {
   return text::is_letter(c) || text::is_decimal_digit(c);
 }
 
-Value run_islower(const Call& call) {
+Value call_islower(const Call& call) {
   return Value::of(has_only_case(call.self.string(), text::is_lower_case, text::is_upper_case));
 }
-Value run_isupper(const Call& call) {
+Value call_isupper(const Call& call) {
   return Value::of(has_only_case(call.self.string(), text::is_upper_case, text::is_lower_case));
 }
 
-Value run_format(const Call& call) {
+Value call_format(const Call& call) {
   return format_by_braces(call.renderer, call.self, call.all);
 }
 
 constexpr Native kTextMethods[] = {
-    {"capitalize", "", run_case<text::capitalize>},
+    {"capitalize", "", call_case<text::capitalize>},
     {"casefold", "", nullptr},
     {"center", "", nullptr},
-    {"count", "/ sub start? end?", run_count},
+    {"count", "/ sub start? end?", call_count},
     {"encode", "", nullptr},
-    {"endswith", "/ suffix start? end?", run_starts<true>},
+    {"endswith", "/ suffix start? end?", call_starts<true>},
     {"expandtabs", "", nullptr},
-    {"find", "/ sub start? end?", run_find<false, false>},
-    {"format", "*", run_format},
+    {"find", "/ sub start? end?", call_find<false, false>},
+    {"format", "*", call_format},
     {"format_map", "", nullptr},
-    {"index", "/ sub start? end?", run_find<false, true>},
-    {"isalnum", "", run_all_are<is_alphanumeric>},
-    {"isalpha", "", run_all_are<text::is_letter>},
+    {"index", "/ sub start? end?", call_find<false, true>},
+    {"isalnum", "", call_all_are<is_alphanumeric>},
+    {"isalpha", "", call_all_are<text::is_letter>},
     {"isascii", "", nullptr},
-    {"isdecimal", "", run_all_are<text::is_decimal_digit>},
-    {"isdigit", "", run_all_are<text::is_decimal_digit>},
+    {"isdecimal", "", call_all_are<text::is_decimal_digit>},
+    {"isdigit", "", call_all_are<text::is_decimal_digit>},
     {"isidentifier", "", nullptr},
-    {"islower", "", run_islower},
-    {"isnumeric", "", run_all_are<text::is_decimal_digit>},
+    {"islower", "", call_islower},
+    {"isnumeric", "", call_all_are<text::is_decimal_digit>},
     {"isprintable", "", nullptr},
-    {"isspace", "", run_all_are<is_python_space>},
+    {"isspace", "", call_all_are<is_python_space>},
     {"istitle", "", nullptr},
-    {"isupper", "", run_isupper},
-    {"join", "/ iterable", run_join},
-    {"ljust", "/ width fillchar?", run_pad<Side::kRight>},
-    {"lower", "", run_case<text::to_lower_full>},
-    {"lstrip", "/ chars?", run_strip<Side::kLeft>},
+    {"isupper", "", call_isupper},
+    {"join", "/ iterable", call_join},
+    {"ljust", "/ width fillchar?", call_pad<Side::kRight>},
+    {"lower", "", call_case<text::to_lower_full>},
+    {"lstrip", "/ chars?", call_strip<Side::kLeft>},
     {"maketrans", "", nullptr},
-    {"partition", "/ sep", run_partition<false>},
-    {"removeprefix", "/ prefix", run_remove<false>},
-    {"removesuffix", "/ suffix", run_remove<true>},
-    {"replace", "/ old new count?", run_replace},
-    {"rfind", "/ sub start? end?", run_find<true, false>},
-    {"rindex", "/ sub start? end?", run_find<true, true>},
-    {"rjust", "/ width fillchar?", run_pad<Side::kLeft>},
-    {"rpartition", "/ sep", run_partition<true>},
-    {"rsplit", "sep? maxsplit?", run_split<true>},
-    {"rstrip", "/ chars?", run_strip<Side::kRight>},
-    {"split", "sep? maxsplit?", run_split<false>},
-    {"splitlines", "keepends?", run_splitlines},
-    {"startswith", "/ prefix start? end?", run_starts<false>},
-    {"strip", "/ chars?", run_strip<Side::kBoth>},
+    {"partition", "/ sep", call_partition<false>},
+    {"removeprefix", "/ prefix", call_remove<false>},
+    {"removesuffix", "/ suffix", call_remove<true>},
+    {"replace", "/ old new count?", call_replace},
+    {"rfind", "/ sub start? end?", call_find<true, false>},
+    {"rindex", "/ sub start? end?", call_find<true, true>},
+    {"rjust", "/ width fillchar?", call_pad<Side::kLeft>},
+    {"rpartition", "/ sep", call_partition<true>},
+    {"rsplit", "sep? maxsplit?", call_split<true>},
+    {"rstrip", "/ chars?", call_strip<Side::kRight>},
+    {"split", "sep? maxsplit?", call_split<false>},
+    {"splitlines", "keepends?", call_splitlines},
+    {"startswith", "/ prefix start? end?", call_starts<false>},
+    {"strip", "/ chars?", call_strip<Side::kBoth>},
     {"swapcase", "", nullptr},
-    {"title", "", run_case<text::to_title_full>},
+    {"title", "", call_case<text::to_title_full>},
     {"translate", "", nullptr},
-    {"upper", "", run_case<text::to_upper_full>},
-    {"zfill", "/ width", run_zfill},
+    {"upper", "", call_case<text::to_upper_full>},
+    {"zfill", "/ width", call_zfill},
 };
 
-Value run_get(const Call& call) {
+Value call_get(const Call& call) {
   Renderer::require_hashable(call.given[0]);
   call.renderer.charge(call.self.dict->size / 16);
   if (const Value* value = find(*call.self.dict, call.given[0])) return *value;
@@ -266,7 +266,7 @@ Value run_get(const Call& call) {
 }
 
 template <SequenceKind kind>
-Value run_entries(const Call& call) {
+Value call_entries(const Call& call) {
   std::vector<Value> items;
   const Dict& dict = *call.self.dict;
   items.reserve(dict.size);
@@ -280,27 +280,27 @@ Value run_entries(const Call& call) {
   return call.renderer.heap().sequence(kind, items);
 }
 
-Value run_copy(const Call& call) {
+Value call_copy(const Call& call) {
   return call.self;  // nothing changes it
 }
 
 constexpr Native kDictMethods[] = {
-    {"copy", "", run_copy},
+    {"copy", "", call_copy},
     {"fromkeys", "", nullptr},
-    {"get", "/ key default?", run_get},
-    {"items", "", run_entries<SequenceKind::kItems>},
-    {"keys", "", run_entries<SequenceKind::kKeys>},
-    {"values", "", run_entries<SequenceKind::kValues>},
+    {"get", "/ key default?", call_get},
+    {"items", "", call_entries<SequenceKind::kItems>},
+    {"keys", "", call_entries<SequenceKind::kKeys>},
+    {"values", "", call_entries<SequenceKind::kValues>},
 };
 
-Value run_count_items(const Call& call) {
+Value call_count_items(const Call& call) {
   int64_t count = 0;
   const Sequence& list = *call.self.sequence;
   for (size_t k = 0; k < list.size; ++k) count += call.renderer.equal(list.items[k], call.given[0]);
   return Value::of(count);
 }
 
-Value run_index(const Call& call) {
+Value call_index(const Call& call) {
   const Sequence& list = *call.self.sequence;
   for (size_t k = 0; k < list.size; ++k) {
     if (call.renderer.equal(list.items[k], call.given[0])) {
@@ -311,18 +311,18 @@ Value run_index(const Call& call) {
 }
 
 constexpr Native kListMethods[] = {
-    {"copy", "", run_copy},
-    {"count", "/ value", run_count_items},
-    {"index", "/ value", run_index},
+    {"copy", "", call_copy},
+    {"count", "/ value", call_count_items},
+    {"index", "/ value", call_index},
 };
 
-Value run_cycle(const Call& call) {
+Value call_cycle(const Call& call) {
   const std::vector<Value>& values = call.all.positional;
   if (values.empty()) Renderer::fail("cycle gets no values");
   return values[call.self.loop->index % values.size()];
 }
 
-constexpr Native kLoopMethods[] = {{"changed", "", nullptr}, {"cycle", "*", run_cycle}};
+constexpr Native kLoopMethods[] = {{"changed", "", nullptr}, {"cycle", "*", call_cycle}};
 
 using Table = std::unordered_map<std::string_view, const Native*>;
 

@@ -50,7 +50,7 @@ Value run_escaped(const Call& call) {
   return Value::of(call.self.is_markup);
 }
 template <bool (*is_wanted)(uint32_t), bool (*is_other)(uint32_t)>
-Value run_case(const Call& call) {
+Value test_case(const Call& call) {
   return Value::of(has_only_case(call.renderer.text_of(call.self), is_wanted, is_other));
 }
 template <int64_t rest>
@@ -117,7 +117,7 @@ constexpr Native kTests[] = {
     {"iterable", "", run_iterable},
     {"le", "other", run_compare<'<', '='>},
     {"lessthan", "other", kLess},
-    {"lower", "", run_case<text::is_lower_case, text::is_upper_case>},
+    {"lower", "", test_case<text::is_lower_case, text::is_upper_case>},
     {"lt", "other", kLess},
     {"mapping", "", run_is_kind<Kind::kDict>},
     {"ne", "other", kUnequal},
@@ -130,7 +130,7 @@ constexpr Native kTests[] = {
     {"test", "", run_is_test},
     {"true", "", run_is_bool<true>},
     {"undefined", "", run_is_kind<Kind::kUndefined>},
-    {"upper", "", run_case<text::is_upper_case, text::is_lower_case>},
+    {"upper", "", test_case<text::is_upper_case, text::is_lower_case>},
 };
 
 Value run_range(const Call& call) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBlockBytes = 64 << 10;
 constexpr size_t kWeightMax = size_t{1} << 26;
-constexpr uint32_t kDepthMax = 100;
+constexpr uint32_t kValueDepthMax = 100;
 
 uint32_t depth_of(const Value& value) {
   if (value.kind == Kind::kSequence) return value.sequence->depth;
@@ -32,8 +32,8 @@ struct Measure {
     weight += weight_of(value);
     depth = std::max(depth, depth_of(value) + 1);
     if (weight > kWeightMax) throw Heap::Refusal{"a value has too many items"};
-    if (depth > kDepthMax) {
-      throw Heap::Refusal{fmt::format("a value is nested deeper than {} levels", kDepthMax)};
+    if (depth > kValueDepthMax) {
+      throw Heap::Refusal{fmt::format("a value is nested deeper than {} levels", kValueDepthMax)};
     }
   }
 };

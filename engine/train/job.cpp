@@ -54,7 +54,7 @@ std::string path_of(const MeetingPlace& place) {
   return place.directory + "/server";
 }
 
-void write(const Invitation& invitation, const std::string& path) {
+void write_invitation(const Invitation& invitation, const std::string& path) {
   const std::string part = path + ".part";
   std::ofstream(part) << invitation.address << '\n' << invitation.secret << '\n';
   std::error_code error;
@@ -96,7 +96,7 @@ Job::Job(MeetingPlace place) : place_(std::move(place)) {
     const std::string secret = random_secret();
     server_ = std::make_unique<comm::JobServer>(
         comm::JobServerOptions{.secret = secret, .size = ranks()});
-    write({server_->address(), secret}, path_of(place_));
+    write_invitation({server_->address(), secret}, path_of(place_));
   }
   const Invitation invitation = await(path_of(place_));
   store_ = std::make_unique<comm::JobStore>(comm::JobStoreOptions{

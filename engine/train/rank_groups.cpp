@@ -10,7 +10,7 @@ namespace strata::train {
 namespace {
 
 // Ranks come when they have read their data, which may take long. One that ends is noticed.
-constexpr double kPatienceS = 24 * 3600;
+constexpr double kConnectS = 24 * 3600;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void RankGroups::abort(const char* why) const {
 std::unique_ptr<comm::Group> meet(comm::JobStore& store, const std::string& name,
                                   const plan::Mesh::Members& members,
                                   const comm::GroupOptions& options) {
-  comm::GlooOptions gloo = {.name = name, .connect_s = kPatienceS, .group = options};
+  comm::GlooOptions gloo = {.name = name, .connect_s = kConnectS, .group = options};
   for (int i = 0; i < members.size; ++i) gloo.ranks.push_back(members.first + i * members.stride);
   return comm::make_gloo_group(store, gloo);
 }
