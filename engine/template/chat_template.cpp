@@ -31,9 +31,7 @@ std::string shown(const Syntax& syntax, const Node& node) {
   std::string_view text = std::string_view(syntax.source).substr(node.begin, node.end - node.begin);
   const size_t line = text.find('\n');
   size_t end = std::min({text.size(), kShown, line});
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) {
-    --end;
-  }
+  if (end < text.size()) end = text::utf8_start(text, end);
   return fmt::format("`{}{}`", text.substr(0, end), end < text.size() ? "..." : "");
 }
 

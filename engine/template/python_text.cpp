@@ -11,17 +11,7 @@ namespace {
 
 using text::code_point_at;
 using text::utf8_length;
-
-bool is_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80u;
-}
-
-// The offset of the code point before `end`.
-size_t before(std::string_view text, size_t end) {
-  do --end;
-  while (end > 0 && is_continuation(text[end]));
-  return end;
-}
+using text::utf8_start;
 
 template <class Removes>
 std::string_view strip_if(std::string_view text, Side side, const Removes& removes) {
@@ -31,7 +21,9 @@ std::string_view strip_if(std::string_view text, Side side, const Removes& remov
     while (begin < end && removes(begin)) begin += utf8_length(text[begin]);
   }
   if (side != Side::kLeft) {
-    while (end > begin && removes(before(text, end))) end = before(text, end);
+    while (end > begin && removes(utf8_start(text, end - 1))) {
+      end = utf8_start(text, end - 1);
+    }
   }
   return text.substr(begin, end - begin);
 }
@@ -54,7 +46,7 @@ bool is_python_space(uint32_t c) {
 
 int64_t length_of(std::string_view text) {
   return static_cast<int64_t>(text.size()) -
-         std::count_if(text.begin(), text.end(), is_continuation);
+         std::count_if(text.begin(), text.end(), text::is_continuation);
 }
 
 size_t offset_of(std::string_view text, int64_t index) {
@@ -98,7 +90,9 @@ std::vector<std::string_view> rsplit_spaces(std::string_view text, int64_t most)
       break;
     }
     size_t begin = text.size();
-    while (begin > 0 && !is_space_at(text, before(text, begin))) begin = before(text, begin);
+    while (begin > 0 && !is_space_at(text, utf8_start(text, begin - 1))) {
+      begin = utf8_start(text, begin - 1);
+    }
     parts.push_back(text.substr(begin));
     text = strip(text.substr(0, begin), Side::kRight);
   }

@@ -217,15 +217,17 @@ void Renderer::run_set(const Node& node) {
   assign(*node.items[0], evaluate(*node.items[1]));
 }
 
+Renderer::Flow Renderer::run_captured(const Node& node, Value& text) {
+  const NewScope scope(*this, scope_);
+  Capture capture(*this);
+  const Flow flow = run_all(node.body);
+  if (flow == Flow::kNext) text = capture.take();
+  return flow;
+}
+
 Renderer::Flow Renderer::run_set_block(const Node& node) {
   Value value;
-  {
-    const NewScope scope(*this, scope_);
-    Capture capture(*this);
-    const Flow flow = run_all(node.body);
-    if (flow != Flow::kNext) return flow;  // a jump leaves the text behind
-    value = capture.take();
-  }
+  if (const Flow flow = run_captured(node, value); flow != Flow::kNext) return flow;
   if (node.items[1] != nullptr) value = evaluate_filter(*node.items[1], &value);
   assign(*node.items[0], value);
   return Flow::kNext;
@@ -252,13 +254,7 @@ void Renderer::run_call_block(const Node& node) {
 
 Renderer::Flow Renderer::run_filter_block(const Node& node) {
   Value value;
-  {
-    const NewScope scope(*this, scope_);
-    Capture capture(*this);
-    const Flow flow = run_all(node.body);
-    if (flow != Flow::kNext) return flow;  // a jump leaves the text behind
-    value = capture.take();
-  }
+  if (const Flow flow = run_captured(node, value); flow != Flow::kNext) return flow;
   write(evaluate_filter(*node.items[0], &value));
   return Flow::kNext;
 }

@@ -96,6 +96,8 @@ class Renderer {
   // Runs the loop over `items`; false when no item passed the filter.
   bool run_loop(const Node& node, const Items& items, size_t depth, Flow& flow);
   void run_set(const Node& node);
+  // Runs the body for its text; a jump out of the body leaves the text behind.
+  Flow run_captured(const Node& node, Value& text);
   Flow run_set_block(const Node& node);
   void run_call_block(const Node& node);
   Flow run_filter_block(const Node& node);

@@ -82,8 +82,7 @@ std::string_view strip(std::string_view text, bool left, bool right) {
     begin += utf8_length(text[begin]);
   }
   while (right && end > begin) {
-    size_t last = end - 1;
-    while ((static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
+    const size_t last = utf8_start(text, end - 1);
     if (!is_white_space(code_point_at(text, last))) break;
     end = last;
   }

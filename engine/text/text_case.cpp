@@ -131,8 +131,7 @@ bool is_case_ignorable(uint32_t c) {
 bool is_final_sigma(std::string_view text, size_t at) {
   bool has_before = false;
   for (size_t k = at; k > 0;) {
-    do --k;
-    while (k > 0 && (static_cast<unsigned char>(text[k]) & 0xC0u) == 0x80u);
+    k = utf8_start(text, k - 1);
     const uint32_t c = code_point_at(text, k);
     if (is_case_ignorable(c)) continue;
     has_before = is_cased(c);

@@ -72,9 +72,7 @@ size_t last_cut(std::string_view text) {
     if (text[at - 1] == '\n' && next > ' ' && next < 0x80) return at;
   }
   // There is no such line: cut before the last character.
-  size_t at = text.size() - 1;
-  while (at > 1 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
-  return at;
+  return std::max<size_t>(utf8_start(text, text.size() - 1), 1);
 }
 
 void check_utf8(const std::string& path, std::string_view text, int64_t offset_bytes) {

@@ -20,6 +20,17 @@ inline size_t utf8_length(char lead) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// True for the second and later bytes of a character.
+inline bool is_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80u;
+}
+
+// The offset at which the character of byte `at` starts.
+inline size_t utf8_start(std::string_view text, size_t at) {
+  while (at > 0 && is_continuation(text[at])) --at;
+  return at;
+}
+
 // The code point that starts at `offset` of well-formed text.
 uint32_t code_point_at(std::string_view text, size_t offset);
 void append_code_point(uint32_t code_point, std::string* text);

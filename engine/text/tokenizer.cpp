@@ -16,9 +16,7 @@ namespace {
 constexpr size_t kCutBytes = 48;  // longer pieces are cut where no merge can join
 
 uint32_t last_code_point(std::string_view text) {
-  size_t last = text.size() - 1;
-  while ((static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
-  return code_point_at(text, last);
+  return code_point_at(text, utf8_start(text, text.size() - 1));
 }
 
 // Bytes of white space at the end and at the start of a text.
@@ -28,8 +26,7 @@ size_t trailing_space(std::string_view text) {
     const std::string_view head = text.substr(0, end);
     const uint32_t last = last_code_point(head);
     if (!is_white_space(last)) break;
-    do --end;
-    while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80);
+    end = utf8_start(text, end - 1);
   }
   return text.size() - end;
 }
