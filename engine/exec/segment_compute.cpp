@@ -58,6 +58,7 @@ void SegmentCompute::forward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   std::byte* interior = call.interior != nullptr ? static_cast<std::byte*>(call.interior)
                                                  : c.workspace_bytes(c.layout.own_interior);
+  STRATA_CHECK(call.output != nullptr || (call.part == 0 && call.branch != nullptr));
   c.segment.kind == SegmentKind::kEmbedding ? embedding_forward(c) : run_block(c, interior);
 }
 

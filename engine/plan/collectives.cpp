@@ -13,6 +13,13 @@ std::vector<const Op*> collectives_of(const Program& program) {
   return collectives;
 }
 
+Value exchanged_value(const Program& program, const Op& op) {
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.mode == Mode::kRead && access.value.kind != ValueKind::kScratch) return access.value;
+  }
+  return Value{};
+}
+
 int64_t agreed_bytes(const Program& program, const Op& op) {
   int64_t read = 0;
   int64_t written = 0;
@@ -38,12 +45,9 @@ uint64_t collectives_hash(const Plan& plan) {
       add(op->chunk_count);
       add(op->micro_batch);
       add(agreed_bytes(program, *op));
-      for (const Access& access : program.accesses_of(*op)) {
-        if (access.mode != Mode::kRead || access.value.kind == ValueKind::kScratch) continue;
-        add(access.value.kind);
-        add(access.value.reduced);
-        break;
-      }
+      const Value value = exchanged_value(program, *op);
+      add(value.kind);
+      add(value.reduced);
     }
   }
   return hash;

@@ -34,14 +34,6 @@ bool same_run(const Plan& a, const Plan& b) {
          a.mesh.tensor == b.mesh.tensor && same_layout(a.layout, b.layout);
 }
 
-// The value that the group exchanges: Gather's plane, or Reduce's sum.
-Value moved(const Program& program, const Op& op) {
-  for (const Access& access : program.accesses_of(op)) {
-    if (access.mode == Mode::kRead && access.value.kind != ValueKind::kScratch) return access.value;
-  }
-  return Value{};
-}
-
 void compare(const Facts& facts, int rank, const Program& a, const Program& b, Reporter& reporter) {
   const std::vector<const Op*> ours = collectives_of(a);
   const std::vector<const Op*> theirs = collectives_of(b);
@@ -54,14 +46,16 @@ void compare(const Facts& facts, int rank, const Program& a, const Program& b, R
     const Op& x = *ours[i];
     const Op& y = *theirs[i];
     if (x.kind != y.kind || x.group != y.group || x.number != y.number || x.segment != y.segment ||
-        x.chunk != y.chunk || x.chunk_count != y.chunk_count || !(moved(a, x) == moved(b, y)) ||
+        x.chunk != y.chunk || x.chunk_count != y.chunk_count ||
+        !(exchanged_value(a, x) == exchanged_value(b, y)) ||
         agreed_bytes(a, x) != agreed_bytes(b, y)) {
       return reporter.add(
           "collective", a.name, ours[i] - a.ops.data(),
           fmt::format(
               "collective {}: rank 0 has {} of {}, {} bytes; rank {} has {} of {}, {} bytes", i,
-              contract_of(x.kind).name, describe(facts, moved(a, x)), agreed_bytes(a, x), rank,
-              contract_of(y.kind).name, describe(facts, moved(b, y)), agreed_bytes(b, y)));
+              contract_of(x.kind).name, describe(facts, exchanged_value(a, x)), agreed_bytes(a, x),
+              rank, contract_of(y.kind).name, describe(facts, exchanged_value(b, y)),
+              agreed_bytes(b, y)));
     }
   }
 }
