@@ -277,6 +277,15 @@ void Executor::wait(Instance& instance) {
 SegmentUse Executor::ready(int segment, Pass pass) {
   return impl_->ready(segment, pass);
 }
+SegmentUse Executor::used(int segment) const {
+  return impl_->used(segment);
+}
+void Executor::skip() {
+  impl_->skip();
+}
+Executor::NextUse Executor::next_use() {
+  return impl_->next_use();
+}
 void Executor::done() {
   impl_->done();
 }

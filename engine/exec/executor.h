@@ -36,7 +36,7 @@ struct ExecutorOptions {
 
 enum class Pass : uint8_t { kForward, kBackward };
 
-// The buffers for one pass of one segment of one micro-batch, for a caller that computes by itself;
+// The buffers of one segment for one use of a micro-batch, for a caller that computes by itself;
 // valid from ready() to done().
 //
 //   weights   [numel] of the recipe's weight type; parameter p begins at element Parameter::offset
@@ -81,13 +81,22 @@ class Executor {
     wait(instance);
   }
 
-  // For a caller that computes. The caller does the passes of every submitted program in the plan's
-  // order: for each micro-batch the forward over all segments, ascending, then (in a step) the
-  // backward, descending. ready() blocks until the segment's weights are in memory. When the caller
-  // asks for another pass than the plan's next one, it throws Error{kConfig} that names both.
-  // done() ends the pass. One thread.
+  // For a caller that computes. For each micro-batch of every submitted program the caller does
+  // ModelSpec::uses in their order, in a step all of them, otherwise the forward ones. ready()
+  // blocks until the weights of the next use are in memory, and returns its first segment; used()
+  // returns the others. If the next use has another first segment or pass, ready() throws
+  // Error{kConfig} that names both. done() ends the use. skip() waits for the next use and ends it
+  // with nothing added to its gradients. One thread.
   SegmentUse ready(int segment, Pass pass);
+  SegmentUse used(int segment) const;
   void done();
+  void skip();
+  // The next use: an index of ModelSpec::uses, and its micro-batch.
+  struct NextUse {
+    int use = 0;
+    int micro_batch = 0;
+  };
+  NextUse next_use();
 
   // Call these between programs: whether an update is pending, and how many updates were applied
   // since the model's first step. A step whose gradients are not finite applies none (with updates

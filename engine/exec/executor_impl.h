@@ -34,7 +34,10 @@ class Executor::Impl {
   void submit(Instance& instance);
   void wait(Instance& instance);
   SegmentUse ready(int segment, Pass pass);
+  SegmentUse used(int segment);
   void done();
+  void skip();
+  NextUse next_use();
   bool pending() const { return decision_ != nullptr && decision_->valid; }
   int64_t updates() const {
     return decision_ == nullptr ? 0 : decision_->updates - (decision_->valid ? 1 : 0);
@@ -135,6 +138,8 @@ class Executor::Impl {
 
   // external_lane.cpp
   Instance& external_instance();
+  const plan::Op& external_op();
+  void await_use();
 
   // run_state.cpp
   void run_optimize(const plan::Op& op, const Instance& instance);

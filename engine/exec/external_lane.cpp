@@ -3,6 +3,8 @@
 // lane instead of a thread of ours.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -39,10 +41,18 @@ Instance& Executor::Impl::external_instance() {
   }
 }
 
+const plan::Op& Executor::Impl::external_op() {
+  const plan::Program& program = program_of(external_instance());
+  return program.ops[program.lanes[kCompute][external_.position]];
+}
+
+Executor::NextUse Executor::Impl::next_use() {
+  const plan::Op& op = external_op();
+  return {op.part, op.micro_batch};
+}
+
 SegmentUse Executor::Impl::ready(int segment, Pass pass) {
-  Instance& instance = external_instance();
-  const plan::Program& program = program_of(instance);
-  const plan::Op& op = program.ops[program.lanes[kCompute][external_.position]];
+  const plan::Op& op = external_op();
   const OpKind wanted = pass == Pass::kForward ? OpKind::kForward : OpKind::kBackward;
   if (op.segment != segment || op.kind != wanted) {
     const auto name = [&](int s) {
@@ -55,6 +65,14 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass) {
                     "of {} next (declare the sequence that is used)",
                     name_of(wanted), name(segment), name_of(op.kind), name(op.segment)));
   }
+  await_use();
+  return used(segment);
+}
+
+// Returns when the next use has its weights and, in backward, places for its gradients.
+void Executor::Impl::await_use() {
+  Instance& instance = external_instance();
+  const plan::Op& op = external_op();
   progress_.start_clock();
   try {
     while (const auto target = unmet_wait(Lane::kCompute, instance, op)) {
@@ -66,8 +84,13 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass) {
   }
   progress_.stop_clock();
   external_begin_s_ = now_s();
+}
+
+SegmentUse Executor::Impl::used(int segment) {
+  const plan::Program& program = program_of(external_instance());
   SegmentUse use;
-  for (const Access& access : program.accesses_of(op)) {
+  for (const Access& access : program.accesses_of(external_op())) {
+    if (access.value.segment != segment) continue;
     std::byte* base = at(access.arena, access.offset - access.first);
     if (access.value.kind == ValueKind::kPlane) use.weights = base;
     if (access.value.kind != ValueKind::kGradient || access.mode != Mode::kWrite) continue;
@@ -75,6 +98,16 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass) {
     use.gradient_first = access.value.index == 1;
   }
   return use;
+}
+
+void Executor::Impl::skip() {
+  await_use();
+  for (const int segment : spec_.uses[external_op().part].segments) {
+    const SegmentUse use = used(segment);
+    if (use.gradient == nullptr || !use.gradient_first) continue;
+    std::fill_n(use.gradient, spec_.segments[segment].trainable_numel, 0.0f);
+  }
+  done();
 }
 
 void Executor::Impl::done() {

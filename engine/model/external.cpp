@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <set>
+#include <utility>
+
 #include "engine/base/error.h"
 
 namespace strata::model {
@@ -10,10 +14,61 @@ namespace {
 
 // With this many elements, the bytes of weights, state and gradients still fit 64 bits.
 constexpr int64_t kElementsMost = int64_t{1} << 48;
+constexpr size_t kUsesMost = size_t{1} << 20;
+
+std::vector<ExternalUse> up_and_down(int count) {
+  std::vector<ExternalUse> uses;
+  for (int s = 0; s < count; ++s) uses.push_back({.segments = {s}, .backward = false});
+  for (int s = count; s-- > 0;) uses.push_back({.segments = {s}, .backward = true});
+  return uses;
+}
+
+void check_use(const ModelSpec& spec, size_t index) {
+  const ExternalUse& use = spec.uses[index];
+  const auto refuse = [&](const std::string& cause) {
+    throw Error(ErrorCode::kConfig, fmt::format("external model: use {}: {}", index, cause));
+  };
+  if (use.segments.empty()) refuse("has no units (name at least one)");
+  std::set<int> seen;
+  for (const int s : use.segments) {
+    if (s < 0 || s >= std::ssize(spec.segments)) {
+      refuse(fmt::format("there is no unit {} (units are 0 to {})", s, spec.segments.size() - 1));
+    }
+    if (!seen.insert(s).second) {
+      refuse(fmt::format("names {} twice (name it once)", spec.segments[s].name));
+    }
+  }
+  if (!(use.flops >= 0) || !std::isfinite(use.flops)) {
+    refuse(fmt::format("{} operations (give 0 or more)", use.flops));
+  }
+}
+
+void set_uses(std::vector<ExternalUse> uses, ModelSpec& spec) {
+  const int count = static_cast<int>(spec.segments.size());
+  spec.uses = uses.empty() ? up_and_down(count) : std::move(uses);
+  if (spec.uses.size() > kUsesMost) {
+    throw Error(ErrorCode::kConfig, fmt::format("external model: {} uses in a micro-batch, more "
+                                                "than {} (declare larger units)",
+                                                spec.uses.size(), kUsesMost));
+  }
+  for (size_t i = 0; i < spec.uses.size(); ++i) {
+    check_use(spec, i);
+    if (!spec.uses[i].backward) continue;
+    for (const int s : spec.uses[i].segments) ++spec.segments[s].backward_uses;
+  }
+  for (const Segment& segment : spec.segments) {
+    if (segment.trainable_numel == 0 || segment.backward_uses > 0) continue;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("external model: {}: has no backward use (declare one, or leave the "
+                            "unit out)",
+                            segment.name));
+  }
+}
 
 }  // namespace
 
-ModelSpec external_spec(const std::vector<ExternalSegment>& segments) {
+ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
+                        std::vector<ExternalUse> uses) {
   if (segments.empty()) {
     throw Error(ErrorCode::kConfig, "external model: no segments (declare at least one)");
   }
@@ -57,6 +112,7 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments) {
     spec.segments.push_back(std::move(segment));
   }
   assign_offsets(spec, 1);
+  set_uses(std::move(uses), spec);
   return spec;
 }
 

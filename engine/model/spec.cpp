@@ -66,6 +66,11 @@ int compute_parts(const ModelSpec& spec, int segment) {
   return block && spec.tensor.ranks > 1 ? 2 : 1;
 }
 
+int backward_ops(const ModelSpec& spec, int segment) {
+  const Segment& at = spec.segments[static_cast<size_t>(segment)];
+  return at.kind == SegmentKind::kExternal ? at.backward_uses : compute_parts(spec, segment);
+}
+
 void assign_offsets(ModelSpec& spec, int shard_count) {
   STRATA_CHECK(shard_count >= 1);
   const int64_t multiple = kShardElements * shard_count;

@@ -177,6 +177,7 @@ struct Segment {
   // others (cross-attention: the encoder's last) end a stream of their own. Empty for an embedding,
   // and for a segment whose activations are a framework's own.
   std::vector<int> inputs = {};
+  int backward_uses = 0;  // of an external segment: the uses of a micro-batch with its gradient
 };
 
 // Whether a parameter has whole rows of its stored matrix (columns where transposed), as readers
@@ -197,18 +198,30 @@ struct TensorSlice {
   int ranks = 1;
 };
 
+// A use of external segments: they are read together in one pass of a micro-batch.
+struct ExternalUse {
+  std::vector<int> segments;  // distinct; the first names the use
+  bool backward = false;      // adds to the gradients of all of them
+  double flops = 0;           // what the caller computes; 0: it takes no time
+};
+
 struct ModelSpec {
   Architecture architecture;  // of the slice: its heads and its feed-forward size
   TensorSlice tensor;
   std::vector<Unit> units;
   std::vector<Segment> segments;
   std::vector<ParameterGroup> groups;
+  std::vector<ExternalUse> uses;    // of external segments, in the order of a micro-batch
   int64_t parameter_count() const;  // true elements, without padding
 };
 
 // How many ops one pass of a segment is: in a tensor slice a block's branch is summed over the
 // ranks between two of them.
 int compute_parts(const ModelSpec& spec, int segment);
+
+// How many ops of a micro-batch add to a segment's gradient, without those of segments that share
+// its parameters.
+int backward_ops(const ModelSpec& spec, int segment);
 
 // Sets every parameter's offset and every segment's padded sizes for `shard_count` ranks that share
 // the state. Depends on nothing else, so a layout is the same for every budget.

@@ -24,6 +24,7 @@ void GradientPath::begin(int segment) {
   SlotRing& ring = input_.device.discrete ? device_ring_ : ring_;
   const int64_t offset = ring.take(gradient_full_bytes(input_, segment), segment);
   accumulators_[segment] = {compute_arena(), offset, false};
+  if (summed_[segment] > 0) fetch_sum(segment);
 }
 
 void GradientPath::add(int segment) {
@@ -112,9 +113,8 @@ void GradientPath::norm_partial(int segment, const Place& gradient) {
   emit_.close();
 }
 
-void GradientPath::spill(int segment, const Place& gradient) {
+void GradientPath::spill(int segment, const Place& gradient, const Value& value) {
   const Place& to = map_.segments[segment].nvme_gradient;
-  const Value value = final_gradient(segment);
   Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
   for (const Piece& piece : update_pieces(segment)) {
     const int64_t bytes = piece.count * kGradientWidth;
@@ -125,6 +125,32 @@ void GradientPath::spill(int segment, const Place& gradient) {
     op.bytes += bytes;
   }
   emit_.close();
+}
+
+// The sum of the contributions so far, from NVMe to where the next one is added.
+void GradientPath::fetch_sum(int segment) {
+  const Place& from = map_.segments[segment].nvme_gradient;
+  const Place& to = accumulators_[segment];
+  const Value value = gradient_value(segment, summed_[segment], 0);
+  Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
+  for (const Piece& piece : update_pieces(segment)) {
+    const int64_t bytes = piece.count * kGradientWidth;
+    const int64_t first = piece.first * kGradientWidth;
+    emit_.read(Arena::kNvme, from.address(piece, kGradientWidth), bytes, first, value);
+    emit_.write(to.arena, to.address(piece, kGradientWidth), bytes, first, value);
+    op.bytes += bytes;
+  }
+  emit_.close();
+}
+
+void GradientPath::leave(int segment) {
+  if (!is_trainable(segment)) return;
+  if (summed_[segment] == contributions(segment)) return finish(segment);
+  const SegmentPlaces& places = map_.segments[segment];
+  if (places.accumulator.exists()) return;
+  spill(segment, accumulators_[segment], gradient_value(segment, summed_[segment], 0));
+  ring_.release(segment);
+  accumulators_[segment] = Place{};
 }
 
 // The weights of a block or head are still where its backward read them; those of the embedding,
@@ -148,7 +174,9 @@ void GradientPath::finish(int segment) {
   if (plan_.mesh.reductions() > 0) place = reduce(segment);
   if (input_.device.discrete && !is_home(segment)) place = download(segment, place);
   norm_partial(segment, place);
-  if (spills_gradient(input_, placement_, segment)) spill(segment, place);
+  if (spills_gradient(input_, placement_, segment)) {
+    spill(segment, place, final_gradient(segment));
+  }
   if (!input_.update().waits) update_in_backward(segment, place);
   ring_.release(segment);
   device_ring_.release(segment);

@@ -15,7 +15,10 @@ class GradientPath : BuilderPiece {
   GradientPath(Building& building, WeightsPath& weights, UpdateSchedule& updates);
 
   void begin(int segment);
-  void add(int segment);     // accesses of the open op: one more contribution
+  void add(int segment);  // accesses of the open op: one more contribution
+  // After a contribution that others may follow: a sum that is not complete leaves memory where its
+  // whole does, and begin() brings it back; a complete one is finished.
+  void leave(int segment);
   void finish(int segment);  // after the last contribution; in backward the update follows
   // In a step, decides on the update from the norms of all gradients. In a drain, notes that no
   // update is pending any more.
@@ -26,7 +29,8 @@ class GradientPath : BuilderPiece {
   Place reduce_over(GroupName group, int segment, const Place& from, int reduced);
   Place download(int segment, const Place& from);
   void norm_partial(int segment, const Place& gradient);
-  void spill(int segment, const Place& gradient);
+  void spill(int segment, const Place& gradient, const Value& value);
+  void fetch_sum(int segment);
   void update_in_backward(int segment, const Place& gradient);
   void pass_norm(Op& op, const Access& from, const Access& to);
   void download_norms();

@@ -27,7 +27,7 @@ Plan empty_plan(const PlanInput& input, const Ground& ground) {
   plan.recipe = input.recipe;
   plan.shape = input.shape;
   plan.micro_batches = input.micro_batches;
-  plan.eval_micro_batches = input.micro_batches;
+  plan.eval_micro_batches = is_external(input, 0) ? 1 : input.micro_batches;
   plan.mode = input.mode;
   plan.device = input.device;
   plan.mesh = input.mesh;

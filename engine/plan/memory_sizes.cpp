@@ -132,7 +132,11 @@ bool is_external(const PlanInput& input, int segment) {
 }
 
 bool accumulates_apart(const PlanInput& input, int segment) {
-  return is_shared(input, segment) || (is_external(input, segment) && input.micro_batches > 1);
+  if (is_shared(input, segment)) return true;
+  const int sums = input.micro_batches * input.spec->segments[segment].backward_uses;
+  const bool may_leave =
+      input.update().waits && !input.device.discrete && input.mesh.reductions() == 0;
+  return is_external(input, segment) && sums > 1 && !may_leave;
 }
 
 }  // namespace strata::plan

@@ -92,18 +92,17 @@ enum class ValueKind : uint8_t {
   kActivation,          // the output of `segment` for micro-batch `index`
   kActivationGradient,  // the gradient of that output; `reduced`
   kInterior,            // of `segment`, micro-batch `index`; `reduced`
-  kBranch,          // [N, C] f32: what `segment` adds to its input for micro-batch `index`, before
-                    // what follows the sum over kTensor; `reduced`
-  kBranchGradient,  // [N, C] f32: the gradient of what its first products read; `reduced`
-  kScratch,         // dead when its op ends; `index` is unused
-  kTokens,          // [B, T] of micro-batch `index`
-  kTargets,         // the same
-  kPositions,       // [B]: of each row, the position whose logits are wanted
-  kRope,            // cosines and sines of every position; `index` = table of the model
-  kLossSum,         // of micro-batch `index`
-  kLogits,          // [B, V]
-  kNormPartial,     // of `segment`; `reduced`
-  kDecision,        // the last one: kOld before this program, kNew where the program makes one
+  kBranch,              // [N, C] f32: what `segment` adds to its input; `reduced`
+  kBranchGradient,      // [N, C] f32: of what its first products read; `reduced`
+  kScratch,             // dead when its op ends; `index` is unused
+  kTokens,              // [B, T] of micro-batch `index`
+  kTargets,             // the same
+  kPositions,           // [B]: of each row, the position whose logits are wanted
+  kRope,                // cosines and sines of every position; `index` = table of the model
+  kLossSum,             // of micro-batch `index`
+  kLogits,              // [B, V]
+  kNormPartial,         // of `segment`; `reduced`
+  kDecision,            // the last one: kOld before this program, kNew where the program makes one
 };
 
 // Generations are relative to the state at the start of a program. kUpdated ("+u"): the pending
@@ -176,7 +175,8 @@ struct Op {
   int32_t chunk = -1;  // first chunk; -1 where the op is not about chunks
   int32_t chunk_count = 0;
   int32_t micro_batch = -1;
-  // Of a compute op, see model::compute_parts. With two, part 0 ends with a branch, or begins with
+  // Of a compute op of external segments, its place in ModelSpec::uses. Of others, see
+  // model::compute_parts. With two, part 0 ends with a branch, or begins with
   // its gradient, that is summed over kTensor; part 1 is what follows the sum, and precedes it in
   // backward: Forward and Recompute have parts 0, 1, Backward has parts 1, 0.
   int32_t part = 0;

@@ -63,13 +63,13 @@ constexpr std::array kRecompute = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                    kTables,
                                    kWorkspace};
 // The embedding's backward needs no weights and no activation as input; the backward of a frozen
-// segment writes no gradient.
+// segment writes no gradient, and a use of several external segments writes as many.
 constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   ValueNeed{ValueKind::kActivation, kAny, kNone},
                                   ValueNeed{ValueKind::kInterior, kOptional, kOptional},
                                   ValueNeed{ValueKind::kBranchGradient, kOptional, kOptional},
                                   ValueNeed{ValueKind::kActivationGradient, kAny, kAny},
-                                  ValueNeed{ValueKind::kGradient, kOptional, kOptional},
+                                  ValueNeed{ValueKind::kGradient, kAny, kAny},
                                   ValueNeed{ValueKind::kTokens, kOptional, kNone},
                                   kTables,
                                   kWorkspace};

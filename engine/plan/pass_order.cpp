@@ -20,18 +20,15 @@ void PassOrder::interior(Mode mode, int segment, int micro_batch, int missing) {
                           .index = micro_batch}});
 }
 
-void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch) {
-  // What a part reads is summed, what it writes is not.
-  const uint8_t reduced = mode == Mode::kRead ? 1 : 0;
-  branch(mode, {.kind = kind, .reduced = reduced, .segment = segment, .index = micro_batch});
-}
-
-void PassOrder::branch(Mode mode, const Value& value) {
+void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced) {
   emit_.access({.mode = mode,
                 .arena = compute_arena(),
                 .offset = map_.branch,
                 .bytes = branch_bytes(*input_.spec, input_.shape),
-                .value = value});
+                .value = {.kind = kind,
+                          .reduced = static_cast<uint8_t>(reduced),
+                          .segment = segment,
+                          .index = micro_batch}});
 }
 
 void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
@@ -39,10 +36,8 @@ void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
   op.group = GroupName::kTensor;
   op.micro_batch = micro_batch;
   op.bytes = branch_bytes(*input_.spec, input_.shape);
-  Value value = {.kind = kind, .segment = segment, .index = micro_batch};
-  branch(Mode::kRead, value);
-  value.reduced = 1;
-  branch(Mode::kWrite, value);
+  branch(Mode::kRead, kind, segment, micro_batch, 0);
+  branch(Mode::kWrite, kind, segment, micro_batch, 1);
   emit_.close();
 }
 
@@ -87,11 +82,11 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
     }
     read_inputs(segment, micro_batch);
     if (part == 0) exchange_.read_rope(segment);
-    if (part > 0) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch);
+    if (part > 0) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch, 1);
     if (leaves.output && part == last) activations_.write(segment, micro_batch);
     if (fills && part > 0) interior(Mode::kRead, segment, micro_batch, 1);
     if (fills) interior(Mode::kWrite, segment, micro_batch, norms_sum && part == 0 ? 1 : 0);
-    if (part < last) branch(Mode::kWrite, ValueKind::kBranch, segment, micro_batch);
+    if (part < last) branch(Mode::kWrite, ValueKind::kBranch, segment, micro_batch, 0);
     scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
                                      : print.recompute_workspace_bytes);
     emit_.close();
@@ -179,8 +174,8 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
       if (!recomputes) interior(Mode::kRead, segment, micro_batch, 0);
       interior(Mode::kWrite, segment, micro_batch, 0);  // where backward works, too
     }
-    if (part < last) branch(Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch);
-    if (part > 0) branch(Mode::kWrite, ValueKind::kBranchGradient, segment, micro_batch);
+    if (part < last) branch(Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch, 1);
+    if (part > 0) branch(Mode::kWrite, ValueKind::kBranchGradient, segment, micro_batch, 0);
     if (part == 0) add_input_gradients(segment, micro_batch);
     gradients_.add(segment);
     scratch(
@@ -216,15 +211,31 @@ void PassOrder::backward_unit(int unit) {
   }
 }
 
-// What the plan does for a segment that a framework computes: its weights are there, its gradient
-// has a place. Activations are the framework's own.
-void PassOrder::external_pass(OpKind kind, int segment, int micro_batch) {
-  Op& op = emit_.open(kind, Lane::kCompute, segment);
-  op.unit = segment_of(segment).unit;
+// What the plan does for segments that a framework computes: their weights are there, and so are
+// places for their gradients. Activations are the framework's own.
+void PassOrder::external_use(int index, int micro_batch) {
+  const model::ExternalUse& use = input_.spec->uses[index];
+  for (const int s : use.segments) {
+    const bool first = in_step() && used_externally_.at(s) == 0;
+    first ? acquire_updated(s) : weights_.acquire(s, generation_);
+    if (in_step()) used_externally_[s] = 1;
+    if (use.backward) gradients_.begin(s);
+  }
+  Op& op = emit_.open(use.backward ? OpKind::kBackward : OpKind::kForward, Lane::kCompute,
+                      use.segments.front());
+  op.unit = segment_of(use.segments.front()).unit;
   op.micro_batch = micro_batch;
-  weights_.read(segment, generation_);
-  if (kind == OpKind::kBackward) gradients_.add(segment);
+  op.part = index;
+  op.flops = use.flops;
+  for (const int s : use.segments) {
+    weights_.read(s, generation_);
+    if (use.backward) gradients_.add(s);
+  }
   emit_.close();
+  for (const int s : use.segments) {
+    if (use.backward) gradients_.leave(s);
+    weights_.release(s);
+  }
 }
 
 void PassOrder::backward_embedding(int segment) {
@@ -244,22 +255,11 @@ void PassOrder::backward_embedding(int segment) {
   gradients_.finish(segment);
 }
 
-// A framework computes micro-batch by micro-batch, so weights are brought for every pass of it.
+// A framework computes micro-batch by micro-batch, so weights are brought for every use in it.
 void PassOrder::train_external() {
-  const int count = segment_count();
+  used_externally_.assign(segment_count(), 0);
   for (int m = 0; m < input_.micro_batches; ++m) {
-    for (int s = 0; s < count; ++s) {
-      m == 0 ? acquire_updated(s) : weights_.acquire(s, generation_);
-      external_pass(OpKind::kForward, s, m);
-      weights_.release(s);
-    }
-    for (int s = count; s-- > 0;) {
-      weights_.acquire(s, generation_);
-      gradients_.begin(s);
-      external_pass(OpKind::kBackward, s, m);
-      if (m + 1 == input_.micro_batches) gradients_.finish(s);
-      weights_.release(s);
-    }
+    for (size_t i = 0; i < input_.spec->uses.size(); ++i) external_use(static_cast<int>(i), m);
   }
 }
 
@@ -287,11 +287,10 @@ void PassOrder::train() {
 }
 
 void PassOrder::infer_external(int micro_batches) {
+  const std::vector<model::ExternalUse>& uses = input_.spec->uses;
   for (int m = 0; m < micro_batches; ++m) {
-    for (int s = 0; s < segment_count(); ++s) {
-      weights_.acquire(s, generation_);
-      external_pass(OpKind::kForward, s, m);
-      weights_.release(s);
+    for (size_t i = 0; i < uses.size(); ++i) {
+      if (!uses[i].backward) external_use(static_cast<int>(i), m);
     }
   }
 }

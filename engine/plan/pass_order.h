@@ -58,7 +58,7 @@ class PassOrder : BuilderPiece {
   void backward_unit(int unit);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
   void backward_embedding(int segment);
-  void external_pass(OpKind kind, int segment, int micro_batch);
+  void external_use(int use, int micro_batch);
   void acquire_updated(int segment);  // its weights, with the update that waits for their use
   void acquire_shared(int segment);
   // Accesses of the open op
@@ -66,15 +66,15 @@ class PassOrder : BuilderPiece {
   void add_input_gradients(int segment, int micro_batch);
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch, int missing);
-  void branch(Mode mode, ValueKind kind, int segment, int micro_batch);
-  void branch(Mode mode, const Value& value);
+  void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
 
   ExchangePath& exchange_;
   WeightsPath& weights_;
   ActivationPath& activations_;
   UpdateSchedule& updates_;
   GradientPath& gradients_;
-  const Generation generation_;  // of the weights that ops read
+  const Generation generation_;        // of the weights that ops read
+  std::vector<char> used_externally_;  // by segment: its first use of the step is emitted
 };
 
 }  // namespace strata::plan

@@ -54,8 +54,8 @@ int64_t PlacementSearch::room(const Placement& placement, Arena arena) const {
   return budget == kNoLimit ? kNoLimit : budget - bytes(placement)[static_cast<size_t>(arena)];
 }
 
-// The most bytes that are live in a ring at once: those of all segments of a unit, and for the head
-// also the matrix that it shares.
+// The most bytes that are live in a ring at once: those of all segments of a unit or use, and for
+// the head also the matrix that it shares.
 int64_t PlacementSearch::largest_live(const std::vector<int64_t>& segment_bytes) const {
   int64_t most = 0;
   for (const model::Unit& unit : input_.spec->units) {
@@ -65,6 +65,11 @@ int64_t PlacementSearch::largest_live(const std::vector<int64_t>& segment_bytes)
       const int shared = input_.spec->segments[s].shares;
       if (shared >= 0) live += segment_bytes[shared];
     }
+    most = std::max(most, live);
+  }
+  for (const model::ExternalUse& use : input_.spec->uses) {
+    int64_t live = 0;
+    for (const int s : use.segments) live += segment_bytes[s];
     most = std::max(most, live);
   }
   return most;

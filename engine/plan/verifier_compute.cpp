@@ -23,6 +23,7 @@ class ComputeCheck {
         segment_(facts.segment(op_.segment)) {}
 
   void check() {
+    if (segment_.kind == model::SegmentKind::kExternal) return check_use();
     check_kind();
     check_weights();
     check_activations();
@@ -60,9 +61,43 @@ class ComputeCheck {
       bad("contract", fmt::format("part {} of {}", op_.part, facts_.parts(op_.segment)));
     }
     if (op_.recomputes && has_parts()) bad("contract", "recomputes within a part");
+    check_micro_batch();
+  }
+
+  void check_micro_batch() {
     const int count = facts_.micro_batches_of(program_.name);
-    if (op_.micro_batch < 0 || op_.micro_batch >= count) {
-      bad("compute", fmt::format("micro-batch {} of {}", op_.micro_batch, count));
+    if (op_.micro_batch >= 0 && op_.micro_batch < count) return;
+    bad("compute", fmt::format("micro-batch {} of {}", op_.micro_batch, count));
+  }
+
+  // Of segments that a framework computes the plan has weights and, in backward, gradients.
+  void check_use() {
+    const std::vector<model::ExternalUse>& uses = facts_.spec.uses;
+    if (op_.part < 0 || op_.part >= std::ssize(uses)) {
+      return bad("contract", fmt::format("use {} of {}", op_.part, uses.size()));
+    }
+    const model::ExternalUse& use = uses[op_.part];
+    const OpKind kind = use.backward ? OpKind::kBackward : OpKind::kForward;
+    if (op_.kind != kind || op_.segment != use.segments.front() || op_.keeps || op_.recomputes) {
+      return bad("contract", fmt::format("is not use {}", op_.part));
+    }
+    check_micro_batch();
+    for (const Access& access : accesses_) {
+      const Value& value = access.value;
+      const bool known = std::ranges::count(use.segments, value.segment) > 0;
+      if (known && value.kind == ValueKind::kGradient && use.backward) continue;
+      if (known && value.kind == ValueKind::kPlane && value.plane == Plane::kHi) {
+        check_generation(access);
+        continue;
+      }
+      bad("contract", fmt::format("has {}", describe(facts_, value)));
+    }
+    for (size_t i = 0; i < use.segments.size(); ++i) {
+      const int s = use.segments[i];
+      check_weights_of(s);
+      if (!use.backward) continue;
+      const int before = op_.micro_batch * facts_.segment(s).backward_uses;
+      check_gradient(s, before + facts_.sums_by_use[op_.part][i]);
     }
   }
 
@@ -85,7 +120,6 @@ class ComputeCheck {
   }
 
   void check_weights() {
-    const bool pending = program_.accepts_pending;
     for (const Access& access : accesses_) {
       const Value& value = access.value;
       if (value.kind != ValueKind::kPlane) continue;
@@ -94,16 +128,21 @@ class ComputeCheck {
         bad("contract", fmt::format("reads {}", describe(facts_, value)));
         continue;
       }
-      // Forward and backward of a step use one and the same state of the weights.
-      const Generation wanted = pending ? Generation::kUpdated : Generation::kOld;
-      const bool frozen =
-          access.first >= facts_.segment(value.segment).trainable_numel * facts_.width(Plane::kHi);
-      if (normal(value.generation, pending) != wanted && !frozen) {
-        bad("generation", fmt::format("reads {}", describe(facts_, value)));
-      }
+      check_generation(access);
     }
     if (!(embeds() && op_.kind == OpKind::kBackward)) check_weights_of(op_.segment);
     if (segment_.shares >= 0 && is_head()) check_weights_of(segment_.shares);
+  }
+
+  // Forward and backward of a step use one and the same state of the weights.
+  void check_generation(const Access& access) {
+    const Value& value = access.value;
+    const bool pending = program_.accepts_pending;
+    const Generation wanted = pending ? Generation::kUpdated : Generation::kOld;
+    const bool frozen =
+        access.first >= facts_.segment(value.segment).trainable_numel * facts_.width(Plane::kHi);
+    if (normal(value.generation, pending) == wanted || frozen) return;
+    bad("generation", fmt::format("reads {}", describe(facts_, value)));
   }
 
   // The frozen part of a segment may have an access of its own, so generations are not compared
@@ -179,17 +218,7 @@ class ComputeCheck {
     check_tensors(Mode::kWrite, ValueKind::kActivationGradient, writes);
   }
 
-  // A segment that another framework computes must not have activations in the plan.
   void check_activations() {
-    if (segment_.kind == model::SegmentKind::kExternal) {
-      for (const Access& access : accesses_) {
-        const ValueKind kind = access.value.kind;
-        if (kind != ValueKind::kPlane && kind != ValueKind::kGradient) {
-          bad("contract", fmt::format("has {}", describe(facts_, access.value)));
-        }
-      }
-      return;
-    }
     std::vector<Tensor> inputs;
     for (const int from : segment_.inputs) {
       inputs.push_back({boundary(ValueKind::kActivation, from), true});
@@ -245,7 +274,6 @@ class ComputeCheck {
 
   // The op must have exactly these of the values that are exchanged with the caller.
   void check_exchanged() {
-    if (segment_.kind == model::SegmentKind::kExternal) return;
     const model::Architecture& a = facts_.spec.architecture;
     const bool turns = segment_.kind == model::SegmentKind::kAttention && model::rope_tables(a) > 0;
     const bool logits = op_.kind == OpKind::kLogits;

@@ -121,6 +121,7 @@ class Counts {
   }
 
   void check_passes(int micro_batches, OpKind head) {
+    if (!facts_.spec.uses.empty()) return check_uses(micro_batches, head == OpKind::kLoss);
     const std::vector<int> forwards = tally(micro_batches, [&](const Op& op) {
       return op.kind == OpKind::kForward || op.kind == head;
     });
@@ -143,6 +144,23 @@ class Counts {
     }
   }
 
+  // A framework's uses come in their order, of one micro-batch after the other.
+  void check_uses(int micro_batches, bool with_backward) {
+    std::vector<std::pair<int, int>> wanted, planned;
+    for (int m = 0; m < micro_batches; ++m) {
+      for (int i = 0; i < std::ssize(facts_.spec.uses); ++i) {
+        if (with_backward || !facts_.spec.uses[i].backward) wanted.emplace_back(m, i);
+      }
+    }
+    for (const Op& op : program_.ops) {
+      if (is_compute(op.kind)) planned.emplace_back(op.micro_batch, op.part);
+    }
+    if (planned == wanted) return;
+    bad("passes", -1,
+        fmt::format("{} uses are planned, {} are declared, or their order differs", planned.size(),
+                    wanted.size()));
+  }
+
   int generated() const {
     int count = 0;
     for (const Op& op : program_.ops) count += op.kind == OpKind::kLogits;
@@ -151,6 +169,7 @@ class Counts {
 
   // Gradients flow down to the first trainable segment.
   void check_backward() {
+    if (!facts_.spec.uses.empty()) return;  // among the uses
     const int micro_batches = facts_.plan.micro_batches;
     const std::vector<int> backwards =
         tally(micro_batches, [](const Op& op) { return op.kind == OpKind::kBackward; });

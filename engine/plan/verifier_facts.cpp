@@ -42,8 +42,7 @@ Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
       wants_gradient(spec_in.segments.size(), 0),
       readers(spec_in.segments.size()) {
   for (int i = 0; i < segment_count(); ++i) {
-    const bool external = segment(i).kind == model::SegmentKind::kExternal;
-    bool wants = segment(i).trainable_numel > 0 || (external && i > 0 && wants_gradient[i - 1]);
+    bool wants = segment(i).trainable_numel > 0;
     for (const int from : segment(i).inputs) {
       wants |= wants_gradient[from] != 0;
       readers[from].push_back(i);
@@ -53,6 +52,11 @@ Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
   for (int i = segment_count() - 1; i >= 0; --i) {
     const int shares = segment(i).shares;
     if (shares >= 0 && shares < segment_count()) ++sharers[shares];
+  }
+  std::vector<int> sums(spec.segments.size(), 0);
+  for (const model::ExternalUse& use : spec.uses) {
+    std::vector<int>& sums_then = sums_by_use.emplace_back();
+    for (const int s : use.segments) sums_then.push_back(sums[s] += use.backward ? 1 : 0);
   }
   const int64_t bytes =
       plan.shape.rows * plan.shape.length * spec.architecture.hidden * width(Plane::kHi);

@@ -41,6 +41,8 @@ struct Facts {
   const Plan& plan;
   const model::ModelSpec& spec;
   std::vector<int> sharers;  // by segment: how many others read its parameters
+  // By use and segment of it: the contributions to its gradient in a micro-batch up to this use.
+  std::vector<std::vector<int>> sums_by_use;
   // Of each segment: whether its output wants a gradient: it, or what it reads, is trained. Outputs
   // of a segment that a framework computes may go to any segment above.
   std::vector<char> wants_gradient;
@@ -56,7 +58,7 @@ struct Facts {
   int64_t width(Plane plane) const { return width_of(plane, plan.recipe); }
   int parts(int index) const { return model::compute_parts(spec, index); }
   int final_contributions(int index) const {
-    return plan.micro_batches * (parts(index) + sharers[index]);
+    return plan.micro_batches * (model::backward_ops(spec, index) + sharers[index]);
   }
   Range own_part(int chunk) const;  // elements of the segment's flat buffer
   // The elements of a segment that this rank (`own`) or all ranks update, as joined ranges.

@@ -2,6 +2,9 @@
 // No random bug of any kind survives, in any of the tiny plans.
 #include <gtest/gtest.h>
 
+#include "engine/model/external.h"
+#include "engine/plan/builder.h"
+#include "engine/plan/planner.h"
 #include "engine/plan/verifier.h"
 #include "tests/plan/mutations.h"
 #include "tests/plan/tiny_plans.h"
@@ -40,7 +43,27 @@ TEST_P(VerifierRejectsMutations, OfThisKind) {
           << "shape " << &shape - kShapes << " seed " << seed;
     }
   }
-  EXPECT_GE(applied, 8);
+  // One of the shapes has collectives.
+  EXPECT_GE(applied, kind == MutationKind::kWrongGroup ? 8 : 24);
+}
+
+// The same of a plan for a caller with an order of its own, whose sums leave memory.
+TEST_P(VerifierRejectsMutations, OfThisKindInACallersUses) {
+  const MutationKind kind = static_cast<MutationKind>(GetParam());
+  const model::ModelSpec spec =
+      model::external_spec({{"a", {{"w", {9, 9}}}}, {"b", {{"w", {80, 80}}}}, {"c", {{"w", {7}}}}},
+                           {{{0}}, {{1}}, {{2, 0}}, {{2, 0}, true}, {{1}, true}, {{0, 1}, true}});
+  PlanInput input;
+  input.spec = &spec;
+  input.nvme_budget = int64_t{1} << 30;
+  input.micro_batches = 2;
+  const Plan clean = build_plan(input, smallest_placement(input));
+  ASSERT_TRUE(verify(clean, spec).ok());
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    Plan plan = clean;
+    if (!mutations::mutate(plan, kind, seed)) continue;
+    EXPECT_FALSE(verify(plan, spec).ok()) << "seed " << seed;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, VerifierRejectsMutations,
