@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <stdlib.h>
-
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "bindings/cli/commands.h"
+#include "bindings/cli/temporary_directory.h"
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
 #include "engine/base/units.h"
@@ -45,37 +43,15 @@ model::Architecture architecture_of(const config::Options& options, int64_t voca
   return at;
 }
 
-// A directory for the tokenizer's files until the model exists. The destructor removes it.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    path_ = (std::filesystem::temp_directory_path() / "strata-init-XXXXXX").string();
-    if (mkdtemp(path_.data()) == nullptr) {
-      throw system_error(ErrorCode::kConfig, "cannot create temporary directory: " + path_, errno,
-                         "set TMPDIR to a directory that this user may write");
-    }
+std::vector<model::NamedContents> files_in(const std::string& directory) {
+  std::vector<model::NamedContents> all;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    all.push_back({entry.path().filename().string(),
+                   {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}});
   }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::vector<model::NamedContents> files() const {
-    std::vector<model::NamedContents> all;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-      std::ifstream file(entry.path(), std::ios::binary);
-      all.push_back({entry.path().filename().string(),
-                     {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}});
-    }
-    return all;
-  }
-
- private:
-  std::string path_;
-};
+  return all;
+}
 
 }  // namespace
 
@@ -95,12 +71,12 @@ int run_init(const config::Options& options) {
   failures.throw_if_any("cannot start strata init");
   text::BpeTrainOptions tokenizer;
   tokenizer.vocabulary_size = options.vocab_size;
-  const TemporaryDirectory trained;
+  const TemporaryDirectory trained("init");
   const int64_t vocabulary = text::train_tokenizer({options.data}, tokenizer, trained.path());
   const model::Architecture architecture = architecture_of(options, vocabulary);
   const DType dtype = weight_dtype(options.recipe);
   model::init_model(architecture, static_cast<uint64_t>(options.seed),
-                    {.path = options.out, .dtype = dtype}, trained.files());
+                    {.path = options.out, .dtype = dtype}, files_in(trained.path()));
   const model::ModelSpec spec = model::build_spec(architecture);
   if (options.json) {
     config::Json json = config::Json::object();

@@ -35,6 +35,20 @@ std::optional<int> number_of(const char* name) {
                                               name, text));
 }
 
+// What the launching process says of this one.
+struct LaunchedRank {
+  train::MeetingPlace place;
+  int launcher = 0;
+};
+
+std::optional<LaunchedRank> launched_rank() {
+  const char* meeting = std::getenv(kMeeting);
+  if (meeting == nullptr) return std::nullopt;
+  const auto rank = number_of(kRank), ranks = number_of(kRanks), launcher = number_of(kLauncher);
+  if (!rank || !ranks || !launcher) return std::nullopt;
+  return LaunchedRank{{meeting, *rank, *ranks}, *launcher};
+}
+
 // A rank whose launcher is gone would run on unseen.
 void end_with(int launcher) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -58,25 +72,22 @@ std::vector<std::string> environment_of(const train::MeetingPlace& place) {
 }
 
 bool is_following_rank() {
-  const char* launcher = std::getenv(kLauncher);
-  const bool launched = launcher != nullptr && number_of(kLauncher) == getppid();
-  return launched && number_of(kRank).value_or(0) > 0;
+  const std::optional<LaunchedRank> launched = launched_rank();
+  return launched && launched->launcher == getppid() && launched->place.rank > 0;
 }
 
 std::unique_ptr<train::Job> job_of_environment(const config::Options& options) {
-  const char* meeting = std::getenv(kMeeting);
-  if (meeting == nullptr) return nullptr;
-  const auto rank = number_of(kRank), ranks = number_of(kRanks), launcher = number_of(kLauncher);
-  if (!rank || !ranks || !launcher) return nullptr;
-  if (options.ranks != *ranks || *rank >= *ranks) {
+  const std::optional<LaunchedRank> launched = launched_rank();
+  if (!launched) return nullptr;
+  const train::MeetingPlace& place = launched->place;
+  if (options.ranks != place.ranks || place.rank >= place.ranks) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("ranks: {}: rank {} of a job of {} was started (give --ranks to strata "
                             "launch alone)",
-                            options.ranks, *rank, *ranks));
+                            options.ranks, place.rank, place.ranks));
   }
-  end_with(*launcher);
-  return std::make_unique<train::Job>(
-      train::MeetingPlace{.directory = meeting, .rank = *rank, .ranks = *ranks});
+  end_with(launched->launcher);
+  return std::make_unique<train::Job>(place);
 }
 
 }  // namespace strata::cli

@@ -15,9 +15,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "bindings/cli/job_environment.h"
 #include "bindings/cli/stop_signals.h"
@@ -47,13 +45,6 @@ std::vector<char*> pointers_of(std::vector<std::string>& texts) {
   for (std::string& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;
-}
-
-std::string make_meeting() {
-  const char* base = std::getenv("TMPDIR");
-  std::string path = std::string(base != nullptr && *base != 0 ? base : "/tmp") + "/strata-XXXXXX";
-  if (mkdtemp(path.data()) != nullptr) return path;
-  throw system_error(ErrorCode::kIo, "launch: " + path, errno, "set TMPDIR to a directory");
 }
 
 // What spawns a process: its own process group, so that a terminal's Ctrl-C reaches it once, from
@@ -93,7 +84,7 @@ class Spawn {
 }  // namespace
 
 Launcher::Launcher(std::vector<std::string> args, int ranks)
-    : args_(std::move(args)), meeting_(make_meeting()), ranks_(static_cast<size_t>(ranks)) {
+    : args_(std::move(args)), ranks_(static_cast<size_t>(ranks)) {
   signals_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (signals_ < 0) throw system_error(ErrorCode::kIo, "launch: eventfd", errno);
   stop_signals = signals_;
@@ -110,8 +101,6 @@ Launcher::~Launcher() {
     if (rank.errors >= 0) close(rank.errors);
   }
   close(signals_);
-  std::error_code ignored;
-  std::filesystem::remove_all(meeting_, ignored);
 }
 
 void Launcher::start(int rank) {
@@ -124,8 +113,8 @@ void Launcher::start(int rank) {
   Rank& started = ranks_[static_cast<size_t>(rank)];
   started.errors = pipe[0];
   try {
-    started.process =
-        Spawn(pipe[1]).run(args, environment_of({meeting_, rank, static_cast<int>(ranks_.size())}));
+    started.process = Spawn(pipe[1]).run(
+        args, environment_of({meeting_.path(), rank, static_cast<int>(ranks_.size())}));
   } catch (const Error&) {
     if (pipe[1] >= 0) close(pipe[1]);
     throw;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/cli/temporary_directory.h"
+
 namespace strata::cli {
 
 // Starts one process for each rank of a job and watches over them.
@@ -45,7 +47,7 @@ class Launcher {
 
   // Constant after construction
   const std::vector<std::string> args_;
-  std::string meeting_;
+  const TemporaryDirectory meeting_{"job"};
   int signals_ = -1;
 
   std::vector<Rank> ranks_;

@@ -27,20 +27,11 @@ std::string saving_line(const session::Training& training, int64_t steps) {
                      format_duration(predicted_s));
 }
 
-void handle_signals(const session::Training& training, bool answers,
-                    session::TrainingEvents& events) {
-  if (!training.trains()) return;
-  StopRequest& request = handle_stop_signals(answers);
-  events.stop = &request.stop;
-  events.phase = &request.phase;
-}
-
-// Rank 0 prints.
+// Rank 0 prints, and says what becomes of a stop. A signal counts from the beginning.
 int train_silently(const config::Options& options, train::Job& job) {
-  handle_stop_signals(false);  // from the beginning: rank 0 says what becomes of a stop
-  session::Training training(options, "", &job);
   session::TrainingEvents events;
-  handle_signals(training, false, events);
+  events.stop = &handle_stop_signals(false).stop;
+  session::Training training(options, "", &job);
   training.run(events);
   return 0;
 }
@@ -64,7 +55,11 @@ int train(const config::Options& options, const config::Json& deepspeed, train::
     reporter.work(what, done, total);
   };
   events.trained = [&] { reporter.finish(); };
-  handle_signals(training, true, events);
+  if (training.trains()) {
+    StopRequest& request = handle_stop_signals();
+    events.stop = &request.stop;
+    events.phase = &request.phase;
+  }
   const double begin_s = now_s();
   const train::TrainResult result = training.run(events);
   const Outcome outcome = {

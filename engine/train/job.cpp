@@ -11,6 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/checkpoint/checkpoint_file.h"
 #include "engine/comm/message_auth.h"
 #include "engine/comm/text_exchange.h"
 
@@ -19,29 +20,36 @@ namespace {
 
 using config::Json;
 
-// Rank 0 may tokenize for long. Ranks that end are noticed at once.
-constexpr double kPatienceS = 24 * 3600;
 constexpr double kServerS = 60;  // in which rank 0's server is there
 
-// The members of the terms that are numbers.
+// The members of the terms that are numbers, or not known.
 template <typename Terms, typename Visit>
 void each_number(Terms& terms, Visit visit) {
   auto& facts = terms.facts;
   visit("cores", facts.limits.cores);
   visit("memory_total", facts.limits.memory_total_bytes);
   visit("memory_available", facts.limits.memory_available_bytes);
+  visit("cgroup_limit", facts.limits.cgroup_limit_bytes);
+  visit("cgroup_free", facts.limits.cgroup_free_bytes);
+  visit("memlock", facts.limits.memlock_bytes);
+  visit("address_space", facts.limits.address_space_bytes);
   visit("nvme_free", facts.nvme_free_bytes);
   visit("data", facts.data_bytes);
   visit("steps", facts.steps);
   visit("resumed_step", terms.resumed_step);
 }
 
-template <typename Terms, typename Visit>
-void each_limit(Terms& terms, Visit visit) {
-  visit("cgroup_limit", terms.facts.limits.cgroup_limit_bytes);
-  visit("cgroup_free", terms.facts.limits.cgroup_free_bytes);
-  visit("memlock", terms.facts.limits.memlock_bytes);
-  visit("address_space", terms.facts.limits.address_space_bytes);
+Json json_of(int64_t number) {
+  return number;
+}
+Json json_of(const std::optional<int64_t>& number) {
+  return number ? Json(*number) : Json();
+}
+void read_number(const Json& json, int64_t& number) {
+  number = *json.int64();
+}
+void read_number(const Json& json, std::optional<int64_t>& number) {
+  number = json.int64();
 }
 
 // The address and the secret of the job's server, in a file of the meeting place.
@@ -54,9 +62,10 @@ std::string path_of(const MeetingPlace& place) {
   return place.directory + "/server";
 }
 
+// Whole, or not there.
 void write_invitation(const Invitation& invitation, const std::string& path) {
   const std::string part = path + ".part";
-  std::ofstream(part) << invitation.address << '\n' << invitation.secret << '\n';
+  checkpoint::write_small_file(part, invitation.address + '\n' + invitation.secret + '\n');
   std::error_code error;
   std::filesystem::rename(part, path, error);
   if (error) throw system_error(ErrorCode::kIo, "launch: cannot write: " + path, error.value());
@@ -109,12 +118,9 @@ Job::Job(MeetingPlace place) : place_(std::move(place)) {
 
 void Job::give(const Terms& terms) {
   Json json = Json::object();
-  each_number(terms, [&](const char* name, int64_t value) { json.set(name, value); });
-  each_limit(terms, [&](const char* name, const std::optional<int64_t>& value) {
-    json.set(name, value ? Json(*value) : Json());
-  });
+  each_number(terms,
+              [&](const char* name, const auto& number) { json.set(name, json_of(number)); });
   json.set("machine", config::to_toml(terms.facts.machine));
-  json.set("machine_name", terms.facts.machine.name);
   json.set("resume_from", terms.resume_from);
   json.set("run", terms.run);
   comm::broadcast_text(all_.get(), json.dump());
@@ -124,12 +130,8 @@ Job::Terms Job::take() {
   const Json json = Json::parse(comm::broadcast_text(all_.get(), ""), "terms of rank 0");
   Terms terms;
   each_number(terms,
-              [&](const char* name, int64_t& value) { value = *member(json, name).int64(); });
-  each_limit(terms, [&](const char* name, std::optional<int64_t>& value) {
-    value = member(json, name).int64();
-  });
-  terms.facts.machine = config::parse_machine(member(json, "machine").string(),
-                                              member(json, "machine_name").string());
+              [&](const char* name, auto& number) { read_number(member(json, name), number); });
+  terms.facts.machine = config::parse_machine(member(json, "machine").string(), "terms of rank 0");
   terms.resume_from = member(json, "resume_from").string();
   terms.run = member(json, "run").string();
   return terms;

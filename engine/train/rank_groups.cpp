@@ -7,13 +7,6 @@
 
 namespace strata::train {
 
-namespace {
-
-// Ranks come when they have read their data, which may take long. One that ends is noticed.
-constexpr double kConnectS = 24 * 3600;
-
-}  // namespace
-
 void RankGroups::abort(const char* why) const {
   if (trainer != nullptr) trainer->abort(why);
   exec::abort_all(lanes, why);
@@ -22,7 +15,7 @@ void RankGroups::abort(const char* why) const {
 std::unique_ptr<comm::Group> meet(comm::JobStore& store, const std::string& name,
                                   const plan::Mesh::Members& members,
                                   const comm::GroupOptions& options) {
-  comm::GlooOptions gloo = {.name = name, .connect_s = kConnectS, .group = options};
+  comm::GlooOptions gloo = {.name = name, .connect_s = kPatienceS, .group = options};
   for (int i = 0; i < members.size; ++i) gloo.ranks.push_back(members.first + i * members.stride);
   return comm::make_gloo_group(store, gloo);
 }

@@ -11,6 +11,9 @@
 
 namespace strata::train {
 
+// How long ranks wait for one that reads its data, which may take long. One that ends is noticed.
+inline constexpr double kPatienceS = 24 * 3600;
+
 // The groups of one rank. The comm lanes and the trainer need groups of their own, because they
 // call them at the same time; the trainer's group has all ranks. Null with one rank.
 struct RankGroups {
