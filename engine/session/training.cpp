@@ -311,7 +311,13 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     if (events.step) events.step(step);
   };
   if (job_ != nullptr) job.events.joined = [&] { require_run_directory(); };
-  job.events.evaluated = events.evaluated;
+  job.events.evaluated = [&](int64_t step, double loss) {
+    metrics_->append(train::EvaluationMetrics{.step = step,
+                                              .loss = loss,
+                                              .epoch = train::epochs_at(options_, *data_, step),
+                                              .time_s = train::unix_time_s()});
+    if (events.evaluated) events.evaluated(step, loss);
+  };
   job.events.work = events.work;
   if (job_ != nullptr)
     job.groups = job_->join(plan_.ranks.front().mesh, train::group_options(options_));

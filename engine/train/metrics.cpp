@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -54,10 +55,6 @@ int64_t kept_bytes(const std::string& path, int64_t last_step) {
   return kept;
 }
 
-void set_all(Json& object, const std::vector<std::pair<std::string, double>>& members) {
-  for (const auto& [name, value] : members) object.set(name, value);
-}
-
 }  // namespace
 
 double StepMetrics::stall_total_s() const {
@@ -72,7 +69,7 @@ double LossMean::perplexity() const {
 
 std::string metrics_line(const StepMetrics& metrics) {
   Json stalls = Json::object();
-  set_all(stalls, metrics.stall_s);
+  for (const auto& [cause, seconds] : metrics.stall_s) stalls.set(cause, seconds);
   Json record = Json::object();
   record.set("step", metrics.step);
   record.set("loss", metrics.loss);
@@ -85,8 +82,23 @@ std::string metrics_line(const StepMetrics& metrics) {
   record.set("nvme_read_bytes", metrics.nvme_read_bytes);
   record.set("nvme_write_bytes", metrics.nvme_write_bytes);
   record.set("file_read_bytes", metrics.file_read_bytes);
-  set_all(record, metrics.extra);
+  record.set("epoch", metrics.epoch);
+  record.set("time", metrics.time_s);
   return record.dump();
+}
+
+std::string metrics_line(const EvaluationMetrics& metrics) {
+  Json record = Json::object();
+  record.set("step", metrics.step);
+  record.set("eval_loss", metrics.loss);
+  record.set("eval_perplexity", std::exp(metrics.loss));
+  record.set("epoch", metrics.epoch);
+  record.set("time", metrics.time_s);
+  return record.dump();
+}
+
+double unix_time_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step) : path_(path) {
@@ -109,7 +121,15 @@ MetricsWriter::~MetricsWriter() {
 }
 
 void MetricsWriter::append(const StepMetrics& metrics) {
-  const std::string line = metrics_line(metrics) + "\n";
+  append_line(metrics_line(metrics));
+}
+
+void MetricsWriter::append(const EvaluationMetrics& metrics) {
+  append_line(metrics_line(metrics));
+}
+
+void MetricsWriter::append_line(std::string line) {
+  line += '\n';
   const BlockingCall call("write", path_);
   size_t done = 0;
   while (done < line.size()) {

@@ -22,10 +22,18 @@ struct StepMetrics {
   int64_t nvme_read_bytes = 0;
   int64_t nvme_write_bytes = 0;
   int64_t file_read_bytes = 0;  // frozen weights, from the model's own files
-  std::vector<std::pair<std::string, double>> extra =
-      {};  // more members: eval_loss, loss_scale, ...
+  double epoch = 0;             // how often the run has used the data by then
+  double time_s = 0;            // when the record was made, since 1970 (UTC)
 
   double stall_total_s() const;
+};
+
+// A held-out loss, of the state after a step.
+struct EvaluationMetrics {
+  int64_t step = 0;
+  double loss = 0;
+  double epoch = 0;
+  double time_s = 0;
 };
 
 // The mean loss of many batches, weighted by their numbers of targets, and its perplexity
@@ -43,7 +51,7 @@ struct LossMean {
   double perplexity() const;
 };
 
-// Appends one JSON object a step to metrics.jsonl.
+// Appends one JSON object for each step, and one for each evaluation, to metrics.jsonl.
 //
 // Guarantees: one write writes a whole line before append() returns, so a file has at most one torn
 // line, at its end. Opening the file with a last step drops a torn line and all records of later
@@ -58,13 +66,20 @@ class MetricsWriter {
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
   void append(const StepMetrics& metrics);
+  void append(const EvaluationMetrics& metrics);
 
  private:
+  void append_line(std::string line);
+
   std::string path_;
   int file_ = -1;
 };
 
-// The line of one step in the file, without the line end.
+// The line of one record in the file, without the line end.
 std::string metrics_line(const StepMetrics& metrics);
+std::string metrics_line(const EvaluationMetrics& metrics);
+
+// Now, as `time_s` has it.
+double unix_time_s();
 
 }  // namespace strata::train

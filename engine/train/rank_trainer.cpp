@@ -270,6 +270,8 @@ void RankTrainer::skip(int64_t step, TrainResult& result) {
   metrics.loss = NAN;
   metrics.skipped = true;
   metrics.lr = schedule_.lr(step);
+  metrics.epoch = epochs_at(options_, *job_.data, step);
+  metrics.time_s = unix_time_s();
   if (leads() && job_.events.step) job_.events.step(metrics);
 }
 
@@ -291,6 +293,8 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
   metrics.lr = instance.settings.lr;
   metrics.tokens = instance.target_count;
   metrics.step_s = step_s;
+  metrics.epoch = epochs_at(options_, *job_.data, flight.step);
+  metrics.time_s = unix_time_s();
   constexpr std::pair<Lane, const char*> kCauses[] = {{Lane::kReadWeights, "read_weights"},
                                                       {Lane::kReadState, "read_state"},
                                                       {Lane::kWrite, "write"},

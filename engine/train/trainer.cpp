@@ -32,16 +32,24 @@ void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   if (heard) std::rethrow_exception(heard);
 }
 
+double rows_in_step(const config::Options& options) {
+  return static_cast<double>(options.micro_batch) *
+         static_cast<double>(options.accumulate * options.ranks);
+}
+
 }  // namespace
+
+double epochs_at(const config::Options& options, const data::Dataset& data, int64_t step) {
+  return static_cast<double>(step) * rows_in_step(options) /
+         static_cast<double>(data.train().sample_count());
+}
 
 int64_t planned_steps(const config::Options& options, const data::Dataset& data) {
   if (options.steps > 0) return options.steps;
   const double epochs = options.epochs > 0 ? options.epochs : 1.0;
   const double rows = epochs * static_cast<double>(data.train().sample_count());
-  const auto per_step = static_cast<double>(options.micro_batch) *
-                        static_cast<double>(options.accumulate * options.ranks);
   // Rounding may make a product that should be whole slightly larger.
-  const double steps = std::ceil(rows / per_step * (1 - 1e-12));
+  const double steps = std::ceil(rows / rows_in_step(options) * (1 - 1e-12));
   constexpr double kMostSteps = 1e12;
   if (steps > kMostSteps) {
     throw Error(ErrorCode::kConfig, fmt::format("epochs: {}: {} steps are more than can be counted "

@@ -88,6 +88,9 @@ struct TrainResult {
 // step has rows left, it takes samples of the next epoch.
 int64_t planned_steps(const config::Options& options, const data::Dataset& data);
 
+// How often a run has used the data after so many steps.
+double epochs_at(const config::Options& options, const data::Dataset& data, int64_t step);
+
 // Trains to the end or until stopped, and writes a checkpoint at the end. Throws the first failure;
 // earlier checkpoints stay whole.
 TrainResult train(const TrainJob& job);

@@ -53,15 +53,22 @@ TEST_F(Program, ARunLeavesItsRecordsACheckpointAndAModel) {
   EXPECT_FALSE(std::filesystem::exists(sandbox_ / "run/run.lock"));
   std::ifstream metrics(sandbox_ / "run/metrics.jsonl");
   int step = 0;
+  std::vector<int> evaluated;
   for (std::string line; std::getline(metrics, line);) {
     const config::Json record = json(line);
+    if (record.find("eval_loss") != nullptr) {
+      EXPECT_EQ(record.find("step")->int64(), step);
+      evaluated.push_back(step);
+      continue;
+    }
     EXPECT_EQ(record.find("step")->int64(), ++step);
     for (const char* name : {"loss", "grad_norm", "lr", "tokens", "step_s", "stall_s",
-                             "nvme_read_bytes", "nvme_write_bytes"}) {
+                             "nvme_read_bytes", "nvme_write_bytes", "epoch", "time"}) {
       EXPECT_NE(record.find(name), nullptr) << name;
     }
   }
   EXPECT_EQ(step, 3);
+  EXPECT_EQ(evaluated, (std::vector<int>{2, 3}));
 }
 
 // A prompt needs a tokenizer, which data of tokens does without.

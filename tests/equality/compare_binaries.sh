@@ -266,7 +266,7 @@ numbers() {
   local side=$1 name=$2 out=$3 seen
   shift 3
   seen="--model $out/model --json --host-memory 1GiB $(with sequence-length "$@") $(with recipe "$@")"
-  grep -oE '"(step|loss|grad_norm)": [^,}]*' "$out/metrics.jsonl" |
+  grep -v eval_loss "$out/metrics.jsonl" | grep -oE '"(step|loss|grad_norm)": [^,}]*' |
     awk -F ': ' '$1 == "\"step\"" { step = $2; next } { print "step " step " " $1 ": " $2 }' |
     tr -d '"'
   echo "held-out loss: $(json_value held_out_loss "$out.json")"

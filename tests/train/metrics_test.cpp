@@ -54,7 +54,8 @@ std::string text_in(const std::string& path) {
 TEST(Metrics, OneObjectALineWithTheFixedNames) {
   StepMetrics metrics = metrics_of(7);
   metrics.loss = NAN;
-  metrics.extra = {{"eval_loss", 2.0}};
+  metrics.epoch = 1.5;
+  metrics.time_s = 1.7e9;
   const config::Json json = config::Json::parse(metrics_line(metrics), "line");
   EXPECT_EQ(json.find("step")->int64(), 7);
   EXPECT_TRUE(json.find("loss")->is_null());
@@ -66,7 +67,29 @@ TEST(Metrics, OneObjectALineWithTheFixedNames) {
   EXPECT_EQ(json.find("nvme_read_bytes")->int64(), 600000000);
   EXPECT_EQ(json.find("nvme_write_bytes")->int64(), 400000000);
   EXPECT_EQ(json.find("file_read_bytes")->int64(), 0);
-  EXPECT_EQ(json.find("eval_loss")->number(), 2.0);
+  EXPECT_EQ(json.find("epoch")->number(), 1.5);
+  EXPECT_EQ(json.find("time")->number(), 1.7e9);
+}
+
+TEST(Metrics, AnEvaluationHasALineOfItsOwnThatAResumedRunKeeps) {
+  const std::string path = fresh_file("metrics-evaluation.jsonl");
+  const EvaluationMetrics evaluation = {.step = 2, .loss = 1.25, .epoch = 0.5, .time_s = 1.7e9};
+  {
+    MetricsWriter writer(path, 0);
+    for (int64_t step = 1; step <= 4; ++step) {
+      writer.append(metrics_of(step));
+      if (step % 2 == 0) {
+        writer.append(
+            EvaluationMetrics{step, evaluation.loss, evaluation.epoch, evaluation.time_s});
+      }
+    }
+  }
+  MetricsWriter(path, 3).append(metrics_of(4));
+  EXPECT_EQ(text_in(path), lines_of(1, 2) + metrics_line(evaluation) + "\n" + lines_of(3, 4));
+  const config::Json json = config::Json::parse(metrics_line(evaluation), "line");
+  EXPECT_EQ(json.find("eval_loss")->number(), 1.25);
+  EXPECT_EQ(json.find("eval_perplexity")->number(), std::exp(1.25));
+  EXPECT_EQ(json.find("loss"), nullptr);
 }
 
 TEST(Metrics, ASkippedStepSaysWhy) {
