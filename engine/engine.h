@@ -69,10 +69,13 @@ struct StepResult {
   int64_t step = 0;      // counted from 1, or from the step after the loaded checkpoint
   double loss = 0;       // mean over the targets, nats; 0 for declared units
   double grad_norm = 0;  // before clipping
+  // False: gradients of declared units were not finite; weights and moments are as before.
+  bool applied = true;
 };
 
 // A part of a caller's own model whose weights are used together, such as a layer. Tensors with two
-// and more dimensions have weight decay.
+// and more dimensions have weight decay. A frozen unit is not trained: it has no gradient and no
+// moments, and checkpoints do not have its weights.
 struct Unit {
   struct Tensor {
     std::string name;
@@ -80,6 +83,7 @@ struct Unit {
   };
   std::string name;
   std::vector<Tensor> tensors;
+  bool frozen = false;
 };
 
 struct UnitOptions {
@@ -98,17 +102,62 @@ struct UnitOptions {
 enum class UnitPass : uint8_t { kForward, kBackward };
 
 // A unit in memory, valid from acquire() to release(). Its tensors are row-major and in their
-// declared order; each begins at the next multiple of 64 elements.
+// declared order; each begins at the next multiple of 64 elements (place() has the number).
 struct UnitUse {
   const void* weights = nullptr;  // f32, or bf16 with UnitOptions::bf16
   float* gradient = nullptr;      // backward only
   bool overwrites = false;        // true: the caller overwrites the gradient; false: adds to it
 };
 
+// Where a tensor lies in its unit's weights, and in its gradient if it is trained. Patterns may
+// freeze some tensors of a unit; these come after those that are trained.
+struct TensorPlace {
+  int64_t offset = 0;  // first element
+  int64_t count = 0;
+  bool frozen = false;
+};
+
 // Initial weights: fills elements [first, first + values.size()) of a unit's tensor. Called on a
 // thread of the engine, one call at a time; a tensor may come in any number of pieces.
 using InitialWeights =
     std::function<void(int unit, int tensor, int64_t first, std::span<float> values)>;
+
+// What is kept of each element of a trained tensor: its f32 master and AdamW's two moments.
+enum class StatePlane : uint8_t { kWeights, kExpAvg, kExpAvgSq };
+
+// State that begins elsewhere. Without moments they are zero; `updates` is the number of updates
+// that they have seen.
+struct InitialState {
+  InitialWeights weights;
+  InitialWeights exp_avg = nullptr;
+  InitialWeights exp_avg_sq = nullptr;
+  int64_t updates = 0;
+};
+
+// Takes a piece of a plane, elements [first, first + values.size()) of a unit's tensor. As
+// InitialWeights, it is called on a thread of the engine.
+using StateVisitor =
+    std::function<void(int unit, int tensor, int64_t first, std::span<const float> values)>;
+
+// The settings of one step's update. What is not given is the session's.
+struct UpdateSettings {
+  double lr = 0;
+  std::optional<double> clip = {};
+  std::optional<double> weight_decay = {};
+};
+
+// Counts of a session of declared units since load().
+struct UnitStatistics {
+  int64_t steps = 0;       // the last step's number
+  int64_t updates = 0;     // applied, with those of the loaded state
+  int64_t host_bytes = 0;  // planned, and allocated once
+  int64_t nvme_bytes = 0;
+  int64_t nvme_bytes_read = 0;  // all of them verified
+  int64_t nvme_bytes_written = 0;
+  std::string io;           // "io_uring", "threads", "none"
+  double last_step_s = 0;   // from begin() to the end of the update's decision
+  double last_stall_s = 0;  // of that, how long acquire() waited
+};
 
 // One model, from its plan to its end.
 //
@@ -117,8 +166,8 @@ using InitialWeights =
 // for those that are given. A session without these options is driven by the caller: call plan(),
 // load(), then step(), evaluate() and the others. A session of declared units: call plan(), load(),
 // and for each step begin(), then for each micro-batch acquire() and release() of each unit,
-// forward in ascending and backward in descending order, then end(). Calling a function of another
-// kind is an Error (kUsage).
+// forward in ascending and backward in descending order, then end(), or at any time discard().
+// Calling a function of another kind is an Error (kUsage).
 //
 // Guarantees: every plan that runs was accepted by the verifier. A session prints nothing, handles
 // no signal, never ends the process and shares nothing with other sessions; it reports to the
@@ -141,6 +190,12 @@ class Session {
   // Throws Error (kConfig) for options out of range and shapes that are not positive or too large.
   static Session declare(const std::vector<Unit>& units, const UnitOptions& options,
                          Sinks sinks = {});
+  // `options`: a JSON object with those options of `strata train` that declared units have, by name
+  // and with their defaults: host_memory (for everything that the session holds), nvme, nvme_rate,
+  // recipe, accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io,
+  // io_deadline. Patterns match names of tensors. Throws Error (kUsage) for other options.
+  static Session open_units(const std::vector<Unit>& units, const std::string& options,
+                            Sinks sinks = {});
   Session(Session&& other) noexcept;  // afterwards only close() of `other` may be called
   ~Session();                         // calls close()
 
@@ -156,7 +211,9 @@ class Session {
   // a run wrote. After a failure nothing is loaded, and load() may be called again. A session with
   // the option `machine` can be planned but not loaded.
   void load(const std::string& checkpoint = "");
-  void load(const InitialWeights& initial);  // for declared units
+  // For declared units. With a checkpoint, `initial` gives the frozen weights alone.
+  void load(const InitialWeights& initial, const std::string& checkpoint = "");
+  void load(const InitialState& initial);
   // Does forward, backward and the update with this learning rate, which must be finite and not
   // negative. Sizes must match the options.
   StepResult step(const Batch& batch, double lr);
@@ -170,9 +227,18 @@ class Session {
 
   // For declared units.
   void begin(double lr);
+  void begin();                              // of a step that ends with end(settings)
   UnitUse acquire(int unit, UnitPass pass);  // blocks until the unit's weights are in memory
   void release();
   StepResult end();
+  StepResult end(const UpdateSettings& settings);
+  // Ends the step without an update: weights, moments and counts are as before begin().
+  void discard();
+  TensorPlace place(int unit, int tensor) const;  // may be called at any time
+  // Visits a plane of all trained tensors, unit by unit. Reads the whole state, so it takes as long
+  // as a checkpoint. Not within a step. What the visitor throws loses the state.
+  void read(StatePlane plane, const StateVisitor& visitor);
+  UnitStatistics statistics();
 
   // Writes a checkpoint below the directory and returns its path. Replaces the checkpoint of an
   // earlier save() of the same step. Throws Error (kConfig) for a directory or checkpoint of a run.

@@ -197,6 +197,7 @@ void Executor::Impl::submit(Instance& instance) {
   instance.base = next_base_;
   instance.lanes_left.store(plan::kLaneCount);
   instance.over.store(false);
+  instance.may_decide.store(!instance.decides_late);
   instance.loss_sums.assign(static_cast<size_t>(plan_.micro_batches), 0.0);
   instance.busy_s = {};
   instance.stall_s = {};
@@ -288,6 +289,9 @@ Executor::NextUse Executor::next_use() {
 }
 void Executor::done() {
   impl_->done();
+}
+void Executor::decide(Instance& instance) {
+  impl_->decide(instance);
 }
 bool Executor::pending() const {
   return impl_->pending();

@@ -98,6 +98,9 @@ class Executor {
   };
   NextUse next_use();
 
+  // Lets a submitted step with decides_late decide about its update. wait() needs it.
+  void decide(Instance& instance);
+
   // Call these between programs: whether an update is pending, and how many updates were applied
   // since the model's first step. A step whose gradients are not finite applies none (with updates
   // in the backward: always one).

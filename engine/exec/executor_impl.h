@@ -38,6 +38,7 @@ class Executor::Impl {
   void done();
   void skip();
   NextUse next_use();
+  void decide(Instance& instance);
   bool pending() const { return decision_ != nullptr && decision_->valid; }
   int64_t updates() const {
     return decision_ == nullptr ? 0 : decision_->updates - (decision_->valid ? 1 : 0);

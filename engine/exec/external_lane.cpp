@@ -122,4 +122,9 @@ void Executor::Impl::done() {
   finish_lane(instance);
 }
 
+void Executor::Impl::decide(Instance& instance) {
+  instance.may_decide.store(true);
+  progress_.notify();
+}
+
 }  // namespace strata::exec

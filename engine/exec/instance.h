@@ -45,6 +45,10 @@ struct Instance {
   int64_t updates = 0;                  // load: updates applied to the state so far
   StateSink* sink = nullptr;            // checkpoint
   bool record_times = false;
+  // A step whose caller knows the settings only after the last gradient: Decide waits for
+  // Executor::decide(). Until then the caller may change `settings` and `discards`.
+  bool decides_late = false;
+  bool discards = false;  // the step updates nothing, whatever its gradients are
 
   // Out
   std::vector<double> loss_sums;  // by micro-batch, of this rank, in nats
@@ -61,6 +65,7 @@ struct Instance {
   int64_t sequence = 0;                             // how many instances were submitted before
   std::array<int64_t, plan::kLaneCount> base = {};  // ops that each lane published before this
   std::atomic<int> lanes_left = 0;
+  std::atomic<bool> may_decide = false;
   std::atomic<bool> over = false;  // set once, after all results
 };
 

@@ -91,12 +91,13 @@ void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
       not_finite += partials[i].not_finite;
     }
   }
+  progress_.wait_until([&] { return instance.may_decide.load(); });
   instance.grad_norm = std::sqrt(sum);
   instance.finite = not_finite == 0 && std::isfinite(instance.grad_norm);
   const double clip = instance.settings.clip;
   decision.settings = instance.settings;
   decision.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
-  decision.valid = instance.finite && plan_.update().waits;
+  decision.valid = instance.finite && !instance.discards && plan_.update().waits;
   decision.updates += decision.valid || !plan_.update().waits ? 1 : 0;
   if (plan_.update().waits) leave_sides(instance.sequence + 1, decision.valid);
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -72,6 +73,11 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
   if (segments.empty()) {
     throw Error(ErrorCode::kConfig, "external model: no segments (declare at least one)");
   }
+  const auto is_frozen = [](const ExternalSegment& segment) { return segment.frozen; };
+  if (std::ranges::all_of(segments, is_frozen)) {
+    throw Error(ErrorCode::kConfig,
+                "external model: all segments are frozen (declare one that is trained)");
+  }
   ModelSpec spec;
   int64_t elements = 0;
   spec.architecture.model_type = "external";
@@ -102,6 +108,7 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
       if (elements > kElementsMost) {
         refuse("all tensors up to it have more than {} elements (declare fewer)", kElementsMost);
       }
+      parameter.frozen = wanted.frozen;
       parameter.group = named.shape.size() >= 2 ? 0 : 1;
       segment.parameters.push_back(std::move(parameter));
     }

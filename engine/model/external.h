@@ -19,13 +19,14 @@ struct NamedShape {
 struct ExternalSegment {
   std::string name;
   std::vector<NamedShape> parameters;
+  bool frozen = false;
 };
 
 // Makes each segment a unit of its own. Weight decay applies to tensors of two or more dimensions.
 // `uses` is the order of a micro-batch; when it is empty, a micro-batch goes forward through all
-// segments and back. Throws Error{kConfig} for an empty list, an empty segment, a size that is not
-// positive, too many elements, and for uses of segments that are not there, or that leave a segment
-// without a backward.
+// segments and back. Throws Error{kConfig} for an empty list, an empty segment, a list of frozen
+// segments alone, a size that is not positive, too many elements, and for uses of segments that are
+// not there, or that leave a trained segment without a backward.
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
                         std::vector<ExternalUse> uses = {});
 

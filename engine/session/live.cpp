@@ -13,6 +13,8 @@
 namespace strata::session {
 namespace {
 
+constexpr size_t kCompute = static_cast<size_t>(plan::Lane::kCompute);
+
 double sum_of(const std::vector<double>& parts) {
   return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
@@ -74,9 +76,23 @@ void Live::begin(double lr, std::span<const int32_t> tokens, std::span<const int
   require_no_step("step");
   check_lr(lr);
   auto instance = std::make_unique<exec::Instance>();
-  if (run_.spec->architecture.vocabulary > 0) fill(tokens, targets, *instance);
+  fill(tokens, targets, *instance);
   instance->settings = settings_;
   instance->settings.lr = lr;
+  submit(std::move(instance));
+}
+
+void Live::begin(std::optional<double> lr) {
+  require_no_step("begin");
+  if (lr) check_lr(*lr);
+  auto instance = std::make_unique<exec::Instance>();
+  instance->settings = settings_;
+  instance->settings.lr = lr.value_or(NAN);
+  instance->decides_late = true;
+  submit(std::move(instance));
+}
+
+void Live::submit(std::unique_ptr<exec::Instance> instance) {
   instance_ = std::move(instance);
   failed_ = true;
   executor_.submit(*instance_);
@@ -84,7 +100,7 @@ void Live::begin(double lr, std::span<const int32_t> tokens, std::span<const int
   under_way_ = true;
   acquired_ = false;
   const plan::Program& program = plan_.program(plan::ProgramName::kStep);
-  passes_left_ = external_ ? program.lanes[static_cast<size_t>(plan::Lane::kCompute)].size() : 0;
+  passes_left_ = external_ ? program.lanes[kCompute].size() : 0;
 }
 
 void Live::require_no_step(const char* call) const {
@@ -96,14 +112,30 @@ exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
   if (passes_left_ == 0) {
     throw Error(ErrorCode::kUsage, "acquire: no pass of a step is left (begin a step first)");
   }
+  if (acquired_) {
+    throw Error(ErrorCode::kUsage, "acquire: a unit is acquired already (release it first)");
+  }
   try {
     const exec::SegmentUse use = executor_.ready(segment, pass);
     acquired_ = true;
+    if (use.gradient_first) clear_padding(segment, use.gradient);
     return use;
   } catch (const Error& error) {
     failed_ = error.code() != ErrorCode::kConfig;  // that is a pass out of turn
     throw;
   }
+}
+
+// A norm is over a segment's whole buffer, and the caller fills only the parameters' ranges.
+void Live::clear_padding(int segment, float* gradient) const {
+  const model::Segment& of = run_.spec->segments[static_cast<size_t>(segment)];
+  int64_t end = 0;
+  for (const model::Parameter& parameter : of.parameters) {
+    if (parameter.frozen) continue;
+    std::fill(gradient + end, gradient + parameter.offset, 0.0f);
+    end = parameter.offset + parameter.numel;
+  }
+  std::fill(gradient + end, gradient + of.trainable_numel, 0.0f);
 }
 
 void Live::release() {
@@ -115,19 +147,31 @@ void Live::release() {
   --passes_left_;
 }
 
-const exec::Instance& Live::end() {
+void Live::require_passes_done() const {
   if (!under_way_) throw Error(ErrorCode::kUsage, "step: no step has begun (begin one first)");
-  if (passes_left_ > 0) {
-    throw Error(ErrorCode::kUsage, fmt::format("step: {} of its passes are left (acquire and "
-                                               "release every unit of each micro-batch first)",
-                                               passes_left_));
-  }
+  if (passes_left_ == 0) return;
+  throw Error(ErrorCode::kUsage, fmt::format("step: {} of its passes are left (acquire and release "
+                                             "every unit of each micro-batch, or discard the step)",
+                                             passes_left_));
+}
+
+const exec::Instance& Live::end(const exec::StepSettings& settings) {
+  require_passes_done();
+  check_lr(settings.lr);
+  instance_->settings = settings;
+  return end();
+}
+
+const exec::Instance& Live::end() {
+  require_passes_done();
+  check_lr(instance_->settings.lr);
   failed_ = true;
+  if (instance_->decides_late) executor_.decide(*instance_);
   executor_.wait(*instance_);
   under_way_ = false;
   ++step_;
   loss_ = sum_of(instance_->loss_sums) / static_cast<double>(instance_->target_count);
-  if (!instance_->finite || !std::isfinite(loss_)) {
+  if (!external_ && (!instance_->finite || !std::isfinite(loss_))) {
     throw Error(ErrorCode::kNumeric,
                 fmt::format("step {}: loss {} and gradient norm {}: not finite (lower the learning "
                             "rate, clip gradients, or look at the data)",
@@ -135,6 +179,19 @@ const exec::Instance& Live::end() {
   }
   failed_ = false;
   return *instance_;
+}
+
+// The passes that are left move weights that nobody uses.
+void Live::discard() {
+  if (!under_way_) throw Error(ErrorCode::kUsage, "discard: no step has begun (begin one first)");
+  failed_ = true;
+  if (acquired_) release();
+  for (; passes_left_ > 0; --passes_left_) executor_.skip();
+  instance_->discards = true;
+  executor_.decide(*instance_);
+  executor_.wait(*instance_);
+  under_way_ = false;
+  failed_ = false;
 }
 
 void Live::run(exec::Instance& instance) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,21 +27,31 @@ class Live {
   // `step` is the last step that the state includes; `updates` is the number of updates applied.
   void load(exec::StateSource& source, int64_t step, int64_t updates);
 
-  // Begins a step. Tokens and targets are [M, B, T], or empty when the caller computes. Throws
-  // Error{kConfig} for other sizes, when no token is a target, and for a learning rate that is
-  // negative or not finite.
+  // Begins a step. Tokens and targets are [M, B, T]. Throws Error{kConfig} for other sizes, when no
+  // token is a target, and for a learning rate that is negative or not finite.
   void begin(double lr, std::span<const int32_t> tokens, std::span<const int32_t> targets);
   // Ends the step. Throws Error{kUsage} when passes are left, and Error{kNumeric} for a loss or
-  // gradient that is not finite.
+  // gradient that is not finite; a caller's gradients that are not finite leave the state as it is.
   const exec::Instance& end();
-  // For a caller that computes. A call out of turn throws Error{kUsage} and changes nothing.
+
+  // For a caller that computes. A call out of turn throws Error{kUsage} and changes nothing. The
+  // settings of a step may be given as late as in end(). discard() ends a step, at any time,
+  // without an update.
+  void begin(std::optional<double> lr = {});
   exec::SegmentUse acquire(int segment, exec::Pass pass);
   void release();
+  const exec::Instance& end(const exec::StepSettings& settings);
+  void discard();
   // Throws Error{kUsage} when a step has begun and not ended.
   void require_no_step(const char* call) const;
 
   bool failed() const { return failed_; }
-  int64_t step() const { return step_; }
+  int64_t step() const { return step_; }  // steps that were ended, not those discarded
+  const exec::StepSettings& settings() const { return settings_; }
+  // Between steps.
+  int64_t updates() const { return executor_.updates() + (executor_.pending() ? 1 : 0); }
+  const exec::Executor& executor() const { return executor_; }
+  const exec::Instance* last() const { return under_way_ ? nullptr : instance_.get(); }
   // Mean losses over all targets.
   double loss() const { return loss_; }  // of the last step
   double evaluate(std::span<const int32_t> tokens, std::span<const int32_t> targets);
@@ -51,6 +62,9 @@ class Live {
  private:
   void run(exec::Instance& instance);
   void drain();
+  void submit(std::unique_ptr<exec::Instance> instance);
+  void require_passes_done() const;
+  void clear_padding(int segment, float* gradient) const;
   void fill(std::span<const int32_t> tokens, std::span<const int32_t> targets,
             exec::Instance& instance) const;
 

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine_impl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/frozen_source.h"
+#include "engine/checkpoint/model_sink.h"
+#include "engine/session/given_state.h"
+#include "engine/session/model_use.h"
+#include "engine/train/checkpoint_session.h"
+#include "engine/train/executor_options.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kKindNames[] = {"a run (it has data and out)", "driven by the caller",
+                                      "of declared units"};
+
+bool has_frozen(const model::ModelSpec& spec) {
+  return std::ranges::any_of(spec.segments,
+                             [](const model::Segment& one) { return one.frozen_numel > 0; });
+}
+
+}  // namespace
+
+Session::Impl::~Impl() {
+  const Environment::Scope scope(&environment_);
+  close();
+  training_.reset();
+  model_.reset();
+}
+
+void Session::Impl::require(std::initializer_list<SessionKind> kinds, const char* call) const {
+  if (std::ranges::count(kinds, kind_) > 0) return;
+  throw Error(ErrorCode::kUsage, fmt::format("{}: this session is {} (its header says which "
+                                             "calls it has)",
+                                             call, kKindNames[static_cast<size_t>(kind_)]));
+}
+
+session::Live& Session::Impl::live(const char* call) {
+  if (!live_) throw Error(ErrorCode::kUsage, std::string(call) + ": nothing is loaded (load it)");
+  if (!live_->failed()) return *live_;
+  throw Error(ErrorCode::kUsage, std::string(call) +
+                                     ": a call before it failed, and the state is lost (load a "
+                                     "checkpoint, or close the session)");
+}
+
+const train::RunPlan& Session::Impl::plan() {
+  if (kind_ == SessionKind::kRun) return training("plan").plan();
+  if (plan_) return *plan_;
+  if (kind_ == SessionKind::kSteps && options_.ranks > 1) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("ranks: {}: a caller drives one rank (leave it out)", options_.ranks));
+  }
+  plan_ = kind_ == SessionKind::kUnits ? session::plan_units(spec_, options_)
+                                       : session::PlanRequest(options_, cache_directory_).plan();
+  return *plan_;
+}
+
+session::Training& Session::Impl::training(const char* call) {
+  if (is_over_) {
+    throw Error(ErrorCode::kUsage, std::string(call) +
+                                       ": the run of this session is over (open "
+                                       "another session)");
+  }
+  if (!training_) training_ = std::make_unique<session::Training>(options_, cache_directory_);
+  return *training_;
+}
+
+void Session::Impl::load(const std::string& checkpoint, const InitialState& initial) {
+  close();
+  if (!options_.machine.empty()) {
+    throw Error(ErrorCode::kConfig, "load: machine: " + options_.machine +
+                                        ": the plan is for that machine, and steps run on this "
+                                        "one (leave the option out; plan() alone may have it)");
+  }
+  const train::RunPlan& run = plan();
+  exec::StepSettings settings = {.beta1 = options_.betas.first,
+                                 .beta2 = options_.betas.second,
+                                 .eps = options_.eps,
+                                 .weight_decay = options_.weight_decay,
+                                 .clip = options_.clip};
+  exec::ExecutorOptions executor = train::executor_options(options_, run, 0, {});
+  executor.external = kind_ == SessionKind::kUnits;
+  if (kind_ == SessionKind::kUnits) {
+    if (!initial.weights && has_frozen(spec_)) {
+      throw Error(ErrorCode::kUsage,
+                  "load: some units are frozen, and checkpoints have no frozen weights (give "
+                  "initial weights too)");
+    }
+    source_ = std::make_unique<session::GivenState>(*run.spec, initial.weights, initial.exp_avg,
+                                                    initial.exp_avg_sq);
+  } else {
+    if (!model_) model_ = session::open_model(options_);
+    source_ = std::make_unique<checkpoint::ModelSource>(*model_, *run.spec);
+    frozen_ = std::make_unique<checkpoint::FrozenSource>(*source_, *run.spec, model_->path());
+    executor.frozen = frozen_.get();
+  }
+  std::optional<checkpoint::CheckpointReader> reader;
+  if (!checkpoint.empty()) reader.emplace(checkpoint, *run.spec, run.input.recipe, *source_);
+  auto loaded = std::make_unique<session::Live>(run, executor, settings);
+  if (reader) {
+    const checkpoint::CheckpointManifest& manifest = reader->manifest();
+    loaded->load(*reader, manifest.step, manifest.updates.value_or(manifest.step));
+  } else {
+    loaded->load(*source_, 0, initial.updates);
+  }
+  live_ = std::move(loaded);
+}
+
+void Session::Impl::close() {
+  live_.reset();
+  frozen_.reset();
+  source_.reset();
+}
+
+StepResult Session::Impl::result_of(const session::Live& live, const exec::Instance& instance) {
+  return {.step = live.step(),
+          .loss = live.loss(),
+          .grad_norm = instance.grad_norm,
+          .applied = instance.finite};
+}
+
+std::string Session::Impl::save(const std::string& directory) {
+  constexpr int64_t kKeepAll = int64_t{1} << 40;
+  session::Live& state = live("save");
+  state.require_no_step("save");
+  session::require_no_run(directory, state.step());
+  const train::RunPlan& run = plan();
+  train::CheckpointSession checkpoints(
+      *run.spec, run.ranks.front(), nullptr,
+      {.directory = directory, .keep = kKeepAll, .nonce = "", .trainer = config::Json::object()});
+  checkpoints.save(state.step(), [&](exec::StateSink& sink) { return state.stream(sink); });
+  return checkpoints.last_path();
+}
+
+void Session::Impl::export_model(const std::string& directory) {
+  session::Live& state = live("export_model");
+  if (std::filesystem::exists(directory)) {
+    throw Error(ErrorCode::kConfig, "export: " + directory + ": exists already (choose another)");
+  }
+  checkpoint::ModelSink sink(
+      *model_, *plan().spec,
+      {.path = directory, .dtype = checkpoint::dtype_of(options_.export_dtype)});
+  state.stream(sink);
+  sink.finish();
+}
+
+std::string Session::Impl::generate(const std::string& prompt, int64_t tokens_max) {
+  session::Live& state = live("generate");
+  if (!tokenizer_) tokenizer_ = session::open_tokenizer(options_, true);
+  std::vector<int32_t> ids = tokenizer_->encode(prompt);
+  if (ids.empty()) {
+    throw Error(ErrorCode::kConfig, "generate: the prompt has no tokens (give a text)");
+  }
+  text::StreamDecoder decoder(*tokenizer_);
+  std::string text;
+  for (int64_t i = 0; i < tokens_max; ++i) {
+    const std::vector<float>& logits = state.logits(ids);
+    const auto end = logits.begin() + plan().spec->architecture.vocabulary;
+    const auto next = static_cast<int32_t>(std::max_element(logits.begin(), end) - logits.begin());
+    if (tokenizer_->eos_id() && next == *tokenizer_->eos_id()) break;
+    ids.push_back(next);
+    if (next < tokenizer_->vocabulary_size()) text += decoder.push(next);
+  }
+  return text + decoder.finish();
+}
+
+}  // namespace strata

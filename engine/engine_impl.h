@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/checkpoint/model_source.h"
+#include "engine/engine.h"
+#include "engine/session/live.h"
+#include "engine/session/setup.h"
+#include "engine/session/training.h"
+
+// What a Session holds. engine_impl.cpp has what all kinds share, engine.cpp the calls of runs and
+// of sessions that a caller drives, engine_units.cpp those of declared units.
+namespace strata {
+
+enum class SessionKind { kRun, kSteps, kUnits };
+
+class Session::Impl {
+ public:
+  Impl(SessionKind kind, config::Options options, Sinks sinks, std::string cache_directory)
+      : kind_(kind),
+        options_(std::move(options)),
+        cache_directory_(std::move(cache_directory)),
+        environment_(std::move(sinks)) {}
+  ~Impl();
+  static std::unique_ptr<Impl> of_units(const std::vector<Unit>& units, config::Options options,
+                                        Sinks sinks);
+
+  // Throws Error (kUsage) where the session is of another kind.
+  void require(std::initializer_list<SessionKind> kinds, const char* call) const;
+  session::Live& live(const char* call);
+  const train::RunPlan& plan();
+  session::Training& training(const char* call);
+
+  void load(const std::string& checkpoint, const InitialState& initial);
+  void close();
+  static StepResult result_of(const session::Live& live, const exec::Instance& instance);
+  std::string save(const std::string& directory);
+  void export_model(const std::string& directory);
+  std::string generate(const std::string& prompt, int64_t tokens_max);
+
+  // Constant after construction
+  const SessionKind kind_;
+  config::Options options_;
+  const std::string cache_directory_;
+  Environment environment_;  // outlives the members below
+
+  model::ModelSpec spec_;  // of declared units
+  std::unique_ptr<session::Training> training_;
+  bool is_over_ = false;  // train() was called and has begun
+  std::optional<train::RunPlan> plan_;
+  std::unique_ptr<model::ModelDirectory> model_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<exec::StateSource> source_;
+  std::unique_ptr<exec::StateSource> frozen_;
+  std::unique_ptr<session::Live> live_;
+};
+
+}  // namespace strata

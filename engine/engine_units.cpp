@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions of units that a caller declares and computes by itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/engine_impl.h"
+#include "engine/model/external.h"
+#include "engine/session/given_state.h"
+#include "engine/session/unit_options.h"
+
+namespace strata {
+namespace {
+
+void check(const UnitOptions& units) {
+  constexpr int kMicroBatchesMost = 1 << 20;
+  constexpr int kThreadsMost = 4096;
+  const auto require = [](bool is_right, const char* name, auto value, const char* range) {
+    if (is_right) return;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("units: {}: {}: out of range (give {})", name, value, range));
+  };
+  const auto is_beta = [](double value) { return value >= 0 && value < 1; };
+  const auto is_factor = [](double value) { return value >= 0 && std::isfinite(value); };
+  require(units.memory_bytes >= 0, "memory_bytes", units.memory_bytes, "0 or more");
+  require(units.micro_batches >= 1 && units.micro_batches <= kMicroBatchesMost, "micro_batches",
+          units.micro_batches, "1 to 1048576");
+  require(units.threads >= 1 && units.threads <= kThreadsMost, "threads", units.threads,
+          "1 to 4096");
+  require(is_beta(units.beta1), "beta1", units.beta1, "0 or more, below 1");
+  require(is_beta(units.beta2), "beta2", units.beta2, "0 or more, below 1");
+  require(is_factor(units.eps) && units.eps > 0, "eps", units.eps, "a number above 0");
+  require(is_factor(units.weight_decay), "weight_decay", units.weight_decay, "0 or more");
+  require(is_factor(units.clip), "clip", units.clip, "0 or more");
+}
+
+config::Options options_of(const UnitOptions& units) {
+  check(units);
+  config::Options options;
+  options.host_memory = units.memory_bytes;
+  options.nvme = units.nvme;
+  options.recipe = units.bf16 ? Recipe::kBf16 : Recipe::kFp32;
+  options.accumulate = units.micro_batches;
+  options.threads = units.threads;
+  options.betas = {units.beta1, units.beta2};
+  options.eps = units.eps;
+  options.weight_decay = units.weight_decay;
+  options.clip = units.clip;
+  return options;
+}
+
+model::ModelSpec spec_of(const std::vector<Unit>& units, const config::Options& options) {
+  std::vector<model::ExternalSegment> segments;
+  for (const Unit& unit : units) {
+    model::ExternalSegment& segment = segments.emplace_back();
+    segment.name = unit.name;
+    segment.frozen = unit.frozen;
+    for (const Unit::Tensor& tensor : unit.tensors) {
+      segment.parameters.push_back({tensor.name, tensor.shape});
+    }
+  }
+  model::ModelSpec spec = model::external_spec(segments);
+  train::apply_groups(spec, options);
+  return spec;
+}
+
+Plane plane_of(StatePlane plane) {
+  constexpr Plane kPlanes[] = {Plane::kHi, Plane::kExpAvg, Plane::kExpAvgSq};
+  return kPlanes[static_cast<size_t>(plane)];
+}
+
+}  // namespace
+
+std::unique_ptr<Session::Impl> Session::Impl::of_units(const std::vector<Unit>& units,
+                                                       config::Options options, Sinks sinks) {
+  if (options.is_given("io-deadline")) {
+    sinks.hang_after_s = static_cast<double>(options.io_deadline);
+  }
+  model::ModelSpec spec = spec_of(units, options);
+  auto impl = std::make_unique<Impl>(SessionKind::kUnits, std::move(options), std::move(sinks), "");
+  impl->spec_ = std::move(spec);
+  return impl;
+}
+
+Session Session::declare(const std::vector<Unit>& units, const UnitOptions& options, Sinks sinks) {
+  return Session(Impl::of_units(units, options_of(options), std::move(sinks)));
+}
+
+Session Session::open_units(const std::vector<Unit>& units, const std::string& options,
+                            Sinks sinks) {
+  return Session(Impl::of_units(units, session::unit_options(options), std::move(sinks)));
+}
+
+void Session::load(const InitialWeights& initial, const std::string& checkpoint) {
+  impl("load").require({SessionKind::kUnits}, "load");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->load(checkpoint, {.weights = initial});
+}
+
+void Session::load(const InitialState& initial) {
+  impl("load").require({SessionKind::kUnits}, "load");
+  if (initial.updates < 0) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("load: updates: {}: is no count (give 0 or more)", initial.updates));
+  }
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->load("", initial);
+}
+
+void Session::begin(double lr) {
+  impl("begin").require({SessionKind::kUnits}, "begin");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("begin").begin(lr);
+}
+
+void Session::begin() {
+  impl("begin").require({SessionKind::kUnits}, "begin");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("begin").begin();
+}
+
+UnitUse Session::acquire(int unit, UnitPass pass) {
+  impl("acquire").require({SessionKind::kUnits}, "acquire");
+  const Environment::Scope scope(&impl_->environment_);
+  const exec::SegmentUse use = impl_->live("acquire").acquire(
+      unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward);
+  return {use.weights, use.gradient, use.gradient_first};
+}
+
+void Session::release() {
+  impl("release").require({SessionKind::kUnits}, "release");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("release").release();
+}
+
+StepResult Session::end(const UpdateSettings& settings) {
+  impl("end").require({SessionKind::kUnits}, "end");
+  const Environment::Scope scope(&impl_->environment_);
+  session::Live& live = impl_->live("end");
+  exec::StepSettings step = live.settings();
+  step.lr = settings.lr;
+  step.clip = settings.clip.value_or(step.clip);
+  step.weight_decay = settings.weight_decay.value_or(step.weight_decay);
+  for (double value : {step.clip, step.weight_decay}) {
+    if (std::isfinite(value) && value >= 0) continue;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("step: clip {} and weight_decay {}: out of range (give finite numbers "
+                            "from 0)",
+                            step.clip, step.weight_decay));
+  }
+  return Impl::result_of(live, live.end(step));
+}
+
+void Session::discard() {
+  impl("discard").require({SessionKind::kUnits}, "discard");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("discard").discard();
+}
+
+TensorPlace Session::place(int unit, int tensor) const {
+  impl("place").require({SessionKind::kUnits}, "place");
+  const auto in = [](int index, const auto& list) {
+    return index >= 0 && index < static_cast<int>(list.size());
+  };
+  const std::vector<model::Segment>& segments = impl_->spec_.segments;
+  if (!in(unit, segments) || !in(tensor, segments[static_cast<size_t>(unit)].parameters)) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("tensor {} of unit {}: is not declared (both are counted from 0, in "
+                            "the order of the declaration)",
+                            tensor, unit));
+  }
+  const model::Parameter& parameter =
+      segments[static_cast<size_t>(unit)].parameters[static_cast<size_t>(tensor)];
+  return {parameter.offset, parameter.numel, parameter.frozen};
+}
+
+void Session::read(StatePlane plane, const StateVisitor& visitor) {
+  impl("read").require({SessionKind::kUnits}, "read");
+  const Environment::Scope scope(&impl_->environment_);
+  session::Live& live = impl_->live("read");
+  live.require_no_step("read");
+  session::PlaneSink sink(*impl_->plan().spec, plane_of(plane), visitor);
+  live.stream(sink);
+}
+
+UnitStatistics Session::statistics() {
+  impl("statistics").require({SessionKind::kUnits}, "statistics");
+  const session::Live& live = impl_->live("statistics");
+  live.require_no_step("statistics");
+  const auto planned = [&](plan::Arena arena) {
+    return impl_->plan().ranks.front().arenas.bytes[static_cast<size_t>(arena)];
+  };
+  const exec::IoTotals io = live.executor().io_totals();
+  UnitStatistics statistics = {.steps = live.step(),
+                               .updates = live.updates(),
+                               .host_bytes = planned(plan::Arena::kHost),
+                               .nvme_bytes = planned(plan::Arena::kNvme),
+                               .nvme_bytes_read = io.bytes_read,
+                               .nvme_bytes_written = io.bytes_written,
+                               .io = live.executor().io_backend()};
+  if (const exec::Instance* last = live.last(); last != nullptr) {
+    statistics.last_step_s = last->end_s - last->begin_s;
+    for (double stall_s : last->stall_s) statistics.last_stall_s += stall_s;
+  }
+  return statistics;
+}
+
+}  // namespace strata
