@@ -69,6 +69,7 @@ struct StepResult {
   int64_t step = 0;      // counted from 1, or from the step after the loaded checkpoint
   double loss = 0;       // mean over the targets, nats; 0 for declared units
   double grad_norm = 0;  // before clipping
+  int64_t left_out = 0;  // uses of declared units that the caller left out
   // False: gradients of declared units were not finite; weights and moments are as before.
   bool applied = true;
 };
@@ -100,6 +101,14 @@ struct UnitOptions {
 };
 
 enum class UnitPass : uint8_t { kForward, kBackward };
+
+// A use in a micro-batch: units that are in memory together, such as a head and the embedding whose
+// matrix it shares, for one pass.
+struct UsedUnits {
+  std::vector<int> units;  // distinct; acquire() names the first
+  UnitPass pass = UnitPass::kForward;
+  double seconds = 0;  // how long the caller computes, for the plan; 0: it takes no time
+};
 
 // A unit in memory, valid from acquire() to release(). Its tensors are row-major and in their
 // declared order; each begins at the next multiple of 64 elements (place() has the number).
@@ -165,9 +174,10 @@ struct UnitStatistics {
 // train(). With `out` and `resume` it continues the run in `out` with that run's options, except
 // for those that are given. A session without these options is driven by the caller: call plan(),
 // load(), then step(), evaluate() and the others. A session of declared units: call plan(), load(),
-// and for each step begin(), then for each micro-batch acquire() and release() of each unit,
-// forward in ascending and backward in descending order, then end(), or at any time discard().
-// Calling a function of another kind is an Error (kUsage).
+// and for each step begin(), then for each micro-batch acquire() and release() in the order of its
+// uses, then end(), or at any time discard(). The order is forward through all units, ascending,
+// and backward, descending, unless order() declares another. Calling a function of another kind is
+// an Error (kUsage).
 //
 // Guarantees: every plan that runs was accepted by the verifier. A session prints nothing, handles
 // no signal, never ends the process and shares nothing with other sessions; it reports to the
@@ -226,14 +236,28 @@ class Session {
   std::string generate(const std::string& prompt, int64_t tokens_max);
 
   // For declared units.
+  // Declares the uses of a micro-batch in their order, before plan(). A unit may be used any number
+  // of times; one that is trained must be used backward. With `may_leave_out`, acquire() leaves out
+  // uses of the micro-batch before the one that it is asked for, and a backward that is left out
+  // counts as gradients of zero.
+  void order(const std::vector<UsedUnits>& uses, bool may_leave_out = false);
   void begin(double lr);
   void begin();                              // of a step that ends with end(settings)
   UnitUse acquire(int unit, UnitPass pass);  // blocks until the unit's weights are in memory
+  UnitUse used(int unit);                    // another unit of the acquired use
   void release();
+  void end_micro_batch();  // leaves out the rest of its uses, where the order allows that
   StepResult end();
   StepResult end(const UpdateSettings& settings);
   // Ends the step without an update: weights, moments and counts are as before begin().
   void discard();
+  // A micro-batch without a backward, between steps: acquire() and release() in the order of the
+  // forward uses. An update that waits for its step is applied at once.
+  void begin_forward();
+  void end_forward();
+  // The seconds from acquire() to release() of each use, mean over the micro-batches of the last
+  // step; 0 for those left out. What UsedUnits::seconds wants of the next session.
+  std::vector<double> use_seconds();
   TensorPlace place(int unit, int tensor) const;  // may be called at any time
   // Visits a plane of all trained tensors, unit by unit. Reads the whole state, so it takes as long
   // as a checkpoint. Not within a step. What the visitor throws loses the state.

@@ -103,7 +103,7 @@ void Session::Impl::load(const std::string& checkpoint, const InitialState& init
   }
   std::optional<checkpoint::CheckpointReader> reader;
   if (!checkpoint.empty()) reader.emplace(checkpoint, *run.spec, run.input.recipe, *source_);
-  auto loaded = std::make_unique<session::Live>(run, executor, settings);
+  auto loaded = std::make_unique<session::Live>(run, executor, settings, may_leave_out_);
   if (reader) {
     const checkpoint::CheckpointManifest& manifest = reader->manifest();
     loaded->load(*reader, manifest.step, manifest.updates.value_or(manifest.step));
@@ -123,6 +123,7 @@ StepResult Session::Impl::result_of(const session::Live& live, const exec::Insta
   return {.step = live.step(),
           .loss = live.loss(),
           .grad_norm = instance.grad_norm,
+          .left_out = live.left_out(),
           .applied = instance.finite};
 }
 

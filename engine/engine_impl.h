@@ -48,6 +48,7 @@ class Session::Impl {
   Environment environment_;  // outlives the members below
 
   model::ModelSpec spec_;  // of declared units
+  bool may_leave_out_ = false;
   std::unique_ptr<session::Training> training_;
   bool is_over_ = false;  // train() was called and has begun
   std::optional<train::RunPlan> plan_;

@@ -66,6 +66,10 @@ model::ModelSpec spec_of(const std::vector<Unit>& units, const config::Options& 
   return spec;
 }
 
+UnitUse use_of(const exec::SegmentUse& use) {
+  return {use.weights, use.gradient, use.gradient_first};
+}
+
 Plane plane_of(StatePlane plane) {
   constexpr Plane kPlanes[] = {Plane::kHi, Plane::kExpAvg, Plane::kExpAvgSq};
   return kPlanes[static_cast<size_t>(plane)];
@@ -91,6 +95,21 @@ Session Session::declare(const std::vector<Unit>& units, const UnitOptions& opti
 Session Session::open_units(const std::vector<Unit>& units, const std::string& options,
                             Sinks sinks) {
   return Session(Impl::of_units(units, session::unit_options(options), std::move(sinks)));
+}
+
+void Session::order(const std::vector<UsedUnits>& uses, bool may_leave_out) {
+  impl("order").require({SessionKind::kUnits}, "order");
+  const Environment::Scope scope(&impl_->environment_);
+  if (impl_->plan_) {
+    throw Error(ErrorCode::kUsage, "order: there is a plan already (declare the order before it)");
+  }
+  const double flops_per_s = session::unit_rates(impl_->options_).matmul_flops_per_s;
+  std::vector<model::ExternalUse> order;
+  for (const UsedUnits& use : uses) {
+    order.push_back({use.units, use.pass == UnitPass::kBackward, use.seconds * flops_per_s});
+  }
+  model::set_uses(std::move(order), impl_->spec_);
+  impl_->may_leave_out_ = may_leave_out;
 }
 
 void Session::load(const InitialWeights& initial, const std::string& checkpoint) {
@@ -124,9 +143,37 @@ void Session::begin() {
 UnitUse Session::acquire(int unit, UnitPass pass) {
   impl("acquire").require({SessionKind::kUnits}, "acquire");
   const Environment::Scope scope(&impl_->environment_);
-  const exec::SegmentUse use = impl_->live("acquire").acquire(
-      unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward);
-  return {use.weights, use.gradient, use.gradient_first};
+  return use_of(impl_->live("acquire").acquire(
+      unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward));
+}
+
+UnitUse Session::used(int unit) {
+  impl("used").require({SessionKind::kUnits}, "used");
+  const Environment::Scope scope(&impl_->environment_);
+  return use_of(impl_->live("used").used(unit));
+}
+
+void Session::end_micro_batch() {
+  impl("end_micro_batch").require({SessionKind::kUnits}, "end_micro_batch");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("end_micro_batch").end_micro_batch();
+}
+
+void Session::begin_forward() {
+  impl("begin_forward").require({SessionKind::kUnits}, "begin_forward");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("begin_forward").begin_forward();
+}
+
+void Session::end_forward() {
+  impl("end_forward").require({SessionKind::kUnits}, "end_forward");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("end_forward").end_forward();
+}
+
+std::vector<double> Session::use_seconds() {
+  impl("use_seconds").require({SessionKind::kUnits}, "use_seconds");
+  return impl_->live("use_seconds").use_seconds();
 }
 
 void Session::release() {

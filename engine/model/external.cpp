@@ -24,8 +24,7 @@ std::vector<ExternalUse> up_and_down(int count) {
   return uses;
 }
 
-void check_use(const ModelSpec& spec, size_t index) {
-  const ExternalUse& use = spec.uses[index];
+void check_use(const ModelSpec& spec, const ExternalUse& use, size_t index) {
   const auto refuse = [&](const std::string& cause) {
     throw Error(ErrorCode::kConfig, fmt::format("external model: use {}: {}", index, cause));
   };
@@ -44,29 +43,33 @@ void check_use(const ModelSpec& spec, size_t index) {
   }
 }
 
+}  // namespace
+
 void set_uses(std::vector<ExternalUse> uses, ModelSpec& spec) {
-  const int count = static_cast<int>(spec.segments.size());
-  spec.uses = uses.empty() ? up_and_down(count) : std::move(uses);
-  if (spec.uses.size() > kUsesMost) {
+  if (uses.empty()) uses = up_and_down(static_cast<int>(spec.segments.size()));
+  if (uses.size() > kUsesMost) {
     throw Error(ErrorCode::kConfig, fmt::format("external model: {} uses in a micro-batch, more "
                                                 "than {} (declare larger units)",
-                                                spec.uses.size(), kUsesMost));
+                                                uses.size(), kUsesMost));
   }
-  for (size_t i = 0; i < spec.uses.size(); ++i) {
-    check_use(spec, i);
-    if (!spec.uses[i].backward) continue;
-    for (const int s : spec.uses[i].segments) ++spec.segments[s].backward_uses;
+  std::vector<int> backward_uses(spec.segments.size(), 0);
+  for (size_t i = 0; i < uses.size(); ++i) {
+    check_use(spec, uses[i], i);
+    if (!uses[i].backward) continue;
+    for (const int s : uses[i].segments) ++backward_uses[s];
   }
-  for (const Segment& segment : spec.segments) {
-    if (segment.trainable_numel == 0 || segment.backward_uses > 0) continue;
+  for (size_t s = 0; s < spec.segments.size(); ++s) {
+    if (spec.segments[s].trainable_numel == 0 || backward_uses[s] > 0) continue;
     throw Error(ErrorCode::kConfig,
-                fmt::format("external model: {}: has no backward use (declare one, or leave the "
-                            "unit out)",
-                            segment.name));
+                fmt::format("external model: {}: has no backward use (declare one, freeze the "
+                            "unit, or leave it out)",
+                            spec.segments[s].name));
   }
+  for (size_t s = 0; s < spec.segments.size(); ++s) {
+    spec.segments[s].backward_uses = backward_uses[s];
+  }
+  spec.uses = std::move(uses);
 }
-
-}  // namespace
 
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
                         std::vector<ExternalUse> uses) {

@@ -23,11 +23,14 @@ struct ExternalSegment {
 };
 
 // Makes each segment a unit of its own. Weight decay applies to tensors of two or more dimensions.
-// `uses` is the order of a micro-batch; when it is empty, a micro-batch goes forward through all
-// segments and back. Throws Error{kConfig} for an empty list, an empty segment, a list of frozen
-// segments alone, a size that is not positive, too many elements, and for uses of segments that are
-// not there, or that leave a trained segment without a backward.
+// `uses`: see set_uses(). Throws Error{kConfig} for an empty list, an empty segment, a list of
+// frozen segments alone, a size that is not positive, or too many elements.
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
                         std::vector<ExternalUse> uses = {});
+
+// Declares the order of a micro-batch. When it is empty, a micro-batch goes forward through all
+// segments and back. Throws Error{kConfig} for uses of segments that are not there, and for an
+// order that leaves a trained segment without a backward; then nothing is changed.
+void set_uses(std::vector<ExternalUse> uses, ModelSpec& spec);
 
 }  // namespace strata::model

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/train/inference.h"
 
@@ -28,11 +29,12 @@ void check_lr(double lr) {
 }  // namespace
 
 Live::Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
-           const exec::StepSettings& settings)
+           const exec::StepSettings& settings, bool may_leave_out)
     : run_(plan),
       plan_(plan.ranks.front()),
       settings_(settings),
       external_(options.external),
+      may_leave_out_(may_leave_out),
       executor_(plan_, *plan.spec, options) {}
 
 void Live::load(exec::StateSource& source, int64_t step, int64_t updates) {
@@ -99,8 +101,29 @@ void Live::submit(std::unique_ptr<exec::Instance> instance) {
   failed_ = false;
   under_way_ = true;
   acquired_ = false;
-  const plan::Program& program = plan_.program(plan::ProgramName::kStep);
-  passes_left_ = external_ ? program.lanes[kCompute].size() : 0;
+  left_out_ = 0;
+  micro_batch_ = 0;
+  passes_left_ = external_ ? program().lanes[kCompute].size() : 0;
+  if (instance_->program == plan::ProgramName::kStep) {
+    use_seconds_.assign(run_.spec->uses.size(), 0.0);
+  }
+}
+
+void Live::begin_forward() {
+  require_no_step("begin_forward");
+  drain();
+  auto instance = std::make_unique<exec::Instance>();
+  instance->program = plan::ProgramName::kEval;
+  submit(std::move(instance));
+}
+
+void Live::end_forward() {
+  require_under_way(plan::ProgramName::kEval, "end_forward");
+  finish_passes();
+  failed_ = true;
+  executor_.wait(*instance_);
+  under_way_ = false;
+  failed_ = false;
 }
 
 void Live::require_no_step(const char* call) const {
@@ -116,14 +139,67 @@ exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
     throw Error(ErrorCode::kUsage, "acquire: a unit is acquired already (release it first)");
   }
   try {
+    if (may_leave_out_) leave_out_until(segment, pass);
     const exec::SegmentUse use = executor_.ready(segment, pass);
     acquired_ = true;
-    if (use.gradient_first) clear_padding(segment, use.gradient);
+    acquired_s_ = now_s();
+    micro_batch_ = executor_.next_use().micro_batch;
+    for (const int each : run_.spec->uses[executor_.next_use().use].segments) {
+      const exec::SegmentUse one = executor_.used(each);
+      if (one.gradient_first) clear_padding(each, one.gradient);
+    }
     return use;
   } catch (const Error& error) {
     failed_ = error.code() != ErrorCode::kConfig;  // that is a pass out of turn
     throw;
   }
+}
+
+exec::SegmentUse Live::used(int segment) {
+  require_acquired("used");
+  const std::vector<int>& segments = run_.spec->uses[executor_.next_use().use].segments;
+  if (std::ranges::count(segments, segment) > 0) return executor_.used(segment);
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("used: {}: is not a unit of this use (declare it in the order)", segment));
+}
+
+void Live::leave_out() {
+  executor_.skip();
+  --passes_left_;
+  ++left_out_;
+}
+
+// Uses of this micro-batch before the next one that is asked for.
+void Live::leave_out_until(int segment, exec::Pass pass) {
+  const std::vector<model::ExternalUse>& uses = run_.spec->uses;
+  const bool backward = pass == exec::Pass::kBackward;
+  const auto is_wanted = [&](const model::ExternalUse& use) {
+    return use.segments.front() == segment && use.backward == backward;
+  };
+  const auto wanted = std::find_if(uses.begin() + executor_.next_use().use, uses.end(), is_wanted);
+  if (wanted == uses.end()) return;  // ready() says which use is next
+  while (executor_.next_use().use < wanted - uses.begin()) leave_out();
+}
+
+void Live::end_micro_batch() {
+  if (!under_way_ || acquired_) {
+    throw Error(
+        ErrorCode::kUsage,
+        "end_micro_batch: no micro-batch is open, or a unit is acquired (release it first)");
+  }
+  const auto is_open = [&] {
+    return passes_left_ > 0 && executor_.next_use().micro_batch <= micro_batch_;
+  };
+  if (!may_leave_out_ && is_open()) {
+    throw Error(ErrorCode::kUsage,
+                "end_micro_batch: uses of it are left (do them, or declare that they may be left "
+                "out)");
+  }
+  failed_ = true;
+  while (is_open()) leave_out();
+  failed_ = false;
+  ++micro_batch_;
 }
 
 // A norm is over a segment's whole buffer, and the caller fills only the parameters' ranges.
@@ -139,16 +215,30 @@ void Live::clear_padding(int segment, float* gradient) const {
 }
 
 void Live::release() {
-  if (!acquired_) {
-    throw Error(ErrorCode::kUsage, "release: no unit is acquired (acquire it first)");
+  require_acquired("release");
+  if (instance_->program == plan::ProgramName::kStep) {
+    use_seconds_[executor_.next_use().use] += (now_s() - acquired_s_) / plan_.micro_batches;
   }
   executor_.done();
   acquired_ = false;
   --passes_left_;
 }
 
-void Live::require_passes_done() const {
-  if (!under_way_) throw Error(ErrorCode::kUsage, "step: no step has begun (begin one first)");
+void Live::require_acquired(const char* call) const {
+  if (acquired_) return;
+  throw Error(ErrorCode::kUsage, std::string(call) + ": no unit is acquired (acquire it first)");
+}
+
+void Live::require_under_way(plan::ProgramName program, const char* call) const {
+  if (under_way_ && instance_->program == program) return;
+  const bool step = program == plan::ProgramName::kStep;
+  throw Error(ErrorCode::kUsage, fmt::format("{}: no {} has begun (begin one first)", call,
+                                             step ? "step" : "forward"));
+}
+
+// Of the uses that are left.
+void Live::finish_passes() {
+  while (may_leave_out_ && !acquired_ && passes_left_ > 0) leave_out();
   if (passes_left_ == 0) return;
   throw Error(ErrorCode::kUsage, fmt::format("step: {} of its passes are left (acquire and release "
                                              "every unit of each micro-batch, or discard the step)",
@@ -156,15 +246,16 @@ void Live::require_passes_done() const {
 }
 
 const exec::Instance& Live::end(const exec::StepSettings& settings) {
-  require_passes_done();
+  require_under_way(plan::ProgramName::kStep, "step");
   check_lr(settings.lr);
   instance_->settings = settings;
   return end();
 }
 
 const exec::Instance& Live::end() {
-  require_passes_done();
+  require_under_way(plan::ProgramName::kStep, "step");
   check_lr(instance_->settings.lr);
+  finish_passes();
   failed_ = true;
   if (instance_->decides_late) executor_.decide(*instance_);
   executor_.wait(*instance_);
@@ -188,7 +279,7 @@ void Live::discard() {
   if (acquired_) release();
   for (; passes_left_ > 0; --passes_left_) executor_.skip();
   instance_->discards = true;
-  executor_.decide(*instance_);
+  if (instance_->decides_late) executor_.decide(*instance_);
   executor_.wait(*instance_);
   under_way_ = false;
   failed_ = false;

@@ -21,8 +21,9 @@ namespace strata::session {
 class Live {
  public:
   // `settings` apply to every step, except for the learning rate.
+  // With `may_leave_out`, a caller that computes may leave out uses.
   Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
-       const exec::StepSettings& settings);
+       const exec::StepSettings& settings, bool may_leave_out = false);
 
   // `step` is the last step that the state includes; `updates` is the number of updates applied.
   void load(exec::StateSource& source, int64_t step, int64_t updates);
@@ -39,7 +40,11 @@ class Live {
   // without an update.
   void begin(std::optional<double> lr = {});
   exec::SegmentUse acquire(int segment, exec::Pass pass);
+  exec::SegmentUse used(int segment);
   void release();
+  void end_micro_batch();
+  void begin_forward();
+  void end_forward();
   const exec::Instance& end(const exec::StepSettings& settings);
   void discard();
   // Throws Error{kUsage} when a step has begun and not ended.
@@ -52,6 +57,9 @@ class Live {
   int64_t updates() const { return executor_.updates() + (executor_.pending() ? 1 : 0); }
   const exec::Executor& executor() const { return executor_; }
   const exec::Instance* last() const { return under_way_ ? nullptr : instance_.get(); }
+  int64_t left_out() const { return left_out_; }  // uses of the last step
+  // By use: from acquire() to release(), mean over the micro-batches of the last step.
+  const std::vector<double>& use_seconds() const { return use_seconds_; }
   // Mean losses over all targets.
   double loss() const { return loss_; }  // of the last step
   double evaluate(std::span<const int32_t> tokens, std::span<const int32_t> targets);
@@ -63,7 +71,12 @@ class Live {
   void run(exec::Instance& instance);
   void drain();
   void submit(std::unique_ptr<exec::Instance> instance);
-  void require_passes_done() const;
+  const plan::Program& program() const { return plan_.program(instance_->program); }
+  void require_acquired(const char* call) const;
+  void require_under_way(plan::ProgramName program, const char* call) const;
+  void finish_passes();
+  void leave_out_until(int segment, exec::Pass pass);
+  void leave_out();
   void clear_padding(int segment, float* gradient) const;
   void fill(std::span<const int32_t> tokens, std::span<const int32_t> targets,
             exec::Instance& instance) const;
@@ -74,10 +87,15 @@ class Live {
   std::unique_ptr<exec::Instance> instance_;  // of the current or the last step
   exec::Instance generate_;
   const bool external_;
+  const bool may_leave_out_;
   bool under_way_ = false;
   bool acquired_ = false;
   bool failed_ = false;
-  size_t passes_left_ = 0;  // that the caller must do in the current step
+  size_t passes_left_ = 0;  // that the caller must do in the current program
+  int micro_batch_ = 0;     // that the caller is in
+  int64_t left_out_ = 0;
+  std::vector<double> use_seconds_;
+  double acquired_s_ = 0;
   int64_t step_ = 0;
   double loss_ = 0;
   exec::Executor executor_;  // destroyed before the objects that its lanes use

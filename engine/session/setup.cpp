@@ -284,6 +284,11 @@ train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options
   return run;
 }
 
+plan::Rates unit_rates(const config::Options& options) {
+  return exec::rates_of(nominal_machine(options.threads),
+                        {.recipe = options.recipe, .threads = static_cast<int>(options.threads)});
+}
+
 train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options) {
   constexpr double kShareOfFreeSpace = 0.95;
   train::RunPlan run;
@@ -297,13 +302,14 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   run.input.host_budget = run.host_budget;
   run.input.nvme_budget = static_cast<int64_t>(
       kShareOfFreeSpace * static_cast<double>(io::free_bytes_of(options.nvme)));
-  plan::PlannedRun planned = plan::make_plan(run.input, {});
+  run.rates = unit_rates(options);
+  const auto step_s = [&](const plan::Plan& plan) {
+    return plan::simulate(plan, plan::ProgramName::kStep, run.rates).step_s;
+  };
+  plan::PlannedRun planned = plan::make_plan(run.input, {.predict = step_s});
   run.placement_name = planned.name;
   run.candidates = planned.candidates;
-  run.rates =
-      exec::rates_of(nominal_machine(options.threads),
-                     {.recipe = run.input.recipe, .threads = static_cast<int>(options.threads)});
-  run.predicted_step_s = plan::simulate(planned.plan, plan::ProgramName::kStep, run.rates).step_s;
+  run.predicted_step_s = step_s(planned.plan);
   run.ranks.push_back(std::move(planned.plan));
   require_verified(run);
   return run;

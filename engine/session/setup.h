@@ -80,6 +80,10 @@ void require_verified(const train::RunPlan& run);
 train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options& options,
                              const train::RunFacts& facts);
 
+// The rates that plans of declared units are made with. A caller that takes some seconds computes
+// that many times `matmul_flops_per_s` operations.
+plan::Rates unit_rates(const config::Options& options);
+
 // Plans units that a caller declares and computes by itself: --host-memory is the size of the
 // arenas, --accumulate the number of micro-batches in a step.
 train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options);
