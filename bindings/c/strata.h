@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef STRATA_H
+#define STRATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Strata for other programs and languages: C99, usable from C++.
+ *
+ * There are two kinds of handles. A strata_store keeps the weights, gradients and AdamW moments of
+ * a model that the caller computes by itself, and updates them. A strata_train trains, evaluates
+ * and runs a Hugging Face model directory. Both keep to memory budgets and put what does not fit
+ * on drives; results have the same bits wherever state lies.
+ *
+ * Status: every function that returns strata_status returns STRATA_OK or the kind of failure.
+ * strata_error_text() then says what is wrong, where, and what to do. After STRATA_ERROR_USAGE,
+ * _CONFIG, _DOES_NOT_FIT, _HANDLE, _BUSY and _FORKED nothing has changed. After any other failure
+ * of a call on a loaded state, that state is lost: load again, or close the handle.
+ *
+ * Handles: an open function makes one, the close function ends it. A handle that is null, closed or
+ * of the other kind is STRATA_ERROR_HANDLE. Handles share nothing; any number may be open.
+ *
+ * Threads: any thread may call, one at a time for each handle; a call while another is running on
+ * the same handle, as from one of its callbacks, is STRATA_ERROR_BUSY. Callbacks run on threads of
+ * the library unless their description says otherwise; they must not throw, longjmp or exit.
+ *
+ * Processes: a child of fork() cannot use the library if its parent had opened a handle: every call
+ * there is STRATA_ERROR_FORKED. It may call exec. The library prints nothing, handles no signal
+ * and never ends the process because of the caller's mistakes, files, memory or drives.
+ *
+ * Structs: the caller sets struct_size to sizeof of the struct, and all else that it does not use
+ * to 0. New versions add members at the end, and never change what 0 means.
+ *
+ * Memory: what the caller passes is copied before the call returns, if nothing else is said.
+ * Strings that the library returns belong to the handle and stay until its next call.
+ * Texts are UTF-8. Sizes are in bytes or elements, times in seconds. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define STRATA_API __attribute__((visibility("default")))
+#else
+#define STRATA_API
+#endif
+
+typedef int32_t strata_status;
+enum {
+  STRATA_OK = 0,
+  STRATA_ERROR_USAGE = 1,        /* a call out of turn, or an unknown option */
+  STRATA_ERROR_CONFIG = 2,       /* a value, file or directory that cannot be used */
+  STRATA_ERROR_DOES_NOT_FIT = 3, /* a budget is too small; the text names the least that fits */
+  STRATA_ERROR_IO = 4,           /* a file or drive failed */
+  STRATA_ERROR_CORRUPT = 5,      /* bytes are not what was written */
+  STRATA_ERROR_NUMERIC = 6,      /* a loss that is not finite */
+  STRATA_ERROR_PEER = 7,         /* another rank failed */
+  STRATA_ERROR_DEVICE = 8,       /* a device failed */
+  STRATA_ERROR_DEADLINE = 9,     /* a wait took longer than its deadline */
+  STRATA_ERROR_INTERRUPTED = 10, /* a callback asked to stop */
+  STRATA_ERROR_HANDLE = 11,      /* a handle that is null, closed or of another kind */
+  STRATA_ERROR_BUSY = 12,        /* another call on the handle is running */
+  STRATA_ERROR_FORKED = 13,      /* the library was in use before fork() */
+  STRATA_ERROR_MEMORY = 14,      /* the system has no memory left */
+  STRATA_ERROR_INTERNAL = 15     /* a mistake of the library */
+};
+
+/* The version of the library: "0.1.0". */
+STRATA_API const char* strata_version(void);
+/* The text of the last failure on the calling thread; empty when there was none. Valid until the
+ * thread's next call. */
+STRATA_API const char* strata_error_text(void);
+/* "STRATA_OK", "STRATA_ERROR_USAGE", ...; "unknown status" for other numbers. */
+STRATA_API const char* strata_status_name(strata_status status);
+
+/* Where a handle reports to. Any may be null. The callbacks may be called by several threads at
+ * once and must not call the library. */
+typedef struct strata_sinks {
+  size_t struct_size;
+  void* context; /* the callbacks' first argument */
+  /* One line, without its end. level: 0 information, 1 warning. */
+  void (*log)(void* context, int32_t level, const char* line);
+  /* A drive does not answer and the wait for it goes on; the process may have to end. */
+  void (*hang)(void* context, const char* text);
+  double hang_after_s; /* the longest that a drive may take; 0: 600 */
+} strata_sinks;
+
+typedef struct strata_plan {
+  size_t struct_size;
+  int32_t fits;
+  int32_t reserved;
+  const char* text; /* tables of budgets and predicted time; or why not, and what would fit */
+  const char* json; /* the same as an object; or {"refused": text} */
+} strata_plan;
+
+typedef struct strata_step_result {
+  size_t struct_size;
+  int64_t step;     /* counted from 1, or from the step after the loaded checkpoint */
+  double loss;      /* mean over the targets, nats; 0 for a store */
+  double grad_norm; /* of all gradients, before clipping */
+  int32_t applied;  /* 0: gradients of a store were not finite, and nothing was updated */
+  int32_t reserved;
+} strata_step_result;
+
+/* ---- Store -----------------------------------------------------------------------------------
+ *
+ * A model is a list of units (layers), each with named tensors. A step does, for each of the
+ * `accumulate` micro-batches, acquire and release of every unit, forward in the order in which the
+ * units were added and then backward in the opposite order:
+ *
+ *   open, add_unit ..., plan, load,
+ *   { begin, { acquire forward, release } ..., { acquire backward, release } ..., step } ...,
+ *   save, close */
+typedef struct strata_store strata_store;
+
+enum { STRATA_F32 = 1, STRATA_BF16 = 2, STRATA_F16 = 3 };               /* types of elements */
+enum { STRATA_FORWARD = 0, STRATA_BACKWARD = 1 };                       /* passes */
+enum { STRATA_WEIGHTS = 0, STRATA_EXP_AVG = 1, STRATA_EXP_AVG_SQ = 2 }; /* planes, all f32 */
+
+typedef struct strata_tensor {
+  size_t struct_size;
+  const char* name; /* unique within the store, such as "layers.0.weight" */
+  const int64_t* shape;
+  int32_t rank;  /* members of shape */
+  int32_t dtype; /* of the weights: 0 or that of the option recipe, STRATA_F32 or STRATA_BF16 */
+} strata_tensor;
+
+typedef struct strata_unit {
+  size_t struct_size;
+  const char* name;
+  const strata_tensor* tensors; /* [tensor_count], each struct_size of the first apart */
+  size_t tensor_count;
+  int32_t frozen; /* 1: not trained; no gradient, no moments, and not in checkpoints */
+  int32_t reserved;
+} strata_unit;
+
+/* A unit in memory. Tensors are row-major; strata_store_tensor() says at which element each begins.
+ * What lies between tensors must not be written. */
+typedef struct strata_view {
+  size_t struct_size;
+  const void* weights; /* [count] */
+  /* [count], backward of trained units only. The sum of what this step's earlier micro-batches
+   * added, zero in the first; the caller adds to it, or calls strata_store_add_gradient(). */
+  float* gradient;
+  int64_t count; /* elements up to the end of the last tensor */
+  int32_t dtype; /* of the weights: STRATA_F32 or STRATA_BF16 */
+  int32_t reserved;
+} strata_view;
+
+typedef struct strata_tensor_info {
+  size_t struct_size;
+  int64_t offset; /* first element within the unit's weights and gradient; a multiple of 64 */
+  int64_t count;  /* elements */
+  int32_t frozen;
+  int32_t reserved;
+} strata_tensor_info;
+
+/* Fills elements [first, first + count) of a tensor's plane. Returns 0, or another number to stop.
+ * One call at a time; a tensor comes in any number of pieces. */
+typedef int (*strata_fill)(void* context, int32_t plane, int32_t unit, int32_t tensor,
+                           int64_t first, int64_t count, float* values);
+/* Takes them. */
+typedef int (*strata_visit)(void* context, int32_t plane, int32_t unit, int32_t tensor,
+                            int64_t first, int64_t count, const float* values);
+
+typedef struct strata_load {
+  size_t struct_size;
+  const char* checkpoint; /* the path of one; or null: `fill` gives all weights */
+  strata_fill fill;       /* with a checkpoint: needed for frozen weights, asked for those alone */
+  void* context;
+  int32_t fills_moments; /* without a checkpoint: 1: asks for moments too; 0: they are zero */
+  int32_t reserved;
+  int64_t updates; /* without a checkpoint: how many updates the moments have seen */
+} strata_load;
+
+typedef struct strata_update {
+  size_t struct_size;
+  double lr;           /* 0 or more */
+  int32_t has_clip;    /* 1: `clip` replaces the option for this step; 0 is no clipping */
+  int32_t has_decay;   /* 1: `weight_decay` replaces the option for this step */
+  double clip;         /* largest norm of all gradients */
+  double weight_decay; /* of the tensors that have it */
+} strata_update;
+
+typedef struct strata_statistics {
+  size_t struct_size;
+  int64_t steps;      /* the last step's number */
+  int64_t updates;    /* applied, with those of the loaded state */
+  int64_t host_bytes; /* of memory, allocated once */
+  int64_t nvme_bytes; /* of scratch */
+  int64_t nvme_bytes_read;
+  int64_t nvme_bytes_written;
+  double last_step_s;
+  double last_stall_s; /* of the last step, how long acquire waited */
+} strata_statistics;
+
+/* Opens a store without units. `options`: a JSON object with options of the program `strata train`
+ * by name and with their defaults, or null: host_memory (of this store), nvme, nvme_rate, recipe
+ * ("bf16" or "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze and
+ * groups (patterns on names of tensors), io, io_deadline. `sinks` may be null.
+ * Errors: _USAGE, _CONFIG. Creates and measures nothing. */
+STRATA_API strata_status strata_store_open(const char* options, const strata_sinks* sinks,
+                                           strata_store** store);
+/* Adds the next unit. `index`, if not null, receives its number, from 0. Errors: _CONFIG for sizes
+ * and types that cannot be; _USAGE after plan or load. */
+STRATA_API strata_status strata_store_add_unit(strata_store* store, const strata_unit* unit,
+                                               int32_t* index);
+/* Plans where state lies and when it moves. Creates nothing. When no plan fits, returns
+ * _DOES_NOT_FIT, and `plan` says so. No unit can be added afterwards. `plan` may be null. */
+STRATA_API strata_status strata_store_plan(strata_store* store, strata_plan* plan);
+/* Where a tensor lies in its unit. May be called at any time after its unit was added and plan
+ * succeeded. Errors: _USAGE. */
+STRATA_API strata_status strata_store_tensor(strata_store* store, int32_t unit, int32_t tensor,
+                                             strata_tensor_info* info);
+/* Allocates memory and loads a state, in place of one that is loaded. Plans first if plan was not
+ * called. After a failure nothing is loaded. _INTERRUPTED when `fill` stopped it. */
+STRATA_API strata_status strata_store_load(strata_store* store, const strata_load* load);
+/* Begins a step. */
+STRATA_API strata_status strata_store_begin(strata_store* store);
+/* Waits until the unit is in memory. `view` is valid until release, step or discard. Errors: _USAGE
+ * or _CONFIG for a pass out of turn, with the names of the one asked for and the next one. */
+STRATA_API strata_status strata_store_acquire(strata_store* store, int32_t unit, int32_t pass,
+                                              strata_view* view);
+/* Adds scale * values[i] to elements [first, first + count) of a tensor's gradient in the unit that
+ * is acquired for its backward. `values` has type `dtype`. With scale 1/s it takes gradients of a
+ * loss that was multiplied by s. Errors: _USAGE for another pass or a range beyond the tensor. */
+STRATA_API strata_status strata_store_add_gradient(strata_store* store, int32_t tensor,
+                                                   int64_t first, int64_t count, int32_t dtype,
+                                                   const void* values, double scale);
+/* Gives the acquired unit back. */
+STRATA_API strata_status strata_store_release(strata_store* store);
+/* Ends the step with an AdamW update, which is done while later passes are prepared. When a
+ * gradient is not finite, nothing is updated and `applied` is 0. `result` may be null. */
+STRATA_API strata_status strata_store_step(strata_store* store, const strata_update* update,
+                                           strata_step_result* result);
+/* Ends the step at any point without an update: state and counts are as before begin. It takes as
+ * long as the passes that are left. */
+STRATA_API strata_status strata_store_discard(strata_store* store);
+/* Writes a checkpoint below the directory; `path`, if not null, receives its path. Replaces one of
+ * the same step. Not within a step. */
+STRATA_API strata_status strata_store_save(strata_store* store, const char* directory,
+                                           const char** path);
+/* Passes one plane of all trained tensors to `visit`, unit by unit. Reads the whole state. Not
+ * within a step. _INTERRUPTED when `visit` stopped it, which changes nothing. To change a plane,
+ * read all three and load them with strata_load::fill. */
+STRATA_API strata_status strata_store_read(strata_store* store, int32_t plane, strata_visit visit,
+                                           void* context);
+/* Copies one trained tensor's plane to values[count]. As strata_store_read(), it reads all state.
+ * Errors: _USAGE for a frozen tensor and for a count other than the tensor's. */
+STRATA_API strata_status strata_store_read_tensor(strata_store* store, int32_t unit, int32_t tensor,
+                                                  int32_t plane, float* values, int64_t count);
+/* Not within a step. */
+STRATA_API strata_status strata_store_statistics(strata_store* store,
+                                                 strata_statistics* statistics);
+/* Ends the store's threads and frees its memory, at any point. load may be called again. */
+STRATA_API strata_status strata_store_unload(strata_store* store);
+/* Closes the handle, at any point. Null is STRATA_OK. */
+STRATA_API strata_status strata_store_close(strata_store* store);
+
+/* ---- Train -----------------------------------------------------------------------------------
+ *
+ * With the options `data` and `out`, a handle is a whole run: plan, then run. With `out` and
+ * `resume` it continues a run. Without them the caller drives the steps of the model: plan, load,
+ * then step, evaluate, logits, generate, save, export. */
+typedef struct strata_train strata_train;
+
+typedef struct strata_step_report {
+  size_t struct_size; /* set by the library */
+  int64_t step;       /* counted from 1 */
+  double loss;        /* mean over the step's targets, nats */
+  double grad_norm;   /* before clipping */
+  double lr;
+  int64_t tokens; /* targets */
+  double step_s;
+  int32_t skipped; /* 1: the step has no target and updated nothing; the loss is NaN */
+  int32_t reserved;
+} strata_step_report;
+
+typedef struct strata_callbacks {
+  size_t struct_size;
+  void* context;
+  /* After each step. Returns 0, or another number to stop: the run then writes a checkpoint and
+   * returns. May be null. Called by one thread at a time, which is not always the caller's. */
+  int (*step)(void* context, const strata_step_report* report);
+  /* After each evaluation on held-out data, whose mean loss is given; returns like `step`. */
+  int (*evaluated)(void* context, int64_t step, double loss);
+} strata_callbacks;
+
+typedef struct strata_run_result {
+  size_t struct_size;
+  int64_t first_step;
+  int64_t last_step;
+  double first_loss;
+  double last_loss;
+  double held_out_loss;   /* NaN without one */
+  uint64_t state_hash;    /* of all weights and moments in the checkpoint */
+  const char* checkpoint; /* the last one */
+  const char* model;      /* the directory of the trained model; empty: the run was stopped */
+  int32_t stopped;        /* 1: a callback stopped it */
+  int32_t reserved;
+} strata_run_result;
+
+/* The input of a step: M = `accumulate`, B = `micro_batch`, T = `sequence_length`. */
+typedef struct strata_batch {
+  size_t struct_size;
+  const int32_t* tokens;  /* [M, B, T] */
+  const int32_t* targets; /* [M, B, T], the tokens that follow; -1: not a target */
+  int64_t count;          /* M * B * T */
+} strata_batch;
+
+/* `options`: a JSON object with options of `strata train` by name, such as {"model": "dir",
+ * "host_memory": "24GiB", "nvme": ["/mnt/a"]}. `cache_directory` keeps measurements of the machine;
+ * null: each plan measures. `sinks` may be null. Errors: _USAGE with all mistakes, _CONFIG. */
+STRATA_API strata_status strata_train_open(const char* options, const char* cache_directory,
+                                           const strata_sinks* sinks, strata_train** train);
+/* As strata_store_plan(). It may measure the machine, for some seconds. */
+STRATA_API strata_status strata_train_plan(strata_train* train, strata_plan* plan);
+/* Runs the whole run, once. `callbacks` and `result` may be null. STRATA_OK for a run that was
+ * stopped, too. */
+STRATA_API strata_status strata_train_run(strata_train* train, const strata_callbacks* callbacks,
+                                          strata_run_result* result);
+/* Loads the model's weights, or with `checkpoint` the state of one. */
+STRATA_API strata_status strata_train_load(strata_train* train, const char* checkpoint);
+/* Forward, backward and update. `result` may be null. */
+STRATA_API strata_status strata_train_step(strata_train* train, const strata_batch* batch,
+                                           double lr, strata_step_result* result);
+/* The mean loss over the batch's targets, nats. */
+STRATA_API strata_status strata_train_evaluate(strata_train* train, const strata_batch* batch,
+                                               double* loss);
+/* The logits [V] of the token that follows context[count]; only its last T tokens are used. Writes
+ * at most `capacity` of them, and V to `vocabulary`. With capacity 0 it computes nothing. */
+STRATA_API strata_status strata_train_logits(strata_train* train, const int32_t* context,
+                                             int64_t count, float* logits, int64_t capacity,
+                                             int64_t* vocabulary);
+/* Continues the prompt with the most likely tokens, at most `tokens_max`. */
+STRATA_API strata_status strata_train_generate(strata_train* train, const char* prompt,
+                                               int64_t tokens_max, const char** text);
+/* As strata_store_save(). */
+STRATA_API strata_status strata_train_save(strata_train* train, const char* directory,
+                                           const char** path);
+/* Writes the model as a model directory, which must not exist yet. */
+STRATA_API strata_status strata_train_export(strata_train* train, const char* directory);
+/* As strata_store_close(). */
+STRATA_API strata_status strata_train_close(strata_train* train);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
