@@ -191,6 +191,9 @@ constexpr OptionRow kTable[] = {
      "Write a checkpoint every N steps; a run that is stopped writes one too."},
     {"keep-checkpoints", kInt, &O::keep_checkpoints, kTrain, kSaving, "N", "", up_to(1 << 20), "",
      "Number of newest checkpoints to keep."},
+    {"tensorboard", kOnOff, &O::tensorboard, kTrain, kSaving, "", "", kAny, "",
+     "Write what metrics.jsonl has as TensorBoard events too, to tensorboard/ in the run "
+     "directory."},
     {"export-dtype", kEnum, enum_field<&O::export_dtype>(), kTrain | kExport, kSaving, "", "", kAny,
      "",
      "Number format of exported weights: that of the model (FP8 becomes BF16), or fp32, which "

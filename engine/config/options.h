@@ -116,6 +116,7 @@ struct Options {
   int64_t eval_every = 0;        // 0: never
   int64_t checkpoint_every = 0;  // 0: by time, and at the end
   int64_t keep_checkpoints = 2;
+  bool tensorboard = false;
   ExportDtype export_dtype = ExportDtype::kSource;
   bool resume = false;
   std::string resume_checkpoint;  // empty: the newest in `out`

@@ -255,6 +255,9 @@ void Training::begin() {
   checkpoint::collect_leftovers(directory_->checkpoints());
   if (!continues) metrics_.emplace(directory_->metrics(), last_record);
   directory_->write_plan(plan_text_);
+  if (options_.tensorboard) {
+    event_file_.emplace(directory_->events(), last_record + 1, train::unix_time_s());
+  }
 }
 
 // Whether the model in the run directory is the checkpoint's, with the types that the options ask
@@ -308,14 +311,17 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   };
   job.events.step = [&](const train::StepMetrics& step) {
     metrics_->append(step);
+    if (event_file_) event_file_->append(step);
     if (events.step) events.step(step);
   };
   if (job_ != nullptr) job.events.joined = [&] { require_run_directory(); };
   job.events.evaluated = [&](int64_t step, double loss) {
-    metrics_->append(train::EvaluationMetrics{.step = step,
+    const train::EvaluationMetrics metrics = {.step = step,
                                               .loss = loss,
                                               .epoch = train::epochs_at(options_, *data_, step),
-                                              .time_s = train::unix_time_s()});
+                                              .time_s = train::unix_time_s()};
+    metrics_->append(metrics);
+    if (event_file_) event_file_->append(metrics);
     if (events.evaluated) events.evaluated(step, loss);
   };
   job.events.work = events.work;

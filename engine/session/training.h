@@ -10,6 +10,7 @@
 
 #include "engine/session/resume.h"
 #include "engine/session/setup.h"
+#include "engine/train/event_file.h"
 #include "engine/train/job.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/trainer.h"
@@ -90,6 +91,7 @@ class Training {
 
   std::optional<train::RunDirectory> directory_;  // set if it has a run, or when this run begins
   std::optional<train::MetricsWriter> metrics_;
+  std::optional<train::EventFile> event_file_;
 };
 
 }  // namespace strata::session

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/metrics.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
-#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/config/json.h"
 #include "engine/text/text_files.h"
@@ -91,56 +88,22 @@ std::string metrics_line(const EvaluationMetrics& metrics) {
   Json record = Json::object();
   record.set("step", metrics.step);
   record.set("eval_loss", metrics.loss);
-  record.set("eval_perplexity", std::exp(metrics.loss));
+  record.set("eval_perplexity", metrics.perplexity());
   record.set("epoch", metrics.epoch);
   record.set("time", metrics.time_s);
   return record.dump();
+}
+
+double EvaluationMetrics::perplexity() const {
+  return std::exp(loss);
 }
 
 double unix_time_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step) : path_(path) {
-  int64_t kept = 0;
-  if (last_step > 0 && access(path.c_str(), F_OK) == 0) {
-    kept = kept_bytes(path, last_step);
-  }
-  const BlockingCall call("open", path_);
-  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file_ < 0) throw system_error(ErrorCode::kIo, fmt::format("open metrics: {}", path), errno);
-  if (ftruncate(file_, kept) != 0) {
-    const int cause = errno;
-    close(file_);
-    throw system_error(ErrorCode::kIo, fmt::format("open metrics: {}", path), cause);
-  }
-}
-
-MetricsWriter::~MetricsWriter() {
-  close(file_);
-}
-
-void MetricsWriter::append(const StepMetrics& metrics) {
-  append_line(metrics_line(metrics));
-}
-
-void MetricsWriter::append(const EvaluationMetrics& metrics) {
-  append_line(metrics_line(metrics));
-}
-
-void MetricsWriter::append_line(std::string line) {
-  line += '\n';
-  const BlockingCall call("write", path_);
-  size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t put = write(file_, line.data() + done, line.size() - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      throw system_error(ErrorCode::kIo, fmt::format("write metrics: {}", path_), errno,
-                         "free some space and resume from the last checkpoint");
-    }
-    done += static_cast<size_t>(put);
-  }
-}
+MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step)
+    : file_("metrics", path,
+            last_step > 0 && std::filesystem::exists(path) ? kept_bytes(path, last_step) : 0) {}
 
 }  // namespace strata::train

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/train/record_file.h"
+
 namespace strata::train {
 
 // The metrics of one step. Numbers that are not finite become null in the file.
@@ -34,6 +36,8 @@ struct EvaluationMetrics {
   double loss = 0;
   double epoch = 0;
   double time_s = 0;
+
+  double perplexity() const;  // exp(loss)
 };
 
 // The mean loss of many batches, weighted by their numbers of targets, and its perplexity
@@ -51,6 +55,10 @@ struct LossMean {
   double perplexity() const;
 };
 
+// The line of one record in the file, without the line end.
+std::string metrics_line(const StepMetrics& metrics);
+std::string metrics_line(const EvaluationMetrics& metrics);
+
 // Appends one JSON object for each step, and one for each evaluation, to metrics.jsonl.
 //
 // Guarantees: one write writes a whole line before append() returns, so a file has at most one torn
@@ -61,23 +69,13 @@ class MetricsWriter {
  public:
   // Keeps the records of steps up to `last_step`; 0 removes all records.
   MetricsWriter(const std::string& path, int64_t last_step);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  void append(const StepMetrics& metrics);
-  void append(const EvaluationMetrics& metrics);
+  void append(const StepMetrics& metrics) { file_.append(metrics_line(metrics) + '\n'); }
+  void append(const EvaluationMetrics& metrics) { file_.append(metrics_line(metrics) + '\n'); }
 
  private:
-  void append_line(std::string line);
-
-  std::string path_;
-  int file_ = -1;
+  RecordFile file_;
 };
-
-// The line of one record in the file, without the line end.
-std::string metrics_line(const StepMetrics& metrics);
-std::string metrics_line(const EvaluationMetrics& metrics);
 
 // Now, as `time_s` has it.
 double unix_time_s();

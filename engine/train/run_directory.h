@@ -42,6 +42,7 @@ class RunDirectory {
   std::string checkpoints() const;
   std::string model() const;
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string events() const { return path_ + "/tensorboard"; }
 
  private:
   void replace_file(const std::string& name, std::string_view text) const;
