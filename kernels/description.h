@@ -9,7 +9,7 @@
 namespace strata::kernels {
 
 // The set of kernels that a device runs, which decides how much scratch its ops take.
-enum class KernelSet : uint8_t { kCpu, kRef };
+enum class KernelSet : uint8_t { kCpu, kRef, kCuda };
 
 // What a planner must know about a device. Plain data that exists without the device, so that plans
 // can be made for other machines.

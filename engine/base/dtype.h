@@ -20,7 +20,7 @@ inline const char* name_of(DType type) {
 }
 
 // Replaces every NaN by one bit pattern, so that all backends write the same state.
-inline float canonical(float value) {
+constexpr float canonical(float value) {
   const bool is_nan = (std::bit_cast<uint32_t>(value) & 0x7fffffffu) > 0x7f800000u;
   return is_nan ? std::bit_cast<float>(0x7fc00000u) : value;
 }
@@ -33,27 +33,27 @@ struct SplitMaster {
   uint16_t lo;
 };
 
-inline SplitMaster split_master(float master) {
+constexpr SplitMaster split_master(float master) {
   const uint32_t bits = std::bit_cast<uint32_t>(canonical(master));
   return {static_cast<uint16_t>((bits + 0x8000u) >> 16), static_cast<uint16_t>(bits & 0xffffu)};
 }
 
-inline float join_master(uint16_t hi, uint16_t lo) {
+constexpr float join_master(uint16_t hi, uint16_t lo) {
   const uint32_t top = static_cast<uint16_t>(hi - (lo >> 15));
   return std::bit_cast<float>((top << 16) | lo);
 }
 
-inline uint16_t to_bf16(float value) {
+constexpr uint16_t to_bf16(float value) {
   return split_master(value).hi;
 }
 
 // Rounds to nearest, ties to even. Activations inside a segment are rounded this way.
-inline uint16_t nearest_bf16(float value) {
+constexpr uint16_t nearest_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(canonical(value));
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-inline float from_bf16(uint16_t bits) {
+constexpr float from_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/cuda/sizes.h"
 #include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
@@ -33,7 +34,7 @@ int64_t ref_bytes(const Op&) {
 
 void require_possible(const DeviceDescription& device) {
   const bool taken = device.interior == DType::kF32 ||
-                     (device.interior == DType::kBF16 && device.kernels == KernelSet::kRef);
+                     (device.interior == DType::kBF16 && device.kernels != KernelSet::kCpu);
   if (taken) return;
   throw Error(ErrorCode::kConfig,
               fmt::format("device: {}: its kernels do not support interiors in {} (use F32)",
@@ -42,7 +43,15 @@ void require_possible(const DeviceDescription& device) {
 
 template <typename Op>
 int64_t workspace_bytes(const Op& op, const DeviceDescription& device) {
-  return device.kernels == KernelSet::kRef ? ref_bytes(op) : workspace_bytes(op, device.threads);
+  switch (device.kernels) {
+    case KernelSet::kRef:
+      return ref_bytes(op);
+    case KernelSet::kCuda:
+      return cuda::bytes_needed(op, device.interior);
+    case KernelSet::kCpu:
+      break;
+  }
+  return workspace_bytes(op, device.threads);
 }
 
 template int64_t workspace_bytes(const MatMulForward&, const DeviceDescription&);

@@ -55,7 +55,7 @@ KernelCase attention_case(const AttentionShape& s, float spread, float cap = 0.0
                                 .v_stride = in.stride,
                                 .o = o.data(),
                                 .lse = lse.data()};
-    Scratch forward_scratch(workspace_bytes(forward, threads));
+    Scratch forward_scratch(workspace_bytes(forward, device_of(backend, threads)));
     forward.workspace = forward_scratch.lend();
     backend.attention_forward(forward);
     Floats d_o = random_floats(rows * in.q_cols, 2);
@@ -83,7 +83,7 @@ KernelCase attention_case(const AttentionShape& s, float spread, float cap = 0.0
                                   .dk_stride = in.stride,
                                   .dv = d_qkv.data() + in.q_cols + in.kv_cols,
                                   .dv_stride = in.stride};
-    Scratch backward_scratch(workspace_bytes(backward, threads));
+    Scratch backward_scratch(workspace_bytes(backward, device_of(backend, threads)));
     backward.workspace = backward_scratch.lend();
     backend.attention_backward(backward);
     return std::vector<Floats>{o, lse, d_qkv};

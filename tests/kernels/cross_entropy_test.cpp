@@ -46,7 +46,7 @@ KernelCase loss_case(const Setting& s) {
                              .dh = s.gradients ? dh.data() : nullptr,
                              .dw = s.gradients ? dw.data() : nullptr,
                              .accumulate = s.accumulate};
-    Scratch scratch(workspace_bytes(op, threads));
+    Scratch scratch(workspace_bytes(op, device_of(backend, threads)));
     op.workspace = scratch.lend();
     backend.linear_cross_entropy(op);
     return std::vector<Floats>{{static_cast<float>(loss)}, dh, dw};

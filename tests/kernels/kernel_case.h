@@ -14,6 +14,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/rng.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/twin/backend_twin.h"
 #include "kernels/parallel.h"
 
 // A case of an op: inputs made from a fixed seed, run on any backend, outputs as flat arrays.
@@ -80,6 +81,17 @@ class Scratch {
   Floats floats_;
 };
 
+// For the scratch that an op takes on a backend.
+inline DeviceDescription device_of(const Backend& backend, int threads) {
+  return {.kernels = backend.kernels, .threads = threads};
+}
+
+// The kernels of the CUDA device on the host.
+inline const Backend& twin_backend() {
+  static const Backend twin = make_cuda_twin(ref_backend());
+  return twin;
+}
+
 struct KernelCase {
   std::string name;
   // Largest difference to ref, relative to the largest magnitude of the output.
@@ -121,11 +133,16 @@ class OnlyTarget {
   OnlyTarget& operator=(const OnlyTarget&) = delete;
 };
 
-// The promises that every op of the cpu backend makes.
+// The promises that every op of the cpu backend makes; the twin of the CUDA device agrees too.
 inline void expect_agrees_and_repeats(const std::vector<KernelCase>& cases) {
   for (const KernelCase& one : cases) {
     SCOPED_TRACE(one.name);
     const auto wanted = run_with_threads(one, ref_backend(), 1);
+    const auto twins = one.run(twin_backend(), 1);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_LE(largest_difference(twins[i], wanted[i]), one.tolerance)
+          << "output " << i << " of the cuda twin";
+    }
     for (const int64_t target : {int64_t{HWY_SSE4}, int64_t{HWY_AVX2}}) {
       if ((hwy::SupportedTargets() & target) == 0) continue;
       const OnlyTarget only(target);

@@ -46,7 +46,7 @@ KernelCase layer_norm_case(const LayerNormSetting& s) {
                             .dw = dw.data(),
                             .db = db.data(),
                             .accumulate = s.residual};
-    Scratch scratch(workspace_bytes(op, threads));
+    Scratch scratch(workspace_bytes(op, device_of(backend, threads)));
     op.workspace = scratch.lend();
     backend.layer_norm_backward(op);
     Floats dw_alone = random_floats(s.cols, 5);

@@ -52,7 +52,7 @@ KernelCase forward_case(MatMulShape s, DType dtype, bool accumulate) {
                                 .y = y.data(),
                                 .y_stride = s.n + kGap,
                                 .accumulate = accumulate};
-            Scratch scratch(workspace_bytes(op, threads));
+            Scratch scratch(workspace_bytes(op, device_of(backend, threads)));
             op.workspace = scratch.lend();
             backend.matmul_forward(op);
             return std::vector<Floats>{y};
@@ -75,7 +75,7 @@ KernelCase input_case(MatMulShape s, DType dtype, bool accumulate) {
                               .dx = dx.data(),
                               .dx_stride = s.k + kGap,
                               .accumulate = accumulate};
-            Scratch scratch(workspace_bytes(op, threads));
+            Scratch scratch(workspace_bytes(op, device_of(backend, threads)));
             op.workspace = scratch.lend();
             backend.matmul_input(op);
             return std::vector<Floats>{dx};
@@ -99,7 +99,7 @@ KernelCase weight_case(MatMulShape s, bool accumulate) {
                                .dw = dw.data(),
                                .dbias = dbias.data(),
                                .accumulate = accumulate};
-            Scratch scratch(workspace_bytes(op, threads));
+            Scratch scratch(workspace_bytes(op, device_of(backend, threads)));
             op.workspace = scratch.lend();
             backend.matmul_weight(op);
             return std::vector<Floats>{dw, dbias};

@@ -174,7 +174,7 @@ TEST(AdamW, OneStepOfHandComputedValues) {
 std::pair<double, bool> sum_of(const Backend& backend, const Floats& x, int threads) {
   SquaresPartial out = {-1.0, -1.0};
   SumSquares op = {.count = static_cast<int64_t>(x.size()), .x = x.data(), .out = &out};
-  Scratch scratch(workspace_bytes(op, threads));
+  Scratch scratch(workspace_bytes(op, device_of(backend, threads)));
   op.workspace = scratch.lend();
   Parallel(threads).run([&] { backend.sum_squares(op); });
   return {out.sum, out.not_finite == 0.0};

@@ -59,7 +59,7 @@ KernelCase norm_case(const NormSetting& s) {
                           .dx_stride = s.gap == 0 ? 0 : stride,
                           .dw = dw.data(),
                           .accumulate = s.residual};
-    Scratch scratch(workspace_bytes(op, threads));
+    Scratch scratch(workspace_bytes(op, device_of(backend, threads)));
     op.workspace = scratch.lend();
     backend.rms_norm_backward(op);
     Floats dw_alone = random_floats(s.cols, 5);

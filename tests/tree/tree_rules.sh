@@ -18,7 +18,7 @@ layer_table='
 engine/base       :
 io                : engine/base
 kernels           : engine/base
-kernels/sizes     : engine/base kernels kernels/cpu
+kernels/sizes     : engine/base kernels kernels/cpu kernels/cuda
 kernels/ref       : engine/base kernels
 kernels/cpu       : engine/base kernels kernels/ref
 kernels/emulated  : engine/base kernels
@@ -58,6 +58,7 @@ openssl/                        engine/comm/message_auth
 nccl\.h                         engine/comm/group_nccl
 cuda                            kernels/cuda/
 cublas                          kernels/cuda/
+nvtx3/                          kernels/cuda/
 spdlog/                         engine/base/
 gtest/                          tests/
 gmock/                          tests/

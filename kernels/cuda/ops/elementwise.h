@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstring>
+
+#include "kernels/cuda/ops/launch.h"
+#include "kernels/elementwise.h"
+#include "kernels/gather_rows.h"
+
+namespace strata::kernels::cuda {
+
+template <typename T, typename I, bool kWhole>
+struct AddResidualPack {
+  const typename T::Stored* x;
+  const typename I::Stored* a;
+  typename T::Stored* y;
+  int64_t count;
+  STRATA_HOST_DEVICE void operator()(int64_t, int64_t at) const {
+    Four sum = load_four<T, kWhole>(x + at, count - at);
+    sum = SumFour()(sum, load_four<I, kWhole>(a + at, count - at));
+    store_four<T, kWhole>(y + at, count - at, sum);
+  }
+};
+
+// y = x in other types, and y = value where x is null.
+template <typename T, typename I, bool kWhole>
+struct CastPack {
+  const typename T::Stored* x;
+  typename I::Stored* y;
+  int64_t count;
+  float value;
+  STRATA_HOST_DEVICE void operator()(int64_t, int64_t at) const {
+    Four four = {{value, value, value, value}};
+    if (x != nullptr) four = load_four<T, kWhole>(x + at, count - at);
+    store_four<I, kWhole>(y + at, count - at, four);
+  }
+};
+
+template <bool kWhole>
+struct SoftCapPack {
+  float* y;
+  int64_t count;
+  float cap;
+  STRATA_HOST_DEVICE void operator()(int64_t, int64_t at) const {
+    Four four = load_four<F32, kWhole>(y + at, count - at);
+    for (int i = 0; i < kPack; ++i) four.at[i] = cap * tanhf(four.at[i] / cap);
+    store_four<F32, kWhole>(y + at, count - at, four);
+  }
+};
+
+struct GatherRow {
+  const std::byte* x;
+  const int32_t* position;
+  std::byte* y;
+  int64_t length, row_bytes;
+  bool whole;
+  template <typename Block>
+  STRATA_HOST_DEVICE void operator()(Block& block, int64_t row) const {
+    STRATA_KERNEL_CHECK(position[row] >= 0 && position[row] < length);
+    const std::byte* from = x + (row * length + position[row]) * row_bytes;
+    std::byte* to = y + row * row_bytes;
+    using Wide = Pack<uint32_t>;
+    const int64_t wide = whole ? row_bytes / static_cast<int64_t>(sizeof(Wide)) : 0;
+    block.each([&](int thread) {
+      for (int64_t i = thread; i < wide; i += block.threads) {
+        reinterpret_cast<Wide*>(to)[i] = reinterpret_cast<const Wide*>(from)[i];
+      }
+      const int64_t rest = wide * static_cast<int64_t>(sizeof(Wide));
+      for (int64_t i = rest + thread; i < row_bytes; i += block.threads) to[i] = from[i];
+    });
+  }
+};
+
+template <typename On>
+void add_residual(On& on, const AddResidual& op) {
+  with_boundary(op.dtype, [&](auto t) {
+    with_inside(op.a.dtype, [&](auto i) {
+      using T = decltype(t);
+      using I = decltype(i);
+      const auto* x = elements<T>(op.x);
+      const auto* a = elements<I>(op.a.data);
+      auto* y = elements<T>(op.y);
+      with_flag(
+          op.count % kPack == 0 && is_packed(x) && is_packed(a) && is_packed(y), [&](auto flag) {
+            on.grid(1, op.count, AddResidualPack<T, I, decltype(flag)::value>{x, a, y, op.count});
+          });
+    });
+  });
+}
+
+template <typename On>
+void add(On& on, const Add& op) {
+  add_residual(on, {.count = op.count, .x = op.y, .a = op.a, .y = op.y});
+}
+
+template <typename On, typename T, typename I>
+void cast_as(On& on, T, I, const void* from, void* to, int64_t count, float value) {
+  const auto* x = elements<T>(from);
+  auto* y = elements<I>(to);
+  with_flag(count % kPack == 0 && is_packed(x) && is_packed(y), [&](auto flag) {
+    on.grid(1, count, CastPack<T, I, decltype(flag)::value>{x, y, count, value});
+  });
+}
+
+template <typename On>
+void fill(On& on, const Fill& op) {
+  with_inside(op.y.dtype,
+              [&](auto i) { cast_as(on, F32(), i, nullptr, op.y.data, op.count, op.value); });
+}
+
+template <typename On>
+void cast(On& on, const Cast& op) {
+  with_boundary(op.dtype, [&](auto t) {
+    with_inside(op.y.dtype, [&](auto i) { cast_as(on, t, i, op.x, op.y.data, op.count, 0.0f); });
+  });
+}
+
+template <typename On>
+void soft_cap(On& on, const SoftCap& op) {
+  STRATA_CHECK(op.cap > 0.0f);
+  with_flag(op.count % kPack == 0 && is_packed(op.y), [&](auto flag) {
+    on.grid(1, op.count, SoftCapPack<decltype(flag)::value>{op.y, op.count, op.cap});
+  });
+}
+
+template <typename On>
+void gather_rows(On& on, const GatherRows& op) {
+  const auto* x = static_cast<const std::byte*>(op.x);
+  auto* y = static_cast<std::byte*>(op.y);
+  const bool whole = reinterpret_cast<uintptr_t>(x) % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(y) % 16 == 0 && op.row_bytes % 16 == 0;
+  if (op.rows == 0) return;
+  on.blocks(op.rows, 256, GatherRow{x, op.position, y, op.length, op.row_bytes, whole});
+}
+
+}  // namespace strata::kernels::cuda

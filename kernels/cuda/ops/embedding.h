@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/ops/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/position.h"
+
+// Embeddings. In the backward of tokens, the block of a token's first row adds all rows of that
+// token, ascending, so that no two blocks write one row of the gradient.
+namespace strata::kernels::cuda {
+
+template <typename T, bool kWhole>
+struct EmbeddingForwardPack {
+  const int32_t* tokens;
+  const typename T::Stored* w;
+  typename T::Stored* out;
+  int64_t cols, vocabulary;
+  float scale;
+  STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
+    const int64_t token = tokens[row];
+    STRATA_KERNEL_CHECK(token >= 0 && token < vocabulary);
+    Four four = load_four<T, kWhole>(w + token * cols + col, cols - col);
+    for (int i = 0; i < kPack; ++i) four.at[i] = scale * four.at[i];
+    store_four<T, kWhole>(out + row * cols + col, cols - col, four);
+  }
+};
+
+template <typename T, bool kWhole>
+struct EmbeddingBackwardRow {
+  const int32_t* tokens;
+  const typename T::Stored* dy;
+  float* dw;
+  int64_t rows, cols, vocabulary;
+  float scale;
+  int32_t ignored;
+  template <typename Block>
+  STRATA_HOST_DEVICE void operator()(Block& block, int64_t row) const {
+    const int32_t token = tokens[row];
+    STRATA_KERNEL_CHECK(token >= 0 && token < vocabulary);
+    if (token == ignored) return;
+    const int is_later = block.reduce(
+        [&](int thread) {
+          int found = 0;
+          for (int64_t r = thread; r < row; r += block.threads) found |= tokens[r] == token;
+          return found;
+        },
+        Either());
+    if (is_later != 0) return;
+    block.each([&](int thread) {
+      each_pack(thread, block.threads, cols, [&](int64_t col) {
+        float* to = dw + token * cols + col;
+        Four sum = load_pack<kWhole>(to, cols - col);
+        for (int64_t r = row; r < rows; ++r) {
+          if (tokens[r] != token) continue;
+          const Four term = load_four<T, kWhole>(dy + r * cols + col, cols - col);
+          for (int i = 0; i < kPack; ++i) sum.at[i] += scale * term.at[i];
+        }
+        store_pack<kWhole>(to, cols - col, sum);
+      });
+    });
+  }
+};
+
+template <typename T, bool kWhole>
+struct PositionForwardPack {
+  const typename T::Stored* p;
+  typename T::Stored* y;
+  int64_t cols, length;
+  STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
+    auto* to = y + row * cols + col;
+    Four sum = load_four<T, kWhole>(to, cols - col);
+    sum = SumFour()(sum, load_four<T, kWhole>(p + row % length * cols + col, cols - col));
+    store_four<T, kWhole>(to, cols - col, sum);
+  }
+};
+
+template <typename T, bool kWhole>
+struct PositionBackwardPack {
+  const typename T::Stored* dy;
+  float* dp;
+  int64_t rows, cols, length;
+  bool accumulate;
+  STRATA_HOST_DEVICE void operator()(int64_t position, int64_t col) const {
+    float* to = dp + position * cols + col;
+    Four sum = {};
+    if (accumulate) sum = load_pack<kWhole>(to, cols - col);
+    for (int64_t row = position; position < length && row < rows; row += length) {
+      sum = SumFour()(sum, load_four<T, kWhole>(dy + row * cols + col, cols - col));
+    }
+    store_pack<kWhole>(to, cols - col, sum);
+  }
+};
+
+template <typename On>
+void embedding_forward(On& on, const EmbeddingForward& op) {
+  STRATA_CHECK(op.rows > 0 && op.cols > 0);
+  with_boundary(op.dtype, [&](auto t) {
+    using T = decltype(t);
+    const auto* w = elements<T>(op.w);
+    auto* out = elements<T>(op.out);
+    with_flag(op.cols % kPack == 0 && is_packed(w) && is_packed(out), [&](auto flag) {
+      on.grid(op.rows, op.cols,
+              EmbeddingForwardPack<T, decltype(flag)::value>{op.tokens, w, out, op.cols,
+                                                             op.vocabulary, op.scale});
+    });
+  });
+}
+
+template <typename On>
+void embedding_backward(On& on, const EmbeddingBackward& op) {
+  STRATA_CHECK(op.rows > 0 && op.cols > 0);
+  if (!op.accumulate) fill(on, {.count = op.vocabulary * op.cols, .y = op.dw});
+  with_boundary(op.dtype, [&](auto t) {
+    using T = decltype(t);
+    const auto* dy = elements<T>(op.dy);
+    with_flag(op.cols % kPack == 0 && is_packed(dy) && is_packed(op.dw), [&](auto flag) {
+      on.blocks(op.rows, row_threads(op.cols),
+                EmbeddingBackwardRow<T, decltype(flag)::value>{
+                    op.tokens, dy, op.dw, op.rows, op.cols, op.vocabulary, op.scale, op.ignored});
+    });
+  });
+}
+
+template <typename On>
+void position_forward(On& on, const PositionForward& op) {
+  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0);
+  with_boundary(op.dtype, [&](auto t) {
+    using T = decltype(t);
+    const auto* p = elements<T>(op.p);
+    auto* y = elements<T>(op.y);
+    with_flag(op.cols % kPack == 0 && is_packed(p) && is_packed(y), [&](auto flag) {
+      on.grid(op.rows, op.cols,
+              PositionForwardPack<T, decltype(flag)::value>{p, y, op.cols, op.length});
+    });
+  });
+}
+
+template <typename On>
+void position_backward(On& on, const PositionBackward& op) {
+  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && op.length <= op.positions);
+  with_boundary(op.dtype, [&](auto t) {
+    using T = decltype(t);
+    const auto* dy = elements<T>(op.dy);
+    with_flag(op.cols % kPack == 0 && is_packed(dy) && is_packed(op.dp), [&](auto flag) {
+      on.grid(op.positions, op.cols,
+              PositionBackwardPack<T, decltype(flag)::value>{dy, op.dp, op.rows, op.cols, op.length,
+                                                             op.accumulate});
+    });
+  });
+}
+
+}  // namespace strata::kernels::cuda

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/adamw.h"
+#include "kernels/cuda/ops/launch.h"
+#include "kernels/sum_squares.h"
+
+// AdamW and the sum of squares, with the bits of every other backend.
+namespace strata::kernels::cuda {
+
+template <bool kSplit, bool kWhole>
+struct AdamWPack {
+  AdamW op;
+  float* next_exp_avg_sq;
+
+  STRATA_HOST_DEVICE void operator()(int64_t, int64_t at) const {
+    const int64_t left = op.count - at;
+    const AdamWScalars& s = op.scalars;
+    const Four grad = load_pack<kWhole>(op.grad + at, left);
+    Four master = load_master(at, left);
+    Four exp_avg = load_pack<kWhole>(op.exp_avg + at, left);
+    Four exp_avg_sq = load_pack<kWhole>(op.exp_avg_sq + at, left);
+    for (int i = 0; i < kPack; ++i) {
+      const float g = exact_mul(grad.at[i], s.grad_coefficient);
+      float p = exact_mul(master.at[i], s.decay);
+      const float m0 = exp_avg.at[i];
+      const float m = exact_add(m0, exact_mul(exact_add(g, -m0), s.one_minus_beta1));
+      const float v = exact_add(exact_mul(exp_avg_sq.at[i], s.beta2),
+                                exact_mul(exact_mul(g, s.one_minus_beta2), g));
+      const float d = exact_add(exact_div(exact_sqrt(v), s.denominator_scale), s.eps);
+      p = exact_add(p, exact_div(exact_mul(m, s.minus_step_size), d));
+      master.at[i] = p;
+      exp_avg.at[i] = canonical(m);
+      exp_avg_sq.at[i] = canonical(v);
+    }
+    store_pack<kWhole>(op.exp_avg + at, left, exp_avg);
+    store_pack<kWhole>(next_exp_avg_sq + at, left, exp_avg_sq);
+    store_master(at, left, master);
+  }
+
+  STRATA_HOST_DEVICE Four load_master(int64_t at, int64_t left) const {
+    if constexpr (kSplit) {
+      const auto hi = load_pack<kWhole>(op.hi + at, left), lo = load_pack<kWhole>(op.lo + at, left);
+      Four master;
+      for (int i = 0; i < kPack; ++i) master.at[i] = join_master(hi.at[i], lo.at[i]);
+      return master;
+    } else {
+      return load_pack<kWhole>(op.master + at, left);
+    }
+  }
+
+  STRATA_HOST_DEVICE void store_master(int64_t at, int64_t left, Four master) const {
+    if constexpr (kSplit) {
+      Pack<uint16_t> hi, lo;
+      for (int i = 0; i < kPack; ++i) {
+        const SplitMaster split = split_master(master.at[i]);
+        hi.at[i] = split.hi;
+        lo.at[i] = split.lo;
+      }
+      store_pack<kWhole>(op.hi + at, left, hi);
+      store_pack<kWhole>(op.lo + at, left, lo);
+    } else {
+      for (int i = 0; i < kPack; ++i) master.at[i] = canonical(master.at[i]);
+      store_pack<kWhole>(op.master + at, left, master);
+    }
+  }
+};
+
+// The sums of kSquaresPerBlock blocks of kSumSquaresBlock elements each, 16 threads a sum.
+inline constexpr int kSquaresLanes = 16, kSquaresPerBlock = 8;
+struct SumSquaresBlocks {
+  static constexpr bool kUsesScratch = true;
+  const float* x;
+  int64_t count, blocks;
+  double* sums;
+  template <typename Block>
+  STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
+    block.each([&](int thread) {
+      const int64_t begin = (index * kSquaresPerBlock + thread / kSquaresLanes) * kSumSquaresBlock;
+      const int64_t end = count < begin + kSumSquaresBlock ? count : begin + kSumSquaresBlock;
+      double sum = 0.0;
+      for (int64_t i = begin + thread % kSquaresLanes; i < end; i += kSquaresLanes) {
+        const double value = x[i];
+        sum += value * value;
+      }
+      block.scratch[thread] = sum;
+    });
+    for (int width = kSquaresLanes / 2; width >= 1; width /= 2) {
+      block.each([&](int thread) {
+        if (thread % kSquaresLanes < width) {
+          block.scratch[thread] += block.scratch[thread + width];
+        }
+      });
+    }
+    block.each([&](int thread) {
+      const int64_t at = index * kSquaresPerBlock + thread / kSquaresLanes;
+      if (thread % kSquaresLanes == 0 && at < blocks) sums[at] = block.scratch[thread];
+    });
+  }
+};
+
+struct SumSquaresTotal {
+  const double* sums;
+  int64_t blocks;
+  SquaresPartial* out;
+  template <typename Block>
+  STRATA_HOST_DEVICE void operator()(Block& block, int64_t) const {
+    block.each([&](int thread) {
+      if (thread != 0) return;
+      double sum = 0.0;
+      for (int64_t i = 0; i < blocks; ++i) sum += sums[i];
+      out->sum = sum;
+      out->not_finite = sum - sum == 0.0 ? 0.0 : 1.0;
+    });
+  }
+};
+
+template <typename On>
+void adamw(On& on, const AdamW& op) {
+  const bool split = op.hi != nullptr && op.lo != nullptr;
+  STRATA_CHECK((op.master != nullptr) != split);
+  float* next = op.next_exp_avg_sq ? op.next_exp_avg_sq : op.exp_avg_sq;
+  const bool whole = op.count % kPack == 0 && is_packed(op.hi) && is_packed(op.lo) &&
+                     is_packed(op.master) && is_packed(op.exp_avg) && is_packed(op.exp_avg_sq) &&
+                     is_packed(next) && is_packed(op.grad);
+  with_flag(split, [&](auto split_flag) {
+    with_flag(whole, [&](auto flag) {
+      on.grid(1, op.count, AdamWPack<decltype(split_flag)::value, decltype(flag)::value>{op, next});
+    });
+  });
+}
+
+template <typename On>
+void sum_squares(On& on, const SumSquares& op) {
+  const int64_t blocks = ceil_div(op.count, kSumSquaresBlock);
+  STRATA_CHECK(op.workspace.bytes >= blocks * static_cast<int64_t>(sizeof(double)));
+  double* sums = reinterpret_cast<double*>(op.workspace.data);
+  if (blocks > 0) {
+    on.blocks(ceil_div(blocks, kSquaresPerBlock), kSquaresLanes * kSquaresPerBlock,
+              SumSquaresBlocks{op.x, op.count, blocks, sums});
+  }
+  on.blocks(1, 32, SumSquaresTotal{sums, blocks, op.out});
+}
+
+}  // namespace strata::kernels::cuda

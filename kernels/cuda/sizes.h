@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/layer_norm.h"
+#include "kernels/matmul.h"
+#include "kernels/norm.h"
+#include "kernels/sum_squares.h"
+#include "kernels/typed.h"
+
+// The layout of each op's workspace on a CUDA device: functions of shapes, the weights' type and
+// the interior's type alone, for planners and for the ops.
+namespace strata::kernels::cuda {
+
+inline constexpr int64_t kLibraryBytes = int64_t{32} << 20;  // for one product of cuBLASLt
+inline constexpr int64_t kWorkspaceAlignment = 256;
+inline constexpr int64_t kShareRows = 32;  // rows of one share of a sum over rows
+
+constexpr int64_t aligned_bytes(int64_t bytes) {
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
+// f32 sums over blocks of rows: [ceil(rows / kShareRows), cols].
+constexpr int64_t shares_bytes(int64_t rows, int64_t cols) {
+  return (rows + kShareRows - 1) / kShareRows * cols * 4;
+}
+
+// A product takes operands of one type. Where weights and interior differ, the bf16 operand is
+// widened in scratch.
+inline int64_t widened_bytes(DType weights, int64_t weight_count, DType interior,
+                             int64_t interior_count) {
+  if (weights == interior) return 0;
+  return aligned_bytes(4 * (weights == DType::kBF16 ? weight_count : interior_count));
+}
+
+inline int64_t bytes_needed(const MatMulForward& op, DType interior) {
+  return kLibraryBytes +
+         widened_bytes(op.dtype, op.outputs * op.inputs, interior, op.rows * op.inputs);
+}
+inline int64_t bytes_needed(const MatMulInput& op, DType interior) {
+  return kLibraryBytes +
+         widened_bytes(op.dtype, op.outputs * op.inputs, interior, op.rows * op.outputs);
+}
+inline int64_t bytes_needed(const MatMulWeight& op, DType) {
+  return std::max(kLibraryBytes, shares_bytes(op.rows, op.outputs));
+}
+inline int64_t bytes_needed(const RmsNormBackward& op, DType) {
+  return shares_bytes(op.rows, op.cols);
+}
+inline int64_t bytes_needed(const LayerNormBackward& op, DType) {
+  return shares_bytes(op.rows, op.cols);
+}
+inline int64_t bytes_needed(const SumSquares& op, DType) {
+  return ceil_div(op.count, kSumSquaresBlock) * static_cast<int64_t>(sizeof(double));
+}
+
+// Logits of a chunk of rows, their gradients in the type of the products, losses of rows, the
+// widened operand, and what the products need.
+struct CrossEntropyLayout {
+  int64_t rows = 0;  // of a chunk
+  int64_t gradients_offset = 0, losses_offset = 0, widened_offset = 0, library_offset = 0;
+  int64_t bytes = 0;
+};
+inline CrossEntropyLayout layout_of(const LinearCrossEntropy& op, DType interior) {
+  constexpr int64_t kLogitsOfChunk = int64_t{1} << 27;  // many, because each chunk reads all of dw
+  const int64_t most = std::clamp<int64_t>(kLogitsOfChunk / op.vocabulary / 64 * 64, 64, 4096);
+  const int64_t rows = std::min(op.rows, most), logits = rows * op.vocabulary;
+  const bool halves = op.dtype == DType::kBF16 && interior == DType::kBF16;
+  CrossEntropyLayout layout = {.rows = rows};
+  layout.gradients_offset = halves ? aligned_bytes(logits * 4) : 0;  // else over the logits
+  layout.losses_offset = layout.gradients_offset + aligned_bytes(logits * (halves ? 2 : 4));
+  layout.widened_offset = layout.losses_offset + aligned_bytes(rows * 8);
+  layout.library_offset = layout.widened_offset + widened_bytes(op.dtype, op.vocabulary * op.cols,
+                                                                interior, rows * op.cols);
+  layout.bytes = layout.library_offset + kLibraryBytes;
+  return layout;
+}
+inline int64_t bytes_needed(const LinearCrossEntropy& op, DType interior) {
+  return layout_of(op, interior).bytes;
+}
+
+// Scores of a tile of query rows against all keys that they see, for one query head of each key
+// head: in f32, and in the interior's type where that is another. Backward has the gradients of
+// the probabilities too, and f32 sums of dk and dv of one sequence.
+struct AttentionLayout {
+  int64_t rows = 0;  // of a tile
+  int64_t probabilities_offset = 0, gradients_offset = 0, narrow_gradients_offset = 0;
+  int64_t keys_offset = 0, values_offset = 0, library_offset = 0, bytes = 0;
+};
+inline constexpr int64_t kScoresMultiple = 8;  // of elements between rows of scores
+template <typename Op>
+AttentionLayout attention_layout(const Op& op, DType interior, bool backward) {
+  constexpr int64_t kScoresOfTile = int64_t{1} << 25;
+  const int64_t most = kScoresOfTile / (op.length * op.kv_heads) / 16 * 16;
+  AttentionLayout layout = {.rows = std::min(op.length, std::clamp<int64_t>(most, 16, 512))};
+  const int64_t scores = layout.rows * round_up(op.length, kScoresMultiple) * op.kv_heads;
+  const int64_t wide = aligned_bytes(scores * 4);
+  const int64_t narrow = interior == DType::kF32 ? 0 : aligned_bytes(scores * 2);
+  const int64_t sums = aligned_bytes(op.length * op.kv_heads * op.head_size * 4);
+  layout.probabilities_offset = narrow > 0 ? wide : 0;  // f32: over the scores
+  layout.gradients_offset = wide + narrow;
+  const int64_t gradients_end = layout.gradients_offset + (backward ? wide : 0);
+  layout.narrow_gradients_offset = narrow > 0 ? gradients_end : layout.gradients_offset;
+  layout.keys_offset = gradients_end + (backward ? narrow : 0);
+  layout.values_offset = layout.keys_offset + (backward ? sums : 0);
+  layout.library_offset = layout.values_offset + (backward ? sums : 0);
+  layout.bytes = layout.library_offset + kLibraryBytes;
+  return layout;
+}
+inline int64_t bytes_needed(const AttentionForward& op, DType interior) {
+  return attention_layout(op, interior, false).bytes;
+}
+inline int64_t bytes_needed(const AttentionBackward& op, DType interior) {
+  return attention_layout(op, interior, true).bytes;
+}
+
+}  // namespace strata::kernels::cuda

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "kernels/cuda/ops/launch.h"
+#include "kernels/cuda/ops/product.h"
+
+// Runs kernels of the CUDA device on the calling thread (see ops/launch.h): loops over blocks and
+// threads, with the same order of every sum.
+namespace strata::kernels::cuda {
+
+class HostBlock {
+ public:
+  explicit HostBlock(int threads_in)
+      : threads(threads_in), memory_(static_cast<size_t>(threads_in)), scratch(memory_.data()) {}
+
+  const int threads;
+
+  template <typename Function>
+  void each(const Function& function) const {
+    for (int thread = 0; thread < threads; ++thread) function(thread);
+  }
+
+  template <typename Function, typename Combine>
+  auto reduce(const Function& function, const Combine& combine) const {
+    std::vector<decltype(function(0))> part;
+    for (int thread = 0; thread < threads; ++thread) part.push_back(function(thread));
+    for (int width = threads / 2; width >= 1; width /= 2) {
+      for (int t = 0; t < width; ++t) {
+        const auto at = static_cast<size_t>(t);
+        part[at] = combine(part[at], part[at + static_cast<size_t>(width)]);
+      }
+    }
+    return part[0];
+  }
+
+ private:
+  std::vector<double> memory_;
+
+ public:
+  double* const scratch;
+};
+
+class HostLaunch {
+ public:
+  template <typename Body>
+  void blocks(int64_t count, int threads, const Body& body) const {
+    STRATA_CHECK(threads <= kThreadsMax && (threads & (threads - 1)) == 0);
+    HostBlock block(threads);
+    for (int64_t index = 0; index < count; ++index) body(block, index);
+  }
+
+  template <typename Body>
+  void grid(int64_t rows, int64_t cols, const Body& body) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t col = 0; col < cols; col += kPack) body(row, col);
+    }
+  }
+
+  // Loops that sum in f64: the library's products are not what a twin checks.
+  void product(const Product& product) const;
+};
+
+}  // namespace strata::kernels::cuda

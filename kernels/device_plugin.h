@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+
+// Devices whose code is a library of its own, which the program loads at run time: one program
+// serves machines with and without such a device, its driver and its libraries.
+namespace strata::kernels {
+
+// What a plugin says of one of its devices.
+struct DeviceFacts {
+  std::string name;      // "NVIDIA H200"
+  std::string pci;       // "0000:19:00.0", the address under /sys/bus/pci/devices
+  std::string software;  // versions of driver and libraries
+  int64_t memory_bytes = 0;
+  int64_t free_bytes = 0;  // of it, when asked
+  int processors = 0;
+};
+
+struct PluginDeviceOptions {
+  int index = 0;
+  DType interior = DType::kF32;
+};
+
+// What a plugin's one exported function returns. Both sides are built from the same source: the
+// loader refuses another `build`.
+struct DevicePlugin {
+  const char* build;
+  // The devices that can be used. Without any, `why` says the reason and what to do.
+  std::vector<DeviceFacts> (*devices)(std::string& why);
+  // Throws Error{kDevice}. The device must end before the process does.
+  std::unique_ptr<Device> (*make)(const PluginDeviceOptions& options);
+};
+
+// Identifies the interface: the version of this header, and the sizes of what crosses it.
+inline std::string plugin_build() {
+  std::string build = "1";
+  for (const size_t bytes : {sizeof(DeviceOps), sizeof(DeviceDescription), sizeof(DeviceFacts),
+                             sizeof(LinearCrossEntropy), sizeof(AttentionBackward)}) {
+    build += " " + std::to_string(bytes);
+  }
+  return build;
+}
+
+inline constexpr const char* kCudaPlugin = "libstrata_cuda.so";
+inline constexpr const char* kPluginEntry = "strata_device_plugin_1";
+using PluginEntry = const DevicePlugin* (*)();
+
+// Loads `file` from one of `directories`, or from beside the running program when there are none.
+// The library stays loaded. Returns null when that fails; then `why` says the reason and what to
+// do.
+const DevicePlugin* load_device_plugin(const std::string& file,
+                                       const std::vector<std::string>& directories,
+                                       std::string& why);
+
+}  // namespace strata::kernels

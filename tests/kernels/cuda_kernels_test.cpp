@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the CUDA device equal the plain loops: their host twins here, and the GPU itself
+// where STRATA_TEST_PLUGIN names the plugin's folder (tests/gpu/run.sh). Shapes, types and
+// alignments are drawn.
+#include "tests/kernels/drawn_rows.h"
+#include "tests/kernels/tested_device.h"
+
+namespace strata::kernels {
+namespace {
+
+std::vector<Floats> updates(const Backend& backend, Draw& draw) {
+  const int64_t count = draw.size(1, 40000);
+  Drawn exp_avg(draw, DType::kF32, count, 1), grad(draw, DType::kF32, count, 3);
+  Drawn exp_avg_sq(draw, DType::kF32, count, 2), master(draw, DType::kF32, count, 4);
+  Drawn hi(draw, DType::kBF16, count, 5), lo(draw, DType::kBF16, count, 6);
+  for (int64_t i = 0; i < count; ++i) exp_avg_sq.floats()[i] *= exp_avg_sq.floats()[i];
+  if (count > 9) {
+    grad.floats()[8] = 1e-30f;
+    exp_avg.floats()[9] = std::bit_cast<float>(0xffc12345u);
+    exp_avg_sq.floats()[5] = -1.0f;
+    master.floats()[4] = std::bit_cast<float>(0x7f800001u);
+  }
+  const bool split = draw.flag(), over_grad = draw.flag();
+  backend.adamw({.count = count,
+                 .hi = split ? static_cast<uint16_t*>(hi.data()) : nullptr,
+                 .lo = split ? static_cast<uint16_t*>(lo.data()) : nullptr,
+                 .master = split ? nullptr : master.floats(),
+                 .exp_avg = exp_avg.floats(),
+                 .exp_avg_sq = exp_avg_sq.floats(),
+                 .next_exp_avg_sq = over_grad ? grad.floats() : nullptr,
+                 .grad = grad.floats(),
+                 .scalars = adamw_scalars({.lr = 1e-2, .weight_decay = 0.1}, 3, 0.37)});
+  SquaresPartial squares;
+  Drawn x(draw, DType::kF32, count, 7);
+  run_op<&Backend::sum_squares>(backend, draw,
+                                SumSquares{.count = count, .x = x.floats(), .out = &squares});
+  const auto bits = std::bit_cast<std::array<float, 2>>(squares.sum);
+  return {hi.values(),         lo.values(),   master.values(),   exp_avg.values(),
+          exp_avg_sq.values(), grad.values(), {bits[0], bits[1]}};
+}
+
+std::vector<Floats> products(const Backend& backend, Draw& draw) {
+  const int64_t m = draw.size(1, 70), n = draw.size(1, 60), k = draw.size(1, 90);
+  const int64_t x_stride = k + draw.size(0, 8), y_stride = n + draw.size(0, 8);
+  const bool accumulate = draw.flag(), biased = draw.flag();
+  Drawn x(draw, draw.interior, m * x_stride, 1), y(draw, draw.interior, m * y_stride, 2);
+  Drawn dx(draw, draw.interior, m * x_stride, 3), dy(draw, draw.interior, m * y_stride, 4);
+  Drawn w(draw, draw.weights, n * k, 5), bias(draw, draw.weights, n, 6);
+  Drawn dw(draw, DType::kF32, n * k, 7), dbias(draw, DType::kF32, n, 8);
+  run_op<&Backend::matmul_forward>(backend, draw,
+                                   MatMulForward{.dtype = draw.weights,
+                                                 .rows = m,
+                                                 .outputs = n,
+                                                 .inputs = k,
+                                                 .x = x,
+                                                 .x_stride = x_stride,
+                                                 .w = w.data(),
+                                                 .bias = biased ? bias.data() : nullptr,
+                                                 .y = y,
+                                                 .y_stride = y_stride,
+                                                 .accumulate = accumulate && !biased});
+  run_op<&Backend::matmul_input>(backend, draw,
+                                 MatMulInput{.dtype = draw.weights,
+                                             .rows = m,
+                                             .outputs = n,
+                                             .inputs = k,
+                                             .dy = dy,
+                                             .dy_stride = y_stride,
+                                             .w = w.data(),
+                                             .dx = dx,
+                                             .dx_stride = x_stride,
+                                             .accumulate = accumulate});
+  run_op<&Backend::matmul_weight>(backend, draw,
+                                  MatMulWeight{.rows = m,
+                                               .outputs = n,
+                                               .inputs = k,
+                                               .dy = dy,
+                                               .dy_stride = y_stride,
+                                               .x = x,
+                                               .x_stride = x_stride,
+                                               .dw = dw.floats(),
+                                               .dbias = biased ? dbias.floats() : nullptr,
+                                               .accumulate = accumulate});
+  return {y.values(), dx.values(), dw.values(), dbias.values()};
+}
+
+std::vector<Floats> loss(const Backend& backend, Draw& draw) {
+  const bool chunks = draw.seed() % 6 == 0;  // beyond the rows of one
+  const int64_t rows = chunks ? 4100 : draw.size(1, 20),
+                vocabulary = draw.size(1, chunks ? 5 : 900);
+  const int64_t cols = draw.size(1, chunks ? 4 : 30);
+  const bool gradients = draw.flag(), in_place = draw.flag(), accumulate = draw.flag();
+  const auto targets = drawn_ids(draw, rows, -1, vocabulary - 1);
+  Drawn h(draw, draw.interior, rows * cols, 1, 3.0f), dh(draw, draw.interior, rows * cols, 2);
+  Drawn w(draw, draw.weights, vocabulary * cols, 3), dw(draw, DType::kF32, vocabulary * cols, 4);
+  double sum = -1.0;
+  const Interior to = in_place ? Interior(h) : Interior(dh);
+  run_op<&Backend::linear_cross_entropy>(backend, draw,
+                                         LinearCrossEntropy{.dtype = draw.weights,
+                                                            .rows = rows,
+                                                            .cols = cols,
+                                                            .vocabulary = vocabulary,
+                                                            .cap = draw.flag() ? 5.0f : 0.0f,
+                                                            .h = h,
+                                                            .w = w.data(),
+                                                            .targets = targets.data(),
+                                                            .grad_scale = 0.25f,
+                                                            .loss_sum = &sum,
+                                                            .dh = gradients ? to : Interior(),
+                                                            .dw = gradients ? dw.floats() : nullptr,
+                                                            .accumulate = accumulate});
+  return {{static_cast<float>(sum)}, h.values(), dh.values(), dw.values()};
+}
+
+// Lengths beyond one tile of query rows, with and without a window, for two seeds.
+std::vector<Floats> attention(const Backend& backend, Draw& draw) {
+  const bool tiles = draw.seed() % 6 == 0;
+  const int64_t batch = tiles ? 1 : draw.size(1, 2), length = tiles ? 530 : draw.size(1, 50);
+  const int64_t kv_heads = tiles ? 1 : draw.size(1, 3), heads = kv_heads * draw.size(1, 3);
+  const int64_t size = draw.size(1, tiles ? 3 : 20), rows = batch * length;
+  const int64_t q_stride = heads * size + draw.size(0, 4), k_stride = kv_heads * size;
+  const int64_t window = draw.flag() ? 0 : draw.size(1, length);
+  const float cap = draw.flag() ? 0.0f : 2.0f;
+  const DType type = draw.interior;
+  Drawn q(draw, type, rows * q_stride, 1, 2.0f), k(draw, type, rows * k_stride, 2, 2.0f);
+  Drawn v(draw, type, rows * k_stride, 3), o(draw, type, rows * q_stride, 4);
+  Drawn lse(draw, DType::kF32, rows * heads, 5), d_o(draw, type, rows * q_stride, 6);
+  Drawn dq(draw, type, rows * q_stride, 7), dk(draw, type, rows * k_stride, 8);
+  Drawn dv(draw, type, rows * k_stride, 9);
+  run_op<&Backend::attention_forward>(backend, draw,
+                                      AttentionForward{.batch = batch,
+                                                       .length = length,
+                                                       .heads = heads,
+                                                       .kv_heads = kv_heads,
+                                                       .head_size = size,
+                                                       .scale = 0.4f,
+                                                       .cap = cap,
+                                                       .window = window,
+                                                       .q = q,
+                                                       .q_stride = q_stride,
+                                                       .k = k,
+                                                       .v = v,
+                                                       .o = o,
+                                                       .o_stride = q_stride,
+                                                       .lse = lse.floats()});
+  run_op<&Backend::attention_backward>(backend, draw,
+                                       AttentionBackward{.batch = batch,
+                                                         .length = length,
+                                                         .heads = heads,
+                                                         .kv_heads = kv_heads,
+                                                         .head_size = size,
+                                                         .scale = 0.4f,
+                                                         .cap = cap,
+                                                         .window = window,
+                                                         .q = q,
+                                                         .q_stride = q_stride,
+                                                         .k = k,
+                                                         .v = v,
+                                                         .o = o,
+                                                         .o_stride = q_stride,
+                                                         .lse = lse.floats(),
+                                                         .d_o = d_o,
+                                                         .d_o_stride = q_stride,
+                                                         .dq = dq,
+                                                         .dq_stride = q_stride,
+                                                         .dk = dk,
+                                                         .dv = dv});
+  return {o.values(), lse.values(), dq.values(), dk.values(), dv.values()};
+}
+
+// Sums of up to 2100 terms in f32, and exponentials of f32 logits.
+constexpr float kSums = 6e-6f, kExponentials = 2e-5f;
+
+const DrawnOp kOps[] = {{"rms norm", rms_norm, kSums},
+                        {"layer norm", layer_norm, kSums},
+                        {"rope", rope, 0.0f},
+                        {"glu", glu, kSums},
+                        {"embeddings", embeddings, 0.0f},
+                        {"elementwise", elementwise, 0.0f},
+                        {"updates", updates, 0.0f, false, 6},
+                        {"products", products, kSums, true},
+                        {"loss", loss, kExponentials, true},
+                        {"attention", attention, kExponentials, true}};
+
+class CudaKernels : public testing::TestWithParam<DrawnOp> {};
+
+void expect_near(const KernelCase& one, const Backend& backend) {
+  SCOPED_TRACE(one.name + std::string(" on ") + backend.name);
+  const auto wanted = one.run(ref_backend(), 1);
+  const auto found = one.run(backend, 1);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (one.tolerance > 0) {
+      EXPECT_LE(largest_difference(found[i], wanted[i]), one.tolerance) << "output " << i;
+    } else {
+      EXPECT_TRUE(same_bits(found[i], wanted[i])) << "output " << i;
+    }
+  }
+}
+
+TEST_P(CudaKernels, EqualThePlainLoops) {
+  for (const KernelCase& one : drawn_cases(GetParam())) expect_near(one, twin_backend());
+}
+
+TEST_P(CudaKernels, OnTheDeviceEqualThePlainLoopsAndRepeat) {
+  const Backend* device = tested_device();
+  if (device == nullptr) GTEST_SKIP() << "STRATA_TEST_PLUGIN names no folder of the plugin";
+  for (const KernelCase& one : drawn_cases(GetParam())) {
+    expect_near(one, *device);
+    const auto first = one.run(*device, 1), second = one.run(*device, 1);
+    for (size_t i = 0; i < first.size(); ++i) {
+      EXPECT_TRUE(same_bits(first[i], second[i])) << one.name << ", output " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, CudaKernels, testing::ValuesIn(kOps), [](const auto& one) {
+  std::string name = one.param.name;
+  std::erase(name, ' ');
+  return name;
+});
+
+TEST(CudaTwin, AreComparedOnThreeHundredShapesAndMore) {
+  size_t count = 0;
+  for (const DrawnOp& op : kOps) count += drawn_cases(op).size();
+  EXPECT_GE(count, 300u);
+}
+
+// Far out the cube would overflow and the slope would be 0 * infinity.
+TEST(CudaTwin, HugeGatesGiveFiniteSlopes) {
+  Floats g = {3e30f, -3e30f}, u = {1.0f, 1.0f}, dh = {1.0f, 1.0f}, dg(2), du(2);
+  twin_backend().glu_backward({.activation = Activation::kGeluTanh,
+                               .rows = 1,
+                               .cols = 2,
+                               .g = g.data(),
+                               .u = u.data(),
+                               .dh = dh.data(),
+                               .dg = dg.data(),
+                               .du = du.data()});
+  EXPECT_EQ(dg[0], 1.0f);
+  EXPECT_NEAR(dg[1], 0.0f, 1e-5f);
+  EXPECT_EQ(du[0], 3e30f);
+  EXPECT_NEAR(du[1], 0.0f, 1e-5f);
+}
+
+TEST(CudaTwin, AnElementThatIsNotFiniteShowsInTheSumOfSquares) {
+  for (const float bad : {INFINITY, -INFINITY, std::nanf("")}) {
+    Floats x(20005, 1.0f);
+    x[16390] = bad;
+    SquaresPartial out;
+    run_op<&Backend::sum_squares>(twin_backend(), Draw(DType::kF32, DType::kF32, 1),
+                                  SumSquares{.count = 20005, .x = x.data(), .out = &out});
+    EXPECT_EQ(out.not_finite, 1.0);
+  }
+}
+
+TEST(CudaTwinDeath, ATokenBeyondTheVocabularyStops) {
+  Floats w(8), out(8);
+  const int32_t token = 2;
+  const EmbeddingForward op = {
+      .rows = 1, .cols = 4, .vocabulary = 2, .tokens = &token, .w = w.data(), .out = out.data()};
+  EXPECT_DEATH(twin_backend().embedding_forward(op), "vocabulary");
+}
+
+}  // namespace
+}  // namespace strata::kernels
