@@ -10,9 +10,9 @@
 
 namespace strata::train {
 
-// A file of TensorBoard events, which `tensorboard --logdir` shows and `wandb sync` imports: scalars
-// by step. A record is a tensorflow.Event (protocol buffers) in TFRecord framing, as
-// tensorflow/core/util/event.proto and tensorflow/core/lib/io/record_writer.h describe.
+// A file of TensorBoard events: scalars by step. `tensorboard --logdir` shows them, `wandb sync`
+// imports them. A record is a tensorflow.Event (protocol buffers) in the framing of TFRecord; see
+// tensorflow/core/util/event.proto and tensorflow/core/lib/io/record_writer.h.
 //
 // Guarantees: one write a record. TensorBoard drops what earlier files of the directory have of
 // `first_step` and later. Threads: one. Failure: Error (kIo).
