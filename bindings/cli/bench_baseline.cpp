@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/advice.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/config/config_file.h"
@@ -18,7 +19,8 @@ namespace {
 using nlohmann::json;
 
 Error refused(const std::string& path, const std::string& what) {
-  return Error(ErrorCode::kConfig, "read baseline: " + path + ": " + what);
+  return Error(ErrorCode::kConfig, "read baseline: " + path + ": " +
+                                       with_advice(what, "write it with `strata bench io --json`"));
 }
 
 std::string shape_name(const std::string& mode, uint64_t block, uint64_t depth, uint64_t files) {
@@ -35,7 +37,7 @@ std::string read_text(const std::string& path) {
   } catch (const Error& error) {
     throw Error(error.code(), std::string("read baseline: ") + error.what());
   }
-  if (text.empty()) throw refused(path, "is empty (write it with `strata bench io --json`)");
+  if (text.empty()) throw refused(path, "is empty");
   return text;
 }
 
@@ -156,7 +158,7 @@ void check_comparable(const Baseline& baseline, const io::BenchOptions& options,
   if (baseline.rate_limit != limit) {
     const auto text = [](const std::string& of) { return of.empty() ? "none" : of; };
     refuse("was measured with another rate limit: " + text(baseline.rate_limit) + " then, " +
-           text(limit) + " now (--nvme-rate)");
+           text(limit) + " now (give the same --nvme-rate)");
   }
   const std::string backend = options.backend == io::Backend::kUring     ? "io_uring"
                               : options.backend == io::Backend::kThreads ? "threads"
@@ -173,10 +175,10 @@ void check_comparable(const Baseline& baseline, const io::BenchOptions& options,
     }
     if (!backend.empty() && !then->backend.empty() && backend != then->backend) {
       refuse(then->shape + " was measured with the backend " + then->backend + ", not " + backend +
-             " (--io)");
+             " (give the same --io)");
     }
   }
-  if (found == 0) refuse("has none of these shapes");
+  if (found == 0) refuse("has none of these shapes (give those that it has)");
 }
 
 BaselineVerdict compare_with_baseline(const Baseline& baseline, const io::BenchOptions& options,

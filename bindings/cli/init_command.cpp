@@ -32,7 +32,8 @@ model::Architecture architecture_of(const config::Options& options, int64_t voca
   at.kv_heads = options.kv_heads > 0 ? options.kv_heads : options.heads;
   if (at.hidden % at.heads != 0) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("hidden: {} is not a multiple of --heads {}", at.hidden, at.heads));
+                fmt::format("hidden: {} is not a multiple of --heads {} (change one of them)",
+                            at.hidden, at.heads));
   }
   at.head_size = at.hidden / at.heads;
   at.feed_forward =

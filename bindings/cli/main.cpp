@@ -85,7 +85,7 @@ NamedCommand bench_of(const std::vector<std::string>& args) {
   }
   throw Error(ErrorCode::kUsage,
               "bench: " + word + ": no such benchmark" +
-                  config::did_you_mean(config::nearest_name(word, kSubjects), "there is bench io"));
+                  config::did_you_mean(config::nearest_name(word, kSubjects), "give bench io"));
 }
 
 NamedCommand command_of(const std::vector<std::string>& args) {

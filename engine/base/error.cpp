@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "engine/base/advice.h"
+
 namespace strata {
 
 int Error::exit_code() const {
@@ -19,8 +21,9 @@ int Error::exit_code() const {
 
 Error system_error(ErrorCode code, const std::string& what, int errno_value,
                    const std::string& advice) {
+  const std::string way_out = advice.empty() ? usual_advice(errno_value) : advice;
   std::string text = what + ": " + std::strerror(errno_value);
-  if (!advice.empty()) text += " (" + advice + ")";
+  if (!way_out.empty()) text += " (" + way_out + ")";
   return Error(code, text);
 }
 

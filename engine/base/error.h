@@ -32,7 +32,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// The Error of a failed system call: appends strerror(errno_value) and the advice.
+// The Error of a failed system call: appends strerror(errno_value) and advice (see advice.h).
 Error system_error(ErrorCode code, const std::string& what, int errno_value,
                    const std::string& advice = "");
 

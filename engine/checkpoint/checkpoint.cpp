@@ -215,13 +215,14 @@ bool has_manifest(const std::string& path) {
 // proved to be damaged, and other errors when that is not known.
 CheckpointManifest read_whole(const Entry& entry) {
   if (!has_manifest(entry.path)) {
-    throw Error(ErrorCode::kCorrupt,
-                "cannot use checkpoint: " + entry.path + ": it has no manifest.json");
+    throw Error(ErrorCode::kCorrupt, "cannot use checkpoint: " + entry.path +
+                                         ": it has no manifest.json (use another checkpoint)");
   }
   CheckpointManifest manifest = read_manifest(entry.path);
   if (manifest.step != entry.step) {
-    throw Error(ErrorCode::kCorrupt, fmt::format("cannot use checkpoint: {}: it is of step {}",
-                                                 entry.path, manifest.step));
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("cannot use checkpoint: {}: it is of step {} (rename it to that)",
+                            entry.path, manifest.step));
   }
   return manifest;
 }
@@ -302,7 +303,9 @@ std::string CheckpointCommit::commit(const CheckpointContents& contents) {
   model::sync_directory(partial_);
   if (to_text(read_manifest(partial_)) != text) {
     throw Error(ErrorCode::kCorrupt,
-                "cannot commit checkpoint: " + partial_ + ": its manifest reads back differently");
+                "cannot commit checkpoint: " + partial_ +
+                    ": its manifest reads back differently (the drive "
+                    "returns wrong bytes: see smartctl, and use another drive)");
   }
   const std::string path = checkpoint_path(directory_, step_);
   rename_checkpoint(partial_, path);

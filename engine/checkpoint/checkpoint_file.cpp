@@ -26,7 +26,7 @@ ErrorCode code_of(int error) {
 
 Error write_error(const std::string& path, int64_t offset, int error) {
   return system_error(code_of(error), fmt::format("cannot write: {} at byte {}", path, offset),
-                      error, code_of(error) == ErrorCode::kDoesNotFit ? "free space there" : "");
+                      error);
 }
 
 // Opens a file with O_DIRECT if the file system has it.
@@ -71,7 +71,9 @@ int push_out(int fd, int64_t offset, int64_t bytes) {
 
 PageBuffer make_page_buffer() {
   PageBuffer buffer(static_cast<char*>(std::aligned_alloc(kPageBytes, kCheckpointBufferBytes)));
-  if (!buffer) throw Error(ErrorCode::kDoesNotFit, "cannot allocate: 4 MiB: out of memory");
+  if (!buffer)
+    throw Error(ErrorCode::kDoesNotFit,
+                "cannot allocate: 4 MiB: out of memory (free memory, or lower --host-memory)");
   return buffer;
 }
 
@@ -84,10 +86,8 @@ CheckpointFile CheckpointFile::create(const std::string& path, int64_t bytes) {
   const int error = bytes > 0 ? reserve(fd, path, bytes) : 0;
   if (error == 0) return file;
   ::unlink(path.c_str());
-  throw system_error(
-      code_of(error), fmt::format("cannot reserve {}: {}", format_bytes(bytes), path), error,
-      code_of(error) == ErrorCode::kDoesNotFit ? "free space there, or raise the file size limit"
-                                               : "");
+  throw system_error(code_of(error),
+                     fmt::format("cannot reserve {}: {}", format_bytes(bytes), path), error);
 }
 
 CheckpointFile CheckpointFile::open(const std::string& path) {
@@ -99,7 +99,8 @@ CheckpointFile CheckpointFile::open(const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) throw system_error(ErrorCode::kIo, "cannot stat: " + path, errno);
   if (!S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kCorrupt, "cannot open: " + path + ": it is not a regular file");
+    throw Error(ErrorCode::kCorrupt,
+                "cannot open: " + path + ": it is not a regular file (use another checkpoint)");
   }
   return file;
 }

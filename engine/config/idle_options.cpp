@@ -83,23 +83,26 @@ constexpr uint32_t kOfSteps = bits_of({Command::kTrain, Command::kPlan});
 constexpr uint32_t kOfRuns =
     bits_of({Command::kTrain, Command::kPlan, Command::kEval, Command::kGenerate});
 constexpr std::string_view kOnlyWarmUp = "the warm-up lasts all steps (shorten it)";
-constexpr std::string_view kInMemory = "--offload none and host keep all state in memory";
-constexpr std::string_view kGreedy = "--temperature 0 takes the most likely token";
+constexpr std::string_view kInMemory =
+    "--offload none and host keep all state in memory (give --offload auto)";
+constexpr std::string_view kGreedy =
+    "--temperature 0 takes the most likely token (raise --temperature)";
 
 constexpr IdleRule kIdleRules[] = {
     {kOfSteps, "min-lr-ratio", is_constant, kMistake,
      "--schedule constant stays at its peak (give --schedule linear or cosine)"},
     {kOfSteps, "min-lr-ratio", only_warms_up, kMistake, kOnlyWarmUp},
     {kOfSteps, "schedule", only_warms_up, kHarmless, kOnlyWarmUp},
-    {kOfSteps, "decay-all", decays_nothing, kMistake, "--weight-decay is 0, so nothing decays"},
+    {kOfSteps, "decay-all", decays_nothing, kMistake,
+     "--weight-decay is 0, so nothing decays (give --weight-decay too)"},
     {kOfSteps, "zero-stage", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
     {kOfSteps, "shard-ranks", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
     {kOfSteps, "checkpoint-every", ends_before_a_checkpoint, kHarmless,
-     "--steps is less, and a run ends with a checkpoint"},
+     "--steps is less, and a run ends with a checkpoint (lower it to have more)"},
     {bits_of({Command::kTrain}), "eval-fraction", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "seed", keeps_order, kHarmless,
-     "with --shuffle off nothing is random"},
+     "with --shuffle off nothing is random (leave it out, or give --shuffle on)"},
     {bits_of({Command::kGenerate}), "seed", is_greedy, kHarmless, kGreedy},
     {bits_of({Command::kGenerate}), "top-k", is_greedy, kMistake, kGreedy},
     {bits_of({Command::kGenerate}), "top-p", is_greedy, kMistake, kGreedy},

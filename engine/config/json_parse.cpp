@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "engine/base/advice.h"
 #include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -109,7 +110,7 @@ class Builder {
     if (colon != std::string::npos) cause = cause.substr(colon + 2);
     shorten(cause);
     constexpr int kSyntaxError = 101;
-    if (error.id == kSyntaxError && !advice_.empty()) cause += fmt::format(" ({})", advice_);
+    if (error.id == kSyntaxError && !advice_.empty()) cause = with_advice(cause, advice_);
     fail_at(position > 0 ? position - 1 : 0, cause);
   }
 
@@ -189,8 +190,8 @@ class Builder {
       column = text_[i] == '\n' ? 1 : column + 1;
       line += text_[i] == '\n';
     }
-    throw Error(ErrorCode::kConfig,
-                fmt::format("cannot read JSON: {}:{}:{}: {}", source_, line, column, cause));
+    throw Error(ErrorCode::kConfig, fmt::format("cannot read JSON: {}:{}:{}: {}", source_, line,
+                                                column, with_advice(cause, "correct it there")));
   }
 
   const std::string_view text_;
@@ -225,9 +226,9 @@ Json Json::read_file(const std::string& path, const JsonLimits& limits, std::str
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits,
                 std::string_view advice, const std::vector<JsonStream>& streams) {
   if (static_cast<int64_t>(text.size()) > limits.bytes) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("cannot read JSON: {}: it has {} bytes, more than the limit of {}",
-                            source, text.size(), limits.bytes));
+    throw Error(ErrorCode::kConfig, fmt::format("cannot read JSON: {}: it has {} bytes, more than "
+                                                "the limit of {} (is it the right file?)",
+                                                source, text.size(), limits.bytes));
   }
   const char* read_to = text.data();
   Builder builder(text, source, limits, advice, streams, &read_to);
@@ -246,12 +247,14 @@ Json read_json_file(const std::string& path, const JsonLimits& limits, std::stri
   if (::fstat(file.fd, &info) != 0)
     throw system_error(ErrorCode::kIo, "cannot stat: " + path, errno);
   if (!S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kConfig, "cannot read JSON: " + path + ": it is not a regular file");
+    throw Error(ErrorCode::kConfig,
+                "cannot read JSON: " + path + ": it is not a regular file (give a file)");
   }
   if (info.st_size > limits.bytes) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("cannot read JSON: {}: it has {}, the limit is {}", path,
-                            format_bytes(info.st_size), format_bytes(limits.bytes)));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("cannot read JSON: {}: it has {}, the limit is {} (is it the right file?)",
+                    path, format_bytes(info.st_size), format_bytes(limits.bytes)));
   }
   call.reset();
   std::string text(static_cast<size_t>(info.st_size), '\0');

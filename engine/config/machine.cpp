@@ -197,6 +197,7 @@ Machine parse_machine(std::string_view toml, std::string_view name) {
   if (problems.empty()) return machine;
   std::string message = fmt::format("cannot use the machine profile {}:", name);
   for (const std::string& text : problems) message += "\n  " + text;
+  message += "\n  (strata bench io --profile FILE writes one; examples/machines/ has some)";
   throw Error(ErrorCode::kConfig, message);
 }
 

@@ -67,10 +67,12 @@ Json groups_json(const std::vector<ParameterGroupOptions>& groups) {
 }
 
 void collect_groups(const Json& groups, OptionCollector& collector) {
-  if (!groups.is_array()) return collector.problem("groups is not an array of objects");
+  if (!groups.is_array())
+    return collector.problem("groups is not an array of objects (give [{\"match\": \"...\"}])");
   int index = 0;
   for (const Json& group : groups.items()) {
-    if (!group.is_object()) return collector.problem("groups is not an array of objects");
+    if (!group.is_object())
+      return collector.problem("groups is not an array of objects (give [{\"match\": \"...\"}])");
     collector.open_group(index);
     for (const JsonMember& member : group.members()) {
       collector.set_group(index, member.name, option_texts(member.value),

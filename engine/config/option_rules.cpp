@@ -185,7 +185,8 @@ void check_bench(const Options& options, std::vector<std::string>& problems) {
   }
   for (const int64_t block : options.blocks) {
     if (std::has_single_bit(static_cast<uint64_t>(block))) continue;
-    problems.push_back(fmt::format("--block {} is not a power of two (64KiB and 1MiB are)", block));
+    problems.push_back(
+        fmt::format("--block {} is not a power of two (give one, such as 64KiB or 1MiB)", block));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "engine/base/advice.h"
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
 #include "engine/config/config_file.h"
@@ -74,11 +75,14 @@ void collect_toml(const OptionSources& sources, OptionCollector& collector) {
     } else if (in_group) {
       collector.set_group(entry.table_index, entry.key, entry.values, shown);
     } else if (entry.is_empty_table) {
-      collector.problem(fmt::format("{}: the table {} is not used here (only [[group]] is)",
-                                    entry.where, entry.table));
+      collector.problem(
+          fmt::format("{}: the table {} is not used here (move its keys to the beginning of the "
+                      "file; [[group]] is the only table)",
+                      entry.where, entry.table));
     } else {
       collector.problem(shown + " is in the table " + entry.table +
-                        ", which is not used here (only [[group]] is)");
+                        ", which is not used here (move its keys to the beginning of the file; "
+                        "[[group]] is the only table)");
     }
   }
 }
@@ -126,7 +130,8 @@ void collect_deepspeed(const DeepspeedImport& import, const std::string& name,
                        OptionCollector& collector) {
   for (const ImportLine& line : import.lines) {
     if (line.fate != ImportFate::kRefused) continue;
-    collector.problem(name + ": " + line.key + " \"" + line.value + "\": " + line.why);
+    collector.problem(name + ": " + line.key + " \"" + line.value +
+                      "\": " + with_advice(line.why, "take the key out of the file"));
   }
   for (const ImportedOption& option : import.options) {
     collector.set(SourceKind::kImport, option.name, option.values, name + ": " + option.key);

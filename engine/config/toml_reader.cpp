@@ -50,7 +50,8 @@ std::string scalar_text(std::string_view name, const toml::node& node) {
   if (const auto* value = node.as_integer()) return fmt::format("{}", value->get());
   if (const auto* value = node.as_floating_point()) return fmt::format("{}", value->get());
   if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
-  refuse(name, node.source(), "dates, times and nested values are not used here");
+  refuse(name, node.source(),
+         "dates, times and nested values are not used here (write a number, a text or a list)");
 }
 
 // Advice for a text that is not TOML, by what it probably is.
@@ -85,10 +86,14 @@ void read_table(std::string_view name, const toml::table& table, const std::stri
                     .where = place_of(name, key.source())};
     const toml::array* array = node.as_array();
     if (const toml::table* inner = node.as_table()) {
-      if (!table_name.empty()) refuse(name, source, "a table inside a table is not used here");
+      if (!table_name.empty())
+        refuse(name, source,
+               "a table inside a table is not used here (write its keys with single values)");
       read_table(name, *inner, entry.key, -1, entries);
     } else if (array != nullptr && !array->empty() && array->is_homogeneous<toml::table>()) {
-      if (!table_name.empty()) refuse(name, source, "a table inside a table is not used here");
+      if (!table_name.empty())
+        refuse(name, source,
+               "a table inside a table is not used here (write its keys with single values)");
       int index = 0;
       for (const toml::node& element : *array) {
         read_table(name, *element.as_table(), entry.key, index++, entries);

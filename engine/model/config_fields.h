@@ -7,13 +7,16 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/advice.h"
 #include "engine/base/error.h"
 #include "engine/config/json.h"
 
 namespace strata::model {
 
 [[noreturn]] inline void refuse_config(const std::string& source, const std::string& cause) {
-  throw Error(ErrorCode::kConfig, "cannot use model: " + source + ": " + cause);
+  throw Error(ErrorCode::kConfig,
+              "cannot use model: " + source + ": " +
+                  with_advice(cause, "correct it, or fetch the model's own config.json"));
 }
 
 // Advice for a model's JSON file that is not JSON, for example a web page saved in its place.
@@ -52,7 +55,8 @@ class Fields {
 
   int64_t integer(const char* name) const {
     const auto value = optional_integer(name);
-    if (!value) refuse(fmt::format("{}: missing (config.json must have it)", name));
+    if (!value)
+      refuse(fmt::format("{}: missing (add it, or fetch the model's own config.json)", name));
     return *value;
   }
 

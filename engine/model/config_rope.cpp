@@ -146,7 +146,7 @@ void require_members(const RopeObject& object, RopeScaling scaling) {
   const auto require = [&](const char* name) {
     const Json* member = object.json().find(name);
     if (member != nullptr && (!member->is_null() || scaling == RopeScaling::kYarn)) return;
-    object.refuse(fmt::format(".{}: missing (rope_type needs it)", name));
+    object.refuse(fmt::format(".{}: missing (rope_type needs it: add it)", name));
   };
   if (scaling == RopeScaling::kNone || scaling == RopeScaling::kLongRope) return;
   require("factor");

@@ -101,7 +101,7 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
                                 fmt::format(fmt::runtime(cause), value)));
       };
       for (int64_t size : named.shape) {
-        if (size <= 0) refuse("size {} (sizes are positive)", size);
+        if (size <= 0) refuse("size {} (give sizes above 0)", size);
         if (__builtin_mul_overflow(parameter.numel, size, &parameter.numel) ||
             parameter.numel > kElementsMost) {
           refuse("more than {} elements (declare smaller tensors)", kElementsMost);
@@ -116,7 +116,8 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
       segment.parameters.push_back(std::move(parameter));
     }
     if (segment.parameters.empty()) {
-      throw Error(ErrorCode::kConfig, "external model: " + wanted.name + ": no parameters");
+      throw Error(ErrorCode::kConfig,
+                  "external model: " + wanted.name + ": no parameters (declare at least one)");
     }
     spec.units.push_back({wanted.name, {static_cast<int>(spec.segments.size())}});
     spec.segments.push_back(std::move(segment));

@@ -48,7 +48,7 @@ NamePattern::NamePattern(std::string option, std::string pattern)
                                       PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &at, nullptr));
   if (!compiled_->code) {
     refuse(fmt::format(
-        "it is not a regular expression: {} (at character {}; in \".*embed.*\" the . is "
+        "it is not a regular expression: {} (correct it at character {}; in \".*embed.*\" the . is "
         "any character and the * repeats it)",
         message_of(error), at));
   }

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "engine/base/advice.h"
 #include "engine/base/error.h"
 
 namespace strata::model {
@@ -44,7 +45,8 @@ constexpr const char* kOtherAdvice =
     "use the unquantized model, or convert it to bf16 with Transformers first";
 
 [[noreturn]] void refuse_quantization(const std::string& source, const std::string& cause) {
-  throw Error(ErrorCode::kConfig, "cannot use model: " + source + ": " + kMember + cause);
+  throw Error(ErrorCode::kConfig, "cannot use model: " + source + ": " + kMember +
+                                      with_advice(cause, "fetch the model's own config.json"));
 }
 
 Fp8Blocks read_blocks(const Json& quantization, const std::string& source) {

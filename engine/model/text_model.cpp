@@ -64,7 +64,7 @@ void require_type(const std::string& type, const char* wanted, const std::string
   }
   if (const Family* family = find_family_by_type(type)) {
     refuse_config(source, fmt::format("architecture \"{}\" is not supported (of "
-                                      "model_type \"{}\" only {} is)",
+                                      "model_type \"{}\" only {} is: use a model of that)",
                                       name, type, family->architecture));
   }
   const char* hint =

@@ -39,7 +39,8 @@ File File::open_to_read(const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) throw system_error(ErrorCode::kIo, "cannot stat: " + path, errno);
   if (!S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kConfig, "cannot open: " + path + ": it is not a regular file");
+    throw Error(ErrorCode::kConfig,
+                "cannot open: " + path + ": it is not a regular file (give a file)");
   }
   return file;
 }

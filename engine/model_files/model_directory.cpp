@@ -95,8 +95,8 @@ bool is_in_hub_cache(const fs::path& home, const fs::path& target) {
 
 std::string resolve_inside(const std::string& directory, const std::string& name) {
   if (!is_plain_file_name(name)) {
-    refuse_model(directory,
-                 "it names the file " + Json(name).dump() + ", which is not a plain file name");
+    refuse_model(directory, "it names the file " + Json(name).dump() +
+                                ", which is not a plain file name (fetch the model again)");
   }
   std::error_code error;
   const fs::path home = fs::canonical(directory, error);
@@ -150,8 +150,10 @@ void ModelDirectory::read_tensor_table() {
     const auto found = tensors_.find(tensor);
     if (found == tensors_.end() ||
         files_[found->second.file].path() != resolve_inside(path_, wanted)) {
-      refuse_model(index_path,
-                   fmt::format("it says that \"{}\" is in {}, but it is not", tensor, wanted));
+      refuse_model(
+          index_path,
+          fmt::format("it says that \"{}\" is in {}, but it is not (fetch the whole model again)",
+                      tensor, wanted));
     }
   }
 }
@@ -163,9 +165,10 @@ void ModelDirectory::add_file(const std::string& name) {
     const auto [place, fresh] =
         tensors_.try_emplace(tensor, Location{files_.size(), std::move(entry)});
     if (!fresh) {
-      refuse_model(path_,
-                   fmt::format("tensor \"{}\" is in {} and in {}", tensor, name,
-                               fs::path(files_[place->second.file].path()).filename().string()));
+      refuse_model(
+          path_,
+          fmt::format("tensor \"{}\" is in {} and in {} (fetch the whole model again)", tensor,
+                      name, fs::path(files_[place->second.file].path()).filename().string()));
     }
   }
   files_.push_back(File::open_to_read(path));

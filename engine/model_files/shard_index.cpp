@@ -17,16 +17,18 @@ bool is_plain_file_name(std::string_view name) {
 
 ShardIndex read_shard_index(const Json& json, const std::string& source) {
   const Json* map = json.find("weight_map");
-  if (map == nullptr || !map->is_object()) refuse_model(source, "it has no weight_map object");
+  if (map == nullptr || !map->is_object())
+    refuse_model(source, "it has no weight_map object (fetch it again)");
   ShardIndex index;
   std::set<std::string> files;
   for (const config::JsonMember& member : map->members()) {
     if (!member.value.is_string())
-      refuse_model(source, "the file of " + member.name + " is not a string");
+      refuse_model(source,
+                   "the file of " + member.name + " is not a string (fetch the index again)");
     const std::string& file = member.value.string();
     if (!is_plain_file_name(file)) {
-      refuse_model(source,
-                   "it names the file " + Json(file).dump() + ", which is not a plain file name");
+      refuse_model(source, "it names the file " + Json(file).dump() +
+                               ", which is not a plain file name (fetch the index again)");
     }
     if (!file.ends_with(".safetensors")) {
       refuse_model(source,

@@ -132,7 +132,7 @@ TEST(Options, AGroupWithoutKeysHasNoMatch) {
   EXPECT_HAS(train_error({}, "[[group]]\n"), "[[group]] 1 has no match");
   EXPECT_HAS(train_error({}, "[[group]]\nmatch = \"x\"\n[[group]]\n"), "[[group]] 2 has no match");
   EXPECT_HAS(train_error({}, "lr = 1\n[memory]\n"),
-             "run.toml:2:1: the table memory is not used here (only [[group]] is)");
+             "run.toml:2:1: the table memory is not used here (move its keys");
   EXPECT_HAS(train_error({}, "[group]\n"), "the table group is not used here");
   EXPECT_EQ(train_error({}, ""), "no error");
   EXPECT_THROW(options_from_json(Command::kPlan, R"({"model": "m", "groups": [{}]})"), Error);
@@ -208,7 +208,7 @@ TEST(Options, WhatCannotBeReadIsRefused) {
   EXPECT_HAS(train_error({}, "a = 1\nlr 3"), "run.toml:2:");
   EXPECT_HAS(train_error({}, "lr = 1\nlr = 1"), "run.toml:2:");
   EXPECT_HAS(train_error({}, "lr = 2020-01-01"), "dates");
-  EXPECT_HAS(train_error({}, "[memory]\nlr = 1"), "only [[group]] is");
+  EXPECT_HAS(train_error({}, "[memory]\nlr = 1"), "[[group]] is the only table");
   EXPECT_HAS(train_error({}, "lr = nan"), "is not a finite number");
 }
 
