@@ -280,7 +280,7 @@ std::string advice_on_refusal(int error) {
     case EACCES:
       return "a container's seccomp profile or sysctl kernel.io_uring_disabled forbids it";
     case ENOSYS:
-      return "the kernel does not have it, or is older than 5.11";
+      return "the kernel does not have it, or is older than 5.11: use a newer one";
     case ENOMEM:
       return "RLIMIT_MEMLOCK is too small: ulimit -l";
     default:

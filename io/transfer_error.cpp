@@ -23,7 +23,7 @@ const char* advice_for(int error_number) {
     case ENOTCONN:
     case ENODEV:
     case ENXIO:
-      return "the drive or its file system went away";
+      return "see dmesg: the drive or its file system went away";
     case EINVAL:
       return "the file system refuses this alignment; turn O_DIRECT off";
     case EROFS:

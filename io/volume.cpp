@@ -28,8 +28,8 @@ Error refused(const std::string& what) {
 
 void check_options(const VolumeOptions& options) {
   const uint64_t block = options.block_bytes;
-  if (options.directories.empty()) throw refused("no directory is named");
-  if (options.directories.size() > 64) throw refused("more than 64 directories");
+  if (options.directories.empty()) throw refused("no directory is named (name one: --nvme DIR)");
+  if (options.directories.size() > 64) throw refused("more than 64 directories (name at most 64)");
   if (options.files_per_directory == 0 || options.files_per_directory > 64) {
     throw refused("files_per_directory must be from 1 to 64");
   }
@@ -51,10 +51,11 @@ void check_options(const VolumeOptions& options) {
   if (options.weights.empty()) return;
   if (options.weights.size() != options.directories.size()) {
     throw refused(std::to_string(options.weights.size()) + " weights for " +
-                  std::to_string(options.directories.size()) + " directories");
+                  std::to_string(options.directories.size()) + " directories (give one for each)");
   }
   for (const double weight : options.weights) {
-    if (!std::isfinite(weight) || weight <= 0) throw refused("a weight is not a positive number");
+    if (!std::isfinite(weight) || weight <= 0)
+      throw refused("a weight is not a positive number (give one for each directory, above 0)");
   }
 }
 

@@ -162,7 +162,7 @@ class RecordsReader {
           if (!kind_) kind_ = kind_of_record(record, where);
           add(text_of_record(std::move(record), *kind_, where), line, where);
         });
-    if (!kind_) throw bad_data(path_, "it has no record");
+    if (!kind_) throw bad_data(path_, "it has no record (write at least one line)");
     data_.found = fmt::format("JSON lines of {}, {} records{}", name_of(*kind_), writer_.count(),
                               data_.tokens->has_masks() ? " with prompts masked" : "");
     warn();
@@ -214,9 +214,10 @@ class RecordsReader {
 
   void warn() const {
     if (idle_.count() == record_count_) {
-      throw bad_data(path_,
-                     fmt::format("there is nothing to learn: all of its records have {} ({})",
-                                 name_of_idle(*kind_), idle_.text()));
+      throw bad_data(
+          path_,
+          fmt::format("there is nothing to learn: all of its records have {}: {} (complete them)",
+                      name_of_idle(*kind_), idle_.text()));
     }
     if (idle_.count() > 0) {
       log(LogLevel::kWarning,

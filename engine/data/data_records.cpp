@@ -18,6 +18,8 @@ namespace {
 using config::Json;
 
 constexpr int64_t kLineBytesMax = 64 * kMiB;
+constexpr std::string_view kOneRecord =
+    "write one JSON object in each line, such as {\"text\": \"...\"}; plain text is named .txt";
 
 struct KindEntry {
   RecordKind kind;
@@ -82,7 +84,11 @@ void add_segment(RecordText* record, std::string text, bool is_target) {
 
 const Json::Array& messages_of(const Json& list, const std::string& where) {
   if (list.is_array() && !list.items().empty()) return list.items();
-  throw bad_record(where, fmt::format("{} is not a list of messages", list.describe()));
+  throw bad_record(
+      where,
+      fmt::format(
+          "{} is not a list of messages (write [{{\"role\": \"user\", \"content\": \"...\"}}])",
+          list.describe()));
 }
 
 // Whether a member of a message has something in it.
@@ -165,24 +171,28 @@ const char* name_of_idle(RecordKind kind) {
 }
 
 RecordKind kind_of_record(const Json& record, const std::string& where) {
-  if (!record.is_object()) throw bad_record(where, record.describe() + " is not a JSON object");
+  if (!record.is_object())
+    throw bad_record(where, record.describe() +
+                                " is not a JSON object (write {\"text\": \"...\"} in each line)");
   for (const KindEntry& entry : kKinds) {
     const bool has_all = std::all_of(
         entry.members.begin(), entry.members.end(),
         [&](const char* name) { return name == nullptr || record.find(name) != nullptr; });
     if (has_all) return entry.kind;
   }
-  throw bad_record(
-      where,
-      "not a known record (a line holds \"text\", \"prompt\" and \"completion\", \"messages\", "
-      "\"instruction\" and \"output\", or \"conversations\")");
+  throw bad_record(where,
+                   "not a known record (write in each line \"text\", \"prompt\" and "
+                   "\"completion\", \"messages\", "
+                   "\"instruction\" and \"output\", or \"conversations\")");
 }
 
 RecordText text_of_record(Json record, RecordKind kind, const std::string& where) {
   RecordText text;
   if (kind_of_record(record, where) != kind) {
-    throw bad_record(where, fmt::format("holds {}, but the file began with {}",
-                                        name_of(kind_of_record(record, where)), name_of(kind)));
+    throw bad_record(
+        where,
+        fmt::format("holds {}, but the file began with {} (put each kind in a file of its own)",
+                    name_of(kind_of_record(record, where)), name_of(kind)));
   }
   switch (kind) {
     case RecordKind::kText:
@@ -255,7 +265,8 @@ void for_each_record(const std::string& path, const text::LineReader::Check& che
   while (lines.next()) {
     if (lines.text().find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = fmt::format("{}:{}", path, lines.number());
-    use(Json::parse(lines.text(), where, {.bytes = kLineBytesMax}), lines.number(), where);
+    use(Json::parse(lines.text(), where, {.bytes = kLineBytesMax}, kOneRecord), lines.number(),
+        where);
   }
 }
 

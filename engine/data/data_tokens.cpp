@@ -97,7 +97,7 @@ TokenSequence TokenSequence::open_file(const std::string& path, int64_t vocabula
   if (result.file_ < 0 || fstat(result.file_, &info) != 0) {
     throw system_error(ErrorCode::kConfig, fmt::format("open token file: {}", path), errno);
   }
-  if (!S_ISREG(info.st_mode)) throw refuse("it is not a regular file");
+  if (!S_ISREG(info.st_mode)) throw refuse("it is not a regular file (give a file)");
   std::array<int32_t, 3> header = {0, 0, 0};
   pread_all(result.file_, reinterpret_cast<char*>(header.data()), sizeof header, 0);
   const bool is_llmc = header[0] == kLlmcMagic16 || header[0] == kLlmcMagic32;
@@ -109,14 +109,14 @@ TokenSequence TokenSequence::open_file(const std::string& path, int64_t vocabula
     if (result.count_ < 0 || info.st_size != wanted_bytes) {
       throw refuse(
           fmt::format("its header says {} tokens of {} bytes, but the file has {} bytes "
-                      "instead of {} (it is truncated, or not an llm.c file)",
+                      "instead of {} (fetch it again: it is truncated, or not an llm.c file)",
                       header[2], result.width_, info.st_size, wanted_bytes));
     }
   } else {
     if (info.st_size % result.width_ != 0) {
       throw refuse(fmt::format(
           "its {} bytes are not a whole number of {}-bit tokens, the kind that a vocabulary of {} "
-          "has",
+          "has (write it with those)",
           info.st_size, 8 * result.width_, vocabulary));
     }
     result.count_ = info.st_size / result.width_;
@@ -186,9 +186,9 @@ void TokenSequence::read_raw(int64_t first, int64_t count, void* out) const {
                        errno);
   }
   if (got < wanted) {
-    throw Error(ErrorCode::kIo,
-                fmt::format("read token file: {}: token {}: the file has become shorter", name_,
-                            first + got / width_));
+    throw Error(ErrorCode::kIo, fmt::format("read token file: {}: token {}: the file has become "
+                                            "shorter (do not change it during the run)",
+                                            name_, first + got / width_));
   }
 }
 

@@ -52,7 +52,7 @@ void Live::fill(std::span<const int32_t> tokens, std::span<const int32_t> target
   const int64_t given = std::ssize(tokens);
   if (given != wanted || std::ssize(targets) != wanted) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("batch: {} tokens and {} targets: the plan has {} of each ({} "
+                fmt::format("batch: {} tokens and {} targets: the plan has {} of each (give {} "
                             "micro-batches of {} samples of {} tokens)",
                             given, targets.size(), wanted, plan_.micro_batches, plan_.shape.rows,
                             plan_.shape.length));
@@ -61,10 +61,11 @@ void Live::fill(std::span<const int32_t> tokens, std::span<const int32_t> target
   const auto is_id = [&](int32_t id) { return id >= 0 && id < vocabulary; };
   const auto is_target = [&](int32_t id) { return id == -1 || is_id(id); };
   if (!std::ranges::all_of(tokens, is_id) || !std::ranges::all_of(targets, is_target)) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("batch: a token or target is not an id of the model (ids: below {}; a "
-                            "target of -1 does not count)",
-                            vocabulary));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("batch: a token or target is not an id of the model (give ids below {}; a "
+                    "target of -1 does not count)",
+                    vocabulary));
   }
   instance.tokens.assign(tokens.begin(), tokens.end());
   instance.targets.assign(targets.begin(), targets.end());
@@ -316,7 +317,7 @@ const std::vector<float>& Live::logits(std::span<const int32_t> context) {
   }
   if (const auto other = std::ranges::find_if_not(context, is_id); other != context.end()) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("context: {} is not an id of the model (ids are from 0 to {})", *other,
+                fmt::format("context: {} is not an id of the model (give ids from 0 to {})", *other,
                             vocabulary - 1));
   }
   train::fill_context(plan_, context, vocabulary, generate_);

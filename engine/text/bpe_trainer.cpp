@@ -172,8 +172,8 @@ BpeTrainer::BpeTrainer(BpeTrainOptions options) : options_(std::move(options)) {
   if (options_.vocabulary_size < size_min || options_.vocabulary_size > kSizeMax) {
     throw Error(
         ErrorCode::kConfig,
-        fmt::format("train tokenizer: vocabulary of {}: not within {} (256 bytes and {} special "
-                    "tokens) and {}",
+        fmt::format("train tokenizer: vocabulary of {}: out of range (give {}, for 256 bytes and "
+                    "{} special tokens, to {})",
                     options_.vocabulary_size, size_min, size_min - 256, kSizeMax));
   }
   counter_ = std::make_unique<WordCounter>();
@@ -184,8 +184,10 @@ BpeTrainer::~BpeTrainer() = default;
 void BpeTrainer::add_text(std::string_view text) {
   const size_t invalid = find_invalid_utf8(text);
   if (invalid != std::string_view::npos) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("train tokenizer: byte {} of the text: not UTF-8", invalid));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("train tokenizer: byte {} of the text: not UTF-8 (convert the text to UTF-8)",
+                    invalid));
   }
   counter_->add(text);
 }

@@ -30,11 +30,17 @@ struct OtherKind {
 
 constexpr const char* kAsRecords =
     "CSV and Parquet are not supported (write the text as .jsonl, {\"text\": ...} in each line)";
+constexpr const char* kAsText = "documents are not supported (extract their text into a .txt file)";
+constexpr const char* kWeights =
+    "it holds weights, not data (give the directory that it is in as --model)";
 constexpr const char* kUnpack = "compressed files are not supported (unpack it first)";
 
 constexpr OtherKind kOtherKinds[] = {
-    {".csv", kAsRecords}, {".tsv", kAsRecords}, {".parquet", kAsRecords}, {".arrow", kAsRecords},
-    {".gz", kUnpack},     {".zst", kUnpack},    {".xz", kUnpack},         {".zip", kUnpack},
+    {".csv", kAsRecords},   {".tsv", kAsRecords}, {".parquet", kAsRecords},
+    {".arrow", kAsRecords}, {".gz", kUnpack},     {".zst", kUnpack},
+    {".xz", kUnpack},       {".zip", kUnpack},    {".pdf", kAsText},
+    {".docx", kAsText},     {".epub", kAsText},   {".safetensors", kWeights},
+    {".gguf", kWeights},    {".pt", kWeights},    {".pth", kWeights},
 };
 
 // Whether the extension, in upper or lower case, is one of data.
@@ -59,7 +65,8 @@ std::vector<fs::path> files_below(const std::string& directory) {
     if (at->is_regular_file(ignored)) files.push_back(at->path());
   }
   if (failure) {
-    throw Error(ErrorCode::kConfig, fmt::format("list data: {}: {}", directory, failure.message()));
+    throw system_error(ErrorCode::kConfig, fmt::format("list data: {}", directory),
+                       failure.value());
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -100,7 +107,8 @@ FileReader::FileReader(const std::string& path) : path_(path) {
   }
   if (!S_ISREG(info.st_mode)) {
     close(file_);
-    throw Error(ErrorCode::kConfig, fmt::format("open data: {}: it is not a regular file", path));
+    throw Error(ErrorCode::kConfig,
+                fmt::format("open data: {}: it is not a regular file (give a file)", path));
   }
   bytes_ = info.st_size;
 }
@@ -165,7 +173,9 @@ std::vector<std::string> text_files_of(const std::string& path) {
   std::error_code failure;
   const fs::file_status status = fs::status(path, failure);
   if (failure || !fs::exists(status)) {
-    throw Error(ErrorCode::kConfig, fmt::format("open data: {}: no such file or directory", path));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("open data: {}: no such file or directory (give one that exists)", path));
   }
   if (!fs::is_directory(status)) return {path};
   std::vector<std::string> files;
@@ -216,8 +226,9 @@ void for_each_text_block(const std::string& path,
 std::string read_text_file(const std::string& path, int64_t bytes_max) {
   FileReader reader(path);
   if (reader.bytes() > bytes_max) {
-    throw Error(ErrorCode::kConfig, fmt::format("read file: {}: {} bytes, more than {}", path,
-                                                reader.bytes(), bytes_max));
+    throw Error(ErrorCode::kConfig,
+                fmt::format("read file: {}: {} bytes, more than {} (is it the right file?)", path,
+                            reader.bytes(), bytes_max));
   }
   std::string text(static_cast<size_t>(reader.bytes()), '\0');
   text.resize(reader.read(text.data(), text.size()));

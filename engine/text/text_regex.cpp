@@ -243,8 +243,8 @@ bool TextPattern::find(std::string_view text, size_t from, TextSpan* match) cons
     pcre2_get_error_message(found, cause, sizeof cause);
     throw Error(
         ErrorCode::kConfig,
-        fmt::format("match regular expression: text of {} bytes at byte {}: {} (the pattern "
-                    "backtracks too much for this text)",
+        fmt::format("match regular expression: text of {} bytes at byte {}: {} (cut the text into "
+                    "shorter documents: the pattern backtracks too much in it)",
                     text.size(), from, reinterpret_cast<const char*>(cause)));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(compiled_->data);

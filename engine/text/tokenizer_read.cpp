@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "engine/base/advice.h"
 #include "engine/config/json_stream.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer_fields.h"
@@ -309,6 +310,8 @@ Error explained(const Error& error, const std::filesystem::path& path) {
     what +=
         " (use a model whose tokenizer is byte-level or SentencePiece BPE, or give --data as a "
         "file of tokens, without tokenizer.json in the model directory)";
+  } else {
+    what = with_advice(what, kFetchAgain);
   }
   return Error(error.code(), what);
 }
@@ -324,11 +327,10 @@ TokenizerDefinition read_tokenizer_json(std::string_view text, const std::string
 Tokenizer Tokenizer::read(const std::string& directory) {
   const std::filesystem::path path = std::filesystem::path(directory) / "tokenizer.json";
   if (!std::filesystem::exists(path)) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format("read tokenizer: {}: no such file (a directory with only tokenizer.model is "
-                    "converted by loading and saving it with Transformers)",
-                    path.string()));
+    throw Error(ErrorCode::kConfig,
+                fmt::format("read tokenizer: {}: no such file (convert a directory with only "
+                            "tokenizer.model by loading and saving it with Transformers)",
+                            path.string()));
   }
   ModelParts parts(path.native());
   const Json json = read_json_file(path.string(), kFileLimits, kFetchAgain, parts.streams());

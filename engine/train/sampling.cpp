@@ -19,16 +19,17 @@ int32_t most_likely(const float* logits, int64_t count) {
   int64_t best = -1;
   for (int64_t id = 0; id < count; ++id) {
     if (std::isnan(logits[id])) {
-      throw Error(
-          ErrorCode::kNumeric,
-          fmt::format("sample token: logit of id {}: not a number (the weights are broken)", id));
+      throw Error(ErrorCode::kNumeric,
+                  fmt::format("sample token: logit of id {}: not a number (the weights are broken: "
+                              "use another checkpoint)",
+                              id));
     }
     if (best < 0 || logits[id] > logits[best]) best = id;
   }
   if (best < 0 || !std::isfinite(logits[best])) {
     throw Error(ErrorCode::kNumeric,
                 fmt::format("sample token: {} logits: the largest is not finite (the weights are "
-                            "broken)",
+                            "broken: use another checkpoint)",
                             count));
   }
   return static_cast<int32_t>(best);
@@ -42,8 +43,8 @@ TokenSampler::TokenSampler(const SamplingOptions& options) : options_(options) {
   if (is_valid) return;
   throw Error(
       ErrorCode::kConfig,
-      fmt::format("set up sampling: temperature {}, top-k {}, top-p {}: out of range (from 0, from "
-                  "0, above 0 up to 1)",
+      fmt::format("set up sampling: temperature {}, top-k {}, top-p {}: out of range (give 0 or "
+                  "more, 0 or more, above 0 to 1)",
                   options.temperature, options.top_k, options.top_p));
 }
 

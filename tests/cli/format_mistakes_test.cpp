@@ -46,7 +46,7 @@ TEST_F(Mistakes, InFilesOfTomlThatAreNone) {
       toml("a pattern in double quotes", "freeze = \"model\\.norm.*\"\n",
            {"unknown escape sequence", "put patterns in single quotes"}),
       toml("a table of options", "[train]\nlr = 1e-3\n",
-           {"run.toml:2:1: lr is in the table train", "only [[group]] is"}),
+           {"run.toml:2:1: lr is in the table train", "[[group]] is the only table"}),
       {"a directory", {}, train({"--config", "good"}), kUsage, {"good", "directory"}},
   });
 }
@@ -173,6 +173,21 @@ TEST_F(Mistakes, InTokenizersAndDataOfOtherKinds) {
        train({"--data", "a.txt.gz"}),
        kUsage,
        {"compressed files are not supported", "unpack it first"}},
+      {"weights as data",
+       {},
+       train({"--data", "good/model.safetensors"}),
+       kUsage,
+       {"it holds weights, not data (give the directory that it is in as --model)"}},
+      {"a document",
+       written("book.pdf", "%PDF-1.7"),
+       train({"--data", "book.pdf"}),
+       kUsage,
+       {"documents are not supported (extract their text into a .txt file)"}},
+      {"text under the name of records",
+       written("text.jsonl", "Once upon a time\n"),
+       train({"--data", "text.jsonl"}),
+       kUsage,
+       {"text.jsonl:1", "(write one JSON object in each line", "plain text is named .txt)"}},
   });
 }
 
