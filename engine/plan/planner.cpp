@@ -30,33 +30,34 @@ const std::vector<Policy>& policies() {
   static const std::vector<ResidencyKind> kUsual = {kCheckpoints, kGradients, kWeights, kState,
                                                     kDeviceWeights};
   static const std::vector<Policy> kPolicies = {
-      {"gradients stay in memory first, then weights, optimizer state, activations",
+      {"gradients first, then weights, optimizer state, activations",
        1,
        true,
        {kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kKeep}},
-      {"gradients stay in memory first, then weights, optimizer state", 2, false, kUsual},
-      {"gradients stay in memory first, half of the rest buffers optimizer state", 2, true, kUsual,
-       2, 0.5},
-      {"gradients stay in memory first, the rest buffers optimizer state",
+      {"gradients first, then weights, optimizer state", 2, false, kUsual},
+      {"gradients first, half of the rest is for reading optimizer state ahead", 2, true, kUsual, 2,
+       0.5},
+      {"gradients first, the rest is for reading optimizer state ahead",
        2,
        false,
        {kCheckpoints, kGradients, kDeviceWeights},
        2,
        1.0},
-      {"weights stay in memory first, then gradients, optimizer state",
+      {"weights first, then gradients, optimizer state",
        2,
        false,
        {kCheckpoints, kWeights, kGradients, kState, kDeviceWeights}},
-      {"long buffers, then gradients stay in memory first", 4, true, kUsual, 2, 0.25},
-      {"activations are kept first, then gradients, weights, optimizer state",
+      {"reading far ahead first, then gradients, weights, optimizer state", 4, true, kUsual, 2,
+       0.25},
+      {"activations first, then gradients, weights, optimizer state",
        2,
        false,
        {kCheckpoints, kKeep, kGradients, kWeights, kState, kDeviceWeights}},
-      {"gradients stay in memory first, then weights, optimizer state, inputs of blocks",
+      {"gradients first, then weights, optimizer state, inputs of blocks",
        2,
        true,
        {kGradients, kWeights, kState, kDeviceWeights, kCheckpoints}},
-      {"short buffers, then gradients stay in memory first", 1, false, kUsual},
+      {"gradients first, then weights, optimizer state, with short buffers", 1, false, kUsual},
   };
   return kPolicies;
 }
@@ -234,8 +235,8 @@ std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options
                                 options.may_keep, tries, predict);
     count += climbed.tried;
     if (climbed.predicted_s >= start.predicted_s) continue;
-    tried.push_back(
-        {{start.candidate.name + ", adjusted", climbed.placement}, climbed.predicted_s});
+    tried.push_back({{start.candidate.name + "; then improved by small changes", climbed.placement},
+                     climbed.predicted_s});
   }
   std::stable_sort(tried.begin(), tried.end(), is_faster);
   return tried;

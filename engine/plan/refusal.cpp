@@ -44,12 +44,16 @@ DoesNotFit::DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& chan
                        const Remedies& remedies)
     : Error(ErrorCode::kDoesNotFit, text_of(shortages, change, remedies)),
       shortages_(std::move(shortages)),
-      change_(change) {}
+      change_(change),
+      remedies_(remedies) {}
 
-DoesNotFit::DoesNotFit(const DoesNotFit& other, const std::string& note)
-    : Error(ErrorCode::kDoesNotFit, fmt::format("{}; {}", other.what(), note)),
-      shortages_(other.shortages_),
+DoesNotFit::DoesNotFit(const DoesNotFit& other, std::vector<Shortage> shortages,
+                       const std::string& note)
+    : Error(ErrorCode::kDoesNotFit,
+            text_of(shortages, other.change_, other.remedies_) + "; " + note),
+      shortages_(std::move(shortages)),
       change_(other.change_),
+      remedies_(other.remedies_),
       note_(note) {}
 
 bool DoesNotFit::lacks(Arena arena) const {

@@ -37,8 +37,8 @@ class DoesNotFit : public Error {
  public:
   DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& change, const Remedies& remedies);
 
-  // A copy with a note at the end of its text.
-  DoesNotFit(const DoesNotFit& other, const std::string& note);
+  // A copy that tells the shortages in other terms, with a note at the end of its text.
+  DoesNotFit(const DoesNotFit& other, std::vector<Shortage> shortages, const std::string& note);
 
   const std::vector<Shortage>& shortages() const { return shortages_; }
   bool lacks(Arena arena) const;
@@ -48,6 +48,7 @@ class DoesNotFit : public Error {
  private:
   std::vector<Shortage> shortages_;
   SmallerBatch change_;
+  Remedies remedies_;
   std::string note_;
 };
 

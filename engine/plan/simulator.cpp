@@ -18,6 +18,10 @@ namespace strata::plan {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+// By lane. The drives work only while bytes move, whatever is issued.
+constexpr Resources kResourcesOf[kLaneCount] = {
+    kComputeWorks,  kOptimizerWorks, kLinkMoves,     kLinkMoves, 0, 0, 0,
+    kRanksExchange, kRanksExchange,  kOptimizerWorks};
 // The share of the cores that I/O never takes from the other lanes.
 constexpr double kLeastCoreShare = 0.05;
 
@@ -341,9 +345,14 @@ class Simulation {
   }
 
   void count(double dt) {
-    each(busy_, [&](size_t i) { result_.busy_s[i] += dt; });
-    if (drive_.read_rate() > 0) result_.drive_read_s += dt;
-    if (drive_.write_rate() > 0) result_.drive_write_s += dt;
+    Resources working = 0;
+    if (drive_.read_rate() > 0) working |= kDrivesRead;
+    if (drive_.write_rate() > 0) working |= kDrivesWrite;
+    each(busy_, [&](size_t i) {
+      result_.busy_s[i] += dt;
+      working |= kResourcesOf[i];
+    });
+    result_.working_s[working] += dt;
     const LaneState& compute = lanes_[at(Lane::kCompute)];
     if (!compute.idle() || compute.exhausted() || compute.blocked_on < 0) return;
     result_.stall.direct_s[static_cast<size_t>(compute.blocked_on)] += dt;
@@ -368,8 +377,7 @@ class Simulation {
     for (auto* seconds : {&result_.busy_s, &result_.stall.direct_s, &result_.stall.root_s}) {
       std::for_each(seconds->begin(), seconds->end(), per_copy);
     }
-    per_copy(result_.drive_read_s);
-    per_copy(result_.drive_write_s);
+    std::for_each(result_.working_s.begin(), result_.working_s.end(), per_copy);
     for (const Op& op : program_.ops) {
       if (!runs(op)) continue;
       result_.bytes[at(op.lane)] += op.bytes;

@@ -44,13 +44,24 @@ struct Stall {
   double total_s() const;
 };
 
+// What can work at the same time in a step. A set of them is a sum of bits.
+enum Resource : uint32_t {
+  kComputeWorks = 1,
+  kOptimizerWorks = 2,
+  kDrivesRead = 4,  // bytes are moving
+  kDrivesWrite = 8,
+  kLinkMoves = 16,      // between host and device
+  kRanksExchange = 32,  // collectives
+};
+using Resources = uint32_t;
+inline constexpr size_t kResourceSets = 64;
+
 struct SimulationResult {
   // For each copy, without the first and, with three or more copies, the last, which have no
   // neighbour on one side.
   double step_s = 0;
-  std::array<double, kLaneCount> busy_s = {};  // with an op issued and not done
-  double drive_read_s = 0;                     // bytes are moving
-  double drive_write_s = 0;
+  std::array<double, kLaneCount> busy_s = {};        // with an op issued and not done
+  std::array<double, kResourceSets> working_s = {};  // by set: it works, and nothing else
   Stall stall;
 
   std::array<int64_t, kLaneCount> bytes = {};  // of one copy, skipped ops left out
@@ -61,6 +72,15 @@ struct SimulationResult {
   // Why the simulation stopped early, because no lane could continue. Empty for every plan that the
   // verifier accepts.
   std::string blocked;
+
+  // The time in which any of `resources` works.
+  double any_works_s(Resources resources) const {
+    double sum = 0;
+    for (Resources set = 0; set < kResourceSets; ++set) {
+      if ((set & resources) != 0) sum += working_s[set];
+    }
+    return sum;
+  }
 };
 
 SimulationResult simulate(const Plan& plan, ProgramName name, const Rates& rates,

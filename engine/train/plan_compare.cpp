@@ -180,9 +180,10 @@ std::string text_of(const plan::DoesNotFit& refusal, int64_t ranks) {
     const char* what = shortage.arena == Arena::kDevice ? "device memory"
                        : shortage.arena == Arena::kHost ? "host memory"
                                                         : "NVMe space";
+    const bool is_of_rank = ranks > 1 && shortage.arena != Arena::kHost;
     text += fmt::format("{}{} of {}{}, has {}", text.empty() ? "needs " : "; ",
                         format_bytes_up(shortage.need_bytes), what,
-                        ranks > 1 ? " for each rank" : "", format_bytes(shortage.has_bytes));
+                        is_of_rank ? " for each rank" : "", format_bytes(shortage.has_bytes));
   }
   return text;
 }
@@ -198,8 +199,10 @@ void require_device_enough(const model::ModelSpec& spec, const Variant& variant)
   try {
     require_fit(spec, options, facts);
   } catch (const plan::DoesNotFit& refusal) {
-    const int64_t need = refusal.shortages().front().need_bytes;
-    throw plan::DoesNotFit({{Arena::kDevice, need, variant.options.device_memory}}, {}, {});
+    const plan::Shortage& host = refusal.shortages().front();
+    const int64_t has = variant.options.device_memory;
+    const int64_t need = has + ceil_div(host.need_bytes - host.has_bytes, on_node);
+    throw plan::DoesNotFit({{Arena::kDevice, need, has}}, {}, {});
   }
 }
 
@@ -210,6 +213,14 @@ void plan_variant(const model::ModelSpec& spec, Variant& variant) {
   } catch (const plan::DoesNotFit& refusal) {
     variant.compared.refusal = text_of(refusal, variant.options.ranks);
   }
+}
+
+// Whether both are one plan; a plan that does not fit is none.
+bool is_same(const Compared& one, const Compared& planned) {
+  return one.refusal.empty() && planned.refusal.empty() &&
+         one.report.simulated.step_s == planned.report.simulated.step_s &&
+         one.report.read_bytes == planned.report.read_bytes &&
+         one.report.write_bytes == planned.report.write_bytes;
 }
 
 std::string wear_text(const PlanReport& report) {
@@ -232,6 +243,7 @@ std::vector<Compared> compare_plans(const PlanBasis& basis,
     if (planning) planning(std::ssize(compared) + 1, std::ssize(variants));
     plan_variant(basis.spec, variant);
     compared.push_back(std::move(variant.compared));
+    compared.back().is_planned = is_same(compared.back(), compared.front());
   }
   return compared;
 }
@@ -244,17 +256,18 @@ std::string compared_table(const std::vector<Compared>& compared) {
   };
   std::string text;
   const auto add = [&](ComparedKind kind, std::string_view heading) {
-    text += fmt::format("\n{:<38} {:>12} {:>9} {:>6}  {:<11} {:>9}\n", heading, "step", "tokens/s",
-                        "speed", "limited by", "written");
+    text += fmt::format("\n{:<40} {:>12} {:>9} {:>6}  {:<11} {:>13}\n", heading, "a step takes",
+                        "tokens/s", "speed", "limited by", "a step writes");
     for (const Compared& one : compared) {
       if (one.kind != kind) continue;
+      const std::string name = (one.is_planned ? "* " : "  ") + one.name;
       const std::string remark = one.remark.empty() ? "" : "  " + one.remark;
       if (!one.refusal.empty()) {
-        text += fmt::format("{:<38} does not fit: {}{}\n", one.name, one.refusal, remark);
+        text += fmt::format("{:<40} does not fit: {}{}\n", name, one.refusal, remark);
         continue;
       }
       text += fmt::format(
-          "{:<38} {:>12} {:>9} {:>6}  {:<11} {:>9}{}\n", one.name,
+          "{:<40} {:>12} {:>9} {:>6}  {:<11} {:>13}{}\n", name,
           format_duration(one.report.simulated.step_s), format_count(rate_of(one.report)),
           fits ? fmt::format("{:.2f}", rate_of(one.report) / rate_of(planned)) : "-",
           one.report.bottleneck, wear_text(one.report), remark);
@@ -262,7 +275,7 @@ std::string compared_table(const std::vector<Compared>& compared) {
   };
   add(ComparedKind::kStrategy, "Strategies");
   add(ComparedKind::kWhatIf, "What would change it");
-  return text;
+  return text + (fits ? "* the plan above\n" : "");
 }
 
 config::Json compared_json(const std::vector<Compared>& compared) {
@@ -273,6 +286,7 @@ config::Json compared_json(const std::vector<Compared>& compared) {
     row.set("kind", one.kind == ComparedKind::kStrategy ? "strategy" : "what_if");
     row.set("name", one.name);
     row.set("remark", one.remark);
+    row.set("is_planned", one.is_planned);
     row.set("refused", fits ? config::Json() : config::Json(one.refusal));
     const auto number = [&](double value) { return fits ? config::Json(value) : config::Json(); };
     row.set("predicted_step_s", number(one.report.simulated.step_s));

@@ -29,6 +29,7 @@ struct Compared {
   std::string remark = {};   // what it means
   std::string refusal = {};  // empty: it fits
   PlanReport report = {};    // if it fits
+  bool is_planned = false;   // it is the plan of the basis
 };
 
 // All of them, planned one after another; `planning` is called before each with its number and

@@ -15,23 +15,6 @@ using plan::Lane;
 
 constexpr const char* kArenaNames[plan::kArenaCount] = {"device", "host", "nvme", "control"};
 
-std::string bottleneck_of(const plan::SimulationResult& result) {
-  const double drive = result.drive_read_s + result.drive_write_s;
-  const double compute = result.busy_s[static_cast<size_t>(Lane::kCompute)];
-  const double optimizer = std::max(result.busy_s[static_cast<size_t>(Lane::kOptimizer)],
-                                    result.busy_s[static_cast<size_t>(Lane::kUpdate)]);
-  const double link = std::max(result.busy_s[static_cast<size_t>(Lane::kUpload)],
-                               result.busy_s[static_cast<size_t>(Lane::kDownload)]);
-  const double comm = std::max(result.busy_s[static_cast<size_t>(Lane::kComm)],
-                               result.busy_s[static_cast<size_t>(Lane::kCommInner)]);
-  const double most = std::max({drive, compute, optimizer, link, comm});
-  if (most == compute) return "compute";
-  if (most == drive)
-    return result.drive_write_s > result.drive_read_s ? "NVMe writes" : "NVMe reads";
-  if (most == optimizer) return "optimizer";
-  return most == link ? "device link" : "collectives";
-}
-
 config::Json tier_json(const plan::Plan& plan, Arena arena) {
   config::Json lines = config::Json::object();
   for (const auto& [purpose, bytes] : bytes_by_purpose(plan, arena)) lines.set(purpose, bytes);
@@ -44,6 +27,29 @@ config::Json tier_json(const plan::Plan& plan, Arena arena) {
 }
 
 }  // namespace
+
+std::vector<BusyPart> parts_of(const plan::SimulationResult& result) {
+  std::vector<BusyPart> parts = {{"compute", plan::kComputeWorks},
+                                 {"NVMe drives", plan::kDrivesRead | plan::kDrivesWrite},
+                                 {"optimizer", plan::kOptimizerWorks},
+                                 {"device link", plan::kLinkMoves},
+                                 {"collectives", plan::kRanksExchange}};
+  for (BusyPart& part : parts) part.seconds = result.any_works_s(part.resources);
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const BusyPart& a, const BusyPart& b) { return a.seconds > b.seconds; });
+  return parts;
+}
+
+// One direction of the drives is named where the other takes less than a tenth of its time.
+std::string bottleneck_of(const plan::SimulationResult& result) {
+  const BusyPart longest = parts_of(result).front();
+  if ((longest.resources & plan::kDrivesRead) == 0) return longest.name;
+  const double read_s = result.any_works_s(plan::kDrivesRead);
+  const double write_s = result.any_works_s(plan::kDrivesWrite);
+  return write_s < read_s / 10   ? "NVMe reads"
+         : read_s < write_s / 10 ? "NVMe writes"
+                                 : longest.name;
+}
 
 std::vector<std::pair<std::string, int64_t>> bytes_by_purpose(const plan::Plan& plan, Arena arena) {
   std::map<std::string, int64_t> sums;

@@ -31,12 +31,27 @@ struct PlanReport {
   double trained_parameters = 0;
   double state_bytes_per_parameter = 0;  // of a trained one: weights, moments and gradient
   double tokens = 0;                     // of a step, all ranks
-  std::string bottleneck;                // "compute", "NVMe reads", ...
+  std::string bottleneck;                // see bottleneck_of()
   double rated_write_bytes = 0;          // of all drives
   RunTotals run;
 };
 
 PlanReport report_of(const RunPlan& run);
+
+// A part of the machine, and how long it works in a step. Reads and writes of the drives are one
+// part: they share what the drives can do, whether they move at once or take turns.
+struct BusyPart {
+  const char* name = "";  // "compute", "NVMe drives", "optimizer", "device link", "collectives"
+  plan::Resources resources = 0;
+  double seconds = 0;
+};
+
+// All of them, the longest first.
+std::vector<BusyPart> parts_of(const plan::SimulationResult& result);
+
+// The name of the part that works longest, "NVMe reads" or "NVMe writes" if that is nearly all that
+// the drives do.
+std::string bottleneck_of(const plan::SimulationResult& result);
 
 // Bytes of an arena by purpose, largest first.
 std::vector<std::pair<std::string, int64_t>> bytes_by_purpose(const plan::Plan& plan,

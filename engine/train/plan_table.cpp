@@ -13,13 +13,19 @@ namespace strata::train {
 namespace {
 
 using plan::Arena;
-using plan::Lane;
 
 // What the ledger's purposes are called here, and what they mean.
 struct PurposeText {
   std::string_view purpose;
   std::string_view shown;
   std::string_view why;
+};
+
+// Memory under the name that is shown.
+struct Shown {
+  std::string name;
+  std::string_view why;
+  int64_t bytes = 0;
 };
 
 constexpr std::string_view kWeightsWhy = "the weights that forward and backward use";
@@ -99,56 +105,75 @@ class Table {
 struct TierText {
   Arena arena;
   const char* name;
+  const char* neighbours;  // of its buffers
   const char* why;
 };
 
 constexpr TierText kTiers[] = {
-    {Arena::kDevice, "device", "memory of the device, used of the budget (--device-memory)"},
-    {Arena::kHost, "host", "main memory, used of what --host-memory leaves to the run's data"},
-    {Arena::kNvme, "nvme", "scratch on the drives of --nvme, used of 95% of their free space"},
+    {Arena::kDevice, "device", " between host and device",
+     "memory of the device, used of the budget (--device-memory)"},
+    {Arena::kHost, "host", " between drives and host",
+     "main memory, used of the budget (--host-memory)"},
+    {Arena::kNvme, "nvme", "", "scratch on the drives of --nvme, used of 95% of their free space"},
 };
 
 // The bytes of a tier under the names that are shown.
-std::vector<std::pair<PurposeText, int64_t>> shown_purposes(const plan::Plan& plan, Arena arena) {
-  std::vector<std::pair<PurposeText, int64_t>> shown;
-  for (const auto& [purpose, bytes] : bytes_by_purpose(plan, arena)) {
+std::vector<Shown> shown_purposes(const plan::Plan& plan, const TierText& tier) {
+  std::vector<Shown> shown;
+  for (const auto& [purpose, bytes] : bytes_by_purpose(plan, tier.arena)) {
     const PurposeText text = text_of(purpose);
-    const auto known = std::find_if(shown.begin(), shown.end(), [&](const auto& other) {
-      return other.first.shown == text.shown;
-    });
+    std::string name(text.shown);
+    if (name.starts_with("buffer for")) name += tier.neighbours;
+    const auto known = std::find_if(shown.begin(), shown.end(),
+                                    [&](const Shown& other) { return other.name == name; });
     if (known == shown.end()) {
-      shown.emplace_back(text, bytes);
+      shown.push_back({std::move(name), text.why, bytes});
     } else {
-      known->second += bytes;
+      known->bytes += bytes;
     }
   }
   return shown;
+}
+
+// How much of a tier is used, of its budget. --host-memory is the budget of a whole machine; the
+// other budgets are those of a rank.
+std::string used_text(const RunPlan& run, Arena arena) {
+  const plan::Plan& plan = run.ranks.front();
+  const int64_t used = plan.arenas.bytes[static_cast<size_t>(arena)];
+  const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
+  const bool is_host = arena == Arena::kHost;
+  const bool is_assumed = arena == Arena::kNvme && budget * run.ranks_on_node > kPlentyOfSpace / 2;
+  const int64_t on_machine = used * run.ranks_on_node + (is_host ? run.outside_bytes : 0);
+  const std::string of_machine =
+      format_bytes(on_machine) + (is_host ? " of " + format_bytes(run.host_budget) : "");
+  const std::string of_rank =
+      format_bytes(used) +
+      (is_host || is_assumed || budget == plan::kNoLimit ? "" : " of " + format_bytes(budget));
+  if (run.input.mesh.world == 1) return is_host ? of_machine : of_rank;
+  return fmt::format("{} for each rank; {} ranks on a machine use {}", of_rank, run.ranks_on_node,
+                     of_machine);
 }
 
 // What is smaller than a hundredth of its tier is one line, unless lines are explained.
 void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& table) {
   const plan::Plan& plan = run.ranks.front();
   const int64_t used = plan.arenas.bytes[static_cast<size_t>(tier.arena)];
-  const int64_t budget = plan.arenas.budget[static_cast<size_t>(tier.arena)];
-  if (used == 0) return;
-  std::string text = format_bytes(used);
-  const bool is_assumed =
-      tier.arena == Arena::kNvme && budget * run.ranks_on_node > kPlentyOfSpace / 2;
-  if (budget != plan::kNoLimit && !is_assumed) text += " of " + format_bytes(budget);
-  if (run.input.mesh.world > 1) {
-    text += fmt::format(" for each rank; {} ranks on a machine use {}", run.ranks_on_node,
-                        format_bytes(used * run.ranks_on_node));
-  }
-  table.add(tier.name, fmt::format("{:>11}", text), tier.why);
+  if (used == 0 && tier.arena != Arena::kHost) return;
+  table.add(tier.name, fmt::format("{:>11}", used_text(run, tier.arena)), tier.why);
   int64_t small_bytes = 0;
-  for (const auto& [purpose, bytes] : shown_purposes(plan, tier.arena)) {
-    if (!explains && bytes < used / 100) {
-      small_bytes += bytes;
+  for (const Shown& shown : shown_purposes(plan, tier)) {
+    if (!explains && shown.bytes < used / 100) {
+      small_bytes += shown.bytes;
     } else {
-      table.add_bytes(bytes, purpose.shown, purpose.why);
+      table.add_bytes(shown.bytes, shown.name, shown.why);
     }
   }
   if (small_bytes > 0) table.add_bytes(small_bytes, "small buffers", "");
+  if (tier.arena != Arena::kHost) return;
+  table.add_bytes(run.outside_bytes,
+                  fmt::format("program, libraries, tokens, checksums{} (an estimate)",
+                              run.input.mesh.world > 1 ? " of each machine" : ""),
+                  "what the program needs besides the model and its state");
 }
 
 std::string model_text(const RunPlan& run, const PlanReport& report) {
@@ -175,23 +200,55 @@ std::string percent(double share) {
   return share >= 1 ? fmt::format("{:.0f}%", 100 * share) : fmt::format("{:.2g}%", 100 * share);
 }
 
+void append_part(std::string_view name, double seconds, std::string& text) {
+  if (seconds > 0)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_duration(seconds));
+}
+
+// How long a part of the machine stands still in a step, and which others work then: why a step is
+// longer than its longest part.
+void add_waits(const BusyPart& part, const plan::SimulationResult& simulated, bool is_compute,
+               Table& table) {
+  const double waits_s = std::max(0.0, simulated.step_s - part.seconds);
+  const bool is_little = waits_s < simulated.step_s / 100;
+  if (is_little && !is_compute) return;
+  std::string others;
+  for (const BusyPart& other : parts_of(simulated)) {
+    const double seconds = simulated.any_works_s(part.resources | other.resources) - part.seconds;
+    if (seconds > waits_s / 20) append_part(other.name, seconds, others);
+  }
+  const std::string_view name = part.name;
+  table.add(
+      "",
+      fmt::format("{} wait{} {}{}", name, name.ends_with('s') ? "" : "s", format_duration(waits_s),
+                  is_little || others.empty() ? "" : ", meanwhile: " + others),
+      is_compute ? "how long arithmetic stands still because something else is not ready"
+                 : "why the step is longer than its longest part, which waits for others");
+}
+
 void add_time(const PlanReport& report, Table& table) {
-  const auto& simulated = report.simulated;
-  const auto busy = [&](Lane lane) { return simulated.busy_s[static_cast<size_t>(lane)]; };
+  const plan::SimulationResult& simulated = report.simulated;
+  const std::vector<BusyPart> parts = parts_of(simulated);
   table.add(
       "step",
       fmt::format("{} (predicted), {} tokens/s; limited by {}", format_duration(simulated.step_s),
                   format_count(report.tokens / simulated.step_s), report.bottleneck),
       "the time of one step, and the resource that is busy for most of it");
-  table.add("",
-            fmt::format("at the same time: compute {}, optimizer {}, NVMe reads {}, NVMe writes {}",
-                        format_duration(busy(Lane::kCompute)),
-                        format_duration(busy(Lane::kOptimizer) + busy(Lane::kUpdate)),
-                        format_duration(simulated.drive_read_s),
-                        format_duration(simulated.drive_write_s)),
+  const double read_s = simulated.any_works_s(plan::kDrivesRead);
+  const double write_s = simulated.any_works_s(plan::kDrivesWrite);
+  std::string text;
+  for (const BusyPart& part : parts) {
+    append_part(part.name, part.seconds, text);
+    if ((part.resources & plan::kDrivesRead) == 0 || read_s == 0 || write_s == 0) continue;
+    text +=
+        fmt::format(" (reads {}, writes {})", format_duration(read_s), format_duration(write_s));
+  }
+  table.add("", "at the same time: " + text,
             "how long each resource works in a step; these times overlap");
-  table.add("", "compute waits " + format_duration(simulated.stall.total_s()),
-            "how long arithmetic stands still because something else is not ready");
+  for (const BusyPart& part : parts) {
+    const bool is_compute = part.resources == plan::kComputeWorks;
+    if (is_compute || &part == &parts.front()) add_waits(part, simulated, is_compute, table);
+  }
 }
 
 void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
@@ -257,18 +314,15 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
                                                           report.trained_parameters))),
             "weights, gradients and optimizer state together, wherever they lie");
   table.add("batch", batch_text(run, report), "what one step learns from");
-  table.add("strategy", fmt::format("{} (fastest of {} plans)", run.placement_name, run.candidates),
-            "what memory is used for first, when it cannot hold everything");
+  table.add(
+      "strategy",
+      fmt::format("memory is for {} (fastest of {} plans)", run.placement_name, run.candidates),
+      "what memory is used for, in this order, as long as there is some left");
   table.add("update",
             plan.update().waits ? "just before the weights are used next (deferred)"
                                 : "in the backward, as soon as a gradient is whole",
             "when the optimizer changes the weights; the results are the same");
   for (const TierText& tier : kTiers) add_tier(run, tier, explains, table);
-  table.add("outside",
-            fmt::format("{:>11}  program, libraries, tokens, checksums{} (an estimate)",
-                        format_bytes(run.outside_bytes),
-                        run.input.mesh.world > 1 ? " of each machine" : ""),
-            "the part of --host-memory that is not for the run's data");
   if (report.file_bytes > 0) {
     table.add("files",
               fmt::format("{:>11}  of frozen weights are read from the model's files each step",

@@ -234,15 +234,6 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
          plan_bytes(input, ranks_on_node(options, facts)) + transfer_bytes(input);
 }
 
-// The name of the budget in a message that it is too small.
-std::string name_of_budget(const RunPlan& run, const config::Options& options,
-                           const RunFacts& facts) {
-  const std::string bytes = format_bytes(run.host_budget);
-  if (!is_beyond_machine(options, facts)) return "--host-memory " + bytes;
-  return fmt::format("the {} there is ({}; --host-memory is {})", bytes,
-                     facts.limits.usable_reason(), format_bytes(options.host_memory));
-}
-
 // Without a rating in the profile: drives of 1 TB, each rated for one full write a day for 5 years.
 Drives drives_of(const config::Options& options, const config::Machine& machine) {
   constexpr double kAssumedWriteBytes = 5 * 365 * 1e12;
@@ -324,16 +315,29 @@ std::string least_flags(const RunPlan& run, const config::Options& options, cons
   return without + (without.empty() ? "" : ", or ") + with + " with NVMe";
 }
 
-// Explains a refusal, which is about arenas, in terms of the user's budget for the whole process.
+// Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
+// of a machine.
 [[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,
                                   const RunFacts& facts, const plan::DoesNotFit& why) {
   if (!why.lacks(plan::Arena::kHost)) throw why;
+  std::vector<plan::Shortage> shortages = why.shortages();
+  for (plan::Shortage& shortage : shortages) {
+    if (shortage.arena != plan::Arena::kHost) continue;
+    shortage.need_bytes = shortage.need_bytes * run.ranks_on_node + run.outside_bytes;
+    shortage.has_bytes = run.host_budget;
+  }
   const std::string least = least_flags(run, options, facts, why);
+  const std::string beyond =
+      is_beyond_machine(options, facts)
+          ? fmt::format("--host-memory is {}, more than there is ({}); ",
+                        format_bytes(options.host_memory), facts.limits.usable_reason())
+          : "";
   throw plan::DoesNotFit(
-      why, fmt::format("of {}, {} are for program, libraries, tokens and checksums, so {}",
-                       name_of_budget(run, options, facts), format_bytes(run.outside_bytes),
-                       least.empty() ? "no --host-memory leaves enough to the emulated device"
-                                     : "the least that fits is " + least));
+      why, std::move(shortages),
+      fmt::format("{} of it for program, libraries, tokens and checksums; {}{}",
+                  format_bytes(run.outside_bytes), beyond,
+                  least.empty() ? "no --host-memory leaves enough to the emulated device"
+                                : "the least that fits is " + least));
 }
 
 }  // namespace

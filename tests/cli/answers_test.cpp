@@ -82,7 +82,7 @@ TEST_F(Answers, OfTheOtherCommands) {
   expect_members(compared, {"run", "compared", "state_bytes_per_parameter"});
   EXPECT_EQ(compared.find("run")->find("steps")->int64(), 10);
   for (const config::Json& row : compared.find("compared")->items()) {
-    expect_members(row, {"kind", "name", "remark", "refused", "predicted_step_s",
+    expect_members(row, {"kind", "name", "remark", "is_planned", "refused", "predicted_step_s",
                          "predicted_tokens_per_s", "bottleneck", "nvme_write_bytes"});
   }
   expect_members(json({"eval", "--model", "good", "--data", STRATA_TEXT, "--json"}),

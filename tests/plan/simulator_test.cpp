@@ -125,8 +125,8 @@ TEST(Simulator, WeightsTakeTheDriveFromAWriteAtTheEndOfAQuantum) {
   EXPECT_NEAR(result.times[2].begin_s, 1.5, kTiny);
   EXPECT_NEAR(result.times[2].end_s, 4, kTiny) << "the write holds the drive until 2";
   EXPECT_NEAR(result.times[0].end_s, 6, kTiny);
-  EXPECT_NEAR(result.drive_read_s, 2, kTiny);
-  EXPECT_NEAR(result.drive_write_s, 4, kTiny);
+  EXPECT_NEAR(result.any_works_s(kDrivesRead), 2, kTiny);
+  EXPECT_NEAR(result.any_works_s(kDrivesWrite), 4, kTiny);
 }
 
 TEST(Simulator, WeightsComeBeforeStateAndStateBeforeWrites) {
@@ -158,6 +158,30 @@ TEST(Simulator, DuplexDirectionsShareTheMixedRate) {
   const auto independent = once(plan, rates);
   EXPECT_NEAR(independent.times[0].end_s, 2, kTiny);
   EXPECT_NEAR(independent.times[1].end_s, 1, kTiny);
+}
+
+TEST(Simulator, WhatWorksTogetherIsCountedBySet) {
+  Rates rates = unit_rates();
+  rates.half_duplex = false;
+  rates.read_bytes_per_s = rates.write_bytes_per_s = 1;
+  rates.shared_cores = false;
+  const Plan plan =
+      step().add({kReadState, 5}).add({kWrite, 3}).add({kCompute, 0, 4}).add({kUpload, 6}).plan();
+  const auto result = once(plan, rates);
+  EXPECT_NEAR(result.working_s[kDrivesRead | kDrivesWrite | kComputeWorks | kLinkMoves], 3, kTiny);
+  EXPECT_NEAR(result.working_s[kDrivesRead | kComputeWorks | kLinkMoves], 1, kTiny);
+  EXPECT_NEAR(result.working_s[kDrivesRead | kLinkMoves], 1, kTiny);
+  EXPECT_NEAR(result.working_s[kLinkMoves], 1, kTiny);
+  EXPECT_NEAR(result.any_works_s(kDrivesRead | kDrivesWrite), 5, kTiny) << "not 8: they overlap";
+  EXPECT_NEAR(result.any_works_s(kComputeWorks), 4, kTiny);
+  EXPECT_NEAR(result.any_works_s(kOptimizerWorks | kRanksExchange), 0, kTiny);
+}
+
+TEST(Simulator, ReadsAndWritesOfAHalfDuplexDriveTakeTurns) {
+  const Plan plan = step().add({kReadState, 2 * kMiB}).add({kWrite, 3 * kMiB}).plan();
+  const auto result = once(plan, unit_rates());
+  EXPECT_NEAR(result.any_works_s(kDrivesRead | kDrivesWrite), 5, kTiny);
+  EXPECT_NEAR(result.working_s[kDrivesRead | kDrivesWrite], 0, kTiny);
 }
 
 TEST(Simulator, IoLatencyOverlapsTheNextTransfer) {
@@ -273,8 +297,8 @@ TEST(Simulator, DeferredStepIsForwardsTransfersPlusBackwardsCompute) {
   const double unbuffered_s = 24.0 / 26 + 0.75;
   const double buffered_s = kBuffers * (10.0 + 2 + 12) / 26 / kLayers;
   EXPECT_NEAR(result.step_s, unbuffered_s - buffered_s, 0.02);
-  EXPECT_NEAR(result.drive_read_s, 14.0 / 26, 0.001);
-  EXPECT_NEAR(result.drive_write_s, 12.0 / 26, 0.001);
+  EXPECT_NEAR(result.any_works_s(kDrivesRead), 14.0 / 26, 0.001);
+  EXPECT_NEAR(result.any_works_s(kDrivesWrite), 12.0 / 26, 0.001);
   EXPECT_NEAR(stall(result.busy_s, kCompute) + result.stall.total_s(), result.step_s, 1e-6);
 }
 
@@ -361,8 +385,8 @@ TEST(Simulator, RandomPlansMoveTheirBytesWithinTheDrivesTime) {
       builder.add({lane, bytes}, {{kCompute, std::max(0, i - 3)}});
     }
     const auto result = once(builder.plan(4), rates);
-    EXPECT_NEAR(result.drive_read_s, read_s, 1e-6) << "seed " << seed;
-    EXPECT_NEAR(result.drive_write_s, write_s, 1e-6) << "seed " << seed;
+    EXPECT_NEAR(result.any_works_s(kDrivesRead), read_s, 1e-6) << "seed " << seed;
+    EXPECT_NEAR(result.any_works_s(kDrivesWrite), write_s, 1e-6) << "seed " << seed;
     EXPECT_GE(result.step_s, read_s + write_s - 1e-6) << "seed " << seed;
   }
 }

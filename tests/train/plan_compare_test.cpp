@@ -74,6 +74,20 @@ TEST(PlanCompare, EachRowIsThePlanOfItsOptions) {
   });
 }
 
+TEST(PlanCompare, RowsOfThePlanAreMarked) {
+  const std::vector<Compared>& rows = large_rows();
+  EXPECT_TRUE(row_of(rows, "as planned").is_planned);
+  EXPECT_TRUE(row_of(rows, "--offload auto").is_planned);
+  EXPECT_FALSE(row_of(rows, "--offload host").is_planned) << "it does not fit";
+  EXPECT_FALSE(row_of(rows, "twice the batch").is_planned);
+  const std::string text = compared_table(rows);
+  EXPECT_HAS(text, "\n* --offload auto ");
+  EXPECT_HAS(text, "\n  --offload host ");
+  EXPECT_HAS(text, "\n* as planned ");
+  EXPECT_HAS(text, "\n* the plan above\n");
+  EXPECT_HAS(text, " a step writes\n");
+}
+
 TEST(PlanCompare, MoreDrivesAndMemoryAreNotSlower) {
   const std::vector<Compared>& rows = large_rows();
   const double planned_s = row_of(rows, "as planned").report.simulated.step_s;
@@ -92,7 +106,8 @@ TEST(PlanCompare, ARefusalSaysWhatTheStrategyWouldNeed) {
     plan_run(basis.spec, options, basis.facts);
     FAIL() << "it fits";
   } catch (const plan::DoesNotFit& refusal) {
-    EXPECT_HAS(without.refusal, format_bytes_up(refusal.shortages().front().need_bytes));
+    EXPECT_EQ(without.refusal, "needs " + format_bytes_up(refusal.shortages().front().need_bytes) +
+                                   " of host memory, has 2 GiB");
   }
   // All state in one memory takes at least 16 bytes a parameter.
   const Compared& device = row_of(rows, "--offload none");

@@ -108,6 +108,63 @@ TEST(PlanTable, LinesOfATierAddUpToIt) {
   }
 }
 
+TEST(PlanTable, TheHostLineIsAllOfHostMemory) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.host_memory = 2 * kGiB;
+  options.device_memory = kGiB;
+  const RunPlan run = planned(profile("rtx4090-4nvme"), llama(6, 1536), options);
+  const std::string text = plan_table(run, report_of(run));
+  const int64_t arena = run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)];
+  EXPECT_HAS(text, format_bytes(arena + run.outside_bytes) + " of 2 GiB\n");
+  EXPECT_HAS(text, format_bytes(run.outside_bytes) + "  program, libraries, tokens, checksums");
+  EXPECT_LACKS(text, "outside");
+  for (const char* buffer : {" between host and device\n", " between drives and host\n"}) {
+    EXPECT_HAS(text, buffer);
+  }
+}
+
+// A step of 12 s: the drives move for 10 s, in 4 of them both ways.
+plan::SimulationResult twelve_seconds() {
+  using namespace plan;
+  SimulationResult result;
+  result.step_s = 12;
+  result.working_s[kDrivesRead | kDrivesWrite | kComputeWorks] = 4;
+  result.working_s[kDrivesRead | kComputeWorks] = 1;
+  result.working_s[kDrivesWrite | kOptimizerWorks] = 5;
+  result.working_s[kComputeWorks | kLinkMoves] = 2;
+  return result;
+}
+
+TEST(PlanTable, TheStepSaysWhyItIsLongerThanItsLongestPart) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  const RunPlan run = planned(profile("small-2core"), llama(4, 1024), options);
+  PlanReport report = report_of(run);
+  report.simulated = twelve_seconds();
+  const std::string text = plan_table(run, report);
+  EXPECT_HAS(
+      text,
+      "at the same time: NVMe drives 10 s (reads 5 s, writes 9 s), compute 7 s, optimizer 5 s, "
+      "device link 2 s\n");
+  EXPECT_HAS(text, "NVMe drives wait 2 s, meanwhile: compute 2 s, device link 2 s\n");
+  EXPECT_HAS(text, "compute waits 5 s, meanwhile: NVMe drives 5 s, optimizer 5 s\n");
+}
+
+TEST(PlanReport, TheDrivesAreBusyWhileEitherDirectionMoves) {
+  using namespace plan;
+  SimulationResult result = twelve_seconds();
+  EXPECT_EQ(bottleneck_of(result), "NVMe drives");
+  result.working_s[kComputeWorks] = 4;  // 11 s: more than the drives' 10, less than 5 + 9
+  EXPECT_EQ(bottleneck_of(result), "compute");
+  result = {};
+  result.working_s[kDrivesWrite] = 9;
+  result.working_s[kDrivesRead] = 0.5;
+  EXPECT_EQ(bottleneck_of(result), "NVMe writes");
+  std::swap(result.working_s[kDrivesWrite], result.working_s[kDrivesRead]);
+  EXPECT_EQ(bottleneck_of(result), "NVMe reads");
+}
+
 TEST(PlanTable, TotalsAreThoseOfAllSteps) {
   config::Options options = bf16_options(1);
   options.sequence_length = 256;
@@ -136,7 +193,9 @@ TEST(PlanTable, WhatIsOfARankSaysSo) {
   const RunPlan run = planned(machine, llama(8, 4096), bf16_options(8));
   const std::string text = plan_table(run, report_of(run));
   const int64_t host = run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)];
-  EXPECT_HAS(text, " for each rank; 8 ranks on a machine use " + format_bytes(8 * host));
+  EXPECT_HAS(text, " for each rank; 8 ranks on a machine use " +
+                       format_bytes(8 * host + run.outside_bytes) + " of " +
+                       format_bytes(run.host_budget) + "\n");
   EXPECT_HAS(text, " on each of 8 ranks");
   EXPECT_HAS(text, "checksums of each machine (an estimate)");
 }
