@@ -10,12 +10,20 @@
 
 namespace strata::cli {
 
+namespace {
+
+// Shows progress on standard error, on a line that the caller keeps.
+train::WorkProgress shown_on(train::WorkLine& line) {
+  return [&line](std::string_view what, int64_t done, int64_t total) {
+    std::fputs(line.at(what, done, total, now_s()).c_str(), stderr);
+  };
+}
+
+}  // namespace
+
 int run_eval(const config::Options& options) {
   train::WorkLine line(isatty(STDERR_FILENO) == 1);
-  const train::Inference::Loss loss =
-      session::evaluate_model(options, [&](std::string_view what, int64_t done, int64_t total) {
-        std::fputs(line.at(what, done, total, now_s()).c_str(), stderr);
-      });
+  const train::Inference::Loss loss = session::evaluate_model(options, shown_on(line));
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("loss", loss.mean);
@@ -30,15 +38,19 @@ int run_eval(const config::Options& options) {
 }
 
 int run_generate(const config::Options& options) {
-  session::Generation generation(options);
+  train::WorkLine line(isatty(STDERR_FILENO) == 1);
+  session::Generation generation(options, shown_on(line));
   std::string text;
   const auto emit = [&](const std::string& piece) {  // with --json the text is printed at the end
     text += piece;
     if (!options.json) std::fputs(piece.c_str(), stdout);
     std::fflush(stdout);
   };
-  emit(options.prompt);
-  generation.run(emit);
+  const auto emit_after_prompt = [&](const std::string& piece) {
+    if (text.empty()) emit(options.prompt);  // not before the progress of loading is erased
+    emit(piece);
+  };
+  generation.run(emit_after_prompt);
   if (!options.json) {
     std::puts("");
     return 0;

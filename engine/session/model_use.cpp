@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -81,7 +82,8 @@ void set_longest_text(int64_t prompt_tokens, const model::Architecture& architec
   if (wanted <= options.sequence_length) return;
   log(LogLevel::kWarning,
       fmt::format("generate: a prompt of {} tokens and {} new ones are more than {} {}: when the "
-                  "text is longer, only its last {} tokens are used",
+                  "text is longer, only its last {} tokens are used (shorten the prompt, or lower "
+                  "--max-new-tokens)",
                   prompt_tokens, options.max_new_tokens,
                   given ? "--sequence-length" : "the model's positions,", options.sequence_length,
                   options.sequence_length));
@@ -173,8 +175,10 @@ train::Inference::Loss evaluate_model(const config::Options& given,
 class Generation::Passes {
  public:
   // `options.sequence_length` is the longest text, `held_bytes` the memory of the tokenizer.
-  Passes(const config::Options& options, const model::ModelDirectory& model, int64_t held_bytes)
-      : options_(options),
+  Passes(const config::Options& options, const model::ModelDirectory& model, int64_t held_bytes,
+         train::WorkProgress progress)
+      : progress_(std::move(progress)),
+        options_(options),
         model_(model),
         facts_(inference_facts(options)),
         longest_(options.sequence_length),
@@ -199,9 +203,11 @@ class Generation::Passes {
     inference_.reset();
     options_.sequence_length = length;
     plan_ = inference_plan(options_, model_, facts_, held_bytes_);
-    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint, train::WorkProgress());
+    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint,
+                       std::exchange(progress_, nullptr));
   }
 
+  train::WorkProgress progress_;  // of the first time; later there is text before
   config::Options options_;
   const model::ModelDirectory& model_;
   const train::RunFacts facts_;
@@ -211,7 +217,8 @@ class Generation::Passes {
   std::optional<train::Inference> inference_;
 };
 
-Generation::Generation(const config::Options& given) : options_(given) {
+Generation::Generation(const config::Options& given, train::WorkProgress progress)
+    : options_(given) {
   require_named_checkpoint(given);
   config::Options& options = options_;
   options.ranks = options.accumulate = options.micro_batch = 1;
@@ -231,7 +238,7 @@ Generation::Generation(const config::Options& given) : options_(given) {
   if (ids_.empty()) ids_.push_back(first_id(*tokenizer_, options));
   set_longest_text(static_cast<int64_t>(ids_.size()), model_->architecture(), options);
   malloc_trim(0);  // returns the memory that reading the tokenizer needed
-  passes_ = std::make_unique<Passes>(options, *model_, tokenizer_->bytes());
+  passes_ = std::make_unique<Passes>(options, *model_, tokenizer_->bytes(), std::move(progress));
 }
 
 Generation::~Generation() = default;

@@ -50,7 +50,8 @@ train::Inference::Loss evaluate_model(const config::Options& options,
 // context, which is simple and has the same bits as training. Threads: one.
 class Generation {
  public:
-  explicit Generation(const config::Options& options);
+  // `progress` hears of loading the weights, before the first piece of text.
+  explicit Generation(const config::Options& options, train::WorkProgress progress = {});
   ~Generation();
 
   int64_t new_tokens() const { return new_tokens_; }
