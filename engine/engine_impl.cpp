@@ -37,8 +37,8 @@ Session::Impl::~Impl() {
 
 void Session::Impl::require(std::initializer_list<SessionKind> kinds, const char* call) const {
   if (std::ranges::count(kinds, kind_) > 0) return;
-  throw Error(ErrorCode::kUsage, fmt::format("{}: this session is {} (its header says which "
-                                             "calls it has)",
+  throw Error(ErrorCode::kUsage, fmt::format("{}: this session is {} (call what its "
+                                             "header lists for it)",
                                              call, kKindNames[static_cast<size_t>(kind_)]));
 }
 

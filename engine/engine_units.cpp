@@ -214,8 +214,8 @@ TensorPlace Session::place(int unit, int tensor) const {
   const std::vector<model::Segment>& segments = impl_->spec_.segments;
   if (!in(unit, segments) || !in(tensor, segments[static_cast<size_t>(unit)].parameters)) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("tensor {} of unit {}: is not declared (both are counted from 0, in "
-                            "the order of the declaration)",
+                fmt::format("tensor {} of unit {}: is not declared (give numbers from 0, in the "
+                            "order of the declaration)",
                             tensor, unit));
   }
   const model::Parameter& parameter =

@@ -371,7 +371,9 @@ strata_status strata_store_read(strata_store* store, int32_t plane, strata_visit
       stops = stops ||
               visit(context, plane, unit, tensor, first, std::ssize(values), values.data()) != 0;
     });
-    if (stops) throw CallError(STRATA_ERROR_INTERRUPTED, "read: the callback asked to stop");
+    if (stops)
+      throw CallError(STRATA_ERROR_INTERRUPTED,
+                      "read: the callback asked to stop (call it again to read)");
   });
 }
 

@@ -32,7 +32,7 @@ void check_use(const ModelSpec& spec, const ExternalUse& use, size_t index) {
   std::set<int> seen;
   for (const int s : use.segments) {
     if (s < 0 || s >= std::ssize(spec.segments)) {
-      refuse(fmt::format("there is no unit {} (units are 0 to {})", s, spec.segments.size() - 1));
+      refuse(fmt::format("there is no unit {} (give 0 to {})", s, spec.segments.size() - 1));
     }
     if (!seen.insert(s).second) {
       refuse(fmt::format("names {} twice (name it once)", spec.segments[s].name));

@@ -28,7 +28,7 @@ config::Options unit_options(const std::string& json) {
   for (const config::JsonMember& member : object.members()) {
     if (std::ranges::count(kKeys, member.name) > 0) continue;
     throw Error(ErrorCode::kUsage, fmt::format("options: {}: declared units have no such option "
-                                               "(they have {})",
+                                               "(use one of {})",
                                                member.name, fmt::join(kKeys, ", ")));
   }
   object.set("model", "declared units");  // the command needs one

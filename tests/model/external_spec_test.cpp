@@ -32,7 +32,7 @@ TEST(ExternalSpec, RefusesWrongOrders) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   const std::pair<std::vector<ExternalUse>, const char*> wrong[] = {
       {{{{}, true}}, "use 0: has no units"},
-      {{{{0, 1}, true}, {{2}}}, "use 1: there is no unit 2 (units are 0 to 1)"},
+      {{{{0, 1}, true}, {{2}}}, "use 1: there is no unit 2 (give 0 to 1)"},
       {{{{-1}, true}}, "use 0: there is no unit -1"},
       {{{{1, 0, 1}, true}}, "use 0: names b twice"},
       {{{{0, 1}, true, kNan}}, "use 0: nan operations"},
