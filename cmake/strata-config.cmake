@@ -1,3 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-include(${CMAKE_CURRENT_LIST_DIR}/dependencies.cmake)
-include(${CMAKE_CURRENT_LIST_DIR}/strata-targets.cmake)
+# Components: cxx (strata::strata, engine/engine.h), which is meant where none is named; c (strata::c, strata.h).
+if(NOT strata_FIND_COMPONENTS)
+  set(strata_FIND_COMPONENTS cxx)
+endif()
+foreach(component ${strata_FIND_COMPONENTS})
+  if(component STREQUAL "c")
+    include(${CMAKE_CURRENT_LIST_DIR}/strata-c-targets.cmake)
+  elseif(component STREQUAL "cxx")
+    include(${CMAKE_CURRENT_LIST_DIR}/dependencies.cmake)
+    include(${CMAKE_CURRENT_LIST_DIR}/strata-targets.cmake)
+  else()
+    set(strata_FOUND FALSE)
+    set(strata_NOT_FOUND_MESSAGE "strata has no component ${component} (it has cxx and c)")
+  endif()
+endforeach()

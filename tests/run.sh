@@ -122,7 +122,7 @@ else
   # Plans of large models take minutes there; plan_tests plans small ones with the same code.
   GTEST_FILTER='-PlanElsewhere.*' \
     sanitized asan base_tests config_tests comm_tests memory_tests io_tests io_fault_tests kernels_tests \
-    model_tests shard_tests plan_tests exec_tests exec_fault_tests train_tests session_tests fuzz_tests
+    model_tests shard_tests plan_tests exec_tests exec_fault_tests train_tests session_tests c_tests fuzz_tests
   # What each model family computes is one thread's arithmetic; what all of them share with threads is tested apart.
   GTEST_FILTER='-*TwentyStepsEqualTheReference*' \
     sanitized tsan comm_tests io_tests io_fault_tests exec_tests exec_fault_tests

@@ -74,8 +74,8 @@ files() {
     if [[ -f $file ]]; then echo "$file"; fi
   done
 }
-sources() { files | grep -E '\.(h|cpp|cuh|cu)$'; }
-texts() { files | grep -E '\.(h|cpp|cuh|cu|sh|cmake|py|toml|md)$|CMakeLists\.txt$|^\.ci/'; }
+sources() { files | grep -E '\.(h|c|cpp|cuh|cu)$'; }
+texts() { files | grep -E '\.(h|c|cpp|cuh|cu|sh|cmake|py|toml|md)$|CMakeLists\.txt$|^\.ci/'; }
 
 # "file:line:included" for every #include with the given brackets.
 includes() {
