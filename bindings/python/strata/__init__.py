@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strata: training whose weights, gradients and optimizer state lie in memory and on drives.
+
+plan(), train() and Model work on Hugging Face model directories; Store keeps the state of a model
+that the caller computes by itself. Options have the names of the program `strata train`.
+"""
+
+from ._library import (
+    BusyError,
+    ConfigError,
+    CorruptError,
+    DeadlineError,
+    DeviceError,
+    DoesNotFit,
+    DriveError,
+    Error,
+    ForkedError,
+    HandleError,
+    InternalError,
+    Interrupted,
+    NumericError,
+    OutOfMemory,
+    PeerError,
+    UsageError,
+    version as __version__,
+)
+from ._plan import Plan
+from ._store import Statistics, StepResult, Store, Unit, View
+from ._train import Model, RunResult, StepReport, plan, train
+
+__all__ = [
+    "BusyError",
+    "ConfigError",
+    "CorruptError",
+    "DeadlineError",
+    "DeviceError",
+    "DoesNotFit",
+    "DriveError",
+    "Error",
+    "ForkedError",
+    "HandleError",
+    "InternalError",
+    "Interrupted",
+    "Model",
+    "NumericError",
+    "OutOfMemory",
+    "PeerError",
+    "Plan",
+    "RunResult",
+    "Statistics",
+    "StepReport",
+    "StepResult",
+    "Store",
+    "Unit",
+    "UsageError",
+    "View",
+    "__version__",
+    "plan",
+    "train",
+]

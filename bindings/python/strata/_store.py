@@ -1,0 +1,451 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store of weights and optimizer state that the caller computes over."""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+import os
+import weakref
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Sequence, Type, Union
+
+from . import _library as lib
+from ._plan import Options, Plan, options_text, plan_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Initial = Union[
+    Mapping[str, "np.ndarray"], Callable[[str, int, "np.ndarray"], Optional[bool]]
+]
+"""Values by tensor name; or a function (name, first, out) that fills out[n] with the elements from
+`first` on, and returns True to stop."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A part of a model whose weights are used together, such as a layer.
+
+    tensors: shapes by name; names are unique within the store.
+    frozen: the unit is not trained; it has no gradient and is not in checkpoints.
+    """
+
+    name: str
+    tensors: Mapping[str, Sequence[int]]
+    frozen: bool = False
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """step: counted from 1. grad_norm: of all gradients, before clipping. applied: False when a
+    gradient was not finite and nothing was updated. loss: mean, nats; 0 for a store."""
+
+    step: int
+    grad_norm: float
+    applied: bool
+    loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts since load: bytes of memory and scratch, bytes moved, and times of the last step."""
+
+    steps: int
+    updates: int
+    host_bytes: int
+    nvme_bytes: int
+    nvme_bytes_read: int
+    nvme_bytes_written: int
+    last_step_s: float
+    last_stall_s: float
+
+
+class View:
+    """A unit in memory, from acquire to release.
+
+    `view[name]` is the tensor's weights, read-only, and `view.gradient(name)` its gradient, to which
+    the caller adds; both are NumPy arrays over the store's own memory, with the tensor's shape.
+    Weights are float32, or with the bf16 recipe uint16 with the bits of bfloat16 (`float32(name)`
+    is a copy in float32). The unit cannot be released while an array over it exists: delete the
+    arrays, or keep copies.
+    """
+
+    def __init__(self, store: "Store", unit: int, struct: lib.ViewStruct) -> None:
+        width = 4 if struct.dtype == lib.F32 else 2
+        self._store = store
+        self._unit = unit
+        self._type = "<f4" if width == 4 else "<u2"
+        self._buffers: dict[str, c.Array[c.c_ubyte]] = {
+            "weights": _memory(struct.weights, struct.count * width)
+        }
+        if struct.gradient:
+            self._buffers["gradient"] = _memory(struct.gradient, struct.count * 4)
+
+    def _array(self, name: str, buffer: str, kind: str) -> "np.ndarray":
+        import numpy as np
+
+        if not self._buffers:
+            raise lib.UsageError(f"view: {name}: the unit was released (acquire it again)")
+        if buffer not in self._buffers:
+            raise lib.UsageError(
+                f"view: {name}: it has no gradient now (acquire a trained unit for its backward)"
+            )
+        unit, _, shape, info = self._store._find(name)
+        if unit != self._unit:
+            raise lib.UsageError(f"view: {name}: it is in another unit (acquire that one)")
+        width = 2 if kind == "<u2" else 4
+        everything = np.asarray(self._buffers[buffer])  # holds the buffer, as do arrays from it
+        part = everything[info.offset * width : (info.offset + info.count) * width]
+        return part.view(kind).reshape(shape)
+
+    def __getitem__(self, name: str) -> "np.ndarray":
+        array = self._array(name, "weights", self._type)
+        array.flags.writeable = False
+        return array
+
+    def float32(self, name: str) -> "np.ndarray":
+        """A copy of the weights in float32."""
+        import numpy as np
+
+        bits = self[name]
+        if self._type == "<f4":
+            return bits.copy()
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+
+    def gradient(self, name: str) -> "np.ndarray":
+        """The sum of this step's gradients so far, float32; add to it in place."""
+        return self._array(name, "gradient", "<f4")
+
+    def add_gradient(self, name: str, values: "np.ndarray", scale: float = 1.0) -> None:
+        """Adds scale * values, an array of float32 or float16 with the tensor's shape."""
+        import numpy as np
+
+        _, tensor, shape, info = self._store._find(name)
+        kind = 3 if values.dtype == np.float16 else lib.F32
+        given = np.ascontiguousarray(values, dtype=np.float16 if kind == 3 else np.float32)
+        if given.shape != shape:
+            raise lib.ConfigError(f"add_gradient: {name}: shape {given.shape} (give {shape})")
+        self._store._call(
+            "store_add_gradient", tensor, 0, info.count, kind, given.ctypes.data, scale
+        )
+
+    def _free(self) -> bool:
+        """Whether no array over the unit is left."""
+        for name in list(self._buffers):
+            buffer = weakref.ref(self._buffers.pop(name))()
+            if buffer is not None:  # an array holds it
+                self._buffers[name] = buffer
+                return False
+        return True
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        # The frames of an exception hold arrays: the step is discarded by whoever catches it.
+        if error is None and self._store._view is self:
+            self._store.release()
+
+
+def _memory(address: int, size: int) -> "c.Array[c.c_ubyte]":
+    return (c.c_ubyte * size).from_address(address)
+
+
+class Store:
+    """Weights, gradients and AdamW moments in memory and on drives, within budgets.
+
+    units: the model, in the order of its forward.
+    options: options of `strata train` by name: host_memory (of this store), nvme, recipe ("bf16" or
+        "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io.
+    log: called with (level, line); level 1 is a warning. Threads of the library call it.
+
+    A step is begin(), then for each of `accumulate` micro-batches acquire() of every unit, forward
+    in order and backward in the opposite order, and step(), or discard() at any point:
+
+        store.begin()
+        for unit in names:
+            with store.acquire(unit, "forward") as view:
+                x = np.tanh(x @ view[unit + ".weight"].T)
+        ...
+        store.step(lr=1e-3)
+
+    Threads: any, one call at a time. Raises subclasses of strata.Error.
+    """
+
+    def __init__(
+        self,
+        units: Iterable[Unit],
+        options: Optional[Options] = None,
+        *,
+        log: Optional[Callable[[int, str], None]] = None,
+    ) -> None:
+        self._handle: Optional[int] = None
+        self._view: Optional[View] = None
+        self._stale: list[View] = []  # ended while arrays over them existed
+        self._units = list(units)
+        self._names: dict[str, tuple[int, int, tuple[int, ...]]] = {}
+        self._infos: dict[str, lib.InfoStruct] = {}
+        sinks, self._kept = lib.sinks_of(log)
+        handle = c.c_void_p()
+        lib.call("store_open", options_text(options), c.byref(sinks), c.byref(handle))
+        self._handle = handle.value
+        try:
+            for index, unit in enumerate(self._units):
+                self._add(index, unit)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add(self, index: int, unit: Unit) -> None:
+        tensors = (lib.TensorStruct * len(unit.tensors))()
+        for i, (name, shape) in enumerate(unit.tensors.items()):
+            sizes = (c.c_int64 * len(shape))(*shape)
+            tensors[i] = lib.TensorStruct(name=name.encode(), shape=sizes, rank=len(shape))
+            self._names[name] = (index, i, tuple(int(size) for size in shape))
+        given = lib.UnitStruct(
+            name=unit.name.encode(),
+            tensors=tensors,
+            tensor_count=len(unit.tensors),
+            frozen=int(unit.frozen),
+        )
+        self._call("store_add_unit", c.byref(given), None)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if self._handle is None:
+            raise lib.HandleError(f"{name}: the store is closed (make another)")
+        lib.call(name, self._handle, *arguments)
+
+    def _find(self, name: str) -> tuple[int, int, tuple[int, ...], lib.InfoStruct]:
+        if name not in self._names:
+            raise lib.ConfigError(f"{name}: no unit has such a tensor (see Unit.tensors)")
+        unit, tensor, shape = self._names[name]
+        if name not in self._infos:
+            info = lib.InfoStruct()
+            self._call("store_tensor", unit, tensor, c.byref(info))
+            self._infos[name] = info
+        return unit, tensor, shape, self._infos[name]
+
+    def plan(self) -> Plan:
+        """Where state lies and how long a step takes. Raises DoesNotFit with what would fit."""
+        struct = lib.PlanStruct()
+        self._call("store_plan", c.byref(struct))
+        return plan_of(struct)
+
+    def load(
+        self,
+        initial: Optional[Initial] = None,
+        checkpoint: Optional[Union[str, "os.PathLike[str]"]] = None,
+        *,
+        exp_avg: Optional[Initial] = None,
+        exp_avg_sq: Optional[Initial] = None,
+        updates: int = 0,
+    ) -> None:
+        """Allocates memory and loads a state: `initial` weights, or a checkpoint that save() wrote.
+
+        With both, `initial` gives the frozen weights alone. `exp_avg` and `exp_avg_sq` are moments
+        that have seen `updates` updates; without them moments are zero.
+        """
+        self._forget_views("load")
+        if (exp_avg is None) != (exp_avg_sq is None):
+            raise lib.UsageError("load: one of exp_avg and exp_avg_sq alone (give both or none)")
+        planes = [initial, exp_avg, exp_avg_sq]
+        raised: list[BaseException] = []
+        tensors = [list(unit.tensors) for unit in self._units]
+
+        def fill(
+            _: Any, plane: int, unit: int, tensor: int, first: int, count: int, out: int
+        ) -> int:
+            try:
+                return int(bool(_fill(planes[plane], tensors[unit][tensor], first, count, out)))
+            except BaseException as error:
+                raised.append(error)
+                return 1
+
+        struct = lib.LoadStruct(updates=updates, fills_moments=int(exp_avg is not None))
+        if checkpoint is not None:
+            struct.checkpoint = os.fsencode(checkpoint)
+        if initial is not None:
+            struct.fill = lib.FILL(fill)
+        try:
+            self._call("store_load", c.byref(struct))
+        except lib.Error:
+            if raised:
+                raise raised[0]
+            raise
+
+    def begin(self) -> None:
+        """Begins a step."""
+        self._call("store_begin")
+
+    def acquire(self, unit: Union[int, str], which: str) -> View:
+        """Waits until a unit is in memory for its "forward" or "backward"."""
+        if isinstance(unit, str):
+            names = [each.name for each in self._units]
+            if unit not in names:
+                raise lib.ConfigError(f"acquire: {unit}: no such unit (they are {names})")
+            unit = names.index(unit)
+        if which not in ("forward", "backward"):
+            raise lib.UsageError(f"acquire: {which}: unknown (give forward or backward)")
+        struct = lib.ViewStruct()
+        passes = lib.BACKWARD if which == "backward" else lib.FORWARD
+        self._call("store_acquire", unit, passes, c.byref(struct))
+        self._view = View(self, unit, struct)
+        return self._view
+
+    def release(self) -> None:
+        """Gives the acquired unit back. Raises UsageError while an array over it exists."""
+        if self._view is not None and not self._view._free():
+            raise lib.UsageError(
+                f"release: {self._units[self._view._unit].name}: an array over it is in use "
+                "(delete it, or keep a copy)"
+            )
+        self._call("store_release")
+        self._view = None
+
+    def step(
+        self,
+        lr: float,
+        *,
+        clip: Optional[float] = None,
+        weight_decay: Optional[float] = None,
+    ) -> StepResult:
+        """Ends the step with an AdamW update. `clip` and `weight_decay` replace the options."""
+        update = lib.UpdateStruct(lr=lr)
+        if clip is not None:
+            update.has_clip, update.clip = 1, clip
+        if weight_decay is not None:
+            update.has_decay, update.weight_decay = 1, weight_decay
+        result = lib.StepStruct()
+        self._call("store_step", c.byref(update), c.byref(result))
+        return StepResult(result.step, result.grad_norm, bool(result.applied))
+
+    def discard(self) -> None:
+        """Ends the step at any point without an update. Arrays that are left must not be used."""
+        self._call("store_discard")
+        self._set_aside()
+
+    def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
+        """Writes a checkpoint below the directory and returns its path."""
+        path = c.c_char_p()
+        self._call("store_save", os.fsencode(directory), c.byref(path))
+        return os.fsdecode(path.value or b"")
+
+    def read(self, name: str, plane: str = "weights") -> "np.ndarray":
+        """A copy of a trained tensor's "weights", "exp_avg" or "exp_avg_sq", float32."""
+        import numpy as np
+
+        unit, tensor, shape, info = self._find(name)
+        values = np.empty(info.count, np.float32)
+        self._call(
+            "store_read_tensor", unit, tensor, _plane(plane), values.ctypes.data, info.count
+        )
+        return values.reshape(shape)
+
+    def state(self, plane: str = "weights") -> "dict[str, np.ndarray]":
+        """Copies of one plane of all trained tensors by name, float32."""
+        import numpy as np
+
+        found: dict[str, Any] = {}
+        tensors = [list(unit.tensors) for unit in self._units]
+
+        def visit(
+            _: Any, _plane: int, unit: int, tensor: int, first: int, count: int, values: int
+        ) -> int:
+            name = tensors[unit][tensor]
+            shape = self._names[name][2]
+            if name not in found:
+                found[name] = np.empty(math.prod(shape), np.float32)
+            found[name][first : first + count] = _floats(values, count)
+            return 0
+
+        self._call("store_read", _plane(plane), lib.FILL(visit), None)
+        return {name: values.reshape(self._names[name][2]) for name, values in found.items()}
+
+    def statistics(self) -> Statistics:
+        """Counts of what was done and moved. Not within a step."""
+        struct = lib.StatisticsStruct()
+        self._call("store_statistics", c.byref(struct))
+        names = [field[0] for field in lib.StatisticsStruct._fields_[1:]]
+        return Statistics(**{name: getattr(struct, name) for name in names})
+
+    def unload(self) -> None:
+        """Frees the memory; load() may be called again."""
+        self._forget_views("unload")
+        self._call("store_unload")
+
+    def _set_aside(self) -> None:
+        if self._view is not None and not self._view._free():
+            self._stale.append(self._view)
+        self._view = None
+
+    def _forget_views(self, name: str) -> None:
+        """Raises while an array over memory that is freed next exists."""
+        self._set_aside()
+        self._stale = [view for view in self._stale if not view._free()]
+        if self._stale:
+            raise lib.UsageError(f"{name}: an array over a unit is in use (delete it)")
+
+    def close(self) -> None:
+        """Ends the store. Raises UsageError while an array over a unit exists."""
+        if self._handle is None:
+            return
+        self._forget_views("close")
+        self._call("store_close")
+        self._handle = None
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        try:
+            self.close()
+        except lib.UsageError:  # the frames of an exception hold arrays; __del__ closes later
+            if error is None:
+                raise
+
+    def __del__(self) -> None:
+        # Memory that arrays still show is never freed: the handle stays open.
+        self._set_aside()
+        if all(view._free() for view in self._stale):
+            lib.close_quietly("store_close", self._handle)
+
+
+def _plane(name: str) -> int:
+    if name not in lib.PLANES:
+        raise lib.UsageError(f"plane: {name}: unknown (give one of {list(lib.PLANES)})")
+    return lib.PLANES[name]
+
+
+def _floats(address: int, count: int) -> "np.ndarray":
+    import numpy as np
+
+    return np.ctypeslib.as_array((c.c_float * count).from_address(address))
+
+
+def _fill(
+    initial: Optional[Initial], name: str, first: int, count: int, out: int
+) -> Optional[bool]:
+    values = _floats(out, count)
+    if callable(initial):
+        return initial(name, first, values)
+    if initial is None or name not in initial:
+        raise lib.ConfigError(f"load: {name}: no values are given (give them)")
+    given = initial[name].reshape(-1)
+    if first + count > given.size:
+        raise lib.ConfigError(
+            f"load: {name}: {given.size} elements are given, it has {first + count} or more"
+        )
+    values[:] = given[first : first + count]
+    return False

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strata.Store: AdamW over the store's memory, views that cannot outlive their unit, errors by code."""
+
+import gc
+import os
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+import strata
+
+UNITS = [
+    strata.Unit("in", {"in.weight": (12, 9), "in.bias": (12,)}),
+    strata.Unit("mid", {"mid.weight": (96, 80)}),
+    strata.Unit("out", {"out.weight": (7,)}),
+]
+SHAPES = {name: shape for unit in UNITS for name, shape in unit.tensors.items()}
+OPTIONS = {"recipe": "fp32", "threads": 1, "clip": 0, "weight_decay": 0.1}
+
+
+def weights():
+    draw = np.random.default_rng(3)
+    return {name: draw.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def run_step(store, gradients, lr=0.01, micro_batches=1, **settings):
+    """A step in which each tensor's gradient is gradients(name, weights)."""
+    store.begin()
+    for _ in range(micro_batches):
+        for unit in UNITS:
+            with store.acquire(unit.name, "forward"):
+                pass
+        for unit in reversed(UNITS):
+            with store.acquire(unit.name, "backward") as view:
+                for name in unit.tensors:
+                    view.gradient(name)[...] += gradients(name, view[name])
+    return store.step(lr, **settings)
+
+
+def loaded(**options):
+    store = strata.Store(UNITS, {**OPTIONS, **options})
+    store.load(weights())
+    return store
+
+
+class Reference:
+    """torch.optim.AdamW in float64."""
+
+    def __init__(self):
+        self.weights = {name: value.astype(np.float64) for name, value in weights().items()}
+        self.first = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+        self.second = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+        self.steps = 0
+
+    def step(self, gradients, lr=0.01, decay=0.1):
+        self.steps += 1
+        for name, value in self.weights.items():
+            g = gradients(name, value)
+            value *= 1 - lr * (decay if value.ndim > 1 else 0)
+            self.first[name] += 0.1 * (g - self.first[name])
+            self.second[name] += 0.001 * (g * g - self.second[name])
+            scale = np.sqrt(self.second[name] / (1 - 0.999**self.steps)) + 1e-8
+            value -= lr * self.first[name] / (1 - 0.9**self.steps) / scale
+
+
+class Stores(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.drive = {"host_memory": "240KiB", "nvme": [self.folder.name]}
+
+    def test_steps_are_adamw(self):
+        gradient = lambda name, value: np.sin(3 * value) + 0.1
+        reference = Reference()
+        with loaded() as store:
+            for _ in range(5):
+                result = run_step(store, gradient)
+                reference.step(gradient)
+            self.assertEqual((result.step, result.applied), (5, True))
+            for name, value in store.state().items():
+                np.testing.assert_allclose(value, reference.weights[name], atol=2e-6)
+
+    def test_state_on_a_drive_has_the_bits_of_state_in_memory(self):
+        gradient = lambda name, value: value
+        with loaded() as memory, loaded(**self.drive) as drive:
+            for _ in range(3):
+                self.assertEqual(run_step(memory, gradient), run_step(drive, gradient))
+            for plane in ("weights", "exp_avg", "exp_avg_sq"):
+                for name, value in memory.state(plane).items():
+                    np.testing.assert_array_equal(value, drive.read(name, plane))
+            self.assertGreater(drive.statistics().nvme_bytes_read, 0)
+
+    def test_checkpoints_and_given_planes_go_on_exactly(self):
+        gradient = lambda name, value: value
+        with loaded() as store, loaded(**self.drive) as other, loaded() as third:
+            run_step(store, gradient)
+            other.load(checkpoint=store.save(os.path.join(self.folder.name, "saved")))
+            third.load(
+                store.state(),
+                exp_avg=store.state("exp_avg"),
+                exp_avg_sq=store.state("exp_avg_sq"),
+                updates=1,
+            )
+            expected = run_step(store, gradient).grad_norm
+            for each in (other, third):
+                self.assertEqual(run_step(each, gradient).grad_norm, expected)
+                for name, value in store.state().items():
+                    np.testing.assert_array_equal(value, each.read(name))
+
+    def test_gradients_are_summed_scaled_and_of_both_types(self):
+        with loaded(accumulate=2) as store:
+            store.begin()
+            for micro_batch in range(2):
+                for unit in UNITS:
+                    store.acquire(unit.name, "forward")
+                    store.release()
+                for unit in reversed(UNITS):
+                    with store.acquire(unit.name, "backward") as view:
+                        for name, shape in unit.tensors.items():
+                            view.add_gradient(name, np.full(shape, 4, np.float16), scale=0.5)
+                            view.add_gradient(name, np.ones(shape))
+                            self.assertEqual(view.gradient(name).flat[-1], 3 * (micro_batch + 1))
+            elements = sum(np.prod(shape) for shape in SHAPES.values())
+            self.assertAlmostEqual(store.step(0.0).grad_norm, 6 * np.sqrt(elements), places=4)
+
+    def test_weights_of_16_bits(self):
+        with loaded(recipe="bf16") as store:
+            store.begin()
+            with store.acquire("in", "forward") as view:
+                self.assertEqual(view["in.bias"].dtype, np.uint16)
+                near = view.float32("in.bias")
+            np.testing.assert_allclose(near, weights()["in.bias"], rtol=2**-8)
+            store.discard()
+            # The masters are exact.
+            np.testing.assert_array_equal(store.read("in.bias"), weights()["in.bias"])
+
+    def test_a_view_cannot_outlive_its_unit(self):
+        with loaded() as store:
+            store.begin()
+            view = store.acquire("in", "forward")
+            array = view["in.weight"]
+            with self.assertRaises(ValueError):
+                array[0, 0] = 1  # weights are read-only
+            with self.assertRaises(strata.UsageError):
+                view.gradient("in.weight")
+            with self.assertRaisesRegex(strata.UsageError, "in use"):
+                store.release()
+            part = array.T[2]  # over the same memory
+            del array
+            with self.assertRaisesRegex(strata.UsageError, "in use"):
+                store.release()
+            del part
+            store.release()
+            with self.assertRaisesRegex(strata.UsageError, "released"):
+                view["in.weight"]
+
+    def test_an_exception_in_a_pass_leaves_the_next_step_whole(self):
+        gradient = lambda name, value: value
+        with loaded() as store, loaded() as plain:
+            try:
+                store.begin()
+                with store.acquire("in", "forward") as view:
+                    array = view["in.weight"]
+                    raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                store.discard()
+            with self.assertRaisesRegex(strata.UsageError, "in use"):
+                store.unload()  # would take the memory below the array
+            self.assertEqual(array.shape, (12, 9))
+            del array
+            self.assertEqual(run_step(store, gradient), run_step(plain, gradient))
+
+    def test_a_store_that_is_dropped_frees_what_it_has(self):
+        def threads():
+            return len(os.listdir("/proc/self/task"))
+
+        before = threads()
+        store = loaded()
+        store.begin()
+        store.acquire("in", "forward")
+        self.assertGreater(threads(), before)
+        del store
+        gc.collect()
+        self.assertEqual(threads(), before)
+
+    def test_errors_have_classes_and_say_what_to_do(self):
+        with self.assertRaisesRegex(strata.UsageError, "modell"):
+            strata.Store(UNITS, {"modell": "x"})
+        with self.assertRaisesRegex(strata.ConfigError, "size -1"):
+            strata.Store([strata.Unit("a", {"a.weight": (-1,)})])
+        with self.assertRaisesRegex(strata.DoesNotFit, "KiB"):
+            strata.Store(UNITS, {**OPTIONS, "host_memory": "64KiB"}).plan()
+        store = loaded()
+        with self.assertRaises(strata.UsageError):
+            store.release()
+        store.begin()
+        with self.assertRaisesRegex(strata.ConfigError, "forward of in"):
+            store.acquire("mid", "forward")
+        with self.assertRaises(strata.ConfigError):
+            store.acquire("unknown", "forward")
+        with self.assertRaises(strata.UsageError):
+            store.read("in.bias")
+        store.close()
+        store.close()
+        with self.assertRaises(strata.HandleError):
+            store.begin()
+        self.assertTrue(issubclass(strata.DoesNotFit, MemoryError))
+
+    def test_what_a_callback_raises_is_raised(self):
+        store = strata.Store(UNITS, OPTIONS)
+        with self.assertRaises(ZeroDivisionError):
+            store.load(lambda name, first, out: 1 // 0)
+        with self.assertRaisesRegex(strata.ConfigError, "mid.weight"):
+            store.load({name: value for name, value in weights().items() if "mid" not in name})
+        with self.assertRaises(strata.Interrupted):
+            store.load(lambda name, first, out: True)
+        store.load(weights())
+        self.assertTrue(run_step(store, lambda name, value: value).applied)
+        self.assertFalse(run_step(store, lambda name, value: value * np.nan).applied)
+        store.close()
+
+    def test_settings_of_a_step_replace_the_options(self):
+        gradient = lambda name, value: value
+        with loaded() as store, loaded(clip=1.0, weight_decay=0) as other:
+            run_step(store, gradient, clip=1.0, weight_decay=0.0)
+            run_step(other, gradient)
+            for name, value in store.state().items():
+                np.testing.assert_array_equal(value, other.read(name))
+
+    def test_another_thread_may_call(self):
+        with loaded() as store:
+            thread = threading.Thread(target=run_step, args=(store, lambda name, value: value))
+            thread.start()
+            thread.join()
+            self.assertEqual(store.statistics().steps, 1)
+
+    def test_a_forked_process_is_refused(self):
+        store = loaded()
+        child = os.fork()
+        if child == 0:
+            try:
+                store.begin()
+            except strata.ForkedError:
+                os._exit(0)
+            os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        store.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

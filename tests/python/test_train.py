@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strata.plan, strata.train and strata.Model on a small model directory."""
+
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import strata
+
+ROOT = Path(os.environ.get("STRATA_TREE", Path(__file__).resolve().parents[2]))
+MODEL = ROOT / "tests/data/model/tinyllama"
+MACHINE = ROOT / "examples/machines/small-2core.toml"
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        tokens = np.arange(12 * 8 + 1) ** 2 % 59
+        tokens.astype("<u2").tofile(self.folder / "tokens.bin")
+        self.options = dict(model=MODEL, sequence_length=8, threads=1, accumulate=2)
+        self.run_options = dict(
+            self.options,
+            data=self.folder / "tokens.bin",
+            out=self.folder / "run",
+            steps=6,
+            lr=1e-2,
+            machine=MACHINE,
+        )
+
+    def test_a_plan_is_text_and_data(self):
+        plan = strata.plan(self.options, machine=MACHINE)
+        self.assertIn("model", str(plan))
+        self.assertIsInstance(plan.data, dict)
+        with self.assertRaises(strata.DoesNotFit):
+            strata.plan(self.options, machine=MACHINE, host_memory="1MiB")
+        with self.assertRaisesRegex(strata.UsageError, "modell"):
+            strata.plan(modell="x")
+
+    def test_a_run_reports_its_steps(self):
+        steps, evaluations = [], []
+        result = strata.train(
+            self.run_options,
+            eval_every=3,
+            progress=steps.append,
+            evaluated=lambda step, loss: evaluations.append(step),
+        )
+        self.assertEqual([step.step for step in steps], [1, 2, 3, 4, 5, 6])
+        self.assertEqual(evaluations, [3, 6])
+        self.assertEqual(result.last_loss, steps[-1].loss)
+        self.assertLess(result.last_loss, result.first_loss)
+        self.assertTrue(os.path.exists(os.path.join(result.model, "model.safetensors")))
+
+    def test_a_callback_stops_or_raises(self):
+        result = strata.train(self.run_options, progress=lambda step: step.step == 2)
+        self.assertTrue(result.stopped)
+        self.assertIsNone(result.model)
+        self.assertTrue(os.path.exists(os.path.join(result.checkpoint, "manifest.json")))
+
+        def interrupted(step):
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            strata.train(self.run_options, force=True, progress=interrupted)
+
+    def test_a_model_is_driven(self):
+        tokens = (np.arange(16) ** 2 % 59).reshape(2, 1, 8)
+        targets = (tokens + 1) % 59
+        with strata.Model(self.options, recipe="fp32", cache=self.folder / "cache") as model:
+            model.load()
+            before = model.evaluate(tokens, targets)
+            for step in range(4):
+                self.assertEqual(model.step(tokens, targets, lr=1e-2).step, step + 1)
+            self.assertLess(model.evaluate(tokens, targets), before)
+            self.assertEqual(model.logits([1, 2, 3]).ndim, 1)
+            saved = model.save(self.folder / "saved")
+            expected = model.step(tokens, targets, lr=1e-2)
+            model.load(saved)
+            self.assertEqual(model.step(tokens, targets, lr=1e-2), expected)
+            model.export(self.folder / "exported")
+            with self.assertRaises(strata.ConfigError):
+                model.step(tokens[:1], targets, lr=1e-2)
+        self.assertTrue((self.folder / "exported/model.safetensors").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
