@@ -77,6 +77,12 @@ class DeviceMemory {
   virtual std::byte* data() const = 0;
 };
 
+// Host memory that copies use. The object must end before the memory does.
+class PinnedMemory {
+ public:
+  virtual ~PinnedMemory() = default;
+};
+
 using DeviceOps = OpTable<Queue&>;
 
 class Device {
@@ -88,6 +94,12 @@ class Device {
   // Returns zeroed memory. Throws Error{kDoesNotFit}. The device must outlive its memory and its
   // queues.
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
+
+  // Prepares host memory, so that copies run at the link's speed and issuing one never waits for
+  // it. Returns null where the system refuses that: copies work, but slower.
+  virtual std::unique_ptr<PinnedMemory> pin(std::byte*, int64_t) {
+    return std::make_unique<PinnedMemory>();
+  }
 
   // At most `depth` ops of the queue may be closed and not yet completed.
   virtual std::unique_ptr<Queue> make_queue(const char* name, int depth) = 0;

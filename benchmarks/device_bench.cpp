@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Figures of a device: copies over the link and within its memory, the memory-bound kernels as
+// shares of its copy bandwidth, products, attention. Times are the device's own, the median of
+// rounds after a warm-up; operands are random.
+//
+//   device_bench FOLDER [SCALE]   FOLDER: of the plugin; "emulated": the emulated device. SCALE
+//                                 divides the sizes (1)
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "kernels/buffers.h"
+#include "kernels/device_plugin.h"
+#include "kernels/emulated/device_emulated.h"
+
+namespace strata {
+namespace {
+
+using kernels::MemoryRange;
+
+constexpr int kRounds = 15;
+
+// Places the buffers of ops one after the other, and times ops.
+class Bench {
+ public:
+  Bench(kernels::Device& device, int64_t scale)
+      : device_(device),
+        scale_(scale),
+        bytes_(int64_t{8} * (1 << 30) / scale),
+        memory_(device.allocate(bytes_)),
+        queue_(device.make_queue("bench", kRounds + 2)) {}
+
+  int64_t scaled(int64_t size) const { return std::max<int64_t>(8, size / scale_ / 8 * 8); }
+  std::byte* base() const { return memory_->data(); }
+
+  void restart() { used_ = 0; }
+  std::byte* take(int64_t bytes) {
+    std::byte* taken = base() + used_;
+    used_ += (bytes + 255) / 256 * 256;
+    if (used_ > bytes_) throw Error(ErrorCode::kDoesNotFit, "device_bench: raise SCALE");
+    return taken;
+  }
+  kernels::Interior half(int64_t count) { return {take(2 * count), DType::kBF16}; }
+  float* floats(int64_t count) { return reinterpret_cast<float*>(take(4 * count)); }
+  template <typename Op>
+  void lend(Op& op) {
+    op.workspace = {nullptr, workspace_bytes(op, device_.description())};
+    op.workspace.data = take(op.workspace.bytes);
+  }
+
+  // Fills everything with values that are finite as f32 and as bf16.
+  void randomize() {
+    std::vector<uint32_t> values(size_t{1} << 20);
+    const Philox random(1);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto bits = static_cast<uint32_t>(random.u64(i));
+      values[i] = (bits & 0x807f807fu) | 0x3e803e80u;  // two of +-0.25 to 0.5
+    }
+    const auto size = static_cast<int64_t>(values.size()) * 4;
+    run([&] {
+      for (int64_t at = 0; at + size <= bytes_; at += size) {
+        queue_->copy(base() + at, values.data(), size);
+      }
+    });
+  }
+
+  // The median time of what `issue` issues.
+  double seconds(const std::function<void(kernels::Queue&)>& issue) {
+    run([&] { issue(*queue_); });
+    std::vector<double> times;
+    const int64_t first = closed_ + 1;
+    for (int i = 0; i < kRounds; ++i) open_and_close([&] { issue(*queue_); });
+    drain();
+    for (int64_t count = first; count <= closed_; ++count) {
+      const kernels::Queue::Span span = queue_->span_of(count);
+      times.push_back(span.end_s - span.begin_s);
+    }
+    std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
+    return std::max(1e-9, times[kRounds / 2]);
+  }
+
+ private:
+  template <typename Body>
+  void open_and_close(const Body& body) {
+    const MemoryRange everything[] = {{base(), bytes_, true}, {nullptr, INT64_MAX, true}};
+    queue_->begin("bench", everything);
+    body();
+    closed_ = queue_->end();
+  }
+  template <typename Body>
+  void run(const Body& body) {
+    open_and_close(body);
+    drain();
+  }
+  void drain() {
+    while (queue_->completed() < closed_) queue_->sleep(closed_, 1.0);
+  }
+
+  kernels::Device& device_;
+  const int64_t scale_, bytes_;
+  std::unique_ptr<kernels::DeviceMemory> memory_;
+  std::unique_ptr<kernels::Queue> queue_;
+  int64_t used_ = 0, closed_ = 0;
+};
+
+void print(const char* name, double amount, double seconds, const char* unit, double of = 0) {
+  fmt::print("{:<32} {:>10.3f} ms {:>10.1f} {}", name, 1e3 * seconds, 1e-9 * amount / seconds,
+             unit);
+  if (of > 0) fmt::print("   {:.2f} of a copy", amount / seconds / of);
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+// Returns the bandwidth of a copy within the device: bytes read and written.
+double measure_copies(Bench& bench) {
+  const int64_t bytes = bench.scaled(int64_t{1} << 30);
+  std::vector<std::byte> host(static_cast<size_t>(bytes));
+  const double up_s =
+      bench.seconds([&](kernels::Queue& q) { q.copy(bench.base(), host.data(), bytes); });
+  const double down_s =
+      bench.seconds([&](kernels::Queue& q) { q.copy(host.data(), bench.base(), bytes); });
+  const double copy_s =
+      bench.seconds([&](kernels::Queue& q) { q.copy(bench.base() + bytes, bench.base(), bytes); });
+  print("host to device, pageable", static_cast<double>(bytes), up_s, "GB/s");
+  print("device to host, pageable", static_cast<double>(bytes), down_s, "GB/s");
+  print("copy within the device", 2.0 * static_cast<double>(bytes), copy_s, "GB/s");
+  return 2.0 * static_cast<double>(bytes) / copy_s;
+}
+
+void measure_rows(Bench& bench, const kernels::DeviceOps& ops, double copy) {
+  const int64_t rows = bench.scaled(16384), cols = bench.scaled(4096), count = rows * cols;
+  const auto amount = [&](double bytes) { return bytes * static_cast<double>(count); };
+  {
+    bench.restart();
+    const kernels::AddResidual op = {.dtype = DType::kBF16,
+                                     .count = count,
+                                     .x = bench.half(count).data,
+                                     .a = bench.half(count),
+                                     .y = bench.half(count).data};
+    print("add residual", amount(6), bench.seconds([&](auto& q) { ops.add_residual(q, op); }),
+          "GB/s", copy);
+  }
+  {
+    bench.restart();
+    const kernels::RmsNormForward op = {.dtype = DType::kBF16,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .x = bench.half(count).data,
+                                        .w = bench.half(cols).data,
+                                        .y = bench.half(count),
+                                        .rstd = bench.floats(rows)};
+    print("rms norm forward", amount(4),
+          bench.seconds([&](auto& q) { ops.rms_norm_forward(q, op); }), "GB/s", copy);
+    kernels::RmsNormBackward back = {.dtype = DType::kBF16,
+                                     .rows = rows,
+                                     .cols = cols,
+                                     .x = op.x,
+                                     .w = op.w,
+                                     .rstd = op.rstd,
+                                     .dy = bench.half(count),
+                                     .dres = bench.half(count).data,
+                                     .dx = bench.half(count).data,
+                                     .dw = bench.floats(cols)};
+    bench.lend(back);
+    print("rms norm backward", amount(8),
+          bench.seconds([&](auto& q) { ops.rms_norm_backward(q, back); }), "GB/s", copy);
+  }
+  {
+    bench.restart();
+    const kernels::GluForward op = {.rows = rows,
+                                    .cols = cols,
+                                    .g = bench.half(count),
+                                    .u = bench.half(count),
+                                    .h = bench.half(count)};
+    print("glu forward", amount(6), bench.seconds([&](auto& q) { ops.glu_forward(q, op); }), "GB/s",
+          copy);
+  }
+  {
+    bench.restart();
+    const kernels::AdamW op = {.count = count,
+                               .hi = static_cast<uint16_t*>(bench.half(count).data),
+                               .lo = static_cast<uint16_t*>(bench.half(count).data),
+                               .exp_avg = bench.floats(count),
+                               .exp_avg_sq = bench.floats(count),
+                               .grad = bench.floats(count)};
+    print("adamw", amount(28), bench.seconds([&](auto& q) { ops.adamw(q, op); }), "GB/s", copy);
+  }
+}
+
+void measure_products(Bench& bench, const kernels::DeviceOps& ops) {
+  for (const int64_t size : {bench.scaled(4096), bench.scaled(8192)}) {
+    bench.restart();
+    kernels::MatMulForward op = {.dtype = DType::kBF16,
+                                 .rows = size,
+                                 .outputs = size,
+                                 .inputs = size,
+                                 .x = bench.half(size * size),
+                                 .w = bench.half(size * size).data,
+                                 .y = bench.half(size * size)};
+    bench.lend(op);
+    const double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size * size);
+    print(fmt::format("product {0}x{0}x{0} bf16", size).c_str(), flops,
+          bench.seconds([&](auto& q) { ops.matmul_forward(q, op); }), "GFLOP/s");
+  }
+  bench.restart();
+  const int64_t length = bench.scaled(4096), heads = 32, kv_heads = 8, size = 128;
+  kernels::AttentionForward op = {.batch = 1,
+                                  .length = length,
+                                  .heads = heads,
+                                  .kv_heads = kv_heads,
+                                  .head_size = size,
+                                  .scale = 0.09f,
+                                  .q = bench.half(length * heads * size),
+                                  .k = bench.half(length * kv_heads * size),
+                                  .v = bench.half(length * kv_heads * size),
+                                  .o = bench.half(length * heads * size),
+                                  .lse = bench.floats(length * heads)};
+  bench.lend(op);
+  const double flops =
+      2.0 * static_cast<double>(heads * size) * static_cast<double>(length * length);
+  print("attention forward, causal", flops,
+        bench.seconds([&](auto& q) { ops.attention_forward(q, op); }), "GFLOP/s");
+}
+
+std::unique_ptr<kernels::Device> device_of(const std::string& folder) {
+  if (folder == "emulated") {
+    return kernels::make_emulated_device(kernels::ref_backend(), {.interior = DType::kBF16});
+  }
+  std::string why;
+  const kernels::DevicePlugin* plugin =
+      kernels::load_device_plugin(kernels::kCudaPlugin, {folder}, why);
+  if (plugin == nullptr) throw Error(ErrorCode::kDevice, why);
+  const auto devices = plugin->devices(why);
+  if (devices.empty()) throw Error(ErrorCode::kDevice, why);
+  fmt::print("{}, {:.1f} GB, {} processors, {}\n", devices[0].name,
+             1e-9 * static_cast<double>(devices[0].memory_bytes), devices[0].processors,
+             devices[0].software);
+  return plugin->make({.interior = DType::kBF16});
+}
+
+int measure(const std::string& folder, int64_t scale) {
+  const auto device = device_of(folder);
+  Bench bench(*device, scale);
+  bench.randomize();
+  const double copy = measure_copies(bench);
+  measure_rows(bench, device->ops(), copy);
+  measure_products(bench, device->ops());
+  return 0;
+}
+
+}  // namespace
+}  // namespace strata
+
+int main(int argc, char** argv) {
+  if (argc < 2 || argc > 3) {
+    std::fputs("usage: device_bench FOLDER-OF-THE-PLUGIN [SCALE]\n", stderr);
+    return 2;
+  }
+  try {
+    return strata::measure(argv[1], argc > 2 ? std::max(1L, std::atol(argv[2])) : 1);
+  } catch (const strata::Error& error) {
+    std::fprintf(stderr, "device_bench: %s\n", error.what());
+    return error.exit_code();
+  }
+}

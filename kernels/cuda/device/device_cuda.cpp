@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/device/device_cuda.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "kernels/cuda/device/ops.h"
+#include "kernels/cuda/device/queue_cuda.h"
+
+namespace strata::kernels::cuda {
+namespace {
+
+class CudaMemory : public DeviceMemory {
+ public:
+  CudaMemory(int index, int64_t bytes) : index_(index) {
+    check(cudaSetDevice(index), fmt::format("device {}", index));
+    const auto size = static_cast<size_t>(bytes);
+    const cudaError_t error = cudaMalloc(&data_, size);
+    if (error == cudaErrorMemoryAllocation) refuse(bytes);
+    check(error, fmt::format("allocation of {}", format_bytes(bytes)));
+    try {
+      check(cudaMemset(data_, 0, size), "clearing of the device's memory");
+      check(cudaDeviceSynchronize(), "clearing of the device's memory");
+    } catch (...) {
+      cudaFree(data_);
+      throw;
+    }
+  }
+  ~CudaMemory() override {
+    cudaSetDevice(index_);
+    cudaFree(data_);
+  }
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+  std::byte* data() const override { return static_cast<std::byte*>(data_); }
+
+ private:
+  [[noreturn]] static void refuse(int64_t bytes) {
+    cudaGetLastError();  // this one is not sticky
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw Error(ErrorCode::kDoesNotFit,
+                fmt::format("cannot allocate {} of the GPU's memory: {} of {} are free (lower "
+                            "--device-memory, or end other programs on the GPU)",
+                            format_bytes(bytes), format_bytes(static_cast<int64_t>(free)),
+                            format_bytes(static_cast<int64_t>(total))));
+  }
+
+  const int index_;
+  void* data_ = nullptr;
+};
+
+class Registered : public PinnedMemory {
+ public:
+  Registered(int index, std::byte* data) : index_(index), data_(data) {}
+  ~Registered() override {
+    cudaSetDevice(index_);
+    cudaHostUnregister(data_);
+  }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+
+ private:
+  const int index_;
+  std::byte* const data_;
+};
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(const PluginDeviceOptions& options)
+      : index_(use(options.index)),
+        shared_(index_),
+        description_{.name = "cuda",
+                     .discrete = true,
+                     .kernels = KernelSet::kCuda,
+                     .interior = options.interior} {
+    require_possible(description_);
+  }
+
+  const DeviceDescription& description() const override { return description_; }
+  const DeviceOps& ops() const override {
+    static constexpr DeviceOps kOps = {.name = "cuda",
+#define STRATA_OP(member, Op) .member = issue_##member,
+                                       STRATA_KERNEL_OPS(STRATA_OP)
+#undef STRATA_OP
+    };
+    return kOps;
+  }
+  std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
+    return std::make_unique<CudaMemory>(index_, bytes);
+  }
+  std::unique_ptr<PinnedMemory> pin(std::byte* data, int64_t bytes) override {
+    check(cudaSetDevice(index_), fmt::format("device {}", index_));
+    const cudaError_t error =
+        cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable);
+    if (error == cudaSuccess) return std::make_unique<Registered>(index_, data);
+    cudaGetLastError();  // not sticky
+    return nullptr;
+  }
+  std::unique_ptr<Queue> make_queue(const char* name, int depth) override {
+    return std::make_unique<CudaQueue>(shared_, name, depth);
+  }
+
+ private:
+  // Makes the device current, and its context.
+  static int use(int index) {
+    check(cudaSetDevice(index), fmt::format("device {}", index));
+    check(cudaFree(nullptr), fmt::format("device {}", index));
+    return index;
+  }
+
+  const int index_;
+  Shared shared_;
+  const DeviceDescription description_;
+};
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+DeviceFacts facts_of(int index) {
+  cudaDeviceProp properties = {};
+  check(cudaGetDeviceProperties(&properties, index), fmt::format("device {}", index));
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver), "version of the driver");
+  check(cudaRuntimeGetVersion(&runtime), "version of the runtime");
+  DeviceFacts facts;
+  facts.name = properties.name;
+  facts.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                          properties.pciDeviceID);
+  facts.software = fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}",
+                               properties.major, properties.minor, version_text(driver),
+                               version_text(runtime), cublasLtGetVersion());
+  facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  facts.processors = properties.multiProcessorCount;
+  size_t free = 0, total = 0;
+  check(cudaSetDevice(index), fmt::format("device {}", index));
+  check(cudaMemGetInfo(&free, &total), fmt::format("memory of device {}", index));
+  facts.free_bytes = static_cast<int64_t>(free);
+  return facts;
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_device(const PluginDeviceOptions& options) {
+  return std::make_unique<CudaDevice>(options);
+}
+
+std::vector<DeviceFacts> list_devices(std::string& why) {
+  std::vector<DeviceFacts> devices;
+  try {
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "no GPU can be used");
+    for (int i = 0; i < count; ++i) devices.push_back(facts_of(i));
+  } catch (const Error& error) {
+    why = error.what();
+    devices.clear();
+  }
+  return devices;
+}
+
+}  // namespace strata::kernels::cuda

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/device/queue_cuda.h"
+#include "kernels/cuda/ops/launch.h"
+
+// Runs kernels on the stream of a queue (see ops/launch.h).
+namespace strata::kernels::cuda {
+
+// A struct whose kernel uses block.scratch says so.
+template <typename Body>
+inline constexpr bool kUsesScratch = requires { Body::kUsesScratch; };
+
+class DeviceBlock {
+ public:
+  __device__ explicit DeviceBlock(double* scratch_in)
+      : threads(static_cast<int>(blockDim.x)), scratch(scratch_in) {}
+
+  const int threads;
+  double* const scratch;
+
+  template <typename Function>
+  __device__ void each(const Function& function) const {
+    function(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+
+  // The tree of ops/launch.h. Below a warp's width, warp 0 is alone.
+  template <typename Function, typename Combine>
+  __device__ auto reduce(const Function& function, const Combine& combine) const {
+    using T = decltype(function(0));
+    __shared__ T part[kThreadsMax];
+    const int thread = static_cast<int>(threadIdx.x);
+    part[thread] = function(thread);
+    __syncthreads();
+    int width = threads / 2;
+    for (; width >= kWarp; width /= 2) {
+      if (thread < width) part[thread] = combine(part[thread], part[thread + width]);
+      __syncthreads();
+    }
+    if (thread < kWarp) {
+      for (; width >= 1; width /= 2) {
+        if (thread < width) part[thread] = combine(part[thread], part[thread + width]);
+        __syncwarp();
+      }
+    }
+    __syncthreads();
+    const T total = part[0];
+    __syncthreads();  // before the next reduction writes
+    return total;
+  }
+
+ private:
+  static constexpr int kWarp = 32;
+};
+
+template <typename Body>
+__global__ void __launch_bounds__(kThreadsMax) run_blocks(const Body body) {
+  extern __shared__ double scratch[];
+  DeviceBlock block(scratch);
+  body(block, static_cast<int64_t>(blockIdx.x));
+}
+
+template <typename Body>
+__global__ void __launch_bounds__(kThreadsMax)
+    run_grid(const Body body, int64_t cols, unsigned tiles) {
+  const int64_t tile = blockIdx.x % tiles;
+  const int64_t col = (tile * blockDim.x + threadIdx.x) * kPack;
+  if (col < cols) body(static_cast<int64_t>(blockIdx.x / tiles), col);
+}
+
+class StreamLaunch {
+ public:
+  explicit StreamLaunch(CudaQueue& queue) : queue_(queue) {}
+
+  template <typename Body>
+  void blocks(int64_t count, int threads, const Body& body) const {
+    if (count == 0) return;
+    STRATA_CHECK(count <= INT32_MAX && threads <= kThreadsMax);
+    size_t scratch = 0;
+    if constexpr (kUsesScratch<Body>) scratch = sizeof(double) * static_cast<size_t>(threads);
+    run_blocks<<<static_cast<unsigned>(count), static_cast<unsigned>(threads), scratch,
+                 queue_.stream()>>>(body);
+    queue_.check_launch();
+  }
+
+  template <typename Body>
+  void grid(int64_t rows, int64_t cols, const Body& body) const {
+    if (rows == 0 || cols == 0) return;
+    const int threads = std::min(row_threads(cols), 256);
+    const int64_t tiles = ceil_div(cols, int64_t{kPack} * threads);
+    STRATA_CHECK(rows * tiles <= INT32_MAX);
+    run_grid<<<static_cast<unsigned>(rows * tiles), static_cast<unsigned>(threads), 0,
+               queue_.stream()>>>(body, cols, static_cast<unsigned>(tiles));
+    queue_.check_launch();
+  }
+
+  void product(const Product& product) const { queue_.products().run(queue_.stream(), product); }
+
+ private:
+  CudaQueue& queue_;
+};
+
+// Defines an op of the device's table in a .cu file.
+#define STRATA_CUDA_OP(member, Op)           \
+  void issue_##member(Queue& queue, const Op& op) { \
+    StreamLaunch on(static_cast<CudaQueue&>(queue)); \
+    member(on, op);                                 \
+  }
+
+}  // namespace strata::kernels::cuda

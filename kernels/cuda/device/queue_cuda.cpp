@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/device/queue_cuda.h"
+
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/base/threads.h"
+
+namespace strata::kernels::cuda {
+namespace {
+
+// Host code cannot read the GPU's memory, and may not call the runtime in a stream's order.
+class HostMemoryAlone : public HostView {
+ public:
+  void* at(void* address) const override { return address; }
+};
+
+struct Call {
+  std::function<void(const HostView&)> function;
+  FirstFailure& failure;
+};
+
+void run_call(void* given) {
+  const std::unique_ptr<Call> call(static_cast<Call*>(given));
+  try {
+    call->function(HostMemoryAlone());
+  } catch (...) {
+    call->failure.set(std::current_exception());
+  }
+}
+
+double seconds_between(cudaEvent_t from, cudaEvent_t to) {
+  float milliseconds = 0.0f;
+  if (cudaEventElapsedTime(&milliseconds, from, to) != cudaSuccess) return 0;
+  return std::max(0.0, 1e-3 * static_cast<double>(milliseconds));
+}
+
+}  // namespace
+
+CudaQueue::CudaQueue(Shared& shared, const char* name, int depth)
+    : shared_(shared), name_(name), slots_(static_cast<size_t>(2 * depth)) {
+  STRATA_CHECK(depth >= 1);
+  use_device();
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "queue " + name_);
+  for (Slot& slot : slots_) {
+    check(cudaEventCreateWithFlags(&slot.begin, cudaEventBlockingSync), "queue " + name_);
+    check(cudaEventCreateWithFlags(&slot.end, cudaEventBlockingSync), "queue " + name_);
+  }
+  watcher_ = start_thread([this] { watch(); });
+}
+
+// What was issued still runs, and may use memory that the caller frees next.
+CudaQueue::~CudaQueue() {
+  {
+    const std::lock_guard lock(mu_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  watcher_.join();
+  cudaSetDevice(shared_.index);
+  cudaStreamSynchronize(stream_);
+  for (Slot& slot : slots_) {
+    cudaEventDestroy(slot.begin);
+    cudaEventDestroy(slot.end);
+  }
+  cudaStreamDestroy(stream_);
+}
+
+// The runtime keeps a current device for each thread.
+void CudaQueue::use_device() const {
+  check(cudaSetDevice(shared_.index), fmt::format("device {}", shared_.index));
+}
+
+std::string CudaQueue::place(const Slot& slot) const {
+  return fmt::format("{} on {}", slot.name[0] != 0 ? slot.name.data() : "an op", name_);
+}
+
+// --- the thread that issues ---------------------------------------------------------------------
+
+void CudaQueue::begin(const char* name, std::span<const MemoryRange>) {
+  shared_.failure.throw_if_any();
+  use_device();
+  Slot& slot = slot_of(issued_ + 1);
+  std::strncpy(slot.name.data(), name, slot.name.size() - 1);
+  nvtxRangePushA(slot.name.data());
+  check(cudaEventRecord(slot.begin, stream_), place(slot));
+}
+
+int64_t CudaQueue::end() {
+  shared_.failure.throw_if_any();
+  Slot& slot = slot_of(issued_ + 1);
+  check(cudaEventRecord(slot.end, stream_), place(slot));
+  nvtxRangePop();
+  ++issued_;
+  const std::lock_guard lock(mu_);
+  closed_ = issued_;
+  changed_.notify_all();
+  return closed_;
+}
+
+// An op that has completed needs no wait. Otherwise the ring still holds its event: if the other
+// queue records it anew just now, this waits for a later op, which is issued already.
+void CudaQueue::wait(Queue& other, int64_t count) {
+  auto& queue = static_cast<CudaQueue&>(other);
+  if (queue.completed() >= count) return;
+  use_device();
+  const Slot& slot = queue.slot_of(count);
+  check(cudaStreamWaitEvent(stream_, slot.end, 0),
+        fmt::format("{} waits for {}", name_, queue.name_));
+}
+
+void CudaQueue::copy(void* to, const void* from, int64_t bytes) {
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
+        place(slot_of(issued_ + 1)));
+}
+
+void CudaQueue::call(std::function<void(const HostView&)> function) {
+  auto call = std::make_unique<Call>(Call{std::move(function), shared_.failure});
+  check(cudaLaunchHostFunc(stream_, run_call, call.get()), place(slot_of(issued_ + 1)));
+  call.release();
+}
+
+void CudaQueue::check_launch() const {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return;
+  check(error, place(slots_[static_cast<size_t>(issued_ + 1) % slots_.size()]));
+}
+
+// --- any thread ---------------------------------------------------------------------------------
+
+int64_t CudaQueue::completed() {
+  shared_.failure.throw_if_any();
+  const std::lock_guard lock(mu_);
+  return completed_;
+}
+
+void CudaQueue::sleep(int64_t count, double timeout_s) {
+  std::unique_lock lock(mu_);
+  changed_.wait_for(lock, std::chrono::duration<double>(timeout_s),
+                    [&] { return completed_ >= count || failed_ || woken_; });
+  woken_ = false;
+}
+
+void CudaQueue::wake() {
+  const std::lock_guard lock(mu_);
+  woken_ = true;
+  changed_.notify_all();
+}
+
+Queue::Span CudaQueue::span_of(int64_t count) {
+  const std::lock_guard lock(mu_);
+  return slot_of(count).span;
+}
+
+// --- the watcher --------------------------------------------------------------------------------
+
+void CudaQueue::watch() {
+  try {
+    use_device();
+    while (true) {
+      int64_t next = 0;
+      {
+        std::unique_lock lock(mu_);
+        changed_.wait(lock, [&] { return closed_ > completed_ || stopping_; });
+        if (closed_ == completed_) return;
+        next = completed_ + 1;
+      }
+      finish(next);
+    }
+  } catch (...) {
+    shared_.failure.set(std::current_exception());
+    const std::lock_guard lock(mu_);
+    failed_ = true;
+    changed_.notify_all();
+  }
+}
+
+// Waits for the end of op `count`. Events give durations; the clock gives the end of an op that was
+// waited for. Ops that had ended before are placed by their distance from the one before.
+void CudaQueue::finish(int64_t count) {
+  Slot& slot = slot_of(count);
+  const cudaError_t state = cudaEventQuery(slot.end);
+  if (state != cudaSuccess && state != cudaErrorNotReady) check(state, place(slot));
+  const bool is_waited_for = state == cudaErrorNotReady;
+  if (is_waited_for) check(cudaEventSynchronize(slot.end), place(slot));
+  shared_.failure.throw_if_any();  // of a call
+  double end_s = now_s();
+  if (!is_waited_for && count > 1) {
+    const Slot& before = slot_of(count - 1);
+    end_s = std::min(end_s, before.span.end_s + seconds_between(before.end, slot.end));
+  }
+  const double duration_s = seconds_between(slot.begin, slot.end);
+  const std::lock_guard lock(mu_);
+  slot.span = {end_s - duration_s, end_s};
+  completed_ = count;
+  changed_.notify_all();
+}
+
+}  // namespace strata::kernels::cuda

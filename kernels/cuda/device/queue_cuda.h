@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/cuda/device/products.h"
+#include "kernels/cuda/device/runtime.h"
+#include "kernels/device.h"
+
+namespace strata::kernels::cuda {
+
+// What all queues of a device share. It must outlive them.
+struct Shared {
+  explicit Shared(int index_in) : index(index_in) {}
+  const int index;  // of the device
+  Products products;
+  FirstFailure failure;
+};
+
+// A queue that is a stream. Each op has an event at its begin and one at its end, in a ring; a
+// thread waits for the ends in order, and counts them. So nobody polls, and no call waits for the
+// whole device. `ranges` of ops are not checked here: kernels/emulated does that.
+//
+// Memory: host memory that `copy` names should be pinned; otherwise the copy is slower, and the
+// call may wait for it. Code given to call() sees host memory only.
+class CudaQueue : public Queue {
+ public:
+  CudaQueue(Shared& shared, const char* name, int depth);
+  ~CudaQueue() override;
+
+  void begin(const char* name, std::span<const MemoryRange> ranges) override;
+  int64_t end() override;
+  void wait(Queue& other, int64_t count) override;
+  void copy(void* to, const void* from, int64_t bytes) override;
+  void call(std::function<void(const HostView&)> function) override;
+  int64_t completed() override;
+  void sleep(int64_t count, double timeout_s) override;
+  void wake() override;
+  Span span_of(int64_t count) override;
+
+  // For ops. `say` names the op in progress in errors.
+  cudaStream_t stream() const { return stream_; }
+  Products& products() const { return shared_.products; }
+  void check_launch() const;
+
+ private:
+  struct Slot {
+    cudaEvent_t begin = nullptr;
+    cudaEvent_t end = nullptr;
+    std::array<char, 64> name = {};
+    Span span;
+  };
+
+  Slot& slot_of(int64_t count) { return slots_[static_cast<size_t>(count) % slots_.size()]; }
+  std::string place(const Slot& slot) const;
+  void use_device() const;
+  void watch();
+  void finish(int64_t count);
+
+  // Constant after construction
+  Shared& shared_;
+  const std::string name_;
+  cudaStream_t stream_ = nullptr;
+  std::vector<Slot> slots_;  // the events; names belong to the issuing thread, spans to the watcher
+
+  // Owned by the thread that issues
+  int64_t issued_ = 0;  // ops closed
+
+  std::mutex mu_;
+  std::condition_variable changed_;
+  int64_t closed_ = 0;  // Guarded by mu_, like all below
+  int64_t completed_ = 0;
+  bool failed_ = false;
+  bool woken_ = false;
+  bool stopping_ = false;
+
+  std::jthread watcher_;
+};
+
+}  // namespace strata::kernels::cuda
