@@ -244,7 +244,8 @@ class Session {
   void begin(double lr);
   void begin();                              // of a step that ends with end(settings)
   UnitUse acquire(int unit, UnitPass pass);  // blocks until the unit's weights are in memory
-  UnitUse used(int unit);                    // another unit of the acquired use
+  std::vector<int> acquired() const;         // the units of the acquired use
+  UnitUse used(int unit);                    // one of them
   void release();
   void end_micro_batch();  // leaves out the rest of its uses, where the order allows that
   StepResult end();

@@ -147,6 +147,11 @@ UnitUse Session::acquire(int unit, UnitPass pass) {
       unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward));
 }
 
+std::vector<int> Session::acquired() const {
+  impl("acquired").require({SessionKind::kUnits}, "acquired");
+  return impl_->live("acquired").acquired();
+}
+
 UnitUse Session::used(int unit) {
   impl("used").require({SessionKind::kUnits}, "used");
   const Environment::Scope scope(&impl_->environment_);

@@ -203,7 +203,7 @@ strata_step_result result_of(const StepResult& result) {
           .loss = result.loss,
           .grad_norm = result.grad_norm,
           .applied = result.applied,
-          .reserved = 0};
+          .left_out = static_cast<int32_t>(result.left_out)};
 }
 
 Sinks sinks_of(const strata_sinks* given, const char* call) {

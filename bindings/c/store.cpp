@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store of strata.h: a session of declared units that is opened when its units are known.
+#include "bindings/c/store.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <set>
 
-#include "bindings/c/handles.h"
-#include "engine/engine.h"
 #include "engine/model/external.h"
 #include "engine/session/unit_options.h"
 #include "kernels/backend.h"
@@ -20,56 +17,32 @@ namespace {
   throw Error(code, text);
 }
 
-class Store : public Object {
- public:
-  static constexpr const char* kKind = "store";
-
-  Store(const char* options, Sinks sinks)
-      : options_(text_or_empty(options)),
-        is_bf16_(session::unit_options(options_).recipe == Recipe::kBf16),
-        sinks_(std::move(sinks)) {}
-
-  int32_t add(const strata_unit& unit);
-  PlanText& plan();
-  strata_tensor_info tensor(int32_t unit, int32_t tensor);
-  void load(const strata_load& load);
-  Session& session(const char* call) {
-    if (session_) return *session_;
-    refuse(ErrorCode::kUsage, std::string(call) + ": nothing is loaded (load it)");
-  }
-  strata_view acquire(int32_t unit, int32_t pass);
-  void release();
-  void end_step() { acquired_ = -1, gradient_ = nullptr; }
-  void add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t dtype, const void* values,
-                    double scale);
-  void read(int32_t plane, const StateVisitor& visitor);
-  void read_tensor(int32_t unit, int32_t tensor, int32_t plane, std::span<float> values);
-
-  std::string path_;  // returned to the caller
-
- private:
-  Session& opened();
-  Unit read_unit(const strata_unit& given) const;
-
-  // Constant after construction
-  const std::string options_;
-  const bool is_bf16_;
-  const Sinks sinks_;
-
-  std::vector<Unit> units_;
-  std::set<std::string> names_;  // of tensors
-  std::optional<Session> session_;
-  PlanText plan_;
-  int32_t acquired_ = -1;  // unit
-  float* gradient_ = nullptr;
-};
-
-// One tensor of the caller's array, whose members may be larger than the library's.
-strata_tensor tensor_at(const strata_unit& unit, size_t index) {
+// One item of the caller's array, whose members may be larger than the library's.
+template <typename T>
+T item_of(const T* items, size_t index, const char* call, const char* name) {
   size_t stride = 0;
-  std::memcpy(&stride, unit.tensors, sizeof stride);
-  const auto* at = reinterpret_cast<const char*>(unit.tensors) + index * stride;
-  return read_struct(reinterpret_cast<const strata_tensor*>(at), "add_unit", "tensor");
+  std::memcpy(&stride, items, sizeof stride);
+  const auto* at = reinterpret_cast<const char*>(items) + index * stride;
+  return read_struct(reinterpret_cast<const T*>(at), call, name);
+}
+
+UnitPass pass_of(int32_t pass, const char* call) {
+  if (pass == STRATA_FORWARD) return UnitPass::kForward;
+  if (pass == STRATA_BACKWARD) return UnitPass::kBackward;
+  refuse(ErrorCode::kUsage,
+         fmt::format("{}: pass {}: unknown (give STRATA_FORWARD or STRATA_BACKWARD)", call, pass));
+}
+
+}  // namespace
+
+Store::Store(const char* options, Sinks sinks)
+    : options_(text_or_empty(options)),
+      is_bf16_(session::unit_options(options_).recipe == Recipe::kBf16),
+      sinks_(std::move(sinks)) {}
+
+Session& Store::session(const char* call) {
+  if (session_) return *session_;
+  refuse(ErrorCode::kUsage, std::string(call) + ": nothing is loaded (load it)");
 }
 
 Unit Store::read_unit(const strata_unit& given) const {
@@ -77,7 +50,7 @@ Unit Store::read_unit(const strata_unit& given) const {
   if (unit.name.empty()) refuse(ErrorCode::kConfig, "add_unit: the unit has no name (name it)");
   if (given.tensor_count > 0) require_given(given.tensors, "add_unit", "tensors");
   for (size_t i = 0; i < given.tensor_count; ++i) {
-    const strata_tensor tensor = tensor_at(given, i);
+    const strata_tensor tensor = item_of(given.tensors, i, "add_unit", "tensor");
     const std::string name = text_or_empty(tensor.name);
     if (name.empty()) {
       refuse(ErrorCode::kConfig,
@@ -104,7 +77,7 @@ Unit Store::read_unit(const strata_unit& given) const {
 int32_t Store::add(const strata_unit& given) {
   if (session_) {
     refuse(ErrorCode::kUsage,
-           "add_unit: the units are planned already (add all units before plan and load)");
+           "add_unit: the units are planned already (add all units before order, plan and load)");
   }
   Unit unit = read_unit(given);
   model::ExternalSegment segment;
@@ -127,6 +100,19 @@ int32_t Store::add(const strata_unit& given) {
 Session& Store::opened() {
   if (!session_) session_.emplace(Session::open_units(units_, options_, sinks_));
   return *session_;
+}
+
+void Store::order(const strata_use* uses, size_t count, bool may_leave_out) {
+  std::vector<UsedUnits> order;
+  if (count > 0) require_given(uses, "order", "uses");
+  for (size_t i = 0; i < count; ++i) {
+    const strata_use use = item_of(uses, i, "order", "use");
+    if (use.unit_count > 0) require_given(use.units, "order", "units");
+    order.push_back({.units = {use.units, use.units + use.unit_count},
+                     .pass = pass_of(use.pass, "order"),
+                     .seconds = use.seconds});
+  }
+  opened().order(order, may_leave_out);
 }
 
 PlanText& Store::plan() {
@@ -176,24 +162,35 @@ void Store::load(const strata_load& load) {
 }
 
 strata_view Store::acquire(int32_t unit, int32_t pass) {
-  if (pass != STRATA_FORWARD && pass != STRATA_BACKWARD) {
-    refuse(ErrorCode::kUsage,
-           fmt::format("acquire: pass {}: unknown (give STRATA_FORWARD or STRATA_BACKWARD)", pass));
+  const UnitUse use = session("acquire").acquire(unit, pass_of(pass, "acquire"));
+  for (const int each : session_->acquired()) clear(each, session_->used(each));
+  return view_of(unit, use);
+}
+
+strata_view Store::used(int32_t unit) {
+  return view_of(unit, session("used").used(unit));
+}
+
+// A gradient that the caller would overwrite is one that it adds to here.
+void Store::clear(int32_t unit, const UnitUse& use) const {
+  if (use.gradient == nullptr || !use.overwrites) return;
+  for (size_t t = 0; t < units_[static_cast<size_t>(unit)].tensors.size(); ++t) {
+    const TensorPlace place = session_->place(unit, static_cast<int>(t));
+    if (!place.frozen) std::fill_n(use.gradient + place.offset, place.count, 0.0f);
   }
-  const UnitUse use = session("acquire").acquire(
-      unit, pass == STRATA_FORWARD ? UnitPass::kForward : UnitPass::kBackward);
+}
+
+// The view of a unit, whose gradient add_gradient() adds to from now on.
+strata_view Store::view_of(int32_t unit, const UnitUse& use) {
   strata_view view = {.struct_size = 0,
                       .weights = use.weights,
                       .gradient = use.gradient,
                       .count = 0,
                       .dtype = is_bf16_ ? STRATA_BF16 : STRATA_F32,
                       .reserved = 0};
-  const size_t tensors = units_[static_cast<size_t>(unit)].tensors.size();
-  for (size_t t = 0; t < tensors; ++t) {
+  for (size_t t = 0; t < units_[static_cast<size_t>(unit)].tensors.size(); ++t) {
     const TensorPlace place = session_->place(unit, static_cast<int>(t));
     view.count = std::max(view.count, place.offset + place.count);
-    if (use.gradient == nullptr || !use.overwrites || place.frozen) continue;
-    std::fill_n(use.gradient + place.offset, place.count, 0.0f);
   }
   acquired_ = unit;
   gradient_ = use.gradient;
@@ -266,149 +263,4 @@ void Store::read_tensor(int32_t unit, int32_t tensor, int32_t plane, std::span<f
   });
 }
 
-}  // namespace
 }  // namespace strata::c
-
-using namespace strata;     // NOLINT: the functions below are outside of any namespace
-using namespace strata::c;  // NOLINT
-
-strata_status strata_store_open(const char* options, const strata_sinks* sinks,
-                                strata_store** store) {
-  return guarded("store_open", [&] {
-    require_given(store, "store_open", "store");
-    *store = nullptr;
-    auto opened = std::make_unique<Store>(options, sinks_of(sinks, "store_open"));
-    *store = as_handle<strata_store>(add_handle(std::move(opened), Store::kKind));
-  });
-}
-
-strata_status strata_store_add_unit(strata_store* store, const strata_unit* unit, int32_t* index) {
-  return with<Store>(store, "store_add_unit", [&](Store& self) {
-    const int32_t added = self.add(read_struct(unit, "store_add_unit", "unit"));
-    if (index != nullptr) *index = added;
-  });
-}
-
-strata_status strata_store_plan(strata_store* store, strata_plan* plan) {
-  return with<Store>(store, "store_plan", [&](Store& self) {
-    report_plan(plan, "store_plan", [&]() -> PlanText& { return self.plan(); });
-  });
-}
-
-strata_status strata_store_tensor(strata_store* store, int32_t unit, int32_t tensor,
-                                  strata_tensor_info* info) {
-  return with<Store>(store, "store_tensor", [&](Store& self) {
-    require_given(info, "store_tensor", "info");
-    const Out<strata_tensor_info> out(info, "store_tensor", "info");
-    out.set(self.tensor(unit, tensor));
-  });
-}
-
-strata_status strata_store_load(strata_store* store, const strata_load* load) {
-  return with<Store>(store, "store_load",
-                     [&](Store& self) { self.load(read_struct(load, "store_load", "load")); });
-}
-
-strata_status strata_store_begin(strata_store* store) {
-  return with<Store>(store, "store_begin", [](Store& self) { self.session("begin").begin(); });
-}
-
-strata_status strata_store_acquire(strata_store* store, int32_t unit, int32_t pass,
-                                   strata_view* view) {
-  return with<Store>(store, "store_acquire", [&](Store& self) {
-    require_given(view, "store_acquire", "view");
-    const Out<strata_view> out(view, "store_acquire", "view");
-    out.set(self.acquire(unit, pass));
-  });
-}
-
-strata_status strata_store_add_gradient(strata_store* store, int32_t tensor, int64_t first,
-                                        int64_t count, int32_t dtype, const void* values,
-                                        double scale) {
-  return with<Store>(store, "store_add_gradient", [&](Store& self) {
-    self.add_gradient(tensor, first, count, dtype, values, scale);
-  });
-}
-
-strata_status strata_store_release(strata_store* store) {
-  return with<Store>(store, "store_release", [](Store& self) { self.release(); });
-}
-
-strata_status strata_store_step(strata_store* store, const strata_update* update,
-                                strata_step_result* result) {
-  return with<Store>(store, "store_step", [&](Store& self) {
-    const strata_update given = read_struct(update, "store_step", "update");
-    const Out<strata_step_result> out(result, "store_step", "result");
-    UpdateSettings settings = {.lr = given.lr};
-    if (given.has_clip != 0) settings.clip = given.clip;
-    if (given.has_decay != 0) settings.weight_decay = given.weight_decay;
-    out.set(result_of(self.session("step").end(settings)));
-    self.end_step();
-  });
-}
-
-strata_status strata_store_discard(strata_store* store) {
-  return with<Store>(store, "store_discard", [](Store& self) {
-    self.session("discard").discard();
-    self.end_step();
-  });
-}
-
-strata_status strata_store_save(strata_store* store, const char* directory, const char** path) {
-  return with<Store>(store, "store_save", [&](Store& self) {
-    require_given(directory, "store_save", "directory");
-    self.path_ = self.session("save").save(directory);
-    if (path != nullptr) *path = self.path_.c_str();
-  });
-}
-
-strata_status strata_store_read(strata_store* store, int32_t plane, strata_visit visit,
-                                void* context) {
-  return with<Store>(store, "store_read", [&](Store& self) {
-    require_given(reinterpret_cast<const void*>(visit), "store_read", "visit");
-    bool stops = false;
-    self.read(plane, [&](int unit, int tensor, int64_t first, std::span<const float> values) {
-      stops = stops ||
-              visit(context, plane, unit, tensor, first, std::ssize(values), values.data()) != 0;
-    });
-    if (stops)
-      throw CallError(STRATA_ERROR_INTERRUPTED,
-                      "read: the callback asked to stop (call it again to read)");
-  });
-}
-
-strata_status strata_store_read_tensor(strata_store* store, int32_t unit, int32_t tensor,
-                                       int32_t plane, float* values, int64_t count) {
-  return with<Store>(store, "store_read_tensor", [&](Store& self) {
-    const auto size = static_cast<size_t>(std::max<int64_t>(count, 0));
-    self.read_tensor(unit, tensor, plane, {values, size});
-  });
-}
-
-strata_status strata_store_statistics(strata_store* store, strata_statistics* statistics) {
-  return with<Store>(store, "store_statistics", [&](Store& self) {
-    require_given(statistics, "store_statistics", "statistics");
-    const Out<strata_statistics> out(statistics, "store_statistics", "statistics");
-    const UnitStatistics all = self.session("statistics").statistics();
-    out.set({.struct_size = 0,
-             .steps = all.steps,
-             .updates = all.updates,
-             .host_bytes = all.host_bytes,
-             .nvme_bytes = all.nvme_bytes,
-             .nvme_bytes_read = all.nvme_bytes_read,
-             .nvme_bytes_written = all.nvme_bytes_written,
-             .last_step_s = all.last_step_s,
-             .last_stall_s = all.last_stall_s});
-  });
-}
-
-strata_status strata_store_unload(strata_store* store) {
-  return with<Store>(store, "store_unload", [](Store& self) {
-    self.end_step();
-    self.session("unload").close();
-  });
-}
-
-strata_status strata_store_close(strata_store* store) {
-  return close<Store>(store, "store_close");
-}

@@ -98,14 +98,15 @@ typedef struct strata_step_result {
   double loss;      /* mean over the targets, nats; 0 for a store */
   double grad_norm; /* of all gradients, before clipping */
   int32_t applied;  /* 0: gradients of a store were not finite, and nothing was updated */
-  int32_t reserved;
+  int32_t left_out; /* uses of a store that the caller left out */
 } strata_step_result;
 
 /* ---- Store -----------------------------------------------------------------------------------
  *
  * A model is a list of units (layers), each with named tensors. A step does, for each of the
  * `accumulate` micro-batches, acquire and release of every unit, forward in the order in which the
- * units were added and then backward in the opposite order:
+ * units were added and then backward in the opposite order, unless strata_store_order() declares
+ * another one:
  *
  *   open, add_unit ..., plan, load,
  *   { begin, { acquire forward, release } ..., { acquire backward, release } ..., step } ...,
@@ -132,6 +133,17 @@ typedef struct strata_unit {
   int32_t frozen; /* 1: not trained; no gradient, no moments, and not in checkpoints */
   int32_t reserved;
 } strata_unit;
+
+/* A use in a micro-batch: units that are in memory together, such as a head and the embedding whose
+ * matrix it shares, for one pass. */
+typedef struct strata_use {
+  size_t struct_size;
+  const int32_t* units; /* [unit_count], distinct; acquire names the first */
+  size_t unit_count;
+  int32_t pass; /* STRATA_FORWARD or STRATA_BACKWARD */
+  int32_t reserved;
+  double seconds; /* how long the caller computes, for the plan; 0: it takes no time */
+} strata_use;
 
 /* A unit in memory. Tensors are row-major; strata_store_tensor() says at which element each begins.
  * What lies between tensors must not be written. */
@@ -204,6 +216,12 @@ STRATA_API strata_status strata_store_open(const char* options, const strata_sin
  * and types that cannot be; _USAGE after plan or load. */
 STRATA_API strata_status strata_store_add_unit(strata_store* store, const strata_unit* unit,
                                                int32_t* index);
+/* Declares the uses of a micro-batch in their order. A unit may be used any number of times; one
+ * that is trained must be used backward. With `may_leave_out`, acquire leaves out uses of the
+ * micro-batch before the one that it is asked for, and a backward that is left out counts as
+ * gradients of zero. Errors: _CONFIG for an order that cannot be; _USAGE after plan or load. */
+STRATA_API strata_status strata_store_order(strata_store* store, const strata_use* uses,
+                                            size_t count, int32_t may_leave_out);
 /* Plans where state lies and when it moves. Creates nothing. When no plan fits, returns
  * _DOES_NOT_FIT, and `plan` says so. No unit can be added afterwards. `plan` may be null. */
 STRATA_API strata_status strata_store_plan(strata_store* store, strata_plan* plan);
@@ -220,6 +238,9 @@ STRATA_API strata_status strata_store_begin(strata_store* store);
  * or _CONFIG for a pass out of turn, with the names of the one asked for and the next one. */
 STRATA_API strata_status strata_store_acquire(strata_store* store, int32_t unit, int32_t pass,
                                               strata_view* view);
+/* The view of another unit of the acquired use, valid as long. add_gradient then adds to that unit.
+ * Errors: _USAGE. */
+STRATA_API strata_status strata_store_used(strata_store* store, int32_t unit, strata_view* view);
 /* Adds scale * values[i] to elements [first, first + count) of a tensor's gradient in the unit that
  * is acquired for its backward. `values` has type `dtype`. With scale 1/s it takes gradients of a
  * loss that was multiplied by s. Errors: _USAGE for another pass or a range beyond the tensor. */
@@ -228,6 +249,18 @@ STRATA_API strata_status strata_store_add_gradient(strata_store* store, int32_t 
                                                    const void* values, double scale);
 /* Gives the acquired unit back. */
 STRATA_API strata_status strata_store_release(strata_store* store);
+/* Ends a micro-batch, and leaves out the rest of its uses where the order allows that. It is needed
+ * only where uses at the end of a micro-batch may be left out. Errors: _USAGE. */
+STRATA_API strata_status strata_store_end_micro_batch(strata_store* store);
+/* A micro-batch without a backward, between steps: begin_forward, then acquire and release in the
+ * order of the forward uses, then end_forward. An update that waits for its step is done first. */
+STRATA_API strata_status strata_store_begin_forward(strata_store* store);
+STRATA_API strata_status strata_store_end_forward(strata_store* store);
+/* Writes the seconds from acquire to release of each use to seconds[count], means over the
+ * micro-batches of the last step: what strata_use::seconds wants. Errors: _USAGE for a `count` that
+ * is not the number of uses in a micro-batch. */
+STRATA_API strata_status strata_store_use_seconds(strata_store* store, double* seconds,
+                                                  size_t count);
 /* Ends the step with an AdamW update, which is done while later passes are prepared. When a
  * gradient is not finite, nothing is updated and `applied` is 0. `result` may be null. */
 STRATA_API strata_status strata_store_step(strata_store* store, const strata_update* update,

@@ -156,10 +156,13 @@ exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
   }
 }
 
-exec::SegmentUse Live::used(int segment) {
+const std::vector<int>& Live::acquired() {
   require_acquired("used");
-  const std::vector<int>& segments = run_.spec->uses[executor_.next_use().use].segments;
-  if (std::ranges::count(segments, segment) > 0) return executor_.used(segment);
+  return run_.spec->uses[executor_.next_use().use].segments;
+}
+
+exec::SegmentUse Live::used(int segment) {
+  if (std::ranges::count(acquired(), segment) > 0) return executor_.used(segment);
   throw Error(
       ErrorCode::kUsage,
       fmt::format("used: {}: is not a unit of this use (declare it in the order)", segment));

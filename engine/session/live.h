@@ -40,6 +40,7 @@ class Live {
   // without an update.
   void begin(std::optional<double> lr = {});
   exec::SegmentUse acquire(int segment, exec::Pass pass);
+  const std::vector<int>& acquired();  // segments of the use
   exec::SegmentUse used(int segment);
   void release();
   void end_micro_batch();
