@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // By lane. The drives work only while bytes move, whatever is issued.
-constexpr Resources kResourcesOf[kLaneCount] = {
+constexpr Workers kWorkersOf[kLaneCount] = {
     kComputeWorks,  kOptimizerWorks, kLinkMoves,     kLinkMoves, 0, 0, 0,
     kRanksExchange, kRanksExchange,  kOptimizerWorks};
 // The share of the cores that I/O never takes from the other lanes.
@@ -345,12 +345,12 @@ class Simulation {
   }
 
   void count(double dt) {
-    Resources working = 0;
+    Workers working = 0;
     if (drive_.read_rate() > 0) working |= kDrivesRead;
     if (drive_.write_rate() > 0) working |= kDrivesWrite;
     each(busy_, [&](size_t i) {
       result_.busy_s[i] += dt;
-      working |= kResourcesOf[i];
+      working |= kWorkersOf[i];
     });
     result_.working_s[working] += dt;
     const LaneState& compute = lanes_[at(Lane::kCompute)];

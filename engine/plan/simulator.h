@@ -45,7 +45,7 @@ struct Stall {
 };
 
 // What can work at the same time in a step. A set of them is a sum of bits.
-enum Resource : uint32_t {
+enum Worker : uint32_t {
   kComputeWorks = 1,
   kOptimizerWorks = 2,
   kDrivesRead = 4,  // bytes are moving
@@ -53,15 +53,15 @@ enum Resource : uint32_t {
   kLinkMoves = 16,      // between host and device
   kRanksExchange = 32,  // collectives
 };
-using Resources = uint32_t;
-inline constexpr size_t kResourceSets = 64;
+using Workers = uint32_t;
+inline constexpr size_t kWorkerSets = 64;
 
 struct SimulationResult {
   // For each copy, without the first and, with three or more copies, the last, which have no
   // neighbour on one side.
   double step_s = 0;
-  std::array<double, kLaneCount> busy_s = {};        // with an op issued and not done
-  std::array<double, kResourceSets> working_s = {};  // by set: it works, and nothing else
+  std::array<double, kLaneCount> busy_s = {};      // with an op issued and not done
+  std::array<double, kWorkerSets> working_s = {};  // by set: it works, and nothing else
   Stall stall;
 
   std::array<int64_t, kLaneCount> bytes = {};  // of one copy, skipped ops left out
@@ -73,11 +73,11 @@ struct SimulationResult {
   // verifier accepts.
   std::string blocked;
 
-  // The time in which any of `resources` works.
-  double any_works_s(Resources resources) const {
+  // The time in which any of `workers` works.
+  double any_works_s(Workers workers) const {
     double sum = 0;
-    for (Resources set = 0; set < kResourceSets; ++set) {
-      if ((set & resources) != 0) sum += working_s[set];
+    for (Workers set = 0; set < kWorkerSets; ++set) {
+      if ((set & workers) != 0) sum += working_s[set];
     }
     return sum;
   }

@@ -34,7 +34,7 @@ std::vector<BusyPart> parts_of(const plan::SimulationResult& result) {
                                  {"optimizer", plan::kOptimizerWorks},
                                  {"device link", plan::kLinkMoves},
                                  {"collectives", plan::kRanksExchange}};
-  for (BusyPart& part : parts) part.seconds = result.any_works_s(part.resources);
+  for (BusyPart& part : parts) part.seconds = result.any_works_s(part.workers);
   std::stable_sort(parts.begin(), parts.end(),
                    [](const BusyPart& a, const BusyPart& b) { return a.seconds > b.seconds; });
   return parts;
@@ -43,7 +43,7 @@ std::vector<BusyPart> parts_of(const plan::SimulationResult& result) {
 // One direction of the drives is named where the other takes less than a tenth of its time.
 std::string bottleneck_of(const plan::SimulationResult& result) {
   const BusyPart longest = parts_of(result).front();
-  if ((longest.resources & plan::kDrivesRead) == 0) return longest.name;
+  if ((longest.workers & plan::kDrivesRead) == 0) return longest.name;
   const double read_s = result.any_works_s(plan::kDrivesRead);
   const double write_s = result.any_works_s(plan::kDrivesWrite);
   return write_s < read_s / 10   ? "NVMe reads"

@@ -42,7 +42,7 @@ PlanReport report_of(const RunPlan& run);
 // part: they share what the drives can do, whether they move at once or take turns.
 struct BusyPart {
   const char* name = "";  // "compute", "NVMe drives", "optimizer", "device link", "collectives"
-  plan::Resources resources = 0;
+  plan::Workers workers = 0;
   double seconds = 0;
 };
 

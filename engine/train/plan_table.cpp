@@ -214,7 +214,7 @@ void add_waits(const BusyPart& part, const plan::SimulationResult& simulated, bo
   if (is_little && !is_compute) return;
   std::string others;
   for (const BusyPart& other : parts_of(simulated)) {
-    const double seconds = simulated.any_works_s(part.resources | other.resources) - part.seconds;
+    const double seconds = simulated.any_works_s(part.workers | other.workers) - part.seconds;
     if (seconds > waits_s / 20) append_part(other.name, seconds, others);
   }
   const std::string_view name = part.name;
@@ -239,14 +239,14 @@ void add_time(const PlanReport& report, Table& table) {
   std::string text;
   for (const BusyPart& part : parts) {
     append_part(part.name, part.seconds, text);
-    if ((part.resources & plan::kDrivesRead) == 0 || read_s == 0 || write_s == 0) continue;
+    if ((part.workers & plan::kDrivesRead) == 0 || read_s == 0 || write_s == 0) continue;
     text +=
         fmt::format(" (reads {}, writes {})", format_duration(read_s), format_duration(write_s));
   }
   table.add("", "at the same time: " + text,
             "how long each resource works in a step; these times overlap");
   for (const BusyPart& part : parts) {
-    const bool is_compute = part.resources == plan::kComputeWorks;
+    const bool is_compute = part.workers == plan::kComputeWorks;
     if (is_compute || &part == &parts.front()) add_waits(part, simulated, is_compute, table);
   }
 }
