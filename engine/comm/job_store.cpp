@@ -82,6 +82,7 @@ JobStore::JobStore(JobStoreOptions options)
       link_(connect(options_, silence_s_)),
       beat_s_(std::min(kBeatS, silence_s_ / 4)),
       clock_(beat_s_) {
+  own_host_ = parse_endpoint(address_of(link_.socket)).host;
   thread_ = start_thread([this] { run(); });
 }
 

@@ -46,6 +46,8 @@ class JobStore {
 
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
+  // The address by which this machine reaches the server's, without a port.
+  const std::string& own_host() const { return own_host_; }
 
   void set(const std::string& key, std::string value);
   // Waits until the key is set. `owner` is the rank that sets it, when that is known, for messages.
@@ -106,6 +108,7 @@ class JobStore {
   // Constant after construction
   const JobStoreOptions options_;
   const WakeUp wake_;
+  std::string own_host_;
   double silence_s_ = 0;  // a server that says nothing for longer is given up
 
   mutable std::mutex mu_;

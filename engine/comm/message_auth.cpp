@@ -39,6 +39,15 @@ Digest random_digest() {
   return digest;
 }
 
+std::string random_text() {
+  std::string text;
+  for (const char byte : random_digest()) {
+    const auto bits = static_cast<unsigned char>(byte);
+    for (const int digit : {bits >> 4, bits & 15}) text += "0123456789abcdef"[digit];
+  }
+  return text;
+}
+
 bool equal_in_constant_time(const Digest& a, std::string_view b) {
   return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -2,6 +2,8 @@
 #include "engine/comm/tcp_socket.h"
 
 #include <fmt/core.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -26,6 +28,8 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr double kOneAddressS = 5;  // then the next address of a host is tried
+constexpr int kUnansweredS = 6;     // in which the other machine's kernel says that bytes came
+constexpr int kProbeS = 1;          // of silence, after which it is asked
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -49,9 +53,44 @@ Socket socket_for(const addrinfo& address) {
                          address.ai_protocol));
 }
 
-void set_option(const Socket& socket, int level, int name) {
-  const int on = 1;
-  ::setsockopt(socket.fd(), level, name, &on, sizeof(on));
+void set_option(const Socket& socket, int level, int name, int value = 1) {
+  ::setsockopt(socket.fd(), level, name, &value, sizeof(value));
+}
+
+// Probes of the kernel make an end that sends nothing notice too that the other is cut off.
+void set_up(const Socket& socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredS * 1000);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kProbeS);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kProbeS);
+}
+
+[[noreturn]] void throw_broken(int error) {
+  if (error == ETIMEDOUT) {
+    throw Error(ErrorCode::kPeer,
+                fmt::format("its machine answers nothing for {} s: it is off, or cut off from the "
+                            "network",
+                            kUnansweredS));
+  }
+  throw system_error(ErrorCode::kPeer, "job store: connection", error);
+}
+
+Endpoint endpoint_of(const sockaddr& address) {
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  const socklen_t length =
+      address.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  const int error = ::getnameinfo(&address, length, host, sizeof(host), port, sizeof(port),
+                                  NI_NUMERICHOST | NI_NUMERICSERV);
+  if (error == 0) return {host, port};
+  throw Error(ErrorCode::kIo, fmt::format("cannot read the address of a socket: {} (look at this "
+                                          "system's network)",
+                                          ::gai_strerror(error)));
+}
+
+bool is_link_local(const sockaddr& address) {
+  if (address.sa_family != AF_INET6) return false;
+  return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
 bool would_wait(int error) {
@@ -73,14 +112,14 @@ std::optional<size_t> Socket::read_some(std::span<char> room) const {
   if (count >= 0) return static_cast<size_t>(count);
   if (would_wait(errno)) return std::nullopt;
   if (is_closed(errno)) return 0;
-  throw system_error(ErrorCode::kPeer, "job store: connection", errno);
+  throw_broken(errno);
 }
 
 std::optional<size_t> Socket::write_some(std::string_view bytes) const {
   const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (count >= 0) return static_cast<size_t>(count);
   if (would_wait(errno) || is_closed(errno)) return std::nullopt;
-  throw system_error(ErrorCode::kPeer, "job store: connection", errno);
+  throw_broken(errno);
 }
 
 Endpoint parse_endpoint(const std::string& text) {
@@ -118,23 +157,41 @@ Socket listen_at(const Endpoint& endpoint) {
   return listener;
 }
 
-std::string address_of(const Socket& listener) {
+std::string address_of(const Socket& socket) {
   sockaddr_storage address = {};
   socklen_t length = sizeof(address);
-  char host[NI_MAXHOST], port[NI_MAXSERV];
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::getsockname(listener.fd(), generic, &length) != 0 ||
-      ::getnameinfo(generic, length, host, sizeof(host), port, sizeof(port),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+  if (::getsockname(socket.fd(), generic, &length) != 0) {
     throw system_error(ErrorCode::kIo, "cannot read the address of a socket", errno);
   }
+  const auto [host, port] = endpoint_of(*generic);
   const bool bracketed = address.ss_family == AF_INET6;
   return bracketed ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
+std::string host_of(const std::string& interface) {
+  if (::if_nametoindex(interface.c_str()) == 0) return interface;
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0)
+    throw system_error(ErrorCode::kIo, "cannot list interfaces", errno);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
+      const bool fits = one->ifa_addr != nullptr && one->ifa_addr->sa_family == family;
+      if (fits && one->ifa_name == interface && !is_link_local(*one->ifa_addr)) {
+        return endpoint_of(*one->ifa_addr).host;
+      }
+    }
+  }
+  throw Error(ErrorCode::kConfig,
+              fmt::format("interface: {}: it has no address (give another, or an address of this "
+                          "machine)",
+                          interface));
+}
+
 Socket accept_one(const Socket& listener) {
   Socket accepted(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (accepted.fd() >= 0) set_option(accepted, IPPROTO_TCP, TCP_NODELAY);
+  if (accepted.fd() >= 0) set_up(accepted);
   return accepted;
 }
 
@@ -154,7 +211,7 @@ Socket connect_to(const Endpoint& endpoint, double deadline_s) {
       }
     }
     if (error != 0) continue;
-    set_option(socket, IPPROTO_TCP, TCP_NODELAY);
+    set_up(socket);
     return socket;
   }
   throw system_error(ErrorCode::kPeer,

@@ -24,8 +24,8 @@ class Socket {
   int fd() const { return fd_; }
 
   // How many bytes came or went; nothing when the call would have to wait. When the other end has
-  // closed the connection, 0 bytes come and none go. Failure: Error (kPeer). A write causes no
-  // SIGPIPE.
+  // closed the connection, 0 bytes come and none go. Failure: Error (kPeer), also when the other
+  // machine's kernel answers nothing for 6 s. A write causes no SIGPIPE.
   std::optional<size_t> read_some(std::span<char> room) const;
   std::optional<size_t> write_some(std::string_view bytes) const;
 
@@ -42,7 +42,10 @@ Endpoint parse_endpoint(const std::string& text);  // throws Error (kConfig)
 
 // Throws Error (kConfig) when nothing can listen there.
 Socket listen_at(const Endpoint& endpoint);
-std::string address_of(const Socket& listener);  // "127.0.0.1:40123", "[::1]:40123"
+std::string address_of(const Socket& socket);  // its own: "127.0.0.1:40123", "[::1]:40123"
+// The address of an interface of this machine, "eth0": of its IPv4 addresses the first, else of its
+// IPv6 addresses that other machines reach. A text that is not the name of one stays as it is.
+std::string host_of(const std::string& interface);
 // The next connection that waits; none when there is none, or no descriptor for it.
 Socket accept_one(const Socket& listener);
 // A connection to one of the addresses that the host has. Failure: Error (kConfig) when the host

@@ -39,6 +39,13 @@ TEST(JobStore, KeysAreSetReadCountedAndErased) {
   EXPECT_FAILURE(kDeadline, "get: a/1: not set within 0.02 s (", first.get("a/1", 0.02));
 }
 
+TEST(JobStore, ItsOwnAddressIsTheOneThatReachesTheServer) {
+  const JobServer server({.secret = kJobSecret});
+  EXPECT_EQ(JobStore(options_of(server, 0, 1)).own_host(), "127.0.0.1");
+  EXPECT_EQ(host_of("lo"), "127.0.0.1");
+  EXPECT_EQ(host_of("10.0.0.9"), "10.0.0.9");
+}
+
 TEST(JobStore, GetWaitsForTheKey) {
   const JobServer server({.secret = kJobSecret, .size = 2});
   JobStore first(options_of(server, 0, 2));
