@@ -87,7 +87,7 @@ std::vector<Floats> products(const Backend& backend, Draw& draw) {
 std::vector<Floats> loss(const Backend& backend, Draw& draw) {
   const bool chunks = draw.seed() % 6 == 0;  // beyond the rows of one
   const int64_t rows = chunks ? 4100 : draw.size(1, 20),
-                vocabulary = draw.size(1, chunks ? 5 : 900);
+                vocabulary = chunks ? 5 : draw.size(1, 900);
   const int64_t cols = draw.size(1, chunks ? 4 : 30);
   const bool gradients = draw.flag(), in_place = draw.flag(), accumulate = draw.flag();
   const auto targets = drawn_ids(draw, rows, -1, vocabulary - 1);

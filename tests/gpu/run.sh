@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What works on this machine's GPU, as one table: a line for each part, PASS, FAIL or SKIP with the reason, and the
+# figures below it. Under ten minutes.
+#
+#   run.sh [PART...]     parts: doctor kernels train figures sanitizer (all of them)
+#
+# Runs from the folder that bundle.sh packed, or from a tree with a build folder (BUILD, by default build). LOGS is a
+# folder for what each part printed.
+set -uo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+logs=${LOGS:-$(mktemp -d)}
+mkdir -p "$logs"
+if [[ -d $here/bin ]]; then
+  bin=$here/bin
+  data=$here/tests/data/model
+  export LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}
+  strata=$bin/strata tests=$bin/kernels_tests bench=$bin/device_bench
+else
+  root=$(cd "$here/../.." && pwd)
+  build=${BUILD:-$root/build}
+  bin=$build/bindings/cli
+  data=$root/tests/data/model
+  strata=$bin/strata tests=$build/tests/kernels/kernels_tests bench=$build/benchmarks/device_bench
+fi
+# cuBLASLt where the toolkit or the Python packages have it.
+for folder in /usr/local/cuda/lib64 $(python3 -c 'import nvidia, os
+for path in nvidia.__path__:
+    for folder, _, files in os.walk(path):
+        if any(name.startswith("libcublasLt.so.13") for name in files): print(folder)' 2> /dev/null); do
+  if compgen -G "$folder/libcublasLt.so.13*" > /dev/null; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder; fi
+done
+export STRATA_PLUGIN_PATH=$bin
+
+failed=0
+# report PART STATUS WORDS
+report() {
+  printf '%-10s %-5s %s\n' "$1" "$2" "$3"
+  if [[ $2 == FAIL ]]; then failed=1; fi
+}
+
+# lines_of FILE: its last lines, indented.
+lines_of() { tail -n "${2:-15}" "$1" | sed 's/^/    /'; }
+
+part_doctor() {
+  "$strata" doctor > "$logs/doctor" 2>&1
+  if grep -E '^OK +gpu [0-9]' "$logs/doctor" > "$logs/gpu"; then
+    report doctor PASS "$(tr -s ' ' < "$logs/gpu" | head -n 1)"
+  else
+    report doctor FAIL "$(grep -E 'gpu' "$logs/doctor" | tr -s ' ' | head -n 1)"
+  fi
+}
+
+# Every op against the plain loops, twice with equal bits.
+part_kernels() {
+  STRATA_TEST_PLUGIN=$bin timeout 240 "$tests" --gtest_filter='*OnTheDevice*' > "$logs/kernels" 2>&1
+  local status=$?
+  local passed
+  passed=$(grep -cE '^\[       OK \]' "$logs/kernels")
+  if ((status == 0 && passed > 0)); then
+    report kernels PASS "$passed families of ops agree with the plain loops and repeat their bits"
+  else
+    report kernels FAIL "exit $status; families that fail:"
+    grep -E '^\[  FAILED  \]|unknown|cuda:' "$logs/kernels" | sort -u | head -n 20 | sed 's/^/    /'
+  fi
+}
+
+# losses FILE: the losses of a run's metrics.
+losses() {
+  python3 - "$1" << 'PYTHON'
+import json, sys
+print(" ".join(repr(row["loss"]) for row in map(json.loads, open(sys.argv[1])) if "loss" in row))
+PYTHON
+}
+
+# train NAME DEVICE MODEL RECIPE OPTIONS...: trains 8 steps on random tokens; prints losses.
+train() {
+  local out=$logs/run-$1 device=$2 model=$3 recipe=$4
+  shift 4
+  rm -rf "$out"
+  "$strata" train --model "$data/$model" --data "$logs/tokens.bin" --out "$out" --device "$device" --recipe "$recipe" \
+    --steps 8 --sequence-length 32 --micro-batch 2 --lr 1e-3 "$@" > "$out.log" 2>&1 || return 1
+  losses "$out/metrics.jsonl"
+}
+
+# The same losses as on the CPU: 1e-4 of them in fp32, 2e-2 in bf16. Resident and offloaded: the same bits.
+part_train() {
+  python3 - "$logs/tokens.bin" << 'PYTHON'
+import random, struct, sys
+random.seed(7)
+tokens = [random.choice((3, 5, 8, 13, 21, 34)) for _ in range(4096)]
+open(sys.argv[1], "wb").write(b"".join(struct.pack("<H", token) for token in tokens))
+PYTHON
+  local model recipe cpu gpu moved bad=0 count=0
+  for model in gqa_untied gpt2 qwen3 gemma2 window; do
+    for recipe in fp32 bf16; do
+      if [[ ! -d $data/$model ]]; then continue; fi
+      count=$((count + 1))
+      cpu=$(train "$model-$recipe-cpu" cpu "$model" "$recipe") || { cpu=; }
+      gpu=$(train "$model-$recipe-gpu" cuda "$model" "$recipe") || { gpu=; }
+      if ! python3 - "$cpu" "$gpu" "$recipe" > "$logs/compare" 2>&1 << 'PYTHON'
+import sys
+a, b = [list(map(float, text.split())) for text in sys.argv[1:3]]
+limit = 1e-4 if sys.argv[3] == "fp32" else 2e-2
+if not a or len(a) != len(b): sys.exit(f"{len(a)} losses on the CPU, {len(b)} on the GPU")
+worst = max(abs(x - y) / abs(x) for x, y in zip(a, b))
+print(f"worst difference {worst:.1e}, limit {limit:.0e}")
+sys.exit(worst > limit)
+PYTHON
+      then
+        bad=$((bad + 1))
+        echo "    $model $recipe: $(tail -n 1 "$logs/compare")"
+        lines_of "$logs/run-$model-$recipe-gpu.log" 3
+      fi
+      moved=$(train "$model-$recipe-again" cuda "$model" "$recipe") || { moved=; }
+      if [[ -n $gpu && $moved != "$gpu" ]]; then
+        bad=$((bad + 1))
+        echo "    $model $recipe: a rerun has other losses"
+      fi
+    done
+  done
+  if ((bad == 0 && count > 0)); then
+    report train PASS "$count runs have the CPU's losses, and their own when they run again"
+  else
+    report train FAIL "$bad differences in $count runs"
+  fi
+}
+
+part_figures() {
+  if timeout 120 "$bench" "$bin" > "$logs/figures" 2>&1; then
+    report figures PASS "below"
+    lines_of "$logs/figures" 30
+  else
+    report figures FAIL "$(tail -n 1 "$logs/figures")"
+  fi
+}
+
+part_sanitizer() {
+  if ! command -v compute-sanitizer > /dev/null; then
+    report sanitizer SKIP "compute-sanitizer is not on the PATH"
+    return
+  fi
+  STRATA_TEST_PLUGIN=$bin timeout 180 compute-sanitizer --error-exitcode 9 "$tests" \
+    --gtest_filter='*OnTheDevice*/rmsnorm:*OnTheDevice*/elementwise:*OnTheDevice*/updates' > "$logs/sanitizer" 2>&1
+  local status=$?
+  if ((status == 0)); then
+    report sanitizer PASS "no faults"
+  else
+    report sanitizer FAIL "exit $status: $(grep -m 1 -E '=========' "$logs/sanitizer")"
+  fi
+}
+
+parts=("$@")
+if ((${#parts[@]} == 0)); then parts=(doctor kernels train figures sanitizer); fi
+for part in "${parts[@]}"; do
+  if ! declare -F "part_$part" > /dev/null; then
+    echo "run.sh: no part $part (doctor kernels train figures sanitizer)" >&2
+    exit 2
+  fi
+  "part_$part"
+done
+exit $failed

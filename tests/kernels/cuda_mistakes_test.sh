@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Each mistake below, seeded into the kernels of the CUDA device, is caught by the comparison of their host
+# twins with the plain loops (cuda_kernels_test.cpp).
+#
+#   cuda_mistakes_test.sh "COMPILER AND FLAGS" "LIBRARIES"
+set -euo pipefail
+
+read -ra compile <<< "$1"
+read -ra libraries <<< "$2"
+root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# file | what is there, once | the mistake
+mistakes='
+norm.h|factor * (g.at[i] - n.at[i] * mean)|factor * (g.at[i] - n.at[i] * dot)
+norm.h|value.at[i] *= factor * (offset + weight.at[i])|value.at[i] *= factor * weight.at[i]
+norm.h|index < (row + 1) * x_at.groups|index < row * x_at.groups + 1
+layer_norm.h|for (int i = 0; i < kPack && col + i < cols; ++i) sum += term(value.at[i]);|for (int i = 0; i < kPack; ++i) sum += term(value.at[i]);
+launch.h|col += int64_t{kPack} * threads|col += int64_t{kPack} * (threads + 1)
+element.h|static uint16_t store(float value) { return nearest_bf16(value); }|static uint16_t store(float value) { return to_bf16(value); }
+element.h|if (kWhole \|\| i < left) pack.at[i] = data[i];|if (kWhole \|\| i < left - 1) pack.at[i] = data[i];
+embedding.h|r = thread; r < row; r += block.threads|r = thread; r + 1 < row; r += block.threads
+embedding.h|if (token == ignored) return;|
+optimizer.h|exact_mul(exact_mul(g, s.one_minus_beta2), g)|exact_mul(exact_mul(g, g), s.one_minus_beta2)
+optimizer.h|exp_avg.at[i] = canonical(m);|exp_avg.at[i] = m;
+optimizer.h|for (int width = kSquaresLanes / 2; width >= 1; width /= 2)|for (int width = 1; width < kSquaresLanes; width *= 2)
+optimizer.h|sum - sum == 0.0 ? 0.0 : 1.0|sum == sum ? 0.0 : 1.0
+glu.h|x < -16.0f ? -16.0f : x > 16.0f ? 16.0f : x|x
+glu.h|inverse ? -sin[angles + i] : sin[angles + i]|sin[angles + i]
+column_sums.h|accumulate ? sum[col + thread] : 0.0f|0.0f
+cross_entropy.h|first ? 0.0 : *sum|0.0
+cross_entropy.h|const float hit = col + i == target ? 1.0f : 0.0f;|const float hit = col == target ? 1.0f : 0.0f;
+matmul.h|.accumulate = op.accumulate \|\| op.bias != nullptr|.accumulate = op.accumulate
+attention_rows.h|row - window + 1 > 0 ? row - window + 1 : 0|row - window > 0 ? row - window : 0
+attention_rows.h|(dp[at] - delta)|dp[at]
+attention.h|.accumulate = true,|
+'
+
+# object FOLDER SOURCE: compiles with the kernels of FOLDER before those of the tree.
+object() {
+  "${compile[@]}" -I"$1" -I"$root" -c "$root/$2" -o "$1/$(basename "$2").o"
+}
+
+# is_caught FOLDER: whether the comparison fails with the twins of FOLDER.
+is_caught() {
+  object "$1" kernels/cuda/twin/backend_twin.cpp
+  "${compile[@]}" "$1/backend_twin.cpp.o" "$work/cuda_kernels_test.cpp.o" "$work/device_plugin.cpp.o" \
+    "${libraries[@]}" -o "$1/test"
+  ! "$1/test" --gtest_brief=1 --gtest_fail_fast > "$1/log" 2>&1
+}
+
+object "$work" tests/kernels/cuda_kernels_test.cpp
+object "$work" kernels/device_plugin.cpp
+mkdir -p "$work/0/kernels/cuda"
+cp -r "$root/kernels/cuda/ops" "$work/0/kernels/cuda/"
+if is_caught "$work/0"; then
+  echo "the kernels as they are do not pass:"
+  tail -n 30 "$work/0/log"
+  exit 1
+fi
+
+count=0
+failed=0
+while IFS= read -r line; do
+  if [[ -z $line ]]; then continue; fi
+  count=$((count + 1))
+  folder=$work/$count
+  mkdir -p "$folder/kernels/cuda"
+  cp -r "$root/kernels/cuda/ops" "$folder/kernels/cuda/"
+  if ! python3 - "$folder/kernels/cuda/ops" "$line" << 'PYTHON'; then
+import re, sys
+folder, line = sys.argv[1:]
+name, old, new = [part.replace("\\|", "|") for part in re.split(r"(?<!\\)\|", line)]
+path = f"{folder}/{name}"
+text = open(path).read()
+if text.count(old) != 1:
+    sys.exit(f"{name} has {text.count(old)} times: {old}")
+open(path, "w").write(text.replace(old, new))
+PYTHON
+    failed=$((failed + 1))
+  elif ! is_caught "$folder"; then
+    echo "not caught: $line"
+    failed=$((failed + 1))
+  fi
+  rm -rf "$folder"
+done <<< "$mistakes"
+echo "$((count - failed)) of $count seeded mistakes were caught"
+((failed == 0 && count >= 10))
