@@ -69,16 +69,18 @@ while IFS= read -r line; do
   folder=$work/$count
   mkdir -p "$folder/kernels/cuda"
   cp -r "$root/kernels/cuda/ops" "$folder/kernels/cuda/"
-  if ! python3 - "$folder/kernels/cuda/ops" "$line" << 'PYTHON'; then
-import re, sys
-folder, line = sys.argv[1:]
-name, old, new = [part.replace("\\|", "|") for part in re.split(r"(?<!\\)\|", line)]
-path = f"{folder}/{name}"
-text = open(path).read()
-if text.count(old) != 1:
-    sys.exit(f"{name} has {text.count(old)} times: {old}")
-open(path, "w").write(text.replace(old, new))
-PYTHON
+  if ! perl - "$folder/kernels/cuda/ops" "$line" << 'PERL'; then
+my ($folder, $line) = @ARGV;
+my ($name, $old, $new) = map { s/\\\|/|/gr } split(/(?<!\\)\|/, $line, 3);
+local $/;
+open(my $file, '<', "$folder/$name") or die "$name: $!\n";
+my $text = <$file>;
+my $count = () = $text =~ /\Q$old\E/g;
+die "$name has $count times: $old\n" if $count != 1;
+$text =~ s/\Q$old\E/$new/;
+open($file, '>', "$folder/$name") or die "$name: $!\n";
+print $file $text;
+PERL
     failed=$((failed + 1))
   elif ! is_caught "$folder"; then
     echo "not caught: $line"
