@@ -221,6 +221,43 @@ class Stores(unittest.TestCase):
         self.assertFalse(run_step(store, lambda name, value: value * np.nan).applied)
         store.close()
 
+    def test_another_order_has_units_together_and_forwards_alone(self):
+        order = [
+            strata.Use(["in", "out"], "forward"),
+            strata.Use(["mid"], "forward", seconds=1e-4),
+            strata.Use(["mid"], "backward"),
+            strata.Use(["in", "out"], "backward"),
+        ]
+        store = strata.Store(UNITS, OPTIONS, order=order)
+        store.load(weights())
+
+        def forward():
+            store.acquire("in", "forward")
+            total = store.used("out")["out.weight"].sum()
+            store.release()
+            with store.acquire("mid", "forward"):
+                return float(total)
+
+        store.begin_forward()
+        before = forward()
+        store.end_forward()
+        store.begin()
+        forward()
+        with store.acquire("mid", "backward"):
+            pass
+        with store.acquire("in", "backward"):
+            store.used("out").add_gradient("out.weight", np.ones(7))
+            array = store.used("out").gradient("out.weight")
+            with self.assertRaisesRegex(strata.UsageError, "out: an array"):
+                store.release()
+            del array
+        self.assertAlmostEqual(store.step(0.5).grad_norm, np.sqrt(7), places=5)
+        self.assertEqual(len(store.use_seconds()), 4)
+        store.begin_forward()
+        self.assertLess(forward(), before - 1)
+        store.end_forward()
+        store.close()
+
     def test_settings_of_a_step_replace_the_options(self):
         gradient = lambda name, value: value
         with loaded() as store, loaded(clip=1.0, weight_decay=0) as other:

@@ -25,7 +25,7 @@ from ._library import (
     version as __version__,
 )
 from ._plan import Plan
-from ._store import Statistics, StepResult, Store, Unit, View
+from ._store import Statistics, StepResult, Store, Unit, Use, View
 from ._train import Model, RunResult, StepReport, plan, train
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Store",
     "Unit",
     "UsageError",
+    "Use",
     "View",
     "__version__",
     "plan",

@@ -219,6 +219,17 @@ class InfoStruct(Sized):
     ]
 
 
+class UseStruct(Sized):
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("units", c.POINTER(c.c_int32)),
+        ("unit_count", c.c_size_t),
+        ("pass_", c.c_int32),
+        ("reserved", c.c_int32),
+        ("seconds", c.c_double),
+    ]
+
+
 class LoadStruct(Sized):
     _fields_ = [
         ("struct_size", c.c_size_t),
@@ -314,6 +325,12 @@ _SIGNATURES: dict[str, list[Any]] = {
     "store_plan": [_handle, c.POINTER(PlanStruct)],
     "store_tensor": [_handle, _i32, _i32, c.POINTER(InfoStruct)],
     "store_load": [_handle, c.POINTER(LoadStruct)],
+    "store_order": [_handle, c.POINTER(UseStruct), c.c_size_t, _i32],
+    "store_used": [_handle, _i32, c.POINTER(ViewStruct)],
+    "store_end_micro_batch": [_handle],
+    "store_begin_forward": [_handle],
+    "store_end_forward": [_handle],
+    "store_use_seconds": [_handle, c.POINTER(c.c_double), c.c_size_t],
     "store_begin": [_handle],
     "store_acquire": [_handle, _i32, _i32, c.POINTER(ViewStruct)],
     "store_add_gradient": [_handle, _i32, _i64, _i64, _i32, c.c_void_p, c.c_double],

@@ -38,6 +38,19 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Use:
+    """A use in a micro-batch: units in memory together, for one pass, "forward" or "backward".
+
+    units: names of units; acquire() takes the first, used() gives the others.
+    seconds: how long the caller computes, for the plan; Store.use_seconds() measures it.
+    """
+
+    units: Sequence[str]
+    which: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class StepResult:
     """step: counted from 1. grad_norm: of all gradients, before clipping. applied: False when a
     gradient was not finite and nothing was updated. loss: mean, nats; 0 for a store."""
@@ -122,14 +135,12 @@ class View:
         """Adds scale * values, an array of float32 or float16 with the tensor's shape."""
         import numpy as np
 
-        _, tensor, shape, info = self._store._find(name)
-        kind = 3 if values.dtype == np.float16 else lib.F32
-        given = np.ascontiguousarray(values, dtype=np.float16 if kind == 3 else np.float32)
-        if given.shape != shape:
-            raise lib.ConfigError(f"add_gradient: {name}: shape {given.shape} (give {shape})")
-        self._store._call(
-            "store_add_gradient", tensor, 0, info.count, kind, given.ctypes.data, scale
-        )
+        gradient = self.gradient(name)
+        if values.shape != gradient.shape:
+            raise lib.ConfigError(
+                f"add_gradient: {name}: shape {values.shape} (give {gradient.shape})"
+            )
+        gradient += values.astype(np.float32) * np.float32(scale)
 
     def _free(self) -> bool:
         """Whether no array over the unit is left."""
@@ -164,6 +175,8 @@ class Store:
     units: the model, in the order of its forward.
     options: options of `strata train` by name: host_memory (of this store), nvme, recipe ("bf16" or
         "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io.
+    order: the uses of a micro-batch, where they are not every unit forward and then backward.
+    may_leave_out: acquire() leaves out uses before the one that it is asked for.
     log: called with (level, line); level 1 is a warning. Threads of the library call it.
 
     A step is begin(), then for each of `accumulate` micro-batches acquire() of every unit, forward
@@ -184,12 +197,16 @@ class Store:
         units: Iterable[Unit],
         options: Optional[Options] = None,
         *,
+        order: Optional[Sequence[Use]] = None,
+        may_leave_out: bool = False,
         log: Optional[Callable[[int, str], None]] = None,
     ) -> None:
         self._handle: Optional[int] = None
         self._view: Optional[View] = None
+        self._others: list[View] = []  # of the acquired use
         self._stale: list[View] = []  # ended while arrays over them existed
         self._units = list(units)
+        self._uses = 2 * len(self._units) if order is None else len(order)
         self._names: dict[str, tuple[int, int, tuple[int, ...]]] = {}
         self._infos: dict[str, lib.InfoStruct] = {}
         sinks, self._kept = lib.sinks_of(log)
@@ -199,6 +216,8 @@ class Store:
         try:
             for index, unit in enumerate(self._units):
                 self._add(index, unit)
+            if order is not None:
+                self._declare(order, may_leave_out)
         except BaseException:
             self.close()
             raise
@@ -216,6 +235,26 @@ class Store:
             frozen=int(unit.frozen),
         )
         self._call("store_add_unit", c.byref(given), None)
+
+    def _declare(self, order: Sequence[Use], may_leave_out: bool) -> None:
+        uses = (lib.UseStruct * len(order))()
+        for i, use in enumerate(order):
+            numbers = [self._number(unit, "order") for unit in use.units]
+            uses[i] = lib.UseStruct(
+                units=(c.c_int32 * len(numbers))(*numbers),
+                unit_count=len(numbers),
+                pass_=_pass(use.which),
+                seconds=use.seconds,
+            )
+        self._call("store_order", uses, len(order), int(may_leave_out))
+
+    def _number(self, unit: Union[int, str], call: str) -> int:
+        if isinstance(unit, int):
+            return unit
+        names = [each.name for each in self._units]
+        if unit not in names:
+            raise lib.ConfigError(f"{call}: {unit}: no such unit (they are {names})")
+        return names.index(unit)
 
     def _call(self, name: str, *arguments: Any) -> None:
         if self._handle is None:
@@ -286,28 +325,49 @@ class Store:
 
     def acquire(self, unit: Union[int, str], which: str) -> View:
         """Waits until a unit is in memory for its "forward" or "backward"."""
-        if isinstance(unit, str):
-            names = [each.name for each in self._units]
-            if unit not in names:
-                raise lib.ConfigError(f"acquire: {unit}: no such unit (they are {names})")
-            unit = names.index(unit)
-        if which not in ("forward", "backward"):
-            raise lib.UsageError(f"acquire: {which}: unknown (give forward or backward)")
+        number = self._number(unit, "acquire")
         struct = lib.ViewStruct()
-        passes = lib.BACKWARD if which == "backward" else lib.FORWARD
-        self._call("store_acquire", unit, passes, c.byref(struct))
-        self._view = View(self, unit, struct)
+        self._call("store_acquire", number, _pass(which), c.byref(struct))
+        self._view = View(self, number, struct)
         return self._view
+
+    def used(self, unit: Union[int, str]) -> View:
+        """Another unit of the acquired use, valid as long."""
+        number = self._number(unit, "used")
+        struct = lib.ViewStruct()
+        self._call("store_used", number, c.byref(struct))
+        self._others.append(View(self, number, struct))
+        return self._others[-1]
+
+    def end_micro_batch(self) -> None:
+        """Leaves out the rest of a micro-batch, where the order allows that."""
+        self._call("store_end_micro_batch")
+
+    def begin_forward(self) -> None:
+        """Begins a micro-batch of forward uses alone, between steps."""
+        self._call("store_begin_forward")
+
+    def end_forward(self) -> None:
+        """Ends it."""
+        self._call("store_end_forward")
+
+    def use_seconds(self) -> list[float]:
+        """The seconds from acquire() to release() of each use in the last step: Use.seconds."""
+        seconds = (c.c_double * self._uses)()
+        self._call("store_use_seconds", seconds, self._uses)
+        return list(seconds)
 
     def release(self) -> None:
         """Gives the acquired unit back. Raises UsageError while an array over it exists."""
-        if self._view is not None and not self._view._free():
-            raise lib.UsageError(
-                f"release: {self._units[self._view._unit].name}: an array over it is in use "
-                "(delete it, or keep a copy)"
-            )
+        for view in [*([self._view] if self._view else []), *self._others]:
+            if not view._free():
+                raise lib.UsageError(
+                    f"release: {self._units[view._unit].name}: an array over it is in use "
+                    "(delete it, or keep a copy)"
+                )
         self._call("store_release")
         self._view = None
+        self._others = []
 
     def step(
         self,
@@ -381,9 +441,10 @@ class Store:
         self._call("store_unload")
 
     def _set_aside(self) -> None:
-        if self._view is not None and not self._view._free():
-            self._stale.append(self._view)
+        views = [*([self._view] if self._view else []), *self._others]
+        self._stale += [view for view in views if not view._free()]
         self._view = None
+        self._others = []
 
     def _forget_views(self, name: str) -> None:
         """Raises while an array over memory that is freed next exists."""
@@ -420,6 +481,12 @@ class Store:
         self._set_aside()
         if all(view._free() for view in self._stale):
             lib.close_quietly("store_close", self._handle)
+
+
+def _pass(name: str) -> int:
+    if name not in ("forward", "backward"):
+        raise lib.UsageError(f"pass: {name}: unknown (give forward or backward)")
+    return lib.BACKWARD if name == "backward" else lib.FORWARD
 
 
 def _plane(name: str) -> int:
