@@ -1,12 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <cstdio>
 
 #include "bindings/cli/command_options.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/job_secret.h"
 #include "bindings/cli/launcher.h"
+#include "bindings/cli/temporary_directory.h"
 #include "engine/base/error.h"
+#include "engine/base/failures.h"
+#include "engine/comm/tcp_socket.h"
 
 namespace strata::cli {
+
+namespace {
+
+constexpr int64_t kRanksMax = 1 << 20;
+
+// Mistakes about several machines, all at once.
+void require_nodes(const config::Options& options) {
+  if (options.nodes == 1) return;
+  Failures failures;
+  const auto require = [&](bool holds, const std::string& problem) {
+    if (!holds) failures.collect([&] { throw Error(ErrorCode::kConfig, problem); });
+  };
+  require(options.nodes * options.ranks <= kRanksMax,
+          fmt::format("nodes: {} machines of {} ranks are more than {} ranks (give fewer)",
+                      options.nodes, options.ranks, kRanksMax));
+  require(options.node_rank >= 0 && options.node_rank < options.nodes,
+          fmt::format("node-rank: {}: of {} machines, this one is not given (0 is the one at "
+                      "--rendezvous, the last is {})",
+                      options.node_rank < 0 ? "none" : std::to_string(options.node_rank),
+                      options.nodes, options.nodes - 1));
+  require(!options.rendezvous.empty(),
+          "rendezvous: none: several machines meet at an address of the first (give --rendezvous "
+          "HOST:PORT)");
+  if (!options.rendezvous.empty()) {
+    failures.collect([&] { (void)comm::parse_endpoint(options.rendezvous); });
+  }
+  failures.collect([&] {
+    options.secret_file.empty() ? (void)secret_of_environment()
+                                : (void)read_secret(options.secret_file);
+  });
+  failures.throw_if_any("cannot start strata launch");
+}
+
+}  // namespace
 
 int run_launch(const config::Options& options, const std::vector<std::string>& command) {
   if (command.empty()) {
@@ -24,9 +64,10 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
                 "ranks: is given to the command that is launched (give it to "
                 "strata launch, ahead of --)");
   }
+  require_nodes(options);
+  const int64_t ranks = options.nodes * options.ranks;
   std::vector<std::string> args = command;
-  args.push_back("--ranks");
-  args.push_back(std::to_string(options.ranks));
+  args.insert(args.end(), {"--ranks", std::to_string(ranks)});
   // Mistakes are reported once, before any process is started.
   config::DeepspeedReport report;
   const config::Options all =
@@ -35,7 +76,21 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
     std::fputs(config::help_text(config::Command::kTrain).c_str(), stdout);
     return 0;
   }
-  return Launcher(std::move(args), static_cast<int>(options.ranks)).run();
+  const int64_t node = options.nodes > 1 ? options.node_rank : 0;
+  const StartedRank first = {.rank = static_cast<int>(node * options.ranks),
+                             .ranks = static_cast<int>(ranks),
+                             .ranks_on_node = static_cast<int>(options.ranks)};
+  if (options.nodes > 1) {
+    return Launcher(std::move(args),
+                    {.rendezvous = options.rendezvous,
+                     .secret_file = options.secret_file,
+                     .interface = options.interface,
+                     .deadline_s = options.rendezvous_deadline},
+                    first)
+        .run();
+  }
+  const TemporaryDirectory meeting("job");
+  return Launcher(std::move(args), {.meeting = meeting.path()}, first).run();
 }
 
 }  // namespace strata::cli

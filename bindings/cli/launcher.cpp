@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "bindings/cli/job_environment.h"
 #include "bindings/cli/stop_signals.h"
@@ -28,6 +29,8 @@ namespace {
 
 constexpr double kHearS = 15;  // in which ranks hear that another one failed, and end
 constexpr double kEndS = 5;    // in which they end after SIGTERM
+constexpr double kStoppedS = 30;
+constexpr double kRoundS = 1;
 constexpr size_t kLongestLine = 64 * 1024;
 
 // All that the signal handler uses.
@@ -83,8 +86,11 @@ class Spawn {
 
 }  // namespace
 
-Launcher::Launcher(std::vector<std::string> args, int ranks)
-    : args_(std::move(args)), ranks_(static_cast<size_t>(ranks)) {
+Launcher::Launcher(std::vector<std::string> args, LaunchedJob job, StartedRank first)
+    : args_(std::move(args)),
+      job_(std::move(job)),
+      first_(std::move(first)),
+      ranks_(static_cast<size_t>(first_.ranks_on_node)) {
   signals_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (signals_ < 0) throw system_error(ErrorCode::kIo, "launch: eventfd", errno);
   stop_signals = signals_;
@@ -103,18 +109,19 @@ Launcher::~Launcher() {
   close(signals_);
 }
 
-void Launcher::start(int rank) {
+void Launcher::start(int index) {
+  StartedRank place = first_;
+  place.rank += index;
   std::array<int, 2> pipe = {-1, -1};
-  if (rank > 0 && pipe2(pipe.data(), O_CLOEXEC) != 0) {
+  if (place.rank > 0 && pipe2(pipe.data(), O_CLOEXEC) != 0) {
     throw system_error(ErrorCode::kIo, "launch: pipe", errno);
   }
   std::vector<std::string> args = {"strata"};
   args.insert(args.end(), args_.begin(), args_.end());
-  Rank& started = ranks_[static_cast<size_t>(rank)];
+  Rank& started = ranks_[static_cast<size_t>(index)];
   started.errors = pipe[0];
   try {
-    started.process = Spawn(pipe[1]).run(
-        args, environment_of({meeting_.path(), rank, static_cast<int>(ranks_.size())}));
+    started.process = Spawn(pipe[1]).run(args, environment_of(job_, place));
   } catch (const Error&) {
     if (pipe[1] >= 0) close(pipe[1]);
     throw;
@@ -130,7 +137,7 @@ bool Launcher::any_left() const {
 }
 
 int Launcher::run() {
-  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) start(rank);
+  for (int index = 0; index < first_.ranks_on_node; ++index) start(index);
   while (any_left()) {
     // poll() leaves out negative descriptors.
     std::vector<pollfd> waits = {{signals_, POLLIN, 0}};
@@ -138,13 +145,14 @@ int Launcher::run() {
       waits.push_back({rank.errors, POLLIN, 0});
       waits.push_back({rank.ended, POLLIN, 0});
     }
-    poll(waits.data(), waits.size(), failed_s_ > 0 ? 1000 : -1);
+    poll(waits.data(), waits.size(), static_cast<int>(kRoundS * 1000));
     eventfd_t count = 0;
     if (eventfd_read(signals_, &count) == 0) forward(last_signal);
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (waits[1 + 2 * rank].revents != 0) read_errors(static_cast<int>(rank));
-      if (waits[2 + 2 * rank].revents != 0) reap(static_cast<int>(rank));
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (waits[1 + 2 * i].revents != 0) read_errors(static_cast<int>(i));
+      if (waits[2 + 2 * i].revents != 0) reap(static_cast<int>(i));
     }
+    end_those_stopped();
     end_those_left();
   }
   constexpr int kPeerIsGone = 4;
@@ -173,9 +181,9 @@ void Launcher::read_errors(int index) {
   rank.errors = -1;
 }
 
-void Launcher::print_line(int rank) {
-  std::string& line = ranks_[static_cast<size_t>(rank)].line;
-  const std::string text = fmt::format("[rank {}] {}\n", rank, line);
+void Launcher::print_line(int index) {
+  std::string& line = ranks_[static_cast<size_t>(index)].line;
+  const std::string text = fmt::format("[rank {}] {}\n", first_.rank + index, line);
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, text.data(), text.size());
   line.clear();
 }
@@ -190,7 +198,7 @@ void Launcher::reap(int index) {
   note_end(index, status);
 }
 
-void Launcher::note_end(int rank, int status) {
+void Launcher::note_end(int index, int status) {
   constexpr int kSignalled = 128;
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
   if (code == 0 || is_ending_) return;
@@ -198,16 +206,38 @@ void Launcher::note_end(int rank, int status) {
   if (failed_s_ > 0) return;
   failed_s_ = now_s();
   if (WIFSIGNALED(status)) {
-    log(LogLevel::kWarning, fmt::format("launch: rank {} was ended by signal {} ({})", rank,
-                                        WTERMSIG(status), strsignal(WTERMSIG(status))));
+    log(LogLevel::kWarning,
+        fmt::format("launch: rank {} was ended by signal {} ({})", first_.rank + index,
+                    WTERMSIG(status), strsignal(WTERMSIG(status))));
+  }
+}
+
+// A time in which this process was stopped too does not count.
+void Launcher::end_those_stopped() {
+  const double passed_s = std::min(now_s() - looked_s_, 2 * kRoundS);
+  looked_s_ = now_s();
+  for (int i = 0; i < first_.ranks_on_node; ++i) {
+    Rank& rank = ranks_[static_cast<size_t>(i)];
+    siginfo_t info = {};
+    const bool stopped =
+        rank.process > 0 &&
+        waitid(P_PID, static_cast<id_t>(rank.process), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == rank.process;
+    const double before_s = std::exchange(rank.stopped_s, stopped ? rank.stopped_s + passed_s : 0);
+    if (before_s > kStoppedS || rank.stopped_s <= kStoppedS) continue;
+    log(LogLevel::kWarning,
+        fmt::format("launch: rank {} is stopped by a signal for {} s: it is ended", first_.rank + i,
+                    kStoppedS));
+    kill(rank.process, SIGKILL);
   }
 }
 
 void Launcher::end_those_left() {
   if (failed_s_ == 0 || now_s() - failed_s_ < kHearS) return;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (ranks_[rank].process == 0 || is_ending_) continue;
-    log(LogLevel::kWarning, fmt::format("launch: rank {} does not end: it is ended", rank));
+  for (int i = 0; i < first_.ranks_on_node; ++i) {
+    if (ranks_[static_cast<size_t>(i)].process == 0 || is_ending_) continue;
+    log(LogLevel::kWarning,
+        fmt::format("launch: rank {} does not end: it is ended", first_.rank + i));
   }
   is_ending_ = true;
   forward(now_s() - failed_s_ < kHearS + kEndS ? SIGTERM : SIGKILL);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,17 @@ std::vector<std::string> without_help_word(std::vector<std::string> args) {
   return args;
 }
 
+// Gives the command of a started rank the number of ranks, unless it says so itself. True for a
+// rank that leaves printing to rank 0.
+bool join_ranks(std::vector<std::string>& args) {
+  const std::optional<StartedRank> started = rank_of_environment();
+  if (!started) return false;
+  const bool says = std::ranges::any_of(
+      args, [](const std::string& arg) { return arg == "--ranks" || arg.starts_with("--ranks="); });
+  if (!says) args.insert(args.end(), {"--ranks", std::to_string(started->ranks)});
+  return started->rank > 0;
+}
+
 int run(const std::vector<std::string>& given) {
   const std::vector<std::string> args = without_help_word(given);
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
@@ -124,9 +136,9 @@ int run(const std::vector<std::string>& given) {
     if (end != rest.end()) launched.assign(end + 1, rest.end());
     rest.erase(end, rest.end());
   }
+  const bool follows = command == config::Command::kTrain && join_ranks(rest);
   config::DeepspeedReport report;
-  const config::Options options =
-      resolved_options(command, rest, !is_following_rank(), report);  // rank 0 prints it
+  const config::Options options = resolved_options(command, rest, !follows, report);
   if (options.help) {
     std::fputs(config::help_text(command).c_str(), stdout);
     return 0;

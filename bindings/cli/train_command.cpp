@@ -62,8 +62,13 @@ int train(const config::Options& options, const config::Json& deepspeed, train::
   }
   const double begin_s = now_s();
   const train::TrainResult result = training.run(events);
-  const Outcome outcome = {
-      options, deepspeed, training.plan(), result, training.export_notes(), now_s() - begin_s};
+  const Outcome outcome = {options,
+                           deepspeed,
+                           training.plan(),
+                           result,
+                           training.export_notes(),
+                           now_s() - begin_s,
+                           resuming_command(options.out)};
   output.conclude(train_summary(outcome), train_summary_json(outcome));
   return 0;
 }
@@ -78,8 +83,8 @@ int run_train(const config::Options& options, const config::Json& deepspeed) {
   } catch (const Error& error) {
     if (job) job->abort(error.what());
     if (!job || error.code() != ErrorCode::kPeer) throw;
-    // The rank that failed says why, or rank 0 says which one is gone.
-    if (job->leads()) log(LogLevel::kWarning, error.what());
+    // The rank that failed says why, or on each machine the first one says which one is gone.
+    if (job->rank() % job->ranks_on_node() == 0) log(LogLevel::kWarning, error.what());
     return kHeardExitCode;
   } catch (const std::exception& error) {
     if (job) job->abort(error.what());

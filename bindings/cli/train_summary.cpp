@@ -116,16 +116,10 @@ config::Json nvme_json(const config::Options& options, const train::TrainResult&
 
 // The place of the result, and the next command to try.
 std::string ending(const Outcome& outcome) {
-  const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
+  const auto& [options, deepspeed, plan, result, notes, total_s, resuming] = outcome;
   const std::string state =
       fmt::format("state    {:016x} in {}\n", result.state_hash, result.checkpoint);
-  if (result.stopped) {
-    return state + fmt::format("next     strata {}train --out {} --resume\n",
-                               result.processes == 1
-                                   ? ""
-                                   : fmt::format("launch --ranks {} -- ", result.processes),
-                               shell_word(options.out));
-  }
+  if (result.stopped) return state + fmt::format("next     {}\n", resuming);
   std::string text = state + fmt::format("model    {}/model\n", options.out);
   for (const std::string& note : notes) text += "         " + note + "\n";
   // A run on a token file needs no tokenizer, but a prompt does.
@@ -147,7 +141,7 @@ std::string rate_limit(const config::Options& options) {
 }  // namespace
 
 std::string train_summary(const Outcome& outcome) {
-  const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
+  const auto& [options, deepspeed, plan, result, notes, total_s, resuming] = outcome;
   const int64_t steps = result.last_step - result.first_step + 1;
   if (steps <= 0) {
     return fmt::format(
@@ -199,7 +193,7 @@ std::string train_summary(const Outcome& outcome) {
 
 // Times and losses are null when no step was left to do.
 config::Json train_summary_json(const Outcome& outcome) {
-  const auto& [options, deepspeed, plan, result, notes, total_s] = outcome;
+  const auto& [options, deepspeed, plan, result, notes, total_s, resuming] = outcome;
   const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
   const auto measured = [&](double value) {
     return result.tokens > 0 ? config::Json(value) : config::Json();

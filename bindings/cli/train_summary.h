@@ -18,6 +18,7 @@ struct Outcome {
   const train::TrainResult& result;
   const std::vector<std::string>& export_notes;  // about the exported model, if there is one
   double total_s = 0;
+  std::string resuming;  // the command that goes on when it was stopped
 };
 
 // The summary of a run, as text and as JSON: loss, time by cause, bytes, prediction against

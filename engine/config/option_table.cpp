@@ -48,6 +48,7 @@ constexpr OptionRange kFromOne = {1, kInfinity};
 constexpr OptionRange up_to(double high) {
   return {1, high};
 }
+constexpr OptionRange kFromZero = {0, kInfinity};
 constexpr OptionRange kRatio = {0, 1};
 constexpr OptionRange kBelowOne = {0, 1, false, true};
 constexpr OptionRange kPositive = {0, kInfinity, true, true};
@@ -178,7 +179,22 @@ constexpr OptionRow kTable[] = {
      "Threads for arithmetic; results do not depend on their number."},
 
     {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
-     "Data-parallel ranks; a step learns from micro-batch x accumulate x ranks samples."},
+     "Data-parallel ranks, with launch those of each machine; a step learns from micro-batch x "
+     "accumulate x all ranks samples."},
+    {"nodes", kInt, &O::nodes, kLaunch, kRanks, "N", "", up_to(1 << 20), "",
+     "Machines; the command is started on each."},
+    {"node-rank", kInt, &O::node_rank, kLaunch, kRanks, "N", "", kFromZero, "0 with one machine",
+     "The number of this machine; 0 is the one at --rendezvous, which prints."},
+    {"rendezvous", kString, &O::rendezvous, kLaunch, kRanks, "HOST:PORT", "", kAny, "",
+     "Where machine 0 listens for the ranks of all machines."},
+    {"secret-file", kString, &O::secret_file, kLaunch, kRanks, "PATH", "", kAny, "",
+     "A file with the secret of the job, the same on all machines, that only this user may read; "
+     "else STRATA_SECRET_FILE or STRATA_SECRET of the environment."},
+    {"interface", kString, &O::interface, kLaunch, kRanks, "NAME", "", kAny,
+     "the one that reaches --rendezvous",
+     "The network interface of this machine, or its address, for the data that ranks exchange."},
+    {"rendezvous-deadline", kInt, &O::rendezvous_deadline, kLaunch, kRanks, "N", "seconds",
+     up_to(86400), "", "Seconds in which all machines must come."},
     {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."},
     {"shard-ranks", kInt, &O::shard_ranks, kStep, kRanks, "N", "", kFromOne, "all",

@@ -107,10 +107,18 @@ struct Options {
   IoBackend io = IoBackend::kAuto;
   int64_t io_deadline = 600;
   int64_t threads = 0;  // 0: one per core
-  int64_t ranks = 1;
+  int64_t ranks = 1;    // with `launch`: of each machine
   int64_t zero_stage = 3;
   int64_t shard_ranks = 0;  // ranks that share one copy of the state; 0: all
   int64_t copies() const { return shard_ranks > 0 ? ranks / shard_ranks : 1; }
+
+  // launch, on several machines
+  int64_t nodes = 1;
+  int64_t node_rank = -1;  // not given
+  std::string rendezvous;
+  std::string secret_file;
+  std::string interface;
+  int64_t rendezvous_deadline = 300;
 
   // Evaluation and checkpoints
   int64_t eval_every = 0;        // 0: never

@@ -2,9 +2,12 @@
 #include "engine/session/setup.h"
 
 #include <fmt/format.h>
+#include <limits.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "engine/base/error.h"
@@ -146,22 +149,52 @@ void collect_drives(const config::Options& options, Failures& failures) {
   failures.collect([&] { (void)io::free_bytes_of(options.nvme); });
 }
 
-train::RunFacts read_facts(const config::Options& options) {
+namespace {
+
+std::string processors_of_process() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return "";
+  std::string text;
+  for (int i = 0; i < CPU_SETSIZE; ++i) text += CPU_ISSET(i, &set) ? '1' : '0';
+  return text.substr(0, text.rfind('1') + 1);
+}
+
+}  // namespace
+
+train::NodeFacts read_node(const config::Options& options) {
+  std::array<char, HOST_NAME_MAX + 1> host = {};
+  gethostname(host.data(), host.size() - 1);
+  return {.host = host.data(),
+          .processors = processors_of_process(),
+          .limits = config::read_limits(),
+          .nvme_free_bytes = io::free_bytes_of(options.nvme)};
+}
+
+train::RunFacts read_facts(const config::Options& options, train::Job* job) {
   train::RunFacts facts;
-  facts.limits = config::read_limits();
-  facts.nvme_free_bytes = io::free_bytes_of(options.nvme);
+  std::vector<train::NodeFacts> nodes = {read_node(options)};
+  if (job != nullptr) {
+    nodes = job->meet(nodes.front(), options.out);
+    facts.ranks_on_node = job->ranks_on_node();
+    facts.processes = true;
+    facts.only_rank = job->rank();
+  }
+  const std::string machines = train::take_least(nodes, facts);
+  if (!machines.empty()) log(LogLevel::kInfo, machines);
   if (options.host_memory > facts.limits.usable_bytes()) {
     log(LogLevel::kWarning,
         fmt::format("host-memory: {} is more than the available {} ({}): planning with the latter",
                     format_bytes(options.host_memory), format_bytes(facts.limits.usable_bytes()),
                     facts.limits.usable_reason()));
   }
-  if (options.ranks > facts.limits.cores) {
+  const int64_t on_node = facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
+  if (on_node > facts.limits.cores) {
     log(LogLevel::kWarning,
         fmt::format(
             "ranks: {} are more than the {} cores of this process: they take turns on them, "
             "so fewer ranks with more --accumulate are faster",
-            options.ranks, facts.limits.cores));
+            on_node, facts.limits.cores));
   }
   return facts;
 }
@@ -260,7 +293,7 @@ train::RunPlan plan_with_room(const model::ModelSpec& spec, const config::Option
   }
   train::RunFacts even = facts;
   even.machine.nvme_weights.clear();
-  even.nvme_free_bytes = io::free_bytes_of(options.nvme);
+  train::set_room(options, even);
   return train::plan_run(spec, options, even);
 }
 

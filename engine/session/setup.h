@@ -11,6 +11,7 @@
 #include "engine/exec/machine_probe.h"
 #include "engine/model_files/model_directory.h"
 #include "engine/text/tokenizer.h"
+#include "engine/train/job.h"
 #include "engine/train/run_plan.h"
 
 // The steps before every run: open, check, measure, plan.
@@ -52,10 +53,13 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
 int64_t data_bytes_for_refusal(const config::Options& options,
                                const model::Architecture& architecture);
 
-// Reads the limits of this system and its free space, without measurements. Warns when
+// Reads what a plan needs to know of this machine, without measurements.
+train::NodeFacts read_node(const config::Options& options);
+
+// The facts of a run here, and with a `job` on all its machines, for which rank 0 waits. Warns when
 // --host-memory is more than the available memory (plans then use the latter), and when ranks share
 // cores.
-train::RunFacts read_facts(const config::Options& options);
+train::RunFacts read_facts(const config::Options& options, train::Job* job = nullptr);
 
 // The facts of another machine, where nothing runs; also sets options that depend on the machine
 // (train::plan_elsewhere).

@@ -99,9 +99,7 @@ Training::Training(const config::Options& options, const std::string& cache_dire
 void Training::prepare(const std::string& cache_directory) {
   std::optional<config::Machine> profile;
   open_places(profile);
-  facts_ = read_facts(options_);
-  facts_.processes = job_ != nullptr;
-  if (job_ != nullptr) facts_.only_rank = 0;
+  facts_ = read_facts(options_, job_);
   require_fit(facts_);
   resumed_ = find_resumed(options_, directory_, *model_);
   read_data();
@@ -122,8 +120,10 @@ void Training::prepare(const std::string& cache_directory) {
 }
 
 void Training::follow() {
-  train::Job::Terms terms = job_->take();
+  job_->meet(read_node(options_), options_.out);
+  train::JobTerms terms = job_->take();
   facts_ = std::move(terms.facts);
+  facts_.ranks_on_node = job_->ranks_on_node();
   facts_.processes = true;
   facts_.only_rank = job_->rank();
   resumed_.path = terms.resume_from;
@@ -314,7 +314,6 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     if (event_file_) event_file_->append(step);
     if (events.step) events.step(step);
   };
-  if (job_ != nullptr) job.events.joined = [&] { require_run_directory(); };
   job.events.evaluated = [&](int64_t step, double loss) {
     const train::EvaluationMetrics metrics = {.step = step,
                                               .loss = loss,
@@ -346,22 +345,6 @@ train::TrainResult Training::run(const TrainingEvents& events) {
   for (const std::string& note : export_notes_) log(LogLevel::kInfo, "export: " + note);
   if (trains()) return train_steps(events);
   return leads() ? finish_without_steps() : train::TrainResult();
-}
-
-// Every rank writes its part of a checkpoint there.
-void Training::require_run_directory() const {
-  std::string cause = "it has another run";
-  try {
-    const config::Json run = config::Json::read_file(options_.out + "/run.json");
-    const config::Json* name = run.find("run");
-    if (name != nullptr && name->is_string() && name->string() == resumed_.run) return;
-  } catch (const Error& error) {
-    cause = error.what();
-  }
-  throw Error(ErrorCode::kConfig,
-              fmt::format("out: {}: rank {} does not see the run directory of rank 0: {} (give a "
-                          "directory that all ranks share)",
-                          options_.out, job_->rank(), cause));
 }
 
 }  // namespace strata::session

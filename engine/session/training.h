@@ -65,7 +65,6 @@ class Training {
   void prepare(const std::string& cache_directory);
   void follow();
   void read_data();
-  void require_run_directory() const;
   void open_places(std::optional<config::Machine>& profile);
   void require_fit(train::RunFacts facts) const;
   void check_space() const;

@@ -2,148 +2,177 @@
 #include "engine/train/job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
+#include <map>
 #include <thread>
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
-#include "engine/checkpoint/checkpoint_file.h"
 #include "engine/comm/message_auth.h"
-#include "engine/comm/text_exchange.h"
+#include "engine/comm/tcp_socket.h"
+#include "engine/train/directory_mark.h"
 
 namespace strata::train {
 namespace {
 
-using config::Json;
+// How long another machine may take to show a file that rank 0 has written.
+constexpr double kShowsS = 15;
+constexpr double kAnswersS = 5;  // a process of the same machine that listens
+constexpr auto kLookAgain = std::chrono::milliseconds(20);
 
-constexpr double kServerS = 60;  // in which rank 0's server is there
+constexpr const char* kTermsKey = "job/terms";
+constexpr const char* kMarkKey = "job/mark";
 
-// The members of the terms that are numbers, or not known.
-template <typename Terms, typename Visit>
-void each_number(Terms& terms, Visit visit) {
-  auto& facts = terms.facts;
-  visit("cores", facts.limits.cores);
-  visit("memory_total", facts.limits.memory_total_bytes);
-  visit("memory_available", facts.limits.memory_available_bytes);
-  visit("cgroup_limit", facts.limits.cgroup_limit_bytes);
-  visit("cgroup_free", facts.limits.cgroup_free_bytes);
-  visit("memlock", facts.limits.memlock_bytes);
-  visit("address_space", facts.limits.address_space_bytes);
-  visit("nvme_free", facts.nvme_free_bytes);
-  visit("data", facts.data_bytes);
-  visit("steps", facts.steps);
-  visit("resumed_step", terms.resumed_step);
+std::string node_key(int rank) {
+  return fmt::format("job/node/{}", rank);
+}
+std::string seen_key(int rank) {
+  return fmt::format("job/seen/{}", rank);
 }
 
-Json json_of(int64_t number) {
-  return number;
-}
-Json json_of(const std::optional<int64_t>& number) {
-  return number ? Json(*number) : Json();
-}
-void read_number(const Json& json, int64_t& number) {
-  number = *json.int64();
-}
-void read_number(const Json& json, std::optional<int64_t>& number) {
-  number = json.int64();
-}
-
-// The address and the secret of the job's server, in a file of the meeting place.
-struct Invitation {
-  std::string address;
-  std::string secret;
-};
-
-std::string path_of(const MeetingPlace& place) {
-  return place.directory + "/server";
-}
-
-// Whole, or not there.
-void write_invitation(const Invitation& invitation, const std::string& path) {
-  const std::string part = path + ".part";
-  checkpoint::write_small_file(part, invitation.address + '\n' + invitation.secret + '\n');
-  std::error_code error;
-  std::filesystem::rename(part, path, error);
-  if (error) throw system_error(ErrorCode::kIo, "launch: cannot write: " + path, error.value());
-}
-
-Invitation await(const std::string& path) {
-  for (const double end_s = now_s() + kServerS; now_s() < end_s;) {
-    std::ifstream file(path);
-    Invitation invitation;
-    if (file >> invitation.address >> invitation.secret) return invitation;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+bool listens(const std::string& address) {
+  try {
+    comm::connect_to(comm::parse_endpoint(address), kAnswersS);
+    return true;
+  } catch (const Error&) {
+    return false;
   }
-  throw Error(ErrorCode::kDeadline,
-              fmt::format("launch: {}: rank 0 did not write it within {} s (look for rank 0's own "
-                          "error)",
-                          path, kServerS));
 }
 
-std::string random_secret() {
-  std::string secret;
-  for (const char byte : comm::random_digest()) {
-    secret += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+// Where rank 0 listens. The directory may have what an earlier job of the same name left behind.
+Invitation find_server(const MeetingPlace& place) {
+  if (place.directory.empty()) return {place.address, place.secret};
+  const double end_s = now_s() + place.deadline_s;
+  for (;;) {
+    Invitation invitation = await_invitation(place.directory, end_s - now_s());
+    if (listens(invitation.address) || now_s() >= end_s) return invitation;
+    std::this_thread::sleep_for(kLookAgain);
   }
-  return secret;
 }
 
-const Json& member(const Json& json, const char* name) {
-  const Json* found = json.find(name);
-  STRATA_CHECK(found != nullptr);  // both sides are this build
-  return *found;
+// Many systems give their own name an address of the loopback interface, at which nobody else
+// arrives.
+void require_reachable(const std::string& given, const std::string& listening) {
+  const auto is_loopback = [](const std::string& address) {
+    const std::string host = comm::parse_endpoint(address).host;
+    return host.starts_with("127.") || host == "::1" || host == "localhost";
+  };
+  if (is_loopback(given) || !is_loopback(listening)) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("rendezvous: {}: on this machine it is {}, which other machines do not "
+                          "reach (give this machine's address instead of its name)",
+                          given, listening));
 }
 
 }  // namespace
 
 Job::Job(MeetingPlace place) : place_(std::move(place)) {
+  STRATA_CHECK(ranks() % ranks_on_node() == 0);
   if (leads()) {
-    const std::string secret = random_secret();
-    server_ = std::make_unique<comm::JobServer>(
-        comm::JobServerOptions{.secret = secret, .size = ranks()});
-    write_invitation({server_->address(), secret}, path_of(place_));
+    comm::JobServerOptions options = {.secret = place_.secret, .size = ranks()};
+    if (place_.directory.empty()) {
+      options.address = place_.address;
+    } else {
+      options.secret = comm::random_text();
+    }
+    server_ = std::make_unique<comm::JobServer>(options);
+    if (place_.directory.empty()) {
+      if (nodes() > 1) require_reachable(place_.address, server_->address());
+    } else {
+      invitation_.emplace(place_.directory, Invitation{server_->address(), options.secret});
+    }
   }
-  const Invitation invitation = await(path_of(place_));
-  store_ = std::make_unique<comm::JobStore>(comm::JobStoreOptions{
-      .address = invitation.address, .secret = invitation.secret, .rank = rank(), .size = ranks()});
-  all_ = meet(*store_, "job", {.size = ranks()}, {.deadline_s = kPatienceS});
-  // All have met. The process that made the directory may be gone at the end.
-  std::error_code ignored;
-  if (leads()) std::filesystem::remove_all(place_.directory, ignored);
+  const Invitation invitation = find_server(place_);
+  store_ = std::make_unique<comm::JobStore>(comm::JobStoreOptions{.address = invitation.address,
+                                                                  .secret = invitation.secret,
+                                                                  .rank = rank(),
+                                                                  .size = ranks(),
+                                                                  .connect_s = place_.deadline_s});
 }
 
-void Job::give(const Terms& terms) {
-  Json json = Json::object();
-  each_number(terms,
-              [&](const char* name, const auto& number) { json.set(name, json_of(number)); });
-  json.set("machine", config::to_toml(terms.facts.machine));
-  json.set("resume_from", terms.resume_from);
-  json.set("run", terms.run);
-  comm::broadcast_text(all_.get(), json.dump());
+std::string Job::name_of(int node, const std::string& host) const {
+  return nodes() == 1 ? "this machine" : fmt::format("node {} ({})", node, host);
 }
 
-Job::Terms Job::take() {
-  const Json json = Json::parse(comm::broadcast_text(all_.get(), ""), "terms of rank 0");
-  Terms terms;
-  each_number(terms,
-              [&](const char* name, auto& number) { read_number(member(json, name), number); });
-  terms.facts.machine = config::parse_machine(member(json, "machine").string(), "terms of rank 0");
-  terms.resume_from = member(json, "resume_from").string();
-  terms.run = member(json, "run").string();
-  return terms;
+std::vector<NodeFacts> Job::meet(const NodeFacts& here, const std::string& shared) {
+  if (leads()) {
+    std::vector<NodeFacts> nodes = await_all(here);
+    invitation_.reset();
+    const DirectoryMark mark(shared);
+    store_->set(kMarkKey, mark.text());
+    for (int rank = 1; rank < ranks(); ++rank) {
+      store_->get(seen_key(rank), place_.deadline_s + kShowsS, rank);
+    }
+    return nodes;
+  }
+  store_->set(node_key(rank()), to_text(here));
+  const std::string unseen = why_unseen(store_->get(kMarkKey, kPatienceS, 0), shared, kShowsS);
+  if (!unseen.empty()) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("out: {}: {} does not see the run directory of rank 0: {} (give a "
+                            "directory that all machines share)",
+                            shared, name_of(rank() / ranks_on_node(), here.host), unseen));
+  }
+  store_->set(seen_key(rank()), "");
+  return {};
+}
+
+// The machines in their order. Except for processors, their figures are those of their first ranks.
+std::vector<NodeFacts> Job::await_all(const NodeFacts& own) {
+  std::vector<NodeFacts> found(static_cast<size_t>(nodes()), own);
+  std::map<int, std::vector<int>> missing;  // ranks by machine
+  const double end_s = now_s() + place_.deadline_s;
+  for (int rank = 1; rank < ranks(); ++rank) {
+    const int node = rank / ranks_on_node();
+    constexpr double kMomentS = 0.05;
+    try {
+      const NodeFacts facts =
+          parse_node(store_->get(node_key(rank), std::max(kMomentS, end_s - now_s())));
+      NodeFacts& of_node = found[static_cast<size_t>(node)];
+      if (rank % ranks_on_node() == 0) {
+        of_node = facts;
+      } else {
+        add_rank(facts, of_node);
+      }
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDeadline) throw;
+      missing[node].push_back(rank);
+    }
+  }
+  if (missing.empty()) return found;
+  std::string who;
+  for (const auto& [node, absent] : missing) {
+    if (!who.empty()) who += " and ";
+    if (nodes() > 1) who += fmt::format("node {}: ", node);
+    who += fmt::format("rank {}", fmt::join(absent, ", "));
+  }
+  throw Error(ErrorCode::kDeadline,
+              fmt::format("ranks: {}: did not come to {} within {} s (start the command on all "
+                          "machines, and look for those ranks' own errors)",
+                          who, server_->address(), place_.deadline_s));
+}
+
+void Job::give(const JobTerms& terms) {
+  store_->set(kTermsKey, to_text(terms));
+}
+
+JobTerms Job::take() {
+  return parse_terms(store_->get(kTermsKey, kPatienceS, 0));
 }
 
 RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options) {
-  groups_.emplace(*store_, mesh, options);
+  const std::string address =
+      place_.interface.empty() ? store_->own_host() : comm::host_of(place_.interface);
+  groups_.emplace(*store_, mesh, options, address);
   return groups_->groups();
 }
 
 void Job::abort(const std::string& reason) {
-  all_->abort(reason);
+  store_->stop(reason);
   if (groups_) groups_->groups().abort(reason.c_str());
 }
 

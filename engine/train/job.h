@@ -4,43 +4,57 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/comm/job_server.h"
 #include "engine/comm/job_store.h"
+#include "engine/train/job_terms.h"
+#include "engine/train/meeting_directory.h"
 #include "engine/train/rank_groups.h"
-#include "engine/train/run_plan.h"
 
 namespace strata::train {
 
-// Where the processes of one run on one machine meet.
+// Where the processes of one run meet, and which of them this is. All machines have equally many
+// ranks, and the ranks of a machine follow each other.
 struct MeetingPlace {
-  std::string directory;  // theirs alone, which no other user may enter; gone when all have met
+  // On one machine: a directory of theirs alone, which no other user may enter; it need not exist
+  // yet. Gone when all have met.
+  std::string directory = {};
+  // Where no directory is given: HOST:PORT, at which rank 0 listens, and the job's secret.
+  std::string address = {};
+  std::string secret = {};
+  // An interface of this machine, or its address, for the data; empty: the one that reaches rank 0.
+  std::string interface = {};
   int rank = 0;
   int ranks = 1;
+  int ranks_on_node = 1;
+  double deadline_s = 300;  // in which all come
 };
 
-// A run whose ranks are processes of this machine, as this process sees it. Rank 0 checks, measures
-// and decides; the others take its terms, so that all make plans from the same facts.
+// A run whose ranks are processes, of one machine or several, as this process sees it. Rank 0
+// checks, measures and decides; the others take its terms, so that all make plans from the same
+// facts.
 //
 // Threads: one, but abort may be called by any. Failure: Error (kPeer with the reason of the rank
-// that stopped).
+// that stopped; kDeadline names ranks that do not come).
 class Job {
  public:
-  // Returns when all ranks have come.
+  // Returns when rank 0 is there.
   explicit Job(MeetingPlace place);
 
   int rank() const { return place_.rank; }
   int ranks() const { return place_.ranks; }
+  int ranks_on_node() const { return place_.ranks_on_node; }
+  int nodes() const { return ranks() / ranks_on_node(); }
   bool leads() const { return place_.rank == 0; }
 
-  struct Terms {
-    RunFacts facts;           // limits, machine, free space, tokens, steps
-    std::string resume_from;  // a checkpoint; empty: from the model
-    int64_t resumed_step = 0;
-    std::string run;  // the run's nonce
-  };
-  void give(const Terms& terms);  // rank 0
-  Terms take();                   // all others; waits for rank 0
+  // All ranks call it first. On rank 0 it waits for all of them, and returns their machines; for
+  // others, it returns at once. Throws Error (kConfig) on a rank that does not see the directory
+  // `shared` of rank 0, which need not exist yet.
+  std::vector<NodeFacts> meet(const NodeFacts& here, const std::string& shared);
+
+  void give(const JobTerms& terms);  // rank 0
+  JobTerms take();                   // all others; waits for rank 0
 
   // The groups of a run's mesh, which the object owns. All ranks call it once.
   RankGroups join(const plan::Mesh& mesh, const comm::GroupOptions& options);
@@ -48,10 +62,13 @@ class Job {
   void abort(const std::string& reason);
 
  private:
+  std::string name_of(int node, const std::string& host) const;
+  std::vector<NodeFacts> await_all(const NodeFacts& own);
+
   const MeetingPlace place_;
-  std::unique_ptr<comm::JobServer> server_;  // of rank 0
+  std::unique_ptr<comm::JobServer> server_;     // of rank 0
+  std::optional<PostedInvitation> invitation_;  // of rank 0, until all have met
   std::unique_ptr<comm::JobStore> store_;
-  std::unique_ptr<comm::Group> all_;
   std::optional<ProcessGroups> groups_;
 };
 

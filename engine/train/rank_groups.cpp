@@ -12,19 +12,14 @@ void RankGroups::abort(const char* why) const {
   exec::abort_all(lanes, why);
 }
 
-std::unique_ptr<comm::Group> meet(comm::JobStore& store, const std::string& name,
-                                  const plan::Mesh::Members& members,
-                                  const comm::GroupOptions& options) {
-  comm::GlooOptions gloo = {.name = name, .connect_s = kPatienceS, .group = options};
-  for (int i = 0; i < members.size; ++i) gloo.ranks.push_back(members.first + i * members.stride);
-  return comm::make_gloo_group(store, gloo);
-}
-
 // All ranks make their groups in one order, so none waits for a rank that waits for it.
 ProcessGroups::ProcessGroups(comm::JobStore& store, const plan::Mesh& mesh,
-                             const comm::GroupOptions& options) {
+                             const comm::GroupOptions& options, const std::string& address) {
   const auto join = [&](const std::string& name, const plan::Mesh::Members& members) {
-    return owned_.emplace_back(meet(store, name, members, options)).get();
+    comm::GlooOptions gloo = {
+        .name = name, .address = address, .connect_s = kPatienceS, .group = options};
+    for (int i = 0; i < members.size; ++i) gloo.ranks.push_back(members.first + i * members.stride);
+    return owned_.emplace_back(comm::make_gloo_group(store, gloo)).get();
   };
   groups_.trainer = join("trainer", {.size = mesh.world});
   for (int name = 0; name < plan::kGroupCount; ++name) {

@@ -23,16 +23,12 @@ struct RankGroups {
   void abort(const char* why) const;
 };
 
-// One of the groups, of this rank and others. Returns when all of them have come.
-std::unique_ptr<comm::Group> meet(comm::JobStore& store, const std::string& name,
-                                  const plan::Mesh::Members& members,
-                                  const comm::GroupOptions& options);
-
 // The groups of this process's rank. Threads: one. Failure: Error (kPeer, kDeadline).
 class ProcessGroups {
  public:
-  // All ranks of the mesh make theirs at the same time.
-  ProcessGroups(comm::JobStore& store, const plan::Mesh& mesh, const comm::GroupOptions& options);
+  // All ranks of the mesh make theirs at the same time. `address`: of this machine, for the data.
+  ProcessGroups(comm::JobStore& store, const plan::Mesh& mesh, const comm::GroupOptions& options,
+                const std::string& address);
   const RankGroups& groups() const { return groups_; }
 
  private:

@@ -105,7 +105,6 @@ void RankTrainer::start(int64_t first_step) const {
   if (groups_.trainer) groups_.trainer->barrier();
   if (leads() && job_.events.started) job_.events.started(first_step);
   if (groups_.trainer) groups_.trainer->barrier();
-  if (!leads() && job_.events.joined) job_.events.joined();
 }
 
 // What processes use adds up; ranks that are threads have read the memory of all. A byte count

@@ -220,7 +220,8 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
 // Drives of different speeds get different shares, and the first full drive limits all of them.
 void set_room(const config::Options& options, RunFacts& facts) {
   if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
-  facts.nvme_free_bytes = io::free_bytes_of(options.nvme, facts.machine.nvme_weights);
+  facts.nvme_free_bytes =
+      std::min(facts.nvme_bytes_max, io::free_bytes_of(options.nvme, facts.machine.nvme_weights));
 }
 
 namespace {

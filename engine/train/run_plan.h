@@ -20,8 +20,9 @@ namespace strata::train {
 struct RunFacts {
   config::Machine machine;
   config::Limits limits;
-  int64_t data_bytes = 0;        // tokens held in memory
-  int64_t nvme_free_bytes = 0;   // of all directories together; 0 without --nvme
+  int64_t data_bytes = 0;                   // tokens held in memory
+  int64_t nvme_free_bytes = 0;              // of all directories together; 0 without --nvme
+  int64_t nvme_bytes_max = plan::kNoLimit;  // on several machines: the least that one of them has
   bool inference = false;        // for eval and generate; everything in the spec is frozen
   bool elsewhere = false;        // for the machine of a profile instead of this one
   int64_t ranks_on_node = 0;     // ranks that share memory and drives; 0: all
@@ -89,7 +90,7 @@ void require_fit(model::ModelSpec spec, const config::Options& options, const Ru
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
 // Sets facts.nvme_free_bytes for the directories of --nvme, with the machine's shares of stripes or
-// equal ones.
+// equal ones, up to facts.nvme_bytes_max.
 void set_room(const config::Options& options, RunFacts& facts);
 
 }  // namespace strata::train

@@ -26,8 +26,6 @@ struct TrainEvents {
   // The state is loaded, everything is allocated, and `first_step` follows. From here on the run
   // changes files in its directory.
   std::function<void(int64_t first_step)> started;
-  // Called on all other ranks after `started`.
-  std::function<void()> joined;
   std::function<void(const StepMetrics&)> step;
   std::function<void(int64_t step, double loss)> evaluated;
   WorkProgress work;  // loading and evaluating; on another thread while this one waits

@@ -1,66 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as processes: the state of ranks that are threads, one answer to every mistake, and no
 // process that outlives the others.
-#include "tests/cli/program.h"
+#include "tests/cli/launched_runs.h"
 
 namespace strata::cli::test {
 namespace {
 
-class Launch : public testing::Test {
- protected:
-  void SetUp() override { make_model(sandbox_, "model", {}); }
-
-  static Arguments train(const std::string& out, const Arguments& more) {
-    Arguments all = {"train",        "--model",       "model",    "--data",
-                     STRATA_TEXT,    "--out",         out,        "--sequence-length",
-                     "32",           "--schedule",    "constant", "--machine",
-                     STRATA_MACHINE, "--host-memory", "400MiB"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  static Arguments launch(int ranks, const Arguments& command) {
-    Arguments all = {"launch", "--ranks", std::to_string(ranks), "--"};
-    all.insert(all.end(), command.begin(), command.end());
-    return all;
-  }
-  ProcessOptions here() const { return {.directory = sandbox_.path()}; }
-
-  // What the last checkpoint of a run holds.
-  std::string state_of(const Arguments& arguments) const {
-    Process process(arguments, here());
-    EXPECT_EQ(process.wait(), 0) << process.err();
-    const std::string out = process.out();
-    const size_t at = out.find("\nstate    ", out.find("\ndone "));
-    return at == std::string::npos ? out : out.substr(at, 26);
-  }
-
-  // The processes of a run of this test.
-  std::vector<pid_t> ranks_of(const std::string& out) const {
-    std::vector<pid_t> found;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      const std::string name = entry.path().filename();
-      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      std::ifstream file(entry.path() / "cmdline");
-      const std::string line{std::istreambuf_iterator<char>(file), {}};
-      const std::string begin("strata\0train\0", 13);
-      std::error_code gone;
-      if (line.starts_with(begin) && line.find('\0' + out + '\0') != std::string::npos &&
-          std::filesystem::equivalent(entry.path() / "cwd", sandbox_.path(), gone)) {
-        found.push_back(std::stoi(name));
-      }
-    }
-    return found;
-  }
-  bool all_end(const std::string& out, double limit_s) const {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
-    while (!ranks_of(out).empty() && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return ranks_of(out).empty();
-  }
-
-  const Sandbox sandbox_;
-};
+using Launch = LaunchedRuns;
 
 TEST_F(Launch, ProcessesHaveTheStateOfThreads) {
   const Arguments ways[] = {{"--ranks", "2"},

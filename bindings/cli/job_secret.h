@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace strata::cli {
+
+// The secret of a job in a file that only this user may read; white space around it does not count.
+// Failure: Error (kConfig).
+std::string read_secret(const std::string& path);
+
+}  // namespace strata::cli

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// `strata launch` on several machines, all of them this one and over the loopback interface: the
+// bits of one machine's run, the secret, a machine that does not come, and a run directory that a
+// machine does not see.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tests/cli/launched_runs.h"
+
+namespace strata::cli::test {
+namespace {
+
+// An address where nobody listened a moment ago.
+std::string free_address() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool bound =
+      bind(socket, generic, length) == 0 && getsockname(socket, generic, &length) == 0;
+  close(socket);
+  return bound ? "127.0.0.1:" + std::to_string(ntohs(address.sin_port)) : "";
+}
+
+class LaunchNodes : public LaunchedRuns {
+ protected:
+  void SetUp() override {
+    LaunchedRuns::SetUp();
+    write_secret("secret", std::string(64, 'a'));
+  }
+  void write_secret(const std::string& name, const std::string& text) const {
+    write_text(sandbox_ / name, text + "\n");
+    chmod((sandbox_ / name).c_str(), 0600);
+  }
+
+  struct Nodes {
+    int nodes = 2;
+    int ranks = 1;  // of each
+    std::string address = free_address();
+    std::string secret = "secret";
+  };
+  static Arguments node(const Nodes& all, int rank, const Arguments& command) {
+    Arguments words = {"launch",
+                       "--nodes",
+                       std::to_string(all.nodes),
+                       "--node-rank",
+                       std::to_string(rank),
+                       "--ranks",
+                       std::to_string(all.ranks),
+                       "--rendezvous",
+                       all.address,
+                       "--secret-file",
+                       all.secret,
+                       "--rendezvous-deadline",
+                       "60",
+                       "--"};
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  }
+  // Step, loss and norm of each step.
+  std::string losses_of(const std::string& out) const {
+    std::ifstream file(sandbox_ / (out + "/metrics.jsonl"));
+    std::string all, line;
+    while (std::getline(file, line)) all += line.substr(0, line.find("\"lr\"")) + "\n";
+    return all;
+  }
+};
+
+TEST_F(LaunchNodes, MachinesHaveTheBitsOfOne) {
+  struct Way {
+    Nodes nodes;
+    Arguments more;
+  };
+  const Way ways[] = {{{.nodes = 2, .ranks = 1}, {}},
+                      {{.nodes = 2, .ranks = 2}, {"--nvme", ".", "--offload", "nvme"}},
+                      {{.nodes = 3, .ranks = 1}, {"--zero-stage", "1"}}};
+  for (const Way& way : ways) {
+    SCOPED_TRACE(testing::PrintToString(way.more));
+    Arguments steps = {"--steps", "4", "--force"};
+    steps.insert(steps.end(), way.more.begin(), way.more.end());
+    std::vector<std::unique_ptr<Process>> others;
+    for (int rank = 1; rank < way.nodes.nodes; ++rank) {
+      others.push_back(
+          std::make_unique<Process>(node(way.nodes, rank, train("nodes", steps)), here()));
+    }
+    const std::string state = state_of(node(way.nodes, 0, train("nodes", steps)));
+    for (const auto& other : others) {
+      EXPECT_EQ(other->wait(), 0) << other->err();
+      EXPECT_EQ(other->out(), "");
+    }
+    steps.insert(steps.end(), {"--ranks", std::to_string(way.nodes.nodes * way.nodes.ranks)});
+    EXPECT_EQ(state, state_of(train("one", steps)));
+    EXPECT_NE(losses_of("one"), "");
+    EXPECT_EQ(losses_of("nodes"), losses_of("one"));
+  }
+}
+
+TEST_F(LaunchNodes, AStopOnOneMachineStopsAllAndTheRunResumes) {
+  const Nodes nodes;
+  Process second(node(nodes, 1, train("run", {"--steps", "1000000"})), here());
+  Process first(node(nodes, 0, train("run", {"--steps", "1000000"})), here());
+  ASSERT_TRUE(first.prints("step 1/")) << first.err();
+  second.kill(SIGTERM);
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_NE(first.out().find("next     strata launch --nodes 2 --node-rank K --rendezvous " +
+                             nodes.address + " --ranks 1 -- train --out run --resume"),
+            std::string::npos)
+      << first.out();
+}
+
+TEST_F(LaunchNodes, ARankThatIsKilledEndsTheOtherMachine) {
+  const Nodes nodes;
+  Process first(node(nodes, 0, train("run", {"--steps", "1000000"})), here());
+  while (ranks_of("run").empty() && !first.is_over()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const pid_t rank_0 = ranks_of("run").front();
+  Process second(node(nodes, 1, train("run", {"--steps", "1000000"})), here());
+  ASSERT_TRUE(first.prints("step 1/")) << first.err();
+  for (const pid_t rank : ranks_of("run")) {
+    if (rank != rank_0) kill(rank, SIGKILL);
+  }
+  EXPECT_EQ(first.wait(), 4) << first.err();
+  EXPECT_NE(first.err().find("rank 1 is gone"), std::string::npos) << first.err();
+  EXPECT_EQ(second.wait(), 128 + SIGKILL) << second.err();
+}
+
+TEST_F(LaunchNodes, WithoutTheSecretNobodyJoins) {
+  write_secret("other", std::string(64, 'b'));
+  Nodes nodes, strangers;
+  strangers.address = nodes.address;
+  strangers.secret = "other";
+  Process stranger(node(strangers, 1, train("run", {"--steps", "2"})), here());
+  Process first(node(nodes, 0, train("run", {"--steps", "2"})), here());
+  EXPECT_EQ(stranger.wait(), 2) << stranger.err();
+  EXPECT_NE(stranger.err().find("secret"), std::string::npos) << stranger.err();
+  // The place is still free.
+  Process second(node(nodes, 1, train("run", {"--steps", "2"})), here());
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+}
+
+TEST_F(LaunchNodes, MachinesThatDoNotComeAreNamed) {
+  const Nodes nodes = {.nodes = 3, .ranks = 2};
+  Arguments all = node(nodes, 0, train("run", {"--steps", "2"}));
+  Arguments there = node(nodes, 1, train("run", {"--steps", "2"}));
+  for (Arguments* each : {&all, &there}) {
+    *std::find(each->begin(), each->end(), "60") = each == &all ? "5" : "30";
+  }
+  Process second(there, here());
+  Process first(all, here());
+  EXPECT_EQ(first.wait(), 4) << first.err();
+  EXPECT_NE(first.err().find("ranks: node 2: rank 4, 5: did not come to " + nodes.address +
+                             " within 5 s"),
+            std::string::npos)
+      << first.err();
+  EXPECT_EQ(second.wait(), 4) << second.err();
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "run"));
+}
+
+TEST_F(LaunchNodes, ARunDirectoryThatAMachineDoesNotSeeIsRefused) {
+  const Nodes nodes;
+  std::filesystem::create_directory(sandbox_ / "elsewhere");
+  for (const char* name : {"model", "secret"}) {
+    std::filesystem::create_symlink(sandbox_ / name, sandbox_ / ("elsewhere/" + std::string(name)));
+  }
+  Process second(node(nodes, 1, train("run", {"--steps", "2"})),
+                 {.directory = sandbox_ / "elsewhere"});
+  Process first(node(nodes, 0, train("run", {"--steps", "2"})), here());
+  EXPECT_EQ(second.wait(), 2) << second.err();
+  EXPECT_NE(second.err().find("out: run: node 1 ("), std::string::npos) << second.err();
+  EXPECT_NE(second.err().find("does not see the run directory of rank 0"), std::string::npos);
+  EXPECT_EQ(first.wait(), 4) << first.err();
+  EXPECT_NE(first.err().find("out: run: node 1 ("), std::string::npos) << first.err();
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "run"));
+  for (const auto& [path, text] : sandbox_.snapshot()) {
+    EXPECT_EQ(path.find("/.strata-"), std::string::npos) << path;
+  }
+}
+
+TEST_F(LaunchNodes, MistakesAreReportedBeforeAnythingStarts) {
+  write_secret("short", "abc");
+  write_text(sandbox_ / "open", std::string(64, 'a'));
+  chmod((sandbox_ / "open").c_str(), 0644);
+  const Arguments command = {"--",     "train",     "--model", "model",
+                             "--data", STRATA_TEXT, "--out",   "r"};
+  struct Mistake {
+    Arguments options;
+    std::vector<const char*> texts;
+  };
+  const Mistake mistakes[] = {
+      {{"--nodes", "2"},
+       {"3 problems", "node-rank: none: of 2 machines", "rendezvous: none: several machines",
+        "ranks: those of several machines need a secret"}},
+      {{"--nodes", "2", "--node-rank", "2", "--rendezvous", "h:1", "--secret-file", "secret"},
+       {"node-rank: 2: of 2 machines"}},
+      {{"--nodes", "2", "--node-rank", "0", "--rendezvous", "h", "--secret-file", "secret"},
+       {"address: h: it is not HOST:PORT"}},
+      {{"--nodes", "2", "--node-rank", "0", "--rendezvous", "h:1", "--secret-file", "none"},
+       {"secret of the job: none: No such file"}},
+      {{"--nodes", "2", "--node-rank", "0", "--rendezvous", "h:1", "--secret-file", "short"},
+       {"secret of the job: short: it has 3 characters"}},
+      {{"--nodes", "2", "--node-rank", "0", "--rendezvous", "h:1", "--secret-file", "open"},
+       {"secret of the job: open: other users own it, or may read or write it"}},
+      {{"--nodes", "2", "--node-rank", "0", "--rendezvous", "h:1", "--secret-file", "."},
+       {"secret of the job: .: it is not a file"}},
+  };
+  for (const Mistake& mistake : mistakes) {
+    Arguments words = {"launch"};
+    words.insert(words.end(), mistake.options.begin(), mistake.options.end());
+    words.insert(words.end(), command.begin(), command.end());
+    Process process(words, here());
+    EXPECT_EQ(process.wait(), 2) << process.err();
+    for (const char* text : mistake.texts) {
+      EXPECT_NE(process.err().find(text), std::string::npos) << process.err();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::cli::test

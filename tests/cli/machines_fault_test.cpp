@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks on machines with a network of their own between them: the bits of one machine's run, and
+// what happens when a machine is cut off, or all of its processes are killed.
+#include "tests/support/machines.h"
+
+#include "tests/cli/launched_runs.h"
+
+namespace strata::cli::test {
+namespace {
+
+using strata::test::Machines;
+
+class OnMachines : public LaunchedRuns {
+ protected:
+  void SetUp() override {
+    if (!machines_.refusal().empty()) GTEST_SKIP() << machines_.refusal();
+    std::filesystem::create_directory(sandbox_ / "temporary");
+    setenv("TMPDIR", (sandbox_ / "temporary").c_str(), 1);
+    LaunchedRuns::SetUp();
+    write_text(sandbox_ / "secret", std::string(64, 'a'));
+    chmod((sandbox_ / "secret").c_str(), 0600);
+  }
+
+  std::unique_ptr<Process> start(int machine, int ranks, const Arguments& more) const {
+    std::filesystem::create_directories(drive(machine));
+    Arguments words = {"launch",
+                       "--nodes",
+                       "2",
+                       "--node-rank",
+                       std::to_string(machine),
+                       "--ranks",
+                       std::to_string(ranks),
+                       "--rendezvous",
+                       Machines::host(0) + ":29500",
+                       "--secret-file",
+                       "secret",
+                       "--"};
+    const Arguments command = train("run", more);
+    words.insert(words.end(), command.begin(), command.end());
+    // Each machine has a drive of its own at the same path.
+    Arguments wrap = machines_.on(machine);
+    const Arguments mount = {
+        "sh", "-c",
+        "mount --bind " + drive(machine) + " " + (sandbox_ / "drive") + " && exec \"$@\"", "sh"};
+    wrap.insert(wrap.end(), mount.begin(), mount.end());
+    return std::make_unique<Process>(words,
+                                     ProcessOptions{.directory = sandbox_.path(), .wrap = wrap});
+  }
+  std::string drive(int machine) const {
+    std::filesystem::create_directories(sandbox_ / "drive");
+    return sandbox_ / ("drive-of-" + std::to_string(machine));
+  }
+
+  // How long the processes live on.
+  static double end_s(const std::vector<Process*>& processes, double limit_s) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto now_s = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    for (Process* process : processes) {
+      while (!process->has_left() && now_s() < limit_s) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    }
+    return now_s();
+  }
+  void expect_nothing_left() const {
+    EXPECT_TRUE(ranks_of("run").empty());
+    for (const char* folder : {"temporary", "drive-of-0", "drive-of-1"}) {
+      EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / folder)) << folder;
+    }
+  }
+
+  const Machines machines_{2};
+};
+
+TEST_F(OnMachines, TwoMachinesHaveTheBitsOfOne) {
+  ASSERT_TRUE(machines_.limit(0, 400) && machines_.limit(1, 400));
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    const Arguments steps = {"--steps", "4", "--force", "--nvme", "drive", "--offload", "nvme"};
+    const auto second = start(1, ranks, steps);
+    const auto first = start(0, ranks, steps);
+    EXPECT_EQ(first->wait(), 0) << first->err();
+    EXPECT_EQ(second->wait(), 0) << second->err();
+    EXPECT_NE(first->err().find("machines: 2, and plans are made for the least"), std::string::npos)
+        << first->err();
+    expect_nothing_left();
+    Arguments alone = steps;
+    alone.insert(alone.end(), {"--ranks", std::to_string(2 * ranks)});
+    EXPECT_EQ(state_in(first->out()), state_of(train("one", alone)));
+  }
+}
+
+// The kernel of the machine that is cut off acknowledges nothing for 6 s; the rest is for a busy
+// machine. A process that is only silent is given up after 25 s.
+TEST_F(OnMachines, AMachineThatIsCutOffEndsBothSides) {
+  const auto second = start(1, 1, {"--steps", "1000000"});
+  const auto first = start(0, 1, {"--steps", "1000000"});
+  ASSERT_TRUE(first->prints("step 1/")) << first->err();
+  ASSERT_TRUE(machines_.cut_off(1));
+  const double took_s = end_s({first.get(), second.get()}, 60);
+  std::printf("both sides ended after %.1f s\n", took_s);
+  EXPECT_LT(took_s, 20);
+  EXPECT_EQ(first->wait(), 4);
+  EXPECT_EQ(second->wait(), 4);
+  EXPECT_NE(first->err().find("rank 1 is gone (its machine answers nothing for 6 s"),
+            std::string::npos)
+      << first->err();
+  expect_nothing_left();
+}
+
+TEST_F(OnMachines, AMachineWhoseProcessesAreKilledEndsTheOther) {
+  const auto first = start(0, 1, {"--steps", "1000000"});
+  while (ranks_of("run").empty() && !first->is_over()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const pid_t rank_0 = ranks_of("run").front();
+  const auto second = start(1, 1, {"--steps", "1000000"});
+  ASSERT_TRUE(first->prints("step 1/")) << first->err();
+  for (const pid_t rank : ranks_of("run")) {
+    if (rank != rank_0) kill(rank, SIGKILL);
+  }
+  second->kill(SIGKILL);
+  const double took_s = end_s({first.get()}, 60);
+  std::printf("the other side ended after %.1f s\n", took_s);
+  EXPECT_LT(took_s, 15);
+  EXPECT_EQ(first->wait(), 4);
+  EXPECT_NE(first->err().find("rank 1 is gone (did its process end?)"), std::string::npos)
+      << first->err();
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace strata::cli::test

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that other programs started: by the variables of torchrun, Open MPI, MPICH and Slurm, and
+// by the programs themselves where they are installed.
+#include "tests/cli/launched_runs.h"
+
+namespace strata::cli::test {
+namespace {
+
+class StartedRanks : public LaunchedRuns {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(sandbox_ / "temporary");
+    setenv("TMPDIR", (sandbox_ / "temporary").c_str(), 1);
+    LaunchedRuns::SetUp();
+    write_text(sandbox_ / "secret", std::string(64, 'a'));
+    chmod((sandbox_ / "secret").c_str(), 0600);
+  }
+
+  // Variables of a rank, in which RANK stands for its number.
+  ProcessOptions as_rank(int rank, const Arguments& variables) const {
+    ProcessOptions options = here();
+    options.wrap = {"env"};
+    for (std::string text : variables) {
+      const size_t at = text.find("=RANK");
+      if (at != std::string::npos) text.replace(at + 1, 4, std::to_string(rank));
+      options.wrap.push_back(text);
+    }
+    return options;
+  }
+  std::string state_of_ranks(const Arguments& variables, const Arguments& more) const {
+    Process second(train("run", more), as_rank(1, variables));
+    Process first(train("run", more), as_rank(0, variables));
+    EXPECT_EQ(first.wait(), 0) << first.err();
+    EXPECT_EQ(second.wait(), 0) << second.err();
+    return state_in(first.out());
+  }
+  // What a command prints that a program starts, and then "exit CODE".
+  std::string started_by(const std::string& command) const {
+    Process process(train("run", {"--steps", "3", "--force"}),
+                    {.directory = sandbox_.path(),
+                     .wrap = {"sh", "-c", command + " \"$@\"; echo exit $?", "sh"}});
+    process.wait();
+    return process.out() + process.err();
+  }
+};
+
+const Arguments kByTorchrun = {"RANK=RANK",          "WORLD_SIZE=2",          "LOCAL_RANK=RANK",
+                               "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"};
+const Arguments kByOpenMpi = {"OMPI_COMM_WORLD_RANK=RANK", "OMPI_COMM_WORLD_SIZE=2",
+                              "OMPI_COMM_WORLD_LOCAL_RANK=RANK", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                              "PMIX_NAMESPACE=prterun-here-1@1"};
+const Arguments kByMpich = {"PMI_RANK=RANK", "PMI_SIZE=2", "MPI_LOCALRANKID=RANK",
+                            "MPI_LOCALNRANKS=2"};
+const Arguments kBySlurm = {"SLURM_JOB_ID=7",         "SLURM_STEP_ID=3",
+                            "SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_TASKS_PER_NODE=2",
+                            "SLURM_PROCID=RANK",      "SLURM_LOCALID=RANK"};
+const Arguments kOnTwoMachines = {"SLURM_JOB_ID=7",         "SLURM_STEP_ID=3",
+                                  "SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_TASKS_PER_NODE=1(x2)",
+                                  "SLURM_PROCID=RANK",      "SLURM_LOCALID=0"};
+
+TEST_F(StartedRanks, TheyHaveTheStateOfThreads) {
+  const std::string threads = state_of(train("threads", {"--steps", "3", "--ranks", "2"}));
+  for (const Arguments& variables : {kByTorchrun, kByOpenMpi, kByMpich, kBySlurm}) {
+    SCOPED_TRACE(variables.front());
+    EXPECT_EQ(state_of_ranks(variables, {"--steps", "3", "--force"}), threads);
+    EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / "temporary"));
+  }
+}
+
+// A directory of the job that an earlier one of the same name left behind.
+TEST_F(StartedRanks, WhatAnEarlierJobLeftDoesNotMislead) {
+  const std::string left =
+      sandbox_ / ("temporary/strata-" + std::to_string(geteuid()) + "-Slurm-7-3");
+  std::filesystem::create_directory(left);
+  std::filesystem::permissions(left, std::filesystem::perms(0700));
+  write_text(left + "/server", "127.0.0.1:1\n" + std::string(64, 'b') + "\n");
+  EXPECT_NE(state_of_ranks(kBySlurm, {"--steps", "2"}).find("state"), std::string::npos);
+
+  std::filesystem::create_directory(left);
+  std::filesystem::permissions(left, std::filesystem::perms(0755));
+  Process first(train("other", {"--steps", "2"}), as_rank(0, kBySlurm));
+  EXPECT_EQ(first.wait(), 2);
+  EXPECT_NE(first.err().find("only this user may enter"), std::string::npos) << first.err();
+}
+
+TEST_F(StartedRanks, OnSeveralMachinesTheyNeedAnAddressAndASecret) {
+  Process lost(train("run", {"--steps", "2"}), as_rank(0, kOnTwoMachines));
+  EXPECT_EQ(lost.wait(), 2);
+  EXPECT_NE(lost.err().find("ranks: Slurm started 2 on 2 machines, and where rank 0 listens is not "
+                            "known (set STRATA_RENDEZVOUS=HOST:PORT"),
+            std::string::npos)
+      << lost.err();
+  Arguments with_address = kOnTwoMachines;
+  with_address.push_back("STRATA_RENDEZVOUS=127.0.0.1:" + std::to_string(20000 + getpid() % 10000));
+  Process bare(train("run", {"--steps", "2"}), as_rank(0, with_address));
+  EXPECT_EQ(bare.wait(), 2);
+  EXPECT_NE(bare.err().find("ranks: those of several machines need a secret"), std::string::npos)
+      << bare.err();
+  with_address.push_back("STRATA_SECRET_FILE=secret");
+  EXPECT_EQ(state_of_ranks(with_address, {"--steps", "2"}),
+            state_of(train("threads", {"--steps", "2", "--ranks", "2"})));
+}
+
+TEST_F(StartedRanks, MistakesAreRefused) {
+  Process other(train("run", {"--steps", "2", "--ranks", "3"}), as_rank(0, kBySlurm));
+  EXPECT_EQ(other.wait(), 2);
+  EXPECT_NE(other.err().find("ranks: 3: Slurm started this process as one of 2"), std::string::npos)
+      << other.err();
+  Arguments both = kBySlurm;
+  both.insert(both.end(), {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4",
+                           "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=4"});
+  Process torn(train("run", {"--steps", "2"}), as_rank(0, both));
+  EXPECT_EQ(torn.wait(), 2);
+  EXPECT_NE(torn.err().find("environment: Open MPI says rank 1 of 4"), std::string::npos)
+      << torn.err();
+  // Other commands are not of ranks.
+  Process models({"models"}, as_rank(0, both));
+  EXPECT_EQ(models.wait(), 0) << models.err();
+}
+
+TEST_F(StartedRanks, MpirunStartsThem) {
+  if (std::system("mpirun --version > /dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "mpirun is not installed (Debian's package openmpi-bin)";
+  }
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  const std::string said = started_by("mpirun --oversubscribe --bind-to none -n 2");
+  EXPECT_NE(said.find("exit 0"), std::string::npos) << said;
+  EXPECT_EQ(state_in(said), state_of(train("threads", {"--steps", "3", "--ranks", "2"})));
+}
+
+TEST_F(StartedRanks, SrunStartsThem) {
+  if (std::system("timeout 10 srun -n 2 --overcommit true > /dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "srun starts nothing here (Debian's package slurm-wlm, and its daemons)";
+  }
+  const std::string said = started_by("srun -n 2 --overcommit");
+  EXPECT_NE(said.find("exit 0"), std::string::npos) << said;
+  EXPECT_EQ(state_in(said), state_of(train("threads", {"--steps", "3", "--ranks", "2"})));
+}
+
+TEST_F(StartedRanks, TorchrunStartsThem) {
+  const char* torchrun = std::getenv("STRATA_TORCHRUN");
+  if (torchrun == nullptr) GTEST_SKIP() << "STRATA_TORCHRUN names no torchrun";
+  const std::string said =
+      started_by(std::string(torchrun) + " --no-python --nproc-per-node 2 --master-port 29555");
+  EXPECT_NE(said.find("exit 0"), std::string::npos) << said;
+  EXPECT_EQ(state_in(said), state_of(train("threads", {"--steps", "3", "--ranks", "2"})));
+}
+
+}  // namespace
+}  // namespace strata::cli::test
