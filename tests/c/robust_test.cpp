@@ -48,7 +48,8 @@ TEST_F(CApi, CallsOutOfTurnAreRefusedAndChangeNothing) {
   ASSERT_EQ(strata_store_load(store, &load), STRATA_OK);
   auto unit = sized<strata_unit>();
   unit.name = "late";
-  expect_refused(strata_store_add_unit(store, &unit, nullptr), STRATA_ERROR_USAGE, "before plan");
+  expect_refused(strata_store_add_unit(store, &unit, nullptr), STRATA_ERROR_USAGE,
+                 "before order, plan and load");
   expect_refused(strata_store_release(store), STRATA_ERROR_USAGE, "acquire");
   expect_refused(strata_store_discard(store), STRATA_ERROR_USAGE, "begin");
   expect_refused(strata_store_step(store, &update, nullptr), STRATA_ERROR_USAGE, "begin");

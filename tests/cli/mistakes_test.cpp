@@ -225,7 +225,7 @@ TEST_F(Mistakes, InBudgets) {
        {},
        train({"--host-memory", "8MiB"}),
        kDoesNotFit,
-       {"does not fit", "--host-memory 8 MiB", "the least that fits", "MiB"}},
+       {"does not fit", "has 8 MiB", "the least that fits", "MiB"}},
       {"host budget of a plan",
        {},
        {"plan", "--model", "good", "--machine", STRATA_MACHINE, "--host-memory", "8MiB"},

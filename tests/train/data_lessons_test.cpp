@@ -40,7 +40,7 @@ TEST_F(DataTest, RecordsThatTeachNothingAreCounted) {
       << text;
   EXPECT_TRUE(contains(error_of(write("b.jsonl", idle + silent), {.length = 1}),
                        "there is nothing to learn: all of its records have no assistant message "
-                       "with text (lines 1, 2)"));
+                       "with text: lines 1, 2 (complete them)"));
 
   std::string many = R"({"prompt":"p","completion":"c"})";
   for (int k = 0; k < 7; ++k)
