@@ -3,7 +3,8 @@
 # Makes the wheel of the Python package from build/, installs it in a new virtual environment with pinned versions,
 # and runs all Python tests there, where neither the tree nor the libraries of this system are found.
 #
-#   tests/run_python.sh      needs a build (tests/run.sh --fast), patchelf, and PyPI the first time
+#   tests/run_python.sh            needs a build (tests/run.sh --fast), patchelf, and PyPI the first time
+#   tests/run_python.sh --torch    the tests of strata.torch too; PyTorch takes some gigabytes
 #
 # The environment is build/python, or that of STRATA_PYTHON_ENVIRONMENT, and stays.
 set -euo pipefail
@@ -15,6 +16,7 @@ library=$root/build/bindings/c/libstrata.so
 [[ -e $library ]] || { echo "$library is missing: build the target strata_c first" >&2 && exit 1; }
 [[ -x $environment/bin/pip ]] || "$python" -m venv "$environment"
 "$environment/bin/pip" install -q -r "$root/tests/python/requirements.txt"
+if [[ ${1:-} == --torch ]]; then "$environment/bin/pip" install -q -r "$root/tests/python/requirements_torch.txt"; fi
 export PATH="$environment/bin:$PATH"
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
