@@ -53,6 +53,11 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
     throw Error(ErrorCode::kUsage,
                 "launch: no command is given (strata launch --ranks 2 -- train ...)");
   }
+  if (command[0] == "strata") {
+    throw Error(ErrorCode::kUsage,
+                "launch: strata: it is started for each rank anyway (leave it out: strata launch "
+                "--ranks 2 -- train ...)");
+  }
   if (command[0] != "train") {
     throw Error(ErrorCode::kUsage, "launch: " + command[0] +
                                        ": does not run with several ranks (strata launch --ranks 2 "

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -173,6 +174,11 @@ int main(int argc, char** argv) {
   } catch (const strata::Error& error) {
     std::fprintf(stderr, "strata: error: %s\n", strata::printable(error.what()).c_str());
     return error.exit_code();
+  } catch (const std::filesystem::filesystem_error& error) {
+    const strata::Error told = strata::system_error(
+        strata::ErrorCode::kConfig, "cannot use " + error.path1().string(), error.code().value());
+    std::fprintf(stderr, "strata: error: %s\n", strata::printable(told.what()).c_str());
+    return told.exit_code();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "strata: error: %s\n", strata::printable(error.what()).c_str());
     return 4;

@@ -83,9 +83,12 @@ const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const s
     std::vector<std::string> names;
     for (const text::NamedTemplate& one : config_.chat_templates) names.push_back(one.name);
     const std::string known =
-        names.empty() ? "the model has no chat template"
-                      : fmt::format("the model has no chat template {}, only {}",
-                                    chosen_.empty() ? "default" : chosen_, fmt::join(names, ", "));
+        names.empty() && !chosen_.empty()
+            ? fmt::format("the model has no chat template {}, nor any other", chosen_)
+        : names.empty()
+            ? "the model has no chat template"
+            : fmt::format("the model has no chat template {}, only {}",
+                          chosen_.empty() ? "default" : chosen_, fmt::join(names, ", "));
     throw bad_chat(where, fmt::format("{} ({})", known, kHowToChoose));
   }
   templates::TemplateSettings settings;

@@ -88,7 +88,7 @@ const Json::Array& messages_of(const Json& list, const std::string& where) {
       where,
       fmt::format(
           "{} is not a list of messages (write [{{\"role\": \"user\", \"content\": \"...\"}}])",
-          list.describe()));
+          list.is_array() ? "an empty list" : list.describe()));
 }
 
 // Whether a member of a message has something in it.

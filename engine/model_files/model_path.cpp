@@ -2,8 +2,10 @@
 #include "engine/model_files/model_path.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <string_view>
 
@@ -59,6 +61,12 @@ void refuse_address(const std::string& path, std::string_view flag) {
                          (id.empty() ? "fetch the model, and give the directory that it is in"
                                      : fetch_it(id, flag)) +
                          ")");
+}
+
+void refuse_unreachable(const std::string& path) {
+  if (access(path.c_str(), F_OK) == 0 || errno != EACCES) return;
+  throw system_error(ErrorCode::kConfig, "cannot open model: " + path, EACCES,
+                     "change the permissions of the directories that it is in");
 }
 
 [[noreturn]] void refuse_missing(const std::string& path, std::string_view flag) {
@@ -146,9 +154,11 @@ void refuse_broken_links(const std::string& path) {
 
 void require_model_directory(const std::string& path, std::string_view flag) {
   refuse_address(path, flag);
+  refuse_unreachable(path);
   if (!is_there(path)) refuse_missing(path, flag);
   std::error_code error;
   if (!fs::is_directory(path, error)) refuse_file(path);
+  refuse_unreachable(path + "/config.json");
   if (is_there(path + "/config.json")) return;
   refuse_broken_links(path);
   refuse_folder_of_ours(path, flag);
