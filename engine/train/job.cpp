@@ -22,7 +22,7 @@ namespace {
 // How long another machine may take to show a file that rank 0 has written.
 constexpr double kShowsS = 15;
 constexpr double kAnswersS = 5;  // a process of the same machine that listens
-constexpr auto kLookAgain = std::chrono::milliseconds(20);
+constexpr auto kListenAgain = std::chrono::milliseconds(20);
 
 constexpr const char* kTermsKey = "job/terms";
 constexpr const char* kMarkKey = "job/mark";
@@ -50,7 +50,7 @@ Invitation find_server(const MeetingPlace& place) {
   for (;;) {
     Invitation invitation = await_invitation(place.directory, end_s - now_s());
     if (listens(invitation.address) || now_s() >= end_s) return invitation;
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kListenAgain);
   }
 }
 
