@@ -11,7 +11,7 @@ namespace {
 constexpr int kSize = 100 * 1000;  // not a multiple of 64
 
 // "shared" is used with "head" again, and "middle" twice.
-const std::vector<Unit> kUnits = {
+const std::vector<Unit> kOrderedUnits = {
     {"shared", {{"w", {kSize}}}}, {"middle", {{"w", {2, kSize}}}}, {"head", {{"w", {7}}}}};
 const std::vector<UsedUnits> kOrder = {{{0}, UnitPass::kForward},     {{1}, UnitPass::kForward},
                                        {{1}, UnitPass::kForward},     {{2, 0}, UnitPass::kForward},
@@ -21,7 +21,7 @@ const std::vector<UsedUnits> kOrder = {{{0}, UnitPass::kForward},     {{1}, Unit
 class UnitsInOrder : public SessionTest {
  protected:
   Session open(const UnitOptions& options, bool may_leave_out = false) {
-    Session session = Session::declare(kUnits, options, sinks());
+    Session session = Session::declare(kOrderedUnits, options, sinks());
     session.order(kOrder, may_leave_out);
     return session;
   }
@@ -120,7 +120,7 @@ TEST_F(UnitsInOrder, AnOrderIsKeptUnlessUsesMayBeLeftOut) {
 }
 
 TEST_F(UnitsInOrder, WrongOrdersAreRefused) {
-  Session session = Session::declare(kUnits, {}, sinks());
+  Session session = Session::declare(kOrderedUnits, {}, sinks());
   EXPECT_EQ(code_of([&] { session.order({{{0}, UnitPass::kBackward}}); }), ErrorCode::kConfig);
   EXPECT_EQ(code_of([&] { session.order({{{3}, UnitPass::kBackward}}); }), ErrorCode::kConfig);
   EXPECT_EQ(code_of([&] {
@@ -163,7 +163,7 @@ TEST_F(UnitsInOrder, SecondsOfUsesAreMeasuredAndPlannedWith) {
   for (const double each : seconds) EXPECT_GT(each, 0);
   std::vector<UsedUnits> timed = kOrder;
   for (UsedUnits& use : timed) use.seconds = 0.5;
-  Session slow = Session::declare(kUnits, {.micro_batches = 2}, sinks());
+  Session slow = Session::declare(kOrderedUnits, {.micro_batches = 2}, sinks());
   slow.order(timed);
   EXPECT_NE(slow.plan().text, session.plan().text);
 }
