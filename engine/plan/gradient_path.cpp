@@ -24,7 +24,10 @@ void GradientPath::begin(int segment) {
   SlotRing& ring = input_.device.discrete ? device_ring_ : ring_;
   const int64_t offset = ring.take(gradient_full_bytes(input_, segment), segment);
   accumulators_[segment] = {compute_arena(), offset, false};
-  if (summed_[segment] > 0) fetch_sum(segment);
+  if (summed_[segment] == 0) return;
+  move(OpKind::kFetch, Lane::kReadWeights, map_.segments[segment].nvme_gradient,
+       accumulators_[segment], gradient_value(segment, summed_[segment], 0),
+       update_pieces(segment));
 }
 
 void GradientPath::add(int segment) {
@@ -74,23 +77,28 @@ Place GradientPath::reduce_over(GroupName group, int segment, const Place& from,
   return to;
 }
 
+// Its sum, in these pieces, from one memory to another.
+void GradientPath::move(OpKind kind, Lane lane, const Place& from, const Place& to,
+                        const Value& value, const std::vector<Piece>& pieces) {
+  Op& op = emit_.open(kind, lane, value.segment);
+  for (const Piece& piece : pieces) {
+    const int64_t bytes = piece.count * kGradientWidth;
+    const int64_t first = piece.first * kGradientWidth;
+    emit_.read(from.arena, from.address(piece, kGradientWidth), bytes, first, value);
+    emit_.write(to.arena, to.address(piece, kGradientWidth), bytes, first, value);
+    op.bytes += bytes;
+  }
+  emit_.close();
+}
+
 Place GradientPath::download(int segment, const Place& from) {
   Place to = map_.segments[segment].held_gradient;
   if (!to.exists()) {
     const int64_t offset = ring_.take(gradient_part_bytes(input_, segment), segment);
     to = {Arena::kHost, offset, plan_.mesh.gradient_shards() > 1};
   }
-  const Value value = final_gradient(segment);
-  Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, segment);
-  for (const Piece& piece : gradient_pieces(segment)) {
-    const int64_t bytes = piece.count * kGradientWidth;
-    emit_.read(from.arena, from.address(piece, kGradientWidth), bytes, piece.first * kGradientWidth,
-               value);
-    emit_.write(to.arena, to.address(piece, kGradientWidth), bytes, piece.first * kGradientWidth,
-                value);
-    op.bytes += bytes;
-  }
-  emit_.close();
+  move(OpKind::kDownload, Lane::kDownload, from, to, final_gradient(segment),
+       gradient_pieces(segment));
   return to;
 }
 
@@ -113,34 +121,9 @@ void GradientPath::norm_partial(int segment, const Place& gradient) {
   emit_.close();
 }
 
-void GradientPath::spill(int segment, const Place& gradient, const Value& value) {
-  const Place& to = map_.segments[segment].nvme_gradient;
-  Op& op = emit_.open(OpKind::kSpill, Lane::kWrite, segment);
-  for (const Piece& piece : update_pieces(segment)) {
-    const int64_t bytes = piece.count * kGradientWidth;
-    emit_.read(gradient.arena, gradient.address(piece, kGradientWidth), bytes,
-               piece.first * kGradientWidth, value);
-    emit_.write(Arena::kNvme, to.address(piece, kGradientWidth), bytes,
-                piece.first * kGradientWidth, value);
-    op.bytes += bytes;
-  }
-  emit_.close();
-}
-
-// The sum of the contributions so far, from NVMe to where the next one is added.
-void GradientPath::fetch_sum(int segment) {
-  const Place& from = map_.segments[segment].nvme_gradient;
-  const Place& to = accumulators_[segment];
-  const Value value = gradient_value(segment, summed_[segment], 0);
-  Op& op = emit_.open(OpKind::kFetch, Lane::kReadWeights, segment);
-  for (const Piece& piece : update_pieces(segment)) {
-    const int64_t bytes = piece.count * kGradientWidth;
-    const int64_t first = piece.first * kGradientWidth;
-    emit_.read(Arena::kNvme, from.address(piece, kGradientWidth), bytes, first, value);
-    emit_.write(to.arena, to.address(piece, kGradientWidth), bytes, first, value);
-    op.bytes += bytes;
-  }
-  emit_.close();
+void GradientPath::spill(const Place& gradient, const Value& value) {
+  move(OpKind::kSpill, Lane::kWrite, gradient, map_.segments[value.segment].nvme_gradient, value,
+       update_pieces(value.segment));
 }
 
 void GradientPath::leave(int segment) {
@@ -148,7 +131,7 @@ void GradientPath::leave(int segment) {
   if (summed_[segment] == contributions(segment)) return finish(segment);
   const SegmentPlaces& places = map_.segments[segment];
   if (places.accumulator.exists()) return;
-  spill(segment, accumulators_[segment], gradient_value(segment, summed_[segment], 0));
+  spill(accumulators_[segment], gradient_value(segment, summed_[segment], 0));
   ring_.release(segment);
   accumulators_[segment] = Place{};
 }
@@ -175,7 +158,7 @@ void GradientPath::finish(int segment) {
   if (input_.device.discrete && !is_home(segment)) place = download(segment, place);
   norm_partial(segment, place);
   if (spills_gradient(input_, placement_, segment)) {
-    spill(segment, place, final_gradient(segment));
+    spill(place, final_gradient(segment));
   }
   if (!input_.update().waits) update_in_backward(segment, place);
   ring_.release(segment);

@@ -29,8 +29,9 @@ class GradientPath : BuilderPiece {
   Place reduce_over(GroupName group, int segment, const Place& from, int reduced);
   Place download(int segment, const Place& from);
   void norm_partial(int segment, const Place& gradient);
-  void spill(int segment, const Place& gradient, const Value& value);
-  void fetch_sum(int segment);
+  void move(OpKind kind, Lane lane, const Place& from, const Place& to, const Value& value,
+            const std::vector<Piece>& pieces);
+  void spill(const Place& gradient, const Value& value);
   void update_in_backward(int segment, const Place& gradient);
   void pass_norm(Op& op, const Access& from, const Access& to);
   void download_norms();
