@@ -35,7 +35,7 @@ void plans_at(const Context& context, const Way& way, double rho) {
   context.report.note(fmt::format(
       "{} {:>10} {:<11} rho {:<4.4g} bound / simulated {:.3f}   {:.1f}+{:.1f} B/parameter, \"{}\"",
       name_of(way.recipe), format_bytes(way.host_bytes), plan::update_rule(way.mode).name, rho,
-      bound / planned.predicted_s, static_cast<double>(moved.read) / parameters,
+      bound / planned.cost.predicted_s, static_cast<double>(moved.read) / parameters,
       static_cast<double>(moved.written) / parameters, planned.name));
 }
 

@@ -190,7 +190,7 @@ OffloadSamples compare(const Context& context, Run& resident, Run& run, const Wa
     samples.offloaded_s.push_back(step_s);
     samples.against_resident.push_back(resident_s / step_s);
     samples.against_bound.push_back(samples.bound.step_s / step_s);
-    samples.prediction.push_back(run.planned().predicted_s / step_s);
+    samples.prediction.push_back(run.planned().cost.predicted_s / step_s);
   }
   return samples;
 }
@@ -331,7 +331,7 @@ void prediction_section(const Context& context) {
     Run run(context.bench, way, rates_for(context, way));
     std::vector<double> ratios;
     for (int round = 0; round < context.settings.rounds; ++round) {
-      ratios.push_back(run.planned().predicted_s / median(run.burst(context.settings.steps)));
+      ratios.push_back(run.planned().cost.predicted_s / median(run.burst(context.settings.steps)));
     }
     errors.push_back(std::abs(median(ratios) - 1));
     const std::string budget = one.nvme ? format_bytes(one.host_bytes) : "in memory";

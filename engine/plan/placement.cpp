@@ -280,7 +280,8 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
   return placement;
 }
 
-void PlacementSearch::make_resident(Placement& placement, ResidencyKind kind, int depth) const {
+void PlacementSearch::make_resident(Placement& placement, ResidencyKind kind, int depth,
+                                    bool all_or_none) const {
   const Arena arena = arena_of(kind);
   if (kind == ResidencyKind::kDeviceActivations) {
     Placement trial = placement;
@@ -292,13 +293,20 @@ void PlacementSearch::make_resident(Placement& placement, ResidencyKind kind, in
   // much as there is room for.
   const std::vector<Item>& list = items_[static_cast<size_t>(kind)];
   if (kind == ResidencyKind::kDeviceHome && list.empty()) return;
+  // The ring of optimizer state keeps its length, as far as there is state to stream.
+  const auto resize = [&](Placement& changed) {
+    const int64_t length = placement.state_ring;
+    size_rings(changed, depth);
+    changed.state_ring = std::max(changed.state_ring, std::min(length, streamed(changed).total));
+  };
   Placement all = placement;
   for (const Item& item : list) (all.*item.flags)[item.index] = 1;
-  size_rings(all, depth);
+  resize(all);
   if (fits(all)) {
     placement = all;
     return;
   }
+  if (all_or_none) return;
   int64_t left = room(placement, arena);
   Placement grown = placement;
   for (const Item& item : list) {
@@ -307,9 +315,7 @@ void PlacementSearch::make_resident(Placement& placement, ResidencyKind kind, in
     (grown.*item.flags)[item.index] = 1;
     left -= bytes;
   }
-  const int64_t long_state_ring = placement.state_ring;
-  size_rings(grown, depth);
-  grown.state_ring = std::max(grown.state_ring, std::min(long_state_ring, grown.state_ring));
+  resize(grown);
   if (fits(grown)) placement = grown;
 }
 

@@ -48,8 +48,9 @@ class PlacementSearch {
   // live.
   void size_rings(Placement& placement, int depth) const;
 
-  // Makes as much of one kind resident as there is room for.
-  void make_resident(Placement& placement, ResidencyKind kind, int depth) const;
+  // Makes as much of one kind resident as there is room for; with `all_or_none`, all of it or none.
+  void make_resident(Placement& placement, ResidencyKind kind, int depth,
+                     bool all_or_none = false) const;
 
   // Keeps the activations of every unit for which that costs no memory, top units first.
   void keep_for_free(Placement& placement) const;

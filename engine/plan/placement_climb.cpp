@@ -40,7 +40,7 @@ std::vector<Purpose> purposes(const PlacementSearch& search, bool may_keep) {
 class Climber {
  public:
   Climber(const PlacementSearch& search, const Placement& base, bool may_keep, int tries,
-          const std::function<double(const Placement&)>& predict)
+          const std::function<Cost(const Placement&)>& predict)
       : search_(search),
         base_(base),
         may_keep_(may_keep),
@@ -48,8 +48,8 @@ class Climber {
         predict_(predict),
         purposes_(purposes(search, may_keep)) {}
 
-  Climb run(const Placement& start, double start_s) {
-    best_ = {start, start_s, 0};
+  Climb run(const Placement& start, const Cost& start_cost) {
+    best_ = {start, start_cost, 0};
     spent_ = start;
     spending_ = search_.spending_of(start);
     if (const auto placement = search_.spend(base_, spending_, may_keep_)) spent_ = *placement;
@@ -98,10 +98,10 @@ class Climber {
     ++best_.tried;
     const std::optional<Placement> placement = search_.spend(base_, spending, may_keep_);
     if (!placement) return false;
-    const double predicted_s = predict_(*placement);
-    if (predicted_s > best_.predicted_s * (1 - kLeastGain)) return false;
+    const Cost cost = predict_(*placement);
+    if (cost.predicted_s > best_.cost.predicted_s * (1 - kLeastGain)) return false;
     best_.placement = spent_ = *placement;
-    best_.predicted_s = predicted_s;
+    best_.cost = cost;
     spending_ = spending;
     return true;
   }
@@ -110,7 +110,7 @@ class Climber {
   const Placement& base_;
   const bool may_keep_;
   const int tries_;
-  const std::function<double(const Placement&)>& predict_;
+  const std::function<Cost(const Placement&)>& predict_;
   const std::vector<Purpose> purposes_;
   Climb best_;
   Spending spending_;  // of the best placement
@@ -120,9 +120,9 @@ class Climber {
 }  // namespace
 
 Climb climb(const PlacementSearch& search, const Placement& base, const Placement& start,
-            double start_s, bool may_keep, int tries,
-            const std::function<double(const Placement&)>& predict) {
-  return Climber(search, base, may_keep, tries, predict).run(start, start_s);
+            const Cost& start_cost, bool may_keep, int tries,
+            const std::function<Cost(const Placement&)>& predict) {
+  return Climber(search, base, may_keep, tries, predict).run(start, start_cost);
 }
 
 }  // namespace strata::plan

@@ -9,7 +9,7 @@ namespace strata::plan {
 
 struct Climb {
   Placement placement;
-  double predicted_s = 0;
+  Cost cost;
   int tried = 0;
 };
 
@@ -17,7 +17,7 @@ struct Climb {
 // step becomes shorter. Deterministic: it makes at most `tries` predictions, however long they
 // take.
 Climb climb(const PlacementSearch& search, const Placement& base, const Placement& start,
-            double start_s, bool may_keep, int tries,
-            const std::function<double(const Placement&)>& predict);
+            const Cost& start_cost, bool may_keep, int tries,
+            const std::function<Cost(const Placement&)>& predict);
 
 }  // namespace strata::plan

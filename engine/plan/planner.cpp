@@ -2,6 +2,7 @@
 #include "engine/plan/planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -29,26 +30,33 @@ const std::vector<Policy>& policies() {
   using enum ResidencyKind;
   static const std::vector<ResidencyKind> kUsual = {kCheckpoints, kGradients, kWeights, kState,
                                                     kDeviceWeights};
+  static const std::vector<ResidencyKind> kRing = {kCheckpoints, kGradients,     kWeights,
+                                                   kState,       kDeviceWeights, kCheckpoints};
   static const std::vector<Policy> kPolicies = {
       {"gradients first, then weights, optimizer state, activations",
        1,
        true,
        {kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kKeep}},
       {"gradients first, then weights, optimizer state", 2, false, kUsual},
-      {"gradients first, half of the rest is for reading optimizer state ahead", 2, true, kUsual, 2,
+      {"gradients first, half of the rest is for reading optimizer state ahead", 2, true, kRing, 2,
        0.5},
       {"gradients first, the rest is for reading optimizer state ahead",
        2,
        false,
-       {kCheckpoints, kGradients, kDeviceWeights},
+       {kCheckpoints, kGradients, kDeviceWeights, kCheckpoints},
        2,
+       1.0},
+      {"reading optimizer state ahead first, then inputs of blocks",
+       2,
+       true,
+       {kCheckpoints, kCheckpoints},
+       1,
        1.0},
       {"weights first, then gradients, optimizer state",
        2,
        false,
        {kCheckpoints, kWeights, kGradients, kState, kDeviceWeights}},
-      {"reading far ahead first, then gradients, weights, optimizer state", 4, true, kUsual, 2,
-       0.25},
+      {"reading far ahead first, then gradients, weights, optimizer state", 4, true, kRing, 1, 0.5},
       {"activations first, then gradients, weights, optimizer state",
        2,
        false,
@@ -70,12 +78,13 @@ Placement follow(const PlacementSearch& search, const Policy& policy, int depth,
   search.make_resident(placement, ResidencyKind::kDeviceActivations, depth);
   if (policy.home) search.make_resident(placement, ResidencyKind::kDeviceHome, depth);
   for (size_t i = 0; i < policy.steps.size(); ++i) {
+    const ResidencyKind kind = policy.steps[i];
     if (i == policy.ring_at) search.lengthen_state_ring(placement, policy.ring_share);
-    if (policy.steps[i] == ResidencyKind::kKeep && !may_keep) continue;
-    search.make_resident(placement, policy.steps[i], depth);
-  }
-  if (policy.ring_at == policy.steps.size() - 1) {
-    search.lengthen_state_ring(placement, policy.ring_share);
+    if (kind == ResidencyKind::kKeep && !may_keep) continue;
+    // Some checkpoints would leave nothing to the ring; all of them make their traffic go away.
+    const bool all_or_none = kind == ResidencyKind::kCheckpoints && i < policy.ring_at &&
+                             policy.ring_at < policy.steps.size();
+    search.make_resident(placement, kind, depth, all_or_none);
   }
   if (may_keep) search.keep_for_free(placement);
   return placement;
@@ -199,16 +208,35 @@ int tries_for(const Program& program) {
 
 struct Tried {
   Candidate candidate;
-  double predicted_s = 0;
+  Cost cost;
 };
 
 bool is_faster(const Tried& a, const Tried& b) {
-  return a.predicted_s < b.predicted_s;
+  return a.cost.predicted_s < b.cost.predicted_s;
+}
+
+Cost cost_of(const Plan& plan, const PlanInput& input, const PlannerOptions& options) {
+  Cost cost = {.predicted_s = options.predict(plan)};
+  for (const Op& op : plan.program(repeated(input)).ops) {
+    if (op.lane == Lane::kWrite) cost.written_bytes += op.bytes;
+  }
+  return cost;
+}
+
+// Puts the best one first.
+void put_best_first(std::vector<Tried>& tried) {
+  const auto fastest = std::min_element(tried.begin(), tried.end(), is_faster);
+  std::iter_swap(tried.begin(), fastest);
+  auto best = tried.begin();
+  for (auto each = tried.begin() + 1; each != tried.end(); ++each) {
+    // Each is compared with the fastest too, so that small losses do not add up.
+    if (is_better(each->cost, tried.front().cost) && is_better(each->cost, best->cost)) best = each;
+  }
+  std::iter_swap(tried.begin(), best);
 }
 
 // Predicts all candidates, and improves the best few by small moves of memory, because the best
-// candidate does not always lead to the best result. The best placement is the first of the result;
-// with joined chunks it is only about the best.
+// candidate does not always lead to the best result. With joined chunks costs are only about right.
 std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options,
                            const PlacementSearch& search, std::vector<Candidate> candidates,
                            int joined, int& count) {
@@ -220,23 +248,23 @@ std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options
         coarsen(search.ground(), placement, search.streamed(placement).largest, joined);
     const Plan plan = build_program(input, coarse, repeated(input));
     tries = tries_for(plan.program(repeated(input)));
-    return options.predict(plan);
+    return cost_of(plan, input, options);
   };
   for (Candidate& candidate : candidates) {
-    const double predicted_s = predict(candidate.placement);
-    tried.push_back({std::move(candidate), predicted_s});
+    const Cost cost = predict(candidate.placement);
+    tried.push_back({std::move(candidate), cost});
   }
   count = static_cast<int>(tried.size());
   std::stable_sort(tried.begin(), tried.end(), is_faster);
   const Placement base = base_placement(input, options, search);
   for (size_t i = 0, starts = std::min(kStarts, tried.size()); i < starts; ++i) {
     const Tried start = tried[i];
-    const Climb climbed = climb(search, base, start.candidate.placement, start.predicted_s,
+    const Climb climbed = climb(search, base, start.candidate.placement, start.cost,
                                 options.may_keep, tries, predict);
     count += climbed.tried;
-    if (climbed.predicted_s >= start.predicted_s) continue;
+    if (climbed.cost.predicted_s >= start.cost.predicted_s) continue;
     tried.push_back({{start.candidate.name + "; then improved by small changes", climbed.placement},
-                     climbed.predicted_s});
+                     climbed.cost});
   }
   std::stable_sort(tried.begin(), tried.end(), is_faster);
   return tried;
@@ -247,16 +275,27 @@ Tried fastest(const PlanInput& input, const PlannerOptions& options,
   const PlacementSearch search(input);
   const int joined = joined_chunks(search.ground());
   std::vector<Tried> tried = compare(input, options, search, std::move(candidates), joined, count);
-  tried.resize(joined == 1 ? 1 : std::min(tried.size(), finalists(search.ground())));
-  if (tried.size() == 1) return tried.front();
-  for (Tried& one : tried) {
-    one.predicted_s = options.predict(
-        build_program(input, search.ground(), one.candidate.placement, repeated(input)));
+  if (joined > 1) {
+    tried.resize(std::min(tried.size(), finalists(search.ground())));
+    for (Tried& one : tried) {
+      one.cost =
+          cost_of(build_program(input, search.ground(), one.candidate.placement, repeated(input)),
+                  input, options);
+    }
   }
-  return *std::min_element(tried.begin(), tried.end(), is_faster);
+  put_best_first(tried);
+  return tried.front();
 }
 
 }  // namespace
+
+bool is_better(const Cost& a, const Cost& b) {
+  constexpr double kSame = 0.002;  // less of a step is within the prediction's error
+  const double difference_s = a.predicted_s - b.predicted_s;
+  const bool same = std::abs(difference_s) <= kSame * std::min(a.predicted_s, b.predicted_s);
+  if (same && a.written_bytes != b.written_bytes) return a.written_bytes < b.written_bytes;
+  return difference_s < 0;
+}
 
 Placement smallest_placement(const PlanInput& input) {
   return PlacementSearch(input).smallest();
@@ -295,12 +334,12 @@ PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options) {
   STRATA_CHECK(!list.empty());
   PlannedRun run;
   run.candidates = 1;
-  Tried best = {list.front(), 0};
+  Tried best = {list.front(), {}};
   if (options.predict) best = fastest(input, options, std::move(list), run.candidates);
   run.plan = build_plan(input, best.candidate.placement);
   run.placement = std::move(best.candidate.placement);
   run.name = std::move(best.candidate.name);
-  if (options.predict) run.predicted_s = options.predict(run.plan);
+  if (options.predict) run.cost = cost_of(run.plan, input, options);
   return run;
 }
 

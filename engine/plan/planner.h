@@ -27,11 +27,21 @@ struct Candidate {
   Placement placement;
 };
 
+// What each repetition of the program that a run repeats costs.
+struct Cost {
+  double predicted_s = 0;
+  int64_t written_bytes = 0;  // to NVMe
+};
+
+// The better one takes less time; where a prediction cannot tell the two apart, it wears drives
+// less.
+bool is_better(const Cost& a, const Cost& b);
+
 struct PlannedRun {
   Plan plan;
   Placement placement;
   std::string name;  // of the winning candidate
-  double predicted_s = 0;
+  Cost cost;
   int candidates = 0;  // compared
 };
 

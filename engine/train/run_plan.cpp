@@ -156,7 +156,7 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
     input.mode = mode;
     try {
       plan::PlannedRun run = plan::make_plan(input, planner);
-      if (best.candidates == 0 || run.predicted_s < best.predicted_s) best = std::move(run);
+      if (best.candidates == 0 || plan::is_better(run.cost, best.cost)) best = std::move(run);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
       refusal = std::current_exception();
@@ -381,7 +381,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   if (facts.machine.nvme_weights.size() == options.nvme.size()) {
     run.nvme_weights = facts.machine.nvme_weights;
   }
-  run.predicted_step_s = best.predicted_s;
+  run.predicted_step_s = best.cost.predicted_s;
   run.candidates = best.candidates;
   for (int rank = 0; rank < static_cast<int>(options.ranks); ++rank) {
     if (facts.only_rank && rank != *facts.only_rank) continue;

@@ -11,6 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/collectives.h"
+#include "engine/plan/placement.h"
 #include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
 #include "tests/support/encoder_decoder.h"
@@ -198,6 +199,33 @@ TEST(Planner, SecondMomentsWaitWhereGradientsWere) {
   EXPECT_GE(faster, 30);
 }
 
+TEST(Planner, WherePredictionsCannotTellPlansApartTheOneThatWritesLessIsBetter) {
+  EXPECT_TRUE(is_better({.predicted_s = 1.0, .written_bytes = 9}, {2.0, 1}));
+  EXPECT_TRUE(is_better({.predicted_s = 1.001, .written_bytes = 1}, {1.0, 9}));
+  EXPECT_FALSE(is_better({.predicted_s = 1.003, .written_bytes = 1}, {1.0, 9}));
+  EXPECT_FALSE(is_better({.predicted_s = 1.0, .written_bytes = 5}, {1.0, 5}));
+}
+
+TEST(Planner, ALongRingOfStateStaysLongWhereOtherThingsBecomeResident) {
+  test::Draw draw(11);
+  const model::ModelSpec spec = test::random_spec(draw, 1, false);
+  PlanInput input = test::random_input(draw, spec, 1);
+  input.device.discrete = false;
+  const PlacementSearch unlimited(input);
+  const Placement least = unlimited.smallest();
+  input.host_budget = unlimited.bytes(least)[static_cast<size_t>(Arena::kHost)] + (4 << 20);
+  const PlacementSearch search(input);
+  Placement placement = least;
+  search.lengthen_state_ring(placement, 0.5);
+  const int64_t length = placement.state_ring;
+  ASSERT_GT(length, least.state_ring);
+  for (const ResidencyKind kind : {ResidencyKind::kGradients, ResidencyKind::kWeights}) {
+    search.make_resident(placement, kind, 1);
+    EXPECT_EQ(placement.state_ring, std::min(length, search.streamed(placement).total));
+  }
+  EXPECT_TRUE(search.fits(placement));
+}
+
 TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
   const Rates rates = plain_rates();
   const auto predict = [&](const Plan& plan) {
@@ -216,10 +244,10 @@ TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
       best_s = std::min(best_s, predict(build_plan(input, candidate.placement)));
     }
     const PlannedRun run = make_plan(input, {.predict = predict});
-    EXPECT_LE(run.predicted_s, best_s) << "seed " << seed;
+    EXPECT_LE(run.cost.predicted_s, 1.002 * best_s) << "seed " << seed;
     EXPECT_LE(run.plan.arenas.bytes[1], input.host_budget) << "seed " << seed;
-    EXPECT_EQ(predict(run.plan), run.predicted_s) << "seed " << seed;
-    better += run.predicted_s < best_s;
+    EXPECT_EQ(predict(run.plan), run.cost.predicted_s) << "seed " << seed;
+    better += run.cost.predicted_s < best_s;
   }
   EXPECT_GE(better, 1) << "moves that never find anything are never slower either";
 }

@@ -55,6 +55,23 @@ TEST(PlanElsewhere, ServersAndWorkstationsWithADeviceHoldModelsLargerThanTheirMe
   }
 }
 
+// Where arithmetic and drives take about as long, what memory is used for matters most.
+TEST(PlanElsewhere, MoreHostMemoryIsNotSlower) {
+  for (const double clip : {0.0, 1.0}) {
+    config::Options options = bf16_options(1);
+    options.sequence_length = 4096;
+    options.accumulate = 16;
+    options.clip = clip;
+    double before_s = std::numeric_limits<double>::infinity();
+    for (const int64_t gib : {12, 16, 24}) {
+      options.host_memory = gib * kGiB;
+      const RunPlan run = planned(profile("rtx4090-4nvme"), llama(32, 4096), options);
+      EXPECT_LE(run.predicted_step_s, 1.005 * before_s) << gib << " GiB, clip " << clip;
+      before_s = run.predicted_step_s;
+    }
+  }
+}
+
 TEST(PlanElsewhere, RanksOfANodeShareItAndNodesDoNot) {
   config::Machine machine = profile("h200-8nvme");
   machine.device_count = 8;
