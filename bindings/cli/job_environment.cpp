@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "bindings/cli/job_secret.h"
+#include "bindings/cli/temporary_directory.h"
 #include "engine/base/error.h"
 #include "engine/base/shell_word.h"
 
@@ -62,8 +63,7 @@ std::string meeting_of(const StartedRank& place) {
       job, [](unsigned char byte) { return std::isalnum(byte) == 0 && byte != '-'; }, '_');
   std::string starter = place.starter;
   std::erase(starter, ' ');
-  const std::string base = variable("TMPDIR");
-  return fmt::format("{}/strata-{}-{}-{}", base.empty() ? "/tmp" : base, geteuid(), starter, job);
+  return fmt::format("{}/strata-{}-{}-{}", temporary_base(), geteuid(), starter, job);
 }
 
 double deadline_of_environment(double otherwise_s) {

@@ -11,10 +11,13 @@
 
 namespace strata::cli {
 
-TemporaryDirectory::TemporaryDirectory(const std::string& purpose) {
+std::string temporary_base() {
   const char* base = std::getenv("TMPDIR");
-  path_ =
-      std::string(base != nullptr && *base != 0 ? base : "/tmp") + "/strata-" + purpose + "-XXXXXX";
+  return base != nullptr && *base != 0 ? base : "/tmp";
+}
+
+TemporaryDirectory::TemporaryDirectory(const std::string& purpose)
+    : path_(temporary_base() + "/strata-" + purpose + "-XXXXXX") {
   if (mkdtemp(path_.data()) != nullptr) return;
   throw system_error(ErrorCode::kConfig, "cannot create temporary directory: " + path_, errno,
                      "set TMPDIR to a directory that this user may write");

@@ -5,7 +5,10 @@
 
 namespace strata::cli {
 
-// A directory below $TMPDIR (/tmp) that no other user may enter. It is removed with the object.
+// $TMPDIR, or /tmp without it.
+std::string temporary_base();
+
+// A directory in temporary_base() that no other user may enter. It is removed with the object.
 // Failure: the constructor throws Error (kConfig).
 class TemporaryDirectory {
  public:

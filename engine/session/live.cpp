@@ -169,7 +169,9 @@ exec::SegmentUse Live::used(int segment) {
 }
 
 void Live::leave_out() {
+  failed_ = true;
   executor_.skip();
+  failed_ = false;
   --passes_left_;
   ++left_out_;
 }
@@ -200,9 +202,7 @@ void Live::end_micro_batch() {
                 "end_micro_batch: uses of it are left (do them, or declare that they may be left "
                 "out)");
   }
-  failed_ = true;
   while (is_open()) leave_out();
-  failed_ = false;
   ++micro_batch_;
 }
 
