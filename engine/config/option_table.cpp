@@ -112,8 +112,8 @@ constexpr OptionRow kTable[] = {
     {"micro-batch", kInt, &O::micro_batch, kStep | kEval, kLength, "N", "samples", up_to(1 << 20),
      "", "Samples that one rank computes at a time; fewer need less memory."},
     {"accumulate", kInt, &O::accumulate, kStep, kLength, "N", "micro-batches", up_to(1 << 20), "",
-     "Micro-batches of a step; more of them hide the traffic of the drives, which does not grow "
-     "with them."},
+     "Micro-batches of a step; more of them hide the traffic of weights and state, which does not "
+     "grow with them."},
 
     {"lr", kFloat, &O::lr, kStep, kOptimizer, "F", "", kAboveZeroToOne, "",
      "Peak learning rate of AdamW."},

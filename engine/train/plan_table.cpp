@@ -259,7 +259,7 @@ void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
       fmt::format("a step reads {:.1f} and writes {:.1f} bytes a parameter: {} written",
                   static_cast<double>(report.read_bytes - report.file_bytes) / report.parameters,
                   written / report.parameters, format_drive_bytes(written)),
-      "traffic of all ranks; it does not depend on the number of tokens");
+      "traffic of all ranks; more tokens add to it only where activation checkpoints are on NVMe");
   const double life_steps = report.rated_write_bytes / written;
   const int64_t drives = run.drives.count * ceil_div(run.input.mesh.world, run.ranks_on_node);
   table.add("wear",
