@@ -87,10 +87,11 @@ int run_init(const config::Options& options) {
     std::puts(json.dump().c_str());
     return 0;
   }
-  std::printf("%s: %s parameters with random weights, and a tokenizer of %lld tokens\n",
-              options.out.c_str(),
-              format_count(static_cast<double>(spec.parameter_count())).c_str(),
-              static_cast<long long>(vocabulary));
+  std::printf(
+      "%s: %s parameters with random weights, and a tokenizer of %lld tokens%s\n",
+      options.out.c_str(), format_count(static_cast<double>(spec.parameter_count())).c_str(),
+      static_cast<long long>(vocabulary),
+      vocabulary < options.vocab_size ? ", as many as the text has repeated parts for" : "");
   return 0;
 }
 

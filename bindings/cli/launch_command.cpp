@@ -17,9 +17,16 @@ namespace strata::cli {
 namespace {
 
 constexpr int64_t kRanksMax = 1 << 20;
+constexpr int64_t kRanksOfMachine = 128;  // more have more connections than a machine has ports
 
 // Mistakes about several machines, all at once.
 void require_nodes(const config::Options& options) {
+  if (options.ranks > kRanksOfMachine) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("ranks: {} are more than {} on one machine (give fewer; a rank uses "
+                            "several cores by --threads)",
+                            options.ranks, kRanksOfMachine));
+  }
   if (options.nodes == 1) return;
   Failures failures;
   const auto require = [&](bool holds, const std::string& problem) {

@@ -34,9 +34,10 @@ struct ExtentReader {
         continue;
       throw Error(
           ErrorCode::kCorrupt,
-          fmt::format("cannot read checkpoint: {} at byte {}: the checksum of {} of segment "
-                      "{} is wrong: the file is damaged (use another checkpoint)",
-                      file.path(), extent.offset + block, name_of(extent.plane), extent.segment));
+          fmt::format(
+              "cannot read checkpoint: {} at byte {}: a checksum is wrong (plane {}, segment "
+              "{}): the file is damaged (use another checkpoint)",
+              file.path(), extent.offset + block, name_of(extent.plane), extent.segment));
     }
   }
 

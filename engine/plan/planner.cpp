@@ -169,9 +169,12 @@ SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& optio
     const int64_t need = bytes[static_cast<size_t>(arena)];
     if (need > budget) shortages.push_back({arena, need, budget});
   }
-  const Remedies remedies = {
-      .nvme = input.nvme_budget == 0 && options.may_use_nvme,
-      .device_memory = input.device.discrete && input.device_budget != kNoLimit};
+  PlanInput larger_device = input;
+  larger_device.device_budget = kNoLimit;
+  const Remedies remedies = {.nvme = input.nvme_budget == 0 && options.may_use_nvme,
+                             .device_memory = input.device.discrete &&
+                                              input.device_budget != kNoLimit &&
+                                              fits(larger_device, options)};
   throw DoesNotFit(std::move(shortages), cheapest_change(input, options), remedies);
 }
 

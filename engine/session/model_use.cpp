@@ -271,6 +271,14 @@ Exported export_model(const config::Options& options) {
     throw Error(ErrorCode::kConfig,
                 "out: " + options.out + ": exists already (choose another, or add --force)");
   });
+  failures.collect([&] {
+    std::error_code ignored;  // what is missing is reported elsewhere
+    if (!std::filesystem::equivalent(options.out, options.model, ignored)) return;
+    throw Error(ErrorCode::kConfig,
+                "out: " + options.out +
+                    ": is the model that the export reads its tokenizer and frozen weights from "
+                    "(choose another directory)");
+  });
   const auto model = collect_model(options, failures);
   collect_files(options, failures);
   failures.throw_if_any("cannot start strata export");

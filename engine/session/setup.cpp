@@ -201,7 +201,7 @@ train::RunFacts read_facts(const config::Options& options, train::Job* job) {
 
 namespace {
 
-// "h200-8nvme: 1 device, 8 drives".
+// "h200-8nvme: 1 device, drives that read 56 and write 40 GB/s together".
 std::string describe_machines(const config::Options& options, const train::RunFacts& facts) {
   const auto count = [](int64_t number, const char* thing) {
     return fmt::format("{} {}{}", number, thing, number == 1 ? "" : "s");
@@ -209,12 +209,14 @@ std::string describe_machines(const config::Options& options, const train::RunFa
   const config::Machine& machine = facts.machine;
   const int64_t nodes = ceil_div(options.ranks, facts.ranks_on_node);
   const int64_t unused = machine.device_count - facts.ranks_on_node;
-  return fmt::format("{}{}: {}{}, {}", nodes == 1 ? "" : fmt::format("{} machines, each ", nodes),
-                     machine.name, unused > 0 ? fmt::format("{} of ", facts.ranks_on_node) : "",
-                     count(std::max<int64_t>(1, machine.device_count), "device"),
-                     options.nvme.empty()
-                         ? "no drives (give --nvme DIR of that machine)"
-                         : count(static_cast<int64_t>(options.nvme.size()), "drive"));
+  return fmt::format(
+      "{}{}: {}{}, {}", nodes == 1 ? "" : fmt::format("{} machines, each ", nodes), machine.name,
+      unused > 0 ? fmt::format("{} of ", facts.ranks_on_node) : "",
+      count(std::max<int64_t>(1, machine.device_count), "device"),
+      options.nvme.empty()
+          ? "no drives (give --nvme DIR of that machine)"
+          : fmt::format("drives that read {:.3g} and write {:.3g} GB/s together",
+                        machine.nvme_read_bytes_per_s / 1e9, machine.nvme_write_bytes_per_s / 1e9));
 }
 
 }  // namespace

@@ -275,7 +275,7 @@ std::string compared_table(const std::vector<Compared>& compared) {
   };
   add(ComparedKind::kStrategy, "Strategies");
   add(ComparedKind::kWhatIf, "What would change it");
-  return text + (fits ? "* the plan above\n" : "");
+  return text + (fits ? "* the same plan as above\n" : "");
 }
 
 config::Json compared_json(const std::vector<Compared>& compared) {

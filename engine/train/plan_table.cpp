@@ -168,7 +168,7 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& ta
       table.add_bytes(shown.bytes, shown.name, shown.why);
     }
   }
-  if (small_bytes > 0) table.add_bytes(small_bytes, "small buffers", "");
+  if (small_bytes > 0) table.add_bytes(small_bytes, "all else, each below 1%", "");
   if (tier.arena != Arena::kHost) return;
   table.add_bytes(run.outside_bytes,
                   fmt::format("program, libraries, tokens, checksums{} (an estimate)",

@@ -84,7 +84,7 @@ TEST(PlanCompare, RowsOfThePlanAreMarked) {
   EXPECT_HAS(text, "\n* --offload auto ");
   EXPECT_HAS(text, "\n  --offload host ");
   EXPECT_HAS(text, "\n* as planned ");
-  EXPECT_HAS(text, "\n* the plan above\n");
+  EXPECT_HAS(text, "\n* the same plan as above\n");
   EXPECT_HAS(text, " a step writes\n");
 }
 
