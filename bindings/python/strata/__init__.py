@@ -25,8 +25,9 @@ from ._library import (
     version as __version__,
 )
 from ._plan import Plan
-from ._store import Statistics, StepResult, Store, Unit, Use, View
+from ._store import Statistics, StepResult, Store, Unit, Use
 from ._train import Model, RunResult, StepReport, plan, train
+from ._view import View
 
 __all__ = [
     "BusyError",

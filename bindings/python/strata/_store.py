@@ -6,13 +6,13 @@ from __future__ import annotations
 import ctypes as c
 import math
 import os
-import weakref
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Sequence, Type, Union
 
 from . import _library as lib
 from ._plan import Options, Plan, options_text, plan_of
+from ._view import View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,100 +73,6 @@ class Statistics:
     nvme_bytes_written: int
     last_step_s: float
     last_stall_s: float
-
-
-class View:
-    """A unit in memory, from acquire to release.
-
-    `view[name]` is the tensor's weights, read-only, and `view.gradient(name)` its gradient, to which
-    the caller adds; both are NumPy arrays over the store's own memory, with the tensor's shape.
-    Weights are float32, or with the bf16 recipe uint16 with the bits of bfloat16 (`float32(name)`
-    is a copy in float32). The unit cannot be released while an array over it exists: delete the
-    arrays, or keep copies.
-    """
-
-    def __init__(self, store: "Store", unit: int, struct: lib.ViewStruct) -> None:
-        width = 4 if struct.dtype == lib.F32 else 2
-        self._store = store
-        self._unit = unit
-        self._type = "<f4" if width == 4 else "<u2"
-        self._buffers: dict[str, c.Array[c.c_ubyte]] = {
-            "weights": _memory(struct.weights, struct.count * width)
-        }
-        if struct.gradient:
-            self._buffers["gradient"] = _memory(struct.gradient, struct.count * 4)
-
-    def _array(self, name: str, buffer: str, kind: str) -> "np.ndarray":
-        import numpy as np
-
-        if not self._buffers:
-            raise lib.UsageError(f"view: {name}: the unit was released (acquire it again)")
-        if buffer not in self._buffers:
-            raise lib.UsageError(
-                f"view: {name}: it has no gradient now (acquire a trained unit for its backward)"
-            )
-        unit, _, shape, info = self._store._find(name)
-        if unit != self._unit:
-            raise lib.UsageError(f"view: {name}: it is in another unit (acquire that one)")
-        width = 2 if kind == "<u2" else 4
-        everything = np.asarray(self._buffers[buffer])  # holds the buffer, as do arrays from it
-        part = everything[info.offset * width : (info.offset + info.count) * width]
-        return part.view(kind).reshape(shape)
-
-    def __getitem__(self, name: str) -> "np.ndarray":
-        array = self._array(name, "weights", self._type)
-        array.flags.writeable = False
-        return array
-
-    def float32(self, name: str) -> "np.ndarray":
-        """A copy of the weights in float32."""
-        import numpy as np
-
-        bits = self[name]
-        if self._type == "<f4":
-            return bits.copy()
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-
-    def gradient(self, name: str) -> "np.ndarray":
-        """The sum of this step's gradients so far, float32; add to it in place."""
-        return self._array(name, "gradient", "<f4")
-
-    def add_gradient(self, name: str, values: "np.ndarray", scale: float = 1.0) -> None:
-        """Adds scale * values, an array of float32 or float16 with the tensor's shape."""
-        import numpy as np
-
-        gradient = self.gradient(name)
-        if values.shape != gradient.shape:
-            raise lib.ConfigError(
-                f"add_gradient: {name}: shape {values.shape} (give {gradient.shape})"
-            )
-        gradient += values.astype(np.float32) * np.float32(scale)
-
-    def _free(self) -> bool:
-        """Whether no array over the unit is left."""
-        for name in list(self._buffers):
-            buffer = weakref.ref(self._buffers.pop(name))()
-            if buffer is not None:  # an array holds it
-                self._buffers[name] = buffer
-                return False
-        return True
-
-    def __enter__(self) -> "View":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        # The frames of an exception hold arrays: the step is discarded by whoever catches it.
-        if error is None and self._store._view is self:
-            self._store.release()
-
-
-def _memory(address: int, size: int) -> "c.Array[c.c_ubyte]":
-    return (c.c_ubyte * size).from_address(address)
 
 
 class Store:

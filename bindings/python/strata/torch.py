@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# mypy: disable-error-code="import-not-found,misc,no-any-return"
 """PyTorch models whose weights, gradients and optimizer state lie in a store.
 
     state = strata.torch.offload(model, lambda: loss_of(model, batch), {"host_memory": "2GiB", "nvme": "/mnt/a"})
@@ -17,7 +16,6 @@ that do not fit memory before they are moved.
 
 from __future__ import annotations
 
-import ctypes as c
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional, Union
 
@@ -26,7 +24,8 @@ from torch import nn
 
 from . import _library as lib
 from ._plan import Options, Plan
-from ._store import StepResult, Store, Unit, Use, View
+from ._store import StepResult, Store, Unit, Use
+from ._view import View
 
 _Slot = tuple[int, int, torch.Tensor]  # unit, address, and its bytes
 
@@ -103,7 +102,7 @@ class Offloaded:
             parameter.grad = None
             self._take_away(parameter)
             if name in self._trained:
-                parameter.register_post_accumulate_grad_hook(self._take_gradient)
+                parameter.register_post_accumulate_grad_hook(self._take_gradient)  # type: ignore[no-untyped-call]
 
     def _declare(self, model: nn.Module) -> list[Unit]:
         """Units of the parts' own parameters; a shared parameter belongs to the first part."""
@@ -181,13 +180,13 @@ class Offloaded:
                 self._begin_use(part, "backward")
 
         for tensor in tensors:
-            tensor.register_hook(bind)
+            tensor.register_hook(bind)  # type: ignore[no-untyped-call]
 
     def _record(self, example: Callable[[], torch.Tensor]) -> None:
         """Runs a forward and backward with the model's own weights, for the order of uses."""
         loss = example()
         self._is_backward_recorded = True
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self._is_backward_recorded = False
         for parameter in self._parameters.values():
             parameter.grad = None
@@ -206,8 +205,8 @@ class Offloaded:
             memory = torch.frombuffer(view._buffers["weights"], dtype=torch.uint8)
             self._slots.append((self.store._number(unit, ""), memory.data_ptr(), memory))
         for parameter in part.module.parameters():
-            unit, _, _, info = self.store._find(self._names[id(parameter)])
-            memory = next(slot[2] for slot in self._slots if slot[0] == unit)
+            owner, _, _, info = self.store._find(self._names[id(parameter)])
+            memory = next(slot[2] for slot in self._slots if slot[0] == owner)
             floats = memory.view(torch.float32)[info.offset : info.offset + info.count]
             parameter.data = floats.view(parameter.shape)
         self._bound = part
@@ -234,19 +233,7 @@ class Offloaded:
         parameter.grad = None
         if unit not in self._views or gradient is None:
             raise lib.UsageError(f"offload: {name}: a gradient outside of its module's backward")
-        values = gradient.contiguous()
-        self.store._call(
-            "store_used", self.store._number(unit, ""), c.byref(lib.ViewStruct())
-        )  # add_gradient adds to that unit
-        self.store._call(
-            "store_add_gradient",
-            self.store._find(name)[1],
-            0,
-            values.numel(),
-            lib.F32,
-            values.data_ptr(),
-            1.0,
-        )
+        torch.from_numpy(self._views[unit].gradient(name)).add_(gradient)
 
     def _pack(self, tensor: torch.Tensor) -> Union[torch.Tensor, _Reference]:
         for unit, begin, memory in self._slots:
