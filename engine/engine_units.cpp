@@ -122,7 +122,7 @@ void Session::load(const InitialState& initial) {
   impl("load").require({SessionKind::kUnits}, "load");
   if (initial.updates < 0) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("load: updates: {}: is no count (give 0 or more)", initial.updates));
+                fmt::format("load: updates: {}: is not a count (give 0 or more)", initial.updates));
   }
   const Environment::Scope scope(&impl_->environment_);
   impl_->load("", initial);

@@ -15,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <numeric>
 
@@ -301,9 +302,25 @@ FreeSpace free_space(const std::string& directory) {
   }
 }
 
+namespace {
+
+void require_different(const std::vector<std::string>& directories) {
+  for (size_t i = 0; i < directories.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      std::error_code missing;  // reported elsewhere
+      if (!std::filesystem::equivalent(directories[k], directories[i], missing)) continue;
+      throw Error(ErrorCode::kConfig, "nvme: " + directories[k] + " and " + directories[i] +
+                                          " are the same directory (name each once)");
+    }
+  }
+}
+
+}  // namespace
+
 int64_t free_bytes_of(const std::vector<std::string>& directories,
                       const std::vector<double>& weights) {
   if (directories.empty()) return 0;
+  require_different(directories);
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   struct FileSystem {
     double free_bytes = 0;

@@ -42,7 +42,8 @@ FreeSpace free_space(const DirectoryLock& lock);
 FreeSpace free_space(const std::string& directory);  // needs no lock
 
 // The most scratch that fits the directories, striped evenly or by `weights`; the first file system
-// that is full limits it. Directories on one file system share its space.
+// that is full limits it. Directories on one file system share its space. Throws Error (kConfig)
+// where two are the same directory.
 int64_t free_bytes_of(const std::vector<std::string>& directories,
                       const std::vector<double>& weights = {});
 

@@ -54,7 +54,8 @@ Batch batch_of(const strata_batch* given, const char* call) {
   const strata_batch batch = read_struct(given, call, "batch");
   if (batch.count < 0) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("{}: batch: count {}: is no size (give M * B * T)", call, batch.count));
+                fmt::format("{}: batch: count {}: is not the size of a batch (give M * B * T)",
+                            call, batch.count));
   }
   if (batch.count > 0) require_given(batch.tokens, call, "tokens");
   if (batch.count > 0) require_given(batch.targets, call, "targets");

@@ -14,6 +14,7 @@
 #include "engine/config/machine.h"
 #include "engine/config/option_rules.h"
 #include "engine/train/executor_options.h"
+#include "io/scratch_file.h"
 
 namespace strata::cli {
 namespace {
@@ -41,13 +42,10 @@ void check_shapes(const config::Options& options, Problems& problems) {
 }
 
 void check_directories(const std::vector<std::string>& directories, Problems& problems) {
-  for (size_t i = 0; i < directories.size(); ++i) {
-    for (size_t k = 0; k < i; ++k) {
-      std::error_code missing;  // the volume reports it
-      if (!std::filesystem::equivalent(directories[k], directories[i], missing)) continue;
-      problems.push_back("--nvme: " + directories[k] + " and " + directories[i] +
-                         " are the same directory (name each once)");
-    }
+  try {
+    (void)io::free_bytes_of(directories);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kConfig) problems.push_back(error.what());
   }
 }
 

@@ -51,7 +51,7 @@ std::string read_secret(const std::string& path) {
   const std::string secret = trimmed({bytes.data(), static_cast<size_t>(count < 0 ? 0 : count)});
   if (secret.size() < kSecretBytesMin || static_cast<size_t>(count) > kSecretBytesMax) {
     refuse_secret(path,
-                  fmt::format("it has {} characters, and {} to {} are wanted", secret.size(),
+                  fmt::format("it has {} characters instead of {} to {}", secret.size(),
                               kSecretBytesMin, kSecretBytesMax),
                   kHowToMake);
   }

@@ -82,7 +82,7 @@ int ranks_on_node(const Starter& starter, const StartedRank& place, const Reader
                                       rest.find(',') == std::string::npos);
   if (alike && count > 0 && place.ranks % count == 0) return count;
   refuse(fmt::format(
-      "{}: {}: {} has not the same number of the {} ranks on each machine (give all "
+      "{}: {}: {} does not put equally many of the {} ranks on each machine (give all "
       "machines equally many)",
       starter.ranks_on_node, reader.text(starter.ranks_on_node), starter.name, place.ranks));
 }
@@ -117,7 +117,7 @@ StartedRank details(const Place& place, const Reader& reader) {
   if (starter.local_rank != nullptr &&
       reader.number(starter.local_rank) != place.rank % all.ranks_on_node) {
     refuse(
-        fmt::format("{}: {}: rank {} of {} is not at its place among the {} of a machine: ranks "
+        fmt::format("{}: {}: rank {} of {} is out of order among the {} of a machine: ranks "
                     "of a machine follow each other (start them with srun --distribution=block, or "
                     "mpirun --map-by slot)",
                     starter.local_rank, reader.text(starter.local_rank), place.rank, place.ranks,

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 
 #include "engine/base/blocking_call.h"
@@ -22,6 +21,7 @@
 #include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint_file.h"
+#include "engine/checkpoint/checkpoint_list.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/disk_use.h"
 #include "engine/model_files/file.h"
@@ -31,68 +31,7 @@ namespace {
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kManifestTemporary = "manifest.json.tmp";
-constexpr std::string_view kPrefix = "step-";
-constexpr std::string_view kPartialMark = ".tmp-";
-constexpr std::string_view kAsideMark = ".aside-";
 constexpr int64_t kManifestBytesMax = int64_t{1} << 28;
-
-enum class Kind : uint8_t { kWhole, kPartial, kAside };
-
-struct Name {
-  int64_t step = 0;
-  Kind kind = Kind::kWhole;
-};
-
-// Parses "step-000123", optionally followed by ".tmp-0123456789abcdef" or
-// ".aside-0123456789abcdef"; nullopt for any other name.
-std::optional<Name> parse_name(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  Name parsed;
-  const char* first = name.data() + kPrefix.size();
-  const char* last = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(first, last, parsed.step);
-  if (error != std::errc() || *first == '-' || rest - first < 6) return std::nullopt;
-  if (rest == last) return parsed;
-  const std::string_view suffix(rest, static_cast<size_t>(last - rest));
-  for (const auto& [mark, kind] :
-       {std::pair{kPartialMark, Kind::kPartial}, {kAsideMark, Kind::kAside}}) {
-    const bool marked = suffix.size() == mark.size() + 16 && suffix.starts_with(mark);
-    if (!marked || suffix.find_first_not_of("0123456789abcdef", mark.size()) != suffix.npos) {
-      continue;
-    }
-    parsed.kind = kind;
-    return parsed;
-  }
-  return std::nullopt;
-}
-
-struct Entry {
-  std::string path;
-  int64_t step = 0;
-};
-
-// The checkpoints of one kind, by descending step. Empty when the directory does not exist.
-std::vector<Entry> list(const std::string& directory, Kind kind) {
-  const BlockingCall call("list", directory);
-  std::vector<Entry> entries;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(directory, error), end; at != end;
-       at.increment(error)) {
-    const std::optional<Name> name = parse_name(at->path().filename().string());
-    std::error_code ignored;
-    if (!name || name->kind != kind || at->is_symlink(ignored) || !at->is_directory(ignored)) {
-      continue;
-    }
-    entries.push_back({at->path().string(), name->step});
-  }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    throw system_error(ErrorCode::kIo, "cannot list checkpoints: " + directory, error.value());
-  }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return a.step != b.step ? a.step > b.step : a.path < b.path;
-  });
-  return entries;
-}
 
 bool is_ours(const std::string& name) {
   if (name == kManifest || name == kManifestTemporary) return true;
@@ -398,7 +337,7 @@ void keep_last(const std::string& directory, int64_t count) {
     } catch (const Error&) {
       continue;  // not known to be ours
     }
-    if (++kept <= count) continue;
+    if (++kept <= count || is_link(entry.path)) continue;
     remove_whole(directory, entry);
   }
 }
@@ -406,6 +345,7 @@ void keep_last(const std::string& directory, int64_t count) {
 void set_aside(const std::string& directory, int64_t step, const std::string& run) {
   for (const Entry& entry : list(directory, Kind::kWhole)) {
     if (entry.step <= step && !is_of_other_run(entry, run)) continue;
+    // Only the link of a linked checkpoint gets another name; nothing removes what it leads to.
     const std::string aside = rename_entry(directory, entry, kAsideMark);
     log(LogLevel::kInfo, "checkpoints: " + entry.path + " is now " + aside +
                              ", and will be removed after the next checkpoint");

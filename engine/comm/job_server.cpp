@@ -15,9 +15,9 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/running_clock.h"
 #include "engine/base/threads.h"
 #include "engine/comm/job_connection.h"
-#include "engine/comm/running_clock.h"
 
 namespace strata::comm {
 namespace {

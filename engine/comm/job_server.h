@@ -36,8 +36,8 @@ class JobServer {
   JobServer(const JobServer&) = delete;
   JobServer& operator=(const JobServer&) = delete;
 
-  // What ranks connect to. The host is as in the options: of "0.0.0.0" ranks on other machines must
-  // be given a name of this machine.
+  // What ranks connect to. The host is as in the options: where that is "0.0.0.0", ranks on other
+  // machines need a name of this machine instead.
   const std::string& address() const;
 
  private:

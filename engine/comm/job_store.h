@@ -13,8 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/running_clock.h"
 #include "engine/comm/job_connection.h"
-#include "engine/comm/running_clock.h"
 
 namespace strata::comm {
 

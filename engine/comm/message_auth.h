@@ -14,7 +14,7 @@ inline std::string_view view(const Digest& digest) {
   return {digest.data(), digest.size()};
 }
 
-// By libcrypto. Threads: any. Failure: Error (kConfig) when libcrypto refuses.
+// Uses libcrypto. Threads: any. Failure: Error (kConfig) when libcrypto refuses.
 Digest hmac_sha256(std::string_view key, std::string_view message);
 Digest random_digest();     // from the generator that is fit for keys
 std::string random_text();  // the same as 64 hexadecimal digits

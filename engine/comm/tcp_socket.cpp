@@ -69,7 +69,7 @@ void set_up(const Socket& socket) {
 [[noreturn]] void throw_broken(int error) {
   if (error == ETIMEDOUT) {
     throw Error(ErrorCode::kPeer,
-                fmt::format("its machine answers nothing for {} s: it is off, or cut off from the "
+                fmt::format("its machine did not answer for {} s: it is off, or cut off from the "
                             "network",
                             kUnansweredS));
   }

@@ -181,6 +181,7 @@ Limits read_limits(const std::string& root) {
   read_cgroups(root, limits);
   limits.memlock_bytes = resource_limit(RLIMIT_MEMLOCK);
   limits.address_space_bytes = resource_limit(RLIMIT_AS);
+  limits.file_bytes = resource_limit(RLIMIT_FSIZE);
   return limits;
 }
 

@@ -23,6 +23,7 @@ struct Limits {
 
   std::optional<int64_t> memlock_bytes;        // RLIMIT_MEMLOCK
   std::optional<int64_t> address_space_bytes;  // RLIMIT_AS
+  std::optional<int64_t> file_bytes;           // RLIMIT_FSIZE
 
   // The smallest of the memory limits, and its name: "cgroup memory limit".
   int64_t usable_bytes() const;

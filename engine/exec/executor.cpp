@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/exec/executor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/base/check.h"
@@ -215,6 +217,18 @@ void Executor::Impl::submit(Instance& instance) {
   if (options_.external && program.lanes[index_of(Lane::kCompute)].empty()) finish_lane(instance);
 }
 
+// Arithmetic cannot be broken off, and may take minutes.
+void Executor::Impl::say_failure_if_late(const std::exception_ptr& failure) const {
+  if (!progress_.does_arithmetic()) return;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning,
+        fmt::format("{}; wait until the arithmetic under way is done, then the run ends",
+                    error.what()));
+  }
+}
+
 // Waits until no lane uses the instance any more, because after a failure the caller frees it.
 void Executor::Impl::await_over(Instance& instance) {
   if (options_.external) progress_.start_clock();
@@ -225,6 +239,7 @@ void Executor::Impl::await_over(Instance& instance) {
     const std::exception_ptr failure = progress_.failure();
     STRATA_CHECK(failure != nullptr);
     abort_all(options_.groups, "the run failed");
+    say_failure_if_late(failure);
     end_lanes();
     std::rethrow_exception(failure);
   }

@@ -98,6 +98,7 @@ class Executor::Impl {
   Instance* instance_at(int64_t sequence) const;
   void finish_lane(Instance& instance);
   void await_over(Instance& instance);
+  void say_failure_if_late(const std::exception_ptr& failure) const;
   void end_lanes();
   void record(Instance& instance, plan::Lane lane, const MeasuredTime& time);
   const plan::Program& program_of(const Instance& instance) const {

@@ -22,7 +22,7 @@ struct StepSettings {
   double clip = 0;  // 0: no clipping
 };
 
-// One measured op, for traces.
+// One measured op.
 struct MeasuredTime {
   uint32_t op = 0;
   double begin_s = 0;

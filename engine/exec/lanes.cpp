@@ -110,7 +110,12 @@ bool Executor::Impl::issue_next(Lane lane, Cursor& cursor, std::deque<InFlight*>
   free->op = &program.ops[free->index];
   free->runs = runs(*free->op, instance);
   free->begin_s = now_s();
-  works_[index_of(lane)]->start(*free);
+  if (plan::is_arithmetic_lane(lane) && !on_device(lane)) {
+    const Progress::Arithmetic arithmetic(progress_);
+    works_[index_of(lane)]->start(*free);
+  } else {
+    works_[index_of(lane)]->start(*free);
+  }
   if (on_device(lane)) progress_.publish(lane, Stage::kIssued);
   return true;
 }

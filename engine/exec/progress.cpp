@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/running_clock.h"
+#include "engine/plan/op_contract.h"
 
 namespace strata::exec {
 
@@ -71,8 +73,16 @@ void Progress::wait(const Target& target, TimeLimit limit) {
   std::unique_lock lock(mu_);
   Queue& queue = queues_[index_of(target.lane, target.stage)];
   join(queue, target.count);
+  RunningClock clock(2.0 * std::chrono::duration<double>(kLongestSleep).count());
+  double silent_since_s = clock.now_s(), last_publish_s = last_publish_s_.load();
   while (!reached(target) && !stopped()) {
-    if (limit == TimeLimit::kDeadline) check_deadline(target, lock);
+    clock.tick();
+    const double before_s = std::exchange(last_publish_s, last_publish_s_.load());
+    if (before_s != last_publish_s || does_arithmetic() || !clock_runs_.load()) {
+      silent_since_s = clock.now_s();
+    }
+    const bool is_late = clock.now_s() - silent_since_s > deadline_s_;
+    if (is_late && limit == TimeLimit::kDeadline) give_up(target, lock);
     if (!stopped()) queue.reached.wait_for(lock, kLongestSleep);
   }
   leave(queue, target.count);
@@ -92,14 +102,13 @@ void Progress::start_clock() {
   clock_runs_.store(true);
 }
 
-void Progress::check_deadline(const Target& target, std::unique_lock<std::mutex>& lock) {
-  if (!clock_runs_.load() || now_s() - last_publish_s_.load() <= deadline_s_) return;
+void Progress::give_up(const Target& target, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  fail(std::make_exception_ptr(
-      Error(ErrorCode::kDeadline,
-            fmt::format("run: no op finished for {:.0f} s while waiting for op {} of the {} lane "
-                        "(is a drive or a rank hanging?)",
-                        deadline_s_, target.count, static_cast<int>(target.lane)))));
+  fail(std::make_exception_ptr(Error(
+      ErrorCode::kDeadline,
+      fmt::format("run: nothing was finished for {:.0f} s while the lane {} was waited for (is "
+                  "a drive or a rank hanging?)",
+                  deadline_s_, plan::name_of(target.lane)))));
   lock.lock();
 }
 

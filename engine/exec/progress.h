@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/plan/op.h"
 
 namespace strata::exec {
@@ -49,10 +50,27 @@ class Progress {
   }
   void publish(plan::Lane lane, Stage stage = Stage::kCompleted);
 
-  // Sleeps until the target is reached. Throws Stopped. With a deadline, fails the run when no lane
-  // has published anything for that long.
+  // Sleeps until the target is reached. Throws Stopped. With a deadline, fails the run when that
+  // long no lane has published anything and none has done arithmetic; time in which the process was
+  // stopped does not count.
   enum class TimeLimit : uint8_t { kDeadline, kNone };
   void wait(const Target& target, TimeLimit limit = TimeLimit::kDeadline);
+
+  // For a lane that does arithmetic in its own thread, which may take any time but cannot hang.
+  class Arithmetic {
+   public:
+    explicit Arithmetic(Progress& progress) : progress_(progress) { ++progress_.arithmetic_; }
+    ~Arithmetic() {
+      progress_.last_publish_s_.store(now_s(), std::memory_order_relaxed);
+      --progress_.arithmetic_;
+    }
+    Arithmetic(const Arithmetic&) = delete;
+    Arithmetic& operator=(const Arithmetic&) = delete;
+
+   private:
+    Progress& progress_;
+  };
+  bool does_arithmetic() const { return arithmetic_.load() > 0; }
 
   // When the caller computes, lanes may wait for it as long as it likes: the deadline counts only
   // between these calls, while the caller waits for the lanes. Otherwise it always counts.
@@ -110,7 +128,7 @@ class Progress {
   };
   void join(Queue& queue, int64_t count);
   void leave(Queue& queue, int64_t count);
-  void check_deadline(const Target& target, std::unique_lock<std::mutex>& lock);
+  void give_up(const Target& target, std::unique_lock<std::mutex>& lock);
 
   const double deadline_s_;
   std::array<std::atomic<int64_t>, kCounters> counts_ = {};
@@ -119,6 +137,7 @@ class Progress {
   std::atomic<bool> stopped_ = false;
   std::atomic<double> last_publish_s_ = 0;
   std::atomic<bool> clock_runs_ = true;
+  std::atomic<int> arithmetic_ = 0;  // lanes that do some now
   mutable std::mutex mu_;
   std::condition_variable notified_;
   std::exception_ptr failure_;  // Guarded by mu_

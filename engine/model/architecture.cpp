@@ -200,7 +200,8 @@ Architecture read_architecture_file(const std::string& path) {
 }
 
 Architecture read_architecture(const Json& json, const std::string& source) {
-  if (!json.is_object()) refuse_config(source, "it is " + json.describe() + ", must be an object");
+  if (!json.is_object())
+    refuse_config(source, "it is " + json.describe() + ", and must be an object");
   const TextModel text = find_text_model(json, source);
   const Fields fields(*text.members, text.beside, text.source);
   const Family& family = *text.family;

@@ -77,7 +77,7 @@ std::optional<Fp8Blocks> read_quantization(const Json& json, const std::string& 
   if (quantization == nullptr || quantization->is_null()) return std::nullopt;
   if (!quantization->is_object()) {
     refuse_quantization(source,
-                        fmt::format(": is {}, must be an object", quantization->describe()));
+                        fmt::format(": is {}, and must be an object", quantization->describe()));
   }
   const Json* method = quantization->find("quant_method");
   const std::string name = method != nullptr && method->is_string() ? method->string() : "";

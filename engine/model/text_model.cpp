@@ -81,9 +81,9 @@ TextModel text_of_multimodal(const Json& json, const Multimodal& of, const std::
   require_type(outer.text(kType, ""), of.model_type, of.architecture, source);
   const Json* text = outer.find(kText);
   if (text == nullptr || !text->is_object()) {
-    refuse_config(source,
-                  fmt::format("{}: is {}, must be an object: {} has its text model there", kText,
-                              text == nullptr ? "missing" : text->describe(), of.architecture));
+    refuse_config(
+        source, fmt::format("{}: is {}, and must be an object: {} has its text model there", kText,
+                            text == nullptr ? "missing" : text->describe(), of.architecture));
   }
   TextModel result{find_family_by_type(of.text_type), &of, text, Json::object(),
                    source + ": " + kText};

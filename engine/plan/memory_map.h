@@ -127,7 +127,7 @@ int64_t hi_full_bytes(const PlanInput& input, int segment);
 int64_t gradient_full_bytes(const PlanInput& input, int segment);
 int64_t gradient_part_bytes(const PlanInput& input, int segment);
 
-// True where the input of a unit waits for a backward: of blocks. And where it does so on NVMe.
+// True for blocks, whose inputs wait for a backward; the second, where they wait on NVMe.
 bool has_checkpoint(const PlanInput& input, int unit);
 bool spills_checkpoint(const PlanInput& input, const Placement& placement, int unit);
 

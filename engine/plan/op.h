@@ -22,10 +22,13 @@ enum class Lane : uint8_t {
 };
 inline constexpr int kLaneCount = 10;
 
-// A serial lane finishes an op before it issues the next; the others keep up to `depth` in flight
-// and publish in plan order.
+// On the host a serial lane finishes an op before it issues the next; the others, and queues of a
+// device, keep several in flight and publish in plan order.
 constexpr bool is_io_lane(Lane lane) {
   return lane == Lane::kReadWeights || lane == Lane::kReadState || lane == Lane::kWrite;
+}
+constexpr bool is_arithmetic_lane(Lane lane) {
+  return lane == Lane::kCompute || lane == Lane::kOptimizer || lane == Lane::kUpdate;
 }
 constexpr bool is_serial(Lane lane) {
   return !is_io_lane(lane);
@@ -37,8 +40,8 @@ constexpr bool is_comm_lane(Lane lane) {
   return lane == Lane::kComm || lane == Lane::kCommInner;
 }
 
-// Where the device has memory of its own, these lanes are queues of it; all others, and without
-// such a device all, belong to the host.
+// These lanes are queues of a device with memory of its own. All others belong to the host, and
+// without such a device these do too.
 constexpr bool is_device_lane(Lane lane) {
   return lane == Lane::kCompute || lane == Lane::kUpload || lane == Lane::kDownload ||
          is_comm_lane(lane) || lane == Lane::kUpdate;
@@ -125,7 +128,7 @@ struct Value {
 
 enum class Mode : uint8_t { kRead, kWrite };
 
-// Of an extent on NVMe that lies twice. `live` is what the program began with, and stays whole. An
+// Of an extent on NVMe that has two copies. `live` is what the program began with, unchanged. An
 // update writes on `other`, which is live once the program is over; a value of generation +u is
 // there too where the update was pending, else on `live`.
 enum class Side : uint8_t { kLive, kOther };

@@ -43,7 +43,7 @@ struct Facts {
   std::vector<int> sharers;  // by segment: how many others read its parameters
   // By use and segment of it: the contributions to its gradient in a micro-batch up to this use.
   std::vector<std::vector<int>> sums_by_use;
-  // Of each segment: whether its output wants a gradient: it, or what it reads, is trained. Outputs
+  // Of each segment: whether its output needs a gradient: it or what it reads is trained. Outputs
   // of a segment that a framework computes may go to any segment above.
   std::vector<char> wants_gradient;
   std::vector<std::vector<int>> readers;  // of each segment: those that read its output, ascending

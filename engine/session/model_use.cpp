@@ -127,6 +127,7 @@ void PlanRequest::measure() {
 train::RunPlan PlanRequest::plan() {
   train::require_fit(basis_.spec, basis_.options, basis_.facts);
   measure();
+  basis_.facts.only_rank = 0;  // the others' plans differ in their part of each segment alone
   return make_run_plan(basis_.spec, basis_.options, basis_.facts);
 }
 

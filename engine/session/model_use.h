@@ -27,7 +27,7 @@ class PlanRequest {
   // `cache_directory` keeps machine profiles; may be empty.
   PlanRequest(const config::Options& options, const std::string& cache_directory);
 
-  train::RunPlan plan();  // verified
+  train::RunPlan plan();  // of rank 0, verified
   // Plans other ways to run too, also when this one does not fit. See train::compare_plans().
   std::vector<train::Compared> compare(const std::function<void(int64_t, int64_t)>& planning);
 

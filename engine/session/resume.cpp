@@ -97,6 +97,15 @@ Resumed resume_newest(const std::string& out, const std::optional<train::RunDire
                                          "instead of --resume to start over)");
   }
   if (!record.from.empty()) return resume_begin(record, out);
+  std::error_code missing;
+  if (directory && !fs::is_empty(directory->model(), missing) && !missing) {
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("resume: {}: it has no checkpoint, but {}, the model that it trained "
+                    "(restore its checkpoints, or add --force instead of --resume to delete "
+                    "that model and start over)",
+                    out, directory->model()));
+  }
   log(LogLevel::kInfo, "resume: " + out + " has no checkpoint yet; starting from the model");
   return new_run("");
 }

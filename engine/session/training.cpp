@@ -215,6 +215,13 @@ void Training::check_space() const {
   use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
   use.checkpoint_bytes = checkpoint::checkpoint_bytes(*plan_.spec, plan_.input.recipe);
   use.checkpoint_count = static_cast<int64_t>(std::min(kMost, std::ceil(left / per_checkpoint)));
+  const int64_t file_bytes = use.checkpoint_bytes / options_.ranks;
+  if (file_bytes > facts_.limits.file_bytes.value_or(file_bytes)) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("checkpoints: a file of {} is larger than the limit RLIMIT_FSIZE, {} "
+                            "(raise it: ulimit -f unlimited)",
+                            format_bytes(file_bytes), format_bytes(*facts_.limits.file_bytes)));
+  }
   use.keep = options_.keep_checkpoints;
   use.model_bytes = model::export_bytes(*model_, checkpoint::dtype_of(options_.export_dtype));
   use.scratch_bytes = scratch_beside(directory, options_, plan_);

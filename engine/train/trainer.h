@@ -51,8 +51,8 @@ struct TrainJob {
   const std::atomic<bool>* stop = nullptr;
   std::atomic<RunPhase>* phase = nullptr;  // written by rank 0; may be null
   TrainEvents events;
-  // Where ranks are processes, this process's groups, of which it has the trainer's; else all ranks
-  // are threads of this process.
+  // The groups of this process's rank, where ranks are processes; empty where all ranks are threads
+  // of this process.
   RankGroups groups;
 };
 

@@ -155,6 +155,31 @@ TEST_F(Mistakes, AResumeTakesTheOptionsOfItsRun) {
             "(checkpoint: 1.0), --lr 0.002 (checkpoint: 0.003)");
 }
 
+TEST_F(Mistakes, ATrainedModelIsNotDeletedWhereItsCheckpointsAreNotThere) {
+  namespace fs = std::filesystem;
+  make_run();
+  fs::rename(sandbox_ / "run/checkpoints", sandbox_ / "elsewhere");
+  const Arguments again = {"train", "--out", "run", "--resume", "--steps", "9"};
+  const auto expect_refused = [&](const char* name, int code, const char* says) {
+    expect_refusal({name, {}, again, code, {says}});
+  };
+  expect_refused("no checkpoints", kUsage, "has no checkpoint, but run/model, the model that it");
+  fs::create_directory_symlink("gone", sandbox_ / "run/checkpoints");
+  expect_refused("drive that is not mounted", kFailed, "run/checkpoints: it is a link to what is");
+  fs::remove(sandbox_ / "run/checkpoints");
+  fs::create_directory_symlink(sandbox_ / "elsewhere", sandbox_ / "run/checkpoints");
+  const std::string newest = sandbox_ / kNewest;
+  fs::rename(newest, sandbox_ / "moved");
+  fs::create_directory_symlink("nowhere", newest);
+  expect_refused("newest checkpoint on a drive that is not mounted", kFailed, "is a link to what");
+  fs::remove(newest);
+  fs::create_directory_symlink(sandbox_ / "moved", newest);
+  Process on(again, {.directory = sandbox_.path()});
+  EXPECT_EQ(on.wait(), 0) << on.err();
+  EXPECT_NE(on.out().find("resume   from run/checkpoints/step-"), std::string::npos) << on.out();
+  EXPECT_TRUE(fs::exists(sandbox_ / "moved/manifest.json"));
+}
+
 TEST_F(Mistakes, ADamagedBlockCostsOneCheckpoint) {
   const auto names = [&] {
     std::string all;

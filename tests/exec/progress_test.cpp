@@ -118,7 +118,22 @@ TEST(Progress, NothingPublishedForTheDeadlineFailsTheRun) {
     std::rethrow_exception(progress.failure());
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadline);
+    EXPECT_NE(std::string(error.what()).find("the lane write was waited for"), std::string::npos)
+        << error.what();
   }
+}
+
+TEST(Progress, ArithmeticMayTakeLongerThanTheDeadline) {
+  Progress progress(0.05);
+  std::thread slow([&] {
+    const Progress::Arithmetic arithmetic(progress);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // sleepers look once a second
+    progress.publish(Lane::kCompute);
+  });
+  while (!progress.does_arithmetic()) std::this_thread::yield();
+  EXPECT_NO_THROW(progress.wait({Lane::kCompute, 1}));
+  slow.join();
+  EXPECT_FALSE(progress.failure());
 }
 
 }  // namespace

@@ -159,7 +159,8 @@ TEST_F(Weights, BeforeADamagedBlockComeAndThenItsError) {
     ADD_FAILURE() << "a damaged block was used";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
-    EXPECT_NE(std::string(error.what()).find("a checksum is wrong (plane "), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("a checksum is wrong (plane "), std::string::npos)
+        << error.what();
   }
   EXPECT_GT(elements, WeightStream::kPartElements);
 }

@@ -35,7 +35,7 @@ messages() {
         gsub(/\n *\/\/[^\n]*/, "")
         gsub(/  \/\/[^\n"]*\n/, "\n")
         rest = $0
-        while (match(rest, /(throw [A-Za-z_:]+\(|log\(LogLevel::|[. ]refuse[a-z_]*\(|problem\(|push_back\(|return (system_error\(|fmt::format\(|")|cause = |, kMistake,|, kHarmless,)/)) {
+        while (match(rest, /(throw [A-Za-z_:]+\(|make_exception_ptr\(|log\(LogLevel::|[. ]refuse[a-z_]*\(|problem\(|push_back\(|return (system_error\(|fmt::format\(|")|cause = |, kMistake,|, kHarmless,)/)) {
           rest = substr(rest, RSTART)
           end = match(rest, /;\n|\},\n/)
           if (end == 0) break

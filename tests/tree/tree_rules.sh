@@ -12,7 +12,7 @@ rule=${1:?usage: tree_rules.sh RULE [ROOT]}
 root=${2:-$(cd "$(dirname "$0")/../.." && pwd)}
 cd "$root"
 
-# What the files of a folder may include of ours, beside their own folder: the layers of DESIGN section 4.
+# What the files of a folder may include of ours, beside their own folder: the layers of engine/ARCHITECTURE.md.
 # The longest folder that matches a file counts.
 layer_table='
 engine/base       :

@@ -11,7 +11,7 @@
 
 namespace strata::kernels::cuda {
 
-// What an algorithm of a product is chosen by.
+// What the choice of a product's algorithm depends on.
 struct ProductKey {
   int64_t m, n, k, batches, a_stride, b_stride, c_stride;
   DType in, out;

@@ -6,7 +6,7 @@
 
 #include "engine/base/clock.h"
 
-namespace strata::comm {
+namespace strata {
 
 // Seconds during which a loop has run. A loop that was held up for longer than `step_s` (its
 // process was stopped, or the machine is busy) counts only `step_s`: it does not take its own pause
@@ -27,4 +27,4 @@ class RunningClock {
   double run_s_ = 0;
 };
 
-}  // namespace strata::comm
+}  // namespace strata
