@@ -8,7 +8,7 @@
 
 // Causal grouped-query attention, tiled with a running softmax; no T x T matrix is stored.
 //
-//   forward   s[i,j] = scale * q[i]·k[j] for j <= i (and j > i - window when window > 0)
+//   forward   s[i,j] = scale * q[i]·k[j] for starts[i] <= j <= i (window > 0: and j > i - window)
 //             cap > 0: s = cap * tanh(s / cap) (Gemma 2, arXiv:2408.00118)
 //             lse[i] = log sum_j exp(s[i,j])       o[i] = sum_j exp(s[i,j] - lse[i]) * v[j]
 //   backward  p = exp(s - lse), delta[i] = do[i]·o[i], ds = p * (do[i]·v[j] - delta[i])
@@ -19,6 +19,8 @@
 //   k, v, dk, dv   [B, T, K, D]  I     0 = dense, so that q, k, v may be columns of one buffer;
 //                                      sequences follow each other without a gap
 //   lse            [B, H, T]     f32   out of forward, in of backward
+//   starts         [B, T]        i32   where the document of each token starts in its sequence:
+//                                      starts[i] is i, or that of i - 1; null: all are 0
 //   B = batch, T = length, H = heads, K = kv_heads, H % K == 0, D = head_size
 //   query head h reads kv head h / (H/K)
 //
@@ -37,6 +39,7 @@ struct AttentionForward {
   float scale = 1.0f;
   float cap = 0.0f;
   int64_t window = 0;
+  const int32_t* starts = nullptr;
   ConstInterior q = {};
   int64_t q_stride = 0;
   ConstInterior k = {};
@@ -59,6 +62,7 @@ struct AttentionBackward {
   float scale = 1.0f;
   float cap = 0.0f;
   int64_t window = 0;
+  const int32_t* starts = nullptr;
   ConstInterior q = {};
   int64_t q_stride = 0;
   ConstInterior k = {};

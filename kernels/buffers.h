@@ -117,6 +117,7 @@ void each_buffer(AttentionForward& op, const Visit& visit) {
   visit(op.v.data, rows_bytes(rows, k, op.v_stride, bytes_of(op.v.dtype)), false);
   visit(op.o.data, rows_bytes(rows, q, op.o_stride, bytes_of(op.o.dtype)), true);
   visit(op.lse, rows * op.heads * kFloat, true);
+  visit(op.starts, rows * int64_t{4}, false);
   visit_workspace(op.workspace, visit);
 }
 
@@ -129,6 +130,7 @@ void each_buffer(AttentionBackward& op, const Visit& visit) {
   visit(op.v.data, rows_bytes(rows, k, op.v_stride, bytes_of(op.v.dtype)), false);
   visit(op.o.data, rows_bytes(rows, q, op.o_stride, bytes_of(op.o.dtype)), false);
   visit(op.lse, rows * op.heads * kFloat, false);
+  visit(op.starts, rows * int64_t{4}, false);
   visit(op.d_o.data, rows_bytes(rows, q, op.d_o_stride, bytes_of(op.d_o.dtype)), false);
   visit(op.dq.data, rows_bytes(rows, q, op.dq_stride, bytes_of(op.dq.dtype)), true);
   visit(op.dk.data, rows_bytes(rows, k, op.dk_stride, bytes_of(op.dk.dtype)), true);
@@ -175,12 +177,14 @@ void each_buffer(PositionForward& op, const Visit& visit) {
   const int64_t width = bytes_of(op.dtype);
   visit(op.p, op.length * op.cols * width, false);
   visit(op.y, op.rows * op.cols * width, true);
+  visit(op.starts, op.rows * int64_t{4}, false);
 }
 
 template <typename Visit>
 void each_buffer(PositionBackward& op, const Visit& visit) {
   visit(op.dy, op.rows * op.cols * bytes_of(op.dtype), false);
   visit(op.dp, op.positions * op.cols * kFloat, true);
+  visit(op.starts, op.rows * int64_t{4}, false);
 }
 
 template <typename Visit>

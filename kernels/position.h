@@ -5,26 +5,32 @@
 
 #include "engine/base/dtype.h"
 
-// Learned position embeddings for a batch of sequences of T = length tokens; row r has position r %
-// T.
+// Learned position embeddings for a batch of sequences of T = length tokens. Row r has the position
+// at(r) = r % T - starts[r].
 //
-//   forward   y[r, :] += p[r % T, :]
-//   backward  dp[t, :] (+)= sum of dy[r, :] over the rows r with r % T == t, r ascending
+//   forward   y[r, :] += p[at(r), :]
+//   backward  dp[t, :] (+)= sum of dy[r, :] over the rows r with at(r) == t, r ascending
 //
 //   y   [N, C]  T    in, out   T = f32 or bf16, dense
 //   p   [P, C]  T    in        P = positions >= T
 //   dy  [N, C]  T    in
+//   starts  [N]  i32  where the row's document starts in its sequence (attention.h); null: all 0
 //   dp  [P, C]  f32  out       without `accumulate`, rows from T on become zero
 //   N = rows, a multiple of T; C = cols
 //
 // Deterministic: parallel over columns, so a sum has one order. The roof is memory bandwidth.
 namespace strata::kernels {
 
+constexpr int64_t position_of(int64_t row, int64_t length, const int32_t* starts) {
+  return row % length - (starts == nullptr ? 0 : starts[row]);
+}
+
 struct PositionForward {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t length = 0;
+  const int32_t* starts = nullptr;
   const void* p = nullptr;
   void* y = nullptr;
 };
@@ -34,6 +40,7 @@ struct PositionBackward {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t length = 0;
+  const int32_t* starts = nullptr;
   int64_t positions = 0;
   const void* dy = nullptr;
   float* dp = nullptr;

@@ -27,7 +27,8 @@ namespace strata::exec {
 //                    not want it. Backward: the gradient of what its first products read
 //   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
 //                    backward's, loss_forward and logits take forward's
-//   tokens, targets  [N] i32; a target of -1 does not count
+//   tokens, targets  [N] i32; a target of -1 does not count. With BatchShape::documents, [N] i32 of
+//                    where they start follow the tokens, and attention takes them too
 //   rope             the table of the segment's layer: [T, R/2] cosines, then as many sines, f32
 struct SegmentCall {
   int segment = 0;

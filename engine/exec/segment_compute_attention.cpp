@@ -131,6 +131,7 @@ template <typename Op>
 Op attention_of(const SegmentContext& context, const Columns& in) {
   const model::Architecture& a = context.architecture;
   Op op = model::attention_shape<Op>(a, context.shape, context.segment.layer);
+  op.starts = context.starts();
   op.scale = score_scale(a);
   op.q = in.q;
   op.q_stride = in.stride;

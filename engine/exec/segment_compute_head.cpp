@@ -54,6 +54,7 @@ void embedding_forward(const SegmentContext& context) {
                                                .rows = context.tokens(),
                                                .cols = context.architecture.hidden,
                                                .length = context.shape.length,
+                                               .starts = context.starts(),
                                                .p = context.weight(ParameterRole::kPosition),
                                                .y = context.call.output});
 }
@@ -64,6 +65,7 @@ void embedding_backward(const SegmentContext& context) {
                                                   .rows = context.tokens(),
                                                   .cols = context.architecture.hidden,
                                                   .length = context.shape.length,
+                                                  .starts = context.starts(),
                                                   .positions = context.architecture.max_position,
                                                   .dy = context.call.grad_output,
                                                   .dp = dp,

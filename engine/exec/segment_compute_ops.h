@@ -26,6 +26,8 @@ struct SegmentContext {
   bool has_parts() const { return tensor.ranks > 1; }  // of a block
   kernels::Interior branch() const { return {call.branch, DType::kF32}; }
   int64_t tokens() const { return shape.tokens(); }
+  // [B, T] of where documents start, or null.
+  const int32_t* starts() const { return shape.documents ? call.tokens + tokens() : nullptr; }
 
   std::byte* workspace_bytes(const model::Span& span) const {
     return static_cast<std::byte*>(call.workspace) + span.offset;

@@ -15,6 +15,7 @@ namespace strata::model {
 struct BatchShape {
   int64_t rows = 1;
   int64_t length = 1;
+  bool documents = false;  // rows hold several documents, each of which attends to itself alone
   int64_t tokens() const { return rows * length; }
 };
 
@@ -28,9 +29,13 @@ int rope_table_of(const Architecture& architecture, int layer);
 int64_t rope_pairs(const Architecture& architecture, int table);
 int64_t rope_bytes(const Architecture& architecture, int table, const BatchShape& shape);
 
-// The bytes of the tokens, or of the targets, of one micro-batch: i32.
-inline int64_t token_bytes(const BatchShape& shape) {
+// The bytes of the targets of one micro-batch, and of its tokens, i32. With documents, where the
+// document of each token starts (kernels/attention.h) comes behind the tokens.
+inline int64_t target_bytes(const BatchShape& shape) {
   return shape.tokens() * 4;
+}
+inline int64_t token_bytes(const BatchShape& shape) {
+  return target_bytes(shape) * (shape.documents ? 2 : 1);
 }
 
 // Bytes of the tensor at a segment boundary, [N, C] in the recipe's weight type, rounded up to

@@ -21,7 +21,9 @@ class ExchangePath : BuilderPiece {
   // Accesses of the open op
   void read_given(ValueKind kind, int index);
   void write_result(ValueKind kind, int index);
-  void read_rope(int segment);  // the table that turns its queries and keys
+  // What says where the tokens of an attention segment are: the table that turns queries and keys,
+  // and with documents where these start.
+  void read_order(int segment, int micro_batch);
 };
 
 }  // namespace strata::plan

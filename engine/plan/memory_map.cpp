@@ -351,7 +351,7 @@ void lay_out_exchanges(const PlanInput& input, Packer& pack, MemoryMap& map) {
   };
   const char* const purpose = "inputs and results";
   place(ValueKind::kTokens, model::token_bytes(input.shape), input.micro_batches, purpose);
-  place(ValueKind::kTargets, model::token_bytes(input.shape), input.micro_batches, purpose);
+  place(ValueKind::kTargets, model::target_bytes(input.shape), input.micro_batches, purpose);
   place(ValueKind::kPositions, input.shape.rows * 4, 1, purpose);
   place(ValueKind::kLossSum, 8, input.micro_batches, purpose);
   place(ValueKind::kLogits, input.shape.rows * a.vocabulary * 4, 1, purpose);

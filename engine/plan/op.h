@@ -98,7 +98,7 @@ enum class ValueKind : uint8_t {
   kBranch,              // [N, C] f32: what `segment` adds to its input; `reduced`
   kBranchGradient,      // [N, C] f32: of what its first products read; `reduced`
   kScratch,             // dead when its op ends; `index` is unused
-  kTokens,              // [B, T] of micro-batch `index`
+  kTokens,              // [B, T] of micro-batch `index`; with documents, then where they start
   kTargets,             // the same
   kPositions,           // [B]: of each row, the position whose logits are wanted
   kRope,                // cosines and sines of every position; `index` = table of the model

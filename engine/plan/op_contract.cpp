@@ -60,6 +60,7 @@ constexpr std::array kRecompute = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                    ValueNeed{ValueKind::kActivation, kSome, kOptional},
                                    ValueNeed{ValueKind::kInterior, kOptional, kOptional},
                                    ValueNeed{ValueKind::kBranch, kOptional, kOptional},
+                                   ValueNeed{ValueKind::kTokens, kOptional, kNone},
                                    kTables,
                                    kWorkspace};
 // The embedding's backward needs no weights and no activation as input; the backward of a frozen

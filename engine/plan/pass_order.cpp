@@ -81,7 +81,7 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
       exchange_.read_given(ValueKind::kTokens, micro_batch);
     }
     read_inputs(segment, micro_batch);
-    if (part == 0) exchange_.read_rope(segment);
+    if (part == 0) exchange_.read_order(segment, micro_batch);
     if (part > 0) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch, 1);
     if (leaves.output && part == last) activations_.write(segment, micro_batch);
     if (fills && part > 0) interior(Mode::kRead, segment, micro_batch, 1);
@@ -170,7 +170,7 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
     read_inputs(segment, micro_batch);
     activations_.read_gradient(segment, micro_batch);
     if (part == last) {
-      exchange_.read_rope(segment);
+      exchange_.read_order(segment, micro_batch);
       if (!recomputes) interior(Mode::kRead, segment, micro_batch, 0);
       interior(Mode::kWrite, segment, micro_batch, 0);  // where backward works, too
     }

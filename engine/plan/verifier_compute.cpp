@@ -275,13 +275,14 @@ class ComputeCheck {
   // The op must have exactly these of the values that are exchanged with the caller.
   void check_exchanged() {
     const model::Architecture& a = facts_.spec.architecture;
-    const bool turns = segment_.kind == model::SegmentKind::kAttention && model::rope_tables(a) > 0;
     const bool logits = op_.kind == OpKind::kLogits;
     const bool scores = is_head() && !logits;
-    check_one(Mode::kRead, ValueKind::kTokens, op_.micro_batch, embeds());
     const bool inner = op_.kind == OpKind::kBackward ? is_last() : is_first();
+    const bool attends = segment_.kind == model::SegmentKind::kAttention && inner;
+    check_one(Mode::kRead, ValueKind::kTokens, op_.micro_batch,
+              embeds() || (attends && facts_.plan.shape.documents));
     check_one(Mode::kRead, ValueKind::kRope, model::rope_table_of(a, segment_.layer),
-              turns && inner);
+              attends && model::rope_tables(a) > 0);
     check_one(Mode::kRead, ValueKind::kTargets, op_.micro_batch, scores);
     check_one(Mode::kWrite, ValueKind::kLossSum, op_.micro_batch, scores);
     check_one(Mode::kRead, ValueKind::kPositions, 0, logits);

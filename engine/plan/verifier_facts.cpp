@@ -107,6 +107,7 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kBranchGradient:
       return plan.shape.rows * plan.shape.length * spec.architecture.hidden * 4;
     case ValueKind::kTokens:
+      return plan.shape.rows * plan.shape.length * (plan.shape.documents ? 8 : 4);
     case ValueKind::kTargets:
       return plan.shape.rows * plan.shape.length * 4;
     case ValueKind::kPositions:

@@ -31,12 +31,14 @@ namespace strata::kernels::cpu::HWY_NAMESPACE {
 
 constexpr float kMasked = -1e30f;
 
-// Lanes of the query vector at `query` that may see the key at `key` (both are positions in a
-// sequence).
-HWY_INLINE hn::Mask<F32> visible(F32 d, int64_t query, int64_t key, int64_t window) {
+// Lanes of the vector at query `q` of the tile that may see its key `j`.
+HWY_INLINE hn::Mask<F32> visible(F32 d, const KeyTile& tile, int64_t q, int64_t j, int64_t window) {
   const hn::RebindToSigned<F32> di;
-  const auto distance = hn::Iota(di, static_cast<int32_t>(query - key));
-  auto mask = hn::Gt(distance, hn::Set(di, -1));
+  const int64_t key = tile.key + j;
+  const auto distance = hn::Iota(di, static_cast<int32_t>(tile.query + q - key));
+  auto mask =
+      hn::And(hn::Gt(distance, hn::Set(di, -1)),
+              hn::Lt(hn::Load(di, tile.starts + q), hn::Set(di, static_cast<int32_t>(key + 1))));
   if (window > 0) mask = hn::And(mask, hn::Lt(distance, hn::Set(di, static_cast<int32_t>(window))));
   return hn::RebindMask(d, mask);
 }
@@ -46,10 +48,11 @@ HWY_INLINE VF32 capped_part(F32 d, VF32 score, float cap) {
   return hn::Tanh(d, hn::Mul(score, hn::Set(d, 1.0f / cap)));
 }
 
-// Whether every query of [query, query + count) sees every key of [key, key + keys).
-HWY_INLINE bool all_visible(int64_t query, int64_t count, int64_t key, int64_t keys,
-                            int64_t window) {
-  return query >= key + keys - 1 && (window == 0 || query + count - 1 - key < window);
+// Whether every query of a whole tile sees every key.
+HWY_INLINE bool all_visible(const KeyTile& tile, int64_t window) {
+  const int64_t last = kTile - 1;
+  return tile.query >= tile.key + tile.keys - 1 && tile.starts[last] <= tile.key &&
+         (window == 0 || tile.query + last - tile.key < window);
 }
 
 // [count, size] rows -> [size, kTile], zero beyond `count`.
@@ -97,7 +100,7 @@ HWY_INLINE void softmax_tile(const KeyTile& tile, const ScoreRule& rule, float* 
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const VF32 factor = hn::Set(d, rule.scale);
-  const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, rule.window);
+  const bool whole = all_visible(tile, rule.window);
   for (int64_t q = 0; q < kTile; q += lanes) {
     const int64_t keys = std::min(tile.keys, tile.query - tile.key + q + lanes);  // visible keys
     const VF32 before = hn::Load(d, largest + q);
@@ -106,8 +109,7 @@ HWY_INLINE void softmax_tile(const KeyTile& tile, const ScoreRule& rule, float* 
       VF32 value = hn::Mul(hn::Load(d, s + j * kTile + q), factor);
       if constexpr (kCapped) value = hn::Mul(capped_part(d, value, rule.cap), hn::Set(d, rule.cap));
       if (!whole) {
-        value = hn::IfThenElse(visible(d, tile.query + q, tile.key + j, rule.window), value,
-                               hn::Set(d, kMasked));
+        value = hn::IfThenElse(visible(d, tile, q, j, rule.window), value, hn::Set(d, kMasked));
       }
       hn::Store(value, d, s + j * kTile + q);
       now = hn::Max(now, value);
@@ -161,8 +163,10 @@ void forward_tile(const AttentionForward& op, int64_t b, int64_t h, int64_t tile
   std::fill_n(w.largest, kTile, kMasked);
   std::fill_n(w.total, kTile, 0.0f);
   std::fill_n(w.o, kTile * w.padded, 0.0f);
-  for (int64_t key = first_key_tile(query, op.window); key < query + queries; key += kTile) {
-    const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key)};
+  const DocumentStarts starts(op, b, query);
+  for (int64_t key = first_key_tile(query, op.window, starts); key < query + queries;
+       key += kTile) {
+    const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key), starts.at};
     const int64_t row = b * op.length + key;
     scores(tile, op.k + row * k_stride + kv, k_stride, op.head_size, w.qt, w.s);
     softmax_tile(tile, {op.scale, op.cap, op.window}, w.s, w.largest, w.total, w.fade);
@@ -199,7 +203,7 @@ HWY_INLINE void gradient_of_scores(const KeyTile& tile, const ScoreRule& rule, c
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const VF32 factor = hn::Set(d, rule.scale);
-  const bool whole = all_visible(tile.query, kTile, tile.key, tile.keys, rule.window);
+  const bool whole = all_visible(tile, rule.window);
   for (int64_t j = 0; j < tile.keys; ++j) {
     const int64_t first = std::max<int64_t>(0, tile.key + j - tile.query) / lanes * lanes;
     std::fill_n(s + j * kTile, first, 0.0f);
@@ -217,7 +221,7 @@ HWY_INLINE void gradient_of_scores(const KeyTile& tile, const ScoreRule& rule, c
       VF32 p = hn::Exp(d, exponent);
       VF32 ds = hn::Mul(hn::Mul(p, slope), hn::Sub(hn::Load(d, d_at), hn::Load(d, delta + q)));
       if (!whole) {
-        const auto mask = visible(d, tile.query + q, tile.key + j, rule.window);
+        const auto mask = visible(d, tile, q, j, rule.window);
         p = hn::IfThenElseZero(mask, p);
         ds = hn::IfThenElseZero(mask, ds);
       }
@@ -263,8 +267,10 @@ void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t ti
         r < queries ? dot(rows.d_o + r * rows.d_o_stride, rows.o + r * rows.o_stride, size) : 0.0f;
   }
   std::fill_n(w.dq, kTile * w.padded, 0.0f);
-  for (int64_t key = first_key_tile(query, op.window); key < query + queries; key += kTile) {
-    const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key)};
+  const DocumentStarts starts(op, b, query);
+  for (int64_t key = first_key_tile(query, op.window, starts); key < query + queries;
+       key += kTile) {
+    const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key), starts.at};
     const int64_t row = b * op.length + key;
     const float* k = op.k + row * k_stride + kv;
     scores(tile, k, k_stride, size, w.qt, w.s);

@@ -17,6 +17,18 @@ struct KeyTile {
   int64_t queries;  // at most kTile
   int64_t key;
   int64_t keys;
+  const int32_t* starts;  // of the documents of kTile queries
+};
+
+// Where the documents of the queries from `query` on start, kTile of them, which ascend.
+struct DocumentStarts {
+  template <typename Op>
+  DocumentStarts(const Op& op, int64_t b, int64_t query) {
+    for (int64_t i = 0; i < kTile && op.starts != nullptr; ++i) {
+      at[i] = op.starts[b * op.length + std::min(query + i, op.length - 1)];
+    }
+  }
+  alignas(64) int32_t at[kTile] = {};
 };
 
 // Rows of vectors: read through `data`, or summed into through `out`.
@@ -26,8 +38,9 @@ struct Rows {
   int64_t stride = 0;
 };
 
-inline int64_t first_key_tile(int64_t query, int64_t window) {
-  return window == 0 ? 0 : std::max<int64_t>(0, query - window + 1) / kTile * kTile;
+inline int64_t first_key_tile(int64_t query, int64_t window, const DocumentStarts& starts) {
+  const int64_t seen = window == 0 ? 0 : query - window + 1;
+  return std::max<int64_t>(starts.at[0], seen) / kTile * kTile;
 }
 
 // The rows themselves when they are whole vectors of 16, otherwise a copy padded with zeros.

@@ -18,7 +18,7 @@ void position_forward(const PositionForward& op) {
   STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && is_float_or_bf16(op.dtype));
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t from = row % op.length * op.cols;
+      const int64_t from = position_of(row, op.length, op.starts) * op.cols;
       const int64_t to = row * op.cols;
       if (op.dtype == DType::kF32) {
         add_to(static_cast<const float*>(op.p) + from, static_cast<float*>(op.y) + to, op.cols);
@@ -36,7 +36,7 @@ void position_backward(const PositionBackward& op) {
   if (!op.accumulate) fill({.count = op.positions * op.cols, .value = 0.0f, .y = op.dp});
   parallel_blocks(op.cols, kBlockCols, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < op.rows; ++row) {
-      float* dp = op.dp + row % op.length * op.cols + begin;
+      float* dp = op.dp + position_of(row, op.length, op.starts) * op.cols + begin;
       const int64_t at = row * op.cols + begin;
       if (op.dtype == DType::kF32) {
         add_to(static_cast<const float*>(op.dy) + at, dp, end - begin);

@@ -70,8 +70,16 @@ double slope_of(const Op& op, double score) {
   return op.cap > 0.0f ? 1.0 - score / op.cap * (score / op.cap) : 1.0;
 }
 
-int64_t first_key(int64_t window, int64_t i) {
-  return window == 0 ? 0 : std::max<int64_t>(0, i - window + 1);
+template <typename Op>
+int64_t document_start(const Op& op, int64_t b, int64_t i) {
+  return op.starts == nullptr ? 0 : op.starts[b * op.length + i];
+}
+
+// Query i of sequence b sees the keys from here to i.
+template <typename Op>
+int64_t first_key(const Op& op, int64_t b, int64_t i) {
+  const int64_t start = document_start(op, b, i);
+  return op.window == 0 ? start : std::max(start, i - op.window + 1);
 }
 
 // What backward reads and writes for one query head.
@@ -106,7 +114,7 @@ void query_gradients(const AttentionBackward& op, int64_t b, int64_t h) {
   Sums sums(op.workspace, 0, op.head_size);
   for (int64_t i = 0; i < op.length; ++i) {
     sums.clear();
-    for (int64_t j = first_key(op.window, i); j <= i; ++j) sums.add(head.pair(i, j).ds, head.k[j]);
+    for (int64_t j = first_key(op, b, i); j <= i; ++j) sums.add(head.pair(i, j).ds, head.k[j]);
     sums.put(dq[i]);
   }
 }
@@ -122,7 +130,7 @@ void key_gradients(const AttentionBackward& op, int64_t b, int64_t kv) {
     const int64_t end = op.window == 0 ? op.length : std::min(op.length, j + op.window);
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       const Head head(op, b, h);
-      for (int64_t i = j; i < end; ++i) {
+      for (int64_t i = j; i < end && document_start(op, b, i) <= j; ++i) {
         const Head::Pair at = head.pair(i, j);
         of_k.add(at.ds, head.q[i]);
         of_v.add(at.p, head.d_o[i]);
@@ -146,7 +154,7 @@ void attention_forward(const AttentionForward& op) {
       const Rows v = rows_of(op, op.v, op.v_stride, op.kv_heads, b, kv);
       const Rows o = rows_of(op, op.o, op.o_stride, op.heads, b, h);
       for (int64_t i = 0; i < op.length; ++i) {
-        const int64_t first = first_key(op.window, i);
+        const int64_t first = first_key(op, b, i);
         double largest = -std::numeric_limits<double>::infinity();
         for (int64_t j = first; j <= i; ++j) largest = std::max(largest, score(op, q[i], k[j]));
         double sum = 0.0;

@@ -13,7 +13,7 @@ void position_forward(const PositionForward& op) {
   for (int64_t row = 0; row < op.rows; ++row) {
     for (int64_t col = 0; col < op.cols; ++col) {
       const int64_t at = row * op.cols + col;
-      const float p = load(op.dtype, op.p, row % op.length * op.cols + col);
+      const float p = load(op.dtype, op.p, position_of(row, op.length, op.starts) * op.cols + col);
       store(op.dtype, op.y, at, load(op.dtype, op.y, at) + p);
     }
   }
@@ -23,7 +23,7 @@ void position_backward(const PositionBackward& op) {
   STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && op.length <= op.positions);
   if (!op.accumulate) std::fill_n(op.dp, op.positions * op.cols, 0.0f);
   for (int64_t row = 0; row < op.rows; ++row) {
-    float* dp = op.dp + row % op.length * op.cols;
+    float* dp = op.dp + position_of(row, op.length, op.starts) * op.cols;
     for (int64_t col = 0; col < op.cols; ++col) {
       dp[col] += load(op.dtype, op.dy, row * op.cols + col);
     }

@@ -32,8 +32,13 @@ Fused fused(const AttentionShape& s, uint64_t seed) {
   return {q_cols, kv_cols, stride, random_floats(s.batch * s.length * stride, seed)};
 }
 
-KernelCase attention_case(const AttentionShape& s, float spread, float cap = 0.0f) {
+enum class Documents : uint8_t { kOne, kDrawn };
+
+KernelCase attention_case(const AttentionShape& s, float spread, float cap = 0.0f,
+                          Documents documents = Documents::kOne) {
   const auto run = [=](const Backend& backend, int threads) {
+    const std::vector<int32_t> starts = drawn_starts(s.batch, s.length, 17);
+    const int32_t* given_starts = documents == Documents::kOne ? nullptr : starts.data();
     Fused in = fused(s, 1);
     for (float& value : in.qkv) value *= spread;
     const int64_t rows = s.batch * s.length;
@@ -47,6 +52,7 @@ KernelCase attention_case(const AttentionShape& s, float spread, float cap = 0.0
                                 .scale = 1.0f / std::sqrt(static_cast<float>(s.head_size)),
                                 .cap = cap,
                                 .window = s.window,
+                                .starts = given_starts,
                                 .q = in.qkv.data(),
                                 .q_stride = in.stride,
                                 .k = in.qkv.data() + in.q_cols,
@@ -68,6 +74,7 @@ KernelCase attention_case(const AttentionShape& s, float spread, float cap = 0.0
                                   .scale = forward.scale,
                                   .cap = cap,
                                   .window = s.window,
+                                  .starts = given_starts,
                                   .q = forward.q,
                                   .q_stride = in.stride,
                                   .k = forward.k,
@@ -90,14 +97,18 @@ KernelCase attention_case(const AttentionShape& s, float spread, float cap = 0.0
   };
   // Scores of magnitude up to spread^2 * sqrt(D) enter exp: an f32 score's rounding times that is
   // the error.
-  return {fmt::format("B{} T{} H{} K{} D{} window {} spread {} cap {}", s.batch, s.length, s.heads,
-                      s.kv_heads, s.head_size, s.window, spread, cap),
+  return {fmt::format("B{} T{} H{} K{} D{} window {} spread {} cap {}{}", s.batch, s.length,
+                      s.heads, s.kv_heads, s.head_size, s.window, spread, cap,
+                      documents == Documents::kOne ? "" : ", documents"),
           spread > 1.0f ? 5e-5f : 3e-6f, run};
 }
 
 TEST(Attention, AgreesWithRefAndRepeats) {
   std::vector<KernelCase> cases;
-  for (const AttentionShape& shape : kAttentionShapes) cases.push_back(attention_case(shape, 1.0f));
+  for (const AttentionShape& shape : kAttentionShapes) {
+    cases.push_back(attention_case(shape, 1.0f));
+    cases.push_back(attention_case(shape, 1.0f, 0.0f, Documents::kDrawn));
+  }
   cases.push_back(
       attention_case({1, 100, 4, 2, 32, 0}, 6.0f));  // scores near 100: exp must not overflow
   // Scores near 100 lie flat at the cap; those of the others are bent.

@@ -122,6 +122,8 @@ std::vector<Floats> attention(const Backend& backend, Draw& draw) {
   const int64_t window = draw.flag() ? 0 : draw.size(1, length);
   const float cap = draw.flag() ? 0.0f : 2.0f;
   const DType type = draw.interior;
+  const std::vector<int32_t> starts = drawn_starts(batch, length, draw.seed());
+  const int32_t* given_starts = draw.flag() ? nullptr : starts.data();
   Drawn q(draw, type, rows * q_stride, 1, 2.0f), k(draw, type, rows * k_stride, 2, 2.0f);
   Drawn v(draw, type, rows * k_stride, 3), o(draw, type, rows * q_stride, 4);
   Drawn lse(draw, DType::kF32, rows * heads, 5), d_o(draw, type, rows * q_stride, 6);
@@ -136,6 +138,7 @@ std::vector<Floats> attention(const Backend& backend, Draw& draw) {
                                                        .scale = 0.4f,
                                                        .cap = cap,
                                                        .window = window,
+                                                       .starts = given_starts,
                                                        .q = q,
                                                        .q_stride = q_stride,
                                                        .k = k,
@@ -152,6 +155,7 @@ std::vector<Floats> attention(const Backend& backend, Draw& draw) {
                                                          .scale = 0.4f,
                                                          .cap = cap,
                                                          .window = window,
+                                                         .starts = given_starts,
                                                          .q = q,
                                                          .q_stride = q_stride,
                                                          .k = k,

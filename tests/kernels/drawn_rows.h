@@ -147,6 +147,8 @@ inline std::vector<Floats> embeddings(const Backend& backend, Draw& draw) {
   const float scale = draw.flag() ? 1.0f : 6.9f;
   const bool accumulate = draw.flag();
   const auto tokens = drawn_ids(draw, rows, 0, vocabulary - 1);
+  const auto starts = drawn_starts(rows / length, length, draw.seed());
+  const int32_t* given_starts = draw.flag() ? nullptr : starts.data();
   Drawn w(draw, draw.weights, vocabulary * cols, 1), y(draw, draw.weights, rows * cols, 2);
   Drawn p(draw, draw.weights, positions * cols, 3), dw(draw, DType::kF32, vocabulary * cols, 4);
   Drawn dp(draw, DType::kF32, positions * cols, 5);
@@ -162,6 +164,7 @@ inline std::vector<Floats> embeddings(const Backend& backend, Draw& draw) {
                             .rows = rows,
                             .cols = cols,
                             .length = length,
+                            .starts = given_starts,
                             .p = p.data(),
                             .y = y.data()});
   backend.embedding_backward({.dtype = draw.weights,
@@ -178,6 +181,7 @@ inline std::vector<Floats> embeddings(const Backend& backend, Draw& draw) {
                              .rows = rows,
                              .cols = cols,
                              .length = length,
+                             .starts = given_starts,
                              .positions = positions,
                              .dy = y.data(),
                              .dp = dp.floats(),

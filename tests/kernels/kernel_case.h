@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/dtype.h"
@@ -122,6 +123,21 @@ inline float largest_difference(const Floats& found, const Floats& wanted) {
 
 inline bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Where the documents of tokens [batch, length] start: documents of 1 to 40 tokens.
+inline std::vector<int32_t> drawn_starts(int64_t batch, int64_t length, uint64_t seed) {
+  const Philox random(seed);
+  std::vector<int32_t> starts;
+  for (int64_t b = 0; b < batch; ++b) {
+    int32_t start = 0, end = 0;
+    for (int32_t t = 0; t < length; ++t) {
+      const uint64_t drawn = random.u64(static_cast<uint64_t>(b * length + t));
+      if (t == end) start = std::exchange(end, t + 1 + static_cast<int32_t>(drawn % 40));
+      starts.push_back(start);
+    }
+  }
+  return starts;
 }
 
 // Limits the cpu backend to one instruction set while it lives (0: the machine's best).

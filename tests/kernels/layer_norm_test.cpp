@@ -170,15 +170,18 @@ TEST(PlainActivation, BackwardIsTheDerivative) {
   expect_gradient(g, dg, loss);
 }
 
-KernelCase position_case(DType dtype, bool accumulate) {
+KernelCase position_case(DType dtype, bool accumulate, bool documents) {
   const auto run = [=](const Backend& backend, int) {
-    constexpr int64_t kLength = 9, kRows = 5 * kLength, kCols = 203, kPositions = 12;
+    constexpr int64_t kLength = 53, kRows = 5 * kLength, kCols = 203, kPositions = 60;
+    const std::vector<int32_t> starts = drawn_starts(5, kLength, 19);
+    const int32_t* given_starts = documents ? starts.data() : nullptr;
     Typed y(dtype, random_floats(kRows * kCols, 1));
     Typed p(dtype, random_floats(kPositions * kCols, 2));
     backend.position_forward({.dtype = dtype,
                               .rows = kRows,
                               .cols = kCols,
                               .length = kLength,
+                              .starts = given_starts,
                               .p = p.data(),
                               .y = y.data()});
     Typed dy(dtype, random_floats(kRows * kCols, 3));
@@ -187,19 +190,28 @@ KernelCase position_case(DType dtype, bool accumulate) {
                                .rows = kRows,
                                .cols = kCols,
                                .length = kLength,
+                               .starts = given_starts,
                                .positions = kPositions,
                                .dy = dy.data(),
                                .dp = dp.data(),
                                .accumulate = accumulate});
     return std::vector<Floats>{y.values(), dp};
   };
-  return {fmt::format("{}{}", name_of(dtype), accumulate ? " added" : ""), 0.0f, run};
+  return {fmt::format("{}{}{}", name_of(dtype), accumulate ? " added" : "",
+                      documents ? ", documents" : ""),
+          0.0f, run};
 }
 
 TEST(Position, GivesTheBitsOfRefAndRepeats) {
-  expect_agrees_and_repeats({position_case(DType::kF32, false), position_case(DType::kF32, true),
-                             position_case(DType::kBF16, false),
-                             position_case(DType::kBF16, true)});
+  std::vector<KernelCase> cases;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const bool accumulate : {false, true}) {
+      for (const bool documents : {false, true}) {
+        cases.push_back(position_case(dtype, accumulate, documents));
+      }
+    }
+  }
+  expect_agrees_and_repeats(cases);
 }
 
 TEST(Position, GradientsAreSumsOverSequences) {

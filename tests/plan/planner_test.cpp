@@ -232,7 +232,7 @@ TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
     return simulate(plan, ProgramName::kStep, rates).step_s;
   };
   int better = 0;
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
     test::Draw draw(3000 + seed);
     const model::ModelSpec spec = test::random_spec(draw, 1, false);
     PlanInput input = test::random_input(draw, spec, 1);

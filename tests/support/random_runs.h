@@ -147,6 +147,7 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   input.io_depth = static_cast<int>(draw.between(1, 8));
   input.nvme_budget = int64_t{1} << 40;
   input.frozen_in_source = draw.coin();
+  input.shape.documents = draw.below(3) == 0;
   return input;
 }
 

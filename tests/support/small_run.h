@@ -3,6 +3,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <thread>
 
 #include "engine/base/check.h"
@@ -35,6 +36,8 @@ struct RunOptions {
   std::array<io::SimulatedOptions, plan::kLaneCount> simulated = {};  // by lane
   int simulated_rank = 0;                  // only this rank's drives are simulated with faults
   plan::ProgramName* under_way = nullptr;  // set to the program that runs or failed
+  // Gives a step, or 1000 for the evaluation, its tokens; null: fill_tokens().
+  std::function<void(int64_t step, exec::Instance&)> fill = {};
 };
 
 struct RunResult {
@@ -61,20 +64,26 @@ inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_
   instance.targets.clear();
   instance.target_count = 0;
   for (int m = 0; m < input.micro_batches; ++m) {
+    std::vector<int32_t> starts;
     for (int64_t row = 0; row < rows_of_world; ++row) {
       const int64_t rank = row / input.shape.rows;  // of data
+      int32_t start = 0;
       for (int64_t t = 0; t < input.shape.length; ++t) {
         const uint64_t at = static_cast<uint64_t>(((step * 64 + m) * 64 + row) * 1024 + t);
         const auto token = static_cast<int32_t>(random.u64(at) % static_cast<uint64_t>(vocabulary));
         const auto target =
             static_cast<int32_t>(random.u64(at, 1) % static_cast<uint64_t>(vocabulary));
         const bool counts = random.u64(at, 2) % 8 != 0;
+        if (random.u64(at, 3) % 4 == 0) start = static_cast<int32_t>(t);
         instance.target_count += counts;
         if (rank != input.mesh.data_rank()) continue;
         instance.tokens.push_back(token);
         instance.targets.push_back(counts ? target : -1);
+        starts.push_back(start);
       }
     }
+    if (!input.shape.documents) continue;
+    instance.tokens.insert(instance.tokens.end(), starts.begin(), starts.end());
   }
 }
 
@@ -164,6 +173,11 @@ class RankRun {
 
   void fill_step(int64_t step, exec::Instance& instance) const {
     instance.settings = {.lr = 1e-2, .weight_decay = 0.1, .clip = options_.clip};
+    fill(step, instance);
+  }
+
+  void fill(int64_t step, exec::Instance& instance) const {
+    if (options_.fill) return options_.fill(step, instance);
     fill_tokens(input_, step, rows_of_all(), instance);
   }
 
@@ -208,7 +222,7 @@ class RankRun {
   void evaluate(RunResult& result) {
     exec::Instance instance;
     instance.program = plan::ProgramName::kEval;
-    fill_tokens(input_, 1000, rows_of_all(), instance);
+    fill(1000, instance);
     execute(instance);
     result.eval_loss = loss_of(instance);
   }

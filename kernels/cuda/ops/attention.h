@@ -37,7 +37,7 @@ class TiledAttention {
   int64_t blocks(const AttentionTile& tile) const { return tile.rows * op_.kv_heads; }
   int threads(const AttentionTile& tile) const { return row_threads(tile.keys); }
   TileRows rows(const AttentionTile& tile) const {
-    return {tile, op_.length, op_.heads, group(), op_.window, op_.scale, op_.cap};
+    return {tile, op_.length, op_.heads, group(), op_.window, op_.starts, op_.scale, op_.cap};
   }
 
   float* floats(int64_t offset) const {

@@ -18,6 +18,7 @@ struct AttentionTile {
 struct TileRows {
   AttentionTile tile;
   int64_t length, heads, group, window;
+  const int32_t* starts;  // may be null
   float scale, cap;
 
   STRATA_HOST_DEVICE int64_t row(int64_t index) const { return tile.row + index % tile.rows; }
@@ -26,7 +27,8 @@ struct TileRows {
   }
   // Of the tile's keys, those that the row sees: [first, end).
   STRATA_HOST_DEVICE int64_t first(int64_t row) const {
-    const int64_t key = window > 0 && row - window + 1 > 0 ? row - window + 1 : 0;
+    int64_t key = starts == nullptr ? 0 : starts[tile.batch * length + row];
+    if (window > 0 && row - window + 1 > key) key = row - window + 1;
     return key > tile.key ? key - tile.key : 0;
   }
   STRATA_HOST_DEVICE int64_t end(int64_t row) const { return row + 1 - tile.key; }

@@ -65,11 +65,13 @@ template <typename T, bool kWhole>
 struct PositionForwardPack {
   const typename T::Stored* p;
   typename T::Stored* y;
+  const int32_t* starts;  // may be null
   int64_t cols, length;
   STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
     auto* to = y + row * cols + col;
+    const int64_t position = row % length - (starts == nullptr ? 0 : starts[row]);
     Four sum = load_four<T, kWhole>(to, cols - col);
-    sum = SumFour()(sum, load_four<T, kWhole>(p + row % length * cols + col, cols - col));
+    sum = SumFour()(sum, load_four<T, kWhole>(p + position * cols + col, cols - col));
     store_four<T, kWhole>(to, cols - col, sum);
   }
 };
@@ -78,13 +80,17 @@ template <typename T, bool kWhole>
 struct PositionBackwardPack {
   const typename T::Stored* dy;
   float* dp;
+  const int32_t* starts;  // may be null
   int64_t rows, cols, length;
   bool accumulate;
   STRATA_HOST_DEVICE void operator()(int64_t position, int64_t col) const {
     float* to = dp + position * cols + col;
     Four sum = {};
     if (accumulate) sum = load_pack<kWhole>(to, cols - col);
-    for (int64_t row = position; position < length && row < rows; row += length) {
+    // Without documents a sequence has the position once.
+    const int64_t step = starts == nullptr ? length : 1;
+    for (int64_t row = position; position < length && row < rows; row += step) {
+      if (starts != nullptr && row % length - starts[row] != position) continue;
       sum = SumFour()(sum, load_four<T, kWhole>(dy + row * cols + col, cols - col));
     }
     store_pack<kWhole>(to, cols - col, sum);
@@ -130,7 +136,7 @@ void position_forward(On& on, const PositionForward& op) {
     auto* y = elements<T>(op.y);
     with_flag(op.cols % kPack == 0 && is_packed(p) && is_packed(y), [&](auto flag) {
       on.grid(op.rows, op.cols,
-              PositionForwardPack<T, decltype(flag)::value>{p, y, op.cols, op.length});
+              PositionForwardPack<T, decltype(flag)::value>{p, y, op.starts, op.cols, op.length});
     });
   });
 }
@@ -143,8 +149,8 @@ void position_backward(On& on, const PositionBackward& op) {
     const auto* dy = elements<T>(op.dy);
     with_flag(op.cols % kPack == 0 && is_packed(dy) && is_packed(op.dp), [&](auto flag) {
       on.grid(op.positions, op.cols,
-              PositionBackwardPack<T, decltype(flag)::value>{dy, op.dp, op.rows, op.cols, op.length,
-                                                             op.accumulate});
+              PositionBackwardPack<T, decltype(flag)::value>{dy, op.dp, op.starts, op.rows, op.cols,
+                                                             op.length, op.accumulate});
     });
   });
 }
