@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "engine/memory/process_memory.h"
 #include "engine/plan/op_contract.h"
+#include "engine/text/tokenizer.h"
 #include "engine/train/metrics_progress.h"
 #include "io/rate_limiter.h"
 
@@ -123,7 +123,7 @@ std::string ending(const Outcome& outcome) {
   std::string text = state + fmt::format("model    {}/model\n", options.out);
   for (const std::string& note : notes) text += "         " + note + "\n";
   // A run on a token file needs no tokenizer, but a prompt does.
-  if (!std::filesystem::exists(options.model + "/tokenizer.json")) return text;
+  if (!text::Tokenizer::is_in(options.model)) return text;
   return text + fmt::format("next     strata generate --model {} --prompt \"...\"\n",
                             shell_word(options.out + "/model"));
 }

@@ -254,11 +254,11 @@ ReadData read_data(const std::string& path, const text::Tokenizer* tokenizer,
     return data;
   }
   if (tokenizer == nullptr) {
-    throw bad_data(
-        path,
-        "text needs a tokenizer, and the model directory has no tokenizer.json (add one: "
-        "Transformers' AutoTokenizer saves it with save_pretrained(); or give a token "
-        "file)");
+    throw bad_data(path,
+                   "text needs a tokenizer, and the model directory has no tokenizer.json or "
+                   "tokenizer.model (add one: "
+                   "Transformers' AutoTokenizer saves it with save_pretrained(); or give a token "
+                   "file)");
   }
   data.tokens = std::make_unique<TokenSequence>(path, options.vocabulary);
   DocumentWriter writer(*tokenizer, *data.tokens, options);

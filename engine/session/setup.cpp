@@ -50,7 +50,7 @@ std::unique_ptr<model::ModelDirectory> open_model(const config::Options& options
 }
 
 std::unique_ptr<text::Tokenizer> open_tokenizer(const config::Options& options, bool required) {
-  if (!required && !std::filesystem::exists(options.model + "/tokenizer.json")) return nullptr;
+  if (!required && !text::Tokenizer::is_in(options.model)) return nullptr;
   return std::make_unique<text::Tokenizer>(text::Tokenizer::read(options.model));
 }
 

@@ -15,8 +15,7 @@ namespace strata::text {
 namespace {
 
 constexpr uint64_t kNoPair = ~uint64_t{0};
-constexpr size_t kShortSymbols = 24;       // below it a scan beats a heap
-constexpr int32_t kIdMax = (1 << 24) - 1;  // bounds the table of ids, whatever a hostile file says
+constexpr size_t kShortSymbols = 24;  // below it a scan beats a heap
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
 uint64_t slot_of(uint64_t pair) {
@@ -24,63 +23,34 @@ uint64_t slot_of(uint64_t pair) {
   return pair ^ (pair >> 29);
 }
 
-Error bad_vocabulary(const std::string& object, const std::string& cause) {
-  return Error(ErrorCode::kConfig,
-               fmt::format("read BPE vocabulary: {}: {}", replace_invalid_utf8(object), cause));
-}
-
 }  // namespace
 
-BpeModel::BpeModel(BpeDefinition definition)
-    : fuse_unknown_(definition.fuse_unknown),
-      byte_fallback_(definition.byte_fallback),
-      ignore_merges_(definition.ignore_merges) {
-  int32_t top = -1;
-  for (const auto& [token, id] : definition.vocabulary) {
-    if (id < 0 || id > kIdMax) {
-      throw bad_vocabulary(fmt::format("token '{}'", token),
-                           fmt::format("id {} is not within 0..{}", id, kIdMax));
-    }
-    top = std::max(top, id);
-  }
-  tokens_.assign(static_cast<size_t>(top) + 1, nullptr);
-  ids_.reserve(definition.vocabulary.size());
-  for (; !definition.vocabulary.empty(); definition.vocabulary.pop_front()) {
-    auto& [token, id] = definition.vocabulary.front();
-    const auto [entry, is_new] = ids_.emplace(std::move(token), id);
-    if (!is_new || tokens_[static_cast<size_t>(id)] != nullptr) {
-      throw bad_vocabulary(fmt::format("token '{}'", entry->first),
-                           fmt::format("the token or its id {} occurs twice", id));
-    }
-    tokens_[static_cast<size_t>(id)] = &entry->first;
-  }
+BpeModel::BpeModel(ModelDefinition definition)
+    : TokenModel(definition), byte_tokens_(vocabulary()), byte_fallback_(definition.byte_fallback) {
+  auto& rules = std::get<BpeRules>(definition.rules);
+  fuse_unknown_ = rules.fuse_unknown;
+  ignore_merges_ = rules.ignore_merges;
   if (!definition.unknown_token.empty()) {
-    unknown_id_ = id_of(definition.unknown_token);
-    if (unknown_id_ < 0) {
-      throw bad_vocabulary(fmt::format("unknown token '{}'", definition.unknown_token),
-                           "not in the vocabulary");
-    }
+    unknown_id_ = vocabulary().unknown_id(definition.unknown_token);
   }
-  for (int byte = 0; byte < 256; ++byte)
-    byte_ids_.push_back(id_of(fmt::format("<0x{:02X}>", byte)));
-  for (int c = 0; c < 128; ++c) ascii_ids_.push_back(id_of(std::string(1, static_cast<char>(c))));
-  add_merges(definition);
+  for (int c = 0; c < 128; ++c) {
+    ascii_ids_.push_back(vocabulary().id_of(std::string(1, static_cast<char>(c))));
+  }
+  add_merges(rules);
   add_neighbours();
 }
 
-void BpeModel::add_merges(BpeDefinition& definition) {
-  merge_count_ = definition.merges.size();
-  merges_.assign(std::bit_ceil(merge_count_ * 2 + 1), Merge{kNoPair, 0, 0});
+void BpeModel::add_merges(BpeRules& rules) {
+  merges_.assign(std::bit_ceil(rules.merges.size() * 2 + 1), Merge{kNoPair, 0, 0});
   const uint64_t mask = merges_.size() - 1;
-  int32_t rank = 0;
-  for (; !definition.merges.empty(); definition.merges.pop_front()) {
-    const auto& [left, right] = definition.merges.front();
-    const int32_t left_id = id_of(left);
-    const int32_t right_id = id_of(right);
-    const int32_t joined_id = id_of(left + right);
+  for (size_t index = 0; !rules.merges.empty(); rules.merges.pop_front()) {
+    const auto& [left, right] = rules.merges.front();
+    const int32_t left_id = vocabulary().id_of(left);
+    const int32_t right_id = vocabulary().id_of(right);
+    const int32_t joined_id = vocabulary().id_of(left + right);
     if (left_id < 0 || right_id < 0 || joined_id < 0) {
       throw bad_vocabulary(
-          fmt::format("merge {} ('{}' '{}')", rank, left, right),
+          fmt::format("merge {} ('{}' '{}')", index, left, right),
           fmt::format("'{}' is not in the vocabulary", left_id < 0    ? left
                                                        : right_id < 0 ? right
                                                                       : left + right));
@@ -88,15 +58,16 @@ void BpeModel::add_merges(BpeDefinition& definition) {
     const uint64_t pair = pair_of(left_id, right_id);
     uint64_t slot = slot_of(pair) & mask;
     while (merges_[slot].pair != kNoPair && merges_[slot].pair != pair) slot = (slot + 1) & mask;
+    const int32_t rank = rules.ranks.empty() ? static_cast<int32_t>(index) : rules.ranks[index];
     merges_[slot] = {pair, rank, joined_id};  // of a merge listed twice, the later rank counts
-    ++rank;
+    ++index;
   }
 }
 
 void BpeModel::add_neighbours() {
   for (const Merge& merge : merges_) {
     if (merge.pair == kNoPair) continue;
-    const std::string& token = *tokens_[static_cast<size_t>(merge.id)];
+    const std::string& token = *vocabulary().token_of(merge.id);
     for (size_t at = 0; at < token.size();) {
       const size_t next = at + utf8_length(token[at]);
       if (next < token.size()) {
@@ -122,24 +93,8 @@ void BpeModel::add_neighbours() {
 }
 
 int64_t BpeModel::bytes() const {
-  constexpr int64_t kEntryBytes = 64 + 16;  // a node of ids_, and what the heap adds to it
-  int64_t bytes = static_cast<int64_t>(ids_.bucket_count() * sizeof(void*));
-  for (const auto& [token, id] : ids_) {
-    const bool is_inside = token.capacity() < sizeof(std::string) / 2;
-    bytes += kEntryBytes + (is_inside ? 0 : static_cast<int64_t>(token.capacity()) + 16);
-  }
-  return bytes + static_cast<int64_t>(tokens_.capacity() * sizeof(void*) +
-                                      merges_.capacity() * sizeof(Merge) +
-                                      neighbours_.capacity() * sizeof(neighbours_[0]));
-}
-
-int32_t BpeModel::id_of(std::string_view token) const {
-  const auto found = ids_.find(token);
-  return found == ids_.end() ? -1 : found->second;
-}
-
-const std::string* BpeModel::token_of(int32_t id) const {
-  return id < 0 || id > id_max() ? nullptr : tokens_[static_cast<size_t>(id)];
+  return vocabulary().bytes() + static_cast<int64_t>(merges_.capacity() * sizeof(Merge) +
+                                                     neighbours_.capacity() * sizeof(uint64_t));
 }
 
 bool BpeModel::may_join(std::string_view left, std::string_view right) const {
@@ -149,7 +104,7 @@ bool BpeModel::may_join(std::string_view left, std::string_view right) const {
     if (ascii_ids_[row] < 0 || ascii_ids_[column] < 0) return true;
     return ascii_neighbours_[size_t{row} * 128 + column] != 0;
   }
-  if (id_of(left) < 0 || id_of(right) < 0) return true;
+  if (vocabulary().id_of(left) < 0 || vocabulary().id_of(right) < 0) return true;
   const uint64_t pair = uint64_t{code_point_at(left, 0)} << 32 | code_point_at(right, 0);
   return std::binary_search(neighbours_.begin(), neighbours_.end(), pair);
 }
@@ -181,7 +136,7 @@ const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
 
 void BpeModel::encode(std::string_view text, std::vector<int32_t>* ids) const {
   if (ignore_merges_) {
-    const int32_t whole = id_of(text);
+    const int32_t whole = vocabulary().id_of(text);
     if (whole >= 0) {
       ids->push_back(whole);
       return;
@@ -203,20 +158,15 @@ void BpeModel::to_symbols(std::string_view text, std::vector<int32_t>* ids) cons
     const size_t length = utf8_length(text[at]);
     const std::string_view character = text.substr(at, length);
     at += length;
-    const int32_t id =
-        length == 1 ? ascii_ids_[static_cast<uint8_t>(character[0])] : id_of(character);
+    const int32_t id = length == 1 ? ascii_ids_[static_cast<uint8_t>(character[0])]
+                                   : vocabulary().id_of(character);
     if (id >= 0) {
       if (unknown) ids->push_back(unknown_id_);
       unknown = false;
       ids->push_back(id);
       continue;
     }
-    const auto byte_id = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
-    if (byte_fallback_ && std::all_of(character.begin(), character.end(),
-                                      [&](char byte) { return byte_id(byte) >= 0; })) {
-      for (const char byte : character) ids->push_back(byte_id(byte));
-      continue;
-    }
+    if (byte_fallback_ && byte_tokens_.append(character, ids)) continue;
     if (unknown_id_ < 0) continue;
     if (unknown && !fuse_unknown_) ids->push_back(unknown_id_);
     unknown = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/pretokenizer.h"
 
-#include <type_traits>
+#include "engine/text/text_unicode.h"
 
 namespace strata::text {
 namespace {
@@ -75,20 +75,6 @@ void split(const TextPattern& pattern, SplitBehavior behavior, bool invert, std:
   merger.flush();
 }
 
-std::string_view strip(std::string_view text, bool left, bool right) {
-  size_t begin = 0;
-  size_t end = text.size();
-  while (left && begin < end && is_white_space(code_point_at(text, begin))) {
-    begin += utf8_length(text[begin]);
-  }
-  while (right && end > begin) {
-    const size_t last = utf8_start(text, end - 1);
-    if (!is_white_space(code_point_at(text, last))) break;
-    end = last;
-  }
-  return text.substr(begin, end - begin);
-}
-
 class PreTokenizeRun {
  public:
   PreTokenizeRun(const Steps& steps, PieceSink& sink) : steps_(steps), sink_(sink) {}
@@ -159,33 +145,6 @@ class PreTokenizeRun {
 
 const char* const kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text,
-                      bool continues) {
-  std::string result(text);
-  AddedBytes added(text.size());
-  for (const NormalizeStep& any : steps) {
-    std::visit(
-        [&](const auto& step) {
-          using Step = std::decay_t<decltype(step)>;
-          if constexpr (std::is_same_v<Step, NormalizeUnicode>) {
-            result = to_unicode_form(step.form, result);
-          } else if constexpr (std::is_same_v<Step, NormalizeLowercase>) {
-            result = to_lower_case(result);
-          } else if constexpr (std::is_same_v<Step, NormalizePrepend>) {
-            if (result.empty() || continues) return;
-            added.add(step.text.size());
-            result.insert(0, step.text);
-          } else if constexpr (std::is_same_v<Step, NormalizeReplace>) {
-            result = replace_matches(step.pattern, step.content, result, added);
-          } else {
-            result = std::string(strip(result, step.left, step.right));
-          }
-        },
-        any);
-  }
-  return result;
-}
 
 void pre_tokenize(const std::vector<PreTokenizeStep>& steps, std::string_view text,
                   PieceContext context, PieceSink& sink) {

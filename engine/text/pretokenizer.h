@@ -9,34 +9,8 @@
 #include <vector>
 
 #include "engine/text/text_regex.h"
-#include "engine/text/text_unicode.h"
 
 namespace strata::text {
-
-// ---- Normalizers: text to text, before everything else. ----
-
-struct NormalizeUnicode {
-  UnicodeForm form;
-};
-struct NormalizeLowercase {};
-struct NormalizePrepend {
-  std::string text;
-};
-struct NormalizeReplace {
-  TextPattern pattern;
-  std::string content;
-};
-struct NormalizeStrip {
-  bool left;
-  bool right;
-};
-using NormalizeStep = std::variant<NormalizeUnicode, NormalizeLowercase, NormalizePrepend,
-                                   NormalizeReplace, NormalizeStrip>;
-
-// `continues`: the text follows other text of the same document, so nothing is prepended to it.
-// Throws Error as AddedBytes does.
-std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text,
-                      bool continues);
 
 // ---- Pre-tokenizers: text to pieces that are tokenized on their own. ----
 
@@ -61,7 +35,7 @@ using PreTokenizeStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>;
 // Where a piece lies in its document.
 struct PieceContext {
   bool is_first;   // it is the start of the document
-  bool continues;  // see normalize()
+  bool continues;  // it follows other text of the document
 };
 
 // Receives the pieces from left to right; the view lives until the call returns.

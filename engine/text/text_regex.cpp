@@ -191,6 +191,12 @@ TextPattern TextPattern::literal(std::string text) {
   return pattern;
 }
 
+TextPattern TextPattern::character(bool (*is)(uint32_t code_point)) {
+  TextPattern pattern;
+  pattern.is_ = is;
+  return pattern;
+}
+
 TextPattern TextPattern::regex(std::string_view pattern) {
   if (pattern.size() > kPatternBytesMax) {
     throw bad_pattern(pattern, fmt::format("longer than {} bytes", kPatternBytesMax));
@@ -228,6 +234,12 @@ TextPattern TextPattern::regex(std::string_view pattern) {
 }
 
 bool TextPattern::find(std::string_view text, size_t from, TextSpan* match) const {
+  if (is_ != nullptr) {
+    while (from < text.size() && !is_(code_point_at(text, from))) from += utf8_length(text[from]);
+    if (from >= text.size()) return false;
+    *match = {from, from + utf8_length(text[from])};
+    return true;
+  }
   if (compiled_ == nullptr) {
     const size_t at = text.find(literal_, from);
     if (at == std::string_view::npos) return false;

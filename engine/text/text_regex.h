@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,8 +14,8 @@ struct TextSpan {
   size_t end;
 };
 
-// A pattern to find in well-formed UTF-8: a literal string, or a regular expression in the syntax
-// of tokenizer.json (Oniguruma).
+// A pattern to find in well-formed UTF-8: a literal string, a character of a kind, or a regular
+// expression in the syntax of tokenizer.json (Oniguruma).
 //
 // Constructs whose meaning differs between Oniguruma and PCRE2 are translated (`\s`, `\u1234`, `^`,
 // `$`) or refused by name, so an accepted pattern matches the same text as in the `tokenizers`
@@ -24,6 +25,7 @@ class TextPattern {
  public:
   static TextPattern literal(std::string text);
   static TextPattern regex(std::string_view pattern);
+  static TextPattern character(bool (*is)(uint32_t code_point));
   TextPattern(TextPattern&&) noexcept;
   TextPattern& operator=(TextPattern&&) noexcept;
   ~TextPattern();
@@ -35,7 +37,8 @@ class TextPattern {
   struct Compiled;
   TextPattern() = default;
   std::string literal_;
-  std::unique_ptr<Compiled> compiled_;  // null for a literal
+  std::unique_ptr<Compiled> compiled_;  // null for the other kinds
+  bool (*is_)(uint32_t) = nullptr;      // null for the other kinds
 };
 
 // All matches from left to right, except for an empty match right after the previous one.

@@ -55,6 +55,27 @@ std::string map_run(UnicodeForm form, std::string_view run) {
   return result;
 }
 
+// Characters with a compatibility mapping that is newer than Unicode 12. The `tokenizers` library,
+// whose mappings are of that version, leaves them as they are.
+bool is_newly_mapped(uint32_t c) {
+  return c == 0x32FF || (c >= 0xA7F2 && c <= 0xA7F4) || c == 0xAB69 ||
+         (c >= 0x10781 && c <= 0x107BA) || (c >= 0x1E030 && c <= 0x1E06D) || c == 0x1F16C ||
+         (c >= 0x1FBF0 && c <= 0x1FBF9);
+}
+
+void append_mapped(UnicodeForm form, std::string_view run, std::string* result) {
+  const bool is_compatible = form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd;
+  size_t done = 0;
+  for (size_t at = 0, next = 0; is_compatible && at < run.size(); at = next) {
+    next = at + utf8_length(run[at]);
+    if (!is_newly_mapped(code_point_at(run, at))) continue;
+    *result += map_run(form, run.substr(done, at - done));
+    *result += run.substr(at, next - at);
+    done = next;
+  }
+  *result += map_run(form, run.substr(done));
+}
+
 }  // namespace
 
 size_t find_invalid_utf8(std::string_view text) {
@@ -128,7 +149,7 @@ std::string to_unicode_form(UnicodeForm form, std::string_view text) {
       result.append(text, at, end - at);
     } else {
       while (end < text.size() && !is_ascii(end)) ++end;
-      result += map_run(form, text.substr(at, end - at));
+      append_mapped(form, text.substr(at, end - at), &result);
     }
     at = end;
   }
@@ -158,7 +179,9 @@ bool is_white_space(uint32_t c) {
 }
 
 bool is_word(uint32_t c) {
-  if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9)) return true;
+  const bool is_circled = (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+                          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+  if (c == 0x200C || c == 0x200D || is_circled) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:

@@ -83,7 +83,7 @@ class Tokenizer::Encoder final : public PieceSink {
 };
 
 Tokenizer::Tokenizer(TokenizerDefinition definition, TokenizerConfig config)
-    : model_(std::make_unique<BpeModel>(std::move(definition.model))),
+    : model_(make_token_model(std::move(definition.model))),
       added_(std::move(definition.added_tokens)),
       normalizers_(std::move(definition.normalizers)),
       pre_tokenizers_(std::move(definition.pre_tokenizers)),
@@ -91,19 +91,21 @@ Tokenizer::Tokenizer(TokenizerDefinition definition, TokenizerConfig config)
       prefix_ids_(std::move(definition.prefix_ids)),
       suffix_ids_(std::move(definition.suffix_ids)),
       decoders_(std::move(definition.decoders)),
+      is_joined_at_tokens_(definition.is_joined_at_tokens),
       config_(std::move(config)),
       verbatim_trie_(std::make_unique<TokenTrie>()),
       normalized_trie_(std::make_unique<TokenTrie>()),
       cache_(std::make_unique<TokenizerCache>()) {
-  vocabulary_size_ = int64_t{model_->id_max()} + 1;
+  vocabulary_size_ = int64_t{model_->vocabulary().id_max()} + 1;
   for (size_t k = 0; k < added_.size(); ++k) {
     const AddedToken& token = added_[k];
     added_by_id_.emplace(token.id, k);
     vocabulary_size_ = std::max(vocabulary_size_, int64_t{token.id} + 1);
-    added_spelling_.push_back(token.normalized ? normalize(normalizers_, token.content, false)
-                                               : token.content);
+    const bool is_normalized = token.normalized && !token.as_spelt;
+    added_spelling_.push_back(is_normalized ? normalize(normalizers_, token.content, false)
+                                            : token.content);
     TokenTrie& trie = token.normalized ? *normalized_trie_ : *verbatim_trie_;
-    trie.add(added_spelling_.back(), k);
+    trie.add(added_spelling_.back(), static_cast<int32_t>(k));
   }
 }
 
@@ -165,7 +167,7 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
       [&](size_t begin, size_t end) {
         const bool is_leading = begin == 0;
         const PieceContext context = {is_leading && !options.continues,
-                                      is_leading && options.continues};
+                                      is_leading ? options.continues : is_joined_at_tokens_};
         const std::string_view piece = text.substr(begin, end - begin);
         if (normalizers_.empty()) {
           encode_normalized(piece, context, encoder);
@@ -186,25 +188,24 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
   return ids;
 }
 
+const std::string& Tokenizer::piece_of(int32_t id) const {
+  const auto added = added_by_id_.find(id);
+  if (added != added_by_id_.end()) return added_spelling_[added->second];
+  const std::string* token = model_->vocabulary().token_of(id);
+  if (token != nullptr) return *token;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("decode tokens: id {}: not in the vocabulary of {} (use the tokenizer "
+                          "that the ids were made with)",
+                          id, vocabulary_size_));
+}
+
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special) const {
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
-  for (size_t k = 0; k < ids.size(); ++k) {
-    const auto added = added_by_id_.find(ids[k]);
-    if (added != added_by_id_.end()) {
-      const size_t index = added->second;
-      if (!skip_special || !added_[index].special) tokens.push_back(added_spelling_[index]);
-      continue;
-    }
-    const std::string* token = model_->token_of(ids[k]);
-    if (token == nullptr) {
-      throw Error(
-          ErrorCode::kConfig,
-          fmt::format("decode tokens: id {} at position {}: not in the vocabulary of {} (use "
-                      "the tokenizer that the ids were made with)",
-                      ids[k], k, vocabulary_size_));
-    }
-    tokens.push_back(*token);
+  for (const int32_t id : ids) {
+    const auto added = added_by_id_.find(id);
+    const bool is_special = added != added_by_id_.end() && added_[added->second].special;
+    if (!skip_special || !is_special) tokens.push_back(piece_of(id));
   }
   if (decoders_) return decode_tokens(*decoders_, std::move(tokens));
   std::string text;
@@ -223,7 +224,7 @@ int32_t Tokenizer::id_of(std::string_view token) const {
   for (const AddedToken& added : added_) {
     if (added.content == token) return added.id;
   }
-  return model_->id_of(token);
+  return model_->vocabulary().id_of(token);
 }
 
 bool Tokenizer::appends(int32_t id) const {
@@ -248,7 +249,11 @@ std::string StreamDecoder::advance(bool is_last) {
   const std::string after = tokenizer_.decode(ids_, skip_special_);
   const bool is_incomplete = after.ends_with("\xEF\xBF\xBD") && !is_last;
   if (is_incomplete || after.size() <= before.size()) return "";
-  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(shown_));
+  const std::vector<int32_t> added(ids_.begin() + static_cast<std::ptrdiff_t>(shown_), ids_.end());
+  // Tokens without a text of their own do not show where the text starts.
+  if (!tokenizer_.decode(added, skip_special_).empty()) {
+    ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(shown_));
+  }
   shown_ = ids_.size();
   return after.substr(before.size());
 }

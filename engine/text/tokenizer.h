@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/bpe.h"
+#include "engine/text/normalizer.h"
 #include "engine/text/pretokenizer.h"
+#include "engine/text/token_model.h"
 #include "engine/text/tokenizer_decoder.h"
 
 namespace strata::text {
@@ -28,12 +29,13 @@ struct AddedToken {
   bool lstrip = false;       // includes the white space before it
   bool rstrip = false;       // includes the white space after it
   bool single_word = false;  // not found within a word
-  bool normalized = false;   // searched in the normalized text
+  bool normalized = false;   // searched in the normalized text, and normalized itself
+  bool as_spelt = false;     // with `normalized`: not normalized itself
 };
 
-// The contents of a tokenizer.json.
+// The contents of a tokenizer.json or tokenizer.model.
 struct TokenizerDefinition {
-  BpeDefinition model;
+  ModelDefinition model;
   std::vector<AddedToken> added_tokens;
   std::vector<NormalizeStep> normalizers;
   std::vector<PreTokenizeStep> pre_tokenizers;
@@ -41,6 +43,10 @@ struct TokenizerDefinition {
   std::vector<int32_t> prefix_ids;
   std::vector<int32_t> suffix_ids;
   std::optional<std::vector<DecodeStep>> decoders;  // nullopt: tokens are joined with spaces
+  bool is_joined_at_tokens = false;  // text behind an added token continues the text before it
+  // From tokenizer.model; the files beside it override them.
+  std::optional<int32_t> bos_id;
+  std::optional<int32_t> eos_id;
 };
 
 // A chat template of a model; the usual one has the name "default".
@@ -64,7 +70,7 @@ struct EncodeOptions {
 };
 
 // Converts text to token ids and back, exactly as the `tokenizers` library does with the same
-// tokenizer.json.
+// tokenizer.json, or as `sentencepiece` does with the same tokenizer.model.
 //
 // Guarantees: ids and text equal that library's; unsupported files are refused when they are read.
 // Memory: the vocabulary (about 150 bytes a token) and a word cache of at most 16 MiB. Threads: one
@@ -77,8 +83,11 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Reads tokenizer.json and, if present, tokenizer_config.json of a model directory.
+  // Reads tokenizer.json of a model directory, or else tokenizer.model, and what
+  // tokenizer_config.json and the files of templates add.
   static Tokenizer read(const std::string& directory);
+  // Whether the directory has one of the two.
+  static bool is_in(const std::string& directory);
 
   // Receives the ids in order, a part at a time, so that the ids of a long text are never all in
   // memory.
@@ -91,6 +100,8 @@ class Tokenizer {
   int64_t vocabulary_size() const { return vocabulary_size_; }
   // The memory that it holds or may hold later.
   int64_t bytes() const;
+  // The text of a token in the vocabulary. Throws Error for an id that has none.
+  const std::string& piece_of(int32_t id) const;
   // Finds added tokens too; -1 when there is no such token.
   int32_t id_of(std::string_view token) const;
   std::optional<int32_t> bos_id() const { return config_.bos_id; }
@@ -111,7 +122,7 @@ class Tokenizer {
                    OnToken on_token) const;
 
   // Constant after construction.
-  std::unique_ptr<BpeModel> model_;
+  std::unique_ptr<TokenModel> model_;
   std::vector<AddedToken> added_;
   std::vector<std::string> added_spelling_;  // as they occur in the searched text
   std::unordered_map<int32_t, size_t> added_by_id_;
@@ -121,6 +132,7 @@ class Tokenizer {
   std::vector<int32_t> prefix_ids_;
   std::vector<int32_t> suffix_ids_;
   std::optional<std::vector<DecodeStep>> decoders_;
+  bool is_joined_at_tokens_;
   TokenizerConfig config_;
   ByteAlphabet alphabet_;
   int64_t vocabulary_size_ = 0;

@@ -102,6 +102,77 @@ Tokens run(const DecodeStrip& step, Tokens tokens, AddedBytes& added) {
   return tokens;
 }
 
+void replace_all(std::string* text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text->find(from, at)) != std::string::npos; at += to.size()) {
+    text->replace(at, from.size(), to);
+  }
+}
+
+void clean_up(std::string* token) {
+  static constexpr std::pair<const char*, const char*> kReplacements[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kReplacements) replace_all(token, from, to);
+}
+
+Tokens run(const DecodeWordPiece& step, Tokens tokens, AddedBytes& added) {
+  for (size_t k = 0; k < tokens.size(); ++k) {
+    std::string& token = tokens[k];
+    if (k > 0 && token.starts_with(step.prefix)) {
+      token.erase(0, step.prefix.size());
+    } else if (k > 0) {
+      token.insert(0, " ");
+    }
+    if (step.cleans_up) clean_up(&token);
+  }
+  return tokens;
+}
+
+// Well-formed characters as they are, U+FFFD for each other byte.
+std::string text_of_bytes(std::string_view bytes) {
+  std::string text;
+  while (true) {
+    const size_t invalid = find_invalid_utf8(bytes);
+    text += bytes.substr(0, invalid);
+    if (invalid == std::string_view::npos) return text;
+    text += "\xEF\xBF\xBD";
+    bytes.remove_prefix(invalid + 1);
+  }
+}
+
+Tokens run(const DecodeSentencePiece& step, const Tokens& tokens, AddedBytes& added) {
+  static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+  std::string text;
+  std::string bytes;
+  bool is_start = true;
+  bool has_dropped = false;
+  for (const std::string& token : tokens) {
+    const int byte = fallback_byte(token);
+    if (byte >= 0) {
+      bytes += static_cast<char>(byte);
+      continue;
+    }
+    text += text_of_bytes(bytes);
+    bytes.clear();
+    if (has_dropped || !text.empty()) is_start = false;
+    has_dropped = false;
+    if (token == step.unknown_token) {
+      added.add(step.unknown_text.size());
+      text += step.unknown_text;
+      continue;
+    }
+    std::string piece = token;
+    if (is_start && step.drops_first_space && piece.starts_with(kSpaceMark)) {
+      piece.erase(0, kSpaceMark.size());
+      has_dropped = !step.drops_first_spaces;
+    }
+    replace_all(&piece, kSpaceMark, " ");
+    text += piece;
+  }
+  return {text + text_of_bytes(bytes)};
+}
+
 }  // namespace
 
 std::string decode_tokens(const std::vector<DecodeStep>& steps, std::vector<std::string> tokens) {

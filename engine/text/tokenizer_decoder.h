@@ -28,8 +28,20 @@ struct DecodeStrip {
   int64_t start;
   int64_t stop;
 };
+// Puts spaces between words; tokens that continue a word lose their prefix.
+struct DecodeWordPiece {
+  std::string prefix;
+  bool cleans_up;  // removes spaces before punctuation and in English contractions
+};
+// Writes spaces for U+2581 and bytes for <0x..>, each ill-formed one as U+FFFD.
+struct DecodeSentencePiece {
+  std::string unknown_token;
+  std::string unknown_text;
+  bool drops_first_space;   // at the start of the text
+  bool drops_first_spaces;  // all of them
+};
 using DecodeStep = std::variant<DecodeByteLevel, DecodeByteFallback, DecodeFuse, DecodeMetaspace,
-                                DecodeReplace, DecodeStrip>;
+                                DecodeReplace, DecodeStrip, DecodeWordPiece, DecodeSentencePiece>;
 
 std::string decode_tokens(const std::vector<DecodeStep>& steps, std::vector<std::string> tokens);
 

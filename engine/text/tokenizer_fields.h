@@ -31,6 +31,7 @@ class TokenizerFields {
   int64_t integer(std::string_view name) const;
   const config::Json::Array& items(std::string_view name) const;
   const config::Json::Object& members(std::string_view name) const;
+  const config::Json::Object& members() const { return json_.members(); }
   TokenizerFields object(std::string_view name) const;
   // Item `index` of the array member `name`, which must be an object.
   TokenizerFields item(std::string_view name, size_t index) const;

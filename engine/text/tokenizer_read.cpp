@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -13,8 +14,10 @@
 
 #include "engine/base/advice.h"
 #include "engine/config/json_stream.h"
+#include "engine/text/sentence_piece.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer_fields.h"
+#include "engine/text/tokenizer_model_read.h"
 #include "engine/text/tokenizer_steps.h"
 
 namespace strata::text {
@@ -25,6 +28,9 @@ using Fields = TokenizerFields;
 
 constexpr config::JsonLimits kFileLimits = {.bytes = 256 << 20, .values = 16 << 20, .depth = 32};
 constexpr int64_t kTemplateBytesMax = 1 << 20;
+constexpr int64_t kProtoBytesMax = 64 << 20;
+constexpr const char* kJsonName = "tokenizer.json";
+constexpr const char* kProtoName = "tokenizer.model";
 constexpr const char* kFetchAgain = "fetch the file again";
 
 // [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ...]: ids before and after the text.
@@ -52,97 +58,38 @@ void read_template(const Fields& step, TokenizerDefinition* definition) {
   if (!is_behind) throw step.error("single", "does not have the text");
 }
 
+// ["[SEP]", 102]: a token and its id.
+int32_t read_named_id(const Fields& step, std::string_view name) {
+  const Json::Array& pair = step.items(name);
+  const std::optional<int64_t> id = pair.size() == 2 ? pair[1].int64() : std::nullopt;
+  if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
+    throw step.error(name, "is not a token and its id");
+  }
+  return static_cast<int32_t>(*id);
+}
+
 void read_post_processor(const Fields& step, TokenizerDefinition* definition) {
   const std::string type = step.text("type");
+  const bool adds_tokens =
+      type == "TemplateProcessing" || type == "BertProcessing" || type == "RobertaProcessing";
+  if (adds_tokens && (!definition->prefix_ids.empty() || !definition->suffix_ids.empty())) {
+    throw step.error("type",
+                     fmt::format("a second step that adds tokens, '{}', is not supported", type));
+  }
   if (type == "Sequence") {
     step.allow({"type", "processors"});
     for (size_t k = 0; k < step.items("processors").size(); ++k) {
       read_post_processor(step.item("processors", k), definition);
     }
   } else if (type == "TemplateProcessing") {
-    if (!definition->prefix_ids.empty() || !definition->suffix_ids.empty()) {
-      throw step.error("type", "a second TemplateProcessing is not supported");
-    }
     read_template(step, definition);
+  } else if (adds_tokens) {
+    step.allow({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
+    definition->prefix_ids = {read_named_id(step, "cls")};
+    definition->suffix_ids = {read_named_id(step, "sep")};
   } else if (type != "ByteLevel") {  // ByteLevel only changes offsets, which we do not use
     throw unsupported_type(step, type);
   }
-}
-
-// Vocabulary and merges, collected while the file is read, because as JSON values they would need
-// three times the memory.
-class ModelParts {
- public:
-  explicit ModelParts(const std::string& source) : source_(source) {}
-
-  std::vector<config::JsonStream> streams() {
-    return {
-        {"model.vocab", [this](const std::string& token, const Json& id) { add_token(token, id); }},
-        {"model.merges", [this](const std::string&, const Json& merge) { add_merge(merge); }}};
-  }
-
-  // Called after the file was read, when `model` is known to be a BPE model.
-  BpeDefinition take(const Fields& model) {
-    (void)model.members("vocab");
-    (void)model.items("merges");
-    if (failure_) throw *failure_;
-    if (parts_.vocabulary.empty()) throw model.error("vocab", "empty");
-    return std::move(parts_);
-  }
-
- private:
-  void fail(const std::string& where, const Json& value, const char* cause) {
-    if (failure_) return;
-    failure_.emplace(ErrorCode::kConfig,
-                     fmt::format("read tokenizer: {}: model.{}: {} is not {}", source_,
-                                 replace_invalid_utf8(where), value.describe(), cause));
-  }
-
-  void add_token(const std::string& token, const Json& value) {
-    const std::optional<int64_t> id = value.int64();
-    if (id && *id >= 0 && *id <= std::numeric_limits<int32_t>::max()) {
-      parts_.vocabulary.emplace_back(token, static_cast<int32_t>(*id));
-    } else {
-      fail(fmt::format("vocab['{}']", token), value, "a token id");
-    }
-  }
-
-  // "a b" or ["a", "b"]
-  void add_merge(const Json& merge) {
-    if (merge.is_string()) {
-      const std::string& text = merge.string();
-      const size_t space = text.find(' ');
-      if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
-        parts_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
-        return;
-      }
-    } else if (merge.is_array() && merge.items().size() == 2 && merge.items()[0].is_string() &&
-               merge.items()[1].is_string()) {
-      parts_.merges.emplace_back(merge.items()[0].string(), merge.items()[1].string());
-      return;
-    }
-    fail(fmt::format("merges[{}]", parts_.merges.size()), merge, "a pair of tokens");
-  }
-
-  const std::string& source_;
-  BpeDefinition parts_;
-  std::optional<Error> failure_;  // the first failure
-};
-
-BpeDefinition read_model(const Fields& model, ModelParts& parts) {
-  const std::string type = model.text_or("type", model.has("merges") ? "BPE" : "unknown");
-  if (type != "BPE") throw unsupported_type(model, type);
-  model.allow({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-               "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
-  if (model.has("dropout")) throw model.error("dropout", "not supported (set it to null)");
-  model.require_empty_text("continuing_subword_prefix");
-  model.require_empty_text("end_of_word_suffix");
-  BpeDefinition definition = parts.take(model);
-  definition.unknown_token = model.text_or("unk_token", "");
-  definition.fuse_unknown = model.flag_or("fuse_unk", false);
-  definition.byte_fallback = model.flag_or("byte_fallback", false);
-  definition.ignore_merges = model.flag_or("ignore_merges", false);
-  return definition;
 }
 
 AddedToken read_added_token(const Fields& token) {
@@ -161,7 +108,8 @@ AddedToken read_added_token(const Fields& token) {
 }
 
 // Checks added tokens. One may equal a token of the model if both have the same id.
-void check_added_tokens(const Fields& file, const TokenizerDefinition& definition) {
+void check_added_tokens(const TokenizerDefinition& definition,
+                        const std::function<Error(const char*, const std::string&)>& error) {
   std::unordered_map<std::string_view, int32_t> id_by_text;
   std::unordered_map<int32_t, std::string_view> text_by_id;
   std::unordered_set<int32_t> unknown(definition.prefix_ids.begin(), definition.prefix_ids.end());
@@ -173,10 +121,10 @@ void check_added_tokens(const Fields& file, const TokenizerDefinition& definitio
     const bool clashes_by_text = by_text != id_by_text.end() && by_text->second != id;
     const bool clashes_by_id = by_id != text_by_id.end() && by_id->second != text;
     if (!clashes_by_text && !clashes_by_id) return;
-    throw file.error("added_tokens",
-                     fmt::format("'{}' has id {}, which clashes with '{}' of id {}", text, id,
-                                 clashes_by_id ? by_id->second : by_text->first,
-                                 clashes_by_id ? by_id->first : by_text->second));
+    throw error("added_tokens",
+                fmt::format("'{}' has id {}, which clashes with '{}' of id {}", text, id,
+                            clashes_by_id ? by_id->second : by_text->first,
+                            clashes_by_id ? by_id->first : by_text->second));
   };
   for (const AddedToken& token : definition.added_tokens) {
     check(token.content, token.id);
@@ -185,8 +133,7 @@ void check_added_tokens(const Fields& file, const TokenizerDefinition& definitio
   }
   for (const auto& [text, id] : definition.model.vocabulary) check(text, id);
   if (!unknown.empty()) {
-    throw file.error("post_processor",
-                     fmt::format("id {} is not in the vocabulary", *unknown.begin()));
+    throw error("post_processor", fmt::format("id {} is not in the vocabulary", *unknown.begin()));
   }
 }
 
@@ -205,7 +152,7 @@ std::optional<int32_t> read_named_token(const Fields& config, std::string_view n
   for (const auto& [token, id] : definition.model.vocabulary) {
     if (token == content) return id;
   }
-  throw config.error(name, fmt::format("'{}' is not in tokenizer.json", content));
+  throw config.error(name, fmt::format("'{}' is not in the tokenizer's vocabulary", content));
 }
 
 // One template, or a list of templates with names.
@@ -256,6 +203,8 @@ void read_special_tokens(const Fields& config, TokenizerConfig& result) {
 TokenizerConfig read_config(const std::filesystem::path& directory,
                             const TokenizerDefinition& definition) {
   TokenizerConfig result;
+  result.bos_id = definition.bos_id;
+  result.eos_id = definition.eos_id;
   for (const char* name :
        {"chat_template.json", "special_tokens_map.json", "tokenizer_config.json"}) {
     const std::filesystem::path path = directory / name;
@@ -274,7 +223,8 @@ TokenizerConfig read_config(const std::filesystem::path& directory,
   return result;
 }
 
-TokenizerDefinition read_file(const Json& json, const std::string& source, ModelParts& parts) {
+TokenizerDefinition read_file(const Json& json, const std::string& source,
+                              TokenizerModelParts& parts) {
   const Fields file(json, source, "");
   // Truncation and padding are ignored: they are defaults that Transformers resets on every call.
   file.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
@@ -283,7 +233,7 @@ TokenizerDefinition read_file(const Json& json, const std::string& source, Model
     throw file.error("version", fmt::format("'{}' is not supported", file.text("version")));
   }
   TokenizerDefinition definition;
-  definition.model = read_model(file.object("model"), parts);
+  definition.model = parts.take(file.object("model"));
   if (file.has("added_tokens")) {
     for (size_t k = 0; k < file.items("added_tokens").size(); ++k) {
       definition.added_tokens.push_back(read_added_token(file.item("added_tokens", k)));
@@ -297,7 +247,19 @@ TokenizerDefinition read_file(const Json& json, const std::string& source, Model
   if (file.has("decoder")) {
     read_decoder(file.object("decoder"), &definition.decoders.emplace());
   }
-  check_added_tokens(file, definition);
+  check_added_tokens(definition, [&](const char* name, const std::string& cause) {
+    return file.error(name, cause);
+  });
+  return definition;
+}
+
+TokenizerDefinition read_proto(const std::filesystem::path& path) {
+  TokenizerDefinition definition =
+      read_sentence_piece(read_text_file(path.string(), kProtoBytesMax), path.string());
+  apply_transformers_files(path.parent_path().string(), &definition);
+  check_added_tokens(definition, [&](const char*, const std::string& cause) {
+    return Error(ErrorCode::kConfig, fmt::format("read tokenizer: {}: {}", path.string(), cause));
+  });
   return definition;
 }
 
@@ -308,8 +270,8 @@ Error explained(const Error& error, const std::filesystem::path& path) {
     what = fmt::format("read tokenizer: {}: {} ({})", path.string(), what, kFetchAgain);
   } else if (what.find("not supported") != std::string::npos) {
     what +=
-        " (use a model whose tokenizer is byte-level or SentencePiece BPE, or give --data as a "
-        "file of tokens, without tokenizer.json in the model directory)";
+        " (use a model with a tokenizer of BPE, Unigram or WordPiece, or give --data as a file of "
+        "tokens, without tokenizer.json in the model directory)";
   } else {
     what = with_advice(what, kFetchAgain);
   }
@@ -319,23 +281,34 @@ Error explained(const Error& error, const std::filesystem::path& path) {
 }  // namespace
 
 TokenizerDefinition read_tokenizer_json(std::string_view text, const std::string& source) {
-  ModelParts parts(source);
+  TokenizerModelParts parts(source);
   const Json json = parse_json(text, source, kFileLimits, kFetchAgain, parts.streams());
   return read_file(json, source, parts);
 }
 
+bool Tokenizer::is_in(const std::string& directory) {
+  const std::filesystem::path folder(directory);
+  return std::filesystem::exists(folder / kJsonName) ||
+         std::filesystem::exists(folder / kProtoName);
+}
+
 Tokenizer Tokenizer::read(const std::string& directory) {
-  const std::filesystem::path path = std::filesystem::path(directory) / "tokenizer.json";
-  if (!std::filesystem::exists(path)) {
+  const std::filesystem::path folder(directory);
+  const bool has_json = std::filesystem::exists(folder / kJsonName);
+  if (!has_json && !std::filesystem::exists(folder / kProtoName)) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("read tokenizer: {}: no such file (convert a directory with only "
-                            "tokenizer.model by loading and saving it with Transformers)",
-                            path.string()));
+                fmt::format("read tokenizer: {}: it has neither tokenizer.json nor tokenizer.model "
+                            "(give a directory with one of them; Transformers' AutoTokenizer saves "
+                            "other tokenizers as tokenizer.json with save_pretrained())",
+                            directory));
   }
-  ModelParts parts(path.native());
-  const Json json = read_json_file(path.string(), kFileLimits, kFetchAgain, parts.streams());
+  const std::filesystem::path path = folder / (has_json ? kJsonName : kProtoName);
+  TokenizerModelParts parts(path.native());
+  const Json json =
+      has_json ? read_json_file(path.string(), kFileLimits, kFetchAgain, parts.streams()) : Json();
   try {
-    TokenizerDefinition definition = read_file(json, path.string(), parts);
+    TokenizerDefinition definition =
+        has_json ? read_file(json, path.string(), parts) : read_proto(path);
     TokenizerConfig config = read_config(path.parent_path(), definition);
     return Tokenizer(std::move(definition), std::move(config));
   } catch (const Error& error) {

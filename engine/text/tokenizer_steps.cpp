@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "engine/text/text_bert.h"
 #include "engine/text/tokenizer_fields.h"
 
 namespace strata::text {
@@ -26,14 +27,15 @@ TextPattern read_pattern(const Fields& step) {
   }
 }
 
-SplitBehavior read_behavior(const Fields& step) {
+SplitBehavior read_behavior(const Fields& step, const char* otherwise = nullptr) {
   static constexpr std::pair<const char*, SplitBehavior> kBehaviors[] = {
       {"Removed", SplitBehavior::kRemoved},
       {"Isolated", SplitBehavior::kIsolated},
       {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
       {"MergedWithNext", SplitBehavior::kMergedWithNext},
       {"Contiguous", SplitBehavior::kContiguous}};
-  const std::string name = step.text("behavior");
+  const std::string name =
+      otherwise == nullptr ? step.text("behavior") : step.text_or("behavior", otherwise);
   for (const auto& [known, behavior] : kBehaviors) {
     if (name == known) return behavior;
   }
@@ -69,6 +71,58 @@ void read_byte_level(const Fields& step, TokenizerDefinition* definition) {
   definition->byte_level = true;
 }
 
+// One character.
+std::string read_character(const Fields& step, std::string_view name) {
+  const std::string character = step.text(name);
+  if (character.empty() || utf8_length(character[0]) != character.size()) {
+    throw step.error(name, "not one character");
+  }
+  return character;
+}
+
+NormalizeBert read_bert(const Fields& step) {
+  step.allow({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+  const bool lowercases = step.flag_or("lowercase", true);
+  return {step.flag_or("clean_text", true), step.flag_or("handle_chinese_chars", true),
+          step.flag_or("strip_accents", lowercases), lowercases};
+}
+
+NormalizeCharsmap read_charsmap(const Fields& step) {
+  step.allow({"type", "precompiled_charsmap"});
+  const std::string map = step.text_or("precompiled_charsmap", "");
+  try {
+    return {map.empty() ? Charsmap() : Charsmap(decode_base64(map))};
+  } catch (const Error& error) {
+    throw step.error("precompiled_charsmap", error.what());
+  }
+}
+
+// Reads steps that cut at characters of a kind. False for others.
+bool read_character_split(const Fields& step, const std::string& type,
+                          std::vector<PreTokenizeStep>* steps) {
+  if (type == "BertPreTokenizer" || type == "Whitespace" || type == "WhitespaceSplit") {
+    step.allow({"type"});
+    steps->emplace_back(
+        SplitStep{TextPattern::character(is_white_space), SplitBehavior::kRemoved, false});
+    if (type == "WhitespaceSplit") return true;
+    const bool is_bert = type == "BertPreTokenizer";
+    steps->emplace_back(SplitStep{TextPattern::character(is_bert ? is_punctuation : is_word),
+                                  is_bert ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
+                                  false});
+  } else if (type == "Punctuation") {
+    step.allow({"type", "behavior"});
+    steps->emplace_back(
+        SplitStep{TextPattern::character(is_punctuation), read_behavior(step, "Isolated"), false});
+  } else if (type == "CharDelimiterSplit") {
+    step.allow({"type", "delimiter"});
+    steps->emplace_back(SplitStep{TextPattern::literal(read_character(step, "delimiter")),
+                                  SplitBehavior::kRemoved, false});
+  } else {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Error unsupported_type(const Fields& step, const std::string& type) {
@@ -91,6 +145,16 @@ void read_normalizer(const Fields& step, std::vector<NormalizeStep>* steps) {
   } else if (type == "Lowercase") {
     step.allow({"type"});
     steps->emplace_back(NormalizeLowercase{});
+  } else if (type == "StripAccents") {
+    step.allow({"type"});
+    steps->emplace_back(NormalizeAccents{});
+  } else if (type == "Nmt") {
+    step.allow({"type"});
+    steps->emplace_back(NormalizeControls{});
+  } else if (type == "BertNormalizer") {
+    steps->emplace_back(read_bert(step));
+  } else if (type == "Precompiled") {
+    steps->emplace_back(read_charsmap(step));
   } else if (type == "Prepend") {
     step.allow({"type", "prepend"});
     steps->emplace_back(NormalizePrepend{step.text("prepend")});
@@ -135,7 +199,7 @@ void read_pre_tokenizer(const Fields& step, TokenizerDefinition* definition) {
     definition->pre_tokenizers.emplace_back(MetaspaceStep{TextPattern::literal(replacement),
                                                           replacement, read_prepend_scheme(step),
                                                           step.flag_or("split", true)});
-  } else {
+  } else if (!read_character_split(step, type, &definition->pre_tokenizers)) {
     throw unsupported_type(step, type);
   }
 }
@@ -162,11 +226,12 @@ void read_decoder(const Fields& step, std::vector<DecodeStep>* steps) {
     steps->emplace_back(DecodeReplace{read_pattern(step), step.text("content")});
   } else if (type == "Strip") {
     step.allow({"type", "content", "start", "stop"});
-    const std::string character = step.text("content");
-    if (character.empty() || utf8_length(character[0]) != character.size()) {
-      throw step.error("content", "not one character");
-    }
-    steps->emplace_back(DecodeStrip{character, step.integer("start"), step.integer("stop")});
+    steps->emplace_back(
+        DecodeStrip{read_character(step, "content"), step.integer("start"), step.integer("stop")});
+  } else if (type == "WordPiece") {
+    step.allow({"type", "prefix", "cleanup"});
+    steps->emplace_back(
+        DecodeWordPiece{step.text_or("prefix", "##"), step.flag_or("cleanup", true)});
   } else {
     throw unsupported_type(step, type);
   }

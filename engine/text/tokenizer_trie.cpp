@@ -1,38 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/tokenizer_trie.h"
 
+#include <fmt/format.h>
+
+#include "engine/base/error.h"
+
 namespace strata::text {
 
-void TokenTrie::add(std::string_view content, size_t value) {
+void TokenTrie::insert(uint64_t entry) {
+  const uint64_t mask = slots_.size() - 1;
+  uint64_t slot = slot_of(entry >> 28) & mask;
+  while (slots_[slot] != 0) slot = (slot + 1) & mask;
+  slots_[slot] = entry;
+}
+
+void TokenTrie::grow() {
+  std::vector<uint64_t> old(slots_.size() * 2);
+  old.swap(slots_);
+  for (const uint64_t entry : old) {
+    if (entry != 0) insert(entry);
+  }
+}
+
+void TokenTrie::add(std::string_view content, int32_t value) {
   if (content.empty()) return;
   starts_[static_cast<unsigned char>(content[0])] = true;
-  uint64_t node = 0;
+  uint32_t node = kRoot;
   for (const char c : content) {
-    const uint64_t edge = node << 8 | static_cast<unsigned char>(c);
-    const auto [child, is_new] = children_.emplace(edge, static_cast<uint32_t>(values_.size()));
-    if (is_new) values_.push_back(kNoValue);
-    node = child->second;
+    if (walk(&node, c)) continue;
+    const uint64_t child = values_.size();
+    if (child > kNodeMax) {
+      throw Error(ErrorCode::kConfig,
+                  fmt::format("read vocabulary: its tokens have more than {} different beginnings "
+                              "(is the file damaged? fetch it again)",
+                              kNodeMax));
+    }
+    if (++edge_count_ * 3 > slots_.size() * 2) grow();
+    insert(uint64_t{node} << 36 | uint64_t{static_cast<unsigned char>(c)} << 28 | child);
+    values_.push_back(kNoValue);
+    node = static_cast<uint32_t>(child);
   }
   if (values_[node] == kNoValue) values_[node] = value;
 }
 
+TokenTrie::Match TokenTrie::longest_prefix(std::string_view text) const {
+  Match match = {0, 0, 0};
+  uint32_t node = kRoot;
+  for (size_t at = 0; at < text.size() && walk(&node, text[at]); ++at) {
+    if (value_at(node) != kNoValue) match = {0, at + 1, static_cast<size_t>(value_at(node))};
+  }
+  return match;
+}
+
 bool TokenTrie::find(std::string_view text, size_t from, Match* match) const {
-  if (children_.empty()) return false;
+  if (is_empty()) return false;
   for (size_t begin = from; begin < text.size(); ++begin) {
     if (!starts_[static_cast<unsigned char>(text[begin])]) continue;
-    bool is_found = false;
-    uint64_t node = 0;
-    for (size_t at = begin; at < text.size(); ++at) {
-      const auto child = children_.find(node << 8 | static_cast<unsigned char>(text[at]));
-      if (child == children_.end()) break;
-      node = child->second;
-      if (values_[node] == kNoValue) continue;
-      *match = {begin, at + 1, values_[node]};
-      is_found = true;
-    }
-    if (is_found) return true;
+    *match = longest_prefix(text.substr(begin));
+    if (match->end == 0) continue;
+    match->begin = begin;
+    match->end += begin;
+    return true;
   }
   return false;
+}
+
+int64_t TokenTrie::bytes() const {
+  return static_cast<int64_t>(slots_.capacity() * sizeof(slots_[0]) +
+                              values_.capacity() * sizeof(values_[0]));
 }
 
 }  // namespace strata::text

@@ -153,11 +153,11 @@ TEST_F(Mistakes, InTokenizersAndDataOfOtherKinds) {
   };
   const Arguments bad = train({}, "bad");
   expect_refusals({
-      {"WordPiece",
-       tokenizer("\"BPE\"", "\"WordPiece\""),
+      {"another kind",
+       tokenizer("\"BPE\"", "\"WordLevel\""),
        bad,
        kUsage,
-       {"bad/tokenizer.json: model.type", "'WordPiece' is not supported", "as a file of tokens"}},
+       {"bad/tokenizer.json: model.type", "'WordLevel' is not supported", "as a file of tokens"}},
       {"a merge of nothing",
        tokenizer("\"merges\": [", "\"merges\": [\"qq zz\","),
        bad,

@@ -3,11 +3,16 @@
 """Writes tests/data/train/tokenizers: small tokenizers of the common kinds, and what the `tokenizers`
 library (0.23) makes of texts that are hard to cut, so that the C++ tests need no Python.
 
-    python tests/reference/make_tokenizer_reference.py
+    python tests/reference/make_tokenizer_reference.py [KIND...]
+
+Some kinds need the charsmap that the package `sentencepiece` compiles.
 """
+import base64
+import io
 import json
 import os
 import random
+import sys
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
 from tokenizers import pre_tokenizers, processors, trainers
@@ -158,11 +163,117 @@ def lowercase():
     return with_model_fields(t, unk_token="<unk>")
 
 
+# Rules for a charsmap, in hexadecimal: ligatures, full-width letters, white space, accents, and a rule whose
+# start is another rule.
+CHARSMAP_RULES = ("FB01\t66 69\nFB02\t66 6C\n2460\t31\nFF21\t41\nFF22\t42\n9\t20\nA\t20\nD\t20\nA0\t20\n3000\t20\n200B\t\n"
+                  "65 301\tE9\n61 308\tE4\nBD\t31 2044 32\n69 307\t69\n1F44D\t2B 31\n915 3B1\t47\n64 2A\t64\n")
+
+
+def charsmap_model(**options):
+    import sentencepiece
+    rules = os.path.join(OUT, "rules.tsv")
+    with open(rules, "w", encoding="utf-8") as file:
+        file.write(CHARSMAP_RULES)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(line for text in CORPUS for line in text.split("\n")), model_writer=model,
+            minloglevel=2, num_threads=1, hard_vocab_limit=False, normalization_rule_tsv=rules, **options)
+    finally:
+        os.remove(rules)
+    return model.getvalue()
+
+
+def charsmap():
+    """The bytes of the charsmap in a model: field 2 of field 3 of the message."""
+    from sentencepiece import sentencepiece_model_pb2
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(charsmap_model(vocab_size=300))
+    return model.normalizer_spec.precompiled_charsmap
+
+
+def train_unigram(normalizer, pre, specials, size=500):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre
+    tokenizer.train_from_iterator(CORPUS, trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=specials, unk_token="<unk>", show_progress=False))
+    tokenizer.add_tokens(added())
+    return tokenizer
+
+
+def t5():
+    data = json.loads(normalizers.Sequence([normalizers.Nmt()]).__getstate__())
+    data["normalizers"] = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap()).decode()},
+                           {"type": "Strip", "strip_left": False, "strip_right": True},
+                           {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}]
+    t = train_unigram(None, pre_tokenizers.Metaspace(prepend_scheme="always"), ["<pad>", "</s>", "<unk>"])
+    file = json.loads(t.to_str())
+    file["normalizer"] = data
+    t = Tokenizer.from_str(json.dumps(file))
+    t.decoder = decoders.Metaspace(prepend_scheme="always")
+    t.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", t.token_to_id("</s>"))])
+    return t
+
+
+def unigram_bytes():
+    t = train_unigram(normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.StripAccents()]),
+                      pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+                      ["<s>", "<pad>", "</s>", "<unk>"] + [f"<0x{b:02X}>" for b in range(256)], size=700)
+    file = json.loads(t.to_str())
+    file["added_tokens"] = [a for a in file["added_tokens"] if not a["content"].startswith("<0x")]
+    file["model"]["byte_fallback"] = True
+    t = Tokenizer.from_str(json.dumps(file))
+    t.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    t.post_processor = processors.RobertaProcessing(("</s>", t.token_to_id("</s>")), ("<s>", t.token_to_id("<s>")))
+    return t
+
+
+def word_piece(normalizer, pre, characters_max):
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=characters_max))
+    t.normalizer = normalizer
+    t.pre_tokenizer = pre
+    t.train_from_iterator(CORPUS, trainers.WordPieceTrainer(
+        vocab_size=600, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False))
+    t.add_tokens(added())
+    t.decoder = decoders.WordPiece(cleanup=characters_max == 100)
+    return t
+
+
+def bert():
+    t = word_piece(normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), 100)
+    t.post_processor = processors.BertProcessing(("[SEP]", t.token_to_id("[SEP]")), ("[CLS]", t.token_to_id("[CLS]")))
+    return t
+
+
+def bert_cased():
+    t = word_piece(normalizers.BertNormalizer(lowercase=False, handle_chinese_chars=False),
+                   pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation(),
+                                            pre_tokenizers.CharDelimiterSplit("x")]), 12)
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[
+        ("[CLS]", t.token_to_id("[CLS]")), ("[SEP]", t.token_to_id("[SEP]"))])
+    return t
+
+
+def gemma():
+    byte_tokens = [f"<0x{b:02X}>" for b in range(256)]
+    t = train(models.BPE(unk_token="<unk>"), pre_tokenizers.Split(" ", "merged_with_previous"),
+              normalizers.Replace(" ", "▁"), specials=["<pad>", "<eos>", "<bos>", "<unk>"] + byte_tokens, size=760)
+    data = json.loads(t.to_str())
+    data["added_tokens"] = [a for a in data["added_tokens"] if a["content"] not in byte_tokens]
+    data["model"].update(byte_fallback=True, fuse_unk=True, unk_token="<unk>")
+    t = Tokenizer.from_str(json.dumps(data))
+    t.add_tokens([AddedToken("\n\n", normalized=False), AddedToken("▁▁▁", normalized=False)])
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    t.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", t.token_to_id("<bos>"))])
+    return t
+
+
 KINDS = {
     "gpt2": gpt2, "gpt2_prefix": gpt2_prefix, "llama3": llama3, "o200k": lambda: split_byte_level(O200K),
     "qwen2": lambda: split_byte_level(LLAMA3.replace("{1,3}", ""), normalizers.NFC()), "llama2": llama2,
     "metaspace_first": lambda: metaspace("first", True), "metaspace_always": lambda: metaspace("always", False),
-    "lowercase": lowercase,
+    "lowercase": lowercase, "t5": t5, "unigram_bytes": unigram_bytes, "bert": bert, "bert_cased": bert_cased, "gemma": gemma,
 }
 
 
@@ -181,6 +292,8 @@ def cases_of(tokenizer, texts, rng):
 
 def main():
     for number, (name, make) in enumerate(KINDS.items()):
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
         tokenizer = make()
         folder = os.path.join(OUT, name)
         os.makedirs(folder, exist_ok=True)

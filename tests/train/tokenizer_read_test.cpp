@@ -36,6 +36,9 @@ Tokenizer make(const std::string& text) {
   return Tokenizer(read_tokenizer_json(text, "t.json"), {});
 }
 
+constexpr const char* kModel =
+    R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]})";
+
 struct Refusal {
   const char* part;
   const char* replacement;
@@ -59,7 +62,23 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{R"("version":"1.0")", R"("version":"2.0")", "version"},
         Refusal{R"("padding":null)", R"("extra":1)", "extra"},
-        Refusal{R"("type":"BPE")", R"("type":"Unigram")", "'Unigram' is not supported"},
+        Refusal{R"("type":"BPE")", R"("type":"WordLevel")", "'WordLevel' is not supported"},
+        Refusal{R"("type":"BPE")", R"("type":"Unigram")", "model.merges"},
+        Refusal{R"("type":"BPE")", R"("type":"WordPiece")", "model.merges"},
+        Refusal{kModel, R"("model":{"type":"Unigram","unk_id":0,"vocab":{"a":0}})", "model.vocab"},
+        Refusal{kModel, R"("model":{"type":"Unigram","unk_id":0,"vocab":[["a"]]})", "vocab[0]"},
+        Refusal{kModel, R"("model":{"type":"Unigram","unk_id":0,"vocab":[["a","b"]]})", "vocab[0]"},
+        Refusal{kModel, R"("model":{"type":"Unigram","unk_id":0,"vocab":[["a",null]]})",
+                "vocab[0]"},
+        Refusal{kModel, R"("model":{"type":"Unigram","unk_id":0,"vocab":[["a",1],["a",2]]})",
+                "twice"},
+        Refusal{kModel, R"("model":{"type":"Unigram","unk_id":1,"vocab":[["a",1]]})", "unk_id"},
+        Refusal{kModel, R"("model":{"type":"Unigram","unk_id":0,"vocab":[]})", "model.vocab"},
+        Refusal{kModel, R"("model":{"type":"WordPiece","vocab":{"a":0}})", "unk_token"},
+        Refusal{kModel,
+                R"("model":{"type":"WordPiece","unk_token":"?","continuing_subword_prefix":"##",)"
+                R"("max_input_chars_per_word":100,"vocab":{"a":0}})",
+                "unknown token '?'"},
         Refusal{R"("merges":["a b"])", R"("merges":["a b"],"dropout":0.1)", "model.dropout"},
         Refusal{R"("merges":["a b"])", R"("merges":["a b"],"end_of_word_suffix":"</w>")",
                 "end_of_word_suffix"},
@@ -77,30 +96,47 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"("id":3)", R"("id":1e30)", "added_tokens[0].id"},
         Refusal{R"("content":"<s>")", R"("content":7)", "added_tokens[0].content"},
         Refusal{R"("special":true)", R"("specials":true)", "added_tokens[0].specials"},
-        Refusal{R"("normalizer":null)", R"("normalizer":{"type":"BertNormalizer"})",
-                "BertNormalizer"},
+        Refusal{R"("normalizer":null)", R"("normalizer":{"type":"BertNormalizer","lowercase":3})",
+                "normalizer.lowercase"},
         Refusal{R"("normalizer":null)",
-                R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Nmt"}]})",
-                "normalizer.normalizers[1].type"},
+                R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"A"})", "too few"},
+        Refusal{R"("normalizer":null)",
+                R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"////"})", "too few"},
+        Refusal{R"("normalizer":null)",
+                R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"/////////w=="})",
+                "its table has"},
+        Refusal{R"("normalizer":null)",
+                R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"a b"})", "base64"},
+        Refusal{
+            R"("normalizer":null)",
+            R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Some"}]})",
+            "normalizer.normalizers[1].type"},
         Refusal{R"("normalizer":null)",
                 R"("normalizer":{"type":"Replace","pattern":{"Regex":"\\w"},"content":""})", "\\w"},
         Refusal{R"("normalizer":null)", R"("normalizer":[])", "normalizer"},
-        Refusal{R"({"type":"ByteLevel","add_prefix_space":false})", R"({"type":"Whitespace"})",
-                "'Whitespace' is not supported"},
+        Refusal{R"({"type":"ByteLevel","add_prefix_space":false})", R"({"type":"UnicodeScripts"})",
+                "'UnicodeScripts' is not supported"},
         Refusal{R"({"type":"ByteLevel","add_prefix_space":false})",
                 R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})",
                 "after ByteLevel"},
         Refusal{R"({"type":"ByteLevel","add_prefix_space":false})",
                 R"({"type":"Split","pattern":{"String":"x"},"behavior":"Sometimes"})", "Sometimes"},
         Refusal{R"("post_processor":null)", R"("post_processor":{"type":"BertProcessing"})",
-                "BertProcessing"},
+                "post_processor.cls"},
+        Refusal{R"("post_processor":null)",
+                R"("post_processor":{"type":"BertProcessing","cls":["a",0],"sep":["x",9]})",
+                "id 9 is not in the vocabulary"},
+        Refusal{R"("post_processor":null)",
+                R"("post_processor":{"type":"Sequence","processors":[)"
+                R"({"type":"BertProcessing","cls":["a",0],"sep":["b",1]},)"
+                R"({"type":"RobertaProcessing","cls":["a",0],"sep":["b",1]}]})",
+                "processors[1].type"},
         Refusal{
             R"("post_processor":null)",
             R"("post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},)"
             R"({"SpecialToken":{"id":"</s>"}}],"special_tokens":{}})",
             "</s>"},
-        Refusal{R"("decoder":{"type":"ByteLevel"})", R"("decoder":{"type":"WordPiece"})",
-                "WordPiece"},
+        Refusal{R"("decoder":{"type":"ByteLevel"})", R"("decoder":{"type":"CTC"})", "CTC"},
         Refusal{R"("decoder":{"type":"ByteLevel"})", R"("decoder":7)", "decoder"}));
 
 TEST(TokenizerRead, TheUnchangedFileWorks) {

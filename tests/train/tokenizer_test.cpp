@@ -62,7 +62,8 @@ TEST_P(TokenizerParity, StreamedTextIsTheWholeText) {
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerParity,
                          ::testing::Values("gpt2", "gpt2_prefix", "llama3", "o200k", "qwen2",
                                            "llama2", "metaspace_first", "metaspace_always",
-                                           "lowercase"),
+                                           "lowercase", "t5", "unigram_bytes", "bert", "bert_cased",
+                                           "gemma"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
