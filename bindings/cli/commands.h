@@ -21,6 +21,7 @@ int run_plan(const config::Options& options, const config::Json& deepspeed);
 int run_export(const config::Options& options);
 int run_models(const config::Options& options);
 int run_generate(const config::Options& options);
+int run_tokenize(const config::Options& options);
 // Returns 1 when --baseline or --compare-fio finds a slower shape.
 int run_bench(const config::Options& options);
 

@@ -50,6 +50,8 @@ int dispatch(config::Command command, const config::Options& options, const conf
       return run_export(options);
     case config::Command::kGenerate:
       return run_generate(options);
+    case config::Command::kTokenize:
+      return run_tokenize(options);
     case config::Command::kModels:
       return run_models(options);
     case config::Command::kBench:

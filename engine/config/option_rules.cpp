@@ -18,10 +18,11 @@ struct Required {
 };
 
 constexpr Required kRequired[] = {
-    {Command::kInit, "data"},  {Command::kInit, "out"},       {Command::kTrain, "model"},
-    {Command::kTrain, "data"}, {Command::kTrain, "out"},      {Command::kEval, "model"},
-    {Command::kEval, "data"},  {Command::kPlan, "model"},     {Command::kExport, "model"},
-    {Command::kExport, "out"}, {Command::kGenerate, "model"}, {Command::kBench, "nvme"},
+    {Command::kInit, "data"},      {Command::kInit, "out"},       {Command::kTrain, "model"},
+    {Command::kTrain, "data"},     {Command::kTrain, "out"},      {Command::kEval, "model"},
+    {Command::kEval, "data"},      {Command::kPlan, "model"},     {Command::kExport, "model"},
+    {Command::kExport, "out"},     {Command::kGenerate, "model"}, {Command::kBench, "nvme"},
+    {Command::kTokenize, "model"},
 };
 
 constexpr std::string_view kSame = "set the same thing";
@@ -33,6 +34,9 @@ constexpr std::string_view kNoAnswer = "exclude each other: a comparison does no
 constexpr ExclusivePair kExclusive[] = {
     {"steps", "epochs", kSame},
     {"warmup-steps", "warmup-ratio", kSame},
+    {"text", "data", "are two sources of one text"},
+    {"count", "pieces", "exclude each other: a count shows no tokens"},
+    {"count", "decode", "exclude each other: a count shows no text"},
     {"json", "csv", "are two forms of one answer"},
     {"csv", "compare-fio", kNoCsv},
     {"csv", "compare-checksums", kNoCsv},

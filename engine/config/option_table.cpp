@@ -17,11 +17,12 @@ constexpr uint32_t kEval = bit(Command::kEval);
 constexpr uint32_t kDoctor = bit(Command::kDoctor);
 constexpr uint32_t kExport = bit(Command::kExport);
 constexpr uint32_t kGenerate = bit(Command::kGenerate);
+constexpr uint32_t kTokenize = bit(Command::kTokenize);
 constexpr uint32_t kModels = bit(Command::kModels);
 constexpr uint32_t kBench = bit(Command::kBench);
 constexpr uint32_t kStep = kTrain | kPlan;             // commands about training steps
 constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // commands that run a model
-constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport | kBench;
+constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport | kTokenize | kBench;
 
 template <auto Member>
 constexpr EnumField enum_field() {
@@ -79,10 +80,10 @@ using enum OptionType;
 using O = Options;
 
 constexpr OptionRow kTable[] = {
-    {"model", kString, &O::model, kRuns | kExport, kFiles, "DIR", "", kAny, "",
+    {"model", kString, &O::model, kRuns | kExport | kTokenize, kFiles, "DIR", "", kAny, "",
      "The Hugging Face model directory: config.json, safetensors and tokenizer; plan reads only "
      "config.json."},
-    {"data", kString, &O::data, kInit | kStep | kEval, kFiles, "PATH", "", kAny, "",
+    {"data", kString, &O::data, kInit | kStep | kEval | kTokenize, kFiles, "PATH", "", kAny, "",
      "The text, JSONL or token file (.bin), or a directory with .txt and .md files, or with "
      "train.jsonl and valid.jsonl."},
     {"chat-template", kString, &O::chat_template, kStep | kEval, kFiles, "NAME", "", kAny,
@@ -254,6 +255,27 @@ constexpr OptionRow kTable[] = {
      "Choose among the N most likely tokens."},
     {"top-p", kFloat, &O::top_p, kGenerate, kText, "F", "", kAboveZeroToOne, "",
      "Choose among the most likely tokens that have this probability together."},
+
+    {"text",
+     kString,
+     &O::text,
+     kTokenize,
+     kText,
+     "TEXT",
+     "",
+     kAny,
+     "standard input",
+     "Text to tokenize, instead of --data.",
+     {},
+     true},
+    {"special", kOnOff, &O::special, kTokenize, kText, "", "", kAny, "",
+     "Add the tokens that the model gets before and after a text."},
+    {"pieces", kSwitch, &O::pieces, kTokenize, kAnswer, "", "", kAny, "",
+     "Print each token as its vocabulary spells it, too."},
+    {"decode", kSwitch, &O::decode, kTokenize, kAnswer, "", "", kAny, "",
+     "Print the text that the tokens decode to, too."},
+    {"count", kSwitch, &O::count, kTokenize, kAnswer, "", "", kAny, "",
+     "Print only the numbers of texts, bytes and tokens."},
 
     {"size", kSize, &O::size, kBench, kDrives, "SIZE", "bytes", kFromOne, "",
      "Size of the scratch in all directories together; give more than the drives' caches hold."},

@@ -27,10 +27,11 @@ enum class Command : uint8_t {
   kDoctor,
   kExport,
   kGenerate,
+  kTokenize,
   kModels,
   kBench,
 };
-inline constexpr int kCommandCount = 10;
+inline constexpr int kCommandCount = 11;
 
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };
@@ -144,6 +145,13 @@ struct Options {
   double temperature = 0.8;  // 0: the most likely token
   int64_t top_k = 0;         // 0: off
   double top_p = 1.0;
+
+  // tokenize
+  std::string text;
+  bool special = true;  // with the tokens that a model gets before and after a text
+  bool pieces = false;
+  bool decode = false;
+  bool count = false;
 
   // plan
   std::string machine;

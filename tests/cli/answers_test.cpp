@@ -63,7 +63,8 @@ TEST_F(Answers, ThatCannotBeWrittenAreAFailure) {
     err_ = process.err();
     return code;
   };
-  for (const Arguments& arguments : {plan, eval, generate, Arguments{"models"}}) {
+  const Arguments tokenize = {"tokenize", "--model", "good", "--text", "A ship"};
+  for (const Arguments& arguments : {plan, eval, generate, tokenize, Arguments{"models"}}) {
     SCOPED_TRACE(arguments[0]);
     EXPECT_EQ(into("> /dev/full", arguments), kFailed) << err_;
     EXPECT_NE(err_.find("standard output: incomplete"), std::string::npos) << err_;

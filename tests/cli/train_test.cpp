@@ -308,8 +308,8 @@ TEST_F(Program, ModelsListsEveryFamily) {
 }
 
 TEST_F(Program, EveryCommandHasHelp) {
-  for (const char* command :
-       {"init", "train", "eval", "plan", "doctor", "export", "generate", "models", "bench"}) {
+  for (const char* command : {"init", "train", "eval", "plan", "doctor", "export", "generate",
+                              "tokenize", "models", "bench"}) {
     EXPECT_NE(run({command, "--help"}).find("sage"), std::string::npos) << command;
   }
 }

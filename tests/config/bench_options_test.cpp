@@ -176,7 +176,7 @@ TEST(BenchOptions, WhatCannotBeMeantIsRefused) {
       {{"--runtime", "4"}, "(did you mean --seconds?)"},
       {{"--ioengine", "libaio"}, "(did you mean --io?)"},
       {{"--lr", "1"}, "--lr is not an option of bench io (it belongs to train"},
-      {{"--model", "m"}, "generate; did you mean --for?)"},
+      {{"--model", "m"}, "tokenize; did you mean --for?)"},
       {{"io"}, "unexpected argument \"io\""},
   };
   for (const auto& [arguments, text] : cases) EXPECT_HAS(bench_error(arguments), text);

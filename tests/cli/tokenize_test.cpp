@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// `strata tokenize` prints the tokens of its three sources in all its forms, and says what is wrong
+// with its input.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "engine/config/json.h"
+#include "tests/cli/program.h"
+
+namespace strata::cli::test {
+namespace {
+
+class Tokenize : public testing::Test {
+ protected:
+  std::string tokenize(Arguments arguments, const std::string& input = "") {
+    arguments.insert(arguments.begin(), {"tokenize", "--model", "model"});
+    write_text(sandbox_ / "input", input);
+    Process process(arguments, {.directory = sandbox_.path(),
+                                .wrap = {"bash", "-c", "\"$@\" < input", "bash"}});
+    code_ = process.wait();
+    err_ = process.err();
+    return process.out();
+  }
+
+  void SetUp() override {
+    // <e> is put before and after a text.
+    std::filesystem::create_directory(sandbox_ / "model");
+    write_text(sandbox_ / "model/tokenizer.json",
+               R"({"added_tokens":[{"id":4,"content":"<e>","special":true}],)"
+               R"("post_processor":{"type":"BertProcessing","cls":["<e>",4],"sep":["<e>",4]},)"
+               R"("decoder":{"type":"Fuse"},"model":{"type":"BPE",)"
+               R"("vocab":{"a":0,"b":1,"ab":2,"\n":3},"merges":["a b"]}})");
+  }
+
+  const Sandbox sandbox_;
+  int code_ = 0;
+  std::string err_;
+};
+
+TEST_F(Tokenize, PrintsIdsOfAnArgumentAFileAndStandardInput) {
+  write_text(sandbox_ / "x.txt", "ab\na");
+  write_text(sandbox_ / "x.jsonl", "{\"text\": \"ab\"}\n\"\"\n\"ba\"\n");
+  EXPECT_EQ(tokenize({"--text", "aab"}), "4 0 2 4\n");
+  EXPECT_EQ(tokenize({"--text", ""}), "4 4\n");
+  EXPECT_EQ(tokenize({"--data", "x.txt", "--special", "off"}), "2 3 0\n");
+  EXPECT_EQ(tokenize({"--data", "x.jsonl", "--special", "off"}), "2\n\n1 0\n");
+  EXPECT_EQ(tokenize({}, "ab"), "4 2 4\n");
+  EXPECT_EQ(tokenize({"--data", "-"}, "b\n"), "4 1 3 4\n");
+}
+
+TEST_F(Tokenize, PrintsPiecesAndTextAndCounts) {
+  EXPECT_EQ(tokenize({"--text", "ab\n", "--pieces", "--decode"}),
+            "4\t\"<e>\"\n2\t\"ab\"\n3\t\"\\n\"\n4\t\"<e>\"\n\"<e>ab\\n<e>\"\n");
+  EXPECT_EQ(tokenize({"--text", "ab", "--pieces", "--decode", "--json"}),
+            R"({"ids": [4, 2, 4], "pieces": ["<e>", "ab", "<e>"], "text": "<e>ab<e>"})"
+            "\n");
+  EXPECT_EQ(tokenize({"--count"}, "aab"), "1 texts, 3 bytes, 4 tokens\n");
+  EXPECT_EQ(tokenize({"--count", "--json"}, "aab"), R"({"texts": 1, "bytes": 3, "tokens": 4})"
+                                                    "\n");
+}
+
+TEST_F(Tokenize, SaysWhatIsWrong) {
+  const auto expect_error = [&](const Arguments& arguments, const char* named) {
+    EXPECT_EQ(tokenize(arguments, "\xFF"), "");
+    EXPECT_EQ(code_, 2) << err_;
+    EXPECT_NE(err_.find(named), std::string::npos) << err_;
+  };
+  write_text(sandbox_ / "x.jsonl", "{\"tex\": \"ab\"}\n");
+  expect_error({}, "byte 0 (0xff): not UTF-8");
+  expect_error({"--data", "x.jsonl"}, "x.jsonl:1: neither a string nor an object");
+  expect_error({"--data", "none"}, "none: no such file");
+  expect_error({"--data", "x.jsonl", "--text", "a"}, "two sources of one text");
+  expect_error({"--text", "a", "--count", "--pieces"}, "a count shows no tokens");
+  std::filesystem::remove(sandbox_ / "model/tokenizer.json");
+  expect_error({"--text", "a"}, "neither tokenizer.json nor tokenizer.model");
+}
+
+}  // namespace
+}  // namespace strata::cli::test
