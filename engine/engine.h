@@ -81,6 +81,8 @@ struct Unit {
   struct Tensor {
     std::string name;
     std::vector<int64_t> shape;
+    bool frozen = false;  // as Unit::frozen, for this tensor
+    int group = 0;        // n: UpdateSettings::groups[n - 1] has its settings; 0: in no such group
   };
   std::string name;
   std::vector<Tensor> tensors;
@@ -148,11 +150,18 @@ struct InitialState {
 using StateVisitor =
     std::function<void(int unit, int tensor, int64_t first, std::span<const float> values)>;
 
+// Settings of the tensors of a group. Weight decay is for all of them, whatever their rank.
+struct GroupSettings {
+  double lr = 0;
+  double weight_decay = 0;
+};
+
 // The settings of one step's update. What is not given is the session's.
 struct UpdateSettings {
   double lr = 0;
   std::optional<double> clip = {};
   std::optional<double> weight_decay = {};
+  std::vector<GroupSettings> groups = {};  // of all groups of tensors, or empty
 };
 
 // Counts of a session of declared units since load().

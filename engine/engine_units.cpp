@@ -58,12 +58,38 @@ model::ModelSpec spec_of(const std::vector<Unit>& units, const config::Options& 
     segment.name = unit.name;
     segment.frozen = unit.frozen;
     for (const Unit::Tensor& tensor : unit.tensors) {
-      segment.parameters.push_back({tensor.name, tensor.shape});
+      segment.parameters.push_back({tensor.name, tensor.shape, tensor.frozen, tensor.group});
     }
   }
   model::ModelSpec spec = model::external_spec(segments);
   train::apply_groups(spec, options);
   return spec;
+}
+
+// Settings for each group of tensors that the caller gave a number.
+std::vector<exec::GivenGroup> given_groups(const model::ModelSpec& spec,
+                                           const UpdateSettings& settings) {
+  int count = 0;
+  for (const model::ParameterGroup& group : spec.groups) count = std::max(count, group.given);
+  if (!settings.groups.empty() && std::ssize(settings.groups) != count) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("step: settings of {} groups: the tensors have {} groups (give as "
+                            "many, or none)",
+                            settings.groups.size(), count));
+  }
+  std::vector<exec::GivenGroup> groups;
+  for (const GroupSettings& group : settings.groups) {
+    for (const double value : {group.lr, group.weight_decay}) {
+      if (std::isfinite(value) && value >= 0) continue;
+      throw Error(
+          ErrorCode::kConfig,
+          fmt::format("step: group {}: lr {} and weight_decay {}: out of range (give finite "
+                      "numbers from 0)",
+                      groups.size() + 1, group.lr, group.weight_decay));
+    }
+    groups.push_back({group.lr, group.weight_decay});
+  }
+  return groups;
 }
 
 UnitUse use_of(const exec::SegmentUse& use) {
@@ -202,7 +228,7 @@ StepResult Session::end(const UpdateSettings& settings) {
                             "from 0)",
                             step.clip, step.weight_decay));
   }
-  return Impl::result_of(live, live.end(step));
+  return Impl::result_of(live, live.end(step, given_groups(impl_->spec_, settings)));
 }
 
 void Session::discard() {

@@ -101,6 +101,15 @@ T read_struct(const T* given, const char* call, const char* name) {
   return known;
 }
 
+// One item of the caller's array, whose members may be larger than the library's.
+template <typename T>
+T item_of(const T* items, size_t index, const char* call, const char* name) {
+  size_t stride = 0;
+  std::memcpy(&stride, items, sizeof stride);
+  const auto* at = reinterpret_cast<const char*>(items) + index * stride;
+  return read_struct(reinterpret_cast<const T*>(at), call, name);
+}
+
 // A result that the caller may leave out. Made before the work, so that a wrong struct changes
 // nothing.
 template <typename T>

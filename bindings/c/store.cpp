@@ -17,15 +17,6 @@ namespace {
   throw Error(code, text);
 }
 
-// One item of the caller's array, whose members may be larger than the library's.
-template <typename T>
-T item_of(const T* items, size_t index, const char* call, const char* name) {
-  size_t stride = 0;
-  std::memcpy(&stride, items, sizeof stride);
-  const auto* at = reinterpret_cast<const char*>(items) + index * stride;
-  return read_struct(reinterpret_cast<const T*>(at), call, name);
-}
-
 UnitPass pass_of(int32_t pass, const char* call) {
   if (pass == STRATA_FORWARD) return UnitPass::kForward;
   if (pass == STRATA_BACKWARD) return UnitPass::kBackward;
@@ -69,7 +60,10 @@ Unit Store::read_unit(const strata_unit& given) const {
                          "type {} (give 0, or another recipe)",
                          unit.name, name, tensor.dtype, dtype));
     }
-    unit.tensors.push_back({name, {tensor.shape, tensor.shape + tensor.rank}});
+    unit.tensors.push_back({.name = name,
+                            .shape = {tensor.shape, tensor.shape + tensor.rank},
+                            .frozen = tensor.frozen != 0,
+                            .group = tensor.group});
   }
   return unit;
 }
@@ -89,7 +83,8 @@ int32_t Store::add(const strata_unit& given) {
                                              "each its own)",
                                              unit.name, tensor.name));
     }
-    segment.parameters.push_back({tensor.name, tensor.shape});
+    segment.parameters.push_back(
+        {.name = tensor.name, .shape = tensor.shape, .group = tensor.group});
   }
   model::external_spec({segment});  // throws for shapes that cannot be
   names_ = std::move(names);

@@ -121,8 +121,10 @@ typedef struct strata_tensor {
   size_t struct_size;
   const char* name; /* unique within the store, such as "layers.0.weight" */
   const int64_t* shape;
-  int32_t rank;  /* members of shape */
-  int32_t dtype; /* of the weights: 0 or that of the option recipe, STRATA_F32 or STRATA_BF16 */
+  int32_t rank;   /* members of shape */
+  int32_t dtype;  /* of the weights: 0 or that of the option recipe, STRATA_F32 or STRATA_BF16 */
+  int32_t frozen; /* 1: not trained, as with strata_unit::frozen */
+  int32_t group;  /* n: strata_update::groups[n - 1] has its settings; 0: in no such group */
 } strata_tensor;
 
 typedef struct strata_unit {
@@ -184,6 +186,13 @@ typedef struct strata_load {
   int64_t updates; /* without a checkpoint: how many updates the moments have seen */
 } strata_load;
 
+/* Settings of the tensors of a group. Weight decay is for all of them, whatever their rank. */
+typedef struct strata_group_update {
+  size_t struct_size;
+  double lr; /* 0 or more */
+  double weight_decay;
+} strata_group_update;
+
 typedef struct strata_update {
   size_t struct_size;
   double lr;           /* 0 or more */
@@ -191,6 +200,9 @@ typedef struct strata_update {
   int32_t has_decay;   /* 1: `weight_decay` replaces the option for this step */
   double clip;         /* largest norm of all gradients */
   double weight_decay; /* of the tensors that have it */
+  /* [group_count], for tensors with a group; each struct_size of the first apart. */
+  const strata_group_update* groups;
+  size_t group_count; /* that of the tensors' groups; or 0: groups have `lr` and `weight_decay` */
 } strata_update;
 
 typedef struct strata_statistics {
@@ -265,8 +277,8 @@ STRATA_API strata_status strata_store_use_seconds(strata_store* store, double* s
  * gradient is not finite, nothing is updated and `applied` is 0. `result` may be null. */
 STRATA_API strata_status strata_store_step(strata_store* store, const strata_update* update,
                                            strata_step_result* result);
-/* Ends the step at any point without an update: state and counts are as before begin. It takes as
- * long as the passes that are left. */
+/* Ends the step, or the micro-batch without a backward, at any point without an update: state and
+ * counts are as before begin. It takes as long as the passes that are left. */
 STRATA_API strata_status strata_store_discard(strata_store* store);
 /* Writes a checkpoint below the directory; `path`, if not null, receives its path. Replaces one of
  * the same step. Not within a step. */

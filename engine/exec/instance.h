@@ -12,6 +12,12 @@
 
 namespace strata::exec {
 
+// Settings of one group of parameters, in place of those of all.
+struct GivenGroup {
+  double lr = 0;
+  double weight_decay = 0;
+};
+
 // The settings of the update with a step's gradients.
 struct StepSettings {
   double lr = 0;
@@ -20,6 +26,9 @@ struct StepSettings {
   double eps = 1e-8;
   double weight_decay = 0;
   double clip = 0;  // 0: no clipping
+  // By ParameterGroup::given - 1. Null: groups have the settings above. The array must outlive the
+  // update, which may be done in the next instance.
+  const GivenGroup* groups = nullptr;
 };
 
 // One measured op.

@@ -130,7 +130,10 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
     if (first >= last) continue;
     const model::ParameterGroup& group = spec_.groups[run.group];
     const int64_t skip = first - begin;
-    const double decay = group.decays ? group.weight_decay.value_or(settings.weight_decay) : 0.0;
+    const GivenGroup* given = group.given > 0 && settings.groups != nullptr
+                                  ? settings.groups + (group.given - 1)
+                                  : nullptr;
+    const double usual = group.decays ? group.weight_decay.value_or(settings.weight_decay) : 0.0;
     kernels::AdamW adamw;
     adamw.count = last - first;
     if (state.fp32) {
@@ -143,11 +146,11 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
     adamw.exp_avg_sq = exp_avg_sq + skip;
     adamw.next_exp_avg_sq = state.exp_avg_sq + skip;
     adamw.grad = grad + skip;
-    adamw.scalars = kernels::adamw_scalars({.lr = settings.lr * group.lr_factor,
+    adamw.scalars = kernels::adamw_scalars({.lr = given ? given->lr : settings.lr * group.lr_factor,
                                             .beta1 = settings.beta1,
                                             .beta2 = settings.beta2,
                                             .eps = settings.eps,
-                                            .weight_decay = decay},
+                                            .weight_decay = given ? given->weight_decay : usual},
                                            updates, coefficient);
     issue(op.lane, &kernels::DeviceOps::adamw, adamw);
   }

@@ -24,6 +24,22 @@ std::vector<ExternalUse> up_and_down(int count) {
   return uses;
 }
 
+// The group of a tensor, made if it is the first of a group that the caller gives settings for.
+int group_of(ModelSpec& spec, const NamedShape& named) {
+  constexpr int kGroupsMost = 1 << 16;
+  constexpr int kOwn = 2;  // groups before those of the caller
+  if (named.group < 0 || named.group > kGroupsMost) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("external model: {}: group {}: out of range (give 0 to {})", named.name,
+                            named.group, kGroupsMost));
+  }
+  if (named.group == 0) return named.shape.size() >= 2 ? 0 : 1;
+  for (int given = static_cast<int>(spec.groups.size()) - kOwn + 1; given <= named.group; ++given) {
+    spec.groups.push_back({.name = fmt::format("group {}", given), .given = given});
+  }
+  return kOwn + named.group - 1;
+}
+
 void check_use(const ModelSpec& spec, const ExternalUse& use, size_t index) {
   const auto refuse = [&](const std::string& cause) {
     throw Error(ErrorCode::kConfig, fmt::format("external model: use {}: {}", index, cause));
@@ -76,7 +92,10 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
   if (segments.empty()) {
     throw Error(ErrorCode::kConfig, "external model: no segments (declare at least one)");
   }
-  const auto is_frozen = [](const ExternalSegment& segment) { return segment.frozen; };
+  const auto is_frozen = [](const ExternalSegment& segment) {
+    return segment.frozen || (!segment.parameters.empty() &&
+                              std::ranges::all_of(segment.parameters, &NamedShape::frozen));
+  };
   if (std::ranges::all_of(segments, is_frozen)) {
     throw Error(ErrorCode::kConfig,
                 "external model: all segments are frozen (declare one that is trained)");
@@ -111,8 +130,8 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
       if (elements > kElementsMost) {
         refuse("all tensors up to it have more than {} elements (declare fewer)", kElementsMost);
       }
-      parameter.frozen = wanted.frozen;
-      parameter.group = named.shape.size() >= 2 ? 0 : 1;
+      parameter.frozen = wanted.frozen || named.frozen;
+      parameter.group = group_of(spec, named);
       segment.parameters.push_back(std::move(parameter));
     }
     if (segment.parameters.empty()) {

@@ -12,6 +12,8 @@ namespace strata::model {
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
+  bool frozen = false;
+  int group = 0;  // ParameterGroup::given; 0: that of all matrices, or of all vectors
 };
 
 // One segment of a model that another framework computes: its parameters with names and shapes.

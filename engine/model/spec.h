@@ -155,6 +155,7 @@ struct ParameterGroup {
   double lr_factor = 1.0;
   bool decays = true;
   std::optional<double> weight_decay = {};  // instead of the run's; nothing: the run's
+  int given = 0;  // n: a caller gives its settings with each step, as group n - 1; 0: it does not
 };
 
 enum class SegmentKind : uint8_t { kEmbedding, kAttention, kMlp, kHead, kExternal };

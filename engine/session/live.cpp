@@ -249,10 +249,15 @@ void Live::finish_passes() {
                                              passes_left_));
 }
 
-const exec::Instance& Live::end(const exec::StepSettings& settings) {
+const exec::Instance& Live::end(const exec::StepSettings& settings,
+                                std::vector<exec::GivenGroup> groups) {
   require_under_way(plan::ProgramName::kStep, "step");
   check_lr(settings.lr);
+  finish_passes();
+  std::swap(groups_[0], groups_[1]);
+  groups_[0] = std::move(groups);
   instance_->settings = settings;
+  instance_->settings.groups = groups_[0].empty() ? nullptr : groups_[0].data();
   return end();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -46,7 +47,8 @@ class Live {
   void end_micro_batch();
   void begin_forward();
   void end_forward();
-  const exec::Instance& end(const exec::StepSettings& settings);
+  const exec::Instance& end(const exec::StepSettings& settings,
+                            std::vector<exec::GivenGroup> groups = {});
   void discard();
   // Throws Error{kUsage} when a step has begun and not ended.
   void require_no_step(const char* call) const;
@@ -99,6 +101,8 @@ class Live {
   double acquired_s_ = 0;
   int64_t step_ = 0;
   double loss_ = 0;
+  // Of the current step and of the one before, whose update may be under way.
+  std::array<std::vector<exec::GivenGroup>, 2> groups_;
   exec::Executor executor_;  // destroyed before the objects that its lanes use
 };
 

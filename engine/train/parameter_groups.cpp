@@ -32,6 +32,7 @@ void apply_group(model::ModelSpec& spec, const config::ParameterGroupOptions& wa
         made.name = wanted.match;
         made.lr_factor = wanted.lr_factor;
         made.weight_decay = wanted.weight_decay;
+        made.given = 0;
         group = static_cast<int>(spec.groups.size());
         spec.groups.push_back(made);
       }

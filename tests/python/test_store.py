@@ -71,6 +71,46 @@ class Stores(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.drive = {"host_memory": "240KiB", "nvme": [self.folder.name]}
 
+    def test_groups_have_settings_of_their_own_and_tensors_may_be_frozen(self):
+        groups = {"mid.weight": 1, "out.weight": 2, "in.weight": 2}
+        units = [
+            strata.Unit(unit.name, unit.tensors, frozen=["in.bias"], groups=groups)
+            for unit in UNITS
+        ]
+        settings = {"mid.weight": (0.01, 0.3), "out.weight": (0.03, 0.2), "in.weight": (0.03, 0.2)}
+        expected = weights()
+        for more in ({}, {"host_memory": "928KiB", "nvme": self.folder.name}):
+            with strata.Store(units, {**OPTIONS, **more}) as store:
+                store.load(weights())
+                for _ in range(2):
+                    store.begin()
+                    for unit in units:
+                        store.acquire(unit.name, "forward")
+                        store.release()
+                    for unit in reversed(units):
+                        with store.acquire(unit.name, "backward") as view:
+                            for name in unit.tensors:
+                                if name in settings:
+                                    view.gradient(name)[...] += 1
+                            if unit.name == "in":
+                                with self.assertRaisesRegex(strata.UsageError, "in.bias.*frozen"):
+                                    view.gradient("in.bias")
+                    groups = [strata.GroupUpdate(0.01, 0.3), strata.GroupUpdate(0.03, 0.2)]
+                    store.step(lr=1.0, groups=groups)
+                for name, (lr, decay) in settings.items():  # equal gradients: a step is the rate
+                    value = expected[name]
+                    for _ in range(2):
+                        value = value * (1 - lr * decay) - lr
+                    np.testing.assert_allclose(store.read(name), value, rtol=1e-5, atol=1e-6)
+                store.begin_forward()
+                with store.acquire("in", "forward") as view:
+                    np.testing.assert_array_equal(view["in.bias"], expected["in.bias"])
+                store.discard()
+                store.begin()
+                with self.assertRaisesRegex(strata.ConfigError, "1 groups.*have 2"):
+                    store.step(lr=1.0, groups=groups[:1])
+                store.discard()
+
     def test_steps_are_adamw(self):
         gradient = lambda name, value: np.sin(3 * value) + 0.1
         reference = Reference()

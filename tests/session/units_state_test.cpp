@@ -97,6 +97,48 @@ TEST_F(UnitState, SettingsOfAStepMayComeAtItsEnd) {
   EXPECT_TRUE(late.end({.lr = 0}).applied);
 }
 
+// A group's weight decay is for vectors too, and a frozen tensor of a trained unit stays.
+TEST_F(UnitState, GroupsOfTensorsHaveSettingsOfTheirOwn) {
+  for (const std::string& more : {std::string(), on_drive()}) {
+    std::vector<Unit> declared = units();
+    declared[0].tensors[0].frozen = true;
+    declared[1].tensors[0].group = 2;
+    declared[2].tensors[0].group = 1;
+    Session session = Session::open_units(
+        declared, "{\"recipe\": \"fp32\", \"threads\": 1" + more + "}", sinks());
+    session.load([](int, int, int64_t, std::span<float> values) {
+      std::fill(values.begin(), values.end(), 1.0f);
+    });
+    EXPECT_TRUE(session.place(0, 0).frozen);
+    const auto end = [&](const UpdateSettings& settings) {
+      session.begin();
+      for (int unit = 0; unit < kUnits; ++unit) {
+        session.acquire(unit, UnitPass::kForward), session.release();
+      }
+      for (int unit = kUnits; unit-- > 0;) {
+        const UnitUse use = session.acquire(unit, UnitPass::kBackward);
+        const TensorPlace place = session.place(unit, unit == 0 ? 1 : 0);
+        std::fill_n(use.gradient + place.offset, place.count, 1.0f);
+        session.release();
+      }
+      return session.end(settings);
+    };
+    // Gradients are equal in both steps, so that an update is the learning rate.
+    end({.lr = 0.5, .groups = {{.lr = 0.25, .weight_decay = 1}, {.lr = 0.125}}});
+    end({.lr = 0.5, .groups = {{.lr = 0, .weight_decay = 1}, {.lr = 0.125}}});
+    const Values seen = read(session, StatePlane::kWeights);
+    EXPECT_NEAR(seen.at({0, 1}).front(), 0.0f, 1e-5);
+    EXPECT_NEAR(seen.at({1, 0}).front(), 0.75f, 1e-5);
+    EXPECT_NEAR(seen.at({2, 0}).back(), 0.5f, 1e-5);
+    EXPECT_EQ(code_of([&] { end({.lr = 1, .groups = {{.lr = 1}}}); }), ErrorCode::kConfig);
+    session.discard();
+    EXPECT_EQ(code_of([&] {
+                end({.lr = 1, .groups = {{.lr = 1}, {.lr = -1}}});
+              }),
+              ErrorCode::kConfig);
+  }
+}
+
 // The norm is that of the declared elements, whatever padding holds.
 TEST_F(UnitState, ANormIsOverTheDeclaredElements) {
   for (const std::string& more : {std::string(), on_drive()}) {

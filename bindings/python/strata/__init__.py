@@ -25,7 +25,7 @@ from ._library import (
     version as __version__,
 )
 from ._plan import Plan
-from ._store import Statistics, StepResult, Store, Unit, Use
+from ._store import GroupUpdate, Statistics, StepResult, Store, Unit, Use
 from ._train import Model, RunResult, StepReport, plan, train
 from ._view import View
 
@@ -39,6 +39,7 @@ __all__ = [
     "DriveError",
     "Error",
     "ForkedError",
+    "GroupUpdate",
     "HandleError",
     "InternalError",
     "Interrupted",

@@ -184,6 +184,8 @@ class TensorStruct(Sized):
         ("shape", c.POINTER(c.c_int64)),
         ("rank", c.c_int32),
         ("dtype", c.c_int32),
+        ("frozen", c.c_int32),
+        ("group", c.c_int32),
     ]
 
 
@@ -242,6 +244,14 @@ class LoadStruct(Sized):
     ]
 
 
+class GroupStruct(Sized):
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("lr", c.c_double),
+        ("weight_decay", c.c_double),
+    ]
+
+
 class UpdateStruct(Sized):
     _fields_ = [
         ("struct_size", c.c_size_t),
@@ -250,6 +260,8 @@ class UpdateStruct(Sized):
         ("has_decay", c.c_int32),
         ("clip", c.c_double),
         ("weight_decay", c.c_double),
+        ("groups", c.POINTER(GroupStruct)),
+        ("group_count", c.c_size_t),
     ]
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import ctypes as c
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Mapping, Optional, Sequence, Type, Union
 
 from . import _library as lib
 from ._plan import Options, Plan, options_text, plan_of
@@ -29,12 +29,23 @@ class Unit:
     """A part of a model whose weights are used together, such as a layer.
 
     tensors: shapes by name; names are unique within the store.
-    frozen: the unit is not trained; it has no gradient and is not in checkpoints.
+    frozen: True, or the names of tensors that are not trained; they have no gradient and are not in
+        checkpoints.
+    groups: numbers of groups by name, from 1; step() has settings for each.
     """
 
     name: str
     tensors: Mapping[str, Sequence[int]]
-    frozen: bool = False
+    frozen: Union[bool, Collection[str]] = False
+    groups: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GroupUpdate:
+    """Settings of the tensors of a group in a step. All of them have the weight decay."""
+
+    lr: float
+    weight_decay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -130,15 +141,21 @@ class Store:
 
     def _add(self, index: int, unit: Unit) -> None:
         tensors = (lib.TensorStruct * len(unit.tensors))()
+        frozen = unit.tensors if unit.frozen is True else unit.frozen or ()
         for i, (name, shape) in enumerate(unit.tensors.items()):
             sizes = (c.c_int64 * len(shape))(*shape)
-            tensors[i] = lib.TensorStruct(name=name.encode(), shape=sizes, rank=len(shape))
+            tensors[i] = lib.TensorStruct(
+                name=name.encode(),
+                shape=sizes,
+                rank=len(shape),
+                frozen=int(name in frozen),
+                group=unit.groups.get(name, 0),
+            )
             self._names[name] = (index, i, tuple(int(size) for size in shape))
         given = lib.UnitStruct(
             name=unit.name.encode(),
             tensors=tensors,
             tensor_count=len(unit.tensors),
-            frozen=int(unit.frozen),
         )
         self._call("store_add_unit", c.byref(given), None)
 
@@ -281,9 +298,14 @@ class Store:
         *,
         clip: Optional[float] = None,
         weight_decay: Optional[float] = None,
+        groups: Sequence[GroupUpdate] = (),
     ) -> StepResult:
-        """Ends the step with an AdamW update. `clip` and `weight_decay` replace the options."""
-        update = lib.UpdateStruct(lr=lr)
+        """Ends the step with an AdamW update. `clip` and `weight_decay` replace the options, and
+        `groups` gives the settings of tensors with Unit.groups."""
+        settings = [lib.GroupStruct(lr=each.lr, weight_decay=each.weight_decay) for each in groups]
+        update = lib.UpdateStruct(lr=lr, group_count=len(settings))
+        if settings:
+            update.groups = (lib.GroupStruct * len(settings))(*settings)
         if clip is not None:
             update.has_clip, update.clip = 1, clip
         if weight_decay is not None:

@@ -47,6 +47,8 @@ class View:
                 f"view: {name}: it has no gradient now (acquire a trained unit for its backward)"
             )
         unit, _, shape, info = self._store._find(name)
+        if buffer == "gradient" and info.frozen:
+            raise lib.UsageError(f"view: {name}: it is frozen and has no gradient (train it)")
         if unit != self._unit:
             raise lib.UsageError(f"view: {name}: it is in another unit (acquire that one)")
         width = 2 if kind == "<u2" else 4
