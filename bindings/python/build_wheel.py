@@ -84,8 +84,8 @@ def main() -> None:
     tag = f"py3-none-manylinux_{libc}_{platform.machine()}"
     info = f"strata-{version}.dist-info"
     files = {
-        f"strata/{each.name}": each.read_bytes()
-        for each in sorted((HERE / "strata").iterdir())
+        each.relative_to(HERE).as_posix(): each.read_bytes()
+        for each in sorted((HERE / "strata").rglob("*"))
         if each.suffix == ".py" or each.name == "py.typed"
     }
     with tempfile.TemporaryDirectory() as folder:

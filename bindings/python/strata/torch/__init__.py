@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch models whose weights, gradients and optimizer state lie in a store.
+
+    state = strata.torch.offload(model, lambda: loss_of(model, batch), {"host_memory": "2GiB", "nvme": "/mnt/a"})
+    for batch in batches:
+        loss = loss_of(model, batch)
+        loss.backward()
+        state.step(lr=1e-4)
+
+The model computes as before. Only public hooks of PyTorch are used: a module's weights are in memory
+while it computes forward or backward, and its gradients go to the store as they are made. Activation
+checkpointing works as before, too.
+
+Not yet: GPUs, bf16 weights, and models that do not fit memory before they are moved.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+import torch
+from torch import nn
+
+from .._plan import Options
+from ._offload import Offloaded
+from ._parts import parts_of
+
+__all__ = ["Offloaded", "offload", "parts_of"]
+
+
+def offload(
+    model: nn.Module,
+    example: Callable[[], torch.Tensor],
+    options: Optional[Options] = None,
+    *,
+    parts: Optional[list[tuple[str, nn.Module]]] = None,
+) -> Offloaded:
+    """Moves the model's weights to a store, with moments of AdamW that are zero.
+
+    example: computes a loss of one micro-batch. It runs once, forward and backward, before the move,
+        and shows the order in which modules are used. Later micro-batches must have that order, or
+        leave out some of it; what is left out counts as gradients of zero.
+    options: those of Store; "accumulate" is the number of micro-batches of a step.
+    parts: modules by name that are brought to memory one by one, instead of parts_of(model).
+
+    Afterwards reads of parameters give NaN except where their module computes, and the optimizer is
+    the store's: call step() of the result, not an optimizer's. Raises DoesNotFit with what would fit;
+    the model is then as before.
+    """
+    return Offloaded(model, example, options, parts)

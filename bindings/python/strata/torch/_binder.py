@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks that have a part's weights in memory while it computes, and take its gradients.
+
+A part is bound from its forward pre-hook to its forward hook, and in the backward from the gradient
+of one of its outputs to the next part. Recomputation of a checkpointed region happens in the
+backward, while the part is bound. What autograd saves of weights is packed as a reference to its
+unit, so that nothing holds a unit's memory from forward to backward.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Mapping, Optional, Protocol
+
+import torch
+from torch import nn
+
+from .. import _library as lib
+from ._parts import Part, tensors_in
+
+
+class Slot:
+    """A unit in memory: its bytes, its weights by name, and what takes a gradient."""
+
+    def __init__(
+        self,
+        memory: torch.Tensor,
+        weights: Mapping[str, torch.Tensor],
+        add: Callable[[str, torch.Tensor], None],
+    ) -> None:
+        self.memory = memory
+        self.begin = memory.data_ptr()
+        self.weights = weights
+        self.add = add
+
+
+class Uses(Protocol):
+    """Brings units to memory. One use at a time."""
+
+    def enter(self) -> None:
+        """The model computes forward; it may need what is kept for a micro-batch."""
+
+    def acquire(self, units: list[str], which: str) -> dict[str, Slot]:
+        """The units of the next use that has these."""
+
+    def extend(self, part: Part) -> dict[str, Slot]:
+        """More units for the current use."""
+
+    def release(self, which: str) -> Optional[dict[str, Slot]]:
+        """Ends the use, or returns its units again where tensors over them are left."""
+
+    def discard(self) -> None:
+        """Drops what has begun."""
+
+
+class _Reference:
+    """A tensor that autograd saved of weights: where it lies in its unit."""
+
+    def __init__(self, unit: str, tensor: torch.Tensor, offset: int) -> None:
+        self.unit = unit
+        self.dtype = tensor.dtype
+        self.shape = tensor.shape
+        self.stride = tensor.stride()
+        self.offset = offset  # bytes
+
+
+class _Packing:
+    """What autograd saves within a part: references to weights, and all else as it was before."""
+
+    def __init__(self, binder: "Binder", outer: Any) -> None:
+        self._binder = binder
+        self._outer = outer
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
+        self._hooks.__enter__()
+
+    def end(self) -> None:
+        self._hooks.__exit__()
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        reference = self._binder.reference_to(tensor)
+        if reference is not None:
+            return reference
+        return self._outer[0](tensor) if self._outer else tensor
+
+    def unpack(self, saved: Any) -> torch.Tensor:
+        if isinstance(saved, _Reference):
+            return self._binder.weights_at(saved)
+        tensor: torch.Tensor = self._outer[1](saved) if self._outer else saved
+        return tensor
+
+
+_GRADIENT: Any = torch.Tensor.grad  # for parameters whose class hides it
+
+
+def in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+def gradient_of(parameter: torch.Tensor) -> Optional[torch.Tensor]:
+    gradient: Optional[torch.Tensor] = _GRADIENT.__get__(parameter)
+    return gradient
+
+
+def drop_gradient(parameter: torch.Tensor) -> None:
+    _GRADIENT.__set__(parameter, None)
+
+
+class Binder:
+    """The parameters of a model whose values lie in units.
+
+    parameters: by name. unit_of: of the parameters that are in units. kept: those that are in memory
+    for a whole micro-batch; their gradients are left to whoever keeps them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parts: list[Part],
+        parameters: Mapping[str, nn.Parameter],
+        unit_of: Mapping[str, str],
+    ) -> None:
+        self.parameters = parameters
+        self.unit_of = unit_of
+        self.kept: set[str] = set()
+        self.uses: Uses
+        self.bound: dict[str, Slot] = {}
+        self._which = "forward"
+        self._open: list[Part] = []  # whose forward is under way
+        self._is_model_open = False
+        self._packing: list[Optional[_Packing]] = []
+        self._failed = False
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._hooks = [
+            model.register_forward_pre_hook(self._before_model, prepend=True),
+            model.register_forward_hook(self._after_model, always_call=True),
+        ]
+        for part in parts:
+            self._hook(part)
+        for parameter in parameters.values():
+            if parameter.requires_grad:
+                take: Any = parameter.register_post_accumulate_grad_hook
+                self._hooks.append(take(self._take_gradient))
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def is_away(self, parameter: torch.Tensor) -> bool:
+        name = self._names.get(id(parameter))
+        return (
+            name is not None and name not in self.kept and self.unit_of.get(name) not in self.bound
+        )
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        return self._names[id(parameter)]
+
+    # ---- Forward
+
+    def _before_model(self, _module: nn.Module, _inputs: Any) -> None:
+        if in_backward():
+            return
+        if self._is_model_open or self._failed:  # an interrupt or error left a forward open
+            self.discard()
+        self._is_model_open = True
+        self.uses.enter()
+
+    def _after_model(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
+        if not in_backward():
+            self._is_model_open = False
+
+    def _hook(self, part: Part) -> None:
+        def before(_module: nn.Module, _inputs: Any) -> None:
+            if in_backward():  # recomputation
+                self.need(part, "backward")
+                self._push()
+                return
+            if self._failed:
+                self.discard()
+            self.uses.enter()
+            self.need(part, "forward")
+            self._open.append(part)
+            self._push()
+
+        def after(_module: nn.Module, inputs: Any, keywords: Any, output: Any) -> Any:
+            if self._packing:
+                self._pop()
+            if not in_backward():
+                if self._open:
+                    self._open.pop()
+                if output is None and sys.exc_info()[0] is not None:
+                    self._failed = True
+                output = self._own_memory(output)
+                if not self._open:
+                    self.unbind()
+            given = {id(tensor) for tensor in tensors_in([inputs, keywords])}
+            self._bind_before_backward(
+                part, [each for each in tensors_in(output) if id(each) not in given]
+            )
+            return output
+
+        self._hooks += [
+            part.module.register_forward_pre_hook(before),
+            part.module.register_forward_hook(after, with_kwargs=True, always_call=True),
+        ]
+
+    def _push(self) -> None:
+        """Packs weights, unless that is done already. A checkpointed region saves nothing, and must
+        see all that would be saved."""
+        outer = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        pack = outer[0] if outer else None
+        is_there = isinstance(getattr(pack, "__self__", None), _Packing)
+        is_region = getattr(pack, "__module__", "") == "torch.utils.checkpoint"
+        self._packing.append(None if is_there or is_region else _Packing(self, outer))
+
+    def _pop(self) -> None:
+        packing = self._packing.pop()
+        if packing is not None:
+            packing.end()
+
+    def _own_memory(self, output: Any) -> Any:
+        """Outputs that are views of weights must outlive them."""
+        if isinstance(output, torch.Tensor):
+            return output.clone() if self._slot_of(output) else output
+        if type(output) in (list, tuple):
+            return type(output)(self._own_memory(each) for each in output)
+        return output
+
+    # ---- Backward
+
+    def _bind_before_backward(self, part: Part, outputs: list[torch.Tensor]) -> None:
+        """Whichever output's gradient is known first begins the backward of the part."""
+        begun = False
+
+        def bind(_gradient: torch.Tensor) -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                self.need(part, "backward")
+
+        for tensor in outputs:
+            if tensor.requires_grad:
+                tensor.register_hook(bind)  # type: ignore[no-untyped-call]
+
+    def _take_gradient(self, parameter: torch.Tensor) -> None:
+        name = self._names[id(parameter)]
+        if name in self.kept:
+            return
+        gradient = gradient_of(parameter)
+        drop_gradient(parameter)
+        if gradient is None:
+            return
+        unit = self.unit_of[name]
+        if unit not in self.bound or self._which != "backward":
+            self._bind([unit], "backward")
+        self.bound[unit].add(name, gradient)
+
+    # ---- Weights
+
+    def need(self, part: Part, which: str) -> None:
+        """Brings the part's units to memory, unless they are there."""
+        if self.bound and self._which == which and all(u in self.bound for u in part.units):
+            return
+        if not part.units:
+            return
+        if self._open or not self.unbind():
+            if self._which != which:
+                raise lib.ConfigError(
+                    f"offload: {part.name}: tensors over weights of {list(self.bound)} are in use "
+                    "after their forward (keep copies)"
+                )
+            self._show(self.uses.extend(part))
+        else:
+            self._bind(part.units, which)
+
+    def _bind(self, units: list[str], which: str) -> None:
+        self.unbind()
+        self._which = which
+        self._show(self.uses.acquire(units, which))
+
+    def _show(self, slots: dict[str, Slot]) -> None:
+        with torch.inference_mode(False):
+            self.bound.update(slots)
+            for slot in slots.values():
+                for name, weights in slot.weights.items():
+                    self.parameters[name].data = weights
+
+    def _hide(self) -> None:
+        for slot in self.bound.values():
+            for name in slot.weights:
+                take_away(self.parameters[name])
+        self.bound = {}
+
+    def unbind(self) -> bool:
+        """Ends the use. False where tensors over its weights are left, which keeps it."""
+        if not self.bound:
+            return True
+        self._hide()
+        if torch.is_autocast_enabled("cpu"):
+            torch.clear_autocast_cache()  # it would hold a cast copy of every weight
+        left = self.uses.release(self._which)
+        if left is not None:
+            self._show(left)
+        return left is None
+
+    def discard(self) -> None:
+        """Drops what has begun, as after an exception."""
+        while self._packing:
+            self._pop()
+        self._open.clear()
+        self._is_model_open = self._failed = False
+        self._hide()
+        for parameter in self.parameters.values():
+            drop_gradient(parameter)
+        self.uses.discard()
+
+    def _slot_of(self, tensor: torch.Tensor) -> Optional[str]:
+        if tensor.layout != torch.strided or tensor.device.type != "cpu":
+            return None
+        address = tensor.data_ptr()
+        for unit, slot in self.bound.items():
+            if 0 <= address - slot.begin < slot.memory.numel():
+                return unit
+        return None
+
+    def reference_to(self, tensor: torch.Tensor) -> Optional[_Reference]:
+        unit = self._slot_of(tensor)
+        if unit is None:
+            return None
+        return _Reference(unit, tensor, tensor.data_ptr() - self.bound[unit].begin)
+
+    def weights_at(self, saved: _Reference) -> torch.Tensor:
+        if saved.unit not in self.bound:
+            self._bind([saved.unit], "backward")
+        typed = self.bound[saved.unit].memory.view(saved.dtype)
+        return typed.as_strided(saved.shape, saved.stride, saved.offset // typed.itemsize)
+
+
+def take_away(parameter: torch.Tensor) -> None:
+    """Reads of a parameter that is not in memory give NaN."""
+    with torch.inference_mode(False):
+        nan = torch.full((), float("nan"), dtype=parameter.dtype)
+        parameter.data = nan.expand(parameter.shape)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a model: modules whose parameters are in memory together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Part:
+    """A module that is brought to memory while it computes, and the units that its parameters are
+    in: its own, and those of parts before it that share a parameter with it."""
+
+    def __init__(self, name: str, module: nn.Module) -> None:
+        self.name = name
+        self.module = module
+        self.units: list[str] = []
+
+
+def parts_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The modules that are brought to memory one by one: the members of lists of alike modules, and
+    outside of these the smallest modules that have parameters of their own. What remains, parameters
+    of modules that contain such lists, stays in memory for a micro-batch."""
+    found: list[tuple[str, nn.Module]] = []
+    seen: set[int] = set()
+
+    def visit(name: str, module: nn.Module) -> None:
+        if id(module) in seen or next(module.parameters(), None) is None:
+            return
+        seen.add(id(module))
+        own = any(True for _ in module.parameters(recurse=False))
+        children = list(module.named_children())
+        has_list = any(_is_list(each) for each in module.modules())
+        if not children or (own and not has_list and module is not model):
+            found.append((name, module))
+            return
+        for key, child in children:
+            path = f"{name}.{key}" if name else key
+            if not _is_list(module):
+                visit(path, child)
+            elif id(child) not in seen:
+                seen.add(id(child))
+                found.append((path, child))
+
+    visit("", model)
+    return found
+
+
+def _is_list(module: nn.Module) -> bool:
+    """Whether it is a list of modules of one type, with parameters."""
+    children = list(module.children())
+    return (
+        isinstance(module, (nn.ModuleList, nn.Sequential))
+        and len(children) > 1
+        and len({type(child) for child in children}) == 1
+        and all(next(child.parameters(), None) is not None for child in children)
+    )
+
+
+def tensors_in(values: Any) -> list[torch.Tensor]:
+    """The tensors of nested lists, tuples and dictionaries."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = list(values.values())
+    if isinstance(values, (list, tuple)):
+        return [tensor for each in values for tensor in tensors_in(each)]
+    return []

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A first micro-batch, which shows in which order a model uses its parameters."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Mapping, Optional
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from .. import _library as lib
+from .._store import Use
+from ._binder import Binder, Slot, drop_gradient, in_backward
+from ._parts import Part, tensors_in
+from ._source import Source
+
+_ALIGNMENT = 64  # bytes
+
+
+class Recorder:
+    """Uses of units with weights from their source, which are read for each use. Gradients are
+    dropped, so that it takes the memory of activations and of one use."""
+
+    def __init__(
+        self,
+        units: Mapping[str, list[str]],
+        parameters: Mapping[str, nn.Parameter],
+        source: Source,
+    ) -> None:
+        self.uses: list[Use] = []
+        self.begins_without_gradients = False
+        self._units = units
+        self._parameters = parameters
+        self._source = source
+        self._arrays: dict[str, "weakref.ref[np.ndarray]"] = {}  # of the current use
+        self._is_entered = False
+
+    def enter(self) -> None:
+        self._is_entered = True
+
+    def acquire(self, units: list[str], which: str) -> dict[str, Slot]:
+        if not self.uses:
+            self.begins_without_gradients = not torch.is_grad_enabled()
+        self.uses.append(Use(list(units), which))
+        return {unit: self._slot(unit, self._filled(unit)) for unit in units}
+
+    def extend(self, part: Part) -> dict[str, Slot]:
+        new = [unit for unit in part.units if unit not in self._arrays]
+        self.uses[-1] = Use([*self.uses[-1].units, *new], self.uses[-1].which)
+        return {unit: self._slot(unit, self._filled(unit)) for unit in new}
+
+    def release(self, which: str) -> Optional[dict[str, Slot]]:
+        left = {unit: array() for unit, array in self._arrays.items()}
+        if all(array is None for array in left.values()):
+            self._arrays.clear()
+            return None
+        if which == "forward":
+            held = next(unit for unit, array in left.items() if array is not None)
+            raise lib.ConfigError(
+                f"offload: {held}: something keeps tensors over its weights after its forward "
+                "(keep copies, or name a larger module in parts)"
+            )
+        return {
+            unit: self._slot(unit, self._filled(unit) if array is None else array)
+            for unit, array in left.items()
+        }
+
+    def discard(self) -> None:
+        self._arrays.clear()
+
+    def keep(self, name: str) -> None:
+        """A parameter that is used outside of its module's forward."""
+        if not self._is_entered:
+            raise lib.ConfigError(
+                f"offload: {name}: it is used before the model is called (use it within the "
+                "forward of the model or of one of its modules)"
+            )
+        parameter = self._parameters[name]
+        parameter.data = self._source.values(name).to(parameter.dtype).clone()
+
+    def _filled(self, unit: str) -> "np.ndarray":
+        size = sum(self._room(name) for name in self._units[unit])
+        array = np.empty(size + _ALIGNMENT, np.uint8)
+        memory = torch.from_numpy(array)
+        for name, values in self._views(unit, memory):
+            values.copy_(self._source.values(name))
+        return array
+
+    def _slot(self, unit: str, array: "np.ndarray") -> Slot:
+        self._arrays[unit] = weakref.ref(array)
+        memory = torch.from_numpy(array)
+        return Slot(memory, dict(self._views(unit, memory)), lambda _name, _gradient: None)
+
+    def _room(self, name: str) -> int:
+        parameter = self._parameters[name]
+        size = parameter.numel() * parameter.element_size()
+        return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+    def _views(self, unit: str, memory: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        begin = -memory.data_ptr() % _ALIGNMENT
+        for name in self._units[unit]:
+            parameter = self._parameters[name]
+            size = parameter.numel() * parameter.element_size()
+            values = memory[begin : begin + size].view(parameter.dtype)
+            yield name, values.view(parameter.shape)
+            begin += self._room(name)
+
+
+class _Watch(TorchFunctionMode):
+    """Finds parameters that are used where their module does not compute."""
+
+    def __init__(self, binder: Binder, recorder: Recorder) -> None:
+        super().__init__()
+        self._binder = binder
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, function: Any, _types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
+        keywords = keywords or {}
+        given = tensors_in([arguments, keywords])
+        away = [each for each in given if self._binder.is_away(each)]
+        result = function(*arguments, **keywords)
+        if not away or in_backward() or not tensors_in(result):  # sizes and types are known
+            return result
+        for parameter in away:
+            name = self._binder.name_of(parameter)
+            if name not in self._binder.kept:
+                self._recorder.keep(name)
+                self._binder.kept.add(name)
+        return function(*arguments, **keywords)
+
+
+def record(
+    model: nn.Module, binder: Binder, recorder: Recorder, example: Callable[[], torch.Tensor]
+) -> None:
+    """Computes example() forward and backward. Random numbers and buffers are as before."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    recorder.uses.clear()
+    with torch.random.fork_rng(devices=[]), _Watch(binder, recorder):
+        example().backward()  # type: ignore[no-untyped-call]
+    binder.unbind()
+    for parameter in binder.parameters.values():
+        drop_gradient(parameter)
+    with torch.no_grad():
+        for buffer, values in buffers:
+            buffer.copy_(values)
+
+
+@contextmanager
+def evaluated(model: nn.Module) -> Iterator[None]:
+    """The model as in evaluation, where it leaves out nothing at random."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
