@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch models whose weights, gradients and optimizer state lie in a store.
 
-    state = strata.torch.offload(model, lambda: loss_of(model, batch), {"host_memory": "2GiB", "nvme": "/mnt/a"})
+    options = {"host_memory": "2GiB", "nvme": "/mnt/a"}
+    state = strata.torch.offload(model, lambda: loss_of(model, batch), options)
+    optimizer = strata.torch.Optimizer(state, lr=1e-4)
     for batch in batches:
-        loss = loss_of(model, batch)
-        loss.backward()
-        state.step(lr=1e-4)
+        loss_of(model, batch).backward()
+        optimizer.step()
 
 The model computes as before. Only public hooks of PyTorch are used: a module's weights are in memory
 while it computes forward or backward, and its gradients go to the store as they are made. Activation
-checkpointing works as before, too.
+checkpointing works as before, too, and so do evaluation, generate, state_dict(), save_pretrained()
+and load_state_dict(). What cannot work says what to call.
 
 Not yet: GPUs, bf16 weights, and models that do not fit memory before they are moved.
 """
@@ -23,9 +25,10 @@ from torch import nn
 
 from .._plan import Options
 from ._offload import Offloaded
+from ._optimizer import Optimizer
 from ._parts import parts_of
 
-__all__ = ["Offloaded", "offload", "parts_of"]
+__all__ = ["Offloaded", "Optimizer", "offload", "parts_of"]
 
 
 def offload(
@@ -44,7 +47,7 @@ def offload(
     parts: modules by name that are brought to memory one by one, instead of parts_of(model).
 
     Afterwards reads of parameters give NaN except where their module computes, and the optimizer is
-    the store's: call step() of the result, not an optimizer's. Raises DoesNotFit with what would fit;
-    the model is then as before.
+    the store's: Optimizer, or step() of the result. Raises DoesNotFit with what would fit; the model
+    is then as before.
     """
     return Offloaded(model, example, options, parts)

@@ -152,7 +152,11 @@ class Binder:
         )
 
     def name_of(self, parameter: torch.Tensor) -> str:
-        return self._names[id(parameter)]
+        return self._names.get(id(parameter), "")
+
+    def is_broken(self) -> bool:
+        """Whether an exception or an interrupt left a forward open."""
+        return self._failed or self._is_model_open or bool(self._open)
 
     # ---- Forward
 

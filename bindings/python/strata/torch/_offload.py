@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, Mapping, Optional, Union
 
+import numpy as np
 import torch
 from torch import nn
 
 from .. import _library as lib
 from .._plan import Options, Plan
-from .._store import StepResult, Store, Unit, Use
-from ._binder import Binder, take_away
+from .._store import GroupUpdate, StepResult, Store, Unit, Use
+from ._binder import Binder, gradient_of, take_away
+from ._habits import Habits, StoredParameter
 from ._parts import Part, parts_of
 from ._recorder import Recorder, evaluated, record
 from ._source import ModuleSource, Source, fill
 from ._uses import KEPT, StoreUses
 
 Example = Callable[[], torch.Tensor]
+Arrays = Mapping[str, "np.ndarray"]
+
+_WEIGHT_DECAY = 0.01  # the default of the options
 
 
 class Offloaded:
@@ -37,9 +43,14 @@ class Offloaded:
         parts: Optional[list[tuple[str, nn.Module]]],
     ) -> None:
         self.model = model
+        self._habits: Optional[Habits] = None
         self._parameters = dict(model.named_parameters())
         self._check()
         self._options = dict(options or {})
+        betas = self._options.get("betas", (0.9, 0.999))
+        self.betas = (float(betas[0]), float(betas[1]))
+        self.eps = float(self._options.get("eps", 1e-8))
+        self.has_masters = False  # beside the weights that the model computes with
         self._parts = [Part(name, module) for name, module in parts or parts_of(model)]
         self._unit_of = self._assign()
         before = {name: parameter.data for name, parameter in self._parameters.items()}
@@ -50,12 +61,15 @@ class Offloaded:
         try:
             self._open(example, ModuleSource(before))
         except BaseException:
-            self._binder.remove()
+            self._give_back()
             for name, values in before.items():
                 self._parameters[name].data = values
             raise
         for name in self.untouched:
             self._parameters[name].data = before[name]
+        for name in [*self._unit_of, *self.kept]:
+            self._parameters[name].__class__ = StoredParameter
+        self._habits = Habits(model, self)
 
     def _check(self) -> None:
         for name, parameter in self._parameters.items():
@@ -91,6 +105,8 @@ class Offloaded:
             with evaluated(self.model):
                 record(self.model, self._binder, recorder, example)
         order = self._order(recorder)
+        trained = [name for name in [*self._unit_of, *self.kept] if self._parameters[name].requires_grad]
+        self._numbers = {name: index + 1 for index, name in enumerate(trained)}
         units = self._units({unit for use in order for unit in use.units})
         self.store = Store(units, self._options, order=order, may_leave_out=True)
         self.plan: Plan = self.store.plan()
@@ -152,64 +168,184 @@ class Offloaded:
             Unit(
                 unit,
                 {name: tuple(self._parameters[name].shape) or (1,) for name in names},
-                frozen=[name for name in names if not self._parameters[name].requires_grad],
+                frozen=[name for name in names if name not in self._numbers],
+                groups={name: self._numbers[name] for name in names if name in self._numbers},
             )
             for unit, names in tensors.items()
         ]
 
+    # ---- Steps
+
     def step(
         self, lr: float, *, clip: Optional[float] = None, weight_decay: Optional[float] = None
-    ) -> StepResult:
-        """Ends the step, after the backward of each of its micro-batches, with an AdamW update."""
-        self._end_passes()
-        self._uses.mode, self._uses.has_gradients = None, False
-        return self.store.step(lr, clip=clip, weight_decay=weight_decay)
+    ) -> Optional[StepResult]:
+        """Ends the step, after the backward of each of its micro-batches, with an AdamW update.
+        Weight decay is that of the options, of matrices alone unless decay_all is set."""
+        decay = self._options.get("weight_decay", _WEIGHT_DECAY)
+        decay = float(decay if weight_decay is None else weight_decay)
+        decays_all = bool(self._options.get("decay_all", False))
+        settings = {
+            name: (lr, decay if decays_all or self._parameters[name].dim() > 1 else 0.0)
+            for name in self._numbers
+        }
+        return self.update(settings, clip)
 
-    def _end_passes(self) -> None:
+    def update(
+        self, settings: Mapping[str, tuple[float, float]], clip: Optional[float]
+    ) -> Optional[StepResult]:
+        """Ends the step with learning rate and weight decay by the name of a parameter; those that
+        are not named stay. Nothing happens where no gradient was made since the last step."""
+        if self._uses.mode != "step" or not self._has_gradients():
+            self._idle("step")
+            return None
         self._binder.unbind()
-        self._uses.end_forward()
         self._uses.end_micro_batch()
+        groups = [GroupUpdate(*settings.get(name, (0.0, 0.0))) for name in self._numbers]
+        self._uses.mode, self._uses.has_gradients = None, False
+        return self.store.step(0.0, clip=clip, groups=groups)
+
+    def _has_gradients(self) -> bool:
+        return self._uses.has_gradients or any(
+            gradient_of(self._parameters[name]) is not None for name in self.kept
+        )
+
+    def zero_grad(self) -> None:
+        """Drops gradients since the last step, and what an exception or an interrupt left."""
+        if self._has_gradients() or self._binder.is_broken():
+            self._binder.discard()
 
     def discard(self) -> None:
         """Ends the step at any point without an update, as after an exception."""
         self._binder.discard()
+
+    def _idle(self, call: str) -> None:
+        """Ends a pass without a backward, or drops a forward whose backward did not come."""
+        if self._uses.mode == "step" and self._has_gradients():
+            raise lib.UsageError(
+                f"offload: {call} within a step (call optimizer.step() before it, or zero_grad() to "
+                "drop the step)"
+            )
+        self._binder.discard() if self._uses.mode == "step" else self._binder.unbind()
+        self._uses.end_forward()
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Forwards without a backward, between steps: as torch.no_grad()."""
         with torch.no_grad():
             yield
-        self._binder.unbind()
-        self._uses.end_forward()
+        self._idle("evaluating")
+
+    # ---- State
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        """The name of a parameter that is in the store; else nothing."""
+        name = self._binder.name_of(parameter)
+        return name if name in self._unit_of or name in self.kept else ""
+
+    def trained_parameters(self) -> list[nn.Parameter]:
+        return [self._parameters[name] for name in self._numbers]
+
+    def updates(self) -> int:
+        self._idle("updates")
+        return self.store.statistics().updates
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Copies of all trained weights by name."""
-        self._end_passes()
+        """Copies of all trained weights by name, float32."""
+        self._idle("state_dict")
         return {
             name: torch.from_numpy(values).view(self._parameters[name].shape)
             for name, values in self.store.state().items()
         }
 
+    def weights_of(self, parameters: dict[str, nn.Parameter]) -> dict[str, torch.Tensor]:
+        names = {key: self.name_of(parameter) for key, parameter in parameters.items()}
+        wanted = {name for name in names.values() if name}
+        found = {k: v for k, v in self._frozen(wanted).items()}
+        for name, values in self.state_dict().items() if wanted - set(found) else ():
+            if name in wanted:
+                found[name] = values.to(self._parameters[name].dtype)
+        return {key: found[name] for key, name in names.items() if name}
+
+    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        given = {name: self._name(name) for name in weights}
+        self.reload({given[name]: _array(values) for name, values in weights.items()})
+
+    def reload(
+        self,
+        weights: Arrays,
+        exp_avg: Optional[Arrays] = None,
+        exp_avg_sq: Optional[Arrays] = None,
+        updates: Optional[int] = None,
+    ) -> None:
+        """Replaces weights by name, and moments and their count of updates where they are given."""
+        self._idle("load")
+        names = [*self._unit_of, *self.kept]
+        known: dict[str, np.ndarray] = dict(weights)
+        if any(name not in known for name in names):
+            missing = {name for name in names if name not in known}
+            known = {k: _array(v) for k, v in self._frozen(missing).items()} | known
+            known = {**self.store.state(), **known}
+        updates = self.store.statistics().updates if updates is None else updates
+        if updates == 0:
+            self.store.load(known)
+            return
+        first = exp_avg if exp_avg is not None else self.store.state("exp_avg")
+        second = exp_avg_sq if exp_avg_sq is not None else self.store.state("exp_avg_sq")
+        self.store.load(known, exp_avg=first, exp_avg_sq=second, updates=updates)
+
+    def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
+        """Writes a checkpoint of trained weights and moments below the directory; returns its path."""
+        self._idle("save")
+        return self.store.save(directory)
+
+    def load(self, checkpoint: Union[str, "os.PathLike[str]"]) -> None:
+        """Loads what save() wrote."""
+        self._idle("load")
+        frozen = {name: _array(values) for name, values in self._frozen().items()}
+        self.store.load(frozen or None, checkpoint)
+
     def restore(self) -> None:
         """Gives the model its weights back, removes the hooks and closes the store."""
-        self._end_passes()
         values = {**self._frozen(), **self.state_dict()}
+        self._give_back()
         for name, tensor in values.items():
-            self._parameters[name].data = tensor
-        self._binder.remove()
+            self._parameters[name].data = tensor.to(self._parameters[name].dtype)
         self.store.close()
 
-    def _frozen(self) -> dict[str, torch.Tensor]:
+    def _give_back(self) -> None:
+        """Removes what is on the model."""
+        self._binder.remove()
+        if self._habits is not None:
+            self._habits.remove()
+        for parameter in self._parameters.values():
+            if isinstance(parameter, StoredParameter):
+                setattr(parameter, "__class__", nn.Parameter)
+
+    def _name(self, name: str) -> str:
+        return self._binder.name_of(self.model.get_parameter(name))
+
+    def _frozen(self, wanted: Optional[set[str]] = None) -> dict[str, torch.Tensor]:
         """Copies of the weights that are not trained, which a pass shows."""
+        self._idle("reading weights")
         found: dict[str, torch.Tensor] = {}
-        if all(self._parameters[n].requires_grad for n in [*self._unit_of, *self.kept]):
+        names = {
+            name
+            for name in [*self._unit_of, *self.kept]
+            if not self._parameters[name].requires_grad and (wanted is None or name in wanted)
+        }
+        if not names:
             return found
         with torch.no_grad():
             self._uses.enter()
             self._uses.each_forward(
                 lambda name, weights: found.setdefault(name, weights.clone())
-                if not self._parameters[name].requires_grad
+                if name in names
                 else None
             )
         self._uses.end_forward()
         return found
+
+
+def _array(tensor: torch.Tensor) -> "np.ndarray":
+    array: np.ndarray = tensor.detach().float().numpy()
+    return array

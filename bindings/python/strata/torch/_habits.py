@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users of PyTorch do with a model and its parameters: it works over the store, or says what to
+call."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NoReturn, Protocol
+
+import torch
+from torch import nn
+
+from .. import _library as lib
+
+
+def _refuse(what: str, way_out: str) -> NoReturn:
+    raise lib.UsageError(f"offload: {what} ({way_out})")
+
+
+class StoredParameter(nn.Parameter):
+    """A parameter whose value, gradient and moments lie in a store."""
+
+    def _is_trained(self) -> bool:
+        trained: bool = _REQUIRES_GRAD.__get__(self)
+        return trained
+
+    @property
+    def grad(self) -> NoReturn:  # type: ignore[override]
+        _refuse(
+            "param.grad: gradients go to the store as they are made",
+            "clip with optimizer.clip_grad_norm_(max_norm), and read optimizer.result.grad_norm "
+            "after step(); zero_grad() drops them",
+        )
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._is_trained()
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> "StoredParameter":
+        if requires_grad != self._is_trained():
+            _refuse(
+                "requires_grad: the store has state for the parameters that were trained when the "
+                "model was offloaded",
+                "call restore(), change it, and offload the model again",
+            )
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> NoReturn:
+        _refuse("a copy of the model would have no weights", "copy model.state_dict()")
+
+    def __reduce_ex__(self, _protocol: Any) -> NoReturn:
+        _refuse("torch.save(model) would have no weights", "save model.state_dict()")
+
+
+_REQUIRES_GRAD: Any = torch.Tensor.requires_grad
+
+
+class State(Protocol):
+    """What a model's methods need of its store."""
+
+    def zero_grad(self) -> None: ...
+
+    def weights_of(self, parameters: dict[str, nn.Parameter]) -> dict[str, torch.Tensor]:
+        """Copies of those that are in the store, by the given names."""
+
+    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Replaces weights by the names of the model."""
+
+    def name_of(self, parameter: nn.Parameter) -> str:
+        """Of a parameter in the store, or nothing."""
+
+
+class Habits:
+    """Methods and hooks of a model over a store. remove() takes them away."""
+
+    def __init__(self, model: nn.Module, state: State) -> None:
+        self._model = model
+        self._state = state
+        self._taken: set[str] = set()
+        self._hooks: list[Any] = []
+        for name in ("to", "cuda", "half", "float", "double", "bfloat16"):
+            setattr(model, name, self._stays(getattr(model, name), name))
+        setattr(model, "zero_grad", lambda set_to_none=True: state.zero_grad())
+
+        def write(*given: Any) -> None:  # PyTorch marks the function
+            self._write(*given)
+
+        each: Any
+        for each in model.modules():
+            self._hooks += [
+                each.register_state_dict_post_hook(write),
+                each.register_load_state_dict_pre_hook(self._read),
+                each.register_load_state_dict_post_hook(self._report),
+            ]
+
+    def remove(self) -> None:
+        for name in ("to", "cuda", "half", "float", "double", "bfloat16", "zero_grad"):
+            delattr(self._model, name)
+        for hook in self._hooks:
+            hook.remove()
+
+    def _stays(self, method: Callable[..., nn.Module], name: str) -> Callable[..., nn.Module]:
+        """A method that changes nothing where device and type are those that the model has."""
+
+        def changed(*arguments: Any, **keywords: Any) -> nn.Module:
+            dtype = next(self._model.parameters()).dtype
+            before = torch.empty(0, dtype=dtype)
+            same = name == "to" and before.to(*arguments, **keywords)
+            if isinstance(same, torch.Tensor):
+                is_same = same.dtype == dtype and same.device == before.device
+            else:
+                is_same = name != "cuda" and getattr(torch, name) == dtype
+            if is_same:
+                return self._model
+            _refuse(
+                f"model.{name}(): the weights lie in a store, as {dtype} on the CPU",
+                "change the model before it is offloaded",
+            )
+
+        return changed
+
+    def _is_outermost(self, module: nn.Module, prefix: str) -> bool:
+        return prefix == "" or module is self._model
+
+    def _write(self, module: nn.Module, state: Any, prefix: str, _metadata: Any) -> None:
+        if not self._is_outermost(module, prefix):
+            return
+        wanted = {
+            prefix + name: parameter
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+            if prefix + name in state
+        }
+        state.update(self._state.weights_of(wanted))
+
+    def _read(
+        self, module: nn.Module, state: Any, prefix: str, _metadata: Any, _strict: bool,
+        _missing: Any, _unexpected: Any, errors: list[str],
+    ) -> None:  # fmt: skip
+        if not self._is_outermost(module, prefix):
+            return
+        found: dict[str, torch.Tensor] = {}
+        for key, parameter in module.named_parameters(remove_duplicate=False):
+            name = self._state.name_of(parameter)
+            if not name or prefix + key not in state:
+                continue
+            given = state.pop(prefix + key)
+            self._taken.add(prefix + key)
+            if given.shape == parameter.shape:
+                found[name] = given
+            else:
+                errors.append(
+                    f"{prefix + key}: shape {tuple(given.shape)} (give {tuple(parameter.shape)})"
+                )
+        if found and not errors:
+            self._state.load_weights(found)
+
+    def _report(self, module: nn.Module, incompatible: Any) -> None:
+        missing = [key for key in incompatible.missing_keys if key not in self._taken]
+        incompatible.missing_keys[:] = missing
+        if module is self._model:
+            self._taken.clear()

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store's AdamW in the shape of torch.optim."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Iterable, Optional, Union
+
+import numpy as np
+import torch
+from torch import nn
+
+from .. import _library as lib
+from .._store import StepResult
+from ._offload import Offloaded
+
+
+class Optimizer(torch.optim.Optimizer):
+    """AdamW over the store of a model, for training loops and learning rate schedulers of PyTorch.
+
+        optimizer = strata.torch.Optimizer(state, lr=1e-4, clip=1.0)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000)
+        for batch in batches:
+            loss_of(model, batch).backward()
+            optimizer.step()
+            scheduler.step()
+
+    params: parameters or groups of them, with "lr" and "weight_decay" by group; without it all that
+        are trained. As in PyTorch, weight decay is for all parameters of a group.
+    clip: the largest norm of all gradients.
+    checkpoints: a directory. state_dict() then writes a checkpoint of the store there and has its
+        path. Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
+
+    betas and eps are options of offload(). result: what the last step() did.
+    """
+
+    def __init__(
+        self,
+        state: Offloaded,
+        params: Optional[Iterable[Any]] = None,
+        *,
+        lr: float = 1e-3,
+        weight_decay: float = 0.01,
+        clip: Optional[float] = None,
+        checkpoints: Optional[Union[str, "os.PathLike[str]"]] = None,
+    ) -> None:
+        self._store_of = state
+        self._is_open = True  # for groups
+        self._clip_once: Optional[float] = None
+        self.clip = clip
+        self.checkpoints = checkpoints
+        self.result: Optional[StepResult] = None
+        given = params if params is not None else state.trained_parameters()
+        betas, eps = state.betas, state.eps
+        defaults = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
+        super().__init__(given, defaults)
+        self._is_open = False
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if not self._is_open:
+            raise lib.UsageError(
+                "Optimizer: another group of parameters (give all groups when it is made)"
+            )
+        params = param_group["params"]
+        params = [params] if isinstance(params, torch.Tensor) else list(params)
+        trained = []
+        for parameter in params:
+            if self._store_of.name_of(parameter):
+                trained.append(parameter)
+            elif parameter.requires_grad:
+                raise lib.ConfigError(
+                    "Optimizer: a parameter that is not in the store (it is none of the offloaded "
+                    "model, or the example does not use it)"
+                )
+        super().add_param_group({**param_group, "params": trained})
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Updates the weights with the gradients since the last step, if there are any."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        settings = {}
+        for group in self.param_groups:
+            if tuple(group["betas"]) != self._store_of.betas or group["eps"] != self._store_of.eps:
+                raise lib.ConfigError(
+                    "Optimizer: betas or eps of a group changed (they are options of offload(); "
+                    "schedulers have cycle_momentum=False)"
+                )
+            for parameter in group["params"]:
+                name = self._store_of.name_of(parameter)
+                settings[name] = (float(group["lr"]), float(group["weight_decay"]))
+        clip, self._clip_once = self._clip_once, None
+        result = self._store_of.update(settings, self.clip if clip is None else clip)
+        self.result = result or self.result
+        return loss
+
+    def clip_grad_norm_(self, max_norm: float) -> None:
+        """Clips in the next step(). The norm is in `result` then."""
+        self._clip_once = max_norm
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients since the last step, and what an exception left."""
+        self._store_of.zero_grad()
+
+    def state_dict(self) -> dict[str, Any]:
+        packed: dict[str, Any] = super().state_dict()
+        updates = self._store_of.updates()
+        if updates == 0:
+            return packed
+        if self.checkpoints is not None:
+            path = os.path.abspath(self._store_of.save(self.checkpoints))
+            return {**packed, "strata_checkpoint": path}
+        store = self._store_of.store
+        moments, second = store.state("exp_avg"), store.state("exp_avg_sq")
+        masters = store.state() if self._store_of.has_masters else {}
+        for index, parameter in enumerate(self._parameters()):
+            name = self._store_of.name_of(parameter)
+            of: dict[str, Any] = {"step": torch.tensor(float(updates))}
+            planes = {"exp_avg": moments, "exp_avg_sq": second, "master": masters}
+            for key, plane in planes.items():
+                if name in plane:
+                    of[key] = torch.from_numpy(plane[name]).view(parameter.shape)
+            packed["state"][index] = of
+        return packed
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        checkpoint = state_dict.get("strata_checkpoint")
+        groups = {"state": {}, "param_groups": state_dict["param_groups"]}
+        super().load_state_dict(groups)
+        if checkpoint is not None:
+            self._store_of.load(checkpoint)
+            return
+        state = state_dict["state"]
+        if not state and self._store_of.updates() == 0:
+            return
+        planes: dict[str, dict[str, "np.ndarray"]] = {"exp_avg": {}, "exp_avg_sq": {}, "master": {}}
+        updates = 0
+        for index, parameter in enumerate(self._parameters()):
+            of = state.get(index, {})
+            updates = max(updates, int(of.get("step", 0)))
+            for key, plane in planes.items():
+                if key in of:
+                    plane[self._store_of.name_of(parameter)] = of[key].float().numpy()
+        self._store_of.reload(planes["master"], planes["exp_avg"], planes["exp_avg_sq"], updates)
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
