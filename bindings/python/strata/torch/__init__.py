@@ -13,12 +13,13 @@ while it computes forward or backward, and its gradients go to the store as they
 checkpointing works as before, too, and so do evaluation, generate, state_dict(), save_pretrained()
 and load_state_dict(). What cannot work says what to call.
 
-Not yet: GPUs, bf16 weights, and models that do not fit memory before they are moved.
+Weights are float32, or bfloat16 with exact float32 masters in the store. Not yet: GPUs.
 """
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+import os
+from typing import Callable, Optional, Union
 
 import torch
 from torch import nn
@@ -37,17 +38,23 @@ def offload(
     options: Optional[Options] = None,
     *,
     parts: Optional[list[tuple[str, nn.Module]]] = None,
+    weights: Optional[Union[str, "os.PathLike[str]"]] = None,
 ) -> Offloaded:
     """Moves the model's weights to a store, with moments of AdamW that are zero.
 
     example: computes a loss of one micro-batch. It runs once, forward and backward, before the move,
         and shows the order in which modules are used. Later micro-batches must have that order, or
         leave out some of it; what is left out counts as gradients of zero.
-    options: those of Store; "accumulate" is the number of micro-batches of a step.
+    options: those of Store; "accumulate" is the number of micro-batches of a step. "betas", "eps",
+        "weight_decay" and "clip" are those of torch.optim.AdamW where they are not given, and the
+        recipe is that of the weights' type.
+    weights: a Hugging Face directory. Weights that its safetensors have are read from there, one
+        tensor at a time, so that the model's parameters may be on the meta device.
     parts: modules by name that are brought to memory one by one, instead of parts_of(model).
 
     Afterwards reads of parameters give NaN except where their module computes, and the optimizer is
     the store's: Optimizer, or step() of the result. Raises DoesNotFit with what would fit; the model
     is then as before.
     """
-    return Offloaded(model, example, options, parts)
+    directory = None if weights is None else os.fspath(weights)
+    return Offloaded(model, example, options, parts, directory)

@@ -18,13 +18,14 @@ from ._binder import Binder, gradient_of, take_away
 from ._habits import Habits, StoredParameter
 from ._parts import Part, parts_of
 from ._recorder import Recorder, evaluated, record
-from ._source import ModuleSource, Source, fill
+from ._source import FileSource, ModuleSource, Source, check_source, fill, materialize
 from ._uses import KEPT, StoreUses
 
 Example = Callable[[], torch.Tensor]
 Arrays = Mapping[str, "np.ndarray"]
 
-_WEIGHT_DECAY = 0.01  # the default of the options
+# Those of torch.optim.AdamW.
+_DEFAULTS = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "clip": 0}
 
 
 class Offloaded:
@@ -41,43 +42,64 @@ class Offloaded:
         example: Example,
         options: Optional[Options],
         parts: Optional[list[tuple[str, nn.Module]]],
+        weights: Optional[str],
     ) -> None:
         self.model = model
         self._habits: Optional[Habits] = None
+        self._options = {**_DEFAULTS, **(options or {})}
+        self.betas = (float(self._options["betas"][0]), float(self._options["betas"][1]))
+        self.eps = float(self._options["eps"])
+        before = {name: p.data for name, p in model.named_parameters()}
+        source: Source = ModuleSource(before)
+        if weights is not None:
+            source = FileSource(weights, source, list(before))
+        self._check(source)
+        materialize(model, source)
         self._parameters = dict(model.named_parameters())
-        self._check()
-        self._options = dict(options or {})
-        betas = self._options.get("betas", (0.9, 0.999))
-        self.betas = (float(betas[0]), float(betas[1]))
-        self.eps = float(self._options.get("eps", 1e-8))
-        self.has_masters = False  # beside the weights that the model computes with
         self._parts = [Part(name, module) for name, module in parts or parts_of(model)]
         self._unit_of = self._assign()
-        before = {name: parameter.data for name, parameter in self._parameters.items()}
         for parameter in self._parameters.values():
             parameter.grad = None
             take_away(parameter)
         self._binder = Binder(model, self._parts, self._parameters, self._unit_of)
         try:
-            self._open(example, ModuleSource(before))
+            self._open(example, source)
         except BaseException:
             self._give_back()
             for name, values in before.items():
-                self._parameters[name].data = values
+                if values.device.type != "meta":
+                    self._parameters[name].data = values
             raise
         for name in self.untouched:
-            self._parameters[name].data = before[name]
+            dtype = self._parameters[name].dtype
+            self._parameters[name].data = source.values(name).to(dtype)
         for name in [*self._unit_of, *self.kept]:
             self._parameters[name].__class__ = StoredParameter
         self._habits = Habits(model, self)
 
-    def _check(self) -> None:
-        for name, parameter in self._parameters.items():
-            if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+    def _check(self, source: Source) -> None:
+        """The type of all weights, which is that of the recipe, and where they come from."""
+        dtype = next(self.model.parameters()).dtype
+        recipes = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+        for name, parameter in self.model.named_parameters():
+            if parameter.device.type not in ("cpu", "meta") or parameter.dtype not in recipes:
                 raise lib.ConfigError(
-                    f"offload: {name}: {parameter.dtype} on {parameter.device} (give float32 on the "
-                    "CPU)"
+                    f"offload: {name}: {parameter.dtype} on {parameter.device} (give float32 or "
+                    "bfloat16 on the CPU or the meta device)"
                 )
+            if parameter.dtype != dtype:
+                raise lib.ConfigError(
+                    f"offload: {name}: {parameter.dtype}, while others are {dtype} (give one type; "
+                    "PEFT keeps it with autocast_adapter_dtype=False)"
+                )
+            check_source(source, name, parameter)
+        recipe = self._options.setdefault("recipe", recipes[dtype])
+        if recipe != recipes[dtype]:
+            raise lib.ConfigError(
+                f"offload: recipe {recipe}: the model's weights are {dtype} (leave recipe out, or "
+                "change the model)"
+            )
+        self.has_masters = dtype == torch.bfloat16
 
     def _assign(self) -> dict[str, str]:
         """The units of parameters: a shared parameter belongs to the first part that has it."""
@@ -181,8 +203,7 @@ class Offloaded:
     ) -> Optional[StepResult]:
         """Ends the step, after the backward of each of its micro-batches, with an AdamW update.
         Weight decay is that of the options, of matrices alone unless decay_all is set."""
-        decay = self._options.get("weight_decay", _WEIGHT_DECAY)
-        decay = float(decay if weight_decay is None else weight_decay)
+        decay = float(self._options["weight_decay"] if weight_decay is None else weight_decay)
         decays_all = bool(self._options.get("decay_all", False))
         settings = {
             name: (lr, decay if decays_all or self._parameters[name].dim() > 1 else 0.0)

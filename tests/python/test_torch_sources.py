@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models on the meta device, weights from files, adapters over a frozen base, bf16 and autocast."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import strata  # noqa: E402
+import strata.torch  # noqa: E402
+from torch_models import batch  # noqa: E402
+
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "vocab_size": 61}
+HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "use_cache": False}
+
+
+def llama():
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(**SIZES, **HEADS, tie_word_embeddings=True)
+    return transformers.LlamaForCausalLM(config)
+
+
+def loss_of_llama(model, step):
+    return model(input_ids=batch(step), labels=batch(step)).loss
+
+
+def empty_llama():
+    accelerate = pytest.importorskip("accelerate")
+    with accelerate.init_empty_weights():
+        model = llama()
+    model.tie_weights()
+    return model
+
+
+def trained(model, steps=4, context=None, **more):
+    state = strata.torch.offload(model, lambda: loss_of_llama(model, 0), {"threads": 1}, **more)
+    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    losses = []
+    for step in range(steps):
+        with context() if context else torch.enable_grad():
+            loss = loss_of_llama(model, step)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, state
+
+
+def adamw_losses(model, steps=4, context=None):
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    copies = [p.detach().float().clone().requires_grad_() for p in parameters]
+    optimizer = torch.optim.AdamW(copies, lr=1e-2)
+    losses = []
+    for step in range(steps):
+        with context() if context else torch.enable_grad():
+            loss = loss_of_llama(model, step)
+        loss.backward()
+        losses.append(loss.item())
+        for copy, parameter in zip(copies, parameters):
+            copy.grad, parameter.grad = parameter.grad.float(), None
+        optimizer.step()
+        for copy, parameter in zip(copies, parameters):
+            parameter.data = copy.detach().to(parameter.dtype)
+    return losses
+
+
+def test_a_model_without_weights_is_filled_from_its_directory(tmp_path):
+    llama().save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1
+    model = empty_llama()
+    assert all(p.device.type == "meta" for p in model.parameters())
+    losses, state = trained(model, weights=tmp_path / "model")
+    assert losses == pytest.approx(adamw_losses(llama()), rel=2e-5)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    with pytest.raises(strata.ConfigError, match="meta device and has no value"):
+        trained(empty_llama())
+
+
+def test_weights_of_bf16_have_exact_masters(tmp_path):
+    expected = adamw_losses(llama().bfloat16(), 8)
+    model = llama().bfloat16()
+    losses, state = trained(model, 8)
+    assert losses == pytest.approx(expected, rel=2e-3)  # sums of bf16 products differ
+    weights = model.state_dict()
+    masters = state.state_dict()
+    name = "model.norm.weight"
+    assert weights[name].dtype == torch.bfloat16 and masters[name].dtype == torch.float32
+    assert torch.equal(weights[name], masters[name].bfloat16())
+    assert not torch.equal(weights[name].float(), masters[name])
+    with pytest.raises(strata.ConfigError, match="torch.float32, while others are torch.bfloat16"):
+        model = llama().bfloat16()
+        model.model.norm.float()
+        trained(model)
+
+
+def test_autocast_has_gradients_of_float32():
+    def autocast():
+        return torch.autocast("cpu", torch.bfloat16)
+
+    losses, state = trained(llama(), context=autocast)
+    expected = adamw_losses(llama(), context=autocast)
+    assert losses == pytest.approx(expected, rel=2e-4)  # a last bit of a weight may round to bf16
+    assert state.state_dict()["model.norm.weight"].dtype == torch.float32
+
+
+def test_adapters_are_trained_over_a_frozen_base_from_its_files(tmp_path):
+    peft = pytest.importorskip("peft")
+    llama().save_pretrained(tmp_path / "model")
+
+    def adapted(model):
+        torch.manual_seed(2)
+        config = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"], lora_dropout=0.0)
+        return peft.get_peft_model(model, config)
+
+    expected = adamw_losses(adapted(llama()), 6)
+    model = adapted(llama())
+    losses, state = trained(model, 6, weights=tmp_path / "model")
+    assert losses == pytest.approx(expected, rel=2e-5)
+    assert losses[-1] != losses[0]
+    assert all("lora_" in name for name in state.state_dict())
+    model.save_pretrained(tmp_path / "adapter")
+    base = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "model")
+    again = peft.PeftModel.from_pretrained(base, tmp_path / "adapter")
+    with torch.no_grad():
+        torch.testing.assert_close(loss_of_llama(again, 50), loss_of_llama(model, 50))
