@@ -28,7 +28,8 @@ class StoredParameter(nn.Parameter):
         _refuse(
             "param.grad: gradients go to the store as they are made",
             "clip with optimizer.clip_grad_norm_(max_norm), and read optimizer.result.grad_norm "
-            "after step(); zero_grad() drops them",
+            "after step(); zero_grad() drops them; for a Trainer or Accelerator there is "
+            "optimizer.attach(trainer)",
         )
 
     @property

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, Callable, Iterable, Optional, Union
 
@@ -47,6 +48,7 @@ class Optimizer(torch.optim.Optimizer):
         self._store_of = state
         self._is_open = True  # for groups
         self._clip_once: Optional[float] = None
+        self._norm: Optional[torch.Tensor] = None
         self.clip = clip
         self.checkpoints = checkpoints
         self.result: Optional[StepResult] = None
@@ -93,11 +95,30 @@ class Optimizer(torch.optim.Optimizer):
         clip, self._clip_once = self._clip_once, None
         result = self._store_of.update(settings, self.clip if clip is None else clip)
         self.result = result or self.result
+        if result is not None and self._norm is not None:
+            self._norm.fill_(result.grad_norm)
         return loss
 
-    def clip_grad_norm_(self, max_norm: float) -> None:
-        """Clips in the next step(). The norm is in `result` then."""
-        self._clip_once = max_norm
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """Clips in the next step(); an infinite norm clips as the option does. Returns a scalar that
+        step() sets to the norm of all gradients; it is NaN until then."""
+        if math.isfinite(max_norm):
+            self._clip_once = float(max_norm)
+        self._norm = torch.full((), math.nan)
+        return self._norm
+
+    def attach(self, trainer: Any) -> None:
+        """Lets a Trainer of Transformers, or an Accelerator, clip gradients in step(). Call it before
+        the training; without it they read param.grad, which is an error."""
+
+        def clip(_parameters: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+            if norm_type != 2:
+                raise lib.ConfigError(f"clip_grad_norm_: norm {norm_type} (give 2)")
+            return self.clip_grad_norm_(max_norm)
+
+        getattr(trainer, "accelerator", trainer).clip_grad_norm_ = clip
+        if hasattr(trainer, "_mixed_mesh_grads"):
+            trainer._mixed_mesh_grads = False  # which it would look at gradients for
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients since the last step, and what an exception left."""
