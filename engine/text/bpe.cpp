@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kNoPair = ~uint64_t{0};
 constexpr size_t kShortSymbols = 24;  // below it a scan beats a heap
+constexpr uint32_t kTableCharacters = 0x10000;
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
 uint64_t slot_of(uint64_t pair) {
@@ -65,36 +66,60 @@ void BpeModel::add_merges(BpeRules& rules) {
 }
 
 void BpeModel::add_neighbours() {
+  std::vector<uint64_t> pairs;
+  const auto sort_pairs = [&] {
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  };
   for (const Merge& merge : merges_) {
     if (merge.pair == kNoPair) continue;
     const std::string& token = *vocabulary().token_of(merge.id);
     for (size_t at = 0; at < token.size();) {
       const size_t next = at + utf8_length(token[at]);
       if (next < token.size()) {
-        neighbours_.push_back(uint64_t{code_point_at(token, at)} << 32 |
-                              code_point_at(token, next));
+        pairs.push_back(uint64_t{code_point_at(token, at)} << 32 | code_point_at(token, next));
       }
       at = next;
     }
-    if (neighbours_.size() > (size_t{1} << 20)) {
-      std::sort(neighbours_.begin(), neighbours_.end());
-      neighbours_.erase(std::unique(neighbours_.begin(), neighbours_.end()), neighbours_.end());
-    }
+    if (pairs.size() > (size_t{1} << 20)) sort_pairs();
   }
-  std::sort(neighbours_.begin(), neighbours_.end());
-  neighbours_.erase(std::unique(neighbours_.begin(), neighbours_.end()), neighbours_.end());
-  neighbours_.shrink_to_fit();
+  sort_pairs();
   ascii_neighbours_.assign(128 * 128, 0);
-  for (const uint64_t pair : neighbours_) {
+  neighbours_.assign(std::bit_ceil(pairs.size() * 2 + 1), kNoPair);
+  const uint64_t mask = neighbours_.size() - 1;
+  for (const uint64_t pair : pairs) {
     const uint64_t left = pair >> 32;
     const uint64_t right = pair & 0xFFFFFFFFu;
     if (left < 128 && right < 128) ascii_neighbours_[left * 128 + right] = 1;
+    uint64_t slot = slot_of(pair) & mask;
+    while (neighbours_[slot] != kNoPair) slot = (slot + 1) & mask;
+    neighbours_[slot] = pair;
+  }
+  is_token_.assign(kTableCharacters, false);
+  for (int32_t id = 0; id <= vocabulary().id_max(); ++id) {
+    const std::string* token = vocabulary().token_of(id);
+    if (token == nullptr || token->empty() || utf8_length(token->front()) != token->size()) {
+      continue;
+    }
+    const uint32_t character = code_point_at(*token, 0);
+    if (character < kTableCharacters) is_token_[character] = true;
   }
 }
 
 int64_t BpeModel::bytes() const {
   return vocabulary().bytes() + static_cast<int64_t>(merges_.capacity() * sizeof(Merge) +
                                                      neighbours_.capacity() * sizeof(uint64_t));
+}
+
+bool BpeModel::is_known(uint32_t code_point, std::string_view character) const {
+  return code_point < kTableCharacters ? is_token_[code_point] : vocabulary().id_of(character) >= 0;
+}
+
+bool BpeModel::are_neighbours(uint64_t pair) const {
+  const uint64_t mask = neighbours_.size() - 1;
+  uint64_t slot = slot_of(pair) & mask;
+  while (neighbours_[slot] != kNoPair && neighbours_[slot] != pair) slot = (slot + 1) & mask;
+  return neighbours_[slot] == pair;
 }
 
 bool BpeModel::may_join(std::string_view left, std::string_view right) const {
@@ -104,9 +129,10 @@ bool BpeModel::may_join(std::string_view left, std::string_view right) const {
     if (ascii_ids_[row] < 0 || ascii_ids_[column] < 0) return true;
     return ascii_neighbours_[size_t{row} * 128 + column] != 0;
   }
-  if (vocabulary().id_of(left) < 0 || vocabulary().id_of(right) < 0) return true;
-  const uint64_t pair = uint64_t{code_point_at(left, 0)} << 32 | code_point_at(right, 0);
-  return std::binary_search(neighbours_.begin(), neighbours_.end(), pair);
+  const uint32_t left_character = code_point_at(left, 0);
+  const uint32_t right_character = code_point_at(right, 0);
+  return are_neighbours(uint64_t{left_character} << 32 | right_character) ||
+         !is_known(left_character, left) || !is_known(right_character, right);
 }
 
 size_t BpeModel::first_cut(std::string_view text) const {

@@ -43,6 +43,8 @@ class BpeModel final : public TokenModel {
 
   void add_merges(BpeRules& rules);
   void add_neighbours();
+  bool is_known(uint32_t code_point, std::string_view character) const;
+  bool are_neighbours(uint64_t pair) const;
   bool may_join(std::string_view left, std::string_view right) const;
   const Merge* find_merge(int32_t left, int32_t right) const;
   void to_symbols(std::string_view text, std::vector<int32_t>* ids) const;
@@ -51,10 +53,11 @@ class BpeModel final : public TokenModel {
 
   // Constant after construction.
   std::vector<Merge> merges_;              // open addressing, a power of two
-  std::vector<uint64_t> neighbours_;       // sorted pairs of code points
+  std::vector<uint64_t> neighbours_;       // pairs of code points; open addressing, a power of two
   std::vector<uint8_t> ascii_neighbours_;  // the same as a table, for pairs below U+0080
   ByteTokens byte_tokens_;
   std::vector<int32_t> ascii_ids_;  // of one-character tokens below U+0080
+  std::vector<bool> is_token_;      // by code point below U+10000: whether it is a token
   int32_t unknown_id_ = -1;
   bool fuse_unknown_ = false;
   bool byte_fallback_ = false;
