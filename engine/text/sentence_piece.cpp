@@ -182,12 +182,12 @@ class DefinitionBuilder {
     }
   }
 
-  // Pieces that a user defined always win: they cost next to nothing.
+  // Pieces that a user defined nearly always win: each of their bytes adds to the sum.
   UnigramRules unigram_rules() const {
     UnigramRules rules;
     rules.is_single_precision = true;
     float smallest = std::numeric_limits<float>::max();
-    float largest = std::numeric_limits<float>::min();
+    float largest = 0.1F;
     for (const Piece& piece : file_.pieces) {
       if (piece.type != PieceType::kNormal) continue;
       smallest = std::min(smallest, piece.score);
@@ -197,7 +197,7 @@ class DefinitionBuilder {
       double score = std::numeric_limits<double>::quiet_NaN();
       if (piece.type == PieceType::kNormal) score = piece.score;
       if (piece.type == PieceType::kUserDefined) {
-        score = static_cast<float>(piece.text.size()) * largest - 0.1;
+        score = static_cast<float>(static_cast<float>(piece.text.size()) * largest - 0.1);
       }
       rules.scores.push_back(score);
     }
