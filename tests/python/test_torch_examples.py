@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of examples/pytorch run, and train."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TREE = pathlib.Path(os.environ.get("STRATA_TREE") or pathlib.Path(__file__).parents[2])
+TEXT = "The quick brown fox jumps over the lazy dog. "
+
+
+def run(name, *arguments):
+    command = [sys.executable, str(TREE / "examples/pytorch" / name), *map(str, arguments)]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def loss_in(output):
+    return float(re.search(r"'train_loss': '?([0-9.naif]+)", output)[1])
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A small model with a tokenizer of bytes."""
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: index for index, letter in enumerate(["<end>", *letters])}
+    model = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = tokenizers.decoders.ByteLevel()
+    given = {"eos_token": "<end>", "pad_token": "<end>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=model, **given).save_pretrained(
+        tmp_path / "model"
+    )
+    config = transformers.LlamaConfig(
+        vocab_size=len(vocabulary), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_the_walkthrough(tmp_path):
+    output = run("walkthrough.py", tmp_path, 8)
+    losses = [float(loss) for loss in re.findall(r"^step .* loss ([0-9.]+)", output, re.MULTILINE)]
+    assert len(losses) == 8 and losses[-1] < losses[0] - 0.5
+    assert "does not fit" in output and "optimizer.clip_grad_norm_" in output
+    assert float(output.split("plain again:")[1]) < losses[0]
+
+
+def test_the_trainer(directory, tmp_path):
+    pytest.importorskip("accelerate")
+    (tmp_path / "text.txt").write_text((TEXT + "\n") * 8)
+    output = run("trainer.py", directory, tmp_path / "text.txt", tmp_path / "out")
+    assert 1 < loss_in(output) < 9
+    transformers.LlamaForCausalLM.from_pretrained(tmp_path / "out/model")
