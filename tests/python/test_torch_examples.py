@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples of examples/pytorch run, and train."""
 
+import json
 import os
 import pathlib
 import re
@@ -64,3 +65,12 @@ def test_the_trainer(directory, tmp_path):
     output = run("trainer.py", directory, tmp_path / "text.txt", tmp_path / "out")
     assert 1 < loss_in(output) < 9
     transformers.LlamaForCausalLM.from_pretrained(tmp_path / "out/model")
+
+
+def test_fine_tuning_of_an_adapter_by_trl(directory, tmp_path):
+    for name in ("accelerate", "peft", "datasets", "trl"):
+        pytest.importorskip(name)
+    (tmp_path / "rows.jsonl").write_text((json.dumps({"text": TEXT}) + "\n") * 8)
+    output = run("sft_lora.py", directory, tmp_path / "rows.jsonl", tmp_path / "out")
+    assert 1 < loss_in(output) < 9
+    assert (tmp_path / "out/adapter/adapter_model.safetensors").exists()

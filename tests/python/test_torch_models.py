@@ -164,6 +164,28 @@ def test_parameters_of_a_module_may_be_frozen_in_part():
         assert torch.equal(parameter, before[name]) != parameter.requires_grad
 
 
+def test_parameters_may_be_kept_by_name_and_frozen():
+    def freeze(model):
+        model.embedding.weight.requires_grad_(False)
+        return model
+
+    torch.manual_seed(5)
+    expected = plain_losses(freeze(Model()), 3)
+    torch.manual_seed(5)
+    model = freeze(Model())
+    before = model.embedding.weight.detach().clone()
+    keep = ["head.weight", "norm.bias"]  # the first is that of the embedding
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options(), keep=keep)
+    assert state.kept == ["embedding.weight", "norm.bias"]
+    assert offloaded_losses(state, model, 3) == pytest.approx(expected, rel=2e-5)
+    weights = model.state_dict()
+    assert torch.equal(weights["embedding.weight"], before)
+    assert torch.equal(weights["head.weight"], before)
+    state.restore()
+    assert torch.equal(model.head.weight, before)
+    assert torch.equal(model.norm.bias, weights["norm.bias"])
+
+
 def test_parameters_that_are_not_used_stay_as_they_are():
     model = Model()
     model.pooler = nn.Linear(3, 3)

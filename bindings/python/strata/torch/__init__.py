@@ -19,7 +19,7 @@ Weights are float32, or bfloat16 with exact float32 masters in the store. Not ye
 from __future__ import annotations
 
 import os
-from typing import Callable, Optional, Union
+from typing import Callable, Collection, Optional, Union
 
 import torch
 from torch import nn
@@ -39,6 +39,7 @@ def offload(
     *,
     parts: Optional[list[tuple[str, nn.Module]]] = None,
     weights: Optional[Union[str, "os.PathLike[str]"]] = None,
+    keep: Collection[str] = (),
 ) -> Offloaded:
     """Moves the model's weights to a store, with moments of AdamW that are zero.
 
@@ -50,6 +51,9 @@ def offload(
         recipe is that of the weights' type.
     weights: a Hugging Face directory. Weights that its safetensors have are read from there, one
         tensor at a time, so that the model's parameters may be on the meta device.
+    keep: names of parameters that are in memory for a whole micro-batch, since the training uses them
+        outside of their modules where the example does not; reads of others there give NaN. TRL's
+        trainers use the weight of the head so.
     parts: modules by name that are brought to memory one by one, instead of parts_of(model).
 
     Afterwards reads of parameters give NaN except where their module computes, and the optimizer is
@@ -57,4 +61,4 @@ def offload(
     is then as before.
     """
     directory = None if weights is None else os.fspath(weights)
-    return Offloaded(model, example, options, parts, directory)
+    return Offloaded(model, example, options, parts, directory, keep)

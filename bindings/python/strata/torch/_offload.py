@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import Callable, Iterator, Mapping, Optional, Union
+from typing import Callable, Collection, Iterator, Mapping, Optional, Union
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ class Offloaded:
         options: Optional[Options],
         parts: Optional[list[tuple[str, nn.Module]]],
         weights: Optional[str],
+        keep: Collection[str] = (),
     ) -> None:
         self.model = model
         self._habits: Optional[Habits] = None
@@ -63,7 +64,7 @@ class Offloaded:
             take_away(parameter)
         self._binder = Binder(model, self._parts, self._parameters, self._unit_of)
         try:
-            self._open(example, source)
+            self._open(example, source, keep)
         except BaseException:
             self._give_back()
             for name, values in before.items():
@@ -119,9 +120,13 @@ class Offloaded:
             tensors.setdefault(unit, []).append(name)
         return tensors
 
-    def _open(self, example: Example, source: Source) -> None:
+    def _open(self, example: Example, source: Source, keep: Collection[str]) -> None:
         recorder = Recorder(self._tensors_of(), self._parameters, source)
         self._binder.uses = recorder
+        for name in keep:
+            kept = self._name(name)
+            recorder.keep(kept)
+            self._binder.kept.add(kept)
         record(self.model, self._binder, recorder, example)
         if self._unused(recorder) and self.model.training:  # it may leave out parts at random
             with evaluated(self.model):
@@ -358,6 +363,8 @@ class Offloaded:
             return found
         with torch.no_grad():
             self._uses.enter()
+            for name in names.intersection(self.kept):
+                found[name] = self._parameters[name].data.clone()
             self._uses.each_forward(
                 lambda name, weights: found.setdefault(name, weights.clone())
                 if name in names

@@ -37,10 +37,10 @@ class Recorder:
         self._parameters = parameters
         self._source = source
         self._arrays: dict[str, "weakref.ref[np.ndarray]"] = {}  # of the current use
-        self._is_entered = False
+        self.is_entered = False
 
     def enter(self) -> None:
-        self._is_entered = True
+        self.is_entered = True
 
     def acquire(self, units: list[str], which: str) -> dict[str, Slot]:
         if not self.uses:
@@ -73,12 +73,7 @@ class Recorder:
         self._arrays.clear()
 
     def keep(self, name: str) -> None:
-        """A parameter that is used outside of its module's forward."""
-        if not self._is_entered:
-            raise lib.ConfigError(
-                f"offload: {name}: it is used before the model is called (use it within the "
-                "forward of the model or of one of its modules)"
-            )
+        """Brings a parameter to memory until the end."""
         parameter = self._parameters[name]
         parameter.data = self._source.values(name).to(parameter.dtype).clone()
 
@@ -130,6 +125,11 @@ class _Watch(TorchFunctionMode):
         for parameter in away:
             name = self._binder.name_of(parameter)
             if name not in self._binder.kept:
+                if not self._recorder.is_entered:
+                    raise lib.ConfigError(
+                        f"offload: {name}: it is used before the model is called (use it within the "
+                        "forward of the model or of one of its modules)"
+                    )
                 self._recorder.keep(name)
                 self._binder.kept.add(name)
         return function(*arguments, **keywords)
