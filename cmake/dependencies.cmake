@@ -14,6 +14,7 @@ pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-cpp)
 
 # oneDNN's own CMake files ask for OpenCL development files, which a CPU build does not use.
 find_path(STRATA_DNNL_INCLUDE dnnl.hpp REQUIRED)

@@ -68,12 +68,14 @@ int run_init(const config::Options& options) {
   });
   failures.collect(
       [&] { model::validate(architecture_of(options, options.vocab_size), "options"); });
-  failures.collect([&] { (void)text::text_files_of(options.data); });
+  for (const std::string& path : options.data) {
+    failures.collect([&] { (void)text::text_files_of(path); });
+  }
   failures.throw_if_any("cannot start strata init");
   text::BpeTrainOptions tokenizer;
   tokenizer.vocabulary_size = options.vocab_size;
   const TemporaryDirectory trained("init");
-  const int64_t vocabulary = text::train_tokenizer({options.data}, tokenizer, trained.path());
+  const int64_t vocabulary = text::train_tokenizer(options.data, tokenizer, trained.path());
   const model::Architecture architecture = architecture_of(options, vocabulary);
   const DType dtype = weight_dtype(options.recipe);
   model::init_model(architecture, static_cast<uint64_t>(options.seed),

@@ -154,10 +154,10 @@ int run_tokenize(const config::Options& options) {
   TokenPrinter printer(options, tokenizer);
   if (options.is_given("text"))
     printer.print(options.text);
-  else if (options.data.empty() || options.data == "-")
+  else if (options.data.empty() || options.data.front() == "-")
     printer.print(read_standard_input());
   else
-    print_data(options.data, printer);
+    for (const std::string& path : options.data) print_data(path, printer);
   printer.finish();
   return 0;
 }

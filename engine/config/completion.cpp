@@ -27,7 +27,7 @@ std::string action_of(const OptionRow& row) {
   if (row.metavar.starts_with("DIR") || row.metavar == "[CHECKPOINT]") {
     return "_strata_paths -d; return";
   }
-  if (row.metavar.find("FILE") != row.metavar.npos || row.metavar == "PATH")
+  if (row.metavar.find("FILE") != row.metavar.npos || row.metavar.starts_with("PATH"))
     return "_strata_paths -f; return";
   return "return";
 }

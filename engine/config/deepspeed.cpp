@@ -23,10 +23,10 @@ namespace {
 const std::map<std::string, std::string> kSchedulers = {
     {"WarmupLR", "constant"}, {"WarmupDecayLR", "linear"}, {"WarmupCosineLR", "cosine"}};
 
-class Importer {
+class Importer : ImportWriter {
  public:
   Importer(const Json& root, int64_t ranks, std::span<const GivenOption> given)
-      : root_(root), ranks_(ranks), given_(given), leaves_(leaves_of(root)) {}
+      : ImportWriter(given), root_(root), ranks_(ranks), leaves_(leaves_of(root)) {}
 
   DeepspeedImport run() {
     for (const Leaf& leaf : leaves_) take(leaf);
@@ -39,40 +39,6 @@ class Importer {
   }
 
  private:
-  void line(const Leaf& leaf, ImportFate fate, std::string why) {
-    import_.lines.push_back({leaf.key, text_of(*leaf.value), fate, "", std::move(why)});
-  }
-  void ignore(const Leaf& leaf, std::string_view why) {
-    line(leaf, ImportFate::kIgnored, std::string(why));
-  }
-  void refuse(const Leaf& leaf, std::string_view why) {
-    line(leaf, ImportFate::kRefused, std::string(why));
-  }
-
-  void set(const Leaf& leaf, std::string_view option, const std::vector<std::string>& values,
-           std::string_view note = "") {
-    Options scratch;
-    const OptionRow& row = *find_option(option);
-    const std::string cause = assign(row, values, scratch);
-    if (!cause.empty()) {
-      return refuse(leaf,
-                    fmt::format("{} (it would be --{}: {})", cause, option, accepted_text(row)));
-    }
-    std::string shown;
-    for (const std::string& value : values) shown += (shown.empty() ? "" : ",") + value;
-    ImportLine line = {leaf.key, text_of(*leaf.value), ImportFate::kBecame,
-                       fmt::format("--{} {}", option, shown), std::string(note)};
-    if (const GivenOption* stronger = stronger_than(option)) mark_overridden(line, stronger->shown);
-    import_.lines.push_back(std::move(line));
-    import_.options.push_back({std::string(option), values, leaf.key});
-  }
-
-  static void mark_overridden(ImportLine& line, std::string_view by) {
-    line.why = fmt::format("overridden by {} (it would be {})", by, line.text());
-    line.became.clear();
-    line.fate = ImportFate::kIgnored;
-  }
-
   void take(const Leaf& leaf) {
     const Json& value = *leaf.value;
     const DeepspeedRule* rule = find_rule(leaf.key);
@@ -304,22 +270,6 @@ class Importer {
     }
   }
 
-  const GivenOption* given_elsewhere(std::string_view option) const {
-    const auto same = [&](const GivenOption& given) { return given.name == option; };
-    const auto found = std::find_if(given_.rbegin(), given_.rend(), same);
-    return found == given_.rend() ? nullptr : &*found;
-  }
-
-  // The given option that overrides one of the file: the same option, or one that excludes it.
-  const GivenOption* stronger_than(std::string_view option) const {
-    if (const GivenOption* same = given_elsewhere(option)) return same;
-    for (const auto& [first, second, reason] : exclusive_options()) {
-      if (option == first) return given_elsewhere(second);
-      if (option == second) return given_elsewhere(first);
-    }
-    return nullptr;
-  }
-
   // A factor of train_batch_size: its value, if known, and where it was given.
   struct Factor {
     std::optional<int64_t> value;
@@ -367,7 +317,6 @@ class Importer {
 
   const Json& root_;
   const int64_t ranks_;
-  const std::span<const GivenOption> given_;
   const std::vector<Leaf> leaves_;
   const Json absent_{"absent"};  // stands for the value of a key that the file lacks
   std::vector<Leaf> recipes_;
@@ -377,17 +326,7 @@ class Importer {
   std::optional<Leaf> peak_;
   std::string scheduler_;  // its type; empty: not known
   int unknown_keys_ = 0;
-  DeepspeedImport import_;
 };
-
-const char* name_of(ImportFate fate) {
-  static constexpr const char* kNames[] = {"became", "ignored", "refused"};
-  return kNames[static_cast<int>(fate)];
-}
-
-Json text_or_null(const std::string& text) {
-  return text.empty() ? Json() : Json(text);
-}
 
 }  // namespace
 
@@ -404,47 +343,6 @@ DeepspeedImport import_deepspeed(std::string_view text, const std::string& name,
                             name, root.describe()));
   }
   return Importer(root, std::max<int64_t>(1, ranks), given).run();
-}
-
-std::string ImportLine::text() const {
-  return became + (became.empty() || why.empty() ? "" : ": ") + why;
-}
-
-bool DeepspeedImport::is_refused() const {
-  return std::ranges::any_of(
-      lines, [](const ImportLine& line) { return line.fate == ImportFate::kRefused; });
-}
-
-std::string import_report(const DeepspeedImport& import, const std::string& path) {
-  size_t key_width = 3;
-  size_t value_width = 5;
-  constexpr size_t kValueWidthMax = 24;
-  for (const ImportLine& line : import.lines) {
-    key_width = std::max(key_width, line.key.size());
-    value_width = std::max(value_width, std::min(kValueWidthMax, line.value.size()));
-  }
-  std::string text = "What became of " + path + ":\n";
-  for (const ImportLine& line : import.lines) {
-    const std::string fate =
-        line.fate == ImportFate::kBecame ? "" : name_of(line.fate) + std::string(": ");
-    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<{}}  {}{}\n", line.key, key_width,
-                   line.value, value_width, fate, line.text());
-  }
-  return text;
-}
-
-Json import_json(const DeepspeedImport& import) {
-  Json items = Json::array();
-  for (const ImportLine& line : import.lines) {
-    Json item = Json::object();
-    item.set("key", line.key);
-    item.set("value", line.value);
-    item.set("fate", name_of(line.fate));
-    item.set("became", text_or_null(line.became));
-    item.set("why", text_or_null(line.why));
-    items.push_back(std::move(item));
-  }
-  return items;
 }
 
 }  // namespace strata::config

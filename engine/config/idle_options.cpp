@@ -99,6 +99,8 @@ constexpr IdleRule kIdleRules[] = {
     {kOfSteps, "shard-ranks", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
     {kOfSteps, "checkpoint-every", ends_before_a_checkpoint, kHarmless,
      "--steps is less, and a run ends with a checkpoint (lower it to have more)"},
+    {bits_of({Command::kTrain}), "eval-data", evaluates_nothing, kMistake,
+     "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "eval-fraction", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "seed", keeps_order, kHarmless,

@@ -81,7 +81,8 @@ std::string flag_text(const OptionRow& row) {
 std::string default_text(const OptionRow& row) {
   if (!row.unset_note.empty()) return "default: " + std::string(row.unset_note);
   if (row.type == OptionType::kSwitch || row.type == OptionType::kString) return "";
-  return "default " + value_text(row, Options());
+  const std::string value = value_text(row, Options());
+  return value.empty() ? "" : "default " + value;
 }
 
 // Range, unit and default: " (1 to 1024 segments; default: the planner chooses)". Choices are

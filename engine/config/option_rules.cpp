@@ -34,6 +34,7 @@ constexpr std::string_view kNoAnswer = "exclude each other: a comparison does no
 constexpr ExclusivePair kExclusive[] = {
     {"steps", "epochs", kSame},
     {"warmup-steps", "warmup-ratio", kSame},
+    {"eval-data", "eval-fraction", kSame},
     {"text", "data", "are two sources of one text"},
     {"count", "pieces", "exclude each other: a count shows no tokens"},
     {"count", "decode", "exclude each other: a count shows no text"},

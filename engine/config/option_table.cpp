@@ -35,6 +35,8 @@ constexpr EnumField enum_field() {
 
 // In the order of the enumerators in options.h.
 constexpr std::string_view kSchedules[] = {"constant", "linear", "cosine"};
+constexpr std::string_view kSampleLayouts[] = {"stream", "record"};
+constexpr std::string_view kTrainOn[] = {"answers", "last-answer", "everything"};
 constexpr auto kRecipes = recipe_names<std::string_view>();
 constexpr std::string_view kDevices[] = {"auto", "cpu", "emulated", "cuda"};
 constexpr std::string_view kOffloads[] = {"auto", "none", "host", "nvme"};
@@ -83,9 +85,26 @@ constexpr OptionRow kTable[] = {
     {"model", kString, &O::model, kRuns | kExport | kTokenize, kFiles, "DIR", "", kAny, "",
      "The Hugging Face model directory: config.json, safetensors and tokenizer; plan reads only "
      "config.json."},
-    {"data", kString, &O::data, kInit | kStep | kEval | kTokenize, kFiles, "PATH", "", kAny, "",
-     "The text, JSONL or token file (.bin), or a directory with .txt and .md files, or with "
-     "train.jsonl and valid.jsonl."},
+    {"data", kList, &O::data, kInit | kStep | kEval | kTokenize, kFiles, "PATH[,PATH]", "", kAny,
+     "",
+     "Text, JSONL, JSON or token files (.bin), or directories of them; PATH:0.7,PATH:0.3 draws "
+     "samples by these weights."},
+    {"eval-data", kList, &O::eval_data, kTrain, kFiles, "PATH[,PATH]", "", kAny, "a part of --data",
+     "Files to evaluate on at --eval-every, instead of a part of --data."},
+    {"columns", kList, &O::columns, kStep | kEval, kFiles, "NAME=COLUMN[,...]", "", kAny,
+     "text, prompt, ...",
+     "The names that records use: prompt=question,completion=answer; in messages, "
+     "role=speaker,content=words."},
+    {"samples", kEnum, enum_field<&O::samples>(), kStep | kEval, kFiles, "", "", kAny, "",
+     "Whether records follow one another in samples, or each is a sample of its own, padded or cut "
+     "to --sequence-length.",
+     kSampleLayouts},
+    {"train-on", kEnum, enum_field<&O::train_on>(), kStep | kEval, kFiles, "", "", kAny, "",
+     "What is learned of records with prompts: what the assistant says, only its last answer, or "
+     "everything.",
+     kTrainOn},
+    {"train-on-end", kOnOff, &O::train_on_end, kStep | kEval, kFiles, "", "", kAny, "",
+     "Learn the tokenizer's end token too, after which a model stops."},
     {"chat-template", kString, &O::chat_template, kStep | kEval, kFiles, "NAME", "", kAny,
      "the model's own",
      "The template that renders messages of --data: a name of the model's, chatml, or the path of "
@@ -93,7 +112,8 @@ constexpr OptionRow kTable[] = {
     {"out", kString, &O::out, kInit | kTrain | kExport, kFiles, "DIR", "", kAny, "",
      "The directory for the result: the run, the new model or the exported model."},
     {"config", kString, &O::config, kAll, kFiles, "FILE", "", kAny, "",
-     "A TOML file with options by key, such as host_memory = \"24GiB\"; flags override it."},
+     "A TOML file with options by key, such as host_memory = \"24GiB\", or a YAML file of Axolotl, "
+     "LLaMA-Factory, mlx-lm or TRL; flags override it."},
     {"deepspeed", kString, &O::deepspeed, kStep, kFiles, "FILE", "", kAny, "",
      "A DeepSpeed JSON file to take options from; --config and flags override it."},
     {"shuffle", kOnOff, &O::shuffle, kTrain, kFiles, "", "", kAny, "",

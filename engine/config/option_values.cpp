@@ -91,7 +91,8 @@ std::string size_text(int64_t bytes) {
 }
 
 bool is_path(const OptionRow& row) {
-  const std::string_view kinds[] = {"DIR", "DIR[,DIR]", "FILE", "[FILE]", "PATH", "[CHECKPOINT]"};
+  const std::string_view kinds[] = {"DIR",    "DIR[,DIR]", "PATH[,PATH]", "FILE",
+                                    "[FILE]", "PATH",      "[CHECKPOINT]"};
   return std::ranges::find(kinds, row.metavar) != std::end(kinds);
 }
 

@@ -6,16 +6,19 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "engine/base/advice.h"
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
 #include "engine/config/config_file.h"
 #include "engine/config/deepspeed.h"
+#include "engine/config/foreign_import.h"
 #include "engine/config/option_sources.h"
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
 #include "engine/config/toml_reader.h"
+#include "engine/config/yaml_reader.h"
 
 namespace strata::config {
 namespace {
@@ -63,9 +66,14 @@ void collect_toml_option(const TomlEntry& entry, Places& places, OptionCollector
   collector.set(SourceKind::kFile, entry.key, entry.values, shown);
 }
 
+// The text of the --config file when it is ours; a YAML file is another program's.
+std::string_view toml_of(const OptionSources& sources) {
+  return is_yaml_name(sources.toml_name) ? std::string_view() : sources.toml;
+}
+
 void collect_toml(const OptionSources& sources, OptionCollector& collector) {
   Places places;
-  for (const TomlEntry& entry : read_toml(sources.toml, sources.toml_name)) {
+  for (const TomlEntry& entry : read_toml(toml_of(sources), sources.toml_name)) {
     const std::string shown = entry.where + ": " + entry.key;
     const bool in_group = entry.table == "group" && entry.table_index >= 0;
     if (entry.table.empty()) {
@@ -119,15 +127,22 @@ std::string early_value(std::string_view name, std::span<const GivenOption> give
   return text;
 }
 
-DeepspeedImport import_from(const OptionSources& sources) {
-  const auto given = given_options(sources.args, sources.toml, sources.toml_name);
+ConfigImport import_from(const OptionSources& sources) {
+  const auto given = given_options(sources.args, toml_of(sources), sources.toml_name);
   // A value that is not a number is reported where the option itself is read.
   const int64_t ranks = parse_whole_number(early_value("ranks", given)).value_or(1);
   return import_deepspeed(sources.deepspeed, std::string(sources.deepspeed_name), ranks, given);
 }
 
-void collect_deepspeed(const DeepspeedImport& import, const std::string& name,
-                       OptionCollector& collector) {
+ConfigImport import_yaml(const OptionSources& sources) {
+  return import_foreign(
+      sources.toml, std::string(sources.toml_name),
+      [](const std::string& path) { return read_config_file(path); },
+      given_options(sources.args, "", ""));
+}
+
+void collect_import(const ConfigImport& import, const std::string& name,
+                    OptionCollector& collector) {
   for (const ImportLine& line : import.lines) {
     if (line.fate != ImportFate::kRefused) continue;
     collector.problem(name + ": " + line.key + " \"" + line.value +
@@ -181,18 +196,24 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
     return options;
   }
   OptionCollector collector(command);
-  const std::string deepspeed(sources.deepspeed_name);
-  std::optional<DeepspeedImport> import;
-  if (!deepspeed.empty()) {
-    import = import_from(sources);
-    collect_deepspeed(*import, deepspeed, collector);
+  std::vector<std::pair<std::string, ConfigImport>> imports;
+  if (!sources.deepspeed_name.empty()) {
+    imports.emplace_back(sources.deepspeed_name, import_from(sources));
   }
+  if (is_yaml_name(sources.toml_name)) {
+    imports.emplace_back(sources.toml_name, import_yaml(sources));
+  }
+  for (const auto& [name, import] : imports) collect_import(import, name, collector);
   collect_toml(sources, collector);
   collect_args(sources.args, collector);
   if (sources.run) collect_run(sources.run(collector.so_far()), collector);
-  if (import && report != nullptr) {
-    *report = {import_report(*import, deepspeed), import_json(*import), collector.so_far().json,
-               import->is_refused()};
+  if (!imports.empty() && report != nullptr) {
+    *report = {"", Json::array(), collector.so_far().json, false};
+    for (const auto& [name, import] : imports) {
+      report->table += import_report(import, name);
+      for (const Json& line : import_json(import).items()) report->lines.push_back(line);
+      report->is_refusal = report->is_refusal || import.is_refused();
+    }
   }
   return collector.finish();
 }
@@ -206,7 +227,9 @@ Options resolve_command_line(Command command, std::span<const std::string> args,
   if (!config.empty()) failures.collect([&] { toml = read_config_file(config); });
   const bool imports = takes(*find_option("deepspeed"), command);
   const std::string import =
-      imports ? early_value("deepspeed", given_options(args, toml, config)) : "";
+      imports
+          ? early_value("deepspeed", given_options(args, is_yaml_name(config) ? "" : toml, config))
+          : "";
   std::string deepspeed;
   if (!import.empty()) failures.collect([&] { deepspeed = read_config_file(import); });
   failures.throw_if_any("cannot read files with options");

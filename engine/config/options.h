@@ -33,6 +33,9 @@ enum class Command : uint8_t {
 };
 inline constexpr int kCommandCount = 11;
 
+// How samples are made of data, and what of a record is learned (engine/data/data.h).
+enum class SampleLayout : uint8_t { kStream, kRecord };
+enum class TrainOn : uint8_t { kAnswers, kLastAnswer, kEverything };
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };
 enum class Offload : uint8_t { kAuto, kNone, kHost, kNvme };
@@ -64,7 +67,12 @@ struct ParameterGroupOptions {
 struct Options {
   // Model and data
   std::string model;
-  std::string data;
+  std::vector<std::string> data;  // paths, each with a weight or not: data::data_items
+  std::vector<std::string> eval_data;
+  std::vector<std::string> columns;  // "prompt=question"
+  SampleLayout samples = SampleLayout::kStream;
+  TrainOn train_on = TrainOn::kAnswers;
+  bool train_on_end = true;
   std::string chat_template;  // empty: the model's own
   std::string out;
   std::string config;

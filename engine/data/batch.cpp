@@ -5,7 +5,6 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
-#include "engine/data/sampler.h"
 
 namespace strata::data {
 
@@ -24,7 +23,7 @@ int64_t Batches::sample_of(int64_t row) const {
   const int64_t epoch = row / count;
   if (epoch > 0 && !options_.repeat) return -1;
   if (!options_.shuffle) return row % count;
-  return Shuffle(options_.seed, static_cast<uint64_t>(epoch), count).at(row % count);
+  return source_.drawn(options_.seed, row);
 }
 
 void Batches::fill(int64_t step, int64_t micro_batch, int64_t replica, int32_t* tokens,

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/data/data.h"
+#include "engine/data/token_source.h"
 
 namespace strata::data {
 
@@ -20,7 +20,8 @@ struct BatchOptions {
 
 // Assigns samples to the rows of micro-batches. Rows are numbered ((step*accumulate +
 // micro_batch)*replicas + replica)*B + row, with steps counted from 0. Row r gets item r of the
-// concatenated epochs; each epoch has every sample once, in its own order when shuffled.
+// concatenated epochs; each epoch has every sample once, in its own order when shuffled, or the
+// draws of a mixture (TokenSource).
 //
 // Stateless: the step determines the position in the data, so a resumed run gets the same rows.
 // Threads: any number.

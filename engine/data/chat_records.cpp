@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -47,6 +48,36 @@ std::vector<TextPart> parts_of(const MaskedChat& chat) {
   }
   add(chat.text.size(), false);
   return parts;
+}
+
+bool is_skipped(const ChatRecord& record, size_t turn) {
+  return std::find(record.skipped.begin(), record.skipped.end(), turn) != record.skipped.end();
+}
+
+// Removes the targets of skipped turns from a whole chat. A turn's targets are those that its chat
+// has more than the chat before it. Returns false when the renderings do not agree about that.
+bool remove_skipped(const templates::ChatTemplate& chat_template, const templates::Chat& chat,
+                    const ChatRecord& record, MaskedChat& whole) {
+  std::vector<ByteRange> kept;
+  size_t before = 0;
+  for (const size_t turn : templates::assistant_turns(chat)) {
+    templates::Chat until = chat;
+    until.message_count = turn + 1;
+    const auto part = templates::render_masked(chat_template, until);
+    const size_t count = part ? part->targets.size() : 0;
+    if (!part || count > whole.targets.size() || count < before ||
+        !std::equal(part->targets.begin(), part->targets.end(), whole.targets.begin())) {
+      return false;
+    }
+    if (!is_skipped(record, turn)) {
+      kept.insert(kept.end(), whole.targets.begin() + static_cast<int64_t>(before),
+                  whole.targets.begin() + static_cast<int64_t>(count));
+    }
+    before = count;
+  }
+  if (before != whole.targets.size()) return false;
+  whole.targets = std::move(kept);
+  return true;
 }
 
 }  // namespace
@@ -111,15 +142,18 @@ std::vector<std::vector<TextPart>> ChatRecords::render(const ChatRecord& record,
   const auto is_prompt = [&](size_t turn) { return turn < record.prompt_count; };
   const bool has_prompt = std::any_of(turns.begin(), turns.end(), is_prompt);
   try {
+    if (record.learns_all) return {{{chat_template.render(chat).text, true}}};
     // Answers within a prompt are no targets, which only the turns tell apart.
     if (!has_prompt) {
-      if (const auto whole = templates::render_masked(chat_template, chat)) {
+      auto whole = templates::render_masked(chat_template, chat);
+      if (whole &&
+          (record.skipped.empty() || remove_skipped(chat_template, chat, record, *whole))) {
         return {parts_of(*whole)};
       }
     }
     std::vector<std::vector<TextPart>> texts;
     for (const size_t turn : turns) {
-      if (is_prompt(turn)) continue;
+      if (is_prompt(turn) || is_skipped(record, turn)) continue;
       const auto one = templates::render_turn(chat_template, chat, turn);
       if (!one) {
         throw Error(

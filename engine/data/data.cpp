@@ -2,28 +2,22 @@
 #include "engine/data/data.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/data/data_read.h"
-#include "engine/text/text_files.h"
+#include "engine/data/data_report.h"
+#include "engine/text/tokenizer.h"
 
 namespace strata::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-int64_t samples_in(const TokenSequence& tokens, const DataOptions& options) {
-  if (tokens.count() == 0) return 0;
-  const int64_t targets = tokens.count() - 1;
-  return options.keeps_tail ? ceil_div(targets, options.length) : targets / options.length;
-}
 
 int64_t held_out_count(int64_t samples, const DataOptions& options, const std::string& path) {
   int64_t held_out = options.held_out_samples;
@@ -62,23 +56,17 @@ void check_options(const DataOptions& options) {
                   options.held_out_fraction, options.held_out_samples));
 }
 
-bool has_records(const std::string& directory) {
-  return fs::exists(fs::path(directory) / "train.jsonl");
-}
-
 // Only some files of a directory are read.
-void warn_of_files_left_out(const std::string& directory) {
-  const fs::path path(directory);
-  const auto left_out = text::left_out_of(
-      directory, has_records(directory)
-                     ? std::vector{(path / "train.jsonl").string(), (path / "valid.jsonl").string()}
-                     : text::text_files_of(directory));
+void warn_of_files_left_out(const DataItem& item) {
+  if (!fs::is_directory(item.path)) return;
+  const auto left_out = files_left_out(item);
   if (left_out.empty()) return;
   log(LogLevel::kWarning,
       fmt::format(
           "data: {}: {} {} not read, such as \"{}\": in a directory, only .txt and .md files are "
-          "read, or only train.jsonl and valid.jsonl (give other files by their own path)",
-          directory, left_out.size(), left_out.size() == 1 ? "file is" : "files are",
+          "read, or where there are none, .jsonl files that are not named for tests (give other "
+          "files by their own path)",
+          item.path, left_out.size(), left_out.size() == 1 ? "file is" : "files are",
           left_out.front()));
 }
 
@@ -105,106 +93,173 @@ void warn_of_masks(const std::string& path, const ReadData& data, const TokenSou
       fmt::format("data: {}: the completions of the last {} of {} records, from line {} on, come "
                   "after the last whole sample of {} tokens: nothing is learned from them (lower "
                   "--sequence-length to use more of them)",
-                  path, last.end() - cut, data.record_count, cut->line, train.length()));
+                  data.files[cut->file], last.end() - cut, data.record_count, cut->line,
+                  train.length()));
 }
 
 }  // namespace
 
-void TokenSource::sample(int64_t index, int32_t* inputs, int32_t* targets) const {
-  STRATA_CHECK(index >= 0 && index < count_);
-  const int64_t begin = (first_ + index) * length_;
-  const int64_t length = length_of(index);
-  tokens_->read(begin, length, inputs);
-  std::copy(inputs + 1, inputs + length, targets);
-  tokens_->read(begin + length, 1, targets + length - 1);
-  std::fill(inputs + length, inputs + length_, 0);
-  std::fill(targets + length, targets + length_, -1);
-  if (!tokens_->has_masks()) return;
-  for (int64_t k = 0; k < length; ++k) {
-    if (!tokens_->is_target(begin + k + 1)) targets[k] = -1;
-  }
-}
+// Reads and splits the data of one run.
+class Dataset::Opener {
+ public:
+  Opener(const text::Tokenizer* tokenizer, const DataOptions& options)
+      : tokenizer_(tokenizer),
+        options_(options),
+        read_{.vocabulary = options.vocabulary,
+              .length = options.length,
+              .room_bytes = options.room_bytes,
+              .chat_template = options.chat_template,
+              .samples = options.samples,
+              .rules = {RecordColumns::parse(options.columns), options.train_on},
+              .learns_end = options.train_on_end} {}
 
-int64_t TokenSource::target_count(int64_t index) const {
-  STRATA_CHECK(index >= 0 && index < count_);
-  return tokens_->target_count((first_ + index) * length_ + 1, length_of(index));
-}
+  Dataset open(const std::vector<std::string>& paths) {
+    std::vector<DataItem> items = data_items(paths);
+    data_.held_out_parts_ = read_items(held_out_items(items));
+    data_.parts_ = read_items(items);
+    for (const DataItem& item : items) warn_of_files_left_out(item);
+    split();
+    for (size_t k = 0; k < data_.parts_.size(); ++k) warn(data_.parts_[k], data_.train_.parts()[k]);
+    describe();
+    return std::move(data_);
+  }
 
-void Dataset::check(const std::string& path) {
-  std::error_code failure;
-  const fs::file_status status = fs::status(path, failure);
-  if (failure) {
-    throw bad_data(path, failure.message() + " (give a file or directory that can be read)");
-  }
-  if (!fs::is_regular_file(status) && !fs::is_directory(status)) {
-    throw bad_data(path, "it is neither a file nor a directory (give one of them)");
-  }
-  if (fs::is_directory(status) && ::access(path.c_str(), R_OK | X_OK) != 0) {
-    throw bad_data(path, "this user may not look into the directory (chmod u+rx, or give another)");
-  }
-  if (fs::is_regular_file(status)) (void)text::FileReader(path);
-  if (fs::is_directory(status) && !has_records(path)) (void)text::text_files_of(path);
-}
-
-Dataset Dataset::open(const std::string& path, const text::Tokenizer* tokenizer,
-                      const DataOptions& options) {
-  check_options(options);
-  check(path);
-  Dataset data;
-  ReadOptions read = {.vocabulary = options.vocabulary,
-                      .tail_tokens = options.length,
-                      .room_bytes = options.room_bytes,
-                      .chat_template = options.chat_template};
-  std::string main_path = path;
-  if (fs::is_directory(path) && has_records(path)) {
-    main_path = (fs::path(path) / "train.jsonl").string();
-    const std::string valid = (fs::path(path) / "valid.jsonl").string();
-    if (fs::exists(valid)) {
-      data.held_out_tokens_ = read_data(valid, tokenizer, read).tokens;
-      if (read.room_bytes > 0) read.room_bytes -= data.held_out_tokens_->bytes();
+ private:
+  std::vector<DataItem> held_out_items(const std::vector<DataItem>& items) const {
+    std::vector<DataItem> held_out;
+    const bool is_given = !options_.held_out_data.empty();
+    for (DataItem item : is_given ? data_items(options_.held_out_data) : items) {
+      if (!item.held_out.empty())
+        item.files = std::move(item.held_out);
+      else if (!is_given)
+        continue;
+      item.weight = 0;
+      held_out.push_back(std::move(item));
     }
+    return held_out;
   }
-  ReadData main = read_data(main_path, tokenizer, read);
-  data.tokens_ = std::move(main.tokens);
-  if (fs::is_directory(path)) warn_of_files_left_out(path);
-  data.split(main_path, options);
-  if (data.tokens_->has_masks()) {
-    const int64_t used = samples_in(*data.tokens_, options) * options.length + 1;
-    warn_of_masks(main_path, main, data.train_, used);
-  }
-  data.description_ =
-      fmt::format("{}: {}; {} tokens, {} samples of {}{}", main_path, main.found,
-                  data.tokens_->count(), data.train_.sample_count(), options.length,
-                  data.held_out_.sample_count() > 0
-                      ? fmt::format(", {} more held out", data.held_out_.sample_count())
-                      : "");
-  return data;
-}
 
-void Dataset::split(const std::string& path, const DataOptions& options) {
-  const int64_t length = options.length;
-  const int64_t samples = samples_in(*tokens_, options);
-  if (tokens_->count() == 0) throw bad_data(path, "it is empty (give data with text)");
-  if (samples == 0) {
-    throw bad_data(path,
+  // Reads the items: each token file, and each item of a mixture, into a part of its own, and those
+  // of other items into one part each time that they follow one another.
+  std::vector<Part> read_items(const std::vector<DataItem>& items) {
+    std::vector<Part> parts;
+    for (size_t first = 0; first < items.size();) {
+      std::vector<std::string> files = items[first].files;
+      Part part = {files.size() == 1 ? files.front() : items[first].path, items[first].weight, {}};
+      size_t next = first + 1;
+      const auto joins = [&](const DataItem& item) {
+        return item.weight == 0 && !is_token_file(item.files.front());
+      };
+      if (joins(items[first])) {
+        for (; next < items.size() && joins(items[next]); ++next) {
+          files.insert(files.end(), items[next].files.begin(), items[next].files.end());
+        }
+        if (next > first + 1) part.name += fmt::format(" and {} more", next - first - 1);
+      }
+      part.data = read_data(part.name, files, tokenizer_, read_);
+      if (read_.room_bytes > 0) {
+        read_.room_bytes = std::max<int64_t>(1, read_.room_bytes - part.data.bytes());
+      }
+      parts.push_back(std::move(part));
+      first = next;
+    }
+    return parts;
+  }
+
+  TokenSource::Part all_of(const Part& part, bool keeps_tail) const {
+    const std::vector<int64_t>* starts = part.data.starts.get();
+    return {
+        .tokens = part.data.tokens.get(),
+        .starts = starts,
+        .count = TokenSource::samples_in(*part.data.tokens, starts, options_.length, keeps_tail),
+        .weight = part.weight};
+  }
+
+  TokenSource::Part required(const Part& part) const {
+    TokenSource::Part all = all_of(part, options_.keeps_tail);
+    const int64_t tokens = part.data.tokens->count();
+    if (tokens == 0) throw bad_data(part.name, "it is empty (give data with text)");
+    if (all.count > 0) return all;
+    throw bad_data(part.name,
                    fmt::format("{} tokens, fewer than one sample of {} and its last target (give "
                                "more data or a shorter --sequence-length)",
-                               tokens_->count(), length));
+                               tokens, options_.length));
   }
-  if (held_out_tokens_ != nullptr) {
-    train_ = TokenSource(*tokens_, length, 0, samples);
-    DataOptions whole = options;
-    whole.keeps_tail = true;
-    held_out_ = TokenSource(*held_out_tokens_, length, 0, samples_in(*held_out_tokens_, whole));
-    require_targets(train_, path);
-    require_targets(held_out_, (fs::path(path).parent_path() / "valid.jsonl").string());
-    return;
+
+  void split() {
+    std::vector<TokenSource::Part> train;
+    std::vector<TokenSource::Part> held_out;
+    const bool is_apart = !data_.held_out_parts_.empty();
+    for (const Part& part : data_.parts_) {
+      TokenSource::Part all = required(part);
+      TokenSource::Part last = all;
+      last.weight = 0;
+      last.count = is_apart ? 0 : held_out_count(all.count, options_, part.name);
+      all.count -= last.count;
+      last.first = all.count;
+      if (!is_apart && last.count > 0) held_out.push_back(last);
+      train.push_back(all);
+      require_targets(TokenSource(options_.length, {all}), part.name);
+    }
+    for (const Part& part : data_.held_out_parts_) {
+      held_out.push_back(all_of(part, true));
+      require_targets(TokenSource(options_.length, {held_out.back()}), part.name);
+    }
+    data_.train_ = TokenSource(options_.length, std::move(train));
+    data_.held_out_ = TokenSource(options_.length, std::move(held_out));
+    if (is_apart || data_.held_out_.sample_count() == 0) return;
+    require_targets(data_.held_out_, data_.parts_.front().name + ", the part held out");
   }
-  const int64_t held_out = held_out_count(samples, options, path);
-  train_ = TokenSource(*tokens_, length, 0, samples - held_out);
-  held_out_ = TokenSource(*tokens_, length, samples - held_out, held_out);
-  require_targets(train_, path);
-  if (held_out > 0) require_targets(held_out_, path + ", the part held out");
+
+  void warn(const Part& part, const TokenSource::Part& samples) const {
+    if (!part.data.tokens->has_masks() || samples.starts != nullptr) return;
+    const int64_t used = all_of(part, options_.keeps_tail).count * options_.length + 1;
+    warn_of_masks(part.name, part.data, TokenSource(options_.length, {samples}), used);
+  }
+
+  void describe() {
+    std::vector<ReportPart> parts;
+    for (size_t k = 0; k < data_.parts_.size(); ++k) {
+      parts.push_back({data_.parts_[k].name, &data_.parts_[k].data, data_.train_.draws_of(k)});
+    }
+    data_.description_ = data_report(parts, data_.train_, data_.held_out_, tokenizer_);
+  }
+
+  const text::Tokenizer* const tokenizer_;
+  const DataOptions& options_;
+  ReadOptions read_;
+  Dataset data_;
+};
+
+Dataset Dataset::open(const std::vector<std::string>& paths, const text::Tokenizer* tokenizer,
+                      const DataOptions& options) {
+  check_options(options);
+  return Opener(tokenizer, options).open(paths);
+}
+
+int64_t Dataset::token_count() const {
+  int64_t count = 0;
+  for (const Part& part : parts_) count += part.data.tokens->count();
+  return count;
+}
+
+uint64_t Dataset::fingerprint() const {
+  uint64_t hash = 0;
+  for (const auto* parts : {&parts_, &held_out_parts_}) {
+    for (const Part& part : *parts) hash = hash * 31 + part.data.fingerprint();
+  }
+  for (size_t k = 0; is_mixture() && k < parts_.size(); ++k) {
+    hash = hash * 31 + static_cast<uint64_t>(train_.draws_of(k));
+  }
+  return hash;
+}
+
+int64_t Dataset::bytes() const {
+  int64_t bytes = 0;
+  for (const auto* parts : {&parts_, &held_out_parts_}) {
+    for (const Part& part : *parts) bytes += part.data.bytes();
+  }
+  return bytes;
 }
 
 }  // namespace strata::data

@@ -2,8 +2,10 @@
 #include "engine/data/data_read.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -11,9 +13,11 @@
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/data/chat_records.h"
-#include "engine/data/data_records.h"
+#include "engine/data/document_writer.h"
+#include "engine/data/record_stream.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
+#include "io/checksum.h"
 
 namespace strata::data {
 namespace {
@@ -23,14 +27,6 @@ namespace fs = std::filesystem;
 // The peak memory of parsing a line and turning it into text, in lengths of the line (measured).
 constexpr int64_t kLineCopies = 5;
 
-char first_character(const std::string& path) {
-  text::FileReader reader(path);
-  char head[4096];
-  const std::string_view text(head, reader.read(head, sizeof head));
-  const size_t at = text.find_first_not_of(" \t\r\n");
-  return at == std::string_view::npos ? '\0' : text[at];
-}
-
 enum class FileKind { kTokens, kRecords, kText };
 
 FileKind kind_of_file(const std::string& path) {
@@ -38,71 +34,9 @@ FileKind kind_of_file(const std::string& path) {
   if (extension == ".bin" || TokenSequence::is_llmc_file(path)) return FileKind::kTokens;
   if (text::is_text(extension)) return FileKind::kText;
   if (const char* why = text::why_not_read(extension)) throw bad_data(path, why);
-  const char first = first_character(path);
   const bool is_json = extension == ".jsonl" || extension == ".json";
-  if (is_json && first == '[') {
-    throw bad_data(path, "a JSON array (write one object a line)");
-  }
-  return is_json || first == '{' ? FileKind::kRecords : FileKind::kText;
+  return is_json || text::first_character(path) == '{' ? FileKind::kRecords : FileKind::kText;
 }
-
-// Appends documents to a sequence: prefix, text, suffix, EOS. Of chats only the text.
-class DocumentWriter {
- public:
-  DocumentWriter(const text::Tokenizer& tokenizer, TokenSequence& tokens,
-                 const ReadOptions& options)
-      : tokenizer_(tokenizer), tokens_(tokens), room_bytes_(options.room_bytes) {}
-
-  void begin(bool is_target) {
-    tokens_.append(tokenizer_.prefix_ids(), is_target);
-    is_empty_ = true;
-  }
-
-  // Appends a chat, whose template writes all markers.
-  template <class Remember>
-  void add_chat(const std::vector<TextPart>& parts, const Remember& remember) {
-    is_empty_ = true;
-    for (const TextPart& part : parts) {
-      if (part.is_target) remember();
-      add(part.text, part.is_target);
-    }
-  }
-  void count_record() { ++count_; }
-
-  void add(std::string_view text, bool is_target) {
-    tokenizer_.encode(text, {.add_special = false, .continues = !is_empty_},
-                      [&](const std::vector<int32_t>& ids) {
-                        tokens_.append(ids, is_target);
-                        require_room();
-                      });
-    is_empty_ = false;
-  }
-
-  void end() {
-    tokens_.append(tokenizer_.suffix_ids(), true);
-    const std::optional<int32_t> eos = tokenizer_.eos_id();
-    if (eos && !tokenizer_.appends(*eos)) tokens_.append({*eos}, true);
-    count_record();
-  }
-
-  int64_t count() const { return count_; }
-
- private:
-  void require_room() const {
-    if (room_bytes_ == 0 || tokens_.bytes() <= room_bytes_) return;
-    throw Error(ErrorCode::kDoesNotFit,
-                fmt::format("read data: {}: its tokens take more than the {} that --host-memory "
-                            "leaves beside the program (raise --host-memory, or give the data as a "
-                            "token file, which is not held in memory)",
-                            tokens_.name(), format_bytes(room_bytes_)));
-  }
-
-  const text::Tokenizer& tokenizer_;
-  TokenSequence& tokens_;
-  const int64_t room_bytes_;
-  bool is_empty_ = true;
-  int64_t count_ = 0;
-};
 
 // Counts lines, and lists the numbers of the first few.
 class Lines {
@@ -131,20 +65,7 @@ void refuse_records_in_text(const std::string& path) {
                              fs::path(path).extension().string()));
 }
 
-void read_text(const std::string& path, DocumentWriter& writer, ReadData& data) {
-  for (const std::string& file : text::text_files_of(path)) {
-    refuse_records_in_text(file);
-    bool is_begun = false;
-    text::for_each_text_block(file, [&](std::string_view block) {
-      if (!is_begun) writer.begin(true);
-      is_begun = true;
-      writer.add(block, true);
-    });
-    if (is_begun) writer.end();
-  }
-  data.found = fmt::format("text, {} document{}", writer.count(), writer.count() == 1 ? "" : "s");
-}
-
+// Reads the records of one file.
 class RecordsReader {
  public:
   RecordsReader(const std::string& path, const text::Tokenizer& tokenizer,
@@ -155,18 +76,22 @@ class RecordsReader {
         data_(data),
         chats_(tokenizer.config(), options.chat_template) {}
 
-  void run() {
+  // Returns what the records are called.
+  std::string run() {
     for_each_record(
         path_, [this](int64_t line, int64_t bytes) { require_room(line, bytes); },
         [this](config::Json record, int64_t line, const std::string& where) {
-          if (!kind_) kind_ = kind_of_record(record, where);
-          add(text_of_record(std::move(record), *kind_, where), line, where);
+          if (!kind_) options_.rules.columns.require(record, where);
+          record = options_.rules.columns.renamed(std::move(record));
+          if (!kind_) kind_ = kind_of_record(record, where, options_.rules);
+          add(text_of_record(std::move(record), *kind_, where, options_.rules), line, where);
         });
     if (!kind_) throw bad_data(path_, "it has no record (write at least one line)");
-    data_.found = fmt::format("JSON lines of {}, {} records{}", name_of(*kind_), writer_.count(),
-                              data_.tokens->has_masks() ? " with prompts masked" : "");
     warn();
+    data_.record_count += record_count_;
+    return name_of(*kind_);
   }
+  int64_t record_count() const { return record_count_; }
 
  private:
   void require_room(int64_t line, int64_t line_bytes) const {
@@ -183,33 +108,52 @@ class RecordsReader {
   void add(const RecordText& record, int64_t line, const std::string& where) {
     ++record_count_;
     if (!record.has_lesson) idle_.add(line);
-    if (record.chat) return add_chat(record, line, where);
-    if (record.parts.empty()) return;
-    writer_.begin(kind_ == RecordKind::kText);
+    const bool is_kept = record.chat ? add_chat(record, line, where) : add_document(record, line);
+    if (record.has_lesson && !is_kept) beyond_.add(line);
+  }
+
+  bool add_document(const RecordText& record, int64_t line) {
+    if (record.parts.empty()) return false;
+    writer_.begin(kind_ == RecordKind::kText ||
+                  options_.rules.train_on == config::TrainOn::kEverything);
     for (const TextPart& part : record.parts) {
       if (part.is_target && record.has_lesson) remember(line);
       writer_.add(part.text, part.is_target);
     }
-    writer_.end();
+    return take(writer_.end(), record);
   }
 
-  void add_chat(const RecordText& record, int64_t line, const std::string& where) {
+  bool add_chat(const RecordText& record, int64_t line, const std::string& where) {
+    bool is_kept = false;
     for (const std::vector<TextPart>& parts : chats_.render(*record.chat, where)) {
-      writer_.add_chat(parts, [&] {
-        if (record.has_lesson) remember(line);
-      });
+      writer_.begin_chat();
+      for (const TextPart& part : parts) {
+        if (part.is_target && record.has_lesson) remember(line);
+        writer_.add(part.text, part.is_target);
+      }
+      is_kept = take(writer_.end_chat(), record) || is_kept;
     }
-    writer_.count_record();
+    return is_kept;
+  }
+
+  // Keeps the first document with something to learn as the example.
+  bool take(bool is_kept, const RecordText& record) {
+    if (is_kept && record.has_lesson && data_.example_count == 0) {
+      data_.example_first = writer_.start();
+      data_.example_count = data_.tokens->count() - writer_.start();
+    }
+    return is_kept;
   }
 
   // Remembers a record whose first target is at the end of the sequence so far.
   void remember(int64_t line) {
     std::deque<RecordPlace>& last = data_.last_records;
     const int64_t at = data_.tokens->count();
-    if (last.empty() || last.back().line != line) last.push_back({at, line});
-    while (!last.empty() && last.front().first_target + options_.tail_tokens < at) {
-      last.pop_front();
+    const size_t file = data_.files.size() - 1;
+    if (last.empty() || last.back().line != line || last.back().file != file) {
+      last.push_back({at, line, file});
     }
+    while (!last.empty() && last.front().first_target + options_.length < at) last.pop_front();
   }
 
   void warn() const {
@@ -225,6 +169,12 @@ class RecordsReader {
                       "remove them)",
                       path_, idle_.count(), record_count_, name_of_idle(*kind_), idle_.text()));
     }
+    if (beyond_.count() > 0) {
+      log(LogLevel::kWarning,
+          fmt::format("data: {}: {} of {} records have nothing to learn in their first {} tokens "
+                      "({}): they are left out (shorten the prompts, or raise --sequence-length)",
+                      path_, beyond_.count(), record_count_, options_.length, beyond_.text()));
+    }
   }
 
   const std::string& path_;
@@ -235,39 +185,119 @@ class RecordsReader {
   int64_t record_count_ = 0;
   ChatRecords chats_;
   Lines idle_;
+  Lines beyond_;  // with a lesson that no sample has
+};
+
+// Reads files into one sequence.
+class FilesReader {
+ public:
+  FilesReader(const text::Tokenizer& tokenizer, const ReadOptions& options, ReadData& data)
+      : tokenizer_(tokenizer),
+        options_(options),
+        data_(data),
+        writer_(tokenizer, *data.tokens,
+                {options.length, options.room_bytes, options.samples, options.learns_end}) {}
+
+  void read(const std::string& path) {
+    data_.files.push_back(path);
+    if (kind_of_file(path) == FileKind::kText) return read_text(path);
+    RecordsReader reader(path, tokenizer_, options_, writer_, data_);
+    const std::string kind = reader.run();
+    const char* form = holds_array(path) ? "a JSON array of " : "JSON lines of ";
+    records_[form + kind] += reader.record_count();
+  }
+
+  void finish() {
+    std::vector<std::string> found;
+    if (document_count_ > 0 || records_.empty()) {
+      found.push_back(
+          fmt::format("text, {} document{}", document_count_, document_count_ == 1 ? "" : "s"));
+    }
+    for (const auto& [name, count] : records_) {
+      found.push_back(fmt::format("{}, {} record{}", name, count, count == 1 ? "" : "s"));
+    }
+    data_.found = fmt::format("{}{}", fmt::join(found, "; "),
+                              data_.tokens->has_masks() ? " with prompts masked" : "");
+    data_.split_count = writer_.split_count() - split_texts_;
+    data_.cut_count = writer_.cut_count();
+    data_.cut_tokens = writer_.cut_tokens();
+    if (options_.samples == config::SampleLayout::kStream) return;
+    writer_.starts().shrink_to_fit();
+    data_.starts = std::make_unique<std::vector<int64_t>>(std::move(writer_.starts()));
+  }
+
+ private:
+  void read_text(const std::string& path) {
+    if (options_.samples == config::SampleLayout::kRecord) {
+      throw bad_data(path,
+                     "plain text has no records to be samples of (leave out --samples record, or "
+                     "write {\"text\": ...} lines to a .jsonl file)");
+    }
+    refuse_records_in_text(path);
+    const int64_t split_before = writer_.split_count();
+    bool is_begun = false;
+    text::for_each_text_block(path, [&](std::string_view block) {
+      if (!is_begun) writer_.begin(true);
+      is_begun = true;
+      writer_.add(block, true);
+    });
+    if (is_begun) writer_.end();
+    document_count_ += is_begun ? 1 : 0;
+    split_texts_ += writer_.split_count() - split_before;
+  }
+
+  const text::Tokenizer& tokenizer_;
+  const ReadOptions& options_;
+  ReadData& data_;
+  DocumentWriter writer_;
+  int64_t document_count_ = 0;
+  int64_t split_texts_ = 0;                 // of the writer's split documents
+  std::map<std::string, int64_t> records_;  // by their names
 };
 
 }  // namespace
 
-Error bad_data(const std::string& path, const std::string& cause) {
-  return Error(ErrorCode::kConfig, fmt::format("open data: {}: {}", path, cause));
+int64_t ReadData::bytes() const {
+  const size_t starts_bytes = starts ? starts->capacity() * sizeof(int64_t) : 0;
+  return tokens->bytes() + static_cast<int64_t>(starts_bytes);
 }
 
-ReadData read_data(const std::string& path, const text::Tokenizer* tokenizer,
-                   const ReadOptions& options) {
-  const FileKind kind = fs::is_directory(path) ? FileKind::kText : kind_of_file(path);
+uint64_t ReadData::fingerprint() const {
+  const uint64_t hash = tokens->fingerprint();
+  if (!starts) return hash;
+  return io::checksum_block(starts->data(), starts->size() * sizeof(int64_t), hash, starts->size());
+}
+
+bool is_token_file(const std::string& path) {
+  return kind_of_file(path) == FileKind::kTokens;
+}
+
+ReadData read_data(const std::string& name, const std::vector<std::string>& files,
+                   const text::Tokenizer* tokenizer, const ReadOptions& options) {
   ReadData data;
-  if (kind == FileKind::kTokens) {
-    data.tokens =
-        std::make_unique<TokenSequence>(TokenSequence::open_file(path, options.vocabulary));
+  if (files.size() == 1 && is_token_file(files.front())) {
+    if (options.samples == config::SampleLayout::kRecord) {
+      throw bad_data(name, "a token file has no records (leave out --samples record)");
+    }
+    data.files = files;
+    data.tokens = std::make_unique<TokenSequence>(
+        TokenSequence::open_file(files.front(), options.vocabulary));
     data.found = data.tokens->format();
+    data.target_count = data.tokens->count();
     return data;
   }
   if (tokenizer == nullptr) {
-    throw bad_data(path,
-                   "text needs a tokenizer, and the model directory has no tokenizer.json or "
-                   "tokenizer.model (add one: "
-                   "Transformers' AutoTokenizer saves it with save_pretrained(); or give a token "
-                   "file)");
+    throw bad_data(
+        name,
+        "text needs a tokenizer, and the model directory has no tokenizer.json or tokenizer.model "
+        "(add one: Transformers' AutoTokenizer saves it with save_pretrained(); or give a token "
+        "file)");
   }
-  data.tokens = std::make_unique<TokenSequence>(path, options.vocabulary);
-  DocumentWriter writer(*tokenizer, *data.tokens, options);
-  if (kind == FileKind::kText) {
-    read_text(path, writer, data);
-  } else {
-    RecordsReader(path, *tokenizer, options, writer, data).run();
-  }
-  data.record_count = writer.count();
+  data.tokens = std::make_unique<TokenSequence>(name, options.vocabulary);
+  FilesReader reader(*tokenizer, options, data);
+  for (const std::string& file : files) reader.read(file);
+  reader.finish();
+  data.target_count = data.tokens->target_count(0, data.tokens->count());
   return data;
 }
 

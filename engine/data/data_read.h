@@ -5,8 +5,11 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "engine/base/error.h"
+#include "engine/config/options.h"
+#include "engine/data/data_paths.h"
+#include "engine/data/data_records.h"
 #include "engine/data/data_tokens.h"
 
 namespace strata::text {
@@ -17,32 +20,48 @@ namespace strata::data {
 
 struct ReadOptions {
   int64_t vocabulary = 0;          // of the model: ids must be below it
-  int64_t tail_tokens = 0;         // records in this many last tokens are remembered
+  int64_t length = 0;              // T; records in this many last tokens are remembered
   int64_t room_bytes = 0;          // limit of memory for the tokens and for reading; 0: no limit
   std::string chat_template = {};  // see ChatRecords
+  config::SampleLayout samples = config::SampleLayout::kStream;
+  RecordRules rules = {};
+  bool learns_end = true;
 };
 
-// A record with a prompt: the position of its first target in the sequence, and its line in the
-// file.
+// A record with a prompt: the position of its first target in the sequence, and its place.
 struct RecordPlace {
   int64_t first_target = 0;
   int64_t line = 0;
+  size_t file = 0;  // in ReadData::files
 };
 
 struct ReadData {
+  std::vector<std::string> files;
   std::unique_ptr<TokenSequence> tokens;
-  std::string found;  // "JSON lines of messages, 12 records"
+  std::unique_ptr<std::vector<int64_t>> starts;  // where records begin; null for a stream
+  std::string found;                             // "JSON lines of messages, 12 records"
   int64_t record_count = 0;
-  std::deque<RecordPlace> last_records;  // with a target in the last `tail_tokens` tokens
+  int64_t split_count = 0;   // records that several samples of a stream share
+  int64_t cut_count = 0;     // records longer than a sample
+  int64_t cut_tokens = 0;    // what they lost
+  int64_t target_count = 0;  // of all tokens
+  // The tokens of the first record that teaches something; none without records.
+  int64_t example_first = 0;
+  int64_t example_count = 0;
+  std::deque<RecordPlace> last_records;  // with a target in the last `length` tokens
+
+  int64_t bytes() const;
+  uint64_t fingerprint() const;
 };
 
-// Reads one file, or the texts of a directory, as data.h says. Warns of records without anything to
-// learn. Throws Error: kConfig that names file
+// Reads files one after another into one sequence, named `name` in messages. A token file must be
+// the only one. Warns of records without anything to learn. Throws Error: kConfig that names file
 // and line, byte or token; kDoesNotFit when `room_bytes` is too small. `tokenizer` may be null for
 // token files.
-ReadData read_data(const std::string& path, const text::Tokenizer* tokenizer,
-                   const ReadOptions& options);
+ReadData read_data(const std::string& name, const std::vector<std::string>& files,
+                   const text::Tokenizer* tokenizer, const ReadOptions& options);
 
-Error bad_data(const std::string& path, const std::string& cause);
+// Whether a file holds token ids, by its name or header.
+bool is_token_file(const std::string& path);
 
 }  // namespace strata::data

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/text/text_files.h"
 
@@ -16,10 +15,6 @@ namespace strata::data {
 namespace {
 
 using config::Json;
-
-constexpr int64_t kLineBytesMax = 64 * kMiB;
-constexpr std::string_view kOneRecord =
-    "write one JSON object in each line, such as {\"text\": \"...\"}; plain text is named .txt";
 
 struct KindEntry {
   RecordKind kind;
@@ -29,12 +24,18 @@ struct KindEntry {
 };
 
 // Roles of messages: the names of ShareGPT and others, and those of ChatML.
-constexpr std::array<std::pair<const char*, const char*>, 5> kShareGptRoles = {
+constexpr std::array<std::pair<const char*, const char*>, 11> kShareGptRoles = {
     {{"human", "user"},
      {"user", "user"},
      {"gpt", "assistant"},
+     {"chatgpt", "assistant"},
+     {"bing", "assistant"},
+     {"bard", "assistant"},
      {"assistant", "assistant"},
-     {"system", "system"}}};
+     {"system", "system"},
+     {"observation", "tool"},
+     {"tool", "tool"},
+     {"developer", "developer"}}};
 constexpr std::array<const char*, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
 constexpr std::array<KindEntry, 5> kKinds = {{
@@ -107,48 +108,110 @@ void check_content(const Json& message, const std::string& where) {
   (void)text_of(message, "content", where);
 }
 
+// What "train" or "weight" of a message says: whether to learn it. Takes them out of it.
+std::optional<bool> take_weight(Json& message, size_t number, const std::string& where) {
+  std::optional<bool> learns;
+  for (const char* name : {"train", "weight"}) {
+    const Json* value = message.find(name);
+    if (value == nullptr || value->is_null()) continue;
+    const std::optional<double> weight = value->number();
+    learns = value->boolean();
+    if (weight == 0.0 || weight == 1.0) learns = weight == 1.0;
+    if (!learns) {
+      throw bad_record(where, fmt::format("the {} of message {} is {}, and only 0 and 1 are known "
+                                          "(give one of them)",
+                                          name, number, value->describe()));
+    }
+  }
+  std::erase_if(message.members(), [](const config::JsonMember& member) {
+    return member.name == "train" || member.name == "weight";
+  });
+  return learns;
+}
+
+// Adds a message, and says whether it has something to learn.
+void add_message(RecordText* record, Json message, const std::string& where) {
+  ChatRecord& chat = *record->chat;
+  const size_t place = chat.messages.items().size();
+  const std::string role = text_of(message, "role", where);
+  if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
+    throw bad_record(where, fmt::format("the role \"{}\" is not known (name the roles {})", role,
+                                        fmt::join(kRoles, ", ")));
+  }
+  if (role != "tool") check_content(message, where);
+  const std::optional<bool> weight = take_weight(message, place + 1, where);
+  const bool is_answer = role == "assistant";
+  if (!is_answer && weight.value_or(false)) {
+    throw bad_record(where,
+                     fmt::format("message {} of the {} is to be trained on, but only what the "
+                                 "assistant says can be (take its \"train\" or \"weight\" out)",
+                                 place + 1, role));
+  }
+  const bool has_lesson =
+      is_answer && (has_some(message, "content") || has_some(message, "tool_calls"));
+  if (is_answer && !weight.value_or(true)) {
+    chat.skipped.push_back(place);
+  } else {
+    record->has_lesson = record->has_lesson || has_lesson || chat.learns_all;
+  }
+  chat.messages.push_back(std::move(message));
+}
+
+// A message of ShareGPT's names, which says who it is from.
+Json from_share_gpt(const Json& message, const std::string& where) {
+  const std::string& from = text_of(message, "from", where);
+  const auto role = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
+                                 [&](const auto& entry) { return from == entry.first; });
+  if (role == kShareGptRoles.end()) {
+    throw bad_record(where, fmt::format("messages from \"{}\" are not known (name them human, gpt "
+                                        "or system)",
+                                        from));
+  }
+  Json renamed = Json::object();
+  renamed.set("role", Json(role->second));
+  renamed.set("content", Json(text_of(message, "value", where)));
+  for (const char* name : {"train", "weight"}) {
+    if (const Json* value = message.find(name)) renamed.set(name, *value);
+  }
+  return renamed;
+}
+
 void add_messages(RecordText* record, const Json& list, const std::string& where) {
   for (const Json& message : messages_of(list, where)) {
-    const std::string& role = text_of(message, "role", where);
-    if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
-      throw bad_record(where, fmt::format("the role \"{}\" is not known (name the roles {})", role,
-                                          fmt::join(kRoles, ", ")));
-    }
-    if (role != "tool") check_content(message, where);
-    record->has_lesson =
-        record->has_lesson ||
-        (role == "assistant" && (has_some(message, "content") || has_some(message, "tool_calls")));
-    record->chat->messages.push_back(message);
+    const bool is_share_gpt = message.find("from") != nullptr && message.find("role") == nullptr;
+    add_message(record, is_share_gpt ? from_share_gpt(message, where) : message, where);
   }
 }
 
-void add_conversation(RecordText* record, const Json& list, const std::string& where) {
-  Json messages = Json::array();
-  for (const Json& message : messages_of(list, where)) {
-    const std::string& from = text_of(message, "from", where);
-    const auto role = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
-                                   [&](const auto& entry) { return from == entry.first; });
-    if (role == kShareGptRoles.end()) {
-      throw bad_record(where,
-                       fmt::format("messages from \"{}\" are not known (name them human, gpt "
-                                   "or system)",
-                                   from));
-    }
-    Json renamed = Json::object();
-    renamed.set("role", Json(role->second));
-    renamed.set("content", Json(text_of(message, "value", where)));
-    messages.push_back(std::move(renamed));
+// Leaves only the last answer to learn.
+void learn_last(RecordText& record) {
+  ChatRecord& chat = *record.chat;
+  const auto& messages = chat.messages.items();
+  size_t last = messages.size();
+  for (size_t k = chat.prompt_count; k < messages.size(); ++k) {
+    if (messages[k].find("role")->string() == "assistant") last = k;
   }
-  add_messages(record, messages, where);
+  const bool learns_last =
+      std::find(chat.skipped.begin(), chat.skipped.end(), last) == chat.skipped.end();
+  record.has_lesson =
+      learns_last && last < messages.size() &&
+      (has_some(messages[last], "content") || has_some(messages[last], "tool_calls"));
+  chat.skipped.clear();
+  for (size_t k = chat.prompt_count; k < messages.size(); ++k) {
+    const bool is_answer = messages[k].find("role")->string() == "assistant";
+    if (is_answer && (k != last || !learns_last)) chat.skipped.push_back(k);
+  }
 }
 
 // What a record says beside its messages; the names are those that TRL reads.
-ChatRecord chat_of(const Json& record) {
+ChatRecord chat_of(const Json& record, const RecordRules& rules) {
   const auto member = [&](const char* name) {
     const Json* value = record.find(name);
     return value == nullptr ? Json() : *value;
   };
   ChatRecord chat;
+  chat.messages = Json::array();
+  chat.learns_all = rules.train_on == config::TrainOn::kEverything;
   chat.tools = member("tools");
   chat.documents = member("documents");
   chat.variables = member("chat_template_kwargs");
@@ -170,29 +233,72 @@ const char* name_of_idle(RecordKind kind) {
   return entry_of(kind).idle;
 }
 
-RecordKind kind_of_record(const Json& record, const std::string& where) {
+RecordKind kind_of_record(const Json& record, const std::string& where, const RecordRules& rules) {
   if (!record.is_object())
     throw bad_record(where, record.describe() +
                                 " is not a JSON object (write {\"text\": \"...\"} in each line)");
+  const auto is_named = [&](const KindEntry& entry) {
+    return std::any_of(entry.members.begin(), entry.members.end(), [&](const char* name) {
+      return name != nullptr && rules.columns.names(name);
+    });
+  };
+  const bool are_named = std::any_of(kKinds.begin(), kKinds.end(), is_named);
   for (const KindEntry& entry : kKinds) {
+    if (are_named && !is_named(entry)) continue;
     const bool has_all = std::all_of(
         entry.members.begin(), entry.members.end(),
         [&](const char* name) { return name == nullptr || record.find(name) != nullptr; });
     if (has_all) return entry.kind;
   }
-  throw bad_record(where,
-                   "not a known record (write in each line \"text\", \"prompt\" and "
-                   "\"completion\", \"messages\", "
-                   "\"instruction\" and \"output\", or \"conversations\")");
+  std::vector<std::string_view> members;
+  for (const config::JsonMember& member : record.members()) members.push_back(member.name);
+  throw bad_record(
+      where,
+      fmt::format("not a known record: it has {} (write in each line \"text\", "
+                  "\"prompt\" and \"completion\", \"messages\", \"instruction\" and "
+                  "\"output\", or \"conversations\"; or name your own by --columns "
+                  "prompt=NAME,completion=NAME)",
+                  members.empty() ? "no member" : fmt::format("{}", fmt::join(members, ", "))));
 }
 
-RecordText text_of_record(Json record, RecordKind kind, const std::string& where) {
+namespace {
+
+void add_prompt_completion(RecordText* text, const Json& record, const std::string& where,
+                           const RecordRules& rules) {
+  const bool learns_prompt = rules.train_on == config::TrainOn::kEverything;
+  if (!record.find("prompt")->is_array()) {
+    add_segment(text, text_of(record, "prompt", where), learns_prompt);
+    return add_segment(text, text_of(record, "completion", where), true);
+  }
+  text->chat = chat_of(record, rules);
+  add_messages(text, *record.find("prompt"), where);
+  text->chat->prompt_count = learns_prompt ? 0 : text->chat->messages.items().size();
+  text->chat->skipped.clear();
+  text->has_lesson = false;
+  add_messages(text, *record.find("completion"), where);
+}
+
+void add_alpaca(RecordText* text, const Json& record, const std::string& where,
+                const RecordRules& rules) {
+  std::string prompt;
+  for (const char* name : {"system", "instruction", "input"}) {
+    if (has_text(record, name)) prompt += text_of(record, name, where) + "\n";
+  }
+  add_segment(text, prompt, rules.train_on == config::TrainOn::kEverything);
+  add_segment(text, text_of(record, "output", where), true);
+}
+
+}  // namespace
+
+RecordText text_of_record(Json record, RecordKind kind, const std::string& where,
+                          const RecordRules& rules) {
   RecordText text;
-  if (kind_of_record(record, where) != kind) {
+  const RecordKind here = kind_of_record(record, where, rules);
+  if (here != kind) {
     throw bad_record(
         where,
         fmt::format("holds {}, but the file began with {} (put each kind in a file of its own)",
-                    name_of(kind_of_record(record, where)), name_of(kind)));
+                    name_of(here), name_of(kind)));
   }
   switch (kind) {
     case RecordKind::kText:
@@ -202,34 +308,29 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
       }
       break;
     case RecordKind::kPromptCompletion:
-      if (record.find("prompt")->is_array()) {
-        text.chat = chat_of(record);
-        add_messages(&text, *record.find("prompt"), where);
-        text.chat->prompt_count = text.chat->messages.items().size();
-        text.has_lesson = false;
-        add_messages(&text, *record.find("completion"), where);
-      } else {
-        add_segment(&text, text_of(record, "prompt", where), false);
-        add_segment(&text, text_of(record, "completion", where), true);
-      }
+      add_prompt_completion(&text, record, where, rules);
+      break;
+    case RecordKind::kAlpaca:
+      add_alpaca(&text, record, where, rules);
       break;
     case RecordKind::kMessages:
-      text.chat = chat_of(record);
-      add_messages(&text, *record.find("messages"), where);
-      break;
-    case RecordKind::kAlpaca: {
-      std::string prompt;
-      for (const char* name : {"system", "instruction", "input"}) {
-        if (has_text(record, name)) prompt += text_of(record, name, where) + "\n";
-      }
-      add_segment(&text, prompt, false);
-      add_segment(&text, text_of(record, "output", where), true);
-      break;
-    }
     case RecordKind::kShareGpt:
-      text.chat = chat_of(record);
-      add_conversation(&text, *record.find("conversations"), where);
+      text.chat = chat_of(record, rules);
+      if (kind == RecordKind::kShareGpt && has_text(record, "system")) {
+        Json system = Json::object();
+        system.set("role", Json("system"));
+        system.set("content", *record.find("system"));
+        add_message(&text, std::move(system), where);
+      }
+      add_messages(
+          &text, *record.find(kind == RecordKind::kMessages ? "messages" : "conversations"), where);
       break;
+  }
+  if (text.chat && rules.train_on == config::TrainOn::kLastAnswer) learn_last(text);
+  if (text.chat && text.chat->learns_all && !text.chat->skipped.empty()) {
+    throw bad_record(where, fmt::format("message {} is not to be trained on, but --train-on says "
+                                        "everything (leave out --train-on)",
+                                        text.chat->skipped.front() + 1));
   }
   return text;
 }
@@ -250,23 +351,6 @@ bool begins_with_record(const std::string& path) {
     return true;
   } catch (const Error&) {
     return false;
-  }
-}
-
-void for_each_record(const std::string& path, const text::LineReader::Check& check,
-                     const std::function<void(Json, int64_t, const std::string&)>& use) {
-  text::LineReader lines(path, [&](int64_t line, int64_t bytes) {
-    check(line, bytes);
-    if (bytes <= kLineBytesMax) return;
-    throw bad_record(fmt::format("{}:{}", path, line),
-                     fmt::format("the line has more than {} (cut the record into several)",
-                                 format_bytes(kLineBytesMax)));
-  });
-  while (lines.next()) {
-    if (lines.text().find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string where = fmt::format("{}:{}", path, lines.number());
-    use(Json::parse(lines.text(), where, {.bytes = kLineBytesMax}, kOneRecord), lines.number(),
-        where);
   }
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-#include <functional>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/config/json.h"
-#include "engine/text/text_files.h"
+#include "engine/config/options.h"
+#include "engine/data/record_columns.h"
 
 namespace strata::data {
 
@@ -29,9 +29,16 @@ struct TextPart {
   bool is_target;
 };
 
-// The kind of a record, by its members. Throws Error that names `where` (file and line) when it has
-// no known kind.
-RecordKind kind_of_record(const config::Json& record, const std::string& where);
+// How records are read.
+struct RecordRules {
+  RecordColumns columns = {};
+  config::TrainOn train_on = config::TrainOn::kAnswers;
+};
+
+// The kind of a record, by its members; where some of these have been renamed, only by them. Throws
+// Error that names `where` (file and line) when it has no known kind.
+RecordKind kind_of_record(const config::Json& record, const std::string& where,
+                          const RecordRules& rules = {});
 
 // What makes a record of this kind useless: "an empty completion".
 const char* name_of_idle(RecordKind kind);
@@ -39,8 +46,10 @@ const char* name_of_idle(RecordKind kind);
 // A chat, which the model's template renders (chat_records.h).
 struct ChatRecord {
   config::Json messages;
-  size_t prompt_count = 0;  // messages before the first that may be a target
-  config::Json tools;       // null where the record has none, as the rest
+  size_t prompt_count = 0;      // messages before the first that may be a target
+  std::vector<size_t> skipped;  // messages of the assistant that are no targets, in order
+  bool learns_all = false;      // every message is a target
+  config::Json tools;           // null where the record has none, as the rest
   config::Json documents;
   config::Json variables;  // of the template
 };
@@ -51,18 +60,14 @@ struct RecordText {
   bool has_lesson = false;         // some target is text, not only a marker
 };
 
-// Prompts, system and user messages are not targets; in a record of plain text everything is a
-// target. Throws Error that names `where` for a record of another kind, a wrong member, or an
+// Prompts, system and user messages are not targets, unless everything is to be learned, and
+// neither is a message with "train": false or "weight": 0; in a record of plain text everything is
+// a target. Throws Error that names `where` for a record of another kind, a wrong member, or an
 // unknown role.
-RecordText text_of_record(config::Json record, RecordKind kind, const std::string& where);
+RecordText text_of_record(config::Json record, RecordKind kind, const std::string& where,
+                          const RecordRules& rules = {});
 
 // Whether the first line of a file is a record of a known kind.
 bool begins_with_record(const std::string& path);
-
-// Calls use(record, line, where) for each line of the file that is not blank. `check` is that of
-// LineReader.
-void for_each_record(
-    const std::string& path, const text::LineReader::Check& check,
-    const std::function<void(config::Json record, int64_t line, const std::string& where)>& use);
 
 }  // namespace strata::data

@@ -15,6 +15,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "io/checksum.h"
 
 namespace strata::data {
@@ -151,6 +152,16 @@ void TokenSequence::mark_masked(int64_t first, int64_t count) {
     masked_[static_cast<size_t>(k / 64)] |= uint64_t{1} << (k % 64);
   }
   masked_count_ += count;
+}
+
+void TokenSequence::truncate(int64_t count) {
+  STRATA_CHECK(file_ < 0 && count >= 0 && count <= count_);
+  if (masked_count_ > 0) masked_count_ -= count_ - count - target_count(count, count_ - count);
+  count_ = count;
+  blocks_.resize(static_cast<size_t>(ceil_div(count, kBlockTokens)));
+  if (static_cast<int64_t>(masked_.size()) * 64 <= count) return;
+  masked_.resize(static_cast<size_t>(ceil_div(count, int64_t{64})));
+  if (count % 64 != 0) masked_.back() &= ~(~uint64_t{0} << (count % 64));
 }
 
 bool TokenSequence::is_target(int64_t index) const {

@@ -27,6 +27,8 @@ class TokenSequence {
   ~TokenSequence();
 
   void append(const std::vector<int32_t>& ids, bool are_targets);
+  // Takes the last tokens back, so that `count` are left.
+  void truncate(int64_t count);
   void read(int64_t first, int64_t count, int32_t* ids) const;
 
   // Whether this token is a target of the loss.

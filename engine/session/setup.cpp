@@ -74,7 +74,7 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
                     options.model, tokenizer->vocabulary_size(), architecture.vocabulary));
   }
   require_positions(options, architecture);
-  if (use.holds_out && options.eval_fraction == 0) {
+  if (use.holds_out && options.eval_fraction == 0 && options.eval_data.empty()) {
     throw Error(ErrorCode::kConfig,
                 "eval-fraction: 0: nothing is held out to evaluate on (give a part such as 0.05)");
   }
@@ -83,29 +83,28 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
   data.vocabulary = architecture.vocabulary;
   data.keeps_tail = use.keeps_tail;
   data.chat_template = options.chat_template;
+  data.columns = options.columns;
+  data.samples = options.samples;
+  data.train_on = options.train_on;
+  data.train_on_end = options.train_on_end;
   if (use.room_bytes > 0) {
     const int64_t taken = tokenizer ? tokenizer->bytes() : 0;
     data.room_bytes = std::max<int64_t>(1, use.room_bytes - taken);
   }
-  data.held_out_fraction = use.holds_out ? options.eval_fraction : 0.0;
-  return std::make_unique<data::Dataset>(data::Dataset::open(options.data, tokenizer, data));
+  if (use.holds_out && options.eval_data.empty()) data.held_out_fraction = options.eval_fraction;
+  if (use.holds_out) data.held_out_data = options.eval_data;
+  auto opened = std::make_unique<data::Dataset>(data::Dataset::open(options.data, tokenizer, data));
+  if (!opened->is_mixture() || options.shuffle) return opened;
+  throw Error(ErrorCode::kUsage,
+              "shuffle: off: data with weights is drawn in a random order (leave out --shuffle "
+              "off, or the weights)");
 }
 
 int64_t data_bytes_for_refusal(const config::Options& options,
                                const model::Architecture& architecture) {
-  namespace fs = std::filesystem;
   constexpr int64_t kReadInSeconds = 64 * kMiB;
-  int64_t text_bytes = 0;
-  std::error_code ignored;  // errors are reported when the data is opened
-  if (fs::is_directory(options.data, ignored)) {
-    for (fs::recursive_directory_iterator at(options.data, ignored), end; at != end;
-         at.increment(ignored)) {
-      if (at->is_regular_file(ignored)) text_bytes += static_cast<int64_t>(at->file_size(ignored));
-    }
-  } else {
-    text_bytes = static_cast<int64_t>(fs::file_size(options.data, ignored));
-  }
-  if (ignored || text_bytes <= kReadInSeconds) {
+  const int64_t text_bytes = data::bytes_of(options.data);
+  if (text_bytes <= kReadInSeconds) {
     const auto tokenizer = open_tokenizer(options, false);
     return open_data(options, architecture, tokenizer.get(), {})->bytes();
   }
@@ -134,7 +133,8 @@ std::unique_ptr<model::ModelDirectory> collect_model(const config::Options& opti
 }
 
 void collect_files(const config::Options& options, Failures& failures) {
-  if (!options.data.empty()) failures.collect([&] { data::Dataset::check(options.data); });
+  failures.collect([&] { data::Dataset::check(options.data); });
+  failures.collect([&] { data::Dataset::check(options.eval_data); });
   if (options.resume_checkpoint.empty()) return;
   failures.collect([&] { (void)checkpoint::read_manifest(options.resume_checkpoint); });
 }

@@ -134,7 +134,7 @@ void Training::follow() {
   read_data();
   steps_ = train::planned_steps(options_, *data_);
   if (steps_ != facts_.steps || data_->bytes() != facts_.data_bytes) {
-    throw Error(ErrorCode::kConfig, "data: " + options_.data +
+    throw Error(ErrorCode::kConfig, "data: " + options_.data.front() +
                                         ": is not what rank 0 has read (do not change it while "
                                         "ranks start)");
   }
@@ -188,7 +188,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
 // fit, the budget in the message includes all tokens.
 void Training::require_fit(train::RunFacts facts) const {
   const int64_t vocabulary = model_->architecture().vocabulary;
-  const bool in_file = options_.data.ends_with(".bin");  // token files are not held in memory
+  const bool in_file = data::are_token_files(options_.data);  // token files are not held in memory
   if (!in_file) facts.data_bytes = data::Dataset::least_bytes(vocabulary);
   try {
     train::require_fit(model_->spec(), options_, facts);

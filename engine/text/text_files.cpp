@@ -29,7 +29,7 @@ struct OtherKind {
 };
 
 constexpr const char* kAsRecords =
-    "CSV and Parquet are not supported (write the text as .jsonl, {\"text\": ...} in each line)";
+    "CSV and Parquet are not supported (examples/to_jsonl.py of the source writes them as .jsonl)";
 constexpr const char* kAsText = "documents are not supported (extract their text into a .txt file)";
 constexpr const char* kWeights =
     "it holds weights, not data (give the directory that it is in as --model)";
@@ -178,10 +178,7 @@ std::vector<std::string> text_files_of(const std::string& path) {
         fmt::format("open data: {}: no such file or directory (give one that exists)", path));
   }
   if (!fs::is_directory(status)) return {path};
-  std::vector<std::string> files;
-  for (const fs::path& file : files_below(path)) {
-    if (is_text(file.extension().string())) files.push_back(file.string());
-  }
+  const std::vector<std::string> files = text_files_below(path);
   if (files.empty()) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("open data: {}: the directory has no .txt or .md file, and no "
@@ -189,6 +186,31 @@ std::vector<std::string> text_files_of(const std::string& path) {
                             path));
   }
   return files;
+}
+
+std::vector<std::string> text_files_below(const std::string& directory) {
+  std::vector<std::string> files;
+  for (const fs::path& file : files_below(directory)) {
+    if (is_text(file.extension().string())) files.push_back(file.string());
+  }
+  return files;
+}
+
+std::vector<std::string> data_files_below(const std::string& directory) {
+  std::vector<std::string> files;
+  for (const fs::path& file : files_below(directory)) {
+    const fs::path extension = file.extension();
+    if (extension == ".jsonl" || extension == ".json") files.push_back(file.string());
+  }
+  return files;
+}
+
+char first_character(const std::string& path) {
+  FileReader reader(path);
+  char head[4096];
+  const std::string_view text(head, reader.read(head, sizeof head));
+  const size_t at = text.find_first_not_of(" \t\r\n");
+  return at == std::string_view::npos ? '\0' : text[at];
 }
 
 std::vector<std::string> left_out_of(const std::string& directory,

@@ -19,6 +19,13 @@ const char* why_not_read(std::string_view extension);
 // of their paths, except for files that runs wrote. Throws Error when there is none.
 std::vector<std::string> text_files_of(const std::string& path);
 
+// The same for a directory that may have none, and its files of records, .jsonl and .json.
+std::vector<std::string> text_files_below(const std::string& directory);
+std::vector<std::string> data_files_below(const std::string& directory);
+
+// The first character of a file that is not white space; '\0' when its first 4 KiB have none.
+char first_character(const std::string& path);
+
 // Files below a directory that look like data but are not in `read`.
 std::vector<std::string> left_out_of(const std::string& directory,
                                      const std::vector<std::string>& read);

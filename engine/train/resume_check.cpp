@@ -19,15 +19,17 @@ using config::Json;
 
 // They decide which samples a step sees, in which order and with which sums. The recipe and frozen
 // parameters belong to the model's identity, which the reader of the checkpoint compares.
-constexpr std::array<std::string_view, 6> kBreaking = {"micro_batch",     "accumulate", "ranks",
-                                                       "sequence_length", "shuffle",    "seed"};
+constexpr std::array<std::string_view, 10> kBreaking = {
+    "micro_batch", "accumulate", "ranks",   "sequence_length", "shuffle",
+    "seed",        "samples",    "columns", "train_on",        "train_on_end"};
 
 // Where things are, and what a new run in the same place is for. A model elsewhere with the same
 // shapes may be the same one: changed_model() looks at the weights that are not in the checkpoint.
 // Of shard_ranks it is the number of copies of the state that counts.
-constexpr std::array<std::string_view, 12> kNotOfTheRun = {
-    "out",   "config",           "deepspeed", "resume",       "machine",     "data",
-    "model", "keep_checkpoints", "io",        "export_dtype", "shard_ranks", "tensorboard"};
+constexpr std::array<std::string_view, 13> kNotOfTheRun = {
+    "out",          "config",      "deepspeed",  "resume",           "machine",
+    "data",         "eval_data",   "model",      "keep_checkpoints", "io",
+    "export_dtype", "shard_ranks", "tensorboard"};
 
 template <size_t N>
 bool is_in(const std::array<std::string_view, N>& names, std::string_view name) {

@@ -167,7 +167,7 @@ TEST_F(Mistakes, InTokenizersAndDataOfOtherKinds) {
        written("a.csv", "id,text\n1,A ship.\n"),
        train({"--data", "a.csv"}),
        kUsage,
-       {"a.csv", "CSV and Parquet are not supported", "{\"text\": ...} in each line"}},
+       {"a.csv", "CSV and Parquet are not supported", "examples/to_jsonl.py"}},
       {"a packed text",
        written("a.txt.gz", "\x1f\x8b\x08"),
        train({"--data", "a.txt.gz"}),

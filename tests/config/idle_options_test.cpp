@@ -61,6 +61,7 @@ const std::vector<Case>& cases() {
       {kTrain, {"zero-stage", "2"}, {}, {"--ranks", "2"}, false},
       {kTrain, {"checkpoint-every", "9"}, {"--steps", "8"}, {"--steps", "9"}, false},
       {kTrain, {"eval-fraction", "0.1"}, {}, {"--eval-every", "5"}, true},
+      {kTrain, {"eval-data", "a.jsonl"}, {}, {"--eval-every", "5"}, true},
       {kTrain, {"seed", "3"}, {"--shuffle", "off"}, {}, false},
       {kGenerate, {"seed", "3"}, {"--temperature", "0"}, {}, false},
       {kGenerate, {"top-k", "3"}, {"--temperature", "0"}, {}, true},

@@ -167,6 +167,7 @@ TEST(Options, EveryProblemIsInOneError) {
 TEST(Options, ConflictsAreNamed) {
   EXPECT_HAS(train_error({"--steps", "1", "--epochs", "1"}), "--steps and --epochs set the same");
   EXPECT_HAS(train_error({"--warmup-steps", "1", "--warmup-ratio", "0.1"}), "set the same thing");
+  EXPECT_HAS(train_error({"--eval-data", "a", "--eval-fraction", "0.1"}), "set the same thing");
   EXPECT_HAS(train_error({"--steps", "3", "--warmup-steps", "4"}), "more than --steps 3");
   EXPECT_HAS(train_error({"--nvme-rate", "1GB,1GB"}), "--nvme-rate has no effect without drives");
   EXPECT_HAS(train_error({"--optimizer-mode", "in-backward"}), "give --clip 0");

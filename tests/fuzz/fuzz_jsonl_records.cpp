@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/config/json.h"
 #include "engine/data/data_records.h"
+#include "engine/data/record_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;

@@ -21,7 +21,7 @@ class DataChat : public DataTest {
     const text::Tokenizer tokenizer = test::byte_tokenizer(chat_template);
     const DataOptions options = {
         .length = 1, .vocabulary = 300, .keeps_tail = true, .chat_template = chosen};
-    const Dataset data = Dataset::open(write(name, text), &tokenizer, options);
+    const Dataset data = Dataset::open({write(name, text)}, &tokenizer, options);
     std::string shown;
     std::string marks = " ";  // the first token is no target
     for (int64_t k = 0; k < data.train().sample_count(); ++k) {

@@ -36,10 +36,14 @@ class DataTest : public ::testing::Test {
     return write(name, {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(Id)});
   }
 
-  Dataset open(const std::string& path, DataOptions options) const {
+  Dataset open(const std::string& path, const DataOptions& options) const {
+    return open(std::vector{path}, options);
+  }
+
+  Dataset open(const std::vector<std::string>& paths, DataOptions options) const {
     if (options.vocabulary == 0) options.vocabulary = 300;
     if (options.chat_template.empty()) options.chat_template = "chatml";
-    return Dataset::open(path, &tokenizer_, options);
+    return Dataset::open(paths, &tokenizer_, options);
   }
 
   // The warnings that opening gives.
@@ -66,6 +70,15 @@ class DataTest : public ::testing::Test {
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// A report without its line breaks, whose places depend on the lengths of paths.
+inline std::string unwrapped(std::string report) {
+  const std::string wrap = "\n" + std::string(9, ' ');
+  for (size_t at = 0; (at = report.find(wrap, at)) != std::string::npos;) {
+    report.replace(at, wrap.size(), " ");
+  }
+  return report;
 }
 
 }  // namespace strata::data

@@ -42,7 +42,7 @@ TEST_F(DataTest, TextIsOneDocumentWithItsEnd) {
   EXPECT_EQ(shown(data.train(), false), "hello");
   EXPECT_EQ(shown(data.train(), true), "ello|");
   EXPECT_EQ(data.token_count(), 6);
-  EXPECT_TRUE(contains(data.description(), "text, 1 document; 6 tokens, 1 samples of 5"))
+  EXPECT_TRUE(contains(unwrapped(data.description()), "text, 1 document 6 tokens; 1 sample of 5"))
       << data.description();
 }
 
@@ -195,8 +195,6 @@ TEST_F(DataTest, FaultsAreNamedWithTheirPlace) {
   EXPECT_TRUE(
       contains(error_of(write("g.jsonl", "{\"txt\":\"a\"}"), {.length = 1}), "not a known record"));
   EXPECT_TRUE(contains(error_of(write("h.jsonl", "{\"text\":"), {.length = 1}), "h.jsonl:1"));
-  EXPECT_TRUE(
-      contains(error_of(write("i.jsonl", "[{\"text\":\"a\"}]"), {.length = 1}), "JSON array"));
   EXPECT_TRUE(contains(error_of(write("j.jsonl", ""), {.length = 1}), "has no record"));
   EXPECT_TRUE(contains(error_of("/dev/null", {.length = 1}), "neither a file nor a directory"));
   fs::create_directories(folder_ / "nothing");
@@ -220,7 +218,7 @@ TEST_F(DataTest, ADirectoryIsItsTextsWithoutThoseOfRuns) {
 
 TEST_F(DataTest, TextNeedsATokenizer) {
   const std::string path = write("a.txt", "abc");
-  EXPECT_THROW(Dataset::open(path, nullptr, {.length = 1, .vocabulary = 300}), Error);
+  EXPECT_THROW(Dataset::open({path}, nullptr, {.length = 1, .vocabulary = 300}), Error);
 }
 
 // The text is larger than one read and one block of tokens; cuts do not show.

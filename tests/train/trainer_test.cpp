@@ -38,7 +38,7 @@ class Training : public testing::Test {
       file << static_cast<char>(i * i % 59) << '\0';
     }
     file.close();
-    options_.data = directory_ / "tokens.bin";
+    options_.data = {directory_ / "tokens.bin"};
   }
 
   data::Dataset open_data() const {
@@ -186,8 +186,8 @@ class WithoutTargets : public Training {
 
   // Each record has 32 tokens, but for a first prompt of other length.
   void write_records(size_t first_prompt) {
-    options_.data = directory_ / "data.jsonl";
-    std::ofstream file(options_.data);
+    options_.data = {directory_ / "data.jsonl"};
+    std::ofstream file(options_.data.front());
     for (int record = 0; record < 6; ++record) {
       file << R"({"prompt":")" << std::string(record == 0 ? first_prompt : 24, 'a')
            << R"(","completion":"bcdefgh"})"

@@ -48,6 +48,7 @@ tbb/                            kernels/cpu/
 hwy/                            kernels/cpu/
 nlohmann/                       engine/config/json|bindings/cli/
 toml\+\+/                       engine/config/toml_reader
+yaml-cpp/                       engine/config/yaml_reader
 hwloc                           engine/memory/
 xxhash\.h                       io/
 pcre2\.h                        engine/model/name_pattern|engine/text/

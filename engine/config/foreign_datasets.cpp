@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/foreign_datasets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace strata::config {
+namespace {
+
+constexpr std::string_view kToLines =
+    "download it and write it as JSONL: examples/to_jsonl.py does that";
+
+struct NamePair {
+  std::string_view theirs;
+  std::string_view ours;
+};
+
+std::string text_member(const Json& object, std::string_view name) {
+  const Json* value = object.find(name);
+  return value != nullptr && value->is_string() ? value->string() : "";
+}
+
+// Names columns for the members of `object` that `names` lists, except for those that have our name
+// already.
+void add_columns(const Json& object, std::span<const NamePair> names, ForeignData& data) {
+  for (const NamePair& pair : names) {
+    const std::string column = text_member(object, pair.theirs);
+    if (column.empty() || column == pair.ours) continue;
+    std::string text = fmt::format("{}={}", pair.ours, column);
+    if (std::find(data.columns.begin(), data.columns.end(), text) == data.columns.end()) {
+      data.columns.push_back(std::move(text));
+    }
+  }
+}
+
+// Two entries that name the same member differently cannot be one --columns.
+std::string conflict_of(const ForeignData& data) {
+  for (size_t k = 0; k < data.columns.size(); ++k) {
+    const std::string ours = data.columns[k].substr(0, data.columns[k].find('=') + 1);
+    for (size_t other = 0; other < k; ++other) {
+      if (data.columns[other].starts_with(ours)) {
+        return fmt::format("the entries name {} and {} (give them the same columns)",
+                           data.columns[other], data.columns[k]);
+      }
+    }
+  }
+  return "";
+}
+
+constexpr NamePair kAxolotlColumns[] = {{"field_messages", "messages"},
+                                        {"field_instruction", "instruction"},
+                                        {"field_input", "input"},
+                                        {"field_output", "output"},
+                                        {"field_system", "system"},
+                                        {"field_tools", "tools"},
+                                        {"field", "text"},
+                                        {"message_field_role", "role"},
+                                        {"message_field_content", "content"}};
+constexpr NamePair kMessageNames[] = {{"role", "role"}, {"content", "content"}};
+constexpr std::array<std::string_view, 22> kAxolotlKeys = {"path",
+                                                           "type",
+                                                           "ds_type",
+                                                           "split",
+                                                           "data_files",
+                                                           "name",
+                                                           "field_messages",
+                                                           "field_instruction",
+                                                           "field_input",
+                                                           "field_output",
+                                                           "field_system",
+                                                           "field_tools",
+                                                           "field",
+                                                           "roles_to_train",
+                                                           "train_on_eos",
+                                                           "train_on_eot",
+                                                           "message_field_role",
+                                                           "message_field_content",
+                                                           "message_property_mappings",
+                                                           "chat_template",
+                                                           "roles",
+                                                           "trust_remote_code"};
+constexpr std::array<std::string_view, 6> kAxolotlTypes = {"chat_template", "alpaca", "completion",
+                                                           "sharegpt",      "text",   ""};
+
+// What of an entry cannot be followed; empty when all can.
+std::string axolotl_refusal(const Json& entry) {
+  if (!entry.is_object()) return "an entry is not a map (give path and type)";
+  for (const JsonMember& member : entry.members()) {
+    if (std::find(kAxolotlKeys.begin(), kAxolotlKeys.end(), member.name) == kAxolotlKeys.end()) {
+      return fmt::format("{} is not followed (take it out)", member.name);
+    }
+  }
+  const Json* type = entry.find("type");
+  const std::string name = text_member(entry, "type");
+  const std::string_view base = std::string_view(name).substr(0, name.find_first_of(".:"));
+  const bool is_known =
+      std::find(kAxolotlTypes.begin(), kAxolotlTypes.end(), base) != kAxolotlTypes.end();
+  if ((type != nullptr && !type->is_string()) || !is_known) {
+    return fmt::format("the type {} is not known (give chat_template, alpaca or completion)",
+                       type == nullptr ? "" : text_of(*type));
+  }
+  if (const Json* roles = entry.find("roles_to_train")) {
+    for (const std::string& role : texts_of(*roles)) {
+      if (role == "assistant" || role == "gpt") continue;
+      return fmt::format(
+          "roles_to_train: {}: only what the assistant says is learned, or with "
+          "--train-on everything all (leave the role out)",
+          role);
+    }
+  }
+  const std::string eos = text_member(entry, "train_on_eos");
+  if (eos == "last") return "train_on_eos: last is not here (give turn, all or none)";
+  return "";
+}
+
+void add_axolotl_paths(const Json& entry, ForeignData& data) {
+  const std::string path = text_member(entry, "path");
+  const Json* files = entry.find("data_files");
+  if (files == nullptr || files->is_null()) {
+    data.paths.push_back(path);
+    return;
+  }
+  std::error_code ignored;
+  const bool is_local = std::filesystem::is_directory(path, ignored);
+  for (const std::string& file : texts_of(*files)) {
+    data.paths.push_back(is_local ? path + "/" + file : file);
+  }
+}
+
+void require_local(ForeignData& data) {
+  for (const std::string& path : data.paths) {
+    std::error_code ignored;
+    if (!data.refusal.empty() || std::filesystem::exists(path, ignored)) continue;
+    data.refusal = fmt::format("{} is no local file or directory ({})", path, kToLines);
+  }
+}
+
+}  // namespace
+
+ForeignData axolotl_data(const Json& list) {
+  ForeignData data;
+  const Json::Array single = {list};
+  for (const Json& entry : list.is_array() ? list.items() : single) {
+    data.refusal = axolotl_refusal(entry);
+    if (!data.refusal.empty()) return data;
+    add_axolotl_paths(entry, data);
+    add_columns(entry, kAxolotlColumns, data);
+    if (const Json* names = entry.find("message_property_mappings")) {
+      add_columns(*names, kMessageNames, data);
+    }
+    const Json* eos = entry.find("train_on_eos");
+    if (eos != nullptr && (is_off(*eos) || text_of(*eos) == "none")) data.train_on_end = "off";
+  }
+  data.refusal = conflict_of(data);
+  require_local(data);
+  return data;
+}
+
+namespace {
+
+constexpr NamePair kAlpacaColumns[] = {
+    {"prompt", "instruction"}, {"query", "input"}, {"response", "output"}, {"system", "system"}};
+constexpr NamePair kShareGptColumns[] = {
+    {"messages", "conversations"}, {"system", "system"}, {"tools", "tools"}};
+constexpr NamePair kShareGptTags[] = {{"role_tag", "from"}, {"content_tag", "value"}};
+constexpr std::array<std::string_view, 12> kInfoKeys = {
+    "file_name", "formatting",  "columns", "tags",       "split",      "subset",
+    "folder",    "num_samples", "ranking", "hf_hub_url", "ms_hub_url", "script_url"};
+
+std::string info_refusal(const std::string& name, const Json& entry) {
+  if (!entry.is_object()) return name + " is not a map (give it a file_name)";
+  for (const JsonMember& member : entry.members()) {
+    if (std::find(kInfoKeys.begin(), kInfoKeys.end(), member.name) == kInfoKeys.end()) {
+      return fmt::format("{}: {} is not followed (take it out)", name, member.name);
+    }
+  }
+  const Json* ranking = entry.find("ranking");
+  if (ranking != nullptr && !is_off(*ranking)) {
+    return name + ": preference training is not here, only supervised (give other data)";
+  }
+  if (text_member(entry, "file_name").empty()) {
+    return fmt::format("{} has no file_name ({})", name, kToLines);
+  }
+  if (const Json* columns = entry.find("columns")) {
+    for (const char* media : {"images", "videos", "audios"}) {
+      if (columns->find(media) != nullptr) {
+        return fmt::format("{}: {} are not read here (give other data)", name, media);
+      }
+    }
+    if (columns->find("history") != nullptr) {
+      return name + ": history is not read (write the turns as messages)";
+    }
+  }
+  const Json* count = entry.find("num_samples");
+  if (count != nullptr && !count->is_null()) {
+    return name + ": num_samples: give a file with as many records (head -n makes one)";
+  }
+  return "";
+}
+
+}  // namespace
+
+ForeignData llama_factory_data(const std::string& names, const std::string& directory,
+                               const ReadNamedFile& read) {
+  const std::string path = directory + "/dataset_info.json";
+  const Json info = Json::parse(read(path), path);
+  ForeignData data;
+  for (size_t at = 0; at <= names.size();) {
+    const size_t comma = std::min(names.find(',', at), names.size());
+    std::string name = names.substr(at, comma - at);
+    at = comma + 1;
+    std::erase(name, ' ');
+    const Json* entry = info.find(name);
+    if (entry == nullptr) {
+      data.refusal = fmt::format("{} has no \"{}\" (add it there, or give --data)", path, name);
+      return data;
+    }
+    data.refusal = info_refusal(name, *entry);
+    if (!data.refusal.empty()) return data;
+    data.paths.push_back(directory + "/" + text_member(*entry, "file_name"));
+    const Json none = Json::object();
+    const auto part = [&](const char* key) -> const Json& {
+      const Json* value = entry->find(key);
+      return value == nullptr ? none : *value;
+    };
+    const bool is_share_gpt = text_member(*entry, "formatting") == "sharegpt";
+    add_columns(part("columns"),
+                is_share_gpt ? std::span<const NamePair>(kShareGptColumns)
+                             : std::span<const NamePair>(kAlpacaColumns),
+                data);
+    if (is_share_gpt) add_columns(part("tags"), kShareGptTags, data);
+  }
+  data.refusal = conflict_of(data);
+  require_local(data);
+  return data;
+}
+
+}  // namespace strata::config

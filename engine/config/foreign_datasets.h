@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/config/foreign_import.h"
+
+namespace strata::config {
+
+// What entries about data of another program's file say in options of ours. All entries share one
+// set of columns, since ours are the run's.
+struct ForeignData {
+  std::vector<std::string> paths;
+  std::vector<std::string> columns;  // "prompt=question"
+  std::string train_on_end;          // "off", or empty
+  std::string refusal;               // empty: they can be followed
+};
+
+// A list of `datasets` of Axolotl.
+ForeignData axolotl_data(const Json& list);
+
+// Names of `dataset` of LLaMA-Factory, separated by commas, in dataset_info.json of `directory`.
+ForeignData llama_factory_data(const std::string& names, const std::string& directory,
+                               const ReadNamedFile& read);
+
+}  // namespace strata::config

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/foreign_import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/config/foreign_datasets.h"
+#include "engine/config/foreign_rules.h"
+#include "engine/config/nearest_name.h"
+#include "engine/config/yaml_reader.h"
+
+namespace strata::config {
+namespace {
+
+constexpr ForeignTool kTools[] = {kAxolotl, kLlamaFactory, kMlxLm, kTrl};
+
+// Keys that only one program has, looked for in this order.
+constexpr std::pair<std::string_view, ForeignTool> kSigns[] = {
+    {"base_model", kAxolotl},
+    {"finetuning_type", kLlamaFactory},
+    {"stage", kLlamaFactory},
+    {"cutoff_len", kLlamaFactory},
+    {"dataset_dir", kLlamaFactory},
+    {"template", kLlamaFactory},
+    {"iters", kMlxLm},
+    {"fine_tune_type", kMlxLm},
+    {"mask_prompt", kMlxLm},
+    {"lora_parameters", kMlxLm},
+    {"adapter_path", kMlxLm},
+    {"model_name_or_path", kTrl},
+    {"dataset_name", kTrl},
+    {"per_device_train_batch_size", kTrl}};
+
+const std::map<std::string, std::string> kSchedules = {{"cosine", "cosine"},
+                                                       {"linear", "linear"},
+                                                       {"constant", "constant"},
+                                                       {"constant_with_warmup", "constant"},
+                                                       {"cosine_decay", "cosine"},
+                                                       {"linear_schedule", "linear"},
+                                                       {"cosine_with_min_lr", "cosine"}};
+
+ForeignTool tool_of(const Json& root, const std::string& name) {
+  for (const auto& [key, tool] : kSigns) {
+    if (root.find(key) != nullptr) return tool;
+  }
+  throw Error(ErrorCode::kConfig,
+              fmt::format("read configuration: {}: it has no key that is typical of Axolotl "
+                          "(base_model), LLaMA-Factory (finetuning_type), mlx-lm (iters) or TRL "
+                          "(model_name_or_path) (write options of strata as TOML, in a file named "
+                          ".toml)",
+                          name));
+}
+
+class ForeignImporter : ImportWriter {
+ public:
+  ForeignImporter(const Json& root, ForeignTool tool, const ReadNamedFile& read,
+                  std::span<const GivenOption> given)
+      : ImportWriter(given), root_(root), tool_(tool), read_(read), leaves_(leaves_of(root)) {}
+
+  ConfigImport run() {
+    for (const Leaf& leaf : leaves_) take(leaf);
+    finish_betas();
+    finish_recipe();
+    finish_defaults();
+    return std::move(import_);
+  }
+
+ private:
+  using Handler = void (ForeignImporter::*)(const Leaf&);
+
+  void take(const Leaf& leaf) {
+    const ForeignRule* rule = find_rule(tool_, leaf.key);
+    if (rule == nullptr) return unknown(leaf);
+    if (leaf.value->is_null()) return ignore(leaf, "not set");
+    switch (rule->kind) {
+      case RuleKind::kSet:
+        return set(leaf, rule->text, texts_of(*leaf.value));
+      case RuleKind::kIgnore:
+        return ignore(leaf, rule->text);
+      case RuleKind::kOff:
+      case RuleKind::kOn:
+        return is_off(*leaf.value) ? ignore(leaf, "off") : refuse(leaf, rule->text);
+      case RuleKind::kCode:
+        return (this->*handlers().at(leaf.key))(leaf);
+    }
+  }
+
+  void unknown(const Leaf& leaf) {
+    std::string_view nearest;
+    const std::vector<std::string_view> names = keys_of(tool_);
+    if (++unknown_keys_ <= kSuggestionsMax) nearest = nearest_name(leaf.key, names);
+    refuse(leaf, fmt::format("no such key of {} is known{}", name_of(tool_),
+                             did_you_mean(nearest, "take it out")));
+  }
+
+  static const std::map<std::string, Handler>& handlers() {
+    using I = ForeignImporter;
+    static const std::map<std::string, Handler> kHandlers = {
+        {"datasets", &I::axolotl_datasets},
+        {"pretraining_dataset", &I::axolotl_datasets},
+        {"test_datasets", &I::axolotl_tests},
+        {"val_set_size", &I::held_out},
+        {"val_size", &I::held_out},
+        {"dataset", &I::factory_datasets},
+        {"eval_dataset", &I::factory_datasets},
+        {"dataset_dir", &I::with_dataset},
+        {"interleave_probs", &I::with_dataset},
+        {"mix_strategy", &I::with_dataset},
+        {"dataset_name", &I::local_dataset},
+        {"dataset_text_field", &I::text_field},
+        {"train_on_inputs", &I::train_on_inputs},
+        {"train_on_prompt", &I::train_on_inputs},
+        {"mask_history", &I::mask_history},
+        {"mask_prompt", &I::mask_prompt},
+        {"completion_only_loss", &I::mask_prompt},
+        {"assistant_only_loss", &I::mask_prompt},
+        {"sample_packing", &I::packing},
+        {"packing", &I::packing},
+        {"neat_packing", &I::packing},
+        {"chat_template", &I::chat_template},
+        {"chat_template_path", &I::chat_template},
+        {"disable_shuffling", &I::disable_shuffling},
+        {"num_epochs", &I::epochs},
+        {"num_train_epochs", &I::epochs},
+        {"max_steps", &I::steps},
+        {"lr_scheduler", &I::schedule},
+        {"lr_scheduler_type", &I::schedule},
+        {"lr_schedule.name", &I::schedule},
+        {"warmup_steps", &I::warmup_steps},
+        {"warmup_ratio", &I::warmup_ratio},
+        {"optimizer", &I::optimizer},
+        {"optim", &I::optimizer},
+        {"adam_beta1", &I::keep_beta},
+        {"adam_beta2", &I::keep_beta},
+        {"bf16", &I::keep_recipe},
+        {"fp16", &I::keep_recipe},
+        {"bfloat16", &I::keep_recipe},
+        {"float16", &I::keep_recipe},
+        {"num_layers", &I::layers},
+        {"finetuning_type", &I::kind_of_tuning},
+        {"fine_tune_type", &I::kind_of_tuning},
+        {"stage", &I::stage},
+        {"eval_steps", &I::eval_steps},
+        {"eval_strategy", &I::eval_strategy},
+        {"evaluation_strategy", &I::eval_strategy},
+        {"save_steps", &I::save_steps}};
+    return kHandlers;
+  }
+
+  // A key's number; 0 for others.
+  double number(std::string_view key) const {
+    const Json* value = root_.find(key);
+    return value == nullptr ? 0 : value->number().value_or(0);
+  }
+  std::string text(std::string_view key) const {
+    const Json* value = root_.find(key);
+    return value == nullptr ? "" : text_of(*value);
+  }
+
+  // Data
+
+  void set_data(const Leaf& leaf, const ForeignData& data, std::string_view option) {
+    if (!data.refusal.empty()) return refuse(leaf, data.refusal);
+    set(leaf, option, data.paths);
+    if (option == "data" && !data.columns.empty()) set(leaf, "columns", data.columns);
+    if (!data.train_on_end.empty()) set(leaf, "train-on-end", {data.train_on_end});
+  }
+  void axolotl_datasets(const Leaf& leaf) { set_data(leaf, axolotl_data(*leaf.value), "data"); }
+  void axolotl_tests(const Leaf& leaf) { set_data(leaf, axolotl_data(*leaf.value), "eval-data"); }
+
+  void factory_datasets(const Leaf& leaf) {
+    const std::string directory = text("dataset_dir").empty() ? "data" : text("dataset_dir");
+    ForeignData data = llama_factory_data(text_of(*leaf.value), directory, read_);
+    const std::string weights = text("interleave_probs");
+    if (data.refusal.empty() && leaf.key == "dataset" && !weights.empty()) {
+      add_weights(weights, data);
+    }
+    set_data(leaf, data, leaf.key == "dataset" ? "data" : "eval-data");
+  }
+  static void add_weights(std::string_view weights, ForeignData& data) {
+    for (std::string& path : data.paths) {
+      const size_t comma = std::min(weights.find(','), weights.size());
+      if (comma == 0) {
+        data.refusal = "interleave_probs has fewer numbers than there are datasets (give as many)";
+        return;
+      }
+      path += ":" + std::string(weights.substr(0, comma));
+      weights.remove_prefix(std::min(weights.size(), comma + 1));
+    }
+  }
+  void with_dataset(const Leaf& leaf) { ignore(leaf, "part of --data, from dataset"); }
+
+  void local_dataset(const Leaf& leaf) {
+    Json entry = Json::object();
+    entry.set("path", *leaf.value);
+    set_data(leaf, axolotl_data(entry), "data");
+  }
+  void text_field(const Leaf& leaf) {
+    if (text_of(*leaf.value) == "text") return ignore(leaf, "the name that is read");
+    set(leaf, "columns", {"text=" + text_of(*leaf.value)});
+  }
+
+  void held_out(const Leaf& leaf) {
+    const double share = leaf.value->number().value_or(-1);
+    if (share == 0) return ignore(leaf, "off");
+    if (share >= 1) return refuse(leaf, "a number of records (give a fraction such as 0.05)");
+    set(leaf, "eval-fraction", {text_of(*leaf.value)}, "at each --eval-every");
+  }
+
+  void train_on_inputs(const Leaf& leaf) {
+    if (text("mask_history") == "true") return ignore(leaf, "mask_history decides");
+    set(leaf, "train-on", {is_off(*leaf.value) ? "answers" : "everything"});
+  }
+  void mask_history(const Leaf& leaf) {
+    if (is_off(*leaf.value)) return ignore(leaf, "off");
+    set(leaf, "train-on", {"last-answer"});
+  }
+  void mask_prompt(const Leaf& leaf) {
+    const bool is_mlx = tool_ == kMlxLm;
+    if (!is_mlx && is_off(*leaf.value) && leaf.key == "assistant_only_loss") {
+      return ignore(leaf, "what the assistant says is learned; --train-on everything takes all");
+    }
+    set(leaf, "train-on", {is_off(*leaf.value) ? "everything" : "answers"});
+  }
+
+  void packing(const Leaf& leaf) {
+    if (is_off(*leaf.value)) {
+      if (text("packing") == "true" || text("neat_packing") == "true") {
+        return ignore(leaf, "another key packs");
+      }
+      return set(leaf, "samples", {"record"});
+    }
+    set(leaf, "samples", {"stream"}, "records share samples, and see those before them");
+  }
+
+  void chat_template(const Leaf& leaf) {
+    const std::string name = text_of(*leaf.value);
+    if (name.starts_with("tokenizer_default")) return ignore(leaf, "the model's own is used");
+    if (name == "jinja") return ignore(leaf, "chat_template_jinja decides");
+    if (name == "chatml" || name.ends_with(".jinja")) return set(leaf, "chat-template", {name});
+    refuse(leaf,
+           "only the model's own, chatml and .jinja files are known (take it out for the model's "
+           "own)");
+  }
+  void disable_shuffling(const Leaf& leaf) {
+    set(leaf, "shuffle", {is_off(*leaf.value) ? "on" : "off"});
+  }
+
+  // Length and optimizer
+
+  void epochs(const Leaf& leaf) {
+    if (number("max_steps") > 0) return ignore(leaf, "max_steps decides");
+    set(leaf, "epochs", texts_of(*leaf.value));
+  }
+  void steps(const Leaf& leaf) {
+    if (leaf.value->number().value_or(1) <= 0) return ignore(leaf, "off");
+    set(leaf, "steps", texts_of(*leaf.value));
+  }
+  void schedule(const Leaf& leaf) {
+    const auto known = kSchedules.find(text_of(*leaf.value));
+    if (known != kSchedules.end()) return set(leaf, "schedule", {known->second});
+    refuse(leaf, "the schedules here are constant, linear and cosine after a warm-up");
+  }
+  void warmup_steps(const Leaf& leaf) {
+    const double count = leaf.value->number().value_or(1);
+    if (count == 0) return ignore(leaf, "off");
+    set(leaf, count < 1 ? "warmup-ratio" : "warmup-steps", texts_of(*leaf.value));
+  }
+  void warmup_ratio(const Leaf& leaf) {
+    if (is_off(*leaf.value)) return ignore(leaf, "off");
+    if (number("warmup_steps") > 0) return ignore(leaf, "warmup_steps decides");
+    set(leaf, "warmup-ratio", texts_of(*leaf.value));
+  }
+  void optimizer(const Leaf& leaf) {
+    const std::string name = lower_case(text_of(*leaf.value));
+    if (name == "adam" && tool_ == kMlxLm) {
+      return set(leaf, "weight-decay", {"0"}, "AdamW without decay is Adam");
+    }
+    if (name.find("adamw") == std::string::npos) {
+      return refuse(leaf, "AdamW is the only optimizer here");
+    }
+    ignore(leaf, "AdamW, with fp32 moments");
+  }
+  void keep_beta(const Leaf& leaf) { betas_.push_back(leaf); }
+  void finish_betas() {
+    if (betas_.empty()) return;
+    const auto of = [&](const char* key, const char* otherwise) {
+      return text(key).empty() ? std::string(otherwise) : text(key);
+    };
+    for (size_t k = 1; k < betas_.size(); ++k) ignore(betas_[k], "part of --betas above");
+    set(betas_.front(), "betas", {of("adam_beta1", "0.9"), of("adam_beta2", "0.999")});
+  }
+
+  void keep_recipe(const Leaf& leaf) { recipes_.push_back(leaf); }
+  void finish_recipe() {
+    bool is_chosen = false;
+    for (const Leaf& leaf : recipes_) {
+      const bool is_half = leaf.key == "fp16" || leaf.key == "float16";
+      if (is_off(*leaf.value)) {
+        ignore(leaf, "off");
+      } else if (text_of(*leaf.value) == "auto") {
+        ignore(leaf, "auto: --recipe decides");
+        is_chosen = true;
+      } else {
+        set(leaf, "recipe", {is_half ? "fp16" : "bf16"});
+        is_chosen = true;
+      }
+    }
+    const Json none("off");
+    if (!is_chosen && !recipes_.empty()) set({"bf16, fp16", &none}, "recipe", {"fp32"});
+  }
+
+  // What is trained, evaluation and checkpoints
+
+  void layers(const Leaf& leaf) {
+    if (leaf.value->number().value_or(0) < 0) return ignore(leaf, "all are trained");
+    refuse(leaf, "all layers are trained (give -1, and --freeze REGEX for those that are not)");
+  }
+  void kind_of_tuning(const Leaf& leaf) {
+    if (text_of(*leaf.value) == "full") return ignore(leaf, "all parameters are trained");
+    refuse(leaf, find_rule(kAxolotl, "adapter")->text);
+  }
+  void stage(const Leaf& leaf) {
+    const std::string name = text_of(*leaf.value);
+    if (name == "sft" || name == "pt") return ignore(leaf, "records say what is learned of them");
+    refuse(leaf, find_rule(kAxolotl, "rl")->text);
+  }
+  bool evaluates() const {
+    return text("eval_strategy") != "false" && text("eval_strategy") != "no" &&
+           text("evaluation_strategy") != "false" && text("evaluation_strategy") != "no";
+  }
+  void eval_steps(const Leaf& leaf) {
+    if (!evaluates()) return ignore(leaf, "eval_strategy is off");
+    if (leaf.value->number().value_or(1) < 1)
+      return refuse(leaf, "a share (give a number of steps)");
+    set(leaf, "eval-every", texts_of(*leaf.value));
+  }
+  void eval_strategy(const Leaf& leaf) {
+    if (!evaluates()) return ignore(leaf, "off");
+    if (text_of(*leaf.value) == "steps") return ignore(leaf, "eval_steps says when");
+    refuse(leaf, "evaluations come after a number of steps (give steps, and eval_steps)");
+  }
+  void save_steps(const Leaf& leaf) {
+    if (leaf.value->number().value_or(1) < 1)
+      return refuse(leaf, "a share (give a number of steps)");
+    if (text("save_strategy") == "epoch" ||
+        is_off(root_.find("save_strategy") == nullptr ? Json("steps")
+                                                      : *root_.find("save_strategy"))) {
+      return ignore(leaf, "save_strategy is not steps");
+    }
+    set(leaf, "checkpoint-every", texts_of(*leaf.value));
+  }
+
+  void finish_defaults() {
+    for (const ForeignDefault& each : foreign_defaults()) {
+      const auto says = [&](const Leaf& leaf) {
+        return leaf.key == each.key && !leaf.value->is_null();
+      };
+      const bool is_said = std::any_of(leaves_.begin(), leaves_.end(), says) ||
+                           (each.option == "epochs" && number("max_steps") > 0);
+      if (each.tool != tool_ || is_said) continue;
+      set({std::string(each.key), &absent_}, each.option, {std::string(each.value)},
+          fmt::format("absent in the file, {}'s default", name_of(tool_)));
+    }
+  }
+
+  const Json& root_;
+  const ForeignTool tool_;
+  const ReadNamedFile& read_;
+  const std::vector<Leaf> leaves_;
+  const Json absent_{"absent"};  // stands for the value of a key that the file lacks
+  std::vector<Leaf> betas_;
+  std::vector<Leaf> recipes_;
+  int unknown_keys_ = 0;
+};
+
+}  // namespace
+
+ConfigImport import_foreign(std::string_view text, const std::string& name,
+                            const ReadNamedFile& read, std::span<const GivenOption> given) {
+  const Json root = read_yaml(text, name);
+  if (!root.is_object()) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("read configuration: {}: it holds {} (give KEY: VALUE lines)", name,
+                            root.describe()));
+  }
+  return ForeignImporter(root, tool_of(root, name), read, given).run();
+}
+
+}  // namespace strata::config

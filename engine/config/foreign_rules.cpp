@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/config/foreign_rules.h"
+
+namespace strata::config {
+namespace {
+
+constexpr unsigned kA = kAxolotl;
+constexpr unsigned kL = kLlamaFactory;
+constexpr unsigned kM = kMlxLm;
+constexpr unsigned kT = kTrl;
+constexpr unsigned kTrainer = kL | kT;  // TrainingArguments of Transformers
+constexpr unsigned kAL = kA | kL;
+constexpr unsigned kALT = kA | kL | kT;
+constexpr unsigned kEach = kA | kL | kM | kT;
+
+constexpr std::string_view kPlanned = "the planner chooses what lies where and what moves when";
+constexpr std::string_view kLogged = "metrics are written to metrics.jsonl and shown at each step";
+constexpr std::string_view kNoHub = "nothing is fetched or sent; models and data are local files";
+constexpr std::string_view kLoading = "data is read by the program itself";
+constexpr std::string_view kFused = "it changes speed there, not what is computed";
+constexpr std::string_view kNoLora =
+    "LoRA is not here; all parameters are trained (take it out; --freeze leaves some out)";
+constexpr std::string_view kIdleLora = "of adapters, which are not used";
+constexpr std::string_view kNoQuantized =
+    "quantized weights are not trained here (take it out; weights may lie on NVMe instead)";
+constexpr std::string_view kNoPreference =
+    "preference and reinforcement training are not here, only supervised (take it out)";
+constexpr std::string_view kIdlePreference = "of preference training, which is not used";
+constexpr std::string_view kNoMedia = "images, video and sound are not read here (take it out)";
+constexpr std::string_view kNumbers = "it would change the numbers, and is not here (take it out)";
+constexpr std::string_view kNoEarly = "a run is not stopped or chosen by its loss here";
+constexpr std::string_view kOther = "not supported here (take it out)";
+constexpr std::string_view kCheckpoints = "a checkpoint is written every 30 minutes and at the end";
+constexpr std::string_view kTokens =
+    "tokens are those of tokenizer.json (change them in the model directory)";
+constexpr std::string_view kGenerating = "of generation, which training does not do";
+
+using enum RuleKind;
+
+constexpr ForeignRule kRules[] = {
+    // Model and output
+    {kA, "base_model", kSet, "model"},
+    {kA, "base_model_config", kIgnore, "config.json of the model is read"},
+    {kTrainer, "model_name_or_path", kSet, "model"},
+    {kM, "model", kSet, "model"},
+    {kALT, "output_dir", kSet, "out"},
+    {kM, "adapter_path", kSet, "out"},
+    {kL, "overwrite_output_dir", kIgnore, "--force replaces what --out holds"},
+    {kALT, "resume_from_checkpoint", kOff, "checkpoints of others are not read (take it out)"},
+    {kA, "auto_resume_from_checkpoints", kIgnore, "--resume continues a run"},
+    {kM, "resume_adapter_file", kOff, kNoLora},
+    {kALT, "trust_remote_code", kIgnore, "no code of a model is run"},
+    {kM, "trust_remote_code", kIgnore, "no code of a model is run"},
+    {kA, "model_type", kIgnore, "config.json says what the model is"},
+    {kA, "tokenizer_*", kIgnore, kTokens},
+    {kA, "is_*_derived_model", kIgnore, "config.json says what the model is"},
+    {kA, "is_*", kIgnore, "config.json says what the model is"},
+    {kA, "strict", kIgnore, "unknown keys are always refused"},
+    {kA, "special_tokens.*", kIgnore, kTokens},
+    {kA, "tokens", kOff, kTokens},
+    {kA, "added_tokens_overrides.*", kOff, kTokens},
+    {kA, "resize_token_embeddings_to_32x", kOff, kOther},
+    {kL, "resize_vocab", kOff, kOther},
+    {kL, "add_tokens", kOff, kTokens},
+    {kL, "add_special_tokens", kOff, kTokens},
+    {kL, "use_fast_tokenizer", kIgnore, kTokens},
+    {kL, "split_special_tokens", kOff, kOther},
+    {kT, "eos_token", kIgnore, kTokens},
+    {kT, "pad_token", kIgnore, kTokens},
+    {kALT, "rope_scaling", kOff, "positions are those of config.json (change them there)"},
+    {kTrainer, "model_revision", kIgnore, kNoHub},
+    {kA, "revision_of_model", kIgnore, kNoHub},
+    {kL, "cache_dir", kIgnore, kNoHub},
+    {kEach, "hub_*", kIgnore, kNoHub},
+    {kALT, "push_to_hub", kOff, kNoHub},
+    {kL, "hf_hub_token", kIgnore, kNoHub},
+    {kL, "ms_hub_token", kIgnore, kNoHub},
+    {kA, "hf_use_auth_token", kIgnore, kNoHub},
+    {kA, "push_dataset_to_hub", kOff, kNoHub},
+    {kT, "dtype", kIgnore, "the weights have the model's own type; --recipe decides arithmetic"},
+    {kT, "torch_dtype", kIgnore,
+     "the weights have the model's own type; --recipe decides arithmetic"},
+    {kT, "model_init_kwargs.*", kIgnore, "config.json of the model is read"},
+
+    // Data
+    {kA, "datasets", kCode, ""},
+    {kA, "test_datasets", kCode, ""},
+    {kA, "pretraining_dataset", kCode, ""},
+    {kA, "val_set_size", kCode, ""},
+    {kL, "dataset", kCode, ""},
+    {kL, "eval_dataset", kCode, ""},
+    {kL, "dataset_dir", kCode, ""},
+    {kL, "val_size", kCode, ""},
+    {kL, "interleave_probs", kCode, ""},
+    {kL, "mix_strategy", kCode, ""},
+    {kM, "data", kSet, "data"},
+    {kT, "dataset_name", kCode, ""},
+    {kT, "dataset_config", kOff, kNoHub},
+    {kT, "dataset_train_split", kIgnore, "files are named for their purpose (train, validation)"},
+    {kT, "dataset_test_split", kIgnore, "files are named for their purpose (train, validation)"},
+    {kT, "dataset_text_field", kCode, ""},
+    {kT, "dataset_kwargs.*", kOff, kOther},
+    {kA, "sequence_len", kSet, "sequence-length"},
+    {kL, "cutoff_len", kSet, "sequence-length"},
+    {kM, "max_seq_length", kSet, "sequence-length"},
+    {kT, "max_length", kSet, "sequence-length"},
+    {kT, "max_seq_length", kSet, "sequence-length"},
+    {kT, "truncation_mode", kIgnore, "what is longer than --sequence-length loses its end"},
+    {kA, "excess_length_strategy", kIgnore, "what is longer than --sequence-length loses its end"},
+    {kA, "train_on_inputs", kCode, ""},
+    {kL, "train_on_prompt", kCode, ""},
+    {kL, "mask_history", kCode, ""},
+    {kM, "mask_prompt", kCode, ""},
+    {kT, "completion_only_loss", kCode, ""},
+    {kT, "assistant_only_loss", kCode, ""},
+    {kA, "sample_packing", kCode, ""},
+    {kL, "packing", kCode, ""},
+    {kL, "neat_packing", kCode, ""},
+    {kT, "packing", kCode, ""},
+    {kA, "eval_sample_packing", kIgnore, "held-out data has the samples of the rest"},
+    {kT, "eval_packing", kIgnore, "held-out data has the samples of the rest"},
+    {kT, "packing_strategy", kIgnore, "--samples decides how records share samples"},
+    {kT, "padding_free", kIgnore, kFused},
+    {kA, "sample_packing_*", kIgnore, "--samples decides how records share samples"},
+    {kA, "pad_to_sequence_len", kIgnore, "rows always have --sequence-length tokens"},
+    {kA | kT, "pad_to_multiple_of", kIgnore, "rows always have --sequence-length tokens"},
+    {kALT, "group_by_length", kIgnore, "rows always have --sequence-length tokens"},
+    {kA, "chat_template", kCode, ""},
+    {kA, "chat_template_jinja", kSet, "chat-template"},
+    {kA, "chat_template_kwargs.*", kOff, "give \"chat_template_kwargs\" in the records"},
+    {kA, "default_system_message", kOff, "write system messages into the records"},
+    {kA, "eot_tokens", kIgnore, "the chat template writes what ends a turn"},
+    {kT, "chat_template_path", kCode, ""},
+    {kL, "template", kIgnore,
+     "the model's own chat template is used, and --chat-template chooses another"},
+    {kL, "default_system", kOff, "write system messages into the records"},
+    {kL, "tool_format", kIgnore, "the model's chat template writes tools"},
+    {kL, "enable_thinking", kOff, "give \"chat_template_kwargs\" in the records"},
+    {kL, "preserve_thinking", kIgnore, "the chat template decides"},
+    {kL, "max_samples", kOff, "give a file with as many records (head -n makes one)"},
+    {kL, "streaming", kIgnore, kLoading},
+    {kT, "dataset_streaming", kIgnore, kLoading},
+    {kA, "streaming*", kIgnore, kLoading},
+    {kL, "buffer_size", kIgnore, kLoading},
+    {kL, "overwrite_cache", kIgnore, kLoading},
+    {kL, "preprocessing_*", kIgnore, kLoading},
+    {kL, "tokenized_path", kIgnore, kLoading},
+    {kL, "data_shared_file_system", kIgnore, kLoading},
+    {kL, "media_dir", kOff, kNoMedia},
+    {kL, "ignore_pad_token_for_loss", kIgnore, "padding is never learned"},
+    {kA | kT, "dataset_*", kIgnore, kLoading},
+    {kALT, "dataloader_*", kIgnore, kLoading},
+    {kALT, "remove_unused_columns", kIgnore, kLoading},
+    {kA, "shuffle_merged_datasets", kSet, "shuffle"},
+    {kT, "shuffle_dataset", kIgnore, "--shuffle is on"},
+    {kL, "disable_shuffling", kCode, ""},
+    {kA, "shuffle_before_merging_datasets", kIgnore, "all samples are shuffled together"},
+    {kA, "skip_prepare_dataset", kOff, kOther},
+
+    // Length and batch
+    {kA, "num_epochs", kCode, ""},
+    {kTrainer, "num_train_epochs", kCode, ""},
+    {kALT, "max_steps", kCode, ""},
+    {kM, "iters", kSet, "steps"},
+    {kA, "micro_batch_size", kSet, "micro-batch"},
+    {kA, "batch_size", kIgnore, "micro_batch_size and gradient_accumulation_steps decide"},
+    {kM, "batch_size", kSet, "micro-batch"},
+    {kTrainer, "per_device_train_batch_size", kSet, "micro-batch"},
+    {kTrainer, "per_device_eval_batch_size", kIgnore, "evaluation has the rows of training"},
+    {kA, "eval_batch_size", kIgnore, "evaluation has the rows of training"},
+    {kALT, "gradient_accumulation_steps", kSet, "accumulate"},
+    {kM, "grad_accumulation_steps", kSet, "accumulate"},
+    {kALT, "auto_find_batch_size", kOff, "the plan says what fits (strata plan --compare)"},
+
+    // Optimizer
+    {kEach, "learning_rate", kSet, "lr"},
+    {kA, "lr_scheduler", kCode, ""},
+    {kTrainer, "lr_scheduler_type", kCode, ""},
+    {kTrainer, "lr_scheduler_kwargs.min_lr_rate", kSet, "min-lr-ratio"},
+    {kA, "cosine_min_lr_ratio", kSet, "min-lr-ratio"},
+    {kA, "cosine_constant_lr_ratio", kOff, kOther},
+    {kA, "lr_quadratic_warmup", kOff, "warm-up is linear here (take it out)"},
+    {kALT, "lr_scheduler_kwargs.*", kOff, kOther},
+    {kM, "lr_schedule.name", kCode, ""},
+    {kM, "lr_schedule.warmup", kSet, "warmup-steps"},
+    {kM, "lr_schedule.warmup_init", kOff, "warm-up starts from 0 here (take it out)"},
+    {kM, "lr_schedule.arguments", kIgnore, "the schedule begins at --lr and ends with the run"},
+    {kALT, "warmup_steps", kCode, ""},
+    {kALT, "warmup_ratio", kCode, ""},
+    {kALT, "weight_decay", kSet, "weight-decay"},
+    {kA | kM, "optimizer", kCode, ""},
+    {kTrainer, "optim", kCode, ""},
+    {kM, "optimizer_config.*", kOff, "give --betas, --eps or --weight-decay"},
+    {kALT, "optim_args*", kOff, kOther},
+    {kALT, "adam_beta1", kCode, ""},
+    {kALT, "adam_beta2", kCode, ""},
+    {kALT, "adam_epsilon", kSet, "eps"},
+    {kALT, "max_grad_norm", kSet, "clip"},
+    {kA, "embedding_lr*", kOff, "give a [[group]] of the TOML file"},
+    {kA, "lr_groups", kOff, "give a [[group]] of the TOML file"},
+    {kALT, "neftune_noise_alpha", kOff, kNumbers},
+    {kTrainer, "label_smoothing_factor", kOff, kNumbers},
+    {kT, "loss_type", kIgnore, "the loss is cross-entropy over the targets"},
+    {kT, "router_aux_loss_coef", kIgnore, "models are dense here"},
+    {kL, "moe_aux_loss_coef", kOff, kOther},
+    {kTrainer, "average_tokens_across_devices", kIgnore,
+     "always: a step's loss is of all its tokens"},
+    {kALT, "bf16", kCode, ""},
+    {kALT, "fp16", kCode, ""},
+    {kL, "pure_bf16", kOff, "moments and masters are fp32 here (take it out)"},
+    {kA, "bfloat16", kCode, ""},
+    {kA, "float16", kCode, ""},
+    {kA, "float32", kIgnore, "--recipe decides number formats"},
+    {kALT, "tf32", kIgnore, "--recipe decides number formats"},
+    {kALT, "fp8*", kOff, kNumbers},
+    {kEach, "seed", kSet, "seed"},
+    {kTrainer, "data_seed", kIgnore, "--seed decides the order too"},
+    {kTrainer, "full_determinism", kIgnore, "always: runs repeat bit by bit"},
+    {kA, "unfrozen_parameters", kOff, "give --freeze REGEX for the others"},
+    {kL, "freeze_trainable_*", kOff, "give --freeze REGEX"},
+    {kM, "num_layers", kCode, ""},
+
+    // What is trained
+    {kA, "adapter", kOff, kNoLora},
+    {kL, "finetuning_type", kCode, ""},
+    {kM, "fine_tune_type", kCode, ""},
+    {kL, "stage", kCode, ""},
+    {kT, "use_peft", kOff, kNoLora},
+    {kA, "lora_model_dir", kOff, kNoLora},
+    {kL, "adapter_name_or_path", kOff, kNoLora},
+    {kA, "lora_*", kIgnore, kIdleLora},
+    {kA, "peft*", kIgnore, kIdleLora},
+    {kA, "relora*", kOff, kNoLora},
+    {kTrainer, "lora_*", kIgnore, kIdleLora},
+    {kM, "lora_parameters.*", kIgnore, kIdleLora},
+    {kTrainer, "use_rslora", kIgnore, kIdleLora},
+    {kTrainer, "use_dora", kIgnore, kIdleLora},
+    {kL, "additional_target", kIgnore, kIdleLora},
+    {kEach, "load_in_*", kOff, kNoQuantized},
+    {kT, "bnb_*", kIgnore, kNoQuantized},
+    {kL, "quantization_*", kOff, kNoQuantized},
+    {kL, "double_quantization", kIgnore, "of quantized weights, which are not used"},
+    {kA, "quantization.*", kOff, kNoQuantized},
+    {kA, "qat.*", kOff, kNoQuantized},
+    {kA, "gptq*", kOff, kNoQuantized},
+    {kA, "rl", kOff, kNoPreference},
+    {kA, "rl_*", kIgnore, kIdlePreference},
+    {kA, "trl.*", kIgnore, kIdlePreference},
+    {kA, "dpo_*", kIgnore, kIdlePreference},
+    {kA, "reward_model", kOff, kNoPreference},
+    {kA, "process_reward_model", kOff, kNoPreference},
+    {kL, "pref_*", kIgnore, kIdlePreference},
+    {kL, "dpo_*", kIgnore, kIdlePreference},
+    {kL, "kto_*", kIgnore, kIdlePreference},
+    {kL, "ppo_*", kIgnore, kIdlePreference},
+    {kL, "simpo_*", kIgnore, kIdlePreference},
+    {kL, "ref_model*", kOff, kNoPreference},
+    {kL, "reward_model*", kOff, kNoPreference},
+    {kL, "use_galore", kOff, kNumbers},
+    {kL, "use_apollo", kOff, kNumbers},
+    {kL, "use_badam", kOff, kNumbers},
+    {kL, "use_adam_mini", kOff, kNumbers},
+    {kL, "use_muon", kOff, kNumbers},
+    {kL, "use_llama_pro", kOff, kNumbers},
+    {kL, "use_dft_loss", kOff, kNumbers},
+    {kA, "processor_*", kOff, kNoMedia},
+    {kA, "image_*", kOff, kNoMedia},
+    {kA, "freeze_mm_modules", kIgnore, "there are none"},
+    {kL, "image_*", kOff, kNoMedia},
+    {kL, "video_*", kOff, kNoMedia},
+    {kL, "audio_*", kOff, kNoMedia},
+    {kL, "freeze_vision_tower", kIgnore, "there is none"},
+    {kL, "freeze_multi_modal_projector", kIgnore, "there is none"},
+    {kL, "freeze_language_model", kOff, "give --freeze REGEX"},
+
+    // Memory and speed
+    {kALT, "gradient_checkpointing*", kIgnore, kPlanned},
+    {kT, "activation_checkpointing*", kIgnore, kPlanned},
+    {kA | kT, "activation_offloading", kIgnore, kPlanned},
+    {kL, "disable_gradient_checkpointing", kIgnore, kPlanned},
+    {kL, "use_reentrant_gc", kIgnore, kPlanned},
+    {kL, "use_unsloth*", kIgnore, kFused},
+    {kM, "grad_checkpoint", kIgnore, kPlanned},
+    {kM, "clear_cache_threshold", kIgnore, kPlanned},
+    {kALT, "deepspeed", kIgnore, "not needed here; --deepspeed FILE takes options from it"},
+    {kALT, "fsdp*", kIgnore, kPlanned},
+    {kALT, "ddp*", kIgnore, "ranks are --ranks"},
+    {kALT, "local_rank", kIgnore, "ranks are --ranks"},
+    {kALT, "torch_compile*", kIgnore, kFused},
+    {kALT, "torch_empty_cache_steps", kIgnore, kFused},
+    {kALT, "use_liger_kernel", kIgnore, kFused},
+    {kA, "liger_*", kIgnore, kFused},
+    {kA, "plugins", kIgnore, kFused},
+    {kT, "liger_kernel_config.*", kIgnore, kFused},
+    {kL, "enable_liger_kernel", kIgnore, kFused},
+    {kA, "flash_*", kIgnore, kFused},
+    {kL, "flash_attn", kIgnore, kFused},
+    {kA, "xformers_attention", kIgnore, kFused},
+    {kA, "sdp_attention", kIgnore, kFused},
+    {kA, "flex_attention", kIgnore, kFused},
+    {kA, "eager_attention", kIgnore, kFused},
+    {kA, "s2_attention", kOff, kNumbers},
+    {kL, "shift_attn", kOff, kNumbers},
+    {kA | kT, "attn_implementation", kIgnore, kFused},
+    {kA, "chunked_cross_entropy*", kIgnore, kFused},
+    {kA, "device*", kIgnore, "--device decides where arithmetic runs"},
+    {kA, "low_cpu_mem_usage", kIgnore, kPlanned},
+    {kL, "low_cpu_mem_usage", kIgnore, kPlanned},
+    {kA, "max_memory.*", kIgnore, "give --host-memory and --device-memory"},
+    {kA, "gpu_memory_limit", kIgnore, "give --device-memory"},
+    {kA, "sequence_parallel_degree", kIgnore, kFused},
+    {kA, "context_parallel_size", kIgnore, kFused},
+    {kA, "tensor_parallel_size", kIgnore, kFused},
+    {kT, "use_cpu", kIgnore, "--device decides where arithmetic runs"},
+    {kT, "use_cache", kIgnore, kGenerating},
+    {kL, "ray_*", kIgnore, "ranks are started by strata launch"},
+
+    // Evaluation, checkpoints and what is shown
+    {kALT, "eval_steps", kCode, ""},
+    {kALT, "eval_strategy", kCode, ""},
+    {kALT, "evaluation_strategy", kCode, ""},
+    {kA, "evals_per_epoch", kOff, "give eval_steps"},
+    {kA, "saves_per_epoch", kIgnore, kCheckpoints},
+    {kM, "steps_per_eval", kSet, "eval-every"},
+    {kM, "val_batches", kIgnore, "all held-out samples are used"},
+    {kALT, "save_steps", kCode, ""},
+    {kM, "save_every", kSet, "checkpoint-every"},
+    {kALT, "save_strategy", kIgnore, kCheckpoints},
+    {kALT, "save_total_limit", kSet, "keep-checkpoints"},
+    {kALT, "save_*", kIgnore, kCheckpoints},
+    {kALT, "load_best_model_at_end", kOff, kNoEarly},
+    {kALT, "metric_for_best_model", kIgnore, kNoEarly},
+    {kALT, "greater_is_better", kIgnore, kNoEarly},
+    {kA, "early_stopping_patience", kOff, kNoEarly},
+    {kL, "early_stopping_steps", kOff, kNoEarly},
+    {kA, "loss_watchdog_*", kIgnore, "a loss that is not finite ends the run"},
+    {kALT, "eval_*", kIgnore, "evaluation is the mean loss over held-out data"},
+    {kTrainer, "do_train", kIgnore, "train always trains"},
+    {kTrainer, "do_eval", kIgnore, "give --eval-every"},
+    {kTrainer, "do_predict", kOff, kGenerating},
+    {kTrainer, "predict_with_generate", kOff, kGenerating},
+    {kM, "train", kIgnore, "train always trains"},
+    {kM, "test", kIgnore, "strata eval measures on other data"},
+    {kM, "test_batches", kIgnore, "strata eval measures on other data"},
+    {kM, "steps_per_report", kIgnore, kLogged},
+    {kM, "report_to", kIgnore, kLogged},
+    {kM, "project_name", kIgnore, kLogged},
+    {kM, "config", kIgnore, "this file"},
+    {kALT, "logging_*", kIgnore, kLogged},
+    {kTrainer, "report_to", kIgnore, kLogged},
+    {kTrainer, "run_name", kIgnore, kLogged},
+    {kTrainer, "log_*", kIgnore, kLogged},
+    {kTrainer, "disable_tqdm", kIgnore, kLogged},
+    {kTrainer, "include_*", kIgnore, kLogged},
+    {kA, "include_*", kIgnore, kLogged},
+    {kL, "plot_loss", kIgnore, kLogged},
+    {kL, "print_param_status", kIgnore, kLogged},
+    {kL, "compute_accuracy", kIgnore, kLogged},
+    {kL, "swanlab_*", kIgnore, kLogged},
+    {kL, "use_swanlab", kIgnore, kLogged},
+    {kA, "use_tensorboard", kSet, "tensorboard"},
+    {kA, "wandb_*", kIgnore, kLogged},
+    {kA, "use_wandb", kIgnore, kLogged},
+    {kA, "mlflow_*", kIgnore, kLogged},
+    {kA, "use_mlflow", kIgnore, kLogged},
+    {kA, "comet_*", kIgnore, kLogged},
+    {kA, "use_comet", kIgnore, kLogged},
+    {kA, "profiler_*", kIgnore, kLogged},
+    {kA, "debug", kIgnore, kLogged},
+    {kA, "gc_*", kIgnore, kFused},
+    {kA, "generate_samples", kOff, kGenerating},
+    {kA, "generation_*", kIgnore, kGenerating},
+};
+
+constexpr ForeignDefault kDefaults[] = {
+    {kAxolotl, "num_epochs", "epochs", "1"},
+    {kAxolotl, "lr_scheduler", "schedule", "cosine"},
+    {kAxolotl, "weight_decay", "weight-decay", "0"},
+    {kAxolotl, "train_on_inputs", "train-on", "answers"},
+    {kLlamaFactory, "learning_rate", "lr", "5e-5"},
+    {kLlamaFactory, "num_train_epochs", "epochs", "3"},
+    {kLlamaFactory, "lr_scheduler_type", "schedule", "linear"},
+    {kLlamaFactory, "weight_decay", "weight-decay", "0"},
+    {kLlamaFactory, "cutoff_len", "sequence-length", "2048"},
+    {kLlamaFactory, "per_device_train_batch_size", "micro-batch", "8"},
+    {kMlxLm, "learning_rate", "lr", "1e-5"},
+    {kMlxLm, "iters", "steps", "1000"},
+    {kMlxLm, "batch_size", "micro-batch", "4"},
+    {kMlxLm, "max_seq_length", "sequence-length", "2048"},
+    {kMlxLm, "lr_schedule.name", "schedule", "constant"},
+    {kMlxLm, "mask_prompt", "train-on", "everything"},
+    {kTrl, "learning_rate", "lr", "2e-5"},
+    {kTrl, "num_train_epochs", "epochs", "3"},
+    {kTrl, "lr_scheduler_type", "schedule", "linear"},
+    {kTrl, "weight_decay", "weight-decay", "0"},
+    {kTrl, "max_length", "sequence-length", "1024"},
+    {kTrl, "per_device_train_batch_size", "micro-batch", "8"},
+};
+
+}  // namespace
+
+std::string_view name_of(ForeignTool tool) {
+  switch (tool) {
+    case kAxolotl:
+      return "Axolotl";
+    case kLlamaFactory:
+      return "LLaMA-Factory";
+    case kMlxLm:
+      return "mlx-lm";
+    case kTrl:
+      return "TRL";
+  }
+  return "";
+}
+
+std::span<const ForeignDefault> foreign_defaults() {
+  return kDefaults;
+}
+
+const ForeignRule* find_rule(ForeignTool tool, std::string_view key) {
+  const ForeignRule* best = nullptr;
+  for (const ForeignRule& rule : kRules) {
+    if ((rule.tools & tool) == 0) continue;
+    if (rule.key == key) return &rule;
+    const bool is_prefix = rule.key.ends_with('*') || rule.key.ends_with(".*");
+    if (!is_prefix || !key.starts_with(rule.key.substr(0, rule.key.size() - 1))) continue;
+    if (best == nullptr || best->key.size() < rule.key.size()) best = &rule;
+  }
+  return best;
+}
+
+std::vector<std::string_view> keys_of(ForeignTool tool) {
+  std::vector<std::string_view> keys;
+  for (const ForeignRule& rule : kRules) {
+    if ((rule.tools & tool) != 0 && !rule.key.ends_with('*')) keys.push_back(rule.key);
+  }
+  return keys;
+}
+
+}  // namespace strata::config

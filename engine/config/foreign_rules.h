@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/config/deepspeed_rules.h"
+
+namespace strata::config {
+
+// Programs whose configurations are read; each a bit.
+enum ForeignTool : uint8_t {
+  kAxolotl = 1,
+  kLlamaFactory = 2,
+  kMlxLm = 4,
+  kTrl = 8,
+};
+std::string_view name_of(ForeignTool tool);
+
+// What becomes of a key in the files of some programs: as DeepspeedRule.
+struct ForeignRule {
+  unsigned tools;
+  std::string_view key;
+  RuleKind kind;
+  std::string_view text;
+};
+
+// The rule for a key: the rule with its name, otherwise the longest prefix that covers it. Null for
+// unknown keys.
+const ForeignRule* find_rule(ForeignTool tool, std::string_view key);
+
+// The keys of a program that have a rule of their own.
+std::vector<std::string_view> keys_of(ForeignTool tool);
+
+// What a program assumes when its file lacks a key.
+struct ForeignDefault {
+  ForeignTool tool;
+  std::string_view key;
+  std::string_view option;
+  std::string_view value;
+};
+std::span<const ForeignDefault> foreign_defaults();
+
+}  // namespace strata::config

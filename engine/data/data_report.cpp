@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/data_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/units.h"
+#include "engine/text/text_unicode.h"
+#include "engine/text/tokenizer.h"
+
+namespace strata::data {
+namespace {
+
+constexpr size_t kColumns = 80;
+constexpr size_t kLabel = 9;
+constexpr std::string_view kCut = " ... ";
+
+std::string share_text(int64_t part, int64_t all) {
+  return fmt::format("{:.0f}%", 100 * static_cast<double>(part) / static_cast<double>(all));
+}
+
+const char* plural(int64_t count) {
+  return count == 1 ? "" : "s";
+}
+
+// Breaks a text into lines at spaces, with the label before the first.
+class Report {
+ public:
+  void add(std::string_view label, std::string_view text) {
+    while (!text.empty()) {
+      size_t at = text.size();
+      if (at > kColumns - kLabel) {
+        at = text.substr(0, kColumns - kLabel + 1).rfind(' ');
+        if (at == std::string_view::npos || at == 0) at = std::min(text.find(' '), text.size());
+      }
+      line(label, text.substr(0, at));
+      text.remove_prefix(std::min(text.size(), at + 1));
+      label = "";
+    }
+  }
+  void line(std::string_view label, std::string_view text) {
+    fmt::format_to(std::back_inserter(text_), "{}{:<{}}{}", text_.empty() ? "" : "\n", label,
+                   kLabel, text);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+std::string amount_text(const std::vector<ReportPart>& parts, const TokenSource& train,
+                        const TokenSource& held_out) {
+  int64_t tokens = 0;
+  int64_t targets = 0;
+  for (const ReportPart& part : parts) {
+    tokens += part.data->tokens->count();
+    targets += part.data->target_count;
+  }
+  std::string text = fmt::format("{} token{}", tokens, plural(tokens));
+  if (targets < tokens) {
+    text += fmt::format(", {} of them learned ({})", targets, share_text(targets, tokens));
+  }
+  text += fmt::format("; {} sample{} of {}", train.sample_count(), plural(train.sample_count()),
+                      train.length());
+  if (held_out.sample_count() > 0) {
+    text += fmt::format(", {} more held out", held_out.sample_count());
+  }
+  return text;
+}
+
+// What becomes of records at the ends of samples; empty without records.
+std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& train) {
+  int64_t records = 0, split = 0, cut = 0, lost = 0, kept = 0;
+  for (const ReportPart& part : parts) {
+    records += part.data->record_count;
+    split += part.data->split_count;
+    cut += part.data->cut_count;
+    lost += part.data->cut_tokens;
+    kept += part.data->starts ? part.data->tokens->count() : 0;
+  }
+  if (records == 0) return "";
+  if (kept == 0) {
+    return fmt::format(
+        "records share samples, and {} of {} go on in the next one (--samples record gives each a "
+        "sample of its own)",
+        split, records);
+  }
+  const int64_t room = train.sample_count() * (train.length() + 1);
+  const std::string padding =
+      fmt::format("each record is a sample; {} of them is padding", share_text(room - kept, room));
+  if (cut == 0) return padding + "; none is cut";
+  return fmt::format("{}; {} record{} cut, which loses {} of {} tokens (raise --sequence-length)",
+                     padding, cut, cut == 1 ? " is" : "s are", lost, kept + lost);
+}
+
+// Runs of tokens that are all targets or all not.
+struct Run {
+  int64_t first;
+  int64_t count;
+  bool is_target;
+};
+
+std::vector<Run> runs_of(const ReadData& data) {
+  std::vector<Run> runs;
+  const int64_t end = data.example_first + data.example_count;
+  for (int64_t k = data.example_first; k < end; ++k) {
+    const bool is_target = data.tokens->is_target(k);
+    if (runs.empty() || runs.back().is_target != is_target) runs.push_back({k, 0, is_target});
+    ++runs.back().count;
+  }
+  return runs;
+}
+
+// The text of a run, of which only both ends are read when it is long.
+std::string text_of(const Run& run, const TokenSequence& tokens, const text::Tokenizer& tokenizer) {
+  constexpr int64_t kEnd = 64;
+  const auto decode = [&](int64_t first, int64_t count) {
+    std::vector<int32_t> ids(static_cast<size_t>(count));
+    tokens.read(first, count, ids.data());
+    return tokenizer.decode(ids);
+  };
+  if (run.count <= 2 * kEnd) return decode(run.first, run.count);
+  return decode(run.first, kEnd) + std::string(kCut) + decode(run.first + run.count - kEnd, kEnd);
+}
+
+void add_example(const std::vector<ReportPart>& parts, const text::Tokenizer* tokenizer,
+                 Report& report) {
+  constexpr size_t kRunsMax = 8;
+  const auto has_one = [](const ReportPart& part) { return part.data->example_count > 0; };
+  const auto part = std::find_if(parts.begin(), parts.end(), has_one);
+  if (part == parts.end() || tokenizer == nullptr) return;
+  const std::vector<Run> runs = runs_of(*part->data);
+  report.line("example", "what of the first record is learned (+) and what is only read (-)");
+  for (size_t k = 0; k < std::min(runs.size(), kRunsMax); ++k) {
+    const std::string text = text_of(runs[k], *part->data->tokens, *tokenizer);
+    report.line("", fmt::format("{} {}", runs[k].is_target ? '+' : '-',
+                                one_line(text, kColumns - kLabel - 2)));
+  }
+  if (runs.size() > kRunsMax) {
+    report.line("", fmt::format("and {} more parts", runs.size() - kRunsMax));
+  }
+}
+
+}  // namespace
+
+std::string one_line(std::string_view text, size_t columns) {
+  struct Character {
+    std::string shown;
+    size_t columns;
+  };
+  std::vector<Character> characters;
+  size_t all = 0;
+  const std::string valid = text::replace_invalid_utf8(text);
+  for (size_t at = 0; at < valid.size();) {
+    const size_t length = text::utf8_length(valid[at]);
+    const auto byte = static_cast<unsigned char>(valid[at]);
+    Character next = {valid.substr(at, length), length > 1 ? size_t{2} : size_t{1}};
+    if (byte == '\n')
+      next.shown = "\\n";
+    else if (byte == '\t')
+      next.shown = "\\t";
+    else if (byte < 0x20 || byte == 0x7F)
+      next.shown = fmt::format("\\x{:02x}", byte);
+    if (length == 1) next.columns = next.shown.size();
+    all += next.columns;
+    characters.push_back(std::move(next));
+    at += length;
+  }
+  const bool fits = all <= columns;
+  const size_t half = fits ? columns : (columns - kCut.size()) / 2;
+  std::string line;
+  size_t used = 0;
+  size_t at = 0;
+  while (at < characters.size() && used + characters[at].columns <= half) {
+    used += characters[at].columns;
+    line += characters[at++].shown;
+  }
+  if (fits) return line;
+  std::string end;
+  used = 0;
+  for (size_t last = characters.size(); last > at && used + characters[last - 1].columns <= half;) {
+    used += characters[--last].columns;
+    end.insert(0, characters[last].shown);
+  }
+  return line + std::string(kCut) + end;
+}
+
+std::string data_report(const std::vector<ReportPart>& parts, const TokenSource& train,
+                        const TokenSource& held_out, const text::Tokenizer* tokenizer) {
+  Report report;
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const int64_t samples = train.parts()[k].count;
+    std::string text = parts[k].name + ": " + parts[k].data->found;
+    if (train.parts()[k].weight > 0) {
+      text += fmt::format("; {} of the samples: {} in an epoch, of {} ({:.3g} passes)",
+                          share_text(parts[k].draws, train.sample_count()), parts[k].draws, samples,
+                          static_cast<double>(parts[k].draws) / static_cast<double>(samples));
+    }
+    report.add(k == 0 ? "data" : "", text);
+  }
+  report.add("", amount_text(parts, train, held_out));
+  report.add("", cut_text(parts, train));
+  add_example(parts, tokenizer, report);
+  return report.take();
+}
+
+}  // namespace strata::data

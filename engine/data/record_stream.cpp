@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/record_stream.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+
+namespace strata::data {
+namespace {
+
+constexpr int64_t kRecordBytesMax = 64 * kMiB;
+constexpr size_t kReadBytes = 1 << 20;
+constexpr std::string_view kOneRecord =
+    "write one JSON object in each line, such as {\"text\": \"...\"}; plain text is named .txt";
+
+Error bad_stream(const std::string& where, const std::string& cause) {
+  return Error(ErrorCode::kConfig, fmt::format("read data: {}: {}", where, cause));
+}
+
+bool is_white(int character) {
+  return character == ' ' || character == '\t' || character == '\r' || character == '\n';
+}
+
+template <class Reader, class Use>
+void read_records(const std::string& path, Reader& reader, const Use& use) {
+  while (reader.next()) {
+    if (reader.text().find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const std::string where = fmt::format("{}:{}", path, reader.number());
+    use(config::Json::parse(reader.text(), where, {.bytes = kRecordBytesMax}, kOneRecord),
+        reader.number(), where);
+  }
+}
+
+}  // namespace
+
+ArrayReader::ArrayReader(const std::string& path, text::LineReader::Check check)
+    : path_(path), reader_(path), check_(std::move(check)) {}
+
+int ArrayReader::peek() {
+  if (at_ == buffer_.size()) {
+    buffer_.resize(kReadBytes);
+    buffer_.resize(reader_.read(buffer_.data(), kReadBytes));
+    at_ = 0;
+    if (is_begun_ && !text_.empty()) check_(number_, static_cast<int64_t>(text_.size()));
+  }
+  return at_ < buffer_.size() ? static_cast<unsigned char>(buffer_[at_]) : -1;
+}
+
+int ArrayReader::take() {
+  const int character = peek();
+  if (character >= 0) ++at_;
+  if (character == '\n') ++line_;
+  return character;
+}
+
+int ArrayReader::peek_value() {
+  while (is_white(peek())) take();
+  return peek();
+}
+
+void ArrayReader::refuse(const char* cause) const {
+  throw bad_stream(fmt::format("{}:{}", path_, line_), cause);
+}
+
+// Takes the text up to the comma or bracket behind the item.
+void ArrayReader::read_value() {
+  int depth = 0;
+  bool is_string = false;
+  for (int next = peek(); next >= 0; next = peek()) {
+    if (!is_string && depth == 0 && (next == ',' || next == ']')) return;
+    text_ += static_cast<char>(take());
+    if (is_string && next == '\\' && peek() >= 0) {
+      text_ += static_cast<char>(take());
+    } else if (next == '"') {
+      is_string = !is_string;
+    } else if (!is_string) {
+      depth += next == '{' || next == '[' ? 1 : next == '}' || next == ']' ? -1 : 0;
+    }
+  }
+}
+
+bool ArrayReader::next() {
+  text_.clear();
+  if (!is_begun_) {
+    if (peek_value() != '[') refuse("it does not begin with [ (write a JSON array of records)");
+    take();
+    if (peek_value() == ']') {
+      take();
+      is_begun_ = true;
+      return false;
+    }
+  } else if (peek_value() == ',') {
+    take();
+  } else {
+    if (take() != ']') refuse("the array does not end (is the file cut off? it ends with ])");
+    if (peek_value() >= 0) {
+      refuse("something follows the array (write one array, or a record a line without it)");
+    }
+    return false;
+  }
+  is_begun_ = true;
+  peek_value();
+  number_ = line_;
+  read_value();
+  check_(number_, static_cast<int64_t>(text_.size()));
+  return true;
+}
+
+bool holds_array(const std::string& path) {
+  return text::first_character(path) == '[';
+}
+
+void for_each_record(const std::string& path, const text::LineReader::Check& check,
+                     const std::function<void(config::Json, int64_t, const std::string&)>& use) {
+  const auto within = [&](int64_t line, int64_t bytes) {
+    check(line, bytes);
+    if (bytes <= kRecordBytesMax) return;
+    throw bad_stream(fmt::format("{}:{}", path, line),
+                     fmt::format("the record has more than {} (cut it into several)",
+                                 format_bytes(kRecordBytesMax)));
+  };
+  if (holds_array(path)) {
+    ArrayReader items(path, within);
+    return read_records(path, items, use);
+  }
+  text::LineReader lines(path, within);
+  read_records(path, lines, use);
+}
+
+}  // namespace strata::data

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of any form, from several files, folders and JSON arrays, become the tokens that they
+// name; what cannot be followed is refused with its place.
+#include <algorithm>
+
+#include "engine/data/record_stream.h"
+#include "tests/train/data_fixture.h"
+
+namespace strata::data {
+namespace {
+
+class DataForms : public DataTest {
+ protected:
+  // All tokens as text, with "|" for ends, and below them a '^' for each target.
+  static std::string shown(const Dataset& data) {
+    const TokenSource& source = data.train();
+    std::string text;
+    std::string marks = " ";
+    for (int64_t k = 0; k < source.sample_count(); ++k) {
+      std::vector<int32_t> inputs(static_cast<size_t>(source.length()));
+      std::vector<int32_t> targets(inputs.size());
+      source.sample(k, inputs.data(), targets.data());
+      for (size_t at = 0; at < inputs.size(); ++at) {
+        text += inputs[at] == 256 ? '|' : static_cast<char>(inputs[at]);
+        marks += targets[at] < 0 ? ' ' : '^';
+      }
+    }
+    return text + "\n" + marks;
+  }
+  std::string read(const std::vector<std::string>& paths, DataOptions options = {}) const {
+    options.length = 1;
+    options.keeps_tail = true;
+    return shown(open(paths, options));
+  }
+};
+
+TEST_F(DataForms, AnArrayIsReadAsItsItems) {
+  const std::string array = " [ {\"text\":\"a]b,\\\"{\"},\n{\"text\":\"c\", \"n\":[1,{}]} ]\n";
+  EXPECT_EQ(read({write("a.json", array)}),
+            read({write("a.jsonl", "{\"text\":\"a]b,\\\"{\"}\n{\"text\":\"c\"}")}));
+  const auto message = [&](const std::string& text) {
+    return error_of(write("b.json", text), {.length = 1});
+  };
+  EXPECT_TRUE(
+      contains(message("[{\"text\":\"a\"},\n{\"txt\":1}]"), "b.json:2: not a known record"));
+  EXPECT_TRUE(contains(message("[{\"text\":\"a\"}"), "b.json:1: the array does not end"));
+  EXPECT_TRUE(contains(message("[{\"text\":\"a\"}] x"), "something follows the array"));
+  EXPECT_TRUE(contains(message("[{\"text\":\"a\"} {}]"), "b.json:1"));
+  EXPECT_TRUE(contains(message("[]"), "it has no record"));
+}
+
+// The reader's blocks have 1 MiB, so that items and escapes lie across their ends.
+TEST_F(DataForms, AnArrayIsReadInBlocks) {
+  std::string array = "[";
+  for (int k = 0; k < 40; ++k) {
+    array += (k == 0 ? "" : ",\n") + std::string("\"") + std::string(99'990 + k, 'a') + "\\\"]\"";
+  }
+  ArrayReader items(write("a.json", array + "]"), [](int64_t, int64_t) {});
+  for (int k = 0; k < 40; ++k) {
+    ASSERT_TRUE(items.next());
+    EXPECT_EQ(items.text().size(), static_cast<size_t>(99'990 + k + 5));
+    EXPECT_EQ(items.number(), k + 1);
+  }
+  EXPECT_FALSE(items.next());
+}
+
+TEST_F(DataForms, ColumnsNameTheMembers) {
+  const std::string path =
+      write("a.jsonl", R"({"text":"no","question":"12","answer":"ab","completion":"x"})");
+  EXPECT_EQ(read({path}, {.columns = {"prompt=question", "completion=answer"}}), "12ab\n  ^^^");
+  const std::string chat =
+      write("b.jsonl", R"({"turns":[{"who":"user","says":"Q"},{"who":"assistant","says":"A"}]})");
+  EXPECT_EQ(read({chat}, {.columns = {"messages=turns", "role=who", "content=says"}}),
+            read({write("c.jsonl", R"({"messages":[{"role":"user","content":"Q"},)"
+                                   R"({"role":"assistant","content":"A"}]})")}));
+  const auto message = [&](const std::vector<std::string>& columns) {
+    try {
+      open(path, {.length = 1, .columns = columns});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_TRUE(
+      contains(message({"prompt=query"}),
+               "a.jsonl:1: the record has no \"query\", which --columns names as prompt (give one "
+               "of text, question, answer, completion)"));
+  EXPECT_TRUE(contains(message({"promt=question"}), "did you mean prompt?"));
+  EXPECT_TRUE(contains(message({"prompt"}), "not a pair of names"));
+  EXPECT_TRUE(contains(message({"prompt=a", "prompt=b"}), "prompt is given twice"));
+}
+
+TEST_F(DataForms, ShareGptHasSystemsToolsAndOtherNames) {
+  EXPECT_EQ(read({write("a.jsonl", R"({"system":"S","conversations":[{"from":"human","value":"Q"},)"
+                                   R"({"from":"chatgpt","value":"A"}]})")}),
+            read({write("b.jsonl",
+                        R"({"messages":[{"role":"system","content":"S"},)"
+                        R"({"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})")}));
+}
+
+TEST_F(DataForms, SeveralFilesFollowOneAnother) {
+  const std::string a = write("a.jsonl", R"({"text":"a"})");
+  const std::string b = write("b.txt", "bb");
+  write("c/x.jsonl", R"({"text":"x"})");
+  write("c/README.md", "about");
+  write("c/sub/y.json", R"([{"text":"y"}])");
+  write("c/info.json", "{}");
+  EXPECT_EQ(read({a, b, folder_ / "c"}), "a|bb|y|x\n ^^^^^^^^");
+}
+
+TEST_F(DataForms, FilesOfADirectoryHaveTheirPurposeByName) {
+  const auto text = [](const char* word) { return fmt::format(R"({{"text":"{}"}})", word); };
+  write("d/train-00000-of-00001.jsonl", text("aa"));
+  write("d/validation.jsonl", text("vv"));
+  write("d/test.jsonl", text("tt"));
+  write("d/other.jsonl", text("oo"));
+  const Dataset data = open(folder_ / "d", {.length = 1});
+  EXPECT_EQ(shown(data), "aa\n ^^");
+  EXPECT_EQ(data.held_out().sample_count(), 2);
+  EXPECT_TRUE(contains(warnings_of(folder_ / "d", {.length = 1}), "2 files are not read"));
+  write("e/train/a.jsonl", text("aa"));
+  write("e/dev/a.jsonl", text("vvv"));
+  EXPECT_EQ(open(folder_ / "e", {.length = 1}).held_out().sample_count(), 3);
+  EXPECT_TRUE(contains(error_of((write("f/valid.jsonl", text("v")), folder_ / "f"), {.length = 1}),
+                       "only files for validation"));
+}
+
+TEST_F(DataForms, HeldOutDataMayBeElsewhere) {
+  const std::string train = write("a.jsonl", R"({"text":"aaaa"})");
+  const std::string held = write("b.jsonl", R"({"text":"bbb"})");
+  const Dataset data = open(train, {.length = 2, .held_out_data = {held}});
+  EXPECT_EQ(data.train().sample_count(), 2);
+  EXPECT_EQ(data.held_out().sample_count(), 2);
+  EXPECT_NE(data.fingerprint(), open(train, {.length = 2}).fingerprint());
+}
+
+class DataWeights : public DataForms {
+ protected:
+  static std::string turn(const char* role, const char* text, const char* more = "") {
+    return fmt::format(R"({{"role":"{}","content":"{}"{}}})", role, text, more);
+  }
+  static std::string chat(const std::string& first, const std::string& second) {
+    return fmt::format(R"({{"messages":[{},{},{},{}]}})", turn("user", "Q"), first,
+                       turn("user", "R"), second);
+  }
+  // The text of the targets.
+  std::string learned(const std::string& record, DataOptions options = {}) const {
+    const std::string both = read({write("w.jsonl", record)}, options);
+    const size_t half = both.rfind('\n');
+    std::string text;
+    for (size_t k = 0; k < half; ++k) {
+      if (both[half + 1 + k] == '^') text += both[k];
+    }
+    return text;
+  }
+};
+
+TEST_F(DataWeights, MessagesMayBeLeftOut) {
+  const std::string plain = turn("assistant", "A");
+  EXPECT_EQ(learned(chat(plain, turn("assistant", "B"))), "A<|im_end|>B<|im_end|>");
+  for (const char* off : {R"(,"weight":0)", R"(,"weight":0.0)", R"(,"train":false)"}) {
+    EXPECT_EQ(learned(chat(turn("assistant", "A", off), turn("assistant", "B"))), "B<|im_end|>");
+    EXPECT_EQ(learned(chat(plain, turn("assistant", "B", off))), "A<|im_end|>");
+  }
+  EXPECT_EQ(learned(chat(turn("assistant", "A", R"(,"weight":1)"), turn("assistant", "B"))),
+            "A<|im_end|>B<|im_end|>");
+  const auto message = [&](const std::string& record) {
+    return error_of(write("w.jsonl", record), {.length = 1});
+  };
+  EXPECT_TRUE(contains(message(chat(turn("assistant", "A", R"(,"weight":0.5)"), plain)),
+                       "w.jsonl:1: the weight of message 2 is 0.5, and only 0 and 1 are known"));
+  EXPECT_TRUE(contains(
+      message(chat(turn("user", "A", R"(,"train":true)"), plain)),
+      "message 2 of the user is to be trained on, but only what the assistant says can be"));
+}
+
+TEST_F(DataWeights, TrainOnChoosesWhatIsLearned) {
+  const std::string record = chat(turn("assistant", "A"), turn("assistant", "B"));
+  EXPECT_EQ(learned(record, {.train_on = config::TrainOn::kLastAnswer}), "B<|im_end|>");
+  EXPECT_EQ(learned(record, {.train_on = config::TrainOn::kEverything}).size(),
+            std::string("|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
+                        "<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\nB<|im_end|>")
+                .size());
+  const std::string pair = R"({"prompt":"12","completion":"ab"})";
+  EXPECT_EQ(read({write("p.jsonl", pair)}, {.train_on = config::TrainOn::kEverything}),
+            "12ab\n ^^^^");
+  EXPECT_EQ(read({write("p.jsonl", pair)}, {.train_on_end = false}), "12ab\n  ^^ ");
+}
+
+}  // namespace
+}  // namespace strata::data
