@@ -236,7 +236,7 @@ class ForeignImporter : ImportWriter {
       }
       return set(leaf, "samples", {"record"});
     }
-    set(leaf, "samples", {"stream"}, "records share samples, and see those before them");
+    set(leaf, "samples", {"packed"}, "records share samples without seeing each other");
   }
 
   void chat_template(const Leaf& leaf) {

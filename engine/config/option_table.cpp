@@ -35,7 +35,7 @@ constexpr EnumField enum_field() {
 
 // In the order of the enumerators in options.h.
 constexpr std::string_view kSchedules[] = {"constant", "linear", "cosine"};
-constexpr std::string_view kSampleLayouts[] = {"stream", "record"};
+constexpr std::string_view kSampleLayouts[] = {"stream", "record", "packed"};
 constexpr std::string_view kTrainOn[] = {"answers", "last-answer", "everything"};
 constexpr auto kRecipes = recipe_names<std::string_view>();
 constexpr std::string_view kDevices[] = {"auto", "cpu", "emulated", "cuda"};
@@ -96,8 +96,9 @@ constexpr OptionRow kTable[] = {
      "The names that records use: prompt=question,completion=answer; in messages, "
      "role=speaker,content=words."},
     {"samples", kEnum, enum_field<&O::samples>(), kStep | kEval, kFiles, "", "", kAny, "",
-     "Whether records follow one another in samples, or each is a sample of its own, padded or cut "
-     "to --sequence-length.",
+     "Whether records follow one another in samples and see those before them; or each is a sample "
+     "of its own, padded or cut to --sequence-length; or several whole ones share a sample without "
+     "seeing each other.",
      kSampleLayouts},
     {"train-on", kEnum, enum_field<&O::train_on>(), kStep | kEval, kFiles, "", "", kAny, "",
      "What is learned of records with prompts: what the assistant says, only its last answer, or "

@@ -34,7 +34,7 @@ enum class Command : uint8_t {
 inline constexpr int kCommandCount = 11;
 
 // How samples are made of data, and what of a record is learned (engine/data/data.h).
-enum class SampleLayout : uint8_t { kStream, kRecord };
+enum class SampleLayout : uint8_t { kStream, kRecord, kPacked };
 enum class TrainOn : uint8_t { kAnswers, kLastAnswer, kEverything };
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };

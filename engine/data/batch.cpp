@@ -27,7 +27,7 @@ int64_t Batches::sample_of(int64_t row) const {
 }
 
 void Batches::fill(int64_t step, int64_t micro_batch, int64_t replica, int32_t* tokens,
-                   int32_t* targets) const {
+                   int32_t* targets, int32_t* starts) const {
   STRATA_CHECK(step >= 0 && micro_batch >= 0 && micro_batch < options_.accumulate);
   STRATA_CHECK(replica >= 0 && replica < options_.replicas);
   const int64_t length = source_.length();
@@ -36,12 +36,14 @@ void Batches::fill(int64_t step, int64_t micro_batch, int64_t replica, int32_t* 
   for (int64_t row = 0; row < options_.rows; ++row) {
     int32_t* row_tokens = tokens + row * length;
     int32_t* row_targets = targets + row * length;
+    int32_t* row_starts = starts == nullptr ? nullptr : starts + row * length;
     const int64_t sample = sample_of(first + row);
     if (sample >= 0) {
-      source_.sample(sample, row_tokens, row_targets);
+      source_.sample(sample, row_tokens, row_targets, row_starts);
     } else {
       std::fill_n(row_tokens, length, 0);
       std::fill_n(row_targets, length, -1);
+      if (row_starts != nullptr) std::fill_n(row_starts, length, 0);
     }
   }
 }

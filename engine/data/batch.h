@@ -29,9 +29,10 @@ class Batches {
  public:
   Batches(const TokenSource& source, const BatchOptions& options);
 
-  // Writes one micro-batch of [B, T] ids and targets.
-  void fill(int64_t step, int64_t micro_batch, int64_t replica, int32_t* tokens,
-            int32_t* targets) const;
+  // Writes one micro-batch of [B, T] ids and targets, and where the document of each token starts
+  // in its row, if `starts` is not null.
+  void fill(int64_t step, int64_t micro_batch, int64_t replica, int32_t* tokens, int32_t* targets,
+            int32_t* starts = nullptr) const;
 
   // The number of targets that are not -1 in all micro-batches of all replicas of a step, by which
   // the step's loss is divided. 0 when every target is masked.

@@ -157,6 +157,11 @@ class Dataset::Opener {
         if (next > first + 1) part.name += fmt::format(" and {} more", next - first - 1);
       }
       part.data = read_data(part.name, files, tokenizer_, read_);
+      if (options_.samples == config::SampleLayout::kPacked) {
+        part.packing = std::make_unique<Packing>(
+            pack_records(record_lengths(*part.data.tokens, *part.data.starts, options_.length),
+                         options_.length));
+      }
       if (read_.room_bytes > 0) {
         read_.room_bytes = std::max<int64_t>(1, read_.room_bytes - part.data.bytes());
       }
@@ -168,11 +173,14 @@ class Dataset::Opener {
 
   TokenSource::Part all_of(const Part& part, bool keeps_tail) const {
     const std::vector<int64_t>* starts = part.data.starts.get();
-    return {
-        .tokens = part.data.tokens.get(),
-        .starts = starts,
-        .count = TokenSource::samples_in(*part.data.tokens, starts, options_.length, keeps_tail),
-        .weight = part.weight};
+    const Packing* packing = part.packing.get();
+    return {.tokens = part.data.tokens.get(),
+            .starts = starts,
+            .count = packing != nullptr ? packing->row_count()
+                                        : TokenSource::samples_in(*part.data.tokens, starts,
+                                                                  options_.length, keeps_tail),
+            .packing = packing,
+            .weight = part.weight};
   }
 
   TokenSource::Part required(const Part& part) const {
@@ -257,7 +265,9 @@ uint64_t Dataset::fingerprint() const {
 int64_t Dataset::bytes() const {
   int64_t bytes = 0;
   for (const auto* parts : {&parts_, &held_out_parts_}) {
-    for (const Part& part : *parts) bytes += part.data.bytes();
+    for (const Part& part : *parts) {
+      bytes += part.data.bytes() + (part.packing ? part.packing->bytes() : 0);
+    }
   }
   return bytes;
 }

@@ -81,6 +81,7 @@ class Dataset {
     std::string name;
     double weight = 0;  // in a mixture; else 0
     ReadData data;
+    std::unique_ptr<Packing> packing = {};  // of its records, where samples are packed
   };
   class Opener;
 

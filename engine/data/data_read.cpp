@@ -228,10 +228,10 @@ class FilesReader {
 
  private:
   void read_text(const std::string& path) {
-    if (options_.samples == config::SampleLayout::kRecord) {
+    if (options_.samples != config::SampleLayout::kStream) {
       throw bad_data(path,
-                     "plain text has no records to be samples of (leave out --samples record, or "
-                     "write {\"text\": ...} lines to a .jsonl file)");
+                     "plain text has no records to make samples of (leave out --samples, or write "
+                     "{\"text\": ...} lines to a .jsonl file)");
     }
     refuse_records_in_text(path);
     const int64_t split_before = writer_.split_count();
@@ -276,8 +276,8 @@ ReadData read_data(const std::string& name, const std::vector<std::string>& file
                    const text::Tokenizer* tokenizer, const ReadOptions& options) {
   ReadData data;
   if (files.size() == 1 && is_token_file(files.front())) {
-    if (options.samples == config::SampleLayout::kRecord) {
-      throw bad_data(name, "a token file has no records (leave out --samples record)");
+    if (options.samples != config::SampleLayout::kStream) {
+      throw bad_data(name, "a token file has no records (leave out --samples)");
     }
     data.files = files;
     data.tokens = std::make_unique<TokenSequence>(

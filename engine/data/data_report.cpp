@@ -84,13 +84,20 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
   if (records == 0) return "";
   if (kept == 0) {
     return fmt::format(
-        "records share samples, and {} of {} go on in the next one (--samples record gives each a "
-        "sample of its own)",
+        "records share samples, and {} of {} go on in the next one (--samples packed keeps "
+        "them whole and apart)",
         split, records);
   }
-  const int64_t room = train.sample_count() * (train.length() + 1);
+  // The last token of a record is a target only.
+  const bool is_packed = !train.parts().empty() && train.parts().front().packing != nullptr;
+  const int64_t room = train.sample_count() * train.length();
+  const int64_t used = kept - records;
   const std::string padding =
-      fmt::format("each record is a sample; {} of them is padding", share_text(room - kept, room));
+      fmt::format("{}; {} of them is padding",
+                  is_packed ? fmt::format("{} records share {} samples without seeing each other",
+                                          records, train.sample_count())
+                            : "each record is a sample",
+                  share_text(std::max<int64_t>(0, room - used), room));
   if (cut == 0) return padding + "; none is cut";
   return fmt::format("{}; {} record{} cut, which loses {} of {} tokens (raise --sequence-length)",
                      padding, cut, cut == 1 ? " is" : "s are", lost, kept + lost);

@@ -103,30 +103,4 @@ std::vector<int64_t> record_lengths(const TokenSequence& tokens, std::span<const
   return lengths;
 }
 
-PackedSample packed_sample(const TokenSequence& tokens, std::span<const int64_t> starts,
-                           const Packing& packing, int64_t row, int64_t row_length) {
-  PackedSample sample;
-  sample.inputs.assign(static_cast<size_t>(row_length), 0);
-  sample.targets.assign(static_cast<size_t>(row_length), -1);
-  int64_t at = 0;
-  const auto first = static_cast<size_t>(packing.row_starts[static_cast<size_t>(row)]);
-  const auto last = static_cast<size_t>(packing.row_starts[static_cast<size_t>(row) + 1]);
-  for (size_t k = first; k < last; ++k) {
-    const auto record = static_cast<size_t>(packing.order[k]);
-    const int64_t begin = starts[record];
-    const int64_t end = record + 1 < starts.size() ? starts[record + 1] : tokens.count();
-    const int64_t length = std::min(row_length, end - begin - 1);
-    STRATA_CHECK(at + length <= row_length);
-    sample.document_starts.push_back(static_cast<int32_t>(at));
-    tokens.read(begin, length, sample.inputs.data() + at);
-    tokens.read(begin + 1, length, sample.targets.data() + at);
-    for (int64_t p = 0; p < length; ++p) {
-      if (!tokens.is_target(begin + p + 1)) sample.targets[static_cast<size_t>(at + p)] = -1;
-    }
-    at += length;
-  }
-  sample.document_starts.push_back(static_cast<int32_t>(at));
-  return sample;
-}
-
 }  // namespace strata::data

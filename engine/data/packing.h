@@ -15,6 +15,9 @@ namespace strata::data {
 struct Packing {
   std::vector<int64_t> order;
   std::vector<int64_t> row_starts;  // one more than there are rows
+  int64_t bytes() const {
+    return static_cast<int64_t>((order.capacity() + row_starts.capacity()) * sizeof(int64_t));
+  }
   int64_t row_count() const { return static_cast<int64_t>(row_starts.size()) - 1; }
 };
 
@@ -25,23 +28,9 @@ struct Packing {
 // n log(row_length), memory about 40 bytes a record.
 Packing pack_records(std::span<const int64_t> lengths, int64_t row_length);
 
-// A row of several documents. Inputs and targets have T tokens, as in TokenSource: no target of a
-// document is in another one, and padding has id 0 and target -1. The document of the token at p is
-// the last one that starts at or before p; positions count from its start.
-struct PackedSample {
-  std::vector<int32_t> inputs;
-  std::vector<int32_t> targets;
-  // Where documents start in the row, from 0 on, in order; the last entry is where padding starts.
-  std::vector<int32_t> document_starts;
-};
-
 // The number of inputs of each record: all of its tokens but the last, at most `row_length`.
 // `starts` are where records begin in `tokens`.
 std::vector<int64_t> record_lengths(const TokenSequence& tokens, std::span<const int64_t> starts,
                                     int64_t row_length);
-
-// A row of the packing of record_lengths().
-PackedSample packed_sample(const TokenSequence& tokens, std::span<const int64_t> starts,
-                           const Packing& packing, int64_t row, int64_t row_length);
 
 }  // namespace strata::data

@@ -63,12 +63,8 @@ int64_t TokenSource::samples_in(const TokenSequence& tokens, const std::vector<i
   return keeps_tail ? ceil_div(targets, length) : targets / length;
 }
 
-TokenSource::Span TokenSource::span_of(int64_t index) const {
-  STRATA_CHECK(index >= 0 && index < sample_count_);
-  size_t at = 0;
-  while (index >= parts_[at].count) index -= parts_[at++].count;
-  const Part& part = parts_[at];
-  index += part.first;
+// The sample of a stream, or a record.
+TokenSource::Span TokenSource::span_of(const Part& part, int64_t index) const {
   const int64_t all = part.tokens->count();
   if (part.starts == nullptr) {
     return {part.tokens, index * length_, std::min(length_, all - 1 - index * length_)};
@@ -79,22 +75,45 @@ TokenSource::Span TokenSource::span_of(int64_t index) const {
   return {part.tokens, starts[place], std::min(length_, end - starts[place] - 1)};
 }
 
-void TokenSource::sample(int64_t index, int32_t* inputs, int32_t* targets) const {
-  const auto [tokens, begin, length] = span_of(index);
-  tokens->read(begin, length, inputs);
-  std::copy(inputs + 1, inputs + length, targets);
-  tokens->read(begin + length, 1, targets + length - 1);
-  std::fill(inputs + length, inputs + length_, 0);
-  std::fill(targets + length, targets + length_, -1);
-  if (!tokens->has_masks()) return;
-  for (int64_t k = 0; k < length; ++k) {
-    if (!tokens->is_target(begin + k + 1)) targets[k] = -1;
+template <typename Visit>
+void TokenSource::each_span(int64_t index, const Visit& visit) const {
+  STRATA_CHECK(index >= 0 && index < sample_count_);
+  size_t at = 0;
+  while (index >= parts_[at].count) index -= parts_[at++].count;
+  const Part& part = parts_[at];
+  index += part.first;
+  if (part.packing == nullptr) return visit(span_of(part, index));
+  const auto row = static_cast<size_t>(index);
+  const std::vector<int64_t>& rows = part.packing->row_starts;
+  for (int64_t k = rows[row]; k < rows[row + 1]; ++k) {
+    visit(span_of(part, part.packing->order[static_cast<size_t>(k)]));
   }
 }
 
+void TokenSource::sample(int64_t index, int32_t* inputs, int32_t* targets, int32_t* starts) const {
+  int64_t at = 0;
+  each_span(index, [&](const Span& span) {
+    STRATA_CHECK(at + span.length <= length_);
+    span.tokens->read(span.begin, span.length, inputs + at);
+    std::copy(inputs + at + 1, inputs + at + span.length, targets + at);
+    span.tokens->read(span.begin + span.length, 1, targets + at + span.length - 1);
+    for (int64_t k = 0; k < span.length && span.tokens->has_masks(); ++k) {
+      if (!span.tokens->is_target(span.begin + k + 1)) targets[at + k] = -1;
+    }
+    if (starts != nullptr) std::fill_n(starts + at, span.length, static_cast<int32_t>(at));
+    at += span.length;
+  });
+  std::fill(inputs + at, inputs + length_, 0);
+  std::fill(targets + at, targets + length_, -1);
+  if (starts != nullptr) std::fill(starts + at, starts + length_, static_cast<int32_t>(at));
+}
+
 int64_t TokenSource::target_count(int64_t index) const {
-  const auto [tokens, begin, length] = span_of(index);
-  return tokens->target_count(begin + 1, length);
+  int64_t count = 0;
+  each_span(index, [&](const Span& span) {
+    count += span.tokens->target_count(span.begin + 1, span.length);
+  });
+  return count;
 }
 
 int64_t TokenSource::drawn(uint64_t seed, int64_t row) const {

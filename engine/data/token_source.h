@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/data/data_tokens.h"
+#include "engine/data/packing.h"
 
 namespace strata::data {
 
@@ -16,6 +17,9 @@ namespace strata::data {
 // of records begin where their record does, and end with it or after T tokens: nothing of one
 // record is in another's sample. Padding is behind all tokens of its row, where causal attention
 // does not look, so that a sample's loss and gradients are those of the record alone.
+//
+// Samples of a packing hold whole records, cut after T tokens, one behind another. Each attends to
+// itself alone and has positions of its own (BatchShape::documents); padding does too.
 //
 // In a mixture, an epoch is as many draws as there are samples, and each part has its own share of
 // them. A part whose share is larger than its number of samples repeats within an epoch; each of
@@ -30,7 +34,8 @@ class TokenSource {
     const std::vector<int64_t>* starts = nullptr;
     int64_t first = 0;  // the first sample of `tokens` that is used
     int64_t count = 0;
-    double weight = 0;  // in a mixture, where all parts have one; 0: not a mixture
+    const Packing* packing = nullptr;  // of the records into samples; null: each is a sample
+    double weight = 0;                 // in a mixture, where all parts have one; 0: not a mixture
   };
 
   TokenSource() = default;
@@ -46,7 +51,8 @@ class TokenSource {
   int64_t sample_count() const { return sample_count_; }
   int64_t length() const { return length_; }
   const std::vector<Part>& parts() const { return parts_; }
-  void sample(int64_t index, int32_t* inputs, int32_t* targets) const;
+  // `starts`, if not null, receives where the record of each token starts in the sample.
+  void sample(int64_t index, int32_t* inputs, int32_t* targets, int32_t* starts = nullptr) const;
   // The number of targets in the sample that are not -1.
   int64_t target_count(int64_t index) const;
   // Whether some sample may have fewer than T targets.
@@ -63,7 +69,10 @@ class TokenSource {
     int64_t begin;
     int64_t length;  // of the inputs
   };
-  Span span_of(int64_t index) const;
+  // Calls `visit(span)` for what follows one another in a sample.
+  template <typename Visit>
+  void each_span(int64_t index, const Visit& visit) const;
+  Span span_of(const Part& part, int64_t index) const;
 
   int64_t length_ = 0;
   int64_t sample_count_ = 0;

@@ -48,6 +48,11 @@ void Live::load(exec::StateSource& source, int64_t step, int64_t updates) {
 
 void Live::fill(std::span<const int32_t> tokens, std::span<const int32_t> targets,
                 exec::Instance& instance) const {
+  if (plan_.shape.documents) {
+    throw Error(ErrorCode::kConfig,
+                "batch: --samples packed is for runs over data (leave it out, and give each record "
+                "a row)");
+  }
   const int64_t wanted = plan_.shape.tokens() * plan_.micro_batches;
   const int64_t given = std::ssize(tokens);
   if (given != wanted || std::ssize(targets) != wanted) {

@@ -49,13 +49,15 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
 
 void fill_instance(const data::Batches& batches, const plan::Plan& plan, int64_t step,
                    exec::Instance& instance) {
-  const auto tokens = static_cast<size_t>(plan.shape.tokens());
-  instance.tokens.resize(tokens * static_cast<size_t>(plan.micro_batches));
-  instance.targets.resize(instance.tokens.size());
+  const int64_t targets = plan.shape.tokens();
+  const int64_t tokens = targets * (plan.shape.documents ? 2 : 1);  // with where these start
+  instance.tokens.resize(static_cast<size_t>(tokens * plan.micro_batches));
+  instance.targets.resize(static_cast<size_t>(targets * plan.micro_batches));
   for (int m = 0; m < plan.micro_batches; ++m) {
-    const size_t at = tokens * static_cast<size_t>(m);
-    batches.fill(step, m, plan.mesh.data_rank(), instance.tokens.data() + at,
-                 instance.targets.data() + at);
+    int32_t* of_micro_batch = instance.tokens.data() + tokens * m;
+    batches.fill(step, m, plan.mesh.data_rank(), of_micro_batch,
+                 instance.targets.data() + targets * m,
+                 plan.shape.documents ? of_micro_batch + targets : nullptr);
   }
   instance.target_count = std::max<int64_t>(1, batches.target_count(step));
 }

@@ -186,7 +186,9 @@ const plan::Plan& plan_of(const RunPlan& run, int rank) {
 }
 
 model::BatchShape shape_of(const config::Options& options) {
-  return {options.micro_batch, options.sequence_length};
+  return {.rows = options.micro_batch,
+          .length = options.sequence_length,
+          .documents = options.samples == config::SampleLayout::kPacked};
 }
 
 // The memory of the plans of a node. The number of ops grows with segments times micro-batches, and

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "engine/base/rng.h"
+#include "engine/data/token_source.h"
 
 namespace strata::data {
 namespace {
@@ -62,14 +63,18 @@ TEST(Packing, ARowHasItsDocumentsAndTheirStarts) {
   EXPECT_EQ(lengths, (Lengths{2, 4, 1}));
   const Packing packing = pack_records(lengths, 4);
   ASSERT_EQ(packing.row_count(), 2);
-  const PackedSample sample = packed_sample(tokens, starts, packing, 0, 4);
-  EXPECT_EQ(sample.inputs, (Ids{1, 2, 21, 0}));
-  EXPECT_EQ(sample.targets, (Ids{-1, 3, 22, -1}));
-  EXPECT_EQ(sample.document_starts, (Ids{0, 2, 3}));
-  const PackedSample cut = packed_sample(tokens, starts, packing, 1, 4);
-  EXPECT_EQ(cut.inputs, (Ids{11, 12, 13, 14}));
-  EXPECT_EQ(cut.targets, (Ids{12, 13, 14, 15}));
-  EXPECT_EQ(cut.document_starts, (Ids{0, 4}));
+  const TokenSource source(
+      4, {{.tokens = &tokens, .starts = &starts, .count = 2, .packing = &packing}});
+  Ids inputs(4), targets(4), documents(4);
+  source.sample(0, inputs.data(), targets.data(), documents.data());
+  EXPECT_EQ(inputs, (Ids{1, 2, 21, 0}));
+  EXPECT_EQ(targets, (Ids{-1, 3, 22, -1}));
+  EXPECT_EQ(documents, (Ids{0, 0, 2, 3}));
+  EXPECT_EQ(source.target_count(0), 2);
+  source.sample(1, inputs.data(), targets.data(), documents.data());
+  EXPECT_EQ(inputs, (Ids{11, 12, 13, 14}));
+  EXPECT_EQ(targets, (Ids{12, 13, 14, 15}));
+  EXPECT_EQ(documents, (Ids{0, 0, 0, 0}));
 }
 
 }  // namespace

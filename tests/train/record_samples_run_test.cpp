@@ -101,6 +101,20 @@ TEST_F(RecordSamplesRun, ARecordIsAsIfItWereAlone) {
   }
 }
 
+// Each step has all records: six rows with one each, or three that they share.
+TEST_F(RecordSamplesRun, RecordsThatShareASampleAreAsIfEachWereAlone) {
+  const std::string path =
+      write("a.jsonl", {"cdefgh", "hgfedc", "cdefghcdef", "cd", "efgh", "hhggffe"});
+  options_.micro_batch = 6;
+  const auto alone = steps({path}, 16, 5);
+  options_.samples = config::SampleLayout::kPacked;
+  options_.micro_batch = 3;
+  expect_equal(steps({path}, 16, 5), alone);
+  options_.micro_batch = 1;
+  options_.accumulate = 3;
+  expect_equal(steps({path}, 16, 5), alone);
+}
+
 TEST_F(RecordSamplesRun, AMixtureIsTheSameForAnySplit) {
   options_.shuffle = true;
   const std::vector<std::string> paths = {write("a.jsonl", {"cdefgh", "hgfedc", "ddeeff"}) + ":0.8",
