@@ -22,6 +22,7 @@ int run_export(const config::Options& options);
 int run_models(const config::Options& options);
 int run_generate(const config::Options& options);
 int run_tokenize(const config::Options& options);
+int run_report(const config::Options& options);
 // Returns 1 when --baseline or --compare-fio finds a slower shape.
 int run_bench(const config::Options& options);
 

@@ -56,6 +56,8 @@ int dispatch(config::Command command, const config::Options& options, const conf
       return run_models(options);
     case config::Command::kBench:
       return run_bench(options);
+    case config::Command::kReport:
+      return run_report(options);
   }
   return kOtherFailure;
 }
@@ -139,6 +141,8 @@ int run(const std::vector<std::string>& given) {
     if (end != rest.end()) launched.assign(end + 1, rest.end());
     rest.erase(end, rest.end());
   }
+  const bool names_run = command == config::Command::kReport && !rest.empty();
+  if (names_run && !rest[0].starts_with("-")) rest.insert(rest.begin(), "--run");
   const bool follows = command == config::Command::kTrain && join_ranks(rest);
   config::DeepspeedReport report;
   const config::Options options = resolved_options(command, rest, !follows, report);

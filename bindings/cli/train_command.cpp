@@ -62,13 +62,15 @@ int train(const config::Options& options, const config::Json& deepspeed, train::
   }
   const double begin_s = now_s();
   const train::TrainResult result = training.run(events);
+  const double total_s = now_s() - begin_s;
   const Outcome outcome = {options,
                            deepspeed,
                            training.plan(),
                            result,
                            training.export_notes(),
-                           now_s() - begin_s,
-                           resuming_command(options.out)};
+                           total_s,
+                           resuming_command(options.out),
+                           result.tokens > 0 ? training.advise() : train::RunAdvice()};
   output.conclude(train_summary(outcome), train_summary_json(outcome));
   return 0;
 }

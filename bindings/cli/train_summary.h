@@ -6,6 +6,7 @@
 
 #include "engine/config/json.h"
 #include "engine/config/options.h"
+#include "engine/train/run_advice.h"
 #include "engine/train/trainer.h"
 
 namespace strata::cli {
@@ -19,6 +20,7 @@ struct Outcome {
   const std::vector<std::string>& export_notes;  // about the exported model, if there is one
   double total_s = 0;
   std::string resuming;  // the command that goes on when it was stopped
+  train::RunAdvice advice;
 };
 
 // The summary of a run, as text and as JSON: loss, time by cause, bytes, prediction against

@@ -327,7 +327,7 @@ FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck ch
   return found;
 }
 
-void keep_last(const std::string& directory, int64_t count) {
+void keep_last(const std::string& directory, int64_t count, std::optional<int64_t> also) {
   STRATA_CHECK(count >= 1);
   for (const Entry& entry : list(directory, Kind::kAside)) remove_whole(directory, entry);
   int64_t kept = 0;
@@ -337,7 +337,7 @@ void keep_last(const std::string& directory, int64_t count) {
     } catch (const Error&) {
       continue;  // not known to be ours
     }
-    if (++kept <= count || is_link(entry.path)) continue;
+    if (++kept <= count || entry.step == also || is_link(entry.path)) continue;
     remove_whole(directory, entry);
   }
 }

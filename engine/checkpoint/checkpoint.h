@@ -92,9 +92,9 @@ enum class CheckpointCheck : uint8_t {
 FoundCheckpoint find_checkpoint(const std::string& directory, CheckpointCheck check,
                                 const std::optional<std::string>& run = {});
 
-// Removes checkpoints that were set aside, and all but the newest `count` others. Checkpoints that
-// cannot be read stay and are not counted. Call it after a commit.
-void keep_last(const std::string& directory, int64_t count);
+// Removes checkpoints that were set aside, and all but the newest `count` others and that of step
+// `also`. Checkpoints that cannot be read stay and are not counted. Call it after a commit.
+void keep_last(const std::string& directory, int64_t count, std::optional<int64_t> also = {});
 
 // Sets aside the checkpoints of later steps than `step` and of other runs than `run`, because a run
 // that continues from `step` does not include them. They are renamed to step-000123.aside-NONCE and

@@ -35,6 +35,10 @@ bool ends_before_a_checkpoint(const Options& options) {
   return options.steps > 0 && options.checkpoint_every > options.steps;
 }
 
+bool traces_nothing(const Options& options) {
+  return options.steps > 0 && options.trace_from > options.steps;
+}
+
 bool keeps_order(const Options& options) {
   return !options.shuffle;
 }
@@ -103,6 +107,12 @@ constexpr IdleRule kIdleRules[] = {
      "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "eval-fraction", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
+    {bits_of({Command::kTrain}), "keep-best", evaluates_nothing, kMistake,
+     "nothing is evaluated (give --eval-every N)"},
+    {bits_of({Command::kTrain}), "patience", evaluates_nothing, kMistake,
+     "nothing is evaluated (give --eval-every N)"},
+    {bits_of({Command::kTrain}), "trace-from", traces_nothing, kMistake,
+     "--steps is less (lower it)"},
     {bits_of({Command::kTrain}), "seed", keeps_order, kHarmless,
      "with --shuffle off nothing is random (leave it out, or give --shuffle on)"},
     {bits_of({Command::kGenerate}), "seed", is_greedy, kHarmless, kGreedy},

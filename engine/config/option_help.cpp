@@ -50,6 +50,7 @@ constexpr std::array<CommandRow, kCommandCount> kCommands = {{
     {"bench io", "--nvme DIR[,DIR]",
      "Measure drives as the I/O engine uses them: rates, latencies, processor time.",
      "nvme size block depth mode seconds for tokens baseline compare-fio"},
+    {"report", "RUN", "Write what a run did as one HTML file with charts.", "run out"},
 }};
 
 constexpr size_t kFlagWidth = 30;

@@ -22,7 +22,7 @@ constexpr Required kRequired[] = {
     {Command::kTrain, "data"},     {Command::kTrain, "out"},      {Command::kEval, "model"},
     {Command::kEval, "data"},      {Command::kPlan, "model"},     {Command::kExport, "model"},
     {Command::kExport, "out"},     {Command::kGenerate, "model"}, {Command::kBench, "nvme"},
-    {Command::kTokenize, "model"},
+    {Command::kTokenize, "model"}, {Command::kReport, "run"},
 };
 
 constexpr std::string_view kSame = "set the same thing";
@@ -54,7 +54,7 @@ constexpr ExclusivePair kExclusive[] = {
 constexpr DetailOf kDetails[] = {
     {Command::kBench, "tokens", "for"},         {Command::kBench, "sequence-length", "for"},
     {Command::kBench, "host-memory", "for"},    {Command::kBench, "machine", "for"},
-    {Command::kBench, "tolerance", "baseline"},
+    {Command::kBench, "tolerance", "baseline"}, {Command::kTrain, "trace-from", "trace-steps"},
 };
 
 void check_schedule(const Options& options, std::vector<std::string>& problems) {

@@ -20,6 +20,7 @@ constexpr uint32_t kGenerate = bit(Command::kGenerate);
 constexpr uint32_t kTokenize = bit(Command::kTokenize);
 constexpr uint32_t kModels = bit(Command::kModels);
 constexpr uint32_t kBench = bit(Command::kBench);
+constexpr uint32_t kReport = bit(Command::kReport);
 constexpr uint32_t kStep = kTrain | kPlan;             // commands about training steps
 constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // commands that run a model
 constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport | kTokenize | kBench;
@@ -110,8 +111,11 @@ constexpr OptionRow kTable[] = {
      "the model's own",
      "The template that renders messages of --data: a name of the model's, chatml, or the path of "
      "a .jinja file."},
-    {"out", kString, &O::out, kInit | kTrain | kExport, kFiles, "DIR", "", kAny, "",
-     "The directory for the result: the run, the new model or the exported model."},
+    {"run", kString, &O::run, kReport, kFiles, "DIR", "", kAny, "",
+     "The directory of the run; --run itself may be left out."},
+    {"out", kString, &O::out, kInit | kTrain | kExport | kReport, kFiles, "DIR", "", kAny, "",
+     "The directory for the result: the run, the new or exported model; of report the file, "
+     "report.html in the run if it is not given."},
     {"config", kString, &O::config, kAll, kFiles, "FILE", "", kAny, "",
      "A TOML file with options by key, such as host_memory = \"24GiB\", or a YAML file of Axolotl, "
      "LLaMA-Factory, mlx-lm or TRL; flags override it."},
@@ -229,9 +233,19 @@ constexpr OptionRow kTable[] = {
      "Write a checkpoint every N steps; a run that is stopped writes one too."},
     {"keep-checkpoints", kInt, &O::keep_checkpoints, kTrain, kSaving, "N", "", up_to(1 << 20), "",
      "Number of newest checkpoints to keep."},
+    {"keep-best", kOnOff, &O::keep_best, kTrain, kSaving, "", "", kAny, "",
+     "Write a checkpoint whenever the held-out loss is the least so far and keep it; RUN/best is a "
+     "link to it."},
+    {"patience", kInt, &O::patience, kTrain, kSaving, "N", "evaluations", kFromOne, "no limit",
+     "End the run when N evaluations in a row have not lowered the held-out loss."},
     {"tensorboard", kOnOff, &O::tensorboard, kTrain, kSaving, "", "", kAny, "",
      "Write what metrics.jsonl has as TensorBoard events too, to tensorboard/ in the run "
      "directory."},
+    {"trace-steps", kInt, &O::trace_steps, kTrain, kSaving, "N", "steps", up_to(1000), "none",
+     "Write what every lane does in N steps to trace.json in the run directory, for Perfetto and "
+     "chrome://tracing."},
+    {"trace-from", kInt, &O::trace_from, kTrain, kSaving, "N", "", kFromOne,
+     "the second step of this start", "The first step of --trace-steps."},
     {"export-dtype", kEnum, enum_field<&O::export_dtype>(), kTrain | kExport, kSaving, "", "", kAny,
      "",
      "Number format of exported weights: that of the model (FP8 becomes BF16), or fp32, which "
@@ -239,8 +253,9 @@ constexpr OptionRow kTable[] = {
      kExportDtypes},
     {"resume", kOptional, OptionalField{&O::resume, &O::resume_checkpoint},
      kTrain | kEval | kExport | kGenerate, kSaving, "[CHECKPOINT]", "", kAny, "off",
-     "Continue from a checkpoint, or from the newest of --out when none is named; train takes the "
-     "run's options."},
+     "Continue from a checkpoint: train from the newest of --out when none is named, with its "
+     "run's "
+     "options; the others from the newest of a run that is named."},
 
     {"vocab-size", kInt, &O::vocab_size, kInit, kShape, "N", "tokens", kVocabulary, "",
      "Size of the tokenizer that is trained on --data."},
@@ -350,9 +365,10 @@ constexpr OptionRow kTable[] = {
      "Replace what --out holds; with --resume, continue although data, batch or seed changed."},
     {"csv", kSwitch, &O::csv, kBench, kAnswer, "", "", kAny, "",
      "Print the results as CSV, a row for each shape and file."},
-    {"json", kSwitch, &O::json, kAll | kModels, kAnswer, "", "", kAny, "",
+    {"json", kSwitch, &O::json, kAll | kModels | kReport, kAnswer, "", "", kAny, "",
      "Print the answer as JSON on standard output."},
-    {"help", kSwitch, &O::help, kAll | kModels, kAnswer, "", "", kAny, "", "Print this text."},
+    {"help", kSwitch, &O::help, kAll | kModels | kReport, kAnswer, "", "", kAny, "",
+     "Print this text."},
 };
 
 }  // namespace

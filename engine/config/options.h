@@ -30,8 +30,9 @@ enum class Command : uint8_t {
   kTokenize,
   kModels,
   kBench,
+  kReport,
 };
-inline constexpr int kCommandCount = 11;
+inline constexpr int kCommandCount = 12;
 
 // How samples are made of data, and what of a record is learned (engine/data/data.h).
 enum class SampleLayout : uint8_t { kStream, kRecord, kPacked };
@@ -133,7 +134,11 @@ struct Options {
   int64_t eval_every = 0;        // 0: never
   int64_t checkpoint_every = 0;  // 0: by time, and at the end
   int64_t keep_checkpoints = 2;
+  bool keep_best = false;
+  int64_t patience = 0;  // 0: no limit
   bool tensorboard = false;
+  int64_t trace_steps = 0;  // 0: none
+  int64_t trace_from = 0;   // 0: the second step of this start
   ExportDtype export_dtype = ExportDtype::kSource;
   bool resume = false;
   std::string resume_checkpoint;  // empty: the newest in `out`
@@ -160,6 +165,9 @@ struct Options {
   bool pieces = false;
   bool decode = false;
   bool count = false;
+
+  // report
+  std::string run;
 
   // plan
   std::string machine;

@@ -205,6 +205,12 @@ void Executor::Impl::submit(Instance& instance) {
   instance.stall_s = {};
   instance.nvme_bytes = {};
   instance.times.assign(instance.record_times ? plan::kLaneCount : 0, {});
+  instance.stalls.clear();
+  for (size_t lane = 0; lane < instance.times.size(); ++lane) {
+    const size_t count = std::min(kMostTimes, program.lanes[lane].size());
+    instance.times[lane].reserve(count);
+    if (lane == index_of(Lane::kCompute)) instance.stalls.reserve(count);
+  }
   instance.begin_s = now_s();
   for (int lane = 0; lane < plan::kLaneCount; ++lane) {
     next_base_[lane] += static_cast<int64_t>(program.lanes[lane].size());
@@ -258,7 +264,14 @@ Instance* Executor::Impl::instance_at(int64_t sequence) const {
 
 void Executor::Impl::record(Instance& instance, Lane lane, const MeasuredTime& time) {
   instance.busy_s[index_of(lane)] += time.end_s - time.begin_s;
-  if (instance.record_times) instance.times[index_of(lane)].push_back(time);
+  if (!instance.record_times || instance.times[index_of(lane)].size() == kMostTimes) return;
+  instance.times[index_of(lane)].push_back(time);
+}
+
+void Executor::Impl::record_stall(Instance& instance, const MeasuredStall& stall) {
+  instance.stall_s[index_of(stall.lane)] += stall.end_s - stall.begin_s;
+  if (!instance.record_times || instance.stalls.size() == kMostTimes) return;
+  instance.stalls.push_back(stall);
 }
 
 void Executor::Impl::finish_lane(Instance& instance) {

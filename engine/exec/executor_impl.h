@@ -101,6 +101,7 @@ class Executor::Impl {
   void say_failure_if_late(const std::exception_ptr& failure) const;
   void end_lanes();
   void record(Instance& instance, plan::Lane lane, const MeasuredTime& time);
+  void record_stall(Instance& instance, const MeasuredStall& stall);
   const plan::Program& program_of(const Instance& instance) const {
     return plan_.program(instance.program);
   }

@@ -31,9 +31,19 @@ struct StepSettings {
   const GivenGroup* groups = nullptr;
 };
 
+// The most ops of a lane, and waits of compute, whose times an instance records.
+inline constexpr size_t kMostTimes = 1 << 16;
+
 // One measured op.
 struct MeasuredTime {
   uint32_t op = 0;
+  double begin_s = 0;
+  double end_s = 0;
+};
+
+// Compute waited for a lane.
+struct MeasuredStall {
+  plan::Lane lane = plan::Lane::kCompute;
   double begin_s = 0;
   double end_s = 0;
 };
@@ -68,7 +78,8 @@ struct Instance {
   std::array<double, plan::kLaneCount> busy_s = {};
   std::array<double, plan::kLaneCount> stall_s = {};      // of compute, by the lane it waited for
   std::array<int64_t, plan::kLaneCount> nvme_bytes = {};  // moved by each I/O lane
-  std::vector<std::vector<MeasuredTime>> times;           // by lane, when record_times
+  std::vector<std::vector<MeasuredTime>> times;  // by lane, when record_times; see kMostTimes
+  std::vector<MeasuredStall> stalls;             // when record_times
 
   // Used by the executor
   int64_t sequence = 0;                             // how many instances were submitted before

@@ -149,7 +149,7 @@ void Executor::Impl::await(Lane lane, Instance& instance, const Progress::Target
       plan::is_io_lane(lane) ? Progress::TimeLimit::kNone : Progress::TimeLimit::kDeadline;
   const double begin_s = now_s();
   progress_.wait(target, limit);
-  if (lane == Lane::kCompute) instance.stall_s[index_of(target.lane)] += now_s() - begin_s;
+  if (lane == Lane::kCompute) record_stall(instance, {target.lane, begin_s, now_s()});
 }
 
 void Executor::Impl::sleep(Lane lane, const Cursor& cursor,

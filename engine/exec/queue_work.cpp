@@ -54,7 +54,7 @@ void Executor::Impl::QueueWork::finish(InFlight& one) {
   if (lane_ == plan::Lane::kCompute && last_end_s_ > 0 && one.begin_s > last_end_s_) {
     const auto waits = impl_.program_of(*one.instance).waits_of(*one.op);
     const plan::Lane lane = waits.empty() ? plan::Lane::kUpload : waits.back().lane;
-    one.instance->stall_s[static_cast<size_t>(lane)] += one.begin_s - last_end_s_;
+    impl_.record_stall(*one.instance, {lane, last_end_s_, one.begin_s});
   }
   last_end_s_ = one.end_s;
 }

@@ -9,17 +9,21 @@
 #include <cmath>
 #include <filesystem>
 
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_link.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/disk_use.h"
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
 #include "engine/model_files/other_files.h"
+#include "engine/train/best_checkpoint.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/plan_report.h"
+#include "engine/train/run_summary.h"
 #include "io/scratch_file.h"
 #include "io/volume.h"
 
@@ -108,10 +112,14 @@ void Training::prepare(const std::string& cache_directory) {
   train::require_fit(model_->spec(), options_, facts_);
   measure_machine(options_, profile, cache_directory, facts_);
   facts_.steps = steps_ = train::planned_steps(options_, *data_);
+  const double planning_since_s = now_s();
   plan_ = make_run_plan(model_->spec(), options_, facts_);
+  planning_s_ = now_s() - planning_since_s;
   check_space();
   malloc_trim(0);
-  plan_text_ = train::plan_table(plan_, train::report_of(plan_));
+  const train::PlanReport report = train::report_of(plan_);
+  plan_text_ = train::plan_table(plan_, report);
+  plan_record_ = train::plan_record(plan_, report).dump() + "\n";
   has_its_model_ = !trains() && has_model();
   if (!has_its_model_) {
     export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options_.export_dtype);
@@ -209,12 +217,15 @@ void Training::check_space() const {
                                     : checkpoint_every_s() / plan_.predicted_step_s;
   const auto left = static_cast<double>(std::max<int64_t>(0, steps_ - resumed_.step));
   constexpr double kMost = 1e9;
+  const double of_evaluations =
+      options_.keep_best ? left / static_cast<double>(options_.eval_every) : 0;
   checkpoint::DiskUse use;
   use.held =
       checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
   use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
   use.checkpoint_bytes = checkpoint::checkpoint_bytes(*plan_.spec, plan_.input.recipe);
-  use.checkpoint_count = static_cast<int64_t>(std::min(kMost, std::ceil(left / per_checkpoint)));
+  use.checkpoint_count =
+      static_cast<int64_t>(std::min(kMost, std::ceil(left / per_checkpoint + of_evaluations)));
   const int64_t file_bytes = use.checkpoint_bytes / options_.ranks;
   if (file_bytes > facts_.limits.file_bytes.value_or(file_bytes)) {
     throw Error(ErrorCode::kConfig,
@@ -222,7 +233,7 @@ void Training::check_space() const {
                             "(raise it: ulimit -f unlimited)",
                             format_bytes(file_bytes), format_bytes(*facts_.limits.file_bytes)));
   }
-  use.keep = options_.keep_checkpoints;
+  use.keep = options_.keep_checkpoints + (options_.keep_best ? 1 : 0);
   use.model_bytes = model::export_bytes(*model_, checkpoint::dtype_of(options_.export_dtype));
   use.scratch_bytes = scratch_beside(directory, options_, plan_);
   model::require_free_space(directory, checkpoint::free_bytes_needed(use),
@@ -261,7 +272,15 @@ void Training::begin() {
   checkpoint::set_aside(directory_->checkpoints(), resumed_.step, resumed_.run);
   checkpoint::collect_leftovers(directory_->checkpoints());
   if (!continues) metrics_.emplace(directory_->metrics(), last_record);
-  directory_->write_plan(plan_text_);
+  // Files of the end of an earlier start would be taken for this one's.
+  directory_->remove(train::kSummaryFile);
+  directory_->remove(train::kTracePartFile);
+  if (resumed_.is_new) {
+    directory_->remove(train::kLanesFile);
+    directory_->remove(train::kTraceFile);
+  }
+  directory_->write(train::kPlanTextFile, plan_text_);
+  directory_->write(train::kPlanFile, plan_record_);
   if (options_.tensorboard) {
     event_file_.emplace(directory_->events(), last_record + 1, train::unix_time_s());
   }
@@ -291,7 +310,9 @@ train::TrainResult Training::finish_without_steps() {
   if (has_its_model_) return result;
   begin();
   export_model(resumed_.path);
-  checkpoint::keep_last(directory_->checkpoints(), options_.keep_checkpoints);
+  checkpoint::keep_last(directory_->checkpoints(), options_.keep_checkpoints,
+                        checkpoint::linked_step(train::best_link(options_.out)));
+  write_summary(result);
   return result;
 }
 
@@ -339,6 +360,7 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     if (events.trained) events.trained();
     if (events.phase != nullptr) *events.phase = train::RunPhase::kExport;
     if (!result.stopped) export_model(result.checkpoint);
+    write_summary(result);
     return result;
   } catch (const Error& error) {
     // After the run has begun, an error that something does not fit is a failure that keeps the
@@ -348,7 +370,18 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   }
 }
 
+train::RunAdvice Training::advise() const {
+  constexpr double kLimit_s = 1;
+  return train::advise({model_->spec(), options_, facts_}, planning_s_, kLimit_s);
+}
+
+void Training::write_summary(const train::TrainResult& result) const {
+  const config::Json summary = train::summary_json(options_, plan_, result, now_s() - run_begin_s_);
+  directory_->write(train::kSummaryFile, summary.dump(2) + "\n");
+}
+
 train::TrainResult Training::run(const TrainingEvents& events) {
+  run_begin_s_ = now_s();
   for (const std::string& note : export_notes_) log(LogLevel::kInfo, "export: " + note);
   if (trains()) return train_steps(events);
   return leads() ? finish_without_steps() : train::TrainResult();

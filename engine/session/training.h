@@ -12,6 +12,7 @@
 #include "engine/session/setup.h"
 #include "engine/train/event_file.h"
 #include "engine/train/job.h"
+#include "engine/train/run_advice.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/trainer.h"
 
@@ -57,6 +58,10 @@ class Training {
   // The longest time between two checkpoints; 0: checkpoints are written by steps.
   double checkpoint_every_s() const;
 
+  // What limits the steps and would make them shorter, found in about a second; nothing where
+  // planning takes longer. Call it after run(), when the run's memory is free.
+  train::RunAdvice advise() const;
+
   // May be called once.
   train::TrainResult run(const TrainingEvents& events);
 
@@ -72,6 +77,7 @@ class Training {
   bool has_model() const;
   void begin();
   void export_model(const std::string& checkpoint) const;
+  void write_summary(const train::TrainResult& result) const;
   train::TrainResult finish_without_steps();
   train::TrainResult train_steps(const TrainingEvents& events);
 
@@ -83,11 +89,14 @@ class Training {
   train::RunFacts facts_;
   train::RunPlan plan_;
   std::string plan_text_;
+  std::string plan_record_;
+  double planning_s_ = 0;
   Resumed resumed_;
   int64_t steps_ = 0;
   bool has_its_model_ = false;
   std::vector<std::string> export_notes_;
 
+  double run_begin_s_ = 0;
   std::optional<train::RunDirectory> directory_;  // set if it has a run, or when this run begins
   std::optional<train::MetricsWriter> metrics_;
   std::optional<train::EventFile> event_file_;

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/checkpoint/checkpoint_link.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/comm/text_exchange.h"
@@ -48,9 +49,13 @@ void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::Sta
       state_hash_ += contents.files.back().state_hash;
     }
     last_path_ = commit->commit(contents);
-    checkpoint::keep_last(run_.directory, run_.keep);
+    rotate();
   }
   if (group_ != nullptr) group_->barrier();
+}
+
+void CheckpointSession::rotate() const {
+  checkpoint::keep_last(run_.directory, run_.keep, checkpoint::linked_step(run_.also));
 }
 
 }  // namespace strata::train

@@ -23,6 +23,7 @@ class CheckpointSession {
   struct Run {
     std::string directory;
     int64_t keep = 1;      // the last so many
+    std::string also;      // a link to another one to keep
     std::string nonce;     // of the run
     config::Json trainer;  // its options and data; only rank 0's counts
   };
@@ -41,6 +42,9 @@ class CheckpointSession {
   // Calls `stream` with a sink for this rank's state; `stream` returns the number of updates
   // applied to the state. Commits after all ranks have finished.
   void save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream);
+
+  // Removes older checkpoints. On rank 0 alone; save() calls it.
+  void rotate() const;
 
   // On rank 0, of the last that was committed.
   const std::string& last_path() const { return last_path_; }

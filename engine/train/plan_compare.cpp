@@ -127,10 +127,11 @@ void add_strategies(const PlanBasis& basis, Variants& variants) {
   }
 }
 
-void add_what_ifs(const PlanBasis& basis, const std::optional<config::Machine>& other,
-                  Variants& variants) {
+// Memory and drives.
+void add_hardware(const PlanBasis& basis, bool also_less, Variants& variants) {
   const int64_t budget = host_budget_of(basis.options, basis.facts);
   for (const auto& [factor, name] : {std::pair(2.0, "twice"), std::pair(0.5, "half")}) {
+    if (factor < 1 && !also_less) continue;
     variants.add(
         what_if(
             fmt::format("{} the host memory ({})", name,
@@ -149,6 +150,11 @@ void add_what_ifs(const PlanBasis& basis, const std::optional<config::Machine>& 
                    options.nvme.emplace_back("one more");
                  });
   }
+}
+
+void add_what_ifs(const PlanBasis& basis, const std::optional<config::Machine>& other,
+                  Variants& variants) {
+  add_hardware(basis, true, variants);
   variants.add(
       what_if(fmt::format("twice the batch (--accumulate {})", 2 * basis.options.accumulate)),
       [](Options& options, RunFacts& facts) {
@@ -244,6 +250,20 @@ std::vector<Compared> compare_plans(const PlanBasis& basis,
     plan_variant(basis.spec, variant);
     compared.push_back(std::move(variant.compared));
     compared.back().is_planned = is_same(compared.back(), compared.front());
+  }
+  return compared;
+}
+
+std::vector<Compared> compare_hardware(const PlanBasis& basis,
+                                       const std::function<bool()>& may_plan) {
+  Variants collected(basis);
+  collected.add(what_if("as planned"), [](Options&, RunFacts&) {});
+  add_hardware(basis, false, collected);
+  std::vector<Compared> compared;
+  for (Variant& variant : collected.take()) {
+    if (!may_plan()) break;
+    plan_variant(basis.spec, variant);
+    compared.push_back(std::move(variant.compared));
   }
   return compared;
 }

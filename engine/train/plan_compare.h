@@ -38,6 +38,11 @@ std::vector<Compared> compare_plans(const PlanBasis& basis,
                                     const std::optional<config::Machine>& other,
                                     const std::function<void(int64_t, int64_t)>& planning);
 
+// The basis as it is planned, and with twice each memory and one more drive, with the same batch.
+// `may_plan` is asked before each plan; the list ends where it says no.
+std::vector<Compared> compare_hardware(const PlanBasis& basis,
+                                       const std::function<bool()>& may_plan);
+
 std::string compared_table(const std::vector<Compared>& compared);
 config::Json compared_json(const std::vector<Compared>& compared);
 

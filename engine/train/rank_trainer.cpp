@@ -58,9 +58,11 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       checkpoints_(*job.plan->spec, plan_, groups.trainer,
                    {.directory = job.out + "/checkpoints",
                     .keep = job.options->keep_checkpoints,
+                    .also = best_link(job.out),
                     .nonce = job.run,
                     .trainer = rank == 0 ? about_run(*job.options, *job.data, job.frozen)
                                          : config::Json::object()}),
+      best_(job.out, {.keeps = job.options->keep_best, .patience = job.options->patience}),
       file_bytes_(file_bytes_of(plan_)),
       batches_(job.data->train(), batch_options(*job.options)),
       steps_(planned_steps(*job.options, *job.data)),
@@ -91,8 +93,12 @@ void RankTrainer::run(TrainResult& result) {
   result.first_step = done_step_ + 1;
   result.planned_steps = steps_;
   start(result.first_step);
+  prepare_trace();
   train_steps(result);
   result.memory = memory::read_process_memory();
+  result.held_out = best_.losses();
+  result.best_step = best_.kept_step();
+  result.best_loss = best_.kept_loss();
   result.io = executor_->io_totals();
   result.io_backend = executor_->io_backend();
   result.state_hash = checkpoints_.state_hash();
@@ -101,10 +107,19 @@ void RankTrainer::run(TrainResult& result) {
 }
 
 // No rank changes anything before all have loaded the state.
-void RankTrainer::start(int64_t first_step) const {
+void RankTrainer::start(int64_t first_step) {
   if (groups_.trainer) groups_.trainer->barrier();
   if (leads() && job_.events.started) job_.events.started(first_step);
+  if (leads()) best_.begin(done_step_);
   if (groups_.trainer) groups_.trainer->barrier();
+}
+
+// Right after a barrier, so that the times of all ranks have one origin.
+void RankTrainer::prepare_trace() {
+  if (options_.trace_steps == 0) return;
+  const Trace::Steps steps =
+      traced_steps(options_.trace_steps, options_.trace_from, done_step_ + 1, steps_);
+  trace_.emplace(job_.out, plan_, *job_.plan->spec, groups_.trainer, steps);
 }
 
 // What processes use adds up; ranks that are threads have read the memory of all. A byte count
@@ -166,12 +181,14 @@ void RankTrainer::train_steps(TrainResult& result) {
     finish_all(result);
     drain();
     if (saves) checkpoint(step, result);
-    if (evaluates) evaluate(step, result);
-    stopping = stopping || must_stop();
-    if (stopping && !saves) checkpoint(step, result);
+    bool saved = saves;
+    if (evaluates && evaluate(step, result)) saved = judge(step, saved, result);
+    stopping = stopping || result.stopped_early || must_stop();
+    if (stopping && !saved) checkpoint(step, result);
     last_end_s_ = now_s();
   }
-  result.stopped = stopping && step < steps_;
+  if (trace_) trace_->finish();
+  result.stopped = stopping && step < steps_ && !result.stopped_early;
   result.last_step = step;
   if (!step_times_.empty()) {
     std::vector<double> sorted = step_times_;
@@ -196,6 +213,7 @@ void RankTrainer::submit(int64_t step) {
                         .weight_decay = options_.weight_decay,
                         .clip = options_.clip};
   fill_instance(batches_, plan_, step - 1, *instance);
+  instance->record_times = trace_ && trace_->traces(step);
   executor_->submit(*instance);
   flying_.push_back({step, std::move(instance)});
 }
@@ -230,8 +248,10 @@ void RankTrainer::finish(TrainResult& result) {
   double sum = 0;
   for (double part : instance->loss_sums) sum += part;
   const double loss = sum_over_ranks(sum) / static_cast<double>(instance->target_count);
-  const double step_s = instance->end_s - std::max(last_end_s_, instance->begin_s);
+  const double begin_s = std::max(last_end_s_, instance->begin_s);
+  const double step_s = instance->end_s - begin_s;
   last_end_s_ = instance->end_s;
+  if (instance->record_times) trace_->add(step, *instance, begin_s);
   if (!instance->finite || !std::isfinite(loss)) {
     throw Error(
         ErrorCode::kNumeric,
@@ -320,10 +340,10 @@ void RankTrainer::drain() {
   executor_->run(instance);
 }
 
-// Computes the mean loss over the held-out tokens, each sample once. Reports nothing when the run
-// is asked to stop.
-void RankTrainer::evaluate(int64_t step, TrainResult& result) {
-  if (job_.data->held_out().sample_count() == 0) return;
+// Computes the mean loss over the held-out tokens, each sample once. False, and nothing is
+// reported, when there are none or the run is asked to stop.
+bool RankTrainer::evaluate(int64_t step, TrainResult& result) {
+  if (job_.data->held_out().sample_count() == 0) return false;
   enter(RunPhase::kEvaluation);
   data::BatchOptions options = batch_options(options_);
   options.shuffle = false;
@@ -332,7 +352,7 @@ void RankTrainer::evaluate(int64_t step, TrainResult& result) {
   double sum = 0;
   int64_t count = 0;
   for (int64_t batch = 0; batch < batches.steps_per_epoch(); ++batch) {
-    if (must_stop()) return;
+    if (must_stop()) return false;
     exec::Instance instance;
     instance.program = plan::ProgramName::kEval;
     fill_instance(batches, plan_, batch, instance);
@@ -346,6 +366,21 @@ void RankTrainer::evaluate(int64_t step, TrainResult& result) {
   const double loss = sum_over_ranks(sum) / static_cast<double>(std::max<int64_t>(1, count));
   result.held_out_loss = loss;
   if (leads() && job_.events.evaluated) job_.events.evaluated(step, loss);
+  return true;
+}
+
+// Keeps the state if its held-out loss is the least, and ends the run when that was too long ago.
+// The older best checkpoint stays until the new one has its name. Returns whether the step has a
+// checkpoint.
+bool RankTrainer::judge(int64_t step, bool saved, TrainResult& result) {
+  const bool is_best = any_rank(leads() && best_.add(step, *result.held_out_loss));
+  if (is_best && !saved) checkpoint(step, result);
+  if (is_best && leads()) {
+    best_.keep(step);
+    checkpoints_.rotate();
+  }
+  result.stopped_early = step < steps_ && any_rank(leads() && best_.out_of_patience());
+  return saved || is_best;
 }
 
 void RankTrainer::checkpoint(int64_t step, TrainResult& result) {

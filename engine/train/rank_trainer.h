@@ -8,9 +8,11 @@
 #include "engine/checkpoint/model_source.h"
 #include "engine/comm/group.h"
 #include "engine/data/batch.h"
+#include "engine/train/best_checkpoint.h"
 #include "engine/train/checkpoint_session.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/schedule.h"
+#include "engine/train/trace.h"
 #include "engine/train/trainer.h"
 
 namespace strata::train {
@@ -32,15 +34,17 @@ class RankTrainer {
   bool leads() const { return rank_ == 0; }
   void compare_plans() const;
   void load();
+  void prepare_trace();
   void train_steps(TrainResult& result);
   void submit(int64_t step);
   void finish(TrainResult& result);
   void finish_all(TrainResult& result);
   void skip(int64_t step, TrainResult& result);
-  void evaluate(int64_t step, TrainResult& result);
+  bool evaluate(int64_t step, TrainResult& result);
+  bool judge(int64_t step, bool saved, TrainResult& result);
   void checkpoint(int64_t step, TrainResult& result);
   void drain();
-  void start(int64_t first_step) const;
+  void start(int64_t first_step);
   void sum_up(TrainResult& result) const;
   double sum_over_ranks(double value) const;
   bool any_rank(bool asks) const;
@@ -56,6 +60,7 @@ class RankTrainer {
   const int rank_;
   const RankGroups groups_;
   CheckpointSession checkpoints_;
+  BestCheckpoint best_;
   const int64_t file_bytes_;  // that a step reads
   const data::Batches batches_;
   const int64_t steps_;
@@ -63,6 +68,7 @@ class RankTrainer {
   checkpoint::ModelSource from_model_;
   checkpoint::FrozenSource frozen_;  // uses from_model_ after loading, on the executor's read lane
   std::deque<Flight> flying_;
+  std::optional<Trace> trace_;                // if any step is traced
   std::unique_ptr<exec::Executor> executor_;  // destroyed before the objects that its lanes use
   std::vector<double> step_times_;
   double last_end_s_ = 0;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/run_directory.h"
 
+#include <fmt/format.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,14 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using config::Json;
 
-constexpr const char* kLockName = "run.lock";
-constexpr const char* kRunName = "run.json";
-constexpr const char* kPlanName = "plan.txt";
-constexpr const char* kCheckpointsName = "checkpoints";
 constexpr const char* kModelName = "model";
 
 // Names that a run's directory may have before run.json exists.
-constexpr std::string_view kFirstNames[] = {kLockName, "run.json.tmp", kCheckpointsName};
+constexpr std::string_view kFirstNames[] = {kLockFile, "run.json.tmp", kCheckpointsFolder};
 
 std::string without_trailing_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -62,7 +60,7 @@ void check_is_run(const std::string& path) {
     throw Error(ErrorCode::kConfig, "cannot use run directory: " + path +
                                         ": it is not a directory (give another path)");
   }
-  if (fs::exists(fs::path(path) / kRunName, error)) return;
+  if (fs::exists(fs::path(path) / kRunFile, error)) return;
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
     if (std::find(std::begin(kFirstNames), std::end(kFirstNames), name) != std::end(kFirstNames)) {
@@ -89,21 +87,26 @@ bool RunDirectory::is_folder_of_run(const std::string& directory) {
   std::error_code ignored;
   const fs::path path = fs::weakly_canonical(without_trailing_slash(directory), ignored);
   const std::string name = path.filename().string();
-  return (name == kCheckpointsName || name == kModelName) &&
-         fs::exists(path.parent_path() / kRunName, ignored);
+  return (name == kCheckpointsFolder || name == kModelName) &&
+         fs::exists(path.parent_path() / kRunFile, ignored);
+}
+
+bool RunDirectory::is_run(const std::string& directory) {
+  std::error_code ignored;
+  return fs::exists(fs::path(directory) / kRunFile, ignored);
 }
 
 RunDirectory::RunDirectory(const std::string& path, const std::string& owner)
     : path_(without_trailing_slash(path)) {
   check_is_run(path_);
   create_directory(path_);
-  lock_.emplace(path_, kLockName, owner);
+  lock_.emplace(path_, kLockFile, owner);
   check_is_run(path_);  // with the lock held, no other run changes it
-  has_run_ = fs::exists(fs::path(path_) / kRunName);
+  has_run_ = fs::exists(fs::path(path_) / kRunFile);
 }
 
 std::string RunDirectory::checkpoints() const {
-  return path_ + "/" + kCheckpointsName;
+  return path_ + "/" + kCheckpointsFolder;
 }
 
 std::string RunDirectory::model() const {
@@ -112,20 +115,21 @@ std::string RunDirectory::model() const {
 
 std::optional<Json> RunDirectory::read_run() const {
   if (!has_run_) return std::nullopt;
-  return Json::read_file(path_ + "/" + kRunName);
+  return Json::read_file(path_ + "/" + kRunFile);
 }
 
 void RunDirectory::write_run(const Json& run) {
-  replace_file(kRunName, run.dump(2) + "\n");
+  write(kRunFile, run.dump(2) + "\n");
   has_run_ = true;
 }
 
-void RunDirectory::write_plan(std::string_view text) {
-  replace_file(kPlanName, text);
+void RunDirectory::remove(const char* name) const {
+  const BlockingCall call("remove", path_);
+  if (::unlink((path_ + "/" + name).c_str()) == 0 || errno == ENOENT) return;
+  throw system_error(ErrorCode::kIo, fmt::format("cannot remove: {}/{}", path_, name), errno);
 }
 
-// Replaces the file atomically: readers see the old text or the new one.
-void RunDirectory::replace_file(const std::string& name, std::string_view text) const {
+void RunDirectory::write(const char* name, std::string_view text) const {
   const std::string to = path_ + "/" + name;
   const std::string temporary = to + ".tmp";
   checkpoint::write_small_file(temporary, text);

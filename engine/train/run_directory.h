@@ -10,8 +10,20 @@
 
 namespace strata::train {
 
-// The directory that a run writes: run.json, plan.txt, metrics.jsonl, checkpoints/, model/. The
-// object locks it with run.lock.
+// Names of files in it.
+inline constexpr const char* kRunFile = "run.json";
+inline constexpr const char* kPlanTextFile = "plan.txt";
+inline constexpr const char* kPlanFile = "plan.json";        // plan_record()
+inline constexpr const char* kSummaryFile = "summary.json";  // summary_json(), when it has ended
+inline constexpr const char* kLanesFile = "lanes.json";      // of a step that was traced
+inline constexpr const char* kTraceFile = "trace.json";      // see Trace
+inline constexpr const char* kTracePartFile = "trace.json.tmp";
+inline constexpr const char* kCheckpointsFolder = "checkpoints";
+inline constexpr const char* kMetricsFile = "metrics.jsonl";
+inline constexpr const char* kLockFile = "run.lock";
+
+// The directory that a run writes: run.json, plan.txt, plan.json, metrics.jsonl, summary.json,
+// lanes.json, trace.json, checkpoints/, model/. The object locks it with run.lock.
 //
 // Guarantees: a directory with anything but a run is refused and left unchanged. A second run in
 // the same directory is refused with the process and host of the first. Only the user can access
@@ -29,6 +41,9 @@ class RunDirectory {
   // Whether `directory` is checkpoints/ or model/ of a run; the run removes files in these.
   static bool is_folder_of_run(const std::string& directory);
 
+  // Whether `directory` is that of a run.
+  static bool is_run(const std::string& directory);
+
   // Whether a run began here before, that is, run.json exists.
   bool has_run() const { return has_run_; }
 
@@ -36,17 +51,17 @@ class RunDirectory {
   std::optional<config::Json> read_run() const;
   // Writes run.json (resolved options, machine, versions) in one rename.
   void write_run(const config::Json& run);
-  void write_plan(std::string_view text);
+  // Writes another file of the run in one rename. Readers see the old text or the new one.
+  void write(const char* name, std::string_view text) const;
+  void remove(const char* name) const;
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const;
   std::string model() const;
-  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string metrics() const { return path_ + "/" + kMetricsFile; }
   std::string events() const { return path_ + "/tensorboard"; }
 
  private:
-  void replace_file(const std::string& name, std::string_view text) const;
-
   // Constant after construction
   const std::string path_;
 

@@ -14,6 +14,7 @@
 #include "engine/exec/executor.h"
 #include "engine/memory/process_memory.h"
 #include "engine/model_files/model_directory.h"
+#include "engine/train/best_checkpoint.h"
 #include "engine/train/metrics.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
@@ -65,7 +66,11 @@ struct TrainResult {
   double first_loss = 0;
   double last_loss = 0;
   std::optional<double> held_out_loss;
-  double train_s = 0;  // all steps, without load, evaluation and checkpoints
+  bool stopped_early = false;        // by --patience
+  HeldOutLosses held_out;            // of the whole run, as rank 0 knows them
+  std::optional<int64_t> best_step;  // of the checkpoint that RUN/best names
+  double best_loss = 0;              // its held-out loss
+  double train_s = 0;                // all steps, without load, evaluation and checkpoints
   double median_step_s = 0;
   int64_t tokens = 0;
   std::array<double, plan::kLaneCount> busy_s = {};

@@ -60,7 +60,7 @@ TEST_F(Completion, OfCommands) {
   EXPECT_EQ(offered("strata tr"), Words({"train"}));
   EXPECT_EQ(offered("strata "),
             Words({"init", "train", "launch", "eval", "plan", "doctor", "export", "generate",
-                   "tokenize", "models", "bench", "completion", "help"}));
+                   "tokenize", "models", "bench", "report", "completion", "help"}));
   EXPECT_EQ(offered("strata completion "), Words({"bash"}));
   EXPECT_EQ(offered("strata bench i"), Words({"io"}));
   EXPECT_EQ(offered("strata help tr"), Words({"train"}));
@@ -96,7 +96,7 @@ TEST_F(Completion, OfPaths) {
 // Every flag that the help lists.
 TEST_F(Completion, HasAllFlags) {
   for (const char* command : {"init", "train", "launch", "eval", "plan", "doctor", "export",
-                              "generate", "tokenize", "models", "bench io"}) {
+                              "generate", "tokenize", "models", "bench io", "report"}) {
     Arguments arguments = {command, "--help"};
     if (arguments[0] == "bench io") arguments = {"bench", "io", "--help"};
     Process help(arguments, {});

@@ -36,6 +36,7 @@ engine/plan       : engine/base engine/config engine/model engine/shard
 engine/exec       : engine/base engine/config engine/comm io kernels kernels/emulated engine/model engine/memory engine/shard engine/plan
 engine/checkpoint : engine/base engine/config io kernels engine/model engine/model_files engine/shard engine/plan engine/exec
 engine/train      : engine/base engine/config engine/text engine/data engine/comm io kernels engine/model engine/model_files engine/memory engine/shard engine/plan engine/exec engine/checkpoint
+engine/report     : engine/base engine/config engine/text engine/train
 engine/session    : engine/base engine/config engine/text engine/data io kernels engine/model engine/model_files engine/memory engine/plan engine/exec engine/checkpoint engine/train
 '
 

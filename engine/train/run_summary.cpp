@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/train/run_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/plan/op_contract.h"
+#include "engine/train/lanes.h"
+
+namespace strata::train {
+namespace {
+
+config::Json seconds_by_lane(const std::array<double, plan::kLaneCount>& seconds) {
+  config::Json json = config::Json::object();
+  for (int lane = 0; lane < plan::kLaneCount; ++lane) {
+    json.set(plan::name_of(static_cast<plan::Lane>(lane)), seconds[static_cast<size_t>(lane)]);
+  }
+  return json;
+}
+
+config::Json memory_json(const RunPlan& plan, const TrainResult& result) {
+  const RunMemory memory = memory_of(plan, result);
+  config::Json json = config::Json::object();
+  json.set("arena_bytes", memory.arena_bytes);
+  json.set("heap_bytes", memory.process.heap_bytes);
+  json.set("stack_bytes", memory.process.stack_bytes);
+  json.set("program_bytes", memory.process.file_bytes);
+  json.set("counted_bytes", memory.counted_bytes());
+  json.set("kernel_peak_bytes", memory.process.resident_peak_bytes);
+  json.set("budget_bytes", plan.host_budget);
+  return json;
+}
+
+config::Json nvme_json(const config::Options& options, const TrainResult& result) {
+  config::Json json = config::Json::object();
+  json.set("read_bytes", result.io.bytes_read);
+  json.set("verified_bytes", result.io.bytes_verified);
+  json.set("written_bytes", result.io.bytes_written);
+  json.set("step_read_bytes", result.step_read_bytes * options.ranks);
+  json.set("step_write_bytes", result.step_write_bytes * options.ranks);
+  json.set("backend", result.io_backend);
+  return json;
+}
+
+}  // namespace
+
+// The heap is address space, so it counts at most as what is resident beside arenas and stacks.
+RunMemory memory_of(const RunPlan& plan, const TrainResult& result) {
+  RunMemory memory = {result.memory};
+  for (const plan::Plan& rank : plan.ranks) {
+    for (const plan::Arena arena :
+         {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kControl}) {
+      memory.arena_bytes += rank.arenas.bytes[static_cast<size_t>(arena)];
+    }
+  }
+  // Where ranks are processes, the plan is of one of them.
+  memory.arena_bytes *= result.processes;
+  memory::ProcessMemory& process = memory.process;
+  const int64_t beside =
+      process.resident_bytes - process.file_bytes - process.stack_bytes - memory.arena_bytes;
+  process.heap_bytes = std::min(process.heap_bytes, std::max<int64_t>(0, beside));
+  if (result.processes == 1) {
+    process.resident_peak_bytes = memory::read_process_memory().resident_peak_bytes;
+  }
+  return memory;
+}
+
+config::Json summary_json(const config::Options& options, const RunPlan& plan,
+                          const TrainResult& result, double total_s) {
+  const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
+  const auto measured = [&](double value) {
+    return result.tokens > 0 ? config::Json(value) : config::Json();
+  };
+  config::Json json = config::Json::object();
+  json.set("steps", steps);
+  json.set("first_step", result.first_step);
+  json.set("last_step", result.last_step);
+  json.set("stopped", result.stopped);
+  json.set("total_s", total_s);
+  json.set("skipped_steps", result.skipped_steps);
+  json.set("first_loss", measured(result.first_loss));
+  json.set("last_loss", measured(result.last_loss));
+  json.set("held_out_loss",
+           result.held_out_loss ? config::Json(*result.held_out_loss) : config::Json());
+  json.set("stopped_early", result.stopped_early);
+  config::Json best = config::Json::object();
+  best.set("step", result.best_step.value_or(0));
+  best.set("held_out_loss", result.best_loss);
+  best.set("checkpoint", best_link(options.out));
+  json.set("best", result.best_step ? std::move(best) : config::Json());
+  json.set("tokens", result.tokens);
+  json.set("tokens_per_s", measured(static_cast<double>(result.tokens) / result.train_s));
+  json.set("median_step_s", measured(result.median_step_s));
+  json.set("predicted_step_s", plan.predicted_step_s);
+  json.set("busy_s", seconds_by_lane(result.busy_s));
+  json.set("compute_stall_s", seconds_by_lane(result.stall_s));
+  json.set("nvme", nvme_json(options, result));
+  json.set("file_read_bytes", result.file_bytes);
+  json.set("step_file_read_bytes", result.step_file_bytes * options.ranks);
+  json.set("memory", memory_json(plan, result));
+  json.set("checkpoint", result.checkpoint);
+  json.set("state_hash", fmt::format("{:016x}", result.state_hash));
+  return json;
+}
+
+config::Json plan_record(const RunPlan& run, const PlanReport& report) {
+  config::Json json = plan_json(run, report);
+  config::Json drives = config::Json::object();
+  drives.set("count", run.drives.count * ceil_div(run.input.mesh.world, run.ranks_on_node));
+  drives.set("rated_write_bytes", report.rated_write_bytes);
+  drives.set("is_assumed", run.drives.is_assumed);
+  json.set("drives", std::move(drives));
+  json.set("stall_s", seconds_by_lane(report.simulated.stall.direct_s));
+  json.set("lanes", lanes_json(predicted_lanes(run)));
+  return json;
+}
+
+}  // namespace strata::train
