@@ -26,6 +26,11 @@ struct DeviceDescription {
   int64_t column_multiple = 1;
 };
 
+// A GPU of kernels/cuda. Its interiors have the type of the weights.
+inline DeviceDescription describe_cuda(DType weights) {
+  return {.name = "cuda", .discrete = true, .kernels = KernelSet::kCuda, .interior = weights};
+}
+
 // Throws Error{kConfig} when the device's kernels do not support its `interior` type.
 void require_possible(const DeviceDescription& device);
 

@@ -3,19 +3,40 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 namespace strata::kernels {
 namespace {
 
-std::vector<std::string> beside_program() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  const auto folder = program.parent_path();
-  return {folder.string(), (folder.parent_path() / "lib" / "strata").string()};
+namespace fs = std::filesystem;
+
+// The folder of the program, or of the library, that this code is in. The loader has no name for
+// the program.
+fs::path own_folder() {
+  Dl_info info = {};
+  void* found = nullptr;
+  const bool known =
+      dladdr1(reinterpret_cast<const void*>(&own_folder), &info, &found, RTLD_DL_LINKMAP) != 0;
+  const std::string name = known ? static_cast<const link_map*>(found)->l_name : "";
+  std::error_code ignored;
+  return fs::canonical(name.empty() ? "/proc/self/exe" : name, ignored).parent_path();
+}
+
+// Beside the program in a build folder; the plugins' folder of an installation, from its programs
+// and from its libraries, wherever it was moved; and where it was meant to be.
+std::vector<std::string> usual_folders() {
+  const fs::path folder = own_folder();
+  std::vector<std::string> folders;
+  for (const fs::path& one : {folder, folder / STRATA_PLUGINS_FROM_PROGRAMS, folder / "strata",
+                              fs::path(STRATA_PLUGINS_INSTALLED)}) {
+    const std::string text = one.lexically_normal().string();
+    if (std::ranges::find(folders, text) == folders.end()) folders.push_back(text);
+  }
+  return folders;
 }
 
 const char* error_of_loader() {
@@ -28,7 +49,7 @@ const char* error_of_loader() {
 const DevicePlugin* load_device_plugin(const std::string& file,
                                        const std::vector<std::string>& directories,
                                        std::string& why) {
-  const auto folders = directories.empty() ? beside_program() : directories;
+  const auto folders = directories.empty() ? usual_folders() : directories;
   for (const std::string& folder : folders) {
     const std::string path = (std::filesystem::path(folder) / file).string();
     std::error_code ignored;

@@ -18,7 +18,6 @@ struct DeviceFacts {
   std::string pci;       // "0000:19:00.0", the address under /sys/bus/pci/devices
   std::string software;  // versions of driver and libraries
   int64_t memory_bytes = 0;
-  int64_t free_bytes = 0;  // of it, when asked
   int processors = 0;
 };
 
@@ -31,15 +30,18 @@ struct PluginDeviceOptions {
 // loader refuses another `build`.
 struct DevicePlugin {
   const char* build;
-  // The devices that can be used. Without any, `why` says the reason and what to do.
+  // The devices that can be used. Without any, `why` says the reason and what to do. Takes no
+  // memory of any device.
   std::vector<DeviceFacts> (*devices)(std::string& why);
+  // The free memory of a device, without what this process needs to use it. Throws Error{kDevice}.
+  int64_t (*free_bytes)(int index);
   // Throws Error{kDevice}. The device must end before the process does.
   std::unique_ptr<Device> (*make)(const PluginDeviceOptions& options);
 };
 
 // Identifies the interface: the version of this header, and the sizes of what crosses it.
 inline std::string plugin_build() {
-  std::string build = "1";
+  std::string build = "2";
   for (const size_t bytes : {sizeof(DeviceOps), sizeof(DeviceDescription), sizeof(DeviceFacts),
                              sizeof(LinearCrossEntropy), sizeof(AttentionBackward)}) {
     build += " " + std::to_string(bytes);
@@ -51,9 +53,9 @@ inline constexpr const char* kCudaPlugin = "libstrata_cuda.so";
 inline constexpr const char* kPluginEntry = "strata_device_plugin_1";
 using PluginEntry = const DevicePlugin* (*)();
 
-// Loads `file` from one of `directories`, or from beside the running program when there are none.
-// The library stays loaded. Returns null when that fails; then `why` says the reason and what to
-// do.
+// Loads `file` from the first of `directories` that has it; without directories, looks beside the
+// program or library that this code is in, and where an installation has plugins. The library stays
+// loaded. Returns null when that fails; then `why` says the reason and what to do.
 const DevicePlugin* load_device_plugin(const std::string& file,
                                        const std::vector<std::string>& directories,
                                        std::string& why);

@@ -2,6 +2,7 @@
 #include "bindings/cli/command_options.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "bindings/cli/process_sinks.h"
 #include "engine/base/environment.h"
@@ -19,6 +20,7 @@ config::Options resolved_options(config::Command command, const std::vector<std:
     const bool goes_on = command == config::Command::kTrain;
     config::Options options = config::resolve_command_line(
         command, args, &report, goes_on ? session::options_of_run : nullptr);
+    if (const char* path = std::getenv("STRATA_PLUGIN_PATH")) options.plugin_path = path;
     if (!prints) return options;
     if (!report.wants_json) std::fputs(report.table.c_str(), stderr);
     for (const std::string& warning : options.warnings) log(LogLevel::kWarning, warning);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "bindings/cli/doctor_gpu.h"
 #include "bindings/cli/doctor_storage.h"
 #include "bindings/cli/process_sinks.h"
 #include "engine/config/json.h"
@@ -85,6 +86,7 @@ int run_doctor(const config::Options& options, const Environment& environment) {
   open_check = &check;
   prints_json = options.json;
   set_hang_report(print_open_check);
+  for (DoctorLine& line : check_gpus(options.plugin_path)) check.lines.push_back(std::move(line));
   check_storage(options.nvme, "", check);
   return print(check.lines);
 }

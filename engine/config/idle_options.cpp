@@ -57,8 +57,8 @@ bool stays_in_memory(const Options& options) {
 
 // Whether state never moves. It moves to and from a device that has a memory of its own.
 bool stays_in_place(const Options& options) {
-  const bool on_host = options.device == Device::kCpu ||
-                       (options.device == Device::kAuto && options.machine.empty());
+  const bool on_host = !row_of(kind_of(options.device)).discrete &&
+                       (options.device != Device::kAuto || options.machine.empty());
   return on_host && stays_in_memory(options);
 }
 

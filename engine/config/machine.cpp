@@ -67,12 +67,6 @@ constexpr FigureRow kFigures[] = {
 
 constexpr std::string_view kWeightsKey = "nvme_weights";
 
-constexpr std::array<std::string_view, 3> kDeviceKinds = {"cpu", "emulated", "cuda"};
-
-std::string_view name_of(DeviceKind kind) {
-  return kDeviceKinds[static_cast<size_t>(kind)];
-}
-
 // Parses a figure; sizes and rates may have a suffix ("24GiB", "26GB"). nullopt when `text` is not
 // a figure.
 std::optional<double> parse_figure(std::string_view text) {
@@ -132,9 +126,9 @@ std::string set_entry(const TomlEntry& entry, Machine& machine) {
     return "";
   }
   if (entry.key == "device") {
-    const auto found = std::find(kDeviceKinds.begin(), kDeviceKinds.end(), text);
-    if (found == kDeviceKinds.end()) return "device \"" + text + "\" is not cpu, emulated or cuda";
-    machine.device = static_cast<DeviceKind>(found - kDeviceKinds.begin());
+    const auto found = std::ranges::find(kDevices, text, &DeviceRow::name);
+    if (found == kDevices.end()) return "device \"" + text + "\" is not cpu, emulated or cuda";
+    machine.device = found->kind;
     return "";
   }
   for (const FigureRow& row : kFigures) {
@@ -158,7 +152,7 @@ void find_missing(const Machine& machine, std::vector<std::string>& problems) {
   if (has_read != has_write || has_read != has_mixed) {
     problems.push_back("nvme_read, nvme_write and nvme_mixed_bytes_per_s must be given together");
   }
-  if (machine.device == DeviceKind::kCpu) return;
+  if (!row_of(machine.device).discrete) return;
   if (machine.device_bytes <= 0) problems.push_back("device_bytes must be given for this device");
   if (machine.upload_bytes_per_s <= 0 || machine.download_bytes_per_s <= 0) {
     problems.push_back("upload and download_bytes_per_s must be given for this device");
@@ -207,7 +201,7 @@ Machine read_machine(const std::string& path) {
 
 std::string to_toml(const Machine& machine) {
   std::string text = fmt::format("name = {}\ndevice = \"{}\"\n", Json(machine.name).dump(),
-                                 name_of(machine.device));
+                                 row_of(machine.device).name);
   for (const FigureRow& row : kFigures) {
     const double figure = figure_of(row, machine);
     if (figure == 0) continue;
@@ -225,7 +219,7 @@ std::string to_toml(const Machine& machine) {
 std::string to_json(const Machine& machine) {
   Json object = Json::object();
   object.set("name", machine.name);
-  object.set("device", name_of(machine.device));
+  object.set("device", row_of(machine.device).name);
   for (const FigureRow& row : kFigures) {
     if (const auto* real = std::get_if<double Machine::*>(&row.field)) {
       object.set(row.key, machine.**real);

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-namespace strata::config {
+#include "engine/config/devices.h"
 
-enum class DeviceKind : uint8_t { kCpu, kEmulated, kCuda };
+namespace strata::config {
 
 // The capabilities of one node, in the figures that the planner needs: measured once, or given in a
 // file for another machine. Rates are sustained rates of the whole node unless a comment says "per

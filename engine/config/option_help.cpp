@@ -75,6 +75,7 @@ std::string flag_text(const OptionRow& row) {
   for (const auto choice : row.choices) {
     value += (value.empty() ? "" : between) + std::string(choice);
   }
+  if (row.type == OptionType::kDevice) value += "[:N]";
   return fmt::format("  --{} {}", row.name, value);
 }
 

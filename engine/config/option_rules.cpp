@@ -230,7 +230,7 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
 }
 
 bool may_have_device(Command command, const Options& options) {
-  if (options.device != Device::kAuto) return options.device != Device::kCpu;
+  if (options.device != Device::kAuto) return row_of(kind_of(options.device)).discrete;
   return command == Command::kPlan && !options.machine.empty();
 }
 

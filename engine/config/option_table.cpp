@@ -39,7 +39,11 @@ constexpr std::string_view kSchedules[] = {"constant", "linear", "cosine"};
 constexpr std::string_view kSampleLayouts[] = {"stream", "record", "packed"};
 constexpr std::string_view kTrainOn[] = {"answers", "last-answer", "everything"};
 constexpr auto kRecipes = recipe_names<std::string_view>();
-constexpr std::string_view kDevices[] = {"auto", "cpu", "emulated", "cuda"};
+constexpr auto kDeviceChoices = [] {
+  std::array<std::string_view, kDevices.size() + 1> names = {"auto"};
+  for (const DeviceRow& row : kDevices) names[static_cast<size_t>(row.kind) + 1] = row.name;
+  return names;
+}();
 constexpr std::string_view kOffloads[] = {"auto", "none", "host", "nvme"};
 constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward"};
 constexpr std::string_view kActivations[] = {"auto", "recompute", "keep"};
@@ -169,8 +173,11 @@ constexpr OptionRow kTable[] = {
     {"seed", kInt, &O::seed, kInit | kTrain | kGenerate, kOptimizer, "N", "", kAny, "",
      "Seed of all random numbers: order of the data, new weights, sampled text."},
 
-    {"device", kEnum, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
-     "Where arithmetic runs; emulated is a device on the CPU with memory of its own.", kDevices},
+    {"device", kDevice, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
+     "Where arithmetic runs: auto is the CPU until a GPU has been seen to work with this version; "
+     "cuda is a GPU, cuda:1 the second one, without a number that of the local rank; emulated is a "
+     "device on the CPU with memory of its own.",
+     kDeviceChoices},
     {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
      "the device's, less a margin; emulated: what --host-memory leaves, by rank",
      "Device memory that each rank may use."},

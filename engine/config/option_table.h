@@ -25,6 +25,7 @@ enum class OptionType : uint8_t {
   kInts,      // whole numbers separated by commas
   kSizes,     // sizes separated by commas
   kEnum,      // one of `choices`
+  kDevice,    // one of `choices`, a numbered device with a number behind it, as cuda:1
   kPair,      // two finite numbers separated by a comma
   kRates,     // two sizes a second separated by a comma
 };

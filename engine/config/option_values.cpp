@@ -139,6 +139,26 @@ std::string assign_enum(const OptionRow& row, const std::string& given, Options&
   return "";
 }
 
+// "cuda:1". Only the device may be numbered, so the number's field is known.
+std::string assign_device(const OptionRow& row, const std::string& text, Options& options) {
+  const size_t colon = text.find(':');
+  Options changed = options;
+  const std::string cause = assign_enum(row, text.substr(0, colon), changed);
+  if (!cause.empty()) return cause;
+  std::optional<int64_t> index = -1;
+  if (colon != text.npos) {
+    const bool numbered =
+        changed.device != Device::kAuto && row_of(kind_of(changed.device)).numbered;
+    if (!numbered) return "has a number, but there is only one of it (leave the number out)";
+    constexpr int64_t kMost = 1023;
+    index = parse_whole<int64_t>(std::string_view(text).substr(colon + 1));
+    if (!index || *index < 0 || *index > kMost) return "has no number behind the colon (as cuda:1)";
+  }
+  options.device = changed.device;
+  options.device_index = *index;
+  return "";
+}
+
 std::string assign_list(const OptionRow& row, const std::vector<std::string>& parts,
                         Options& options) {
   if (parts.empty()) return "is empty (leave it out for the default)";
@@ -211,6 +231,8 @@ std::string assign_one(const OptionRow& row, const std::string& text, Options& o
     }
     case OptionType::kEnum:
       return assign_enum(row, text, options);
+    case OptionType::kDevice:
+      return assign_device(row, text, options);
     default:
       STRATA_CHECK(false);
       return "";
@@ -295,6 +317,10 @@ std::string value_text(const OptionRow& row, const Options& options) {
     }
     case OptionType::kEnum:
       return std::string(row.choices[std::get<EnumField>(row.field).get(options)]);
+    case OptionType::kDevice: {
+      const std::string name(row.choices[std::get<EnumField>(row.field).get(options)]);
+      return options.device_index < 0 ? name : fmt::format("{}:{}", name, options.device_index);
+    }
     case OptionType::kPair: {
       const Betas& pair = options.*std::get<Betas Options::*>(row.field);
       return fmt::format("{},{}", pair.first, pair.second);
@@ -321,6 +347,7 @@ void copy_value(const OptionRow& row, const Options& from, Options& to) {
     using Field = std::decay_t<decltype(field)>;
     if constexpr (std::is_same_v<Field, EnumField>) {
       field.set(to, field.get(from));
+      if (row.type == OptionType::kDevice) to.device_index = from.device_index;
     } else if constexpr (std::is_same_v<Field, OptionalField>) {
       to.*field.flag = from.*field.flag;
       to.*field.value = from.*field.value;
@@ -355,6 +382,8 @@ std::string accepted_text(const OptionRow& row) {
       return "sizes, " + range_text(row) + ", separated by commas, each once";
     case OptionType::kEnum:
       return "one of " + join(row.choices, ", ");
+    case OptionType::kDevice:
+      return "one of " + join(row.choices, ", ") + ", or cuda:N";
     default:
       return is_path(row) ? "a path" : "a text";
   }

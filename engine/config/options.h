@@ -12,6 +12,7 @@
 
 #include "engine/base/recipe.h"
 #include "engine/base/units.h"
+#include "engine/config/devices.h"
 #include "engine/config/json.h"
 
 // The options of a command. The table in option_table.cpp gives every field its flag, TOML key,
@@ -38,7 +39,6 @@ inline constexpr int kCommandCount = 12;
 enum class SampleLayout : uint8_t { kStream, kRecord, kPacked };
 enum class TrainOn : uint8_t { kAnswers, kLastAnswer, kEverything };
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
-enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };
 enum class Offload : uint8_t { kAuto, kNone, kHost, kNvme };
 enum class OptimizerMode : uint8_t { kAuto, kDeferred, kInBackward };
 enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
@@ -106,6 +106,8 @@ struct Options {
 
   // Where it runs and what it may use
   Device device = Device::kAuto;
+  int64_t device_index = -1;  // of a numbered device; -1: the local rank's
+  std::string plugin_path;    // the folder of device plugins, no option; empty: the usual places
   int64_t device_memory = 0;  // 0: the device's, less a margin; emulated: what host_memory leaves
   int64_t host_memory = 0;    // 0: what the process may use, less a margin
   std::vector<std::string> nvme;

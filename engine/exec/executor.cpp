@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/threads.h"
+#include "engine/base/units.h"
 #include "engine/exec/executor_impl.h"
 #include "engine/exec/fresh_moments.h"
 #include "engine/exec/io_work.h"
@@ -51,6 +54,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
   const auto bytes = [&](plan::Arena arena) {
     return plan.arenas.bytes[static_cast<size_t>(arena)];
   };
+  open_device();
   host_ = make_arena(bytes(plan::Arena::kHost));
   control_ = make_arena(bytes(plan::Arena::kControl));
   for (const plan::Holding& holding : plan.boundary) {
@@ -58,6 +62,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
     decision_ = reinterpret_cast<Decision*>(at(holding.arena, holding.offset));
   }
   make_devices();
+  pin_arenas();
   if (bytes(plan::Arena::kNvme) > 0) {
     io::VolumeOptions volume = options.volume;
     volume.bytes = static_cast<uint64_t>(bytes(plan::Arena::kNvme));
@@ -102,17 +107,41 @@ bool Executor::Impl::is_planned_for(const kernels::DeviceDescription& device) co
   return true;
 }
 
+// Before anything is allocated: a device may refuse.
+void Executor::Impl::open_device() {
+  device_ = options_.device;
+  if (!plan_.device.discrete || device_ != nullptr) return;
+  opened_device_ = options_.open_device ? options_.open_device()
+                                        : kernels::make_emulated_device(
+                                              *options_.backend, {.threads = options_.threads});
+  device_ = opened_device_.get();
+}
+
+// The bytes that io_uring reads and writes are the bytes that the device copies.
+void Executor::Impl::pin_arenas() {
+  if (!plan_.device.discrete) return;
+  int64_t unpinned_bytes = 0;
+  for (const auto& [arena, pinned] :
+       {std::pair{&host_, &pinned_[0]}, std::pair{&control_, &pinned_[1]}}) {
+    if (arena->bytes() == 0) continue;
+    *pinned = device_->pin(arena->data(), arena->bytes());
+    if (*pinned == nullptr) unpinned_bytes += arena->bytes();
+  }
+  if (unpinned_bytes == 0) return;
+  log(LogLevel::kWarning,
+      fmt::format("host-memory: {} of it cannot be pinned, and copies to and from the device are "
+                  "slower (lower --host-memory, or raise the limit on locked memory: ulimit -l)",
+                  format_bytes(unpinned_bytes)));
+}
+
 void Executor::Impl::make_devices() {
   host_device_ = kernels::make_host_device(*options_.backend, options_.threads);
-  device_ = options_.device;
   const int64_t device_bytes = plan_.arenas.bytes[static_cast<size_t>(plan::Arena::kDevice)];
-  if (plan_.device.discrete && device_ == nullptr) {
-    memory::require_host_memory(device_bytes, "--device-memory");
-    emulated_device_ =
-        kernels::make_emulated_device(*options_.backend, {.threads = options_.threads});
-    device_ = emulated_device_.get();
-  }
   if (!plan_.device.discrete) device_ = host_device_.get();
+  const bool is_emulated = device_->description().kernels != kernels::KernelSet::kCuda;
+  if (plan_.device.discrete && is_emulated) {
+    memory::require_host_memory(device_bytes, "--device-memory");
+  }
   STRATA_CHECK(is_planned_for(device_->description()));
   STRATA_CHECK(planes_of(plan_.recipe).from != WeightsFrom::kRounded);  // no kernel updates that
   if (plan_.device.discrete && options_.external) {

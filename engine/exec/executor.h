@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,9 +17,10 @@ namespace strata::exec {
 
 struct ExecutorOptions {
   const kernels::Backend* backend = nullptr;  // of the host: updates, norms, files
-  // The device for a plan with device memory; null: an emulated device. It must outlive the
-  // executor.
+  // The device for a plan with device memory, which must outlive the executor. Null: the executor
+  // opens one with open_device, or without that an emulated one.
   kernels::Device* device = nullptr;
+  std::function<std::unique_ptr<kernels::Device>()> open_device = nullptr;
   int threads = 1;           // for compute and optimizer together
   io::VolumeOptions volume;  // directories, block size; bytes come from the plan
   io::Backend io_backend = io::Backend::kAuto;

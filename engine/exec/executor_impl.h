@@ -93,7 +93,9 @@ class Executor::Impl {
 
   // executor.cpp
   bool is_planned_for(const kernels::DeviceDescription& device) const;
+  void open_device();
   void make_devices();
+  void pin_arenas();
   void make_lanes();
   Instance* instance_at(int64_t sequence) const;
   void finish_lane(Instance& instance);
@@ -181,9 +183,10 @@ class Executor::Impl {
   const ExecutorOptions options_;
   memory::Arena host_, control_;
   Decision* decision_ = nullptr;  // in the control arena; null for inference
-  std::unique_ptr<kernels::Device> host_device_, emulated_device_;
+  std::unique_ptr<kernels::Device> host_device_, opened_device_;
   kernels::Device* device_ = nullptr;  // computes segments
   std::unique_ptr<kernels::DeviceMemory> device_memory_;
+  std::array<std::unique_ptr<kernels::PinnedMemory>, 2> pinned_;  // the arenas above
   std::unique_ptr<io::Volume> volume_;
   io::RateLimiter limiter_;
   std::array<std::unique_ptr<io::Channel>, plan::kLaneCount> channels_;

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "engine/base/units.h"
 #include "engine/config/limits.h"
 #include "engine/exec/compute_probe.h"
+#include "engine/exec/device_probe.h"
 #include "engine/exec/progress.h"
 #include "engine/memory/arena.h"
 #include "engine/model/architecture.h"
@@ -320,9 +320,10 @@ std::string profile_path(const std::string& cache_directory, const std::string& 
   }
   const config::MachineKey key = {
       .host = host,
-      .nvme = fmt::format("{}|{}|{}|{}|{}|{}", fmt::join(directories, ","), options.backend->name,
-                          static_cast<int>(options.device), options.threads,
-                          static_cast<int>(options.drive.backend), options.drive.io_depth),
+      .nvme = fmt::format("{}|{}|{}|{}|{}|{}", fmt::join(directories, ","),
+                          options.backend->name + options.gpu, static_cast<int>(options.device),
+                          options.threads, static_cast<int>(options.drive.backend),
+                          options.drive.io_depth),
       .version = version};
   return config::machine_cache_path(cache_directory, key);
 }
@@ -403,6 +404,7 @@ config::Machine probe_machine(const ProbeOptions& options) {
   machine.optimizer_bytes_per_s = probe_optimizer(options, part_s);
   machine.overlap_speed = overlap_speed(options, part_s);
   machine.op_overhead_s = hand_over_s(part_s / 4);
+  if (options.device == config::DeviceKind::kCuda) set_gpu(options, 2 * part_s, machine);
   if (options.device == config::DeviceKind::kEmulated) {
     machine.device_bytes = machine.host_bytes;
     machine.device_memory_bytes_per_s = machine.memory_bytes_per_s;

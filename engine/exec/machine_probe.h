@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "engine/config/machine.h"
 #include "engine/exec/drive_probe.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 // Measures the machine for a run, with the code that the run will use.
 namespace strata::exec {
@@ -14,7 +16,10 @@ namespace strata::exec {
 struct ProbeOptions {
   std::string name = "measured";
   const kernels::Backend* backend = nullptr;
-  config::DeviceKind device = config::DeviceKind::kCpu;  // or kEmulated
+  config::DeviceKind device = config::DeviceKind::kCpu;
+  std::string gpu;  // what it is, where the device is one: a profile is of that
+  int64_t gpu_bytes = 0;
+  std::function<std::unique_ptr<kernels::Device>(DType interior)> open_gpu = nullptr;
   int threads = 1;
   DriveProbeOptions drive;           // without directories, drives are not measured
   double seconds = 3;                // about, in total

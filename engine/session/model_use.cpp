@@ -111,7 +111,8 @@ PlanRequest::PlanRequest(const config::Options& given, const std::string& cache_
   Failures failures;
   basis_.spec = collect_spec(options, failures);
   const model::Architecture& architecture = basis_.spec.architecture;
-  failures.collect([&] { train::require_built(options, !options.machine.empty()); });
+  failures.collect([&] { train::require_built(options); });
+  if (options.machine.empty()) collect_device(options, failures);
   collect_files(options, failures);
   profile_ = collect_profile(options, failures);
   if (!options.compare_machine.empty()) {
@@ -157,7 +158,8 @@ train::Inference::Loss evaluate_model(const config::Options& given,
   Failures failures;
   const auto model = collect_model(options, failures);
   if (model) failures.collect([&] { require_positions(options, model->architecture()); });
-  failures.collect([&] { train::require_built(options, false); });
+  failures.collect([&] { train::require_built(options); });
+  collect_device(options, failures);
   collect_files(options, failures);
   collect_drives(options, failures);
   failures.throw_if_any("cannot start strata eval");
@@ -242,7 +244,8 @@ Generation::Generation(const config::Options& given, train::WorkProgress progres
     });
     failures.collect([&] { tokenizer_ = open_tokenizer(options, true); });
   }
-  failures.collect([&] { train::require_built(options, false); });
+  failures.collect([&] { train::require_built(options); });
+  collect_device(options, failures);
   collect_files(options, failures);
   collect_drives(options, failures);
   failures.throw_if_any("cannot start strata generate");

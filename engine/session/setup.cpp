@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <limits>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
 #include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
@@ -149,7 +151,41 @@ void collect_drives(const config::Options& options, Failures& failures) {
   failures.collect([&] { (void)io::free_bytes_of(options.nvme); });
 }
 
+void collect_device(const config::Options& options, Failures& failures) {
+  if (options.device != config::Device::kCuda) return;
+  failures.collect([&] { (void)exec::require_gpu(options.plugin_path, options.device_index); });
+  if (options.ranks == 1) return;
+  // A gather is host code in the order of a stream: it cannot read a GPU's memory, and streams may
+  // take turns with host code that waits for each other.
+  failures.collect([&] {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("ranks: {}: ranks on GPUs cannot exchange yet (use --ranks 1, or "
+                            "--device cpu)",
+                            options.ranks));
+  });
+}
+
 namespace {
+
+// The least free memory of the GPUs that the ranks of this process use.
+int64_t free_bytes_of_device(const config::Options& options, const train::Job* job) {
+  if (options.device != config::Device::kCuda) return 0;
+  int64_t first = options.device_index, last = first;
+  if (first < 0) {
+    first = job == nullptr ? 0 : job->rank() % job->ranks_on_node();
+    last = job == nullptr ? options.ranks - 1 : first;
+  }
+  const auto gpus = exec::require_gpu(options.plugin_path, last);
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int64_t index = first; index <= last; ++index) {
+    const int64_t free = exec::free_bytes_of_gpu(options.plugin_path, static_cast<int>(index));
+    least = std::min(least, free);
+    log(LogLevel::kInfo,
+        fmt::format("device: cuda:{}: {}; {} free", index,
+                    exec::text_of(gpus[static_cast<size_t>(index)]), format_bytes(free)));
+  }
+  return least;
+}
 
 std::string processors_of_process() {
   cpu_set_t set;
@@ -162,18 +198,19 @@ std::string processors_of_process() {
 
 }  // namespace
 
-train::NodeFacts read_node(const config::Options& options) {
+train::NodeFacts read_node(const config::Options& options, const train::Job* job) {
   std::array<char, HOST_NAME_MAX + 1> host = {};
   gethostname(host.data(), host.size() - 1);
   return {.host = host.data(),
           .processors = processors_of_process(),
           .limits = config::read_limits(),
-          .nvme_free_bytes = io::free_bytes_of(options.nvme)};
+          .nvme_free_bytes = io::free_bytes_of(options.nvme),
+          .device_free_bytes = free_bytes_of_device(options, job)};
 }
 
 train::RunFacts read_facts(const config::Options& options, train::Job* job) {
   train::RunFacts facts;
-  std::vector<train::NodeFacts> nodes = {read_node(options)};
+  std::vector<train::NodeFacts> nodes = {read_node(options, job)};
   if (job != nullptr) {
     nodes = job->meet(nodes.front(), options.out);
     facts.ranks_on_node = job->ranks_on_node();
@@ -236,7 +273,19 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
   probe.drive.directories = options.nvme;
   probe.drive.deadline_s =
       std::min(probe.drive.deadline_s, static_cast<double>(options.io_deadline));
-  if (options.device == config::Device::kEmulated) probe.device = config::DeviceKind::kEmulated;
+  probe.device = config::kind_of(options.device);
+  if (probe.device == config::DeviceKind::kCuda) {
+    const auto index = static_cast<int>(std::max<int64_t>(0, options.device_index));
+    const auto gpus = exec::require_gpu(options.plugin_path, index);
+    probe.gpu = exec::text_of(gpus[static_cast<size_t>(index)]);
+    probe.gpu_bytes = gpus[static_cast<size_t>(index)].memory_bytes;
+    probe.open_gpu = [index, path = options.plugin_path](DType interior) {
+      return exec::open_device({.kind = config::DeviceKind::kCuda,
+                                .index = index,
+                                .interior = interior,
+                                .plugin_path = path});
+    };
+  }
   // The measurement stays within the memory budget of the run.
   if (options.host_memory > 0) {
     probe.memory_bytes = std::clamp(options.host_memory / 8, 8 * kMiB, probe.memory_bytes);

@@ -35,6 +35,8 @@ void collect_files(const config::Options& options, Failures& failures);
 std::optional<config::Machine> collect_profile(const config::Options& options, Failures& failures);
 // Checks that the directories of --nvme exist.
 void collect_drives(const config::Options& options, Failures& failures);
+// Checks that the GPU of --device works as far as its driver goes.
+void collect_device(const config::Options& options, Failures& failures);
 
 // How the data of --data is used.
 struct DataUse {
@@ -54,7 +56,7 @@ int64_t data_bytes_for_refusal(const config::Options& options,
                                const model::Architecture& architecture);
 
 // Reads what a plan needs to know of this machine, without measurements.
-train::NodeFacts read_node(const config::Options& options);
+train::NodeFacts read_node(const config::Options& options, const train::Job* job);
 
 // The facts of a run here, and with a `job` on all its machines, for which rank 0 waits. Warns when
 // --host-memory is more than the available memory (plans then use the latter), and when ranks share

@@ -128,7 +128,7 @@ void Training::prepare(const std::string& cache_directory) {
 }
 
 void Training::follow() {
-  job_->meet(read_node(options_), options_.out);
+  job_->meet(read_node(options_, job_), options_.out);
   train::JobTerms terms = job_->take();
   facts_ = std::move(terms.facts);
   facts_.ranks_on_node = job_->ranks_on_node();
@@ -176,7 +176,8 @@ void Training::open_places(std::optional<config::Machine>& profile) {
       train::apply_groups(spec, options_);
     });
   }
-  failures.collect([&] { train::require_built(options_, false); });
+  failures.collect([&] { train::require_built(options_); });
+  collect_device(options_, failures);
   collect_files(options_, failures);
   if (!leads()) return failures.throw_if_any("cannot start strata train");
   profile = collect_profile(options_, failures);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "engine/exec/devices.h"
+
 namespace strata::train {
 namespace {
 
@@ -44,6 +46,16 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   executor.io_deadline_s = static_cast<double>(options.io_deadline);
   executor.deadline_s = executor.io_deadline_s + kMostOfLanesS;
   executor.groups = groups.lanes;
+  if (plan.input.device.discrete) {
+    const int64_t local_rank = rank % plan.ranks_on_node;
+    const exec::DeviceRequest request = {
+        .kind = config::kind_of(options.device),
+        .index = static_cast<int>(options.device_index >= 0 ? options.device_index : local_rank),
+        .interior = plan.input.device.interior,
+        .threads = executor.threads,
+        .plugin_path = options.plugin_path};
+    executor.open_device = [request] { return exec::open_device(request); };
+  }
   return executor;
 }
 

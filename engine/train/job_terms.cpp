@@ -32,6 +32,7 @@ template <typename Node, typename Visit>
 void each_number_of_node(Node& node, const Visit& visit) {
   each_limit(node.limits, visit);
   visit("nvme_free", node.nvme_free_bytes);
+  visit("device_free", node.device_free_bytes);
 }
 
 template <typename Terms, typename Visit>
@@ -131,6 +132,7 @@ void add_rank(const NodeFacts& rank, NodeFacts& node) {
   const auto is_limited = [](const NodeFacts& one) {
     return std::ranges::count(one.processors, '1') != one.limits.cores;
   };
+  node.device_free_bytes = std::min(node.device_free_bytes, rank.device_free_bytes);
   // A quota is of the ranks together.
   const bool limited = is_limited(node) || is_limited(rank);
   std::string& all = node.processors;
@@ -148,6 +150,8 @@ std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
                           return node.limits.cores;
                         }).limits.cores;
   facts.nvme_free_bytes = std::ranges::min(nodes, {}, &NodeFacts::nvme_free_bytes).nvme_free_bytes;
+  facts.device_free_bytes =
+      std::ranges::min(nodes, {}, &NodeFacts::device_free_bytes).device_free_bytes;
   facts.limits = least->limits;
   facts.limits.cores = cores;
   if (nodes.size() == 1) return "";

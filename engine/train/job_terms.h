@@ -16,7 +16,8 @@ struct NodeFacts {
   std::string host;
   std::string processors;  // that the process may use: '1' at the place of each; empty: not known
   config::Limits limits;
-  int64_t nvme_free_bytes = 0;  // of all directories together
+  int64_t nvme_free_bytes = 0;    // of all directories together
+  int64_t device_free_bytes = 0;  // of the rank's GPU; 0: it uses none
 };
 std::string to_text(const NodeFacts& node);
 NodeFacts parse_node(const std::string& text);  // Error (kConfig) when another build wrote it

@@ -47,7 +47,7 @@ class Variants {
 };
 
 bool is_discrete(const Options& options) {
-  return options.device == config::Device::kCuda || options.device == config::Device::kEmulated;
+  return config::row_of(config::kind_of(options.device)).discrete;
 }
 
 Compared strategy(std::string options, std::string remark) {

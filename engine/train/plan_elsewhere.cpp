@@ -12,22 +12,8 @@ namespace {
 using config::Device;
 using config::DeviceKind;
 
-// The CUDA context, its libraries and the allocator's slack take the rest.
-constexpr double kShareOfDevice = 0.9;
-
-Device device_of(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::kCuda:
-      return Device::kCuda;
-    case DeviceKind::kEmulated:
-      return Device::kEmulated;
-    default:
-      return Device::kCpu;
-  }
-}
-
 void take_device(const config::Machine& machine, config::Options& options) {
-  if (options.device == Device::kAuto) options.device = device_of(machine.device);
+  if (options.device == Device::kAuto) options.device = config::device_of(machine.device);
   if (options.device == Device::kCuda && machine.device != DeviceKind::kCuda) {
     throw Error(ErrorCode::kConfig,
                 "device: cuda: the machine " + machine.name +

@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
@@ -34,28 +35,13 @@ constexpr int64_t kChecksumBlock = 64 * kKiB;
 constexpr double kShareOfUsable = 0.85;
 constexpr double kShareOfFreeSpace = 0.95;
 
-// A plan for cuda is always for another machine; it uses the scratch sizes of the cpu's kernels.
-kernels::DeviceDescription describe(const config::Options& options, int64_t threads) {
-  const bool cuda = options.device == config::Device::kCuda;
-  const bool emulated = options.device == config::Device::kEmulated;
-  return {.name = cuda       ? "cuda"
-                  : emulated ? "emulated"
-                             : "cpu",
-          .discrete = cuda || emulated,
-          .threads = static_cast<int>(threads)};
-}
-
 int64_t ranks_on_node(const config::Options& options, const RunFacts& facts) {
   return facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
 }
 
 }  // namespace
 
-void require_built(const config::Options& options, bool elsewhere) {
-  if (options.device == config::Device::kCuda && !elsewhere) {
-    throw Error(ErrorCode::kConfig,
-                "device: cuda: this build has no CUDA backend (use --device cpu or emulated)");
-  }
+void require_built(const config::Options& options) {
   if (options.recipe == Recipe::kFp16) {
     throw Error(ErrorCode::kConfig,
                 "recipe: fp16: not available on this device (use --recipe bf16 or fp32)");
@@ -85,9 +71,15 @@ int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
 
 namespace {
 
-// An emulated device takes its memory from the host's: by default what --host-memory leaves.
+// An emulated device takes its memory from the host's: by default what --host-memory leaves. Ranks
+// that are given one GPU share it.
 int64_t device_budget_of(const config::Options& options, const RunFacts& facts) {
   if (options.device_memory > 0) return options.device_memory;
+  if (options.device == config::Device::kCuda && facts.device_free_bytes > 0) {
+    const int64_t sharing = options.device_index >= 0 ? ranks_on_node(options, facts) : 1;
+    return static_cast<int64_t>(kShareOfDevice * static_cast<double>(facts.device_free_bytes)) /
+           sharing;
+  }
   if (options.device != config::Device::kEmulated) return plan::kNoLimit;
   const int64_t left = facts.limits.usable_bytes() - host_budget_of(options, facts);
   return std::max<int64_t>(0, left) / ranks_on_node(options, facts);
@@ -104,7 +96,8 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   input.recipe = options.recipe;
   input.shape = shape_of(options);
   input.micro_batches = static_cast<int>(options.accumulate);
-  input.device = describe(options, threads);
+  input.device =
+      exec::describe(config::kind_of(options.device), options.recipe, static_cast<int>(threads));
   input.mesh = {.world = static_cast<int>(options.ranks),
                 .rank = 0,
                 .zero_stage = static_cast<int>(options.zero_stage),
@@ -250,7 +243,7 @@ Drives drives_of(const config::Options& options, const config::Machine& machine)
 
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
-  require_built(options, facts.elsewhere);
+  require_built(options);
   RunPlan run;
   if (!facts.inference) apply_groups(spec, options);
   run.spec = std::make_unique<model::ModelSpec>(std::move(spec));

@@ -23,6 +23,7 @@ struct RunFacts {
   int64_t data_bytes = 0;                   // tokens held in memory
   int64_t nvme_free_bytes = 0;              // of all directories together; 0 without --nvme
   int64_t nvme_bytes_max = plan::kNoLimit;  // on several machines: the least that one of them has
+  int64_t device_free_bytes = 0;            // of each GPU that a rank uses; 0: not known
   bool inference = false;        // for eval and generate; everything in the spec is frozen
   bool elsewhere = false;        // for the machine of a profile instead of this one
   int64_t ranks_on_node = 0;     // ranks that share memory and drives; 0: all
@@ -70,9 +71,12 @@ int64_t host_budget_of(const config::Options& options, const RunFacts& facts);
 // The part of --host-memory for data and tokenizer before arenas are allocated; at least 1.
 int64_t room_for_reading(const config::Options& options, const RunFacts& facts);
 
-// Throws Error (kConfig) for a device, number format or mode that this build does not have. A plan
-// for `elsewhere` may be for a device that this build does not have.
-void require_built(const config::Options& options, bool elsewhere);
+// The share of a device's memory that arenas may take: the context of the device, its libraries and
+// its allocator need the rest.
+inline constexpr double kShareOfDevice = 0.9;
+
+// Throws Error (kConfig) for a number format or mode that this build does not have.
+void require_built(const config::Options& options);
 
 // Applies --freeze, [[group]] and --decay-all to a model's parameters, and assigns offsets. Throws
 // Error{kConfig} for a pattern that is not a regular expression, or that matches no parameter left

@@ -48,9 +48,11 @@ config::Json nvme_json(const config::Options& options, const TrainResult& result
 // The heap is address space, so it counts at most as what is resident beside arenas and stacks.
 RunMemory memory_of(const RunPlan& plan, const TrainResult& result) {
   RunMemory memory = {result.memory};
+  const bool on_gpu = plan.input.device.kernels == kernels::KernelSet::kCuda;
   for (const plan::Plan& rank : plan.ranks) {
     for (const plan::Arena arena :
          {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kControl}) {
+      if (on_gpu && arena == plan::Arena::kDevice) continue;
       memory.arena_bytes += rank.arenas.bytes[static_cast<size_t>(arena)];
     }
   }

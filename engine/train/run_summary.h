@@ -15,7 +15,7 @@ namespace strata::train {
 // after the last step.
 struct RunMemory {
   memory::ProcessMemory process;
-  int64_t arena_bytes = 0;  // an emulated device's memory is host memory to the kernel
+  int64_t arena_bytes = 0;  // an emulated device's memory is host memory to the kernel, a GPU's not
   int64_t counted_bytes() const { return process.counted_bytes(arena_bytes); }
 };
 RunMemory memory_of(const RunPlan& plan, const TrainResult& result);

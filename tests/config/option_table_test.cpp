@@ -49,6 +49,25 @@ TEST(OptionTable, ChoicesCoverTheirEnumerators) {
   EXPECT_EQ(options.offload, Offload::kNvme);
 }
 
+TEST(OptionTable, ANumberedDeviceMayHaveANumber) {
+  const OptionRow& row = *find_option("device");
+  Options options;
+  EXPECT_EQ(assign(row, {"cuda:12"}, options), "");
+  EXPECT_EQ(options.device, Device::kCuda);
+  EXPECT_EQ(options.device_index, 12);
+  EXPECT_EQ(value_text(row, options), "cuda:12");
+  Options copied;
+  copy_value(row, options, copied);
+  EXPECT_EQ(value_text(row, copied), "cuda:12");
+  EXPECT_EQ(assign(row, {"cuda"}, options), "");
+  EXPECT_EQ(options.device_index, -1);
+  for (const char* text :
+       {"cpu:0", "auto:0", "emulated:1", "cuda:", "cuda:-1", "cuda:x", "gpu:0"}) {
+    EXPECT_NE(assign(row, {text}, options), "") << text;
+  }
+  EXPECT_EQ(value_text(row, options), "cuda");
+}
+
 TEST(OptionTable, NearestIsNearAndOtherwiseNothing) {
   EXPECT_EQ(nearest_option("sequence-lenght", Command::kTrain), "sequence-length");
   EXPECT_EQ(nearest_option("host_memroy", Command::kTrain), "host-memory");

@@ -69,12 +69,7 @@ class Registered : public PinnedMemory {
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const PluginDeviceOptions& options)
-      : index_(use(options.index)),
-        shared_(index_),
-        description_{.name = "cuda",
-                     .discrete = true,
-                     .kernels = KernelSet::kCuda,
-                     .interior = options.interior} {
+      : index_(use(options.index)), shared_(index_), description_(describe_cuda(options.interior)) {
     require_possible(description_);
   }
 
@@ -134,10 +129,6 @@ DeviceFacts facts_of(int index) {
                                version_text(runtime), cublasLtGetVersion());
   facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   facts.processors = properties.multiProcessorCount;
-  size_t free = 0, total = 0;
-  check(cudaSetDevice(index), fmt::format("device {}", index));
-  check(cudaMemGetInfo(&free, &total), fmt::format("memory of device {}", index));
-  facts.free_bytes = static_cast<int64_t>(free);
   return facts;
 }
 
@@ -145,6 +136,13 @@ DeviceFacts facts_of(int index) {
 
 std::unique_ptr<Device> make_device(const PluginDeviceOptions& options) {
   return std::make_unique<CudaDevice>(options);
+}
+
+int64_t free_bytes(int index) {
+  size_t free = 0, total = 0;
+  check(cudaSetDevice(index), fmt::format("device {}", index));
+  check(cudaMemGetInfo(&free, &total), fmt::format("memory of device {}", index));
+  return static_cast<int64_t>(free);
 }
 
 std::vector<DeviceFacts> list_devices(std::string& why) {

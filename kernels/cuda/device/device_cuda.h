@@ -12,4 +12,7 @@ std::unique_ptr<Device> make_device(const PluginDeviceOptions& options);
 // The GPUs of this machine. Without any, `why` says the reason and what to do.
 std::vector<DeviceFacts> list_devices(std::string& why);
 
+// See DevicePlugin.
+int64_t free_bytes(int index);
+
 }  // namespace strata::kernels::cuda

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/doctor_gpu.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/exec/devices.h"
+
+namespace strata::cli {
+namespace {
+
+using Status = DoctorLine::Status;
+namespace fs = std::filesystem;
+
+std::string first_word(const fs::path& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+// Whether the PCI bus has a display or 3D controller by NVIDIA.
+bool has_nvidia_gpu(const std::string& root) {
+  std::error_code ignored;
+  for (fs::directory_iterator at(root + "/sys/bus/pci/devices", ignored), end;
+       !ignored && at != end; at.increment(ignored)) {
+    const bool is_display = first_word(at->path() / "class").starts_with("0x03");
+    if (is_display && first_word(at->path() / "vendor") == "0x10de") return true;
+  }
+  return false;
+}
+
+// "; PCIe 32.0 GT/s x16, NUMA node 0", as far as the system says it.
+std::string place_of(const std::string& pci, const std::string& root) {
+  const fs::path folder = fs::path(root + "/sys/bus/pci/devices") / pci;
+  std::ifstream file(folder / "current_link_speed");
+  std::string speed;
+  std::getline(file, speed);
+  const std::string width = first_word(folder / "current_link_width");
+  const std::string node = first_word(folder / "numa_node");
+  std::string text;
+  if (!speed.empty() && !width.empty()) text += fmt::format("; {} x{}", speed, width);
+  if (!node.empty() && node != "-1") text += ", NUMA node " + node;
+  return text;
+}
+
+DoctorLine check_gpu(const kernels::DeviceFacts& facts, int index, const std::string& plugin_path,
+                     const std::string& root) {
+  const std::string subject = fmt::format("gpu {}", index);
+  const std::string text = exec::text_of(facts) + place_of(facts.pci, root);
+  try {
+    const int64_t free = exec::free_bytes_of_gpu(plugin_path, index);
+    return {Status::kOk, subject, fmt::format("{}; {} free", text, format_bytes(free)), ""};
+  } catch (const Error& error) {
+    return {Status::kFail, subject, fmt::format("{}; {}", text, error.what()),
+            "use --device cpu, or another GPU with --device cuda:N"};
+  }
+}
+
+}  // namespace
+
+std::vector<DoctorLine> check_gpus(const std::string& plugin_path, const std::string& root) {
+  std::string why;
+  const std::vector<kernels::DeviceFacts> gpus = exec::list_gpus(plugin_path, why);
+  std::vector<DoctorLine> lines;
+  for (const kernels::DeviceFacts& facts : gpus) {
+    lines.push_back(check_gpu(facts, static_cast<int>(lines.size()), plugin_path, root));
+  }
+  if (!lines.empty()) return lines;
+  const bool has_one = has_nvidia_gpu(root);
+  lines.push_back({has_one ? Status::kWarn : Status::kOk, "gpu", "none is used: " + why,
+                   has_one ? "do what the brackets say; until then runs use the CPU" : ""});
+  return lines;
+}
+
+}  // namespace strata::cli

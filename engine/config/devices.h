@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+// The kinds of devices: one table for options, machine profiles, and whoever opens one
+// (engine/exec/devices.h).
+namespace strata::config {
+
+enum class DeviceKind : uint8_t { kCpu, kEmulated, kCuda };
+
+struct DeviceRow {
+  DeviceKind kind;
+  std::string_view name;
+  bool discrete;  // has memory of its own
+  bool numbered;  // a machine may have several: cuda:0, cuda:1
+};
+
+// In the order of the kinds.
+inline constexpr std::array<DeviceRow, 3> kDevices = {{
+    {DeviceKind::kCpu, "cpu", false, false},
+    {DeviceKind::kEmulated, "emulated", true, false},
+    {DeviceKind::kCuda, "cuda", true, true},
+}};
+
+constexpr const DeviceRow& row_of(DeviceKind kind) {
+  return kDevices[static_cast<size_t>(kind)];
+}
+
+// What an option asks for: kAuto, or a kind.
+enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };
+
+// The kind of kAuto is the cpu, until a GPU has been seen to work.
+constexpr DeviceKind kind_of(Device device) {
+  if (device == Device::kAuto) return DeviceKind::kCpu;
+  return static_cast<DeviceKind>(static_cast<int>(device) - 1);
+}
+constexpr Device device_of(DeviceKind kind) {
+  return static_cast<Device>(static_cast<int>(kind) + 1);
+}
+
+}  // namespace strata::config
