@@ -32,6 +32,8 @@ struct RunOptions {
   const kernels::Backend* backend = nullptr;
   double delay_s_max = 0;  // of each op of an emulated device
   uint64_t delay_seed = 0;
+  // The device of plans that have one; null: an emulated device.
+  std::unique_ptr<kernels::Device> (*make_device)(DType interior) = nullptr;
   std::string directory;
   std::array<io::SimulatedOptions, plan::kLaneCount> simulated = {};  // by lane
   int simulated_rank = 0;                  // only this rank's drives are simulated with faults
@@ -143,14 +145,18 @@ class RankRun {
     if (input_.mesh.rank == options_.simulated_rank) options.simulated = options_.simulated;
     options.frozen = &initial_;
     if (input_.device.discrete) {
-      device_ =
-          kernels::make_emulated_device(*options_.backend, {.threads = options_.threads,
-                                                            .interior = input_.device.interior,
-                                                            .delay_s_max = options_.delay_s_max,
-                                                            .delay_seed = options_.delay_seed});
+      device_ = options_.make_device != nullptr ? options_.make_device(input_.device.interior)
+                                                : make_emulated();
       options.device = device_.get();
     }
     executor_ = std::make_unique<exec::Executor>(plan_, *input_.spec, options);
+  }
+
+  std::unique_ptr<kernels::Device> make_emulated() const {
+    return kernels::make_emulated_device(*options_.backend, {.threads = options_.threads,
+                                                             .interior = input_.device.interior,
+                                                             .delay_s_max = options_.delay_s_max,
+                                                             .delay_seed = options_.delay_seed});
   }
 
   void tell(plan::ProgramName program) const {

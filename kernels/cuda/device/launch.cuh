@@ -98,7 +98,7 @@ class StreamLaunch {
     queue_.check_launch();
   }
 
-  void product(const Product& product) const { queue_.products().run(queue_.stream(), product); }
+  void product(const Product& product) const { queue_.run(product); }
 
  private:
   CudaQueue& queue_;

@@ -16,23 +16,20 @@
 namespace strata::kernels::cuda {
 namespace {
 
+constexpr std::string_view kPrefix = "cuda: ";  // of all errors (runtime.h)
+
 // Host code cannot read the GPU's memory, and may not call the runtime in a stream's order.
 class HostMemoryAlone : public HostView {
  public:
   void* at(void* address) const override { return address; }
 };
 
-struct Call {
-  std::function<void(const HostView&)> function;
-  FirstFailure& failure;
-};
-
 void run_call(void* given) {
-  const std::unique_ptr<Call> call(static_cast<Call*>(given));
+  const auto& call = *static_cast<const CudaQueue::Call*>(given);
   try {
-    call->function(HostMemoryAlone());
+    call.function(HostMemoryAlone());
   } catch (...) {
-    call->failure.set(std::current_exception());
+    call.failure.set(std::current_exception());
   }
 }
 
@@ -89,6 +86,7 @@ void CudaQueue::begin(const char* name, std::span<const MemoryRange>) {
   use_device();
   Slot& slot = slot_of(issued_ + 1);
   std::strncpy(slot.name.data(), name, slot.name.size() - 1);
+  slot.calls.clear();
   nvtxRangePushA(slot.name.data());
   check(cudaEventRecord(slot.begin, stream_), place(slot));
 }
@@ -122,9 +120,19 @@ void CudaQueue::copy(void* to, const void* from, int64_t bytes) {
 }
 
 void CudaQueue::call(std::function<void(const HostView&)> function) {
-  auto call = std::make_unique<Call>(Call{std::move(function), shared_.failure});
-  check(cudaLaunchHostFunc(stream_, run_call, call.get()), place(slot_of(issued_ + 1)));
-  call.release();
+  Slot& slot = slot_of(issued_ + 1);
+  Call& call = slot.calls.emplace_back(std::move(function), shared_.failure);
+  check(cudaLaunchHostFunc(stream_, run_call, &call), place(slot));
+}
+
+void CudaQueue::run(const Product& product) const {
+  try {
+    shared_.products.run(stream_, product);
+  } catch (const Error& error) {
+    const Slot& slot = slots_[static_cast<size_t>(issued_ + 1) % slots_.size()];
+    const std::string_view cause = std::string_view(error.what()).substr(kPrefix.size());
+    throw Error(error.code(), fmt::format("{}{}: {}", kPrefix, place(slot), cause));
+  }
 }
 
 void CudaQueue::check_launch() const {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -47,11 +48,20 @@ class CudaQueue : public Queue {
 
   // For ops. `say` names the op in progress in errors.
   cudaStream_t stream() const { return stream_; }
-  Products& products() const { return shared_.products; }
+  void run(const Product& product) const;
   void check_launch() const;
+
+  // Host code in the stream's order. After an error of the device it may never run.
+  struct Call {
+    Call(std::function<void(const HostView&)> function_in, FirstFailure& failure_in)
+        : function(std::move(function_in)), failure(failure_in) {}
+    const std::function<void(const HostView&)> function;
+    FirstFailure& failure;
+  };
 
  private:
   struct Slot {
+    std::deque<Call> calls;  // Owned by the issuing thread; they stay until the slot is used again
     cudaEvent_t begin = nullptr;
     cudaEvent_t end = nullptr;
     std::array<char, 64> name = {};
@@ -68,7 +78,7 @@ class CudaQueue : public Queue {
   Shared& shared_;
   const std::string name_;
   cudaStream_t stream_ = nullptr;
-  std::vector<Slot> slots_;  // the events; names belong to the issuing thread, spans to the watcher
+  std::deque<Slot> slots_;  // the events; names belong to the issuing thread, spans to the watcher
 
   // Owned by the thread that issues
   int64_t issued_ = 0;  // ops closed

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a CUDA device can fail with ends a run at once, with the op's name and the cause.
+#include <gtest/gtest.h>
+
+#include "engine/exec/devices.h"
+#include "tests/cuda/fake_gpu.h"
+#include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
+
+namespace strata {
+namespace {
+
+struct Fault {
+  const char* name;
+  const char* setting;  // of tests/fake_cuda/faults.h
+  ErrorCode code;
+  const char* cause;
+  bool names_op;
+};
+
+constexpr Fault kFaults[] = {
+    {"OutOfMemory", "malloc@1", ErrorCode::kDoesNotFit, "of the GPU's memory: ", false},
+    {"LaunchRefused", "launch@5", ErrorCode::kDevice, "cudaErrorLaunchOutOfResources", true},
+    {"KernelFault", "kernel@9", ErrorCode::kDevice, "cudaErrorIllegalAddress", true},
+    {"LateKernelFault", "kernel@60 delay_us=300", ErrorCode::kDevice, "cudaErrorIllegalAddress",
+     true},
+    {"CopyRefused", "copy@3", ErrorCode::kDevice, "cudaErrorInvalidValue", true},
+    {"CopyFault", "copying@3 delay_us=300", ErrorCode::kDevice, "cudaErrorECCUncorrectable", true},
+    {"DeviceLost", "lost@7", ErrorCode::kDevice, "cudaErrorUnknown", true},
+    {"ProductFailed", "product@4", ErrorCode::kDevice, "CUBLAS_STATUS_EXECUTION_FAILED", true},
+    {"NoAlgorithm", "algorithm@1", ErrorCode::kDevice, "no algorithm without atomic sums", true},
+};
+
+class CudaFaults : public testing::TestWithParam<Fault> {};
+
+TEST_P(CudaFaults, EndTheRunWithTheOpAndTheCause) {
+  const Fault& fault = GetParam();
+  const test::TemporaryDirectory directory;
+  test::Draw draw(2);
+  const model::ModelSpec spec = test::random_spec(draw, 1, false);
+  plan::PlanInput input = test::random_input(draw, spec, 1);
+  input.device = exec::describe(config::DeviceKind::kCuda, input.recipe, 1);
+  test::RunOptions options;
+  options.directory = directory.path();
+  options.backend = &kernels::ref_backend();
+  options.make_device = test::FakeGpu::make;
+  options.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+  test::FakeGpu::configure(fault.setting);
+  try {
+    (void)test::small_run(input, plan::smallest_placement(input), options);
+    ADD_FAILURE() << "the run ended well";
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    EXPECT_EQ(error.code(), fault.code) << said;
+    EXPECT_NE(said.find(fault.cause), std::string::npos) << said;
+    const bool names_op = said.find(" on compute: ") != std::string::npos ||
+                          said.find(" on upload: ") != std::string::npos ||
+                          said.find(" on download: ") != std::string::npos ||
+                          said.find(" on update: ") != std::string::npos ||
+                          said.find(" on comm: ") != std::string::npos;
+    EXPECT_EQ(names_op, fault.names_op) << said;
+  }
+  // The next device works: nothing of the failed one is left.
+  test::FakeGpu::configure("");
+  EXPECT_NO_THROW((void)test::small_run(input, plan::smallest_placement(input), options));
+}
+
+INSTANTIATE_TEST_SUITE_P(Injected, CudaFaults, testing::ValuesIn(kFaults),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+TEST(CudaDevices, ThatCannotBeUsedSayWhy) {
+  const std::string folder = test::FakeGpu::folder();
+  const auto refusal = [&](const char* setting, int64_t index) -> std::string {
+    test::FakeGpu::configure(setting);
+    try {
+      (void)exec::require_gpu(folder, index);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kConfig);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("devices=2", 1), "");
+  EXPECT_NE(refusal("devices=2", 2).find("device: cuda:2: this machine has 2 GPUs"),
+            std::string::npos);
+  EXPECT_NE(refusal("devices=0", -1).find("no GPU can be used: cudaErrorNoDevice"),
+            std::string::npos);
+  EXPECT_NE(refusal("driver=0", -1).find("(install NVIDIA's driver"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Each mistake below, seeded into the host code of the CUDA device, is caught by the tests over the fake device.
+#
+#   host_mistakes_test.sh "COMPILER AND FLAGS" "OBJECTS OF THE PLUGIN" "LIBRARIES" TESTS
+#
+# A mistake takes a build and a run, so there are four of them unless STRATA_SEEDS is 10 or more (tests/run.sh --long):
+# then all. Prints which check caught each.
+set -euo pipefail
+STRATA_SEEDS=${STRATA_SEEDS:-1}
+
+read -ra compile <<< "$1"
+IFS=' ;' read -ra objects <<< "$2"
+read -ra libraries <<< "$3"
+tests=$4
+root=$(cd "$(dirname "$0")/../.." && pwd)
+fake=$root/tests/fake_cuda
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# file | what is there, once | the mistake
+mistakes='
+queue_cuda|check(cudaStreamWaitEvent(stream_, slot.end, 0),|check(cudaSuccess,
+queue_cuda|cudaStreamWaitEvent(stream_, slot.end, 0)|cudaStreamWaitEvent(queue.stream_, slot.end, 0)
+queue_cuda|cudaStreamWaitEvent(stream_, slot.end, 0)|cudaStreamWaitEvent(stream_, slot.begin, 0)
+queue_cuda|if (queue.completed() >= count) return;|if (queue.completed() + 1 >= count) return;
+queue_cuda|check(cudaEventRecord(slot.end, stream_), place(slot));|check(cudaEventRecord(slot.begin, stream_), place(slot));
+queue_cuda|static_cast<size_t>(bytes), cudaMemcpyDefault|static_cast<size_t>(bytes / 2), cudaMemcpyDefault
+queue_cuda|static_cast<size_t>(bytes), cudaMemcpyDefault|static_cast<size_t>(bytes + 4096), cudaMemcpyDefault
+queue_cuda|if (is_waited_for) check(cudaEventSynchronize(slot.end), place(slot));|
+queue_cuda|const cudaError_t error = cudaGetLastError();|const cudaError_t error = cudaSuccess;
+queue_cuda|shared_.failure.set(std::current_exception());|
+device_cuda|check(cudaMemset(data_, 0, size), "clearing of the device'"'"'s memory");|
+device_cuda|cudaMemset(data_, 0, size)|cudaMemset(data_, 0, size / 2)
+device_cuda|cudaHostRegister(data, static_cast<size_t>(bytes),|cudaHostRegister(data, static_cast<size_t>(bytes / 2),
+device_cuda|    cudaHostUnregister(data_);|
+device_cuda|if (error == cudaErrorMemoryAllocation) refuse(bytes);|
+products|p.accumulate ? 1.0f : 0.0f|0.0f
+products|Operation operation(p.b.transposed, p.a.transposed);|Operation operation(p.a.transposed, p.b.transposed);
+products|CUBLASLT_REDUCTION_SCHEME_MASK \& ~CUBLASLT_REDUCTION_SCHEME_INPLACE|CUBLASLT_REDUCTION_SCHEME_MASK
+products|set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b_alignment);|
+products|set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, batch_stride);|
+'
+
+# plugin FOLDER FILE: the plugin with FOLDER/FILE.cpp in the place of the tree's.
+plugin() {
+  "${compile[@]}" -I"$fake" -I"$fake/include" -I"$root" -c "$1/$2.cpp" -o "$1/$2.o"
+  local others=()
+  for object in "${objects[@]}"; do
+    if [[ $object != */"$2".cpp.o ]]; then others+=("$object"); fi
+  done
+  "${compile[@]}" -shared "$1/$2.o" "${others[@]}" -Wl,--version-script="$fake/fake.map" "${libraries[@]}" \
+    -o "$1/libstrata_cuda.so"
+}
+
+# is_caught FOLDER: whether a test fails, or the run does not end.
+is_caught() {
+  ! STRATA_FAKE_PLUGIN=$1 timeout 120 "$tests" --gtest_brief=1 --gtest_fail_fast > "$1/log" 2>&1
+}
+
+mkdir "$work/0"
+cp "$root/kernels/cuda/device/queue_cuda.cpp" "$work/0/"
+plugin "$work/0" queue_cuda
+if is_caught "$work/0"; then
+  echo "the code as it is does not pass:"
+  tail -n 30 "$work/0/log"
+  exit 1
+fi
+
+every=5
+if ((${STRATA_SEEDS%%.*} >= 10)); then every=1; fi
+number=0 count=0 failed=0
+while IFS= read -r line; do
+  if [[ -z $line ]]; then continue; fi
+  number=$((number + 1))
+  if ((number % every != 0)); then continue; fi
+  count=$((count + 1))
+  folder=$work/$count
+  mkdir "$folder"
+  file=${line%%|*}
+  if ! python3 - "$root/kernels/cuda/device/$file.cpp" "$folder/$file.cpp" "$line" << 'PYTHON'; then
+import sys
+source, to, line = sys.argv[1:]
+_, there, mistake = line.replace("\\&", "&").split("|")
+text = open(source).read()
+if text.count(there) < 1:
+    sys.exit(f"not in {source}: {there}")
+at = text.index(there)
+open(to, "w").write(text[:at] + mistake + text[at + len(there):])
+PYTHON
+    failed=1
+    continue
+  fi
+  plugin "$folder" "$file"
+  if is_caught "$folder"; then
+    caught=$(grep -m 1 -oE '^\[  FAILED  \] [A-Za-z/.]+' "$folder/log" || echo "the run does not end in order")
+    reason=$(grep -m 1 -oE 'cuda: .*|emulated device: .*' "$folder/log" | cut -c1-110 || true)
+    echo "caught by ${caught#*] }: $line${reason:+   <- $reason}"
+  else
+    echo "NOT CAUGHT: $line"
+    failed=1
+  fi
+done <<< "$mistakes"
+echo "$count of $number mistakes"
+exit $failed

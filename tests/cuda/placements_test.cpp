@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training through the CUDA device's own host code, over a fake device: where state lives, and when
+// commands run, changes no bit; losses are those of the plain loops; steps allocate nothing.
+#include <gtest/gtest.h>
+
+#include "engine/exec/devices.h"
+#include "tests/cuda/fake_gpu.h"
+#include "tests/support/seeds.h"
+#include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
+
+namespace strata {
+namespace {
+
+class CudaPlacements : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_.directory = directory_.path();
+    options_.backend = &kernels::ref_backend();
+    options_.make_device = test::FakeGpu::make;
+  }
+
+  static plan::PlanInput on_gpu(plan::PlanInput input) {
+    input.device = exec::describe(config::DeviceKind::kCuda, input.recipe, 1);
+    return input;
+  }
+  // All state on the device.
+  static plan::Placement resident(test::Draw& draw, const plan::PlanInput& input) {
+    plan::Placement placement = test::all_in_memory(input);
+    test::make_homes(4, draw, input, placement);
+    return placement;
+  }
+  test::RunResult run(const plan::PlanInput& input, const plan::Placement& placement,
+                      const std::string& settings) {
+    test::FakeGpu::configure("pageable=0 " + settings);
+    return test::small_run(input, placement, options_);
+  }
+
+  const test::TemporaryDirectory directory_;
+  test::RunOptions options_;
+};
+
+void expect_close(const test::RunResult& gpu, const test::RunResult& plain, Recipe recipe) {
+  const double tolerance = recipe == Recipe::kFp32 ? 1e-4 : 2e-2;
+  ASSERT_EQ(gpu.losses.size(), plain.losses.size());
+  for (size_t i = 0; i < gpu.losses.size(); ++i) {
+    EXPECT_NEAR(gpu.losses[i], plain.losses[i], tolerance * plain.losses[i]) << "step " << i + 1;
+  }
+}
+
+TEST_F(CudaPlacements, ChangeNoBit) {
+  for (uint64_t seed = 1; seed <= test::seeds(4); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, seed % 2 == 0);
+    plan::PlanInput plain = test::random_input(draw, spec, 1);
+    plain.device.discrete = false;
+    const plan::PlanInput input = on_gpu(plain);
+    options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    const test::RunResult expected = run(input, resident(draw, input), "");
+    EXPECT_EQ(expected.bytes_read, 0);
+    expect_close(expected, test::small_run(plain, test::all_in_memory(plain), options_),
+                 input.recipe);
+    for (int trial = 0; trial < 3; ++trial) {
+      options_.overlaps = draw.coin();
+      options_.resume_after = trial == 2 ? 2 : 0;
+      const plan::Placement placement =
+          trial == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
+      const std::string settings = "delay_us=300 seed=" + std::to_string(trial);
+      const test::RunResult result = run(input, placement, settings);
+      EXPECT_TRUE(result == expected) << "trial " << trial;
+      EXPECT_EQ(result.bytes_read, result.bytes_verified);
+    }
+    options_.overlaps = false;
+    options_.resume_after = 0;
+  }
+}
+
+TEST_F(CudaPlacements, AStepAllocatesNothingAndWaitsForNoDevice) {
+  test::Draw draw(3);
+  const model::ModelSpec spec = test::random_spec(draw, 1, false);
+  plan::PlanInput input = on_gpu(test::random_input(draw, spec, 1));
+  const plan::Placement placement = plan::smallest_placement(input);
+  constexpr const char* kCalls[] = {"cudaMalloc",
+                                    "cudaFree",
+                                    "cudaMemset",
+                                    "cudaHostRegister",
+                                    "cudaDeviceSynchronize",
+                                    "cudaStreamSynchronize",
+                                    "cudaStreamCreateWithFlags",
+                                    "cudaEventCreateWithFlags"};
+  std::vector<int64_t> counts;
+  for (const int steps : {1, 4}) {
+    options_.steps = steps;
+    (void)run(input, placement, "");
+    for (const char* call : kCalls) counts.push_back(test::FakeGpu::calls(call));
+  }
+  for (size_t i = 0; i < std::size(kCalls); ++i) {
+    EXPECT_GT(counts[i], 0) << kCalls[i];
+    EXPECT_EQ(counts[i], counts[i + std::size(kCalls)]) << kCalls[i];
+  }
+}
+
+TEST_F(CudaPlacements, HostMemoryThatCannotBePinnedIsUsedAllTheSame) {
+  test::Draw draw(3);
+  const model::ModelSpec spec = test::random_spec(draw, 1, false);
+  plan::PlanInput input = on_gpu(test::random_input(draw, spec, 1));
+  const plan::Placement placement = plan::smallest_placement(input);
+  const test::RunResult pinned = run(input, placement, "");
+  EXPECT_TRUE(run(input, placement, "pageable=1 register@1 delay_us=100") == pinned);
+}
+
+}  // namespace
+}  // namespace strata

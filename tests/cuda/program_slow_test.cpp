@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program with --device cuda over a fake device: it trains, evaluates and generates there, says
+// why a device cannot be used, and what fails under way leaves the last checkpoint whole.
+#include "tests/cli/program.h"
+
+#include <sstream>
+
+#include "tests/cuda/fake_gpu.h"
+
+namespace strata::cli::test {
+namespace {
+
+class CudaProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("STRATA_PLUGIN_PATH", strata::test::FakeGpu::folder().c_str(), 1);
+    setenv("XDG_CACHE_HOME", (sandbox_ / "cache").c_str(), 1);
+    set_fake("");
+    make_model(sandbox_, "model", {});
+  }
+  static void set_fake(const std::string& settings) {
+    setenv("STRATA_FAKE_CUDA", ("pageable=0 " + settings).c_str(), 1);
+  }
+
+  Process strata(const Arguments& arguments) const {
+    return Process(arguments, {.directory = sandbox_.path()});
+  }
+  static Arguments train(const std::string& out, const Arguments& more) {
+    Arguments all = {"train", "--model",           "model",       "--data",  STRATA_TEXT, "--out",
+                     out,     "--sequence-length", "32",          "--steps", "6",         "--lr",
+                     "1e-3",  "--machine",         STRATA_MACHINE};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // What `strata ARGUMENTS` prints; it must end with `code`.
+  std::string said(const Arguments& arguments, int code) const {
+    Process process = strata(arguments);
+    EXPECT_EQ(process.wait(), code) << process.out() << process.err();
+    return process.out() + process.err();
+  }
+  // The hash on the line "state" of a run.
+  std::string state_after(const std::string& out, const Arguments& more) const {
+    const std::string text = said(train(out, more), 0);
+    const size_t at = text.rfind("\nstate    ");
+    EXPECT_NE(at, std::string::npos) << text;
+    return at == std::string::npos ? "" : text.substr(at + 10, 16);
+  }
+  // The options with state on a drive and the least memory with which they are not refused.
+  Arguments in_least_memory(Arguments options) const {
+    options.insert(options.end(), {"--nvme", ".", "--offload", "nvme"});
+    Arguments little = options;
+    little.insert(little.end(), {"--host-memory", "1MiB", "--device-memory", "1MiB"});
+    const std::string text = said(train("refused", little), 3);
+    std::istringstream words(text.substr(text.rfind("the least that fits is ")));
+    for (std::string word; words >> word;) {
+      if (word != "--host-memory" && word != "--device-memory") continue;
+      options.push_back(word);
+      words >> word;
+      options.push_back(word.substr(0, word.find_first_of(",")));
+    }
+    return options;
+  }
+  std::vector<double> losses_of(const std::string& out) const {
+    std::vector<double> losses;
+    std::ifstream file(sandbox_ / (out + "/metrics.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      const size_t at = line.find("\"loss\":");
+      if (at != line.npos) losses.push_back(std::stod(line.substr(at + 7)));
+    }
+    return losses;
+  }
+
+  const Sandbox sandbox_;
+};
+
+#define EXPECT_SAYS(text, words) EXPECT_NE((text).find(words), std::string::npos) << (text)
+
+TEST_F(CudaProgram, TrainsEvaluatesAndGenerates) {
+  for (const std::string recipe : {"fp32", "bf16"}) {
+    const Arguments here = {"--recipe", recipe};
+    const Arguments gpu = {"--recipe", recipe, "--device", "cuda"};
+    said(train("cpu-" + recipe, here), 0);
+    const std::string state = state_after("gpu-" + recipe, gpu);
+    const auto cpu_losses = losses_of("cpu-" + recipe), gpu_losses = losses_of("gpu-" + recipe);
+    ASSERT_EQ(cpu_losses.size(), 6u);
+    ASSERT_EQ(gpu_losses.size(), 6u);
+    const double tolerance = recipe == "fp32" ? 1e-4 : 2e-2;
+    for (size_t i = 0; i < gpu_losses.size(); ++i) {
+      EXPECT_NEAR(gpu_losses[i], cpu_losses[i], tolerance * cpu_losses[i]) << recipe << i;
+    }
+    // In less device memory, with state on a drive, and with commands that run late: the same bits.
+    set_fake("delay_us=200 seed=5");
+    EXPECT_EQ(state_after("offloaded-" + recipe, in_least_memory(gpu)), state);
+    set_fake("");
+  }
+  const Arguments eval = {"eval",   "--model",   "gpu-fp32/model",
+                          "--data", STRATA_TEXT, "--sequence-length",
+                          "32",     "--recipe",  "fp32"};
+  Arguments eval_gpu = eval;
+  eval_gpu.insert(eval_gpu.end(), {"--device", "cuda"});
+  const std::string cpu_answer = said(eval, 0), gpu_answer = said(eval_gpu, 0);
+  EXPECT_SAYS(cpu_answer, "loss ");
+  EXPECT_SAYS(gpu_answer, cpu_answer.substr(0, 8));
+  const Arguments generate = {
+      "generate", "--model",  "gpu-fp32/model", "--prompt",      "The", "--max-new-tokens",
+      "8",        "--recipe", "fp32",           "--temperature", "0"};
+  Arguments generate_gpu = generate;
+  generate_gpu.insert(generate_gpu.end(), {"--device", "cuda:0"});
+  EXPECT_SAYS(said(generate_gpu, 0), said(generate, 0));
+}
+
+TEST_F(CudaProgram, MeasuresTheDeviceThatIsNamed) {
+  set_fake("devices=2");
+  Arguments second = {"train", "--model", "model",    "--data", STRATA_TEXT,
+                      "--out", "second",  "--device", "cuda:1", "--sequence-length",
+                      "32",    "--steps", "2"};
+  const std::string text = said(second, 0);
+  EXPECT_SAYS(text, "device: cuda:1: Fake GPU 1, 8 GiB, ");
+  EXPECT_SAYS(text, "machine: measured");
+  second[6] = "ranks";
+  second.insert(second.end(), {"--ranks", "2"});
+  EXPECT_SAYS(said(second, 2), "ranks: 2: ranks on GPUs cannot exchange yet");
+}
+
+TEST_F(CudaProgram, SaysWhyADeviceCannotBeUsed) {
+  const Arguments gpu = {"--device", "cuda"};
+  set_fake("driver=0");
+  EXPECT_SAYS(said(train("none", gpu), 2),
+              "device: cuda: no GPU can be used: cudaErrorInsufficientDriver");
+  EXPECT_SAYS(said({"doctor"}, 0), "none is used: cuda: no GPU can be used");
+  set_fake("");
+  EXPECT_SAYS(said(train("none", {"--device", "cuda:3"}), 2), "device: cuda:3: this machine has");
+  EXPECT_SAYS(said({"doctor"}, 0), "gpu 0");
+  EXPECT_SAYS(said({"doctor"}, 0), "Fake GPU 0, 8 GiB, compute 9.0, driver for CUDA 13.0");
+  setenv("STRATA_PLUGIN_PATH", sandbox_.path().c_str(), 1);
+  EXPECT_SAYS(said(train("none", gpu), 2), "device: cuda: libstrata_cuda.so is not in ");
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "none"));
+}
+
+TEST_F(CudaProgram, AFailureLeavesTheLastCheckpointWhole) {
+  const Arguments gpu = {"--device", "cuda", "--checkpoint-every", "1"};
+  const std::string state = state_after("whole", gpu);
+  const char* faults[] = {"kernel@700 delay_us=50", "copying@150", "lost@600", "launch@400",
+                          "product@260"};
+  for (const std::string fault : faults) {
+    SCOPED_TRACE(fault);
+    const std::string out = "run-" + fault.substr(0, fault.find('@'));
+    set_fake(fault);
+    const std::string text = said(train(out, gpu), 4);
+    EXPECT_SAYS(text, "strata: error: cuda: ");
+    EXPECT_SAYS(text, " on ");
+    const std::filesystem::path checkpoints = sandbox_ / (out + "/checkpoints");
+    EXPECT_FALSE(std::filesystem::is_empty(checkpoints)) << text;
+    EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-000006")) << text;
+    set_fake("");
+    EXPECT_EQ(state_after(out, {"--resume"}), state);
+  }
+}
+
+}  // namespace
+}  // namespace strata::cli::test
