@@ -31,7 +31,7 @@ for path in nvidia.__path__:
         if any(name.startswith("libcublasLt.so.13") for name in files): print(folder)' 2> /dev/null); do
   if compgen -G "$folder/libcublasLt.so.13*" > /dev/null; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder; fi
 done
-export STRATA_PLUGIN_PATH=$bin
+export STRATA_PLUGIN_PATH=${STRATA_PLUGIN_PATH:-$bin}
 
 failed=0
 # report PART STATUS WORDS
@@ -84,6 +84,16 @@ train() {
   losses "$out/metrics.jsonl"
 }
 
+# least NAME MODEL RECIPE: the options of a run with its state on a drive and the least memory that is not refused.
+least() {
+  train "$1" cuda "$2" "$3" --nvme "$logs" --offload nvme --host-memory 1MiB --device-memory 1MiB > /dev/null
+  grep -oE 'the least that fits is .*' "$logs/run-$1.log" | grep -oE -- '--(host|device)-memory [0-9A-Za-z]+' | tail -n 2 |
+    tr '\n' ' '
+}
+
+# state NAME: the hash of a run's weights and moments.
+state() { grep -oE '^state +[0-9a-f]{16}' "$logs/run-$1.log" | tr -s ' ' | cut -d ' ' -f 2; }
+
 # The same losses as on the CPU: 1e-4 of them in fp32, 2e-2 in bf16. Resident and offloaded: the same bits.
 part_train() {
   python3 - "$logs/tokens.bin" << 'PYTHON'
@@ -118,10 +128,20 @@ PYTHON
         bad=$((bad + 1))
         echo "    $model $recipe: a rerun has other losses"
       fi
+      local words
+      words=$(least "$model-$recipe-refused" "$model" "$recipe") || { words=; }
+      # shellcheck disable=SC2086
+      moved=$(train "$model-$recipe-offloaded" cuda "$model" "$recipe" --nvme "$logs" --offload nvme $words) || { moved=; }
+      if [[ -n $gpu && ($moved != "$gpu" ||
+            $(state "$model-$recipe-offloaded") != $(state "$model-$recipe-gpu")) ]]; then
+        bad=$((bad + 1))
+        echo "    $model $recipe: with its state on a drive ($words) it has other bits than resident"
+        lines_of "$logs/run-$model-$recipe-offloaded.log" 3
+      fi
     done
   done
   if ((bad == 0 && count > 0)); then
-    report train PASS "$count runs have the CPU's losses, and their own when they run again"
+    report train PASS "$count runs have the CPU's losses, and the same bits again and with their state on a drive"
   else
     report train FAIL "$bad differences in $count runs"
   fi
