@@ -23,7 +23,7 @@ class CheckpointSession {
   struct Run {
     std::string directory;
     int64_t keep = 1;      // the last so many
-    std::string also;      // a link to another one to keep
+    std::string also = {};      // a link to another one to keep
     std::string nonce;     // of the run
     config::Json trainer;  // its options and data; only rank 0's counts
   };

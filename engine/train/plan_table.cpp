@@ -197,7 +197,7 @@ std::string batch_text(const RunPlan& run, const PlanReport& report) {
 }
 
 std::string percent(double share) {
-  return share >= 1 ? fmt::format("{:.0f}%", 100 * share) : fmt::format("{:.2g}%", 100 * share);
+  return share >= 0.995 ? fmt::format("{:.0f}%", 100 * share) : fmt::format("{:.2g}%", 100 * share);
 }
 
 void append_part(std::string_view name, double seconds, std::string& text) {

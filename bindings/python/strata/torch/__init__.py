@@ -8,8 +8,10 @@
         loss_of(model, batch).backward()
         optimizer.step()
 
-The model computes as before. Only public hooks of PyTorch are used: a module's weights are in memory
-while it computes forward or backward, and its gradients go to the store as they are made. Activation
+The model computes as before, by PyTorch's hooks (two questions to autograd are private functions of
+PyTorch 2): a module's weights are in memory while it computes forward or backward, and its gradients
+go to the store as they are made. A weight that is used outside its module and that `example` did
+not show is NaN there: watch that losses are finite, or name it in `keep`. Activation
 checkpointing works as before, too, and so do evaluation, generate, state_dict(), save_pretrained()
 and load_state_dict(). What cannot work says what to call.
 
