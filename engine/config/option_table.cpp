@@ -101,9 +101,9 @@ constexpr OptionRow kTable[] = {
      "The names that records use: prompt=question,completion=answer; in messages, "
      "role=speaker,content=words."},
     {"samples", kEnum, enum_field<&O::samples>(), kStep | kEval, kFiles, "", "", kAny, "",
-     "Whether records follow one another in samples and see those before them; or each is a sample "
-     "of its own, padded or cut to --sequence-length; or several whole ones share a sample without "
-     "seeing each other.",
+     "What a sample has: a stretch of all tokens, one record, padded or cut, or several whole "
+     "records "
+     "that do not see each other.",
      kSampleLayouts},
     {"train-on", kEnum, enum_field<&O::train_on>(), kStep | kEval, kFiles, "", "", kAny, "",
      "What is learned of records with prompts: what the assistant says, only its last answer, or "
@@ -174,9 +174,8 @@ constexpr OptionRow kTable[] = {
      "Seed of all random numbers: order of the data, new weights, sampled text."},
 
     {"device", kDevice, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
-     "Where arithmetic runs: auto is the CPU until a GPU has been seen to work with this version; "
-     "cuda is a GPU, cuda:1 the second one, without a number that of the local rank; emulated is a "
-     "device on the CPU with memory of its own.",
+     "Where arithmetic runs: auto is the CPU, cuda:1 the second GPU, cuda that of the local rank, "
+     "emulated a device on the CPU with memory of its own.",
      kDeviceChoices},
     {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
      "the device's, less a margin; emulated: what --host-memory leaves, by rank",

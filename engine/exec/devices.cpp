@@ -22,8 +22,8 @@ const kernels::DevicePlugin* load_plugin(const std::string& plugin_path, std::st
 }
 
 [[noreturn]] void refuse(const std::string& why) {
-  throw Error(ErrorCode::kConfig,
-              (why.starts_with("cuda: ") ? "device: " : "device: cuda: ") + why);
+  throw Error(ErrorCode::kConfig, (why.starts_with("cuda: ") ? "device: " : "device: cuda: ") +
+                                      why + "; or use --device cpu");
 }
 
 const kernels::DevicePlugin& plugin_of(const std::string& plugin_path) {

@@ -22,10 +22,10 @@ class CheckpointSession {
  public:
   struct Run {
     std::string directory;
-    int64_t keep = 1;      // the last so many
-    std::string also = {};      // a link to another one to keep
-    std::string nonce;     // of the run
-    config::Json trainer;  // its options and data; only rank 0's counts
+    int64_t keep = 1;       // the last so many
+    std::string also = {};  // a link to another one to keep
+    std::string nonce;      // of the run
+    config::Json trainer;   // its options and data; only rank 0's counts
   };
   // `group`: all ranks; null for one rank. Everything given must outlive this.
   CheckpointSession(const model::ModelSpec& spec, const plan::Plan& plan, comm::Group* group,

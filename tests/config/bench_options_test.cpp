@@ -202,6 +202,7 @@ TEST(BenchOptions, ConflictsAreReportedTogether) {
 TEST(BenchOptions, WhatSaysNothingAloneIsRefusedAsAFlag) {
   for (const DetailOf& detail : option_details()) {
     const OptionRow& row = *find_option(detail.detail);
+    if (!takes(row, Command::kBench)) continue;
     const std::string text = row.type == OptionType::kSize ? "1GiB" : "1";
     const std::string flag = "--" + std::string(detail.detail);
     EXPECT_HAS(bench_error({flag, text}), flag + " has no meaning without --");

@@ -176,7 +176,7 @@ TEST_F(ForeignImport, MlxAndTrlHaveTheirDefaults) {
       "model_name_or_path: m\nmax_steps: 9\nassistant_only_loss: true\n"
       "packing: true\n");
   EXPECT_EQ(trl,
-            "lr 2e-5\nmicro-batch 8\nmodel m\nsamples stream\nschedule linear\n"
+            "lr 2e-5\nmicro-batch 8\nmodel m\nsamples packed\nschedule linear\n"
             "sequence-length 1024\nsteps 9\ntrain-on answers\nweight-decay 0\n");
 }
 

@@ -44,7 +44,7 @@ TEST(TextModel, TheTextOfAModelOfMoreHasItsMembersInTextConfig) {
     EXPECT_NE(error_of((start + rest).c_str()).find(named), std::string::npos) << rest;
   }
   EXPECT_NE(error_of(R"({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": 3})")
-                .find("text_config: is 3, must be an object"),
+                .find("text_config: is 3, and must be an object"),
             std::string::npos);
 }
 
