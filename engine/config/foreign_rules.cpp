@@ -13,7 +13,8 @@ constexpr unsigned kAL = kA | kL;
 constexpr unsigned kALT = kA | kL | kT;
 constexpr unsigned kEach = kA | kL | kM | kT;
 
-constexpr std::string_view kPlanned = "the planner chooses what lies where and what moves when";
+constexpr std::string_view kForeignPlanned =
+    "the planner chooses what lies where and what moves when";
 constexpr std::string_view kLogged = "metrics are written to metrics.jsonl and shown at each step";
 constexpr std::string_view kNoHub = "nothing is fetched or sent; models and data are local files";
 constexpr std::string_view kLoading = "data is read by the program itself";
@@ -27,17 +28,18 @@ constexpr std::string_view kNoPreference =
     "preference and reinforcement training are not here, only supervised (take it out)";
 constexpr std::string_view kIdlePreference = "of preference training, which is not used";
 constexpr std::string_view kNoMedia = "images, video and sound are not read here (take it out)";
-constexpr std::string_view kNumbers = "it would change the numbers, and is not here (take it out)";
+constexpr std::string_view kForeignNumbers =
+    "it would change the numbers, and is not here (take it out)";
 constexpr std::string_view kNoEarly = "a run is not stopped or chosen by its loss here";
 constexpr std::string_view kOther = "not supported here (take it out)";
 constexpr std::string_view kCheckpoints = "a checkpoint is written every 30 minutes and at the end";
-constexpr std::string_view kTokens =
+constexpr std::string_view kForeignTokens =
     "tokens are those of tokenizer.json (change them in the model directory)";
 constexpr std::string_view kGenerating = "of generation, which training does not do";
 
 using enum RuleKind;
 
-constexpr ForeignRule kRules[] = {
+constexpr ForeignRule kForeignRules[] = {
     // Model and output
     {kA, "base_model", kSet, "model"},
     {kA, "base_model_config", kIgnore, "config.json of the model is read"},
@@ -52,21 +54,21 @@ constexpr ForeignRule kRules[] = {
     {kALT, "trust_remote_code", kIgnore, "no code of a model is run"},
     {kM, "trust_remote_code", kIgnore, "no code of a model is run"},
     {kA, "model_type", kIgnore, "config.json says what the model is"},
-    {kA, "tokenizer_*", kIgnore, kTokens},
+    {kA, "tokenizer_*", kIgnore, kForeignTokens},
     {kA, "is_*_derived_model", kIgnore, "config.json says what the model is"},
     {kA, "is_*", kIgnore, "config.json says what the model is"},
     {kA, "strict", kIgnore, "unknown keys are always refused"},
-    {kA, "special_tokens.*", kIgnore, kTokens},
-    {kA, "tokens", kOff, kTokens},
-    {kA, "added_tokens_overrides.*", kOff, kTokens},
+    {kA, "special_tokens.*", kIgnore, kForeignTokens},
+    {kA, "tokens", kOff, kForeignTokens},
+    {kA, "added_tokens_overrides.*", kOff, kForeignTokens},
     {kA, "resize_token_embeddings_to_32x", kOff, kOther},
     {kL, "resize_vocab", kOff, kOther},
-    {kL, "add_tokens", kOff, kTokens},
-    {kL, "add_special_tokens", kOff, kTokens},
-    {kL, "use_fast_tokenizer", kIgnore, kTokens},
+    {kL, "add_tokens", kOff, kForeignTokens},
+    {kL, "add_special_tokens", kOff, kForeignTokens},
+    {kL, "use_fast_tokenizer", kIgnore, kForeignTokens},
     {kL, "split_special_tokens", kOff, kOther},
-    {kT, "eos_token", kIgnore, kTokens},
-    {kT, "pad_token", kIgnore, kTokens},
+    {kT, "eos_token", kIgnore, kForeignTokens},
+    {kT, "pad_token", kIgnore, kForeignTokens},
     {kALT, "rope_scaling", kOff, "positions are those of config.json (change them there)"},
     {kTrainer, "model_revision", kIgnore, kNoHub},
     {kA, "revision_of_model", kIgnore, kNoHub},
@@ -198,8 +200,8 @@ constexpr ForeignRule kRules[] = {
     {kALT, "max_grad_norm", kSet, "clip"},
     {kA, "embedding_lr*", kOff, "give a [[group]] of the TOML file"},
     {kA, "lr_groups", kOff, "give a [[group]] of the TOML file"},
-    {kALT, "neftune_noise_alpha", kOff, kNumbers},
-    {kTrainer, "label_smoothing_factor", kOff, kNumbers},
+    {kALT, "neftune_noise_alpha", kOff, kForeignNumbers},
+    {kTrainer, "label_smoothing_factor", kOff, kForeignNumbers},
     {kT, "loss_type", kIgnore, "the loss is cross-entropy over the targets"},
     {kT, "router_aux_loss_coef", kIgnore, "models are dense here"},
     {kL, "moe_aux_loss_coef", kOff, kOther},
@@ -212,7 +214,7 @@ constexpr ForeignRule kRules[] = {
     {kA, "float16", kCode, ""},
     {kA, "float32", kIgnore, "--recipe decides number formats"},
     {kALT, "tf32", kIgnore, "--recipe decides number formats"},
-    {kALT, "fp8*", kOff, kNumbers},
+    {kALT, "fp8*", kOff, kForeignNumbers},
     {kEach, "seed", kSet, "seed"},
     {kTrainer, "data_seed", kIgnore, "--seed decides the order too"},
     {kTrainer, "full_determinism", kIgnore, "always: runs repeat bit by bit"},
@@ -256,13 +258,13 @@ constexpr ForeignRule kRules[] = {
     {kL, "simpo_*", kIgnore, kIdlePreference},
     {kL, "ref_model*", kOff, kNoPreference},
     {kL, "reward_model*", kOff, kNoPreference},
-    {kL, "use_galore", kOff, kNumbers},
-    {kL, "use_apollo", kOff, kNumbers},
-    {kL, "use_badam", kOff, kNumbers},
-    {kL, "use_adam_mini", kOff, kNumbers},
-    {kL, "use_muon", kOff, kNumbers},
-    {kL, "use_llama_pro", kOff, kNumbers},
-    {kL, "use_dft_loss", kOff, kNumbers},
+    {kL, "use_galore", kOff, kForeignNumbers},
+    {kL, "use_apollo", kOff, kForeignNumbers},
+    {kL, "use_badam", kOff, kForeignNumbers},
+    {kL, "use_adam_mini", kOff, kForeignNumbers},
+    {kL, "use_muon", kOff, kForeignNumbers},
+    {kL, "use_llama_pro", kOff, kForeignNumbers},
+    {kL, "use_dft_loss", kOff, kForeignNumbers},
     {kA, "processor_*", kOff, kNoMedia},
     {kA, "image_*", kOff, kNoMedia},
     {kA, "freeze_mm_modules", kIgnore, "there are none"},
@@ -274,16 +276,16 @@ constexpr ForeignRule kRules[] = {
     {kL, "freeze_language_model", kOff, "give --freeze REGEX"},
 
     // Memory and speed
-    {kALT, "gradient_checkpointing*", kIgnore, kPlanned},
-    {kT, "activation_checkpointing*", kIgnore, kPlanned},
-    {kA | kT, "activation_offloading", kIgnore, kPlanned},
-    {kL, "disable_gradient_checkpointing", kIgnore, kPlanned},
-    {kL, "use_reentrant_gc", kIgnore, kPlanned},
+    {kALT, "gradient_checkpointing*", kIgnore, kForeignPlanned},
+    {kT, "activation_checkpointing*", kIgnore, kForeignPlanned},
+    {kA | kT, "activation_offloading", kIgnore, kForeignPlanned},
+    {kL, "disable_gradient_checkpointing", kIgnore, kForeignPlanned},
+    {kL, "use_reentrant_gc", kIgnore, kForeignPlanned},
     {kL, "use_unsloth*", kIgnore, kFused},
-    {kM, "grad_checkpoint", kIgnore, kPlanned},
-    {kM, "clear_cache_threshold", kIgnore, kPlanned},
+    {kM, "grad_checkpoint", kIgnore, kForeignPlanned},
+    {kM, "clear_cache_threshold", kIgnore, kForeignPlanned},
     {kALT, "deepspeed", kIgnore, "not needed here; --deepspeed FILE takes options from it"},
-    {kALT, "fsdp*", kIgnore, kPlanned},
+    {kALT, "fsdp*", kIgnore, kForeignPlanned},
     {kALT, "ddp*", kIgnore, "ranks are --ranks"},
     {kALT, "local_rank", kIgnore, "ranks are --ranks"},
     {kALT, "torch_compile*", kIgnore, kFused},
@@ -299,13 +301,13 @@ constexpr ForeignRule kRules[] = {
     {kA, "sdp_attention", kIgnore, kFused},
     {kA, "flex_attention", kIgnore, kFused},
     {kA, "eager_attention", kIgnore, kFused},
-    {kA, "s2_attention", kOff, kNumbers},
-    {kL, "shift_attn", kOff, kNumbers},
+    {kA, "s2_attention", kOff, kForeignNumbers},
+    {kL, "shift_attn", kOff, kForeignNumbers},
     {kA | kT, "attn_implementation", kIgnore, kFused},
     {kA, "chunked_cross_entropy*", kIgnore, kFused},
     {kA, "device*", kIgnore, "--device decides where arithmetic runs"},
-    {kA, "low_cpu_mem_usage", kIgnore, kPlanned},
-    {kL, "low_cpu_mem_usage", kIgnore, kPlanned},
+    {kA, "low_cpu_mem_usage", kIgnore, kForeignPlanned},
+    {kL, "low_cpu_mem_usage", kIgnore, kForeignPlanned},
     {kA, "max_memory.*", kIgnore, "give --host-memory and --device-memory"},
     {kA, "gpu_memory_limit", kIgnore, "give --device-memory"},
     {kA, "sequence_parallel_degree", kIgnore, kFused},
@@ -372,7 +374,7 @@ constexpr ForeignRule kRules[] = {
     {kA, "generation_*", kIgnore, kGenerating},
 };
 
-constexpr ForeignDefault kDefaults[] = {
+constexpr ForeignDefault kForeignDefaults[] = {
     {kAxolotl, "num_epochs", "epochs", "1"},
     {kAxolotl, "lr_scheduler", "schedule", "cosine"},
     {kAxolotl, "weight_decay", "weight-decay", "0"},
@@ -414,12 +416,12 @@ std::string_view name_of(ForeignTool tool) {
 }
 
 std::span<const ForeignDefault> foreign_defaults() {
-  return kDefaults;
+  return kForeignDefaults;
 }
 
 const ForeignRule* find_rule(ForeignTool tool, std::string_view key) {
   const ForeignRule* best = nullptr;
-  for (const ForeignRule& rule : kRules) {
+  for (const ForeignRule& rule : kForeignRules) {
     if ((rule.tools & tool) == 0) continue;
     if (rule.key == key) return &rule;
     const bool is_prefix = rule.key.ends_with('*') || rule.key.ends_with(".*");
@@ -431,7 +433,7 @@ const ForeignRule* find_rule(ForeignTool tool, std::string_view key) {
 
 std::vector<std::string_view> keys_of(ForeignTool tool) {
   std::vector<std::string_view> keys;
-  for (const ForeignRule& rule : kRules) {
+  for (const ForeignRule& rule : kForeignRules) {
     if ((rule.tools & tool) != 0 && !rule.key.ends_with('*')) keys.push_back(rule.key);
   }
   return keys;

@@ -15,8 +15,8 @@ namespace {
 using config::Json;
 
 constexpr double kWidth = 1000;
-constexpr double kLeft = 110;  // for the names of the lanes
-constexpr double kRight = 12;
+constexpr double kBarsLeft = 110;  // for the names of the lanes
+constexpr double kBarsRight = 12;
 constexpr double kRow = 22;
 constexpr double kBar = 14;
 constexpr double kAxis = 24;
@@ -72,10 +72,10 @@ std::string row_of(const config::JsonMember& lane, double y, double scale) {
     auto at = std::ranges::find(paths, span.kind, &std::pair<std::string, std::string>::first);
     if (at == paths.end()) at = paths.insert(at, {span.kind, ""});
     fmt::format_to(std::back_inserter(at->second), "M{:.1f} {:g}h{:.1f}",
-                   kLeft + span.begin_s * scale, y,
+                   kBarsLeft + span.begin_s * scale, y,
                    std::max(0.3, (span.end_s - span.begin_s) * scale));
   }
-  std::string text = fmt::format("<text x=\"{:g}\" y=\"{:g}\" class=\"y\">{}</text>", kLeft - 8,
+  std::string text = fmt::format("<text x=\"{:g}\" y=\"{:g}\" class=\"y\">{}</text>", kBarsLeft - 8,
                                  y + 4, escaped(lane.name));
   for (const auto& [kind, path] : paths) {
     text += fmt::format("<path d=\"{}\" class=\"bar s{}\"><title>{}: {}</title></path>", path,
@@ -99,13 +99,13 @@ std::string timeline(const std::string& label, const Json& lanes, double end_s) 
   if (!(end_of(lanes) > 0)) return "";
   const Json::Object& rows = lanes_of(lanes);
   const double height = kRow * static_cast<double>(rows.size()) + kAxis;
-  const double scale = (kWidth - kLeft - kRight) / end;
+  const double scale = (kWidth - kBarsLeft - kBarsRight) / end;
   std::string text = fmt::format(
       "<svg viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{}\">\n"
       "<g class=\"axis\">",
       kWidth, height, escaped(label));
   for (const double at : ticks(0, end, 8)) {
-    const double x = kLeft + at * scale;
+    const double x = kBarsLeft + at * scale;
     text += fmt::format(
         "<path d=\"M{0:.1f} 0V{1:g}\"/><text x=\"{0:.1f}\" y=\"{2:g}\" class=\"x\">{3}</text>", x,
         height - kAxis, height - 6, at == 0 ? "0" : format_duration(at));

@@ -38,7 +38,7 @@ std::string said(Command command, Args args, const std::string& toml = "",
   }
 }
 
-struct Case {
+struct IdleCase {
   Command command;
   Args idle;       // the option that does nothing, and its value
   Args beside;     // flags with which that is so
@@ -46,9 +46,9 @@ struct Case {
   bool is_mistake;
 };
 
-const std::vector<Case>& cases() {
+const std::vector<IdleCase>& cases() {
   using enum Command;
-  static const std::vector<Case> all = {
+  static const std::vector<IdleCase> all = {
       {kTrain, {"min-lr-ratio", "0.1"}, {"--schedule", "constant"}, {"--schedule", "linear"}, true},
       {kPlan, {"min-lr-ratio", "0.1"}, {"--schedule", "constant"}, {}, true},
       {kTrain, {"min-lr-ratio", "0.1"}, {"--warmup-ratio", "1"}, {"--warmup-ratio", "0.9"}, true},
@@ -95,7 +95,7 @@ const std::vector<Case>& cases() {
 }
 
 TEST(IdleOptions, AreRefusedOrToldAsFlagsAndToldInFiles) {
-  for (const Case& one : cases()) {
+  for (const IdleCase& one : cases()) {
     const std::string flag = "--" + one.idle[0];
     SCOPED_TRACE(std::string(name_of(one.command)) + " " + flag);
     const std::string has_none = flag + " has no effect: ";

@@ -23,15 +23,15 @@ namespace {
 using config::Json;
 using Ids = std::vector<int32_t>;
 
-std::string folder_of(const std::string& kind) {
+std::string piece_folder_of(const std::string& kind) {
   return std::string(STRATA_TEST_DATA) + "/train/sentence_piece/" + kind;
 }
 
 class SentencePieceParity : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SentencePieceParity, IdsAndTextsAreThoseOfTheReference) {
-  const Tokenizer tokenizer = Tokenizer::read(folder_of(GetParam()));
-  const Json cases = Json::read_file(folder_of(GetParam()) + "/cases.json");
+  const Tokenizer tokenizer = Tokenizer::read(piece_folder_of(GetParam()));
+  const Json cases = Json::read_file(piece_folder_of(GetParam()) + "/cases.json");
   ASSERT_GT(cases.items().size(), 150u);
   for (const Json& one : cases.items()) {
     Ids ids;
@@ -145,7 +145,8 @@ TEST(SentencePiece, ChangedFilesAreRefusedOrWork) {
   std::mt19937 random(11);
   int refused = 0;
   for (const char* kind : {"bpe_unknown", "unigram", "bpe_symbols"}) {
-    const std::string original = read_text_file(folder_of(kind) + "/tokenizer.model", 1 << 20);
+    const std::string original =
+        read_text_file(piece_folder_of(kind) + "/tokenizer.model", 1 << 20);
     for (int round = 0; round < 200; ++round) {
       std::string file = original;
       for (int change = 0; change < 1 + round % 4; ++change) {
@@ -192,7 +193,7 @@ TEST(SentencePiece, FilesOfTransformersAddTokens) {
 // Long texts of one kind take time in proportion, and little memory where tokens do not overlap.
 TEST(SentencePiece, LongRunsAreEncodedQuickly) {
   for (const char* kind : {"bpe_bytes", "bpe_symbols", "unigram", "unigram_bytes"}) {
-    const Tokenizer tokenizer = Tokenizer::read(folder_of(kind));
+    const Tokenizer tokenizer = Tokenizer::read(piece_folder_of(kind));
     for (const char* unit : {"a", "x ", "the", "\n", "語", "é", "1", "!", "<s"}) {
       std::string text;
       while (text.size() < 100000) text += unit;
