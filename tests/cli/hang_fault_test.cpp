@@ -148,7 +148,7 @@ TEST_F(Hangs, OfTheDriveThatAnExportIsWrittenToEndIt) {
   std::filesystem::remove_all(sandbox_ / "drive/run/model");
   Arguments there = train({"--resume", "--io-deadline", "1"});  // which exports again
   there[4] = "drive/run";
-  EXPECT_TRUE(ends_for(there, "write hang 4 1", "reserve space"));
+  EXPECT_TRUE(ends_for(there, "write hang 5 1", "reserve space"));
   EXPECT_TRUE(ends_for(there, "fsync hang 1 1", "sync"));
   Process next(there, here());
   EXPECT_EQ(next.wait(), 0) << next.err();

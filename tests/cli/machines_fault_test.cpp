@@ -104,7 +104,7 @@ TEST_F(OnMachines, AMachineThatIsCutOffEndsBothSides) {
   EXPECT_LT(took_s, 20);
   EXPECT_EQ(first->wait(), 4);
   EXPECT_EQ(second->wait(), 4);
-  EXPECT_NE(first->err().find("rank 1 is gone (its machine answers nothing for 6 s"),
+  EXPECT_NE(first->err().find("rank 1 is gone (its machine did not answer for 6 s"),
             std::string::npos)
       << first->err();
   expect_nothing_left();

@@ -57,7 +57,7 @@ class ForeignImport : public testing::Test {
     return all;
   }
 
-  const test::TemporaryDirectory folder_;
+  const strata::test::TemporaryDirectory folder_;
   std::map<std::string, std::string> files_;
 };
 

@@ -41,9 +41,9 @@ attention_rows.h|(dp[at] - delta)|dp[at]
 attention.h|.accumulate = true,|
 '
 
-# object FOLDER SOURCE: compiles with the kernels of FOLDER before those of the tree.
+# object FOLDER SOURCE FLAGS...: compiles with the kernels of FOLDER before those of the tree.
 object() {
-  "${compile[@]}" -I"$1" -I"$root" -c "$root/$2" -o "$1/$(basename "$2").o"
+  "${compile[@]}" -I"$1" -I"$root" "${@:3}" -c "$root/$2" -o "$1/$(basename "$2").o"
 }
 
 # is_caught FOLDER: whether the comparison fails with the twins of FOLDER.
@@ -55,7 +55,7 @@ is_caught() {
 }
 
 object "$work" tests/kernels/cuda_kernels_test.cpp
-object "$work" kernels/device_plugin.cpp
+object "$work" kernels/device_plugin.cpp '-DSTRATA_PLUGINS_FROM_PROGRAMS=""' '-DSTRATA_PLUGINS_INSTALLED=""'
 mkdir -p "$work/0/kernels/cuda"
 cp -r "$root/kernels/cuda/ops" "$work/0/kernels/cuda/"
 if is_caught "$work/0"; then
