@@ -4,12 +4,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 
 #include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_list.h"
 #include "engine/model_files/file.h"
 
 namespace strata::checkpoint {
@@ -21,7 +24,17 @@ std::optional<int64_t> linked_step(const std::string& link) {
   std::error_code ignored;
   if (!fs::is_symlink(link, ignored)) return std::nullopt;
   if (!fs::exists(link + "/manifest.json", ignored)) return std::nullopt;
-  return read_manifest(link).step;
+  try {
+    return read_manifest(link).step;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorrupt) throw;
+  }
+  // A damaged checkpoint keeps its link: its name has the step.
+  const std::string name = fs::read_symlink(link, ignored).filename().string();
+  int64_t step = 0;
+  const char* digits = name.data() + std::min(name.size(), kPrefix.size());
+  const auto [rest, error] = std::from_chars(digits, name.data() + name.size(), step);
+  return error == std::errc() ? std::optional(step) : std::nullopt;
 }
 
 void link_checkpoint(const std::string& link, const std::string& directory, int64_t step) {

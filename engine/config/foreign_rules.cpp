@@ -30,7 +30,7 @@ constexpr std::string_view kIdlePreference = "of preference training, which is n
 constexpr std::string_view kNoMedia = "images, video and sound are not read here (take it out)";
 constexpr std::string_view kForeignNumbers =
     "it would change the numbers, and is not here (take it out)";
-constexpr std::string_view kNoEarly = "a run is not stopped or chosen by its loss here";
+constexpr std::string_view kNoEarly = "--keep-best and --patience go by the held-out loss";
 constexpr std::string_view kOther = "not supported here (take it out)";
 constexpr std::string_view kCheckpoints = "a checkpoint is written every 30 minutes and at the end";
 constexpr std::string_view kForeignTokens =
@@ -333,7 +333,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kALT, "load_best_model_at_end", kOff, kNoEarly},
     {kALT, "metric_for_best_model", kIgnore, kNoEarly},
     {kALT, "greater_is_better", kIgnore, kNoEarly},
-    {kA, "early_stopping_patience", kOff, kNoEarly},
+    {kA, "early_stopping_patience", kSet, "patience"},
     {kL, "early_stopping_steps", kOff, kNoEarly},
     {kA, "loss_watchdog_*", kIgnore, "a loss that is not finite ends the run"},
     {kALT, "eval_*", kIgnore, "evaluation is the mean loss over held-out data"},

@@ -16,14 +16,14 @@ namespace strata::config {
 namespace {
 
 constexpr int kDepthMax = 32;
-constexpr int kValuesMax = 100'000;  // with those of aliases each time that they are used
+constexpr int kValuesMax = 4'000;  // with those of aliases each time that they are used
 
 class YamlConverter {
  public:
   explicit YamlConverter(const std::string& name) : name_(name) {}
 
   Json convert(const YAML::Node& node, int depth = 0) {
-    if (++values_ > kValuesMax) throw bad(node, "it has more than 100,000 values");
+    if (++values_ > kValuesMax) throw bad(node, "it has more than 4,000 values");
     if (depth > kDepthMax) throw bad(node, "it is nested more than 32 deep");
     if (node.IsScalar()) return scalar(node);
     if (node.IsSequence()) {

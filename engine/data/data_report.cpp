@@ -73,8 +73,12 @@ std::string amount_text(const std::vector<ReportPart>& parts, const TokenSource&
 
 // What becomes of records at the ends of samples; empty without records.
 std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& train) {
-  int64_t records = 0, split = 0, cut = 0, lost = 0, kept = 0;
-  for (const ReportPart& part : parts) {
+  int64_t records = 0, split = 0, cut = 0, lost = 0, kept = 0, documents = 0, samples = 0;
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const ReportPart& part = parts[k];
+    const auto starts = part.data->starts ? std::ssize(*part.data->starts) : 0;
+    documents += starts;
+    samples += train.parts()[k].packing ? train.parts()[k].packing->row_count() : starts;
     records += part.data->record_count;
     split += part.data->split_count;
     cut += part.data->cut_count;
@@ -90,14 +94,14 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
   }
   // The last token of a record is a target only.
   const bool is_packed = !train.parts().empty() && train.parts().front().packing != nullptr;
-  const int64_t room = train.sample_count() * train.length();
-  const int64_t used = kept - records;
-  const std::string padding =
-      fmt::format("{}; {} of them is padding",
-                  is_packed ? fmt::format("{} records share {} samples without seeing each other",
-                                          records, train.sample_count())
-                            : "each record is a sample",
-                  share_text(std::max<int64_t>(0, room - used), room));
+  const int64_t room = samples * train.length();  // with what is held out of these data
+  const int64_t used = kept - documents;
+  const std::string padding = fmt::format(
+      "{}; {} of them is padding",
+      is_packed
+          ? fmt::format("{} records share {} samples without seeing each other", documents, samples)
+          : "each record is a sample",
+      share_text(std::max<int64_t>(0, room - used), room));
   if (cut == 0) return padding + "; none is cut";
   return fmt::format("{}; {} record{} cut, which loses {} of {} tokens (raise --sequence-length)",
                      padding, cut, cut == 1 ? " is" : "s are", lost, kept + lost);

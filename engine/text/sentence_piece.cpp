@@ -16,7 +16,7 @@ namespace strata::text {
 namespace {
 
 constexpr size_t kPieceBytesMax = 512;
-constexpr size_t kMergesMax = 1 << 24;
+constexpr size_t kMergesOfPiece = 64;  // on average; real vocabularies have two or three
 constexpr float kPieceUnknownPenalty = 10;
 
 // The numbers of sentencepiece_model.proto.
@@ -253,9 +253,9 @@ class DefinitionBuilder {
           !is_in(normal, piece.substr(at))) {
         continue;
       }
-      if (rules.merges.size() == kMergesMax) {
-        throw reader_.error(
-            fmt::format("more than {} pairs of pieces are pieces (fetch it again)", kMergesMax));
+      if (rules.merges.size() == kMergesOfPiece * file_.pieces.size()) {
+        throw reader_.error(fmt::format("more than {} pairs of pieces are pieces (fetch it again)",
+                                        kMergesOfPiece * file_.pieces.size()));
       }
       rules.merges.emplace_back(piece.substr(0, at), piece.substr(at));
       rules.ranks.push_back(rank);

@@ -250,7 +250,7 @@ TEST(Yaml, IsReadAsPyYamlReadsIt) {
     for (int n = 0; n < 10; ++n) bomb += fmt::format("{}*a{}", n == 0 ? "" : ",", k - 1);
     bomb += "]\n";
   }
-  EXPECT_NE(message(bomb).find("more than 100,000 values"), std::string::npos);
+  EXPECT_NE(message(bomb).find("more than 4,000 values"), std::string::npos);
   EXPECT_NE(message(std::string(100, '[') + std::string(100, ']')).find("nested"),
             std::string::npos);
   EXPECT_NE(message(std::string(100'000, '[')), "no error");
