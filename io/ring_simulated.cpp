@@ -5,13 +5,16 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
+#include "engine/base/units.h"
 #include "io/ring_backend.h"
 
 namespace strata::io {
@@ -188,20 +191,24 @@ class SimulatedBackend final : public RingBackend {
     return moved <= 1 ? moved : moved - 1 - draw % std::min<int64_t>(moved - 1, 511);
   }
 
-  // Inverts one bit of what is moved. After a write, the caller's memory is unchanged.
-  int64_t move_flipped(const Piece& piece, uint32_t draw) const {
-    char* bytes = static_cast<char*>(piece.data);
+  // Inverts one bit of what is moved. A write sends a changed copy, as others may read the caller's
+  // memory meanwhile.
+  int64_t move_flipped(Piece piece, uint32_t draw) const {
     const uint32_t at = draw / 8 % piece.bytes;
     const char bit = static_cast<char>(1u << (draw % 8));
     if (piece.direction == Direction::kRead) {
       const int64_t moved = move(piece);
-      bytes[at] = static_cast<char>(bytes[at] ^ bit);
+      static_cast<char*>(piece.data)[at] ^= bit;
       return moved;
     }
-    bytes[at] = static_cast<char>(bytes[at] ^ bit);
-    const int64_t moved = move(piece);
-    bytes[at] = static_cast<char>(bytes[at] ^ bit);
-    return moved;
+    const std::unique_ptr<char, decltype(&std::free)> copy(
+        static_cast<char*>(
+            std::aligned_alloc(kPageBytes, static_cast<size_t>(round_up(piece.bytes, kPageBytes)))),
+        &std::free);
+    std::memcpy(copy.get(), piece.data, piece.bytes);
+    copy.get()[at] ^= bit;
+    piece.data = copy.get();
+    return move(piece);
   }
 
   // Constant after construction.
