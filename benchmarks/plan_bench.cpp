@@ -4,13 +4,11 @@
 //
 //   plan_bench [--machines DIR] [--only TEXT] [--timed] [--kept FILE] [--keep FILE]
 //
-// Prints a line for each input whose name contains TEXT: seconds of one core to plan and to verify,
+// Prints a line for each input whose name contains TEXT: seconds to plan and to verify,
 // the predicted step, ops of all programs, candidates, a hash of the plan. --timed: only those
 // whose time is a goal. --kept FILE: compares the predicted step times with those in FILE, and
 // fails where one is more than 1 % longer or the median is longer. --keep FILE: writes such a file.
 #include <fmt/format.h>
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -20,7 +18,7 @@
 
 #include "benchmarks/plan_bench_inputs.h"
 #include "benchmarks/print_log.h"
-#include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/plan/planner.h"
 #include "engine/plan/simulator.h"
@@ -30,13 +28,6 @@ namespace strata::bench {
 namespace {
 
 constexpr double kMostLonger = 0.01;
-
-// Of this thread alone, so that others on the machine count less.
-double core_s() {
-  timespec now;
-  STRATA_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 struct Answer {
   double plan_s = 0;
@@ -114,11 +105,11 @@ Answer answer(const Prepared& prepared) {
     return plan::simulate(plan, program, prepared.rates).step_s;
   };
   Answer made;
-  const double start_s = core_s();
+  const double start_s = now_s();
   const plan::PlannedRun run = plan::make_plan(prepared.input, {.predict = predict});
-  const double planned_s = core_s();
+  const double planned_s = now_s();
   const plan::VerifyReport report = plan::verify(run.plan, *prepared.spec);
-  made.verify_s = core_s() - planned_s;
+  made.verify_s = now_s() - planned_s;
   made.plan_s = planned_s - start_s;
   if (!report.ok()) {
     throw Error(ErrorCode::kConfig, "the plan is refused: " + report.violations.front().text);

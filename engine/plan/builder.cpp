@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/builder.h"
 
+#include <functional>
 #include <optional>
 
+#include "engine/base/tasks.h"
 #include "engine/plan/pass_order.h"
 #include "engine/plan/state_stream.h"
 
@@ -13,7 +15,7 @@ namespace {
 class Builder : BuilderPiece {
  public:
   explicit Builder(Building& building) : BuilderPiece(building) {}
-  Plan build();
+  Plan build_boundary();  // and no program
   Plan build_one(ProgramName name);
 
  private:
@@ -134,6 +136,7 @@ void Builder::emit_checkpoint() {
 
 void Builder::fill_boundary() {
   const int64_t hi_width = width_of(Plane::kHi, plan_.recipe);
+  plan_.boundary.reserve(6 * plan_.layout.chunks.size());
   const auto hold = [&](const Place& place, const Piece& piece, int64_t width, const Value& value,
                         bool pending) {
     plan_.boundary.push_back({place.arena, place.address(piece, width), piece.count * width,
@@ -203,8 +206,7 @@ void Builder::emit(ProgramName name) {
   }
 }
 
-Plan Builder::build() {
-  for (int i = 0; i < kProgramCount; ++i) emit(static_cast<ProgramName>(i));
+Plan Builder::build_boundary() {
   fill_boundary();
   return std::move(building_.plan);
 }
@@ -218,8 +220,26 @@ Plan Builder::build_one(ProgramName name) {
 
 Plan build_plan(const PlanInput& input, const Placement& placement) {
   const Ground ground = ground_of(input);
-  Building building(input, ground, placement);
-  return Builder(building).build();
+  Plan plan;
+  std::array<Program, kProgramCount> programs;
+  std::vector<std::function<void()>> tasks;
+  const auto add = [&](int name) {
+    tasks.push_back([&, name] {
+      Plan one = build_program(input, ground, placement, static_cast<ProgramName>(name));
+      programs[name] = std::move(one.programs[name]);
+    });
+  };
+  add(static_cast<int>(ProgramName::kStep));  // takes longest
+  for (int name = 0; name < kProgramCount; ++name) {
+    if (name != static_cast<int>(ProgramName::kStep)) add(name);
+  }
+  tasks.push_back([&] {
+    Building building(input, ground, placement);
+    plan = Builder(building).build_boundary();
+  });
+  run_tasks(tasks);
+  plan.programs = std::move(programs);
+  return plan;
 }
 
 Plan build_program(const PlanInput& input, const Ground& ground, const Placement& placement,

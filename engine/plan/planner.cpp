@@ -278,13 +278,12 @@ Tried fastest(const PlanInput& input, const PlannerOptions& options,
   const PlacementSearch search(input);
   const int joined = joined_chunks(search.ground());
   std::vector<Tried> tried = compare(input, options, search, std::move(candidates), joined, count);
-  if (joined > 1) {
-    tried.resize(std::min(tried.size(), finalists(search.ground())));
-    for (Tried& one : tried) {
-      one.cost =
-          cost_of(build_program(input, search.ground(), one.candidate.placement, repeated(input)),
-                  input, options);
-    }
+  if (joined > 1) tried.resize(std::min(tried.size(), finalists(search.ground())));
+  if (tried.size() == 1) return tried.front();
+  for (size_t i = 0; joined > 1 && i < tried.size(); ++i) {
+    const Placement& placement = tried[i].candidate.placement;
+    tried[i].cost =
+        cost_of(build_program(input, search.ground(), placement, repeated(input)), input, options);
   }
   put_best_first(tried);
   return tried.front();

@@ -31,7 +31,8 @@ struct VerifyReport {
 };
 
 // The time is about proportional to the number of accesses; the memory is 40 bytes an op and the
-// live intervals. A malformed plan is reported as violations, never by an exception.
+// live intervals. Checks run on several cores at once. A malformed plan is reported as violations,
+// never by an exception.
 VerifyReport verify(const Plan& plan, const model::ModelSpec& spec);
 
 // Checks what one rank's plan cannot show: that all ranks planned the same run, and that all ranks

@@ -18,6 +18,12 @@ void Reporter::add(const char* kind, ProgramName program, int64_t op, std::strin
   report_.violations.push_back({kind, program, op, std::move(text)});
 }
 
+void Reporter::add(VerifyReport other) {
+  for (Violation& violation : other.violations) {
+    if (!full()) report_.violations.push_back(std::move(violation));
+  }
+}
+
 bool join(std::vector<Range>& ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });

@@ -19,6 +19,7 @@ class Reporter {
   explicit Reporter(VerifyReport& report) : report_(report) {}
   bool full() const { return report_.violations.size() >= kViolationsKept; }
   void add(const char* kind, ProgramName program, int64_t op, std::string text);
+  void add(VerifyReport other);  // its violations
 
  private:
   VerifyReport& report_;
@@ -105,7 +106,8 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
 void check_compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_convert(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
-void check_values(const Facts& facts, std::span<const Program* const> programs, Reporter& reporter);
+void check_values(const Facts& facts, std::span<const Program* const> programs, bool pending,
+                  Reporter& reporter);
 void check_races(const Facts& facts, const Program& program, int copies, Reporter& reporter);
 void check_counts(const Facts& facts, const Program& program, Reporter& reporter);
 void check_sequence(const Facts& facts, Reporter& reporter);

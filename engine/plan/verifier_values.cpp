@@ -228,15 +228,13 @@ class Machine {
 
 }  // namespace
 
-void check_values(const Facts& facts, std::span<const Program* const> programs,
+void check_values(const Facts& facts, std::span<const Program* const> programs, bool pending,
                   Reporter& reporter) {
-  for (const bool pending : {false, true}) {
-    std::optional<Machine> machine;
-    for (const Program* program : programs) {
-      if (program->ops.empty() || (pending && !program->accepts_pending)) continue;
-      if (!machine) machine.emplace(facts, pending, reporter);
-      machine->run(*program);
-    }
+  std::optional<Machine> machine;
+  for (const Program* program : programs) {
+    if (program->ops.empty() || (pending && !program->accepts_pending)) continue;
+    if (!machine) machine.emplace(facts, pending, reporter);
+    machine->run(*program);
   }
 }
 
