@@ -48,31 +48,31 @@ ordered_json shape_json(const io::BenchShape& shape) {
 }
 
 ordered_json result_json(const io::BenchResult& result) {
-  ordered_json json = shape_json(result.shape);
-  json["backend"] = result.backend;
-  json["direct"] = result.direct;
-  json["verified"] = result.verified;
-  json["seconds"] = result.seconds;
-  json["bytes_read"] = result.bytes_read;
-  json["bytes_written"] = result.bytes_written;
-  json["read_bytes_per_s"] = result.read_bytes_per_s();
-  json["write_bytes_per_s"] = result.write_bytes_per_s();
-  json["cpu_s_per_gb"] = result.cpu_s_per_gb();
-  json["read_latency"] = latency_json(result.read);
-  json["write_latency"] = latency_json(result.write);
-  json["write_limit_reached"] = result.write_limit_reached;
-  if (result.interrupted) json["interrupted"] = true;
+  ordered_json fields = shape_json(result.shape);
+  fields["backend"] = result.backend;
+  fields["direct"] = result.direct;
+  fields["verified"] = result.verified;
+  fields["seconds"] = result.seconds;
+  fields["bytes_read"] = result.bytes_read;
+  fields["bytes_written"] = result.bytes_written;
+  fields["read_bytes_per_s"] = result.read_bytes_per_s();
+  fields["write_bytes_per_s"] = result.write_bytes_per_s();
+  fields["cpu_s_per_gb"] = result.cpu_s_per_gb();
+  fields["read_latency"] = latency_json(result.read);
+  fields["write_latency"] = latency_json(result.write);
+  fields["write_limit_reached"] = result.write_limit_reached;
+  if (result.interrupted) fields["interrupted"] = true;
   for (const io::BenchFile& file : result.files) {
-    json["files"].push_back({{"name", file.name},
-                             {"read_bytes_per_s", file.read_bytes_per_s},
-                             {"write_bytes_per_s", file.write_bytes_per_s}});
+    fields["files"].push_back({{"name", file.name},
+                               {"read_bytes_per_s", file.read_bytes_per_s},
+                               {"write_bytes_per_s", file.write_bytes_per_s}});
   }
   for (const io::BenchSample& sample : result.samples) {
-    json["samples"].push_back({{"at_s", sample.at_s},
-                               {"read_bytes_per_s", sample.read_bytes_per_s},
-                               {"write_bytes_per_s", sample.write_bytes_per_s}});
+    fields["samples"].push_back({{"at_s", sample.at_s},
+                                 {"read_bytes_per_s", sample.read_bytes_per_s},
+                                 {"write_bytes_per_s", sample.write_bytes_per_s}});
   }
-  return json;
+  return fields;
 }
 
 ordered_json interval_json(const io::Interval& interval) {
@@ -205,30 +205,30 @@ std::string io_text(const IoReport& report) {
 }
 
 std::string io_json(const IoReport& report) {
-  ordered_json json;
-  json["kind"] = "strata bench io";
-  json["directories"] = report.options.directories;
-  if (!report.options.weights.empty()) json["weights"] = report.options.weights;
-  json["scratch_bytes"] = report.options.bytes;
-  json["bytes_written"] = report.bytes_written;
-  json["rate_limit"] = io::RateLimiter(report.options.limits).describe();
-  json["results"] = ordered_json::array();
+  ordered_json fields;
+  fields["kind"] = "strata bench io";
+  fields["directories"] = report.options.directories;
+  if (!report.options.weights.empty()) fields["weights"] = report.options.weights;
+  fields["scratch_bytes"] = report.options.bytes;
+  fields["bytes_written"] = report.bytes_written;
+  fields["rate_limit"] = io::RateLimiter(report.options.limits).describe();
+  fields["results"] = ordered_json::array();
   for (const io::BenchResult& result : report.results)
-    json["results"].push_back(result_json(result));
-  if (report.idle) json["idle"] = result_json(*report.idle);
-  for (const auto& comparison : report.fio) json["compare_fio"].push_back(fio_json(comparison));
+    fields["results"].push_back(result_json(result));
+  if (report.idle) fields["idle"] = result_json(*report.idle);
+  for (const auto& comparison : report.fio) fields["compare_fio"].push_back(fio_json(comparison));
   for (const auto& comparison : report.checksums) {
-    json["compare_checksums"].push_back(checksum_json(comparison));
+    fields["compare_checksums"].push_back(checksum_json(comparison));
   }
-  if (report.machine) json["machine"] = ordered_json::parse(config::to_json(*report.machine));
-  if (!report.profile_path.empty()) json["machine_profile"] = report.profile_path;
-  if (report.advice) json["for"] = ordered_json::parse(advice_json(*report.advice));
+  if (report.machine) fields["machine"] = ordered_json::parse(config::to_json(*report.machine));
+  if (!report.profile_path.empty()) fields["machine_profile"] = report.profile_path;
+  if (report.advice) fields["for"] = ordered_json::parse(advice_json(*report.advice));
   if (report.baseline) {
-    json["baseline"] = {{"shapes_compared", report.baseline->compared},
-                        {"shapes_slower", report.baseline->slower},
-                        {"shapes_missing", report.baseline->missing}};
+    fields["baseline"] = {{"shapes_compared", report.baseline->compared},
+                          {"shapes_slower", report.baseline->slower},
+                          {"shapes_missing", report.baseline->missing}};
   }
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return fields.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 namespace {
