@@ -20,11 +20,12 @@ struct MemoryRange {
   bool written = false;
 };
 
-// Translates addresses of a device's memory for host code that runs in a queue's order.
+// Translates addresses for host code that runs in a queue's order. It may touch `bytes` from there
+// on, which lie within the ranges of its op; a device that checks this throws Error{kDevice}.
 class HostView {
  public:
   virtual ~HostView() = default;
-  virtual void* at(void* address) const = 0;
+  virtual void* at(void* address, int64_t bytes, bool written) const = 0;
 };
 
 // A queue of a device, which does its work in the order of issue. An op of a plan is everything

@@ -18,7 +18,7 @@ int64_t file_bytes(const shard::Layout& layout, const CheckpointWriterOptions& o
   int64_t bytes = 0;
   for (const shard::Chunk& chunk : layout.chunks) {
     if (chunk.frozen) continue;
-    const int64_t part = chunk.numel / options.mesh.state_shards();
+    const int64_t part = shard::share_of(chunk.numel, options.mesh.state_shards());
     for (const Plane plane : kPlanes) {
       bytes += round_up(part * width_of(plane, options.recipe), kPageBytes);
     }

@@ -33,9 +33,8 @@ memory::Arena make_arena(int64_t bytes) {
 // Workspace for the norm of one rank's part of a chunk.
 size_t norm_workspace_bytes(const plan::Plan& plan, const kernels::DeviceDescription& device) {
   int64_t bytes = 0;
-  for (const shard::Chunk& chunk : plan.layout.chunks) {
-    bytes =
-        std::max(bytes, model::norm_workspace_bytes(chunk.numel / plan.layout.shard_count, device));
+  for (int c = 0; c < static_cast<int>(plan.layout.chunks.size()); ++c) {
+    bytes = std::max(bytes, model::norm_workspace_bytes(plan.layout.part_numel(c), device));
   }
   return static_cast<size_t>(bytes);
 }

@@ -40,32 +40,33 @@ void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
 // Copies own parts to their places in the whole segment, then gathers the others' parts.
 void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
-  const auto at = [&](plan::Arena arena, int64_t offset) {
-    return static_cast<std::byte*>(view.at(this->at(arena, offset)));
-  };
   const auto accesses = program.accesses_of(op);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
-  std::byte* whole = nullptr;
-  int64_t first = 0, last = 0;  // bytes of the segment that are gathered
+  std::byte* segment = nullptr;  // the address of its byte 0
+  int64_t first = 0, last = 0;   // bytes of the segment that are gathered
   for (const Access& access : accesses) {
     if (access.mode != Mode::kWrite) continue;
-    if (!whole) first = access.first;
-    whole = at(access.arena, access.offset - access.first);
+    if (!segment) first = access.first;
+    segment = at(access) - access.first;
     last = access.first + access.bytes;
   }
-  STRATA_CHECK(whole != nullptr);
+  STRATA_CHECK(segment != nullptr);
+  const auto whole = [&](int64_t from, int64_t bytes) {
+    return static_cast<std::byte*>(view.at(segment + from, bytes, true));
+  };
   for (const Access& access : accesses) {
     if (access.mode != Mode::kRead) continue;
-    std::byte* to = whole + access.first;
-    if (to != at(access.arena, access.offset))
-      std::memcpy(to, at(access.arena, access.offset), static_cast<size_t>(access.bytes));
+    const void* own = view.at(at(access), access.bytes, false);
+    std::byte* to = whole(access.first, access.bytes);
+    if (to != own) std::memcpy(to, own, static_cast<size_t>(access.bytes));
   }
   gather_scratch_.clear();
   for (int c = plan_.layout.first_chunk[op.segment]; c < plan_.layout.first_chunk[op.segment + 1];
        ++c) {
     const shard::Chunk& chunk = plan_.layout.chunks[c];
     if (chunk.offset * width < first || chunk.offset * width >= last) continue;
-    gather_scratch_.push_back({whole + chunk.offset * width, plan_.layout.part_numel(c) * width});
+    gather_scratch_.push_back(
+        {whole(chunk.offset * width, chunk.numel * width), plan_.layout.part_numel(c) * width});
   }
   group_of(op).gather_chunks(gather_scratch_);
 }
@@ -106,10 +107,10 @@ void Executor::Impl::reduce_norms(const plan::Op& op, const plan::Program& progr
 void Executor::Impl::reduce_whole(const plan::Op& op, const plan::Program& program,
                                   const kernels::HostView& view) {
   for_each_move(program.accesses_of(op), [&](const Access& read, const Access& to) {
-    auto* from = static_cast<float*>(view.at(at(read)));
-    void* target = view.at(at(to));
-    group_of(op).all_reduce_sum(from, read.bytes / plan::kGradientWidth);
-    if (target != from) std::memcpy(target, from, static_cast<size_t>(read.bytes));
+    const void* from = view.at(at(read), read.bytes, false);
+    auto* sum = static_cast<float*>(view.at(at(to), to.bytes, true));
+    if (sum != from) std::memcpy(sum, from, static_cast<size_t>(read.bytes));
+    group_of(op).all_reduce_sum(sum, to.bytes / plan::kGradientWidth);
   });
 }
 
@@ -120,7 +121,8 @@ void Executor::Impl::reduce_to_parts(const plan::Op& op, const plan::Program& pr
   int c = plan_.layout.first_chunk[op.segment];
   reduce_scratch_.clear();
   for (const Access& access : accesses) {
-    auto* const data = static_cast<float*>(view.at(at(access)));
+    auto* const data =
+        static_cast<float*>(view.at(at(access), access.bytes, access.mode == Mode::kWrite));
     if (access.mode == Mode::kRead) {
       whole = data - access.first / plan::kGradientWidth;
       continue;

@@ -57,15 +57,16 @@ Sizes sizes_of(const LowerBoundInput& in) {
   }
   sizes.whole_trainable = weight_bytes * trainable_numel;
   sizes.whole_gradients = kGradientBytes * trainable_numel;
-  const double weight_shards = in.mesh.weight_shards();
-  sizes.weights_twice = sizes.whole_weights_twice / weight_shards;
-  sizes.weights = sizes.whole_weights / weight_shards;
-  sizes.trainable = sizes.whole_trainable / weight_shards;
+  const int weight_shards = in.mesh.weight_shards();
+  const int state_shards = in.mesh.state_shards();
+  sizes.weights_twice = shard::share_of(sizes.whole_weights_twice, weight_shards);
+  sizes.weights = shard::share_of(sizes.whole_weights, weight_shards);
+  sizes.trainable = shard::share_of(sizes.whole_trainable, weight_shards);
   const auto planes = static_cast<double>(planes_of(in.recipe).bytes());
-  sizes.planes = planes * trainable_numel / in.mesh.state_shards();
-  sizes.state = (planes - weight_bytes) * trainable_numel / in.mesh.state_shards();
+  sizes.planes = shard::share_of(planes * trainable_numel, state_shards);
+  sizes.state = shard::share_of((planes - weight_bytes) * trainable_numel, state_shards);
   // After the reduction a rank needs only the part whose state it owns, in every ZeRO stage.
-  sizes.gradients = sizes.whole_gradients / in.mesh.state_shards();
+  sizes.gradients = shard::share_of(sizes.whole_gradients, state_shards);
   const auto blocks =
       std::count_if(in.spec.units.begin(), in.spec.units.end(), [&](const model::Unit& unit) {
         const auto kind = in.spec.segments[static_cast<size_t>(unit.segments.front())].kind;
@@ -74,7 +75,7 @@ Sizes sizes_of(const LowerBoundInput& in) {
   sizes.checkpoints =
       static_cast<double>(in.boundary_bytes) * static_cast<double>(blocks) * in.micro_batches;
   // An update reads state and gradient and writes state.
-  sizes.optimizer = (2 * planes + kGradientBytes) * trainable_numel / in.mesh.state_shards();
+  sizes.optimizer = shard::share_of((2 * planes + kGradientBytes) * trainable_numel, state_shards);
   return sizes;
 }
 
@@ -152,7 +153,7 @@ void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
   const double reduced = least_gradient_moves(sizes, budget, bound.passes);
   bound.comm_bytes = from_others(mesh.shards()) * (gathered + reduced);
   // The copies sum their parts, and each copy gets the whole sum.
-  const double part = sizes.whole_gradients / mesh.gradient_shards();
+  const double part = shard::share_of(sizes.whole_gradients, mesh.gradient_shards());
   bound.comm_bytes += from_others(mesh.replicate) * 2 * part;
 }
 
@@ -236,8 +237,10 @@ LowerBound bound_of(const LowerBoundInput& in, const Rates& rates, const Sizes& 
     // A rank uploads and downloads its own parts; gather and reduce run between devices.
     const double home = largest_home(sizes, device);
     const Sizes away = away_from_home(sizes, home);
-    bound.upload_bytes = least_weight_moves(away, device, passes) / in.mesh.weight_shards();
-    bound.download_bytes = least_gradient_moves(away, device, passes) / in.mesh.state_shards();
+    bound.upload_bytes =
+        shard::share_of(least_weight_moves(away, device, passes), in.mesh.weight_shards());
+    bound.download_bytes =
+        shard::share_of(least_gradient_moves(away, device, passes), in.mesh.state_shards());
     host_update_bytes *= 1 - home;
   }
   bound.memory_bytes = host_update_bytes + bound.nvme_read_bytes + bound.nvme_write_bytes +

@@ -167,7 +167,8 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
     SegmentPlaces& places = map.segments[s];
     if (input.update().waits) {
       // Only what this rank will update from goes to NVMe, also where it has summed all of it.
-      const int64_t spilled = gradient_full_bytes(input, s) / input.mesh.state_shards();
+      const int64_t spilled =
+          shard::share_of(gradient_full_bytes(input, s), input.mesh.state_shards());
       if (places.home || placement.grad_in_host[s]) {
         const Arena arena = places.home ? Arena::kDevice : Arena::kHost;
         places.held_gradient = {

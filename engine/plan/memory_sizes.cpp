@@ -21,9 +21,9 @@ std::vector<Piece> pieces_of(const shard::Layout& layout, int segment, int shard
   for (int c = layout.first_chunk[segment]; c < layout.first_chunk[segment + 1]; ++c) {
     const shard::Chunk& chunk = layout.chunks[c];
     if (chunk.frozen && !with_frozen) continue;
-    const int64_t part = chunk.numel / shards;
-    const Piece piece = {chunk.offset + (shards > 1 ? rank * part : 0), part, chunk.offset / shards,
-                         chunk.frozen};
+    const int64_t part = shard::share_of(chunk.numel, shards);
+    const Piece piece = {chunk.offset + (shards > 1 ? rank * part : 0), part,
+                         shard::share_of(chunk.offset, shards), chunk.frozen};
     if (shards == 1 && !pieces.empty() && pieces.back().frozen == piece.frozen) {
       pieces.back().count += piece.count;
     } else {
@@ -37,9 +37,9 @@ namespace {
 
 Piece piece_of(const Plan& plan, int chunk, int shards) {
   const shard::Chunk& at = plan.layout.chunks[chunk];
-  const int64_t part = at.numel / shards;
-  return {at.offset + (shards > 1 ? plan.mesh.shard_rank() * part : 0), part, at.offset / shards,
-          at.frozen};
+  const int64_t part = shard::share_of(at.numel, shards);
+  return {at.offset + (shards > 1 ? plan.mesh.shard_rank() * part : 0), part,
+          shard::share_of(at.offset, shards), at.frozen};
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ int64_t hi_full_bytes(const PlanInput& input, int segment) {
 }
 
 int64_t hi_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
-  return hi_full_bytes(input, segment) / plan.mesh.weight_shards();
+  return shard::share_of(hi_full_bytes(input, segment), plan.mesh.weight_shards());
 }
 
 int64_t gradient_full_bytes(const PlanInput& input, int segment) {
@@ -90,7 +90,7 @@ int64_t gradient_full_bytes(const PlanInput& input, int segment) {
 }
 
 int64_t gradient_part_bytes(const PlanInput& input, int segment) {
-  return gradient_full_bytes(input, segment) / input.mesh.gradient_shards();
+  return shard::share_of(gradient_full_bytes(input, segment), input.mesh.gradient_shards());
 }
 
 bool has_checkpoint(const PlanInput& input, int unit) {

@@ -82,7 +82,7 @@ Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
 Range Facts::own_part(int chunk) const {
   const shard::Chunk& c = plan.layout.chunks[chunk];
   const int shards = plan.mesh.state_shards();
-  const int64_t part = c.numel / shards;
+  const int64_t part = shard::share_of(c.numel, shards);
   const int64_t begin = c.offset + (shards > 1 ? plan.mesh.shard_rank() : 0) * part;
   return {begin, begin + part};
 }

@@ -47,7 +47,7 @@ void cut(const model::ModelSpec& spec, int segment, const Stretch& stretch, Layo
   const auto& [begin, numel, frozen, whole] = stretch;
   if (numel == 0) return;
   STRATA_CHECK(numel % (kGranule * layout.shard_count) == 0);
-  const int64_t part = numel / layout.shard_count;
+  const int64_t part = share_of(numel, layout.shard_count);
   const int64_t target = numel >= kLargeSegment ? kLargePart / 2 : kSmallPart;
   const int64_t count = std::max<int64_t>(1, part / target);
   const int64_t piece =

@@ -27,11 +27,18 @@ struct Chunk {
   std::vector<GroupRun> runs = {};  // ascending, cover the chunk; padding joins the run before
 };
 
+// A rank's share of the elements or bytes of chunks. All shares are equal, since `numel` is a
+// multiple of the shard count.
+template <class T>
+constexpr T share_of(T whole, int shards) {
+  return whole / shards;
+}
+
 struct Layout {
   int shard_count = 1;
   std::vector<Chunk> chunks;     // by segment, then by offset
   std::vector<int> first_chunk;  // by segment; one more entry than segments
-  int64_t part_numel(int chunk) const { return chunks[chunk].numel / shard_count; }
+  int64_t part_numel(int chunk) const { return share_of(chunks[chunk].numel, shard_count); }
 };
 
 // spec.offsets must have been assigned for the same shard count.

@@ -26,16 +26,18 @@ bool conflict(const MemoryRange& a, const MemoryRange& b) {
   return (a.written || b.written) && begin_of(a) < end_of(b) && begin_of(b) < end_of(a);
 }
 
-class Mapped : public HostView {
+class CheckedView : public HostView {
  public:
-  explicit Mapped(const AddressSpace& space) : space_(space) {}
-  void* at(void* address) const override {
+  CheckedView(const AddressSpace& space, const OpRanges& open) : space_(space), open_(open) {}
+  void* at(void* address, int64_t bytes, bool written) const override {
+    open_.check(address, bytes, written);
     void* mapped = space_.mapped(address);
     return mapped != nullptr ? mapped : address;
   }
 
  private:
   const AddressSpace& space_;
+  const OpRanges& open_;
 };
 
 }  // namespace
@@ -98,9 +100,8 @@ EmulatedQueue::~EmulatedQueue() {
 // --- the thread that issues ---------------------------------------------------------------------
 
 void EmulatedQueue::begin(const char* name, std::span<const MemoryRange> ranges) {
-  op_ = name;
-  ranges_.assign(ranges.begin(), ranges.end());
-  shared_.enter({&state_, closed_ + 1, op_, ranges_}, known_);
+  open_ = {name, state_.name, {ranges.begin(), ranges.end()}};
+  shared_.enter({&state_, closed_ + 1, name, open_.ranges}, known_);
   push([this] {
     delay();
     op_begin_s_ = now_s();
@@ -108,7 +109,7 @@ void EmulatedQueue::begin(const char* name, std::span<const MemoryRange> ranges)
 }
 
 int64_t EmulatedQueue::end() {
-  ranges_.clear();
+  open_.ranges.clear();
   ++closed_;
   {
     const std::lock_guard lock(state_.mu);
@@ -133,25 +134,24 @@ void EmulatedQueue::wait(Queue& other, int64_t count) {
 
 // One side of a copy may be host memory.
 void EmulatedQueue::copy(void* to, const void* from, int64_t bytes) {
-  check(from, bytes, false);
-  check(to, bytes, true);
-  const Mapped view(shared_.space);
-  void* target = view.at(to);
-  const void* source = view.at(const_cast<void*>(from));
+  const CheckedView view(shared_.space, open_);
+  const void* source = view.at(const_cast<void*>(from), bytes, false);
+  void* target = view.at(to, bytes, true);
   push([target, source, bytes] { std::memcpy(target, source, static_cast<size_t>(bytes)); });
 }
 
 void EmulatedQueue::call(std::function<void(const HostView&)> function) {
-  push([this, function = std::move(function)] { function(Mapped(shared_.space)); });
+  push([this, function = std::move(function), open = open_] {
+    function(CheckedView(shared_.space, open));
+  });
 }
 
-// Throws unless the op may touch the bytes. Adjacent ranges count as one.
-void EmulatedQueue::check(const void* pointer, int64_t bytes, bool written) const {
+void OpRanges::check(const void* pointer, int64_t bytes, bool written) const {
   const auto* at = static_cast<const std::byte*>(pointer);
   const std::byte* end = at + bytes;
   while (at < end) {
     const std::byte* next = at;
-    for (const MemoryRange& range : ranges_) {
+    for (const MemoryRange& range : ranges) {
       if (written && !range.written) continue;
       if (begin_of(range) <= at && at < end_of(range)) next = std::max(next, end_of(range));
     }
@@ -163,18 +163,18 @@ void EmulatedQueue::check(const void* pointer, int64_t bytes, bool written) cons
       ErrorCode::kDevice,
       fmt::format("emulated device: {} on {}: it {} a buffer of {} bytes of which byte {} is "
                   "in no range of its op (the plan lacks an access, or one is too short)",
-                  op_, state_.name, written ? "writes" : "reads", bytes,
+                  op, queue, written ? "writes" : "reads", bytes,
                   at - static_cast<const std::byte*>(pointer)));
 }
 
 void* EmulatedQueue::translate(const void* pointer, int64_t bytes, bool written) const {
-  check(pointer, bytes, written);
+  open_.check(pointer, bytes, written);
   void* mapped = shared_.space.mapped(pointer);
   if (mapped != nullptr) return mapped;
   throw Error(ErrorCode::kDevice,
               fmt::format("emulated device: {} on {}: a kernel {} host memory (the plan lacks an "
                           "upload or a download)",
-                          op_, state_.name, written ? "writes" : "reads"));
+                          open_.op, open_.queue, written ? "writes" : "reads"));
 }
 
 void EmulatedQueue::push(Command command) {

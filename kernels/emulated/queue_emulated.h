@@ -73,6 +73,16 @@ struct Shared {
   std::deque<QueueState> states;        // Guarded by mu; elements never move
 };
 
+// What an op may touch.
+struct OpRanges {
+  std::string op;
+  std::string queue;
+  std::vector<MemoryRange> ranges;
+
+  // Throws Error{kDevice} unless the op may touch the bytes. Adjacent ranges count as one.
+  void check(const void* pointer, int64_t bytes, bool written) const;
+};
+
 // A queue that is a thread: it runs closures in the order in which they were issued.
 class EmulatedQueue : public Queue {
  public:
@@ -109,7 +119,6 @@ class EmulatedQueue : public Queue {
   void execute(Command& command);
   void close_op();
   void delay();
-  void check(const void* pointer, int64_t bytes, bool written) const;
   void* translate(const void* pointer, int64_t bytes, bool written) const;
   void await_other(QueueState& other, int64_t count);
 
@@ -117,8 +126,7 @@ class EmulatedQueue : public Queue {
   QueueState& state_;
 
   // Owned by the thread that issues
-  std::string op_;
-  std::vector<MemoryRange> ranges_;
+  OpRanges open_;
   int64_t closed_ = 0;
   Clock known_;
 

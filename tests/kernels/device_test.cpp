@@ -235,6 +235,20 @@ TEST_F(EmulatedDevice, WhatFailsOnAQueueFailsTheNextCallAndWhoeverWaits) {
   expect_said(error_of(wait), "a rank is gone");
 }
 
+TEST_F(EmulatedDevice, ACallOnTheHostStaysInTheRangesOfItsOp) {
+  const MemoryRange range = {x(), 64, false};
+  const auto touch = [&](const char* name, int64_t bytes, bool written) {
+    const auto queue = device_->make_queue(name, 4);
+    queue->begin("gather", {&range, 1});
+    queue->call([&](const HostView& view) { view.at(x(), bytes, written); });
+    queue->end();
+    drain(*queue, 1);
+  };
+  touch("comm", 64, false);
+  expect_said(error_of([&] { touch("compute", 64, true); }), "it writes a buffer of 64 bytes");
+  expect_said(error_of([&] { touch("upload", 65, false); }), "of which byte 64 is in no range");
+}
+
 TEST_F(EmulatedDevice, MoreMemoryThanThereIsIsRefused) {
   try {
     device_->allocate(int64_t{1} << 56);
