@@ -40,7 +40,7 @@ def test_the_order_is_that_of_the_model(tmp_path):
     parts = [name for name, _ in strata.torch.parts_of(model)]
     assert parts == ["embedding", "blocks.0", "blocks.1", "blocks.2", "norm", "head"]
     state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
-    assert torch.isnan(model.norm.weight).all()
+    assert "norm.weight (24,) torch.float32, not in memory" in repr(model.norm.weight)
     with state.evaluating():
         logits = model(batch(0)[:, :-1])
     assert logits.isfinite().all()

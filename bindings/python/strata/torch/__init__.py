@@ -9,9 +9,9 @@
         optimizer.step()
 
 The model computes as before, by PyTorch's hooks (two questions to autograd are private functions of
-PyTorch 2): a module's weights are in memory while it computes forward or backward, and its gradients
-go to the store as they are made. A weight that is used outside its module and that `example` did
-not show is NaN there: watch that losses are finite, or name it in `keep`. Activation
+PyTorch, see _autograd.py): a module's weights are in memory while it computes forward or backward,
+and its gradients go to the store as they are made. A weight that is used outside its module is one
+that `example` showed or `keep` names; the use of any other is an error that names it. Activation
 checkpointing works as before, too, and so do evaluation, generate, state_dict(), save_pretrained()
 and load_state_dict(). What cannot work says what to call.
 
@@ -27,11 +27,14 @@ import torch
 from torch import nn
 
 from .._plan import Options
+from ._autograd import check_version
 from ._offload import Offloaded
 from ._optimizer import Optimizer
 from ._parts import parts_of
 
 __all__ = ["Offloaded", "Optimizer", "offload", "parts_of"]
+
+check_version()
 
 
 def offload(
@@ -54,12 +57,12 @@ def offload(
     weights: a Hugging Face directory. Weights that its safetensors have are read from there, one
         tensor at a time, so that the model's parameters may be on the meta device.
     keep: names of parameters that are in memory for a whole micro-batch, since the training uses them
-        outside of their modules where the example does not; reads of others there give NaN. TRL's
+        outside of their modules where the example does not; reads of others there are errors. TRL's
         trainers use the weight of the head so.
     parts: modules by name that are brought to memory one by one, instead of parts_of(model).
 
-    Afterwards reads of parameters give NaN except where their module computes, and the optimizer is
-    the store's: Optimizer, or step() of the result. Raises DoesNotFit with what would fit; the model
+    Afterwards reads of parameters raise UsageError except where their module computes, and the
+    optimizer is the store's: Optimizer, or step() of the result. Raises DoesNotFit with what would fit; the model
     is then as before.
     """
     directory = None if weights is None else os.fspath(weights)

@@ -10,12 +10,15 @@ unit, so that nothing holds a unit's memory from forward to backward.
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Mapping, Optional, Protocol
+from typing import Any, Callable, Iterable, Mapping, Optional, Protocol
 
 import torch
 from torch import nn
 
 from .. import _library as lib
+from ._autograd import in_backward, saved_tensors_hooks_around, uncompiled
+from ._guard import unguarded
+from ._habits import StoredParameter
 from ._parts import Part, tensors_in
 
 
@@ -51,6 +54,9 @@ class Uses(Protocol):
 
     def discard(self) -> None:
         """Drops what has begun."""
+
+    def has_kept(self) -> bool:
+        """Whether what is kept for a micro-batch is in memory."""
 
 
 class _Reference:
@@ -92,8 +98,9 @@ class _Packing:
 _GRADIENT: Any = torch.Tensor.grad  # for parameters whose class hides it
 
 
-def in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1
+def set_values(parameter: torch.Tensor, values: torch.Tensor) -> None:
+    with torch.inference_mode(False), unguarded():
+        parameter.data = values
 
 
 def gradient_of(parameter: torch.Tensor) -> Optional[torch.Tensor]:
@@ -129,6 +136,7 @@ class Binder:
         self._is_model_open = False
         self._packing: list[Optional[_Packing]] = []
         self._failed = False
+        self._guards = False
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._hooks = [
             model.register_forward_pre_hook(self._before_model, prepend=True),
@@ -144,12 +152,31 @@ class Binder:
     def remove(self) -> None:
         for hook in self._hooks:
             hook.remove()
+        self._set_class(self.parameters, nn.Parameter)
+
+    def guard(self) -> None:
+        """From now on, reads of weights that are not in memory are errors."""
+        self._guards = True
+        self._set_class([*self.unit_of, *self.kept], StoredParameter)
+
+    def _set_class(self, names: Iterable[str], kind: type[nn.Parameter]) -> None:
+        """Weights of modules that compute are plain parameters, as torch.compile wants them."""
+        for name in names if self._guards else ():
+            parameter = self.parameters[name]
+            setattr(parameter, "home", self)
+            setattr(parameter, "__class__", kind)
 
     def is_away(self, parameter: torch.Tensor) -> bool:
+        """Whether its values are not in memory."""
         name = self._names.get(id(parameter))
-        return (
-            name is not None and name not in self.kept and self.unit_of.get(name) not in self.bound
-        )
+        if name is None:
+            return False
+        if name in self.kept:
+            return not self.uses.has_kept()
+        return self.unit_of.get(name) not in self.bound
+
+    def is_kept(self, parameter: torch.Tensor) -> bool:
+        return self.name_of(parameter) in self.kept
 
     def name_of(self, parameter: torch.Tensor) -> str:
         return self._names.get(id(parameter), "")
@@ -160,6 +187,7 @@ class Binder:
 
     # ---- Forward
 
+    @uncompiled
     def _before_model(self, _module: nn.Module, _inputs: Any) -> None:
         if in_backward():
             return
@@ -168,11 +196,13 @@ class Binder:
         self._is_model_open = True
         self.uses.enter()
 
+    @uncompiled
     def _after_model(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
         if not in_backward():
             self._is_model_open = False
 
     def _hook(self, part: Part) -> None:
+        @uncompiled
         def before(_module: nn.Module, _inputs: Any) -> None:
             if in_backward():  # recomputation
                 self.need(part, "backward")
@@ -185,6 +215,7 @@ class Binder:
             self._open.append(part)
             self._push()
 
+        @uncompiled
         def after(_module: nn.Module, inputs: Any, keywords: Any, output: Any) -> Any:
             if self._packing:
                 self._pop()
@@ -210,16 +241,21 @@ class Binder:
     def _push(self) -> None:
         """Packs weights, unless that is done already. A checkpointed region saves nothing, and must
         see all that would be saved."""
-        outer = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        outer = saved_tensors_hooks_around()
         pack = outer[0] if outer else None
         is_there = isinstance(getattr(pack, "__self__", None), _Packing)
         is_region = getattr(pack, "__module__", "") == "torch.utils.checkpoint"
         self._packing.append(None if is_there or is_region else _Packing(self, outer))
+        for slot in self.bound.values():
+            self._set_class(slot.weights, nn.Parameter)
 
     def _pop(self) -> None:
         packing = self._packing.pop()
         if packing is not None:
             packing.end()
+        if not self._packing:
+            for slot in self.bound.values():
+                self._set_class(slot.weights, StoredParameter)
 
     def _own_memory(self, output: Any) -> Any:
         """Outputs that are views of weights must outlive them."""
@@ -282,11 +318,10 @@ class Binder:
         self._show(self.uses.acquire(units, which))
 
     def _show(self, slots: dict[str, Slot]) -> None:
-        with torch.inference_mode(False):
-            self.bound.update(slots)
-            for slot in slots.values():
-                for name, weights in slot.weights.items():
-                    self.parameters[name].data = weights
+        self.bound.update(slots)
+        for slot in slots.values():
+            for name, weights in slot.weights.items():
+                set_values(self.parameters[name], weights)
 
     def _hide(self) -> None:
         for slot in self.bound.values():
@@ -340,7 +375,7 @@ class Binder:
 
 
 def take_away(parameter: torch.Tensor) -> None:
-    """Reads of a parameter that is not in memory give NaN."""
+    """The values of a parameter that is not in memory are NaN."""
     with torch.inference_mode(False):
         nan = torch.full((), float("nan"), dtype=parameter.dtype)
-        parameter.data = nan.expand(parameter.shape)
+        set_values(parameter, nan.expand(parameter.shape))

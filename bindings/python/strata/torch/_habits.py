@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from .. import _library as lib
+from ._guard import Guarded
 
 
 def _refuse(what: str, way_out: str) -> NoReturn:
     raise lib.UsageError(f"offload: {what} ({way_out})")
 
 
-class StoredParameter(nn.Parameter):
+class StoredParameter(Guarded, nn.Parameter):
     """A parameter whose value, gradient and moments lie in a store."""
 
     def _is_trained(self) -> bool:

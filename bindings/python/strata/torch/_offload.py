@@ -15,7 +15,7 @@ from .. import _library as lib
 from .._plan import Options, Plan
 from .._store import GroupUpdate, StepResult, Store, Unit, Use
 from ._binder import Binder, gradient_of, take_away
-from ._habits import Habits, StoredParameter
+from ._habits import Habits
 from ._parts import Part, parts_of
 from ._recorder import Recorder, evaluated, record
 from ._source import FileSource, ModuleSource, Source, check_source, fill, materialize
@@ -74,8 +74,7 @@ class Offloaded:
         for name in self.untouched:
             dtype = self._parameters[name].dtype
             self._parameters[name].data = source.values(name).to(dtype)
-        for name in [*self._unit_of, *self.kept]:
-            self._parameters[name].__class__ = StoredParameter
+        self._binder.guard()
         self._habits = Habits(model, self)
 
     def _check(self, source: Source) -> None:
@@ -343,9 +342,6 @@ class Offloaded:
         self._binder.remove()
         if self._habits is not None:
             self._habits.remove()
-        for parameter in self._parameters.values():
-            if isinstance(parameter, StoredParameter):
-                setattr(parameter, "__class__", nn.Parameter)
 
     def _name(self, name: str) -> str:
         return self._binder.name_of(self.model.get_parameter(name))

@@ -14,7 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from .. import _library as lib
 from .._store import Use
-from ._binder import Binder, Slot, drop_gradient, in_backward
+from ._autograd import in_backward
+from ._binder import Binder, Slot, drop_gradient
 from ._parts import Part, tensors_in
 from ._source import Source
 
@@ -76,6 +77,9 @@ class Recorder:
         """Brings a parameter to memory until the end."""
         parameter = self._parameters[name]
         parameter.data = self._source.values(name).to(parameter.dtype).clone()
+
+    def has_kept(self) -> bool:
+        return True
 
     def _filled(self, unit: str) -> "np.ndarray":
         size = sum(self._room(name) for name in self._units[unit])

@@ -11,7 +11,7 @@ from torch import nn
 from .. import _library as lib
 from .._store import Store, Use
 from .._view import View
-from ._binder import Slot, drop_gradient, gradient_of, take_away
+from ._binder import Slot, drop_gradient, gradient_of, set_values, take_away
 from ._parts import Part
 
 KEPT = "(kept)"  # the unit of parameters that are in memory for a micro-batch
@@ -47,6 +47,9 @@ class StoreUses:
         ]
         self._position = 0  # in the order, of the next use
         self._micro_batch = 0
+
+    def has_kept(self) -> bool:
+        return self.mode is not None
 
     def enter(self) -> None:
         if self.mode is None:
@@ -127,7 +130,7 @@ class StoreUses:
         if self._keeps:
             slot = self._acquire(0)[KEPT]
             for name in self._kept_names:
-                self._parameters[name].data = slot.weights[name].clone()
+                set_values(self._parameters[name], slot.weights[name].clone())
             del slot
             self._store.release()
 

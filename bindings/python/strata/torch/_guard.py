@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads of weights that are not in memory are errors that name the weight, the function, and what to
+do. PyTorch asks __torch_function__ of a class before each function that is given one of its tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, NoReturn, Optional, Protocol
+
+import torch
+from torch.overrides import resolve_name
+
+from .. import _library as lib
+
+
+class Home(Protocol):
+    """Knows which weights are in memory."""
+
+    def is_away(self, parameter: torch.Tensor) -> bool: ...
+
+    def name_of(self, parameter: torch.Tensor) -> str: ...
+
+    def is_kept(self, parameter: torch.Tensor) -> bool:
+        """Whether it is in memory for whole micro-batches."""
+
+
+# Functions that give no tensor and read values.
+_READS = {
+    "__array__", "__bool__", "__complex__", "__contains__", "__dlpack__", "__float__", "__index__",
+    "__int__", "allclose", "equal", "is_nonzero", "item", "numpy", "tolist",
+}  # fmt: skip
+# Functions that give tensors and read no values; those of autograd bring weights to memory.
+_READS_NOT = {
+    "backward", "empty_like", "full_like", "grad", "new_empty", "new_full", "new_ones", "new_tensor",
+    "new_zeros", "ones_like", "rand_like", "randn_like", "requires_grad_", "zeros_like",
+}  # fmt: skip
+
+
+def unguarded() -> Any:
+    """A context in which parameters are plain ones."""
+    return torch._C.DisableTorchFunctionSubclass()  # public: notes on extending PyTorch
+
+
+class Guarded(torch.Tensor):
+    """Tensors that ask their `home` before a function reads them."""
+
+    home: Optional[Home] = None
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
+        keywords = keywords or {}
+        with unguarded():
+            for away in _away([*arguments, *keywords.values()]):
+                return _call(away, function, arguments, keywords)
+            return function(*arguments, **keywords)
+
+
+class Absent(Guarded):
+    """What detach() and .data of a weight that is not in memory give."""
+
+    of: torch.Tensor
+
+
+def _away(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, Absent):
+            yield value.of
+        elif isinstance(value, Guarded):
+            if value.home is not None and value.home.is_away(value):
+                yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _away(value)
+
+
+def _call(away: Any, function: Any, arguments: Any, keywords: Any) -> Any:
+    name = getattr(function, "__name__", "")
+    if name in ("__repr__", "__format__"):
+        return f"<{away.home.name_of(away)} {tuple(away.shape)} {away.dtype}, not in memory>"
+    if name == "__set__":
+        if getattr(function, "__self__", None) is torch.Tensor.data and arguments[1] is not away:
+            _refuse(away, function)
+        return function(*arguments, **keywords)
+    if name in _READS or _is_in_place(name):
+        _refuse(away, function)
+    result = function(*arguments, **keywords)
+    if name in ("detach", "__get__") and isinstance(result, torch.Tensor):
+        absent = result.as_subclass(Absent)
+        absent.home, absent.of = away.home, away
+        return absent
+    if result is not arguments[0] and name not in _READS_NOT and _has_tensors(result):
+        _refuse(away, function)
+    return result
+
+
+def _is_in_place(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__") and name not in _READS_NOT
+
+
+def _has_tensors(result: Any) -> bool:
+    if isinstance(result, (list, tuple)):
+        return any(_has_tensors(each) for each in result)
+    return isinstance(result, torch.Tensor)
+
+
+def _refuse(away: Any, function: Any) -> NoReturn:
+    called = resolve_name(function) or getattr(function, "__name__", str(function))
+    name = away.home.name_of(away)
+    if away.home.is_kept(away):
+        raise lib.UsageError(
+            f"offload: {name}: {called} uses it before the model is called in this micro-batch (call "
+            "the model first; between steps read weights with model.state_dict(), and replace them "
+            "with model.load_state_dict())"
+        )
+    raise lib.UsageError(
+        f"offload: {name}: {called} uses it where its module does not compute, and the example does "
+        f'not (give offload() keep=["{name}"] or an example that does it; between steps read weights '
+        "with model.state_dict(), and replace them with model.load_state_dict())"
+    )

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Families of models over a store: the losses of torch.optim.AdamW, and the same bits with all
+state in memory and in the least memory that fits."""
+
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import strata  # noqa: E402
+import strata.torch  # noqa: E402
+import test_torch_models  # noqa: E402
+from torch_models import batch, loss_of, offloaded_losses, options, plain_losses  # noqa: E402
+
+STEPS, IMAGE_TOKEN, PATCHES = 4, 60, 4
+TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 61}
+HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "use_cache": False}
+
+
+def llama():
+    config = transformers.LlamaConfig(**TEXT, **HEADS, tie_word_embeddings=True)
+    return transformers.LlamaForCausalLM(config)
+
+
+def mixtral():
+    """The experts of a layer are packed in one parameter."""
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True}
+    config = transformers.MixtralConfig(**TEXT, **HEADS, **experts, tie_word_embeddings=False)
+    model = transformers.MixtralForCausalLM(config)
+    assert any(parameter.dim() == 3 for parameter in model.parameters())
+    return model
+
+
+def t5():
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_heads": 2, "vocab_size": 61}
+    more = {"num_layers": 2, "decoder_start_token_id": 0, "dropout_rate": 0.0}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, **more))
+    assert model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight
+    return model
+
+
+def llava():
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2,
+        image_size=8, patch_size=4, projection_dim=16,
+    )  # fmt: skip
+    config = transformers.LlavaConfig(
+        vision_config=vision,
+        text_config=transformers.LlamaConfig(**TEXT, **HEADS),
+        image_token_id=IMAGE_TOKEN,
+        vision_feature_layer=-1,
+    )
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def loss_of_text(model, step):
+    return model(input_ids=batch(step), labels=batch(step)).loss
+
+
+def loss_of_images(model, step):
+    tokens = batch(step) % IMAGE_TOKEN
+    tokens[:, 1 : 1 + PATCHES] = IMAGE_TOKEN
+    labels = tokens.masked_fill(tokens == IMAGE_TOKEN, -100)
+    pixels = torch.randn(len(tokens), 3, 8, 8, generator=torch.Generator().manual_seed(step))
+    return model(input_ids=tokens, pixel_values=pixels, labels=labels).loss
+
+
+FAMILIES = {
+    "llama": (llama, loss_of_text),
+    "mixtral": (mixtral, loss_of_text),
+    "t5": (t5, loss_of_text),
+    "llava": (llava, loss_of_images),
+    "convolutional": (test_torch_models.Images, test_torch_models.loss_of_images),
+    "leaves blocks out at random": (test_torch_models.Dropping, loss_of),
+}
+
+
+def made(maker):
+    torch.manual_seed(4)
+    model = maker()
+    model.train()
+    torch.manual_seed(11)
+    return model
+
+
+def least(maker, loss, **more):
+    """The least memory that fits, as the refusal names it."""
+    model = made(maker)
+    with pytest.raises(strata.DoesNotFit) as refused:
+        strata.torch.offload(model, lambda: loss(model, 0), {**more, "host_memory": "1KiB"})
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    return re.search(r"needs at least ([0-9.]+ [KM]iB)", str(refused.value))[1].replace(" ", "")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_losses_are_those_of_adamw_and_bits_those_of_a_resident_store(family, tmp_path):
+    maker, loss = FAMILIES[family]
+    plain = made(maker)
+    expected = plain_losses(plain, STEPS, 2, loss)
+    drive = options(2, nvme=str(tmp_path))
+    seen, weights = [], []
+    for given in (options(2), {**drive, "host_memory": least(maker, loss, **drive)}):
+        model = made(maker)
+        state = strata.torch.offload(model, lambda: loss(model, 0), given)
+        seen.append(offloaded_losses(state, model, STEPS, 2, loss))
+        weights.append(model.state_dict())
+        on_drive = state.store.statistics().nvme_bytes_written
+        assert on_drive > 0 if "nvme" in given else on_drive == 0
+    assert seen[0] == pytest.approx(expected, rel=2e-5)
+    assert seen[1] == seen[0]
+    assert set(weights[0]) == set(plain.state_dict())
+    for name, values in weights[0].items():
+        assert torch.equal(values, weights[1][name])
+        torch.testing.assert_close(values, plain.state_dict()[name], rtol=1e-3, atol=1e-4)
+
+
+def test_an_adapter_over_a_frozen_base_on_a_drive_has_the_bits_of_one_in_memory(tmp_path):
+    peft = pytest.importorskip("peft")
+    made(llama).save_pretrained(tmp_path / "model")
+
+    def adapted():
+        config = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"])
+        return peft.get_peft_model(llama(), config)
+
+    expected = plain_losses(made(adapted), STEPS, 1, loss_of_text)
+    drive = options(nvme=str(tmp_path))
+    drive["host_memory"] = least(adapted, loss_of_text, **drive)
+    seen = []
+    for given in (options(), drive):
+        model = made(adapted)
+        example = lambda: loss_of_text(model, 0)  # noqa: E731
+        state = strata.torch.offload(model, example, given, weights=tmp_path / "model")
+        seen.append(offloaded_losses(state, model, STEPS, 1, loss_of_text))
+    assert seen[0] == pytest.approx(expected, rel=2e-5)
+    assert seen[1] == seen[0]

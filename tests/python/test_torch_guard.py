@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A weight that is used where it is not in memory is an error that names it, never a silent NaN."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import strata  # noqa: E402
+import strata.torch  # noqa: E402
+from torch_models import loss_of, new_model, options, plain_losses  # noqa: E402
+
+
+def offloaded(**more):
+    model = new_model()
+    return model, strata.torch.offload(model, lambda: loss_of(model, 0), options(), **more)
+
+
+def with_penalty(model, step):
+    """From the third step on, it uses a weight outside of its module, as a fused loss does."""
+    loss = loss_of(model, step)
+    return loss + 0.1 * nn.functional.mse_loss(*pair(model)) if step >= 2 else loss
+
+
+def pair(model):
+    weight = model.blocks[1].up.weight
+    return weight, torch.zeros_like(weight)
+
+
+def step_of(model, state, step, loss):
+    value = loss(model, step)
+    value.backward()
+    assert state.step(1e-2).applied
+    return value.item()
+
+
+def test_a_weight_that_a_later_step_uses_outside_of_its_module_is_named():
+    expected = plain_losses(new_model(), 4)
+    model, state = offloaded()
+    losses = [step_of(model, state, step, with_penalty) for step in range(2)]
+    words = r"blocks.1.up.weight: torch.nn.functional.mse_loss .* keep=\[\"blocks.1.up.weight\"\]"
+    with pytest.raises(strata.UsageError, match=words):
+        with_penalty(model, 2).backward()
+    state.zero_grad()
+    losses += [step_of(model, state, step, loss_of) for step in (2, 3)]
+    assert losses == pytest.approx(expected, rel=2e-5)
+
+
+def test_kept_weights_may_be_used_everywhere_after_the_forward_began():
+    expected = plain_losses(new_model(), 4, loss=with_penalty)
+    model, state = offloaded(keep=["blocks.1.up.weight"])
+    with pytest.raises(strata.UsageError, match="before the model is called in this micro-batch"):
+        model.blocks[1].up.weight.sum()
+    losses = [step_of(model, state, step, with_penalty) for step in range(4)]
+    assert losses == pytest.approx(expected, rel=2e-5)
+
+
+USES = {
+    "add": lambda w: w + 1,
+    "a list": lambda w: torch.cat([torch.ones(1, 24), w]),
+    "linear": lambda w: nn.functional.linear(torch.ones(1, 24), weight=w),
+    "detach": lambda w: w.detach().sum(),
+    "data": lambda w: w.data.mean(),
+    "detach twice": lambda w: w.data.detach()[0] * 2,
+    "item": lambda w: w[0, 0].item(),
+    "numpy": lambda w: w.detach().numpy(),
+    "tolist": lambda w: w.tolist(),
+    "allclose": lambda w: torch.allclose(w, w),
+    "in place": lambda w: w.detach().zero_(),
+    "init": lambda w: nn.init.normal_(w),
+    "assign": lambda w: setattr(w, "data", torch.zeros(72, 24)),
+    "copy": lambda w: w.clone(),
+    "dtype": lambda w: w.to(torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_every_read_of_an_absent_weight_is_an_error(use):
+    model, state = offloaded()
+    with pytest.raises(strata.UsageError, match="blocks.0.up.weight: .*state_dict"):
+        USES[use](model.blocks[0].up.weight)
+    weights = model.state_dict()
+    assert all(type(w) is torch.Tensor and w.isfinite().all() for w in weights.values())
+    loss_of(model, 0).backward()
+    assert state.step(1e-2).applied
+
+
+def test_what_reads_no_values_works():
+    model, state = offloaded()
+    weight = model.blocks[0].up.weight
+    assert weight.shape == (72, 24) and weight.numel() == 72 * 24 and weight.is_leaf
+    assert weight.dtype == torch.float32 and weight.device.type == "cpu" and weight.dim() == 2
+    assert torch.zeros_like(weight).sum() == 0 and type(torch.empty_like(weight)) is torch.Tensor
+    assert weight.to("cpu") is weight and isinstance(weight, nn.Parameter)
+    assert weight in {weight}
+    assert "not in memory" in str(weight) and "not in memory" in f"{weight.data}"
+    assert sum(p.numel() * p.element_size() for p in model.parameters()) > 0
+    state.restore()
+    assert type(weight) is nn.Parameter and weight.sum().isfinite()
+
+
+def test_compiled_blocks_have_the_losses_of_plain_ones():
+    expected = plain_losses(new_model(), 3)
+    model, state = offloaded()
+    for block in model.blocks:
+        block.compile(backend="aot_eager")
+    losses = [step_of(model, state, step, loss_of) for step in range(3)]
+    assert losses == pytest.approx(expected, rel=2e-5)
