@@ -2,9 +2,11 @@
 // Random sequences of calls of the C API, many of them wrong: no call crashes, hangs or leaks, and
 // a model of the store's states predicts which calls succeed.
 //
-// STRATA_SEEDS multiplies the number of sequences; STRATA_C_CALLS sets the number of calls instead.
-#include <map>
+// STRATA_SEEDS multiplies the number of sequences. STRATA_C_SEQUENCES sets it instead, for short
+// ones, from the seed STRATA_C_FIRST on.
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "tests/c/c_fixture.h"
 #include "tests/support/seeds.h"
@@ -25,11 +27,18 @@ struct Model {
   int64_t steps = 0;
 };
 
+// Stores that the sequences of several threads call.
+using Shared = std::array<std::atomic<strata_store*>, 2>;
+
 class Sequence {
  public:
-  Sequence(uint64_t seed, std::string drive) : random_(seed), drive_(std::move(drive)) {}
+  // With `shared` other threads call the same stores, so that nothing is predicted.
+  Sequence(uint64_t seed, std::string drive, Shared* shared = nullptr)
+      : random_(seed), drive_(std::move(drive)), shared_(shared), slots_(1 + draw(2)) {}
   ~Sequence() {
-    for (strata_store* store : stores_) strata_store_close(store);
+    if (shared_ == nullptr) {
+      for (strata_store* store : stores_) strata_store_close(store);
+    }
   }
   void call();
   int64_t steps() const { return steps_; }  // that were done
@@ -49,6 +58,8 @@ class Sequence {
     return wrong[draw(4)];
   }
   void expect(strata_status status, bool succeeds, const char* call) const {
+    if (shared_ != nullptr && (status == STRATA_OK || status == STRATA_ERROR_BUSY)) return;
+    if (shared_ != nullptr) succeeds = false;
     ASSERT_EQ(status == STRATA_OK, succeeds) << call << ": " << text();
     if (succeeds) return;
     ASSERT_TRUE(status == STRATA_ERROR_USAGE || status == STRATA_ERROR_CONFIG ||
@@ -65,6 +76,7 @@ class Sequence {
     return value;
   }
 
+  void call_on(int slot);
   void open(int slot);
   void add_unit(int slot);
   void load(int slot);
@@ -75,6 +87,8 @@ class Sequence {
 
   std::mt19937_64 random_;
   const std::string drive_;
+  Shared* shared_;
+  const size_t slots_;  // stores that it calls
   Model models_[2];
   strata_store* stores_[2] = {nullptr, nullptr};
   strata_store* closed_ = nullptr;
@@ -164,12 +178,13 @@ void Sequence::acquire(int slot) {
     is_right = false;
   }
   auto view = maybe_wrong<strata_view>(is_right);
-  expect(strata_store_acquire(store, unit, pass, &view), is_right, "acquire");
-  if (!is_right) return;
+  const strata_status status = strata_store_acquire(store, unit, pass, &view);
+  expect(status, is_right, "acquire");
+  if (!is_right || status != STRATA_OK) return;
   model.acquired = true;
   const float value = 0.25f;
   const bool backward = pass == STRATA_BACKWARD;
-  ASSERT_EQ(view.gradient != nullptr, backward);
+  ASSERT_TRUE(shared_ != nullptr || (view.gradient != nullptr) == backward);
   const int64_t at = chance(0.9) ? static_cast<int64_t>(draw(static_cast<size_t>(view.count)))
                                  : view.count + static_cast<int64_t>(draw(9)) - 3;
   expect(strata_store_add_gradient(store, 0, at, 1, STRATA_F32, &value, 1),
@@ -238,7 +253,21 @@ void Sequence::other(int slot) {
 }
 
 void Sequence::call() {
-  const int slot = static_cast<int>(draw(2));
+  const int slot = static_cast<int>(draw(slots_));
+  if (shared_ == nullptr) return call_on(slot);
+  strata_store* before = (*shared_)[static_cast<size_t>(slot)];
+  stores_[slot] = before;
+  if (before == nullptr) models_[slot] = {};
+  models_[slot].open = before != nullptr;
+  call_on(slot);
+  strata_store* after = stores_[slot];
+  if (after == before) return;
+  if (!(*shared_)[static_cast<size_t>(slot)].compare_exchange_strong(before, after)) {
+    strata_store_close(after);  // another thread opened or closed one meanwhile
+  }
+}
+
+void Sequence::call_on(int slot) {
   const Model& model = models_[slot];
   // As a rule what brings the store on, sometimes anything.
   if (!model.open && chance(0.8)) return open(slot);
@@ -270,20 +299,42 @@ void Sequence::call() {
   }
 }
 
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* given = std::getenv(name);
+  return given == nullptr ? otherwise : std::atoll(given);
+}
+
 TEST_F(CApi, RandomCallsDoWhatTheStatesOfAStoreSay) {
-  constexpr int kCallsOfASequence = 500;
-  const char* wanted = std::getenv("STRATA_C_CALLS");
-  const int64_t sequences = wanted == nullptr
-                                ? static_cast<int64_t>(seeds(10))
-                                : (std::atoll(wanted) + kCallsOfASequence - 1) / kCallsOfASequence;
+  const int64_t wanted = from_environment("STRATA_C_SEQUENCES", 0);
+  const int64_t sequences = wanted > 0 ? wanted : static_cast<int64_t>(seeds(10));
+  const int64_t first = from_environment("STRATA_C_FIRST", 1);
+  const uint64_t calls = wanted > 0 ? 40 : 1000;  // the most of a sequence
   int64_t steps = 0;
-  for (int64_t seed = 1; seed <= sequences && !HasFailure(); ++seed) {
+  for (int64_t seed = first; seed < first + sequences && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Sequence sequence(static_cast<uint64_t>(seed), on_drive());
-    for (int i = 0; i < kCallsOfASequence && !HasFatalFailure(); ++i) sequence.call();
+    const uint64_t count = 1 + static_cast<uint64_t>(seed) * 7919 % calls;
+    for (uint64_t i = 0; i < count && !HasFatalFailure(); ++i) sequence.call();
     steps += sequence.steps();
   }
-  EXPECT_GT(steps, sequences);  // the calls come far enough to matter
+  EXPECT_GT(steps,
+            wanted > 0 ? sequences / 50 : sequences);  // the calls come far enough to matter
+}
+
+TEST_F(CApi, RandomCallsOfThreadsAreDoneOrRefused) {
+  constexpr int kThreads = 3, kCalls = 200;
+  for (uint64_t seed = 1; seed <= seeds(4) && !HasFailure(); ++seed) {
+    Shared shared = {nullptr, nullptr};
+    std::vector<std::thread> threads;
+    for (uint64_t thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        Sequence sequence(100 * seed + thread, on_drive(), &shared);
+        for (int i = 0; i < kCalls && !HasFatalFailure(); ++i) sequence.call();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (std::atomic<strata_store*>& store : shared) strata_store_close(store);
+  }
 }
 
 }  // namespace
