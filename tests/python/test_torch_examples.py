@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples of examples/pytorch run, and train."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -17,13 +19,37 @@ TREE = pathlib.Path(os.environ.get("STRATA_TREE") or pathlib.Path(__file__).pare
 TEXT = "The quick brown fox jumps over the lazy dog. "
 
 
-def run(name, *arguments):
+def run(name, *arguments, **more):
     command = [sys.executable, str(TREE / "examples/pytorch" / name), *map(str, arguments)]
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment |= more
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
+
+
+def run_ranks(count, folder):
+    """The example's lines, by processes as torchrun starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        runs = [
+            pool.submit(run, "ranks.py", folder, RANK=str(rank), **given) for rank in range(count)
+        ]
+        return [each.result() for each in runs][0]
+
+
+def test_two_processes_have_the_losses_of_one(tmp_path):
+    seen = []
+    for count in (1, 2):
+        lines = re.findall(r"loss ([0-9.]+) norm ([0-9.]+)", run_ranks(count, tmp_path / str(count)))
+        assert len(lines) == 8
+        seen.append([float(value) for line in lines for value in line])
+    assert seen[1] == pytest.approx(seen[0], rel=1e-5)
+    assert seen[0][0] != seen[0][2]
 
 
 def loss_in(output):

@@ -21,7 +21,7 @@ Weights are float32, or bfloat16 with exact float32 masters in the store. Not ye
 from __future__ import annotations
 
 import os
-from typing import Callable, Collection, Optional, Union
+from typing import Any, Callable, Collection, Optional, Union
 
 import torch
 from torch import nn
@@ -45,6 +45,7 @@ def offload(
     parts: Optional[list[tuple[str, nn.Module]]] = None,
     weights: Optional[Union[str, "os.PathLike[str]"]] = None,
     keep: Collection[str] = (),
+    group: Any = None,
 ) -> Offloaded:
     """Moves the model's weights to a store, with moments of AdamW that are zero.
 
@@ -59,6 +60,9 @@ def offload(
     keep: names of parameters that are in memory for a whole micro-batch, since the training uses them
         outside of their modules where the example does not; reads of others there are errors. TRL's
         trainers use the weight of the head so.
+    group: a process group of torch.distributed whose ranks train copies of the model on different data.
+        Gradients are their means over the ranks. All ranks use the same modules in the same order, and
+        each has scratch directories of its own.
     parts: modules by name that are brought to memory one by one, instead of parts_of(model).
 
     Afterwards reads of parameters raise UsageError except where their module computes, and the
@@ -66,4 +70,4 @@ def offload(
     is then as before.
     """
     directory = None if weights is None else os.fspath(weights)
-    return Offloaded(model, example, options, parts, directory, keep)
+    return Offloaded(model, example, options, parts, directory, keep, group)

@@ -57,6 +57,7 @@ class StoredParameter(Guarded, nn.Parameter):
         _refuse("torch.save(model) would have no weights", "save model.state_dict()")
 
 
+_MOVES = ("to", "cpu", "cuda", "half", "float", "double", "bfloat16")
 _REQUIRES_GRAD: Any = torch.Tensor.requires_grad
 
 
@@ -83,7 +84,7 @@ class Habits:
         self._state = state
         self._taken: set[str] = set()
         self._hooks: list[Any] = []
-        for name in ("to", "cuda", "half", "float", "double", "bfloat16"):
+        for name in _MOVES:
             setattr(model, name, self._stays(getattr(model, name), name))
         setattr(model, "zero_grad", lambda set_to_none=True: state.zero_grad())
 
@@ -99,7 +100,7 @@ class Habits:
             ]
 
     def remove(self) -> None:
-        for name in ("to", "cuda", "half", "float", "double", "bfloat16", "zero_grad"):
+        for name in (*_MOVES, "zero_grad"):
             delattr(self._model, name)
         for hook in self._hooks:
             hook.remove()
@@ -114,7 +115,7 @@ class Habits:
             if isinstance(same, torch.Tensor):
                 is_same = same.dtype == dtype and same.device == before.device
             else:
-                is_same = name != "cuda" and getattr(torch, name) == dtype
+                is_same = name == "cpu" or getattr(torch, name) == dtype
             if is_same:
                 return self._model
             _refuse(

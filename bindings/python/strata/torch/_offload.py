@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import Callable, Collection, Iterator, Mapping, Optional, Union
+from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Union
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from .._store import GroupUpdate, StepResult, Store, Unit, Use
 from ._binder import Binder, gradient_of, take_away
 from ._habits import Habits
 from ._parts import Part, parts_of
+from ._ranks import Ranks
 from ._recorder import Recorder, evaluated, record
 from ._source import FileSource, ModuleSource, Source, check_source, fill, materialize
 from ._uses import KEPT, StoreUses
@@ -44,8 +45,10 @@ class Offloaded:
         parts: Optional[list[tuple[str, nn.Module]]],
         weights: Optional[str],
         keep: Collection[str] = (),
+        group: Any = None,
     ) -> None:
         self.model = model
+        self._ranks = Ranks(group)
         self._habits: Optional[Habits] = None
         self._options = {**_DEFAULTS, **(options or {})}
         self.betas = (float(self._options["betas"][0]), float(self._options["betas"][1]))
@@ -55,6 +58,7 @@ class Offloaded:
         if weights is not None:
             source = FileSource(weights, source, list(before))
         self._check(source)
+        self._ranks.share(before)
         materialize(model, source)
         self._parameters = dict(model.named_parameters())
         self._parts = [Part(name, module) for name, module in parts or parts_of(model)]
@@ -144,6 +148,7 @@ class Offloaded:
             self._parameters,
             int(self._options.get("accumulate", 1)),
             recorder.begins_without_gradients,
+            self._ranks,
         )
         self._binder.uses = self._uses
         for name in self.kept:

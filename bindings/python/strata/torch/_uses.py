@@ -13,6 +13,7 @@ from .._store import Store, Use
 from .._view import View
 from ._binder import Slot, drop_gradient, gradient_of, set_values, take_away
 from ._parts import Part
+from ._ranks import Ranks
 
 KEPT = "(kept)"  # the unit of parameters that are in memory for a micro-batch
 
@@ -32,6 +33,7 @@ class StoreUses:
         parameters: Mapping[str, nn.Parameter],
         micro_batches: int,
         begins_without_gradients: bool,
+        ranks: Ranks,
     ) -> None:
         self.mode: Optional[str] = None  # "step", "forward"
         self.has_gradients = False  # of this step
@@ -41,6 +43,7 @@ class StoreUses:
         self._parameters = parameters
         self._micro_batches = micro_batches
         self._begins_without_gradients = begins_without_gradients
+        self._ranks = ranks
         self._keeps = bool(order) and order[0].units == [KEPT]
         self._kept_names = [
             name for unit in store._units if unit.name == KEPT for name in unit.tensors
@@ -196,7 +199,8 @@ class StoreUses:
 
         def add(name: str, gradient: torch.Tensor) -> None:
             self.has_gradients = True
-            torch.from_numpy(view.gradient(name)).view(gradient.shape).add_(gradient)
+            mean = self._ranks.mean(gradient)
+            torch.from_numpy(view.gradient(name)).view(gradient.shape).add_(mean)
 
         return Slot(memory, weights, add)
 

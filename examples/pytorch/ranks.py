@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two processes train one model on halves of each batch: torchrun --nproc-per-node 2 ranks.py FOLDER
+
+Each has its state in a store of its own, and gradients are means over the processes. FOLDER: for
+scratch files. With one process it trains on the whole batches; the losses are the same.
+"""
+
+import os
+import pathlib
+import sys
+
+import torch
+from torch import distributed, nn
+
+import strata.torch
+
+distributed.init_process_group("gloo")
+rank, size = distributed.get_rank(), distributed.get_world_size()
+folder = pathlib.Path(sys.argv[1], f"rank{rank}")  # scratch directories are not shared
+folder.mkdir(parents=True)
+torch.manual_seed(0)
+layers = [nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU()) for _ in range(4)]
+model = nn.Sequential(nn.Embedding(97, 64), nn.Sequential(*layers), nn.Linear(64, 97))
+
+
+def loss_of(step):
+    tokens = torch.randint(0, 97, (8, 17), generator=torch.Generator().manual_seed(step))
+    mine = tokens.chunk(size)[rank]
+    return nn.functional.cross_entropy(model(mine[:, :-1]).transpose(1, 2), mine[:, 1:])
+
+
+options = {"recipe": "fp32", "threads": 1, "host_memory": "640KiB", "nvme": str(folder)}
+state = strata.torch.offload(model, lambda: loss_of(0), options, group=distributed.group.WORLD)
+optimizer = strata.torch.Optimizer(state, lr=1e-2, clip=1.0)
+for step in range(8):
+    loss = loss_of(step)
+    loss.backward()
+    optimizer.step()
+    mean = loss.detach() / size
+    distributed.all_reduce(mean)
+    if rank == 0:
+        print(f"step {step + 1} loss {mean.item():.7f} norm {optimizer.result.grad_norm:.6f}")
+distributed.destroy_process_group()
+assert os.listdir(folder)
