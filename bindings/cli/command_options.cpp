@@ -17,9 +17,9 @@ config::Options resolved_options(config::Command command, const std::vector<std:
   strata::Environment environment(process_sinks(Sinks().hang_after_s));
   const strata::Environment::Scope scope(&environment);
   try {
-    const bool goes_on = command == config::Command::kTrain;
+    const bool trains = command == config::Command::kTrain;
     config::Options options = config::resolve_command_line(
-        command, args, &report, goes_on ? session::options_of_run : nullptr);
+        command, args, &report, trains ? session::options_of_run : session::model_of_run);
     if (const char* path = std::getenv("STRATA_PLUGIN_PATH")) options.plugin_path = path;
     if (!prints) return options;
     if (!report.wants_json) std::fputs(report.table.c_str(), stderr);

@@ -24,7 +24,7 @@ std::string action_of(const OptionRow& row) {
   if (row.type == OptionType::kSwitch) return "";
   if (row.type == OptionType::kOnOff) return "words='on off'";
   if (!row.choices.empty()) return fmt::format("words='{}'", fmt::join(row.choices, " "));
-  if (row.metavar.starts_with("DIR") || row.metavar == "[CHECKPOINT]") {
+  if (row.metavar.starts_with("DIR") || row.metavar == "[RUN]") {
     return "_strata_paths -d; return";
   }
   if (row.metavar.find("FILE") != row.metavar.npos || row.metavar.starts_with("PATH"))

@@ -135,6 +135,7 @@ void collect_json(SourceKind kind, std::string_view json, const std::string& sou
 
 void collect_run(const RunOptions& run, OptionCollector& collector) {
   if (!run.json.empty()) collect_json(SourceKind::kRun, run.json, run.source, collector);
+  if (!run.out.empty()) collector.set(SourceKind::kRun, "out", {run.out}, run.source);
 }
 
 Options options_from_json(Command command, std::string_view json, const FindRunOptions& run) {

@@ -258,10 +258,9 @@ constexpr OptionRow kTable[] = {
      "keeps every trained bit.",
      kExportDtypes},
     {"resume", kOptional, OptionalField{&O::resume, &O::resume_checkpoint},
-     kTrain | kEval | kExport | kGenerate, kSaving, "[CHECKPOINT]", "", kAny, "off",
-     "Continue from a checkpoint: train from the newest of --out when none is named, with its "
-     "run's "
-     "options; the others from the newest of a run that is named."},
+     kTrain | kEval | kExport | kGenerate, kSaving, "[RUN]", "", kAny, "off",
+     "Continue a run, from its newest checkpoint, or name a checkpoint: train with the run's "
+     "options; without a name, the run of --out."},
 
     {"vocab-size", kInt, &O::vocab_size, kInit, kShape, "N", "tokens", kVocabulary, "",
      "Size of the tokenizer that is trained on --data."},

@@ -212,7 +212,8 @@ struct Options {
 // The options of a run that is resumed, as to_json() wrote them; empty when no run is resumed.
 struct RunOptions {
   std::string json;
-  std::string source;  // a path, for messages
+  std::string source;    // a path, for messages
+  std::string out = {};  // the run's directory, where a run is resumed and not a checkpoint
 };
 // Finds the options of the resumed run from those of files and flags, which are not checked yet.
 using FindRunOptions = std::function<RunOptions(const Options& so_far)>;

@@ -17,6 +17,7 @@
 #include "engine/checkpoint/model_source.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_path.h"
+#include "engine/session/resume.h"
 #include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/sampling.h"
@@ -42,24 +43,15 @@ model::ModelSpec collect_spec(const config::Options& options, Failures& failures
   return spec;
 }
 
-// The options with the checkpoint that --resume means: that which it names, or the newest whole one
-// of the run that it names. These commands have no run directory of their own.
-config::Options with_checkpoint(config::Options options) {
-  if (!options.resume) return options;
-  std::string& named = options.resume_checkpoint;
-  if (named.empty()) {
+// The options with a checkpoint where --resume is given. These commands have no run directory of
+// their own.
+config::Options with_named_checkpoint(const config::Options& options) {
+  if (options.resume && options.resume_checkpoint.empty()) {
     throw Error(
         ErrorCode::kUsage,
         "resume: no checkpoint given (name a run, RUN/best or RUN/checkpoints/step-000123)");
   }
-  if (!train::RunDirectory::is_run(named)) return options;
-  const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(
-      named + "/" + train::kCheckpointsFolder, checkpoint::CheckpointCheck::kManifest);
-  for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
-    log(LogLevel::kWarning, fmt::format("resume: {} is skipped: {}", skipped.path, skipped.reason));
-  }
-  if (!found.path.empty()) named = found.path;
-  return options;
+  return with_checkpoint(options);
 }
 
 train::RunFacts inference_facts(const config::Options& options) {
@@ -153,7 +145,7 @@ std::vector<train::Compared> PlanRequest::compare(
 
 train::Inference::Loss evaluate_model(const config::Options& given,
                                       const train::WorkProgress& progress) {
-  config::Options options = with_checkpoint(given);
+  config::Options options = with_named_checkpoint(given);
   options.ranks = 1;
   Failures failures;
   const auto model = collect_model(options, failures);
@@ -233,7 +225,7 @@ class Generation::Passes {
 };
 
 Generation::Generation(const config::Options& given, train::WorkProgress progress)
-    : options_(with_checkpoint(given)) {
+    : options_(with_named_checkpoint(given)) {
   config::Options& options = options_;
   options.ranks = options.accumulate = options.micro_batch = 1;
   Failures failures;
@@ -276,7 +268,7 @@ void Generation::run(const std::function<void(const std::string& piece)>& emit) 
 }
 
 Exported export_model(const config::Options& given) {
-  const config::Options options = with_checkpoint(given);
+  const config::Options options = with_named_checkpoint(given);
   if (options.resume_checkpoint.empty()) {
     throw Error(ErrorCode::kUsage,
                 "export: no checkpoint given (add --resume with a run, RUN/best or "

@@ -150,18 +150,48 @@ std::string joined(const std::vector<std::string>& texts) {
 config::RunOptions options_of_run(const config::Options& given) {
   if (!given.resume) return {};
   const std::string& named = given.resume_checkpoint;
-  const std::string source =
-      (named.empty() ? given.out : named) + (named.empty() ? "/run.json" : "/manifest.json");
+  const bool is_run = named.empty() || train::RunDirectory::is_run(named);
+  const std::string& from = named.empty() ? given.out : named;
+  const std::string source = from + (is_run ? "/run.json" : "/manifest.json");
   if (named.empty() && !fs::exists(source)) return {};
   try {
-    const Json about =
-        named.empty() ? Json::read_file(source) : checkpoint::read_manifest(named).trainer;
+    const Json about = is_run ? Json::read_file(source) : checkpoint::read_manifest(named).trainer;
     const Json* options = about.find("options");
-    return {options == nullptr ? "" : options->dump(), source};
+    return {options == nullptr ? "" : options->dump(), source, is_run ? from : ""};
   } catch (const Error&) {
     if (given.model.empty() || given.data.empty() || given.out.empty()) throw;
     return {};
   }
+}
+
+config::RunOptions model_of_run(const config::Options& given) {
+  if (given.resume_checkpoint.empty() || !given.model.empty()) return {};
+  const config::RunOptions all = options_of_run(given);
+  if (all.json.empty()) return {};
+  const Json options = Json::parse(all.json, all.source);
+  Json model = Json::object();
+  model.set("model", text_of(&options, "model"));
+  return {model.dump(), all.source};
+}
+
+config::Options with_checkpoint(config::Options options) {
+  std::string& named = options.resume_checkpoint;
+  if (named.empty() || !train::RunDirectory::is_run(named)) return options;
+  const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(
+      named + "/" + train::kCheckpointsFolder, checkpoint::CheckpointCheck::kManifest);
+  for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
+    log(LogLevel::kWarning, fmt::format("resume: {} is skipped: {}", skipped.path, skipped.reason));
+  }
+  if (!found.path.empty()) named = found.path;
+  return options;
+}
+
+config::Options with_run(config::Options options) {
+  std::error_code unequal;
+  if (fs::equivalent(options.resume_checkpoint, options.out, unequal)) {
+    options.resume_checkpoint.clear();
+  }
+  return with_checkpoint(std::move(options));
 }
 
 void check_changes(const train::ResumeChanges& changes, const std::string& checkpoint,

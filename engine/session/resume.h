@@ -24,10 +24,20 @@ struct Resumed {
   checkpoint::FrozenFingerprint frozen = {};
 };
 
-// The options of the run that `given` resumes: those in the named checkpoint, or in run.json of
-// --out. Empty without --resume, and empty when they cannot be read but are not needed; that
-// mistake is reported later, with others. Throws Error when they are needed and cannot be read.
+// The options of the run that `given` resumes: those in the named checkpoint, or in run.json of the
+// named run or of --out. Empty without --resume, and empty when they cannot be read but are not
+// needed; that mistake is reported later, with others. Throws Error when they are needed and cannot
+// be read.
 config::RunOptions options_of_run(const config::Options& given);
+
+// For commands that only use a checkpoint: the model of the run, unless --model is given.
+config::RunOptions model_of_run(const config::Options& given);
+
+// The options with the checkpoint that --resume means: the newest whole one where it names a run.
+config::Options with_checkpoint(config::Options options);
+
+// The same for training: no name means the newest checkpoint of --out, and so does --out itself.
+config::Options with_run(config::Options options);
 
 // `directory` is the directory of --out if it exists. Reads no state, except for frozen weights in
 // changed files. Throws Error when the checkpoint is not one of this model. Unless --force is

@@ -101,6 +101,7 @@ Training::Training(const config::Options& options, const std::string& cache_dire
 // The data is read after a check that the model fits with the least data, and the run is planned
 // when the data's size is known. Memory for reading and planning is freed before the run.
 void Training::prepare(const std::string& cache_directory) {
+  options_ = with_run(std::move(options_));
   std::optional<config::Machine> profile;
   open_places(profile);
   facts_ = read_facts(options_, job_);

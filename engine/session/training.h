@@ -82,7 +82,7 @@ class Training {
   train::TrainResult train_steps(const TrainingEvents& events);
 
   // Constant after construction
-  const config::Options& options_;
+  config::Options options_;
   train::Job* const job_;
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<data::Dataset> data_;
