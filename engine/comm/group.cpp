@@ -14,8 +14,10 @@ void Group::check_peer(const Message& message) const {
 }
 
 void Group::refuse(const Message& due, int64_t bytes, int64_t tag) {
-  fail(fmt::format("recv: rank {}: sent {} with tag {} where {} with tag {} is due", due.peer,
-                   format_bytes(bytes), tag, format_bytes(due.bytes), due.tag));
+  fail(
+      fmt::format("recv: rank {}: sent {} with tag {} where {} with tag {} is due (all ranks must "
+                  "make the same calls in the same order)",
+                  due.peer, format_bytes(bytes), tag, format_bytes(due.bytes), due.tag));
 }
 
 void Group::fail(const std::string& text) {

@@ -187,8 +187,10 @@ class GlooGroup final : public Group {
     transfers.receive(message.peer, &header, sizeof(header));
     transfers.await();
     if (std::strcmp(header.name, "send") != 0) {
-      fail(fmt::format("recv: rank {}: called {} where a message is due", message.peer,
-                       header.name));
+      fail(
+          fmt::format("recv: rank {}: called {} where a message is due (all ranks must make the "
+                      "same calls in the same order)",
+                      message.peer, header.name));
     }
     if (header.root != message.tag || header.size != message.bytes) {
       refuse(message, header.size, header.root);

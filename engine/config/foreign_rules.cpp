@@ -271,8 +271,8 @@ constexpr ForeignRule kForeignRules[] = {
     {kL, "image_*", kOff, kNoMedia},
     {kL, "video_*", kOff, kNoMedia},
     {kL, "audio_*", kOff, kNoMedia},
-    {kL, "freeze_vision_tower", kIgnore, "there is none"},
-    {kL, "freeze_multi_modal_projector", kIgnore, "there is none"},
+    {kL, "freeze_vision_tower", kIgnore, "these models have no such part"},
+    {kL, "freeze_multi_modal_projector", kIgnore, "these models have no such part"},
     {kL, "freeze_language_model", kOff, "give --freeze REGEX"},
 
     // Memory and speed

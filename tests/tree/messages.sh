@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Every message that a user can see: the texts of errors, warnings and notes, as the sources have them, with {} for
-# what they name. docs/messages.txt holds the list, so that a change of a message is reviewed as text. A message says
+# what they name and [a|b] for what they choose between (messages.awk). docs/messages.txt holds the list, so that a change of a message is reviewed as text. A message says
 # what is wrong, where, and what to do. tests/tree/messages_completed.txt names those without a way out of their own,
 # and who adds it.
 #
@@ -16,36 +16,11 @@ readonly kept=docs/messages.txt
 readonly completed=tests/tree/messages_completed.txt
 readonly unfinished='## without a way out'
 
-# A message is what a statement that throws, logs, refuses or returns a text holds in quotes.
 messages() {
-  find engine io kernels bindings \( -name '*.cpp' -o -name '*.h' \) ! -path '*/plan/verifier*' -print0 | sort -z |
-    xargs -0 awk '
-      BEGIN { RS = "\001" }
-      function texts_of(statement,   text, gap, literal) {
-        text = ""
-        while (match(statement, /"([^"\\\n]|\\.)*"/)) {
-          gap = substr(statement, 1, RSTART - 1)
-          literal = substr(statement, RSTART + 1, RLENGTH - 2)
-          text = text (text != "" && gap ~ /[^ \n]/ ? "{}" : "") literal
-          statement = substr(statement, RSTART + RLENGTH)
-        }
-        return text
-      }
-      {
-        gsub(/\n *\/\/[^\n]*/, "")
-        gsub(/  \/\/[^\n"]*\n/, "\n")
-        rest = $0
-        while (match(rest, /(throw [A-Za-z_:]+\(|make_exception_ptr\(|log\(LogLevel::|[. ]refuse[a-z_]*\(|problem\(|push_back\(|return (system_error\(|fmt::format\(|")|cause = |, kMistake,|, kHarmless,)/)) {
-          rest = substr(rest, RSTART)
-          end = match(rest, /;\n|\},\n/)
-          if (end == 0) break
-          statement = substr(rest, 1, end)
-          text = texts_of(statement)
-          if (statement ~ /system_error\(/) text = text ": {errno} ({advice})"
-          if (text ~ /[a-z][a-z]+[ ,:;{}]+[a-z][a-z]+/ && length(text) > 12) print FILENAME ": " text
-          rest = substr(rest, end)
-        }
-      }' | sort -u
+  local files
+  mapfile -t files < <(
+    find engine io kernels bindings \( -name '*.cpp' -o -name '*.h' \) ! -path '*/plan/verifier*' | sort)
+  awk -f tests/tree/messages.awk pass=1 "${files[@]}" pass=2 "${files[@]}" | sort -u
 }
 
 # The messages in sections: those that say what to do; then those that another completes, in the order of the table.
@@ -54,11 +29,11 @@ list() {
     BEGIN {
       words = "add|ask|boot|call|change|check|choose|close|complete|convert|copy|correct|create|cut|declare|delete|"
       words = words "describe|do not|end|fetch|free|freeze|get|give|have|install|keep|leave|limit|load|look|lower|make|mark|mount|move|"
-      words = words "name|open|pass|plan|please|put|quote|raise|release|remove|rename|report|restore|resume|retry|run|see|"
+      words = words "convert|keep|save|name|open|pass|plan|please|put|quote|raise|release|remove|rename|report|restore|resume|retry|run|see|"
       words = words "set|shorten|spell|split|spread|start|strata|submit|swap|sysctl|take|try|turn|ulimit|unpack|unset|"
       words = words "update|use|wait|write|acquire|begin|echo|all ranks|it must|needs"
       way_out = "([(]|[{]}|[;:,] |or |to |[(]if [^()]*, )(" words ")( |[.:;,()]|$)"
-      way_out = way_out "|[(](is|does|did|was|which|where) [^()]*[?]|did you mean|must (not )?be |[(][{]advice}|such as|for example"
+      way_out = way_out "|[(](is|does|did|was|which|where) [^()]*[?]|did you mean|must (not )?be |[{]advice}|such as|for example"
     }
     NR == FNR {
       if ($0 ~ /^## /) sections[++count] = $0
