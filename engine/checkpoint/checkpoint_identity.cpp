@@ -2,6 +2,7 @@
 // Describes the model of a checkpoint field by field, so that an error can say what differs.
 #include <fmt/core.h>
 
+#include "engine/base/check.h"
 #include "engine/checkpoint/checkpoint_manifest.h"
 #include "io/checksum.h"
 
@@ -20,6 +21,7 @@ constexpr const char* kRopeScalings[] = {"none", "linear", "llama3", "yarn", "lo
 
 template <typename Enum, size_t N>
 Json name_in(const char* const (&names)[N], Enum value) {
+  STRATA_CHECK(static_cast<size_t>(value) < N);
   return Json(names[static_cast<size_t>(value)]);
 }
 

@@ -61,11 +61,12 @@ struct DeviceCalls {
 };
 
 // In the order of the kinds.
-constexpr std::array<DeviceCalls, config::kDevices.size()> kCalls = {{
+constexpr DeviceCalls kCalls[] = {
     {describe_cpu, open_none},
     {describe_emulated, open_emulated},
     {describe_gpu, open_gpu},
-}};
+};
+static_assert(std::size(kCalls) == config::kDevices.size());
 
 const DeviceCalls& calls_of(DeviceKind kind) {
   return kCalls[static_cast<size_t>(kind)];

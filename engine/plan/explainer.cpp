@@ -19,7 +19,8 @@ namespace {
 constexpr size_t kLongestPattern = 8;  // ops of one micro-batch that may repeat together
 
 const char kLaneLetters[] = "COUDRSWNIP";
-const char* const kShortPlaneNames[kPlaneCount] = {"hi", "lo", "m", "v"};
+const char* const kShortPlaneNames[] = {"hi", "lo", "m", "v"};
+static_assert(std::size(kShortPlaneNames) == kPlaneCount);
 const char* const kGenerationNames[] = {"+0", "+u", "+1"};
 const char* const kArenaNames[kArenaCount] = {"device", "host", "nvme", "control"};
 

@@ -4,8 +4,8 @@
 namespace strata::plan {
 
 const char* name_of(ProgramName name) {
-  constexpr std::array<const char*, kProgramCount> kNames = {"load", "step",     "drain",
-                                                             "eval", "generate", "checkpoint"};
+  constexpr const char* kNames[] = {"load", "step", "drain", "eval", "generate", "checkpoint"};
+  static_assert(std::size(kNames) == kProgramCount);
   return kNames[static_cast<size_t>(name)];
 }
 
