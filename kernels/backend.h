@@ -3,6 +3,7 @@
 
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
+#include "kernels/cached_attention.h"
 #include "kernels/convert.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/description.h"
@@ -18,7 +19,15 @@
 #include "kernels/sum_squares.h"
 
 // Every op: its name and its struct. Tables of backends and declarations are made from this list.
-#define STRATA_KERNEL_OPS(OP)                  \
+#define STRATA_KERNEL_OPS(OP) \
+  STRATA_COMMON_OPS(OP)       \
+  STRATA_CACHE_OPS(OP)
+
+// The ops of devices whose description says `caches`; in other tables they are null.
+#define STRATA_CACHE_OPS(OP) OP(cached_attention, CachedAttention)
+
+// The ops of every device.
+#define STRATA_COMMON_OPS(OP)                  \
   OP(matmul_forward, MatMulForward)            \
   OP(matmul_input, MatMulInput)                \
   OP(matmul_weight, MatMulWeight)              \

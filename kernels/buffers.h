@@ -106,6 +106,7 @@ void each_buffer(Rope& op, const Visit& visit) {
         rows_bytes(op.rows, op.heads * op.head_size, op.row_stride, bytes_of(op.x.dtype)), true);
   visit(op.cos, table_bytes, false);
   visit(op.sin, table_bytes, false);
+  visit(op.positions, op.rows * int64_t{4}, false);
 }
 
 template <typename Visit>
@@ -118,6 +119,19 @@ void each_buffer(AttentionForward& op, const Visit& visit) {
   visit(op.o.data, rows_bytes(rows, q, op.o_stride, bytes_of(op.o.dtype)), true);
   visit(op.lse, rows * op.heads * kFloat, true);
   visit(op.starts, rows * int64_t{4}, false);
+  visit_workspace(op.workspace, visit);
+}
+
+template <typename Visit>
+void each_buffer(CachedAttention& op, const Visit& visit) {
+  const int64_t q = op.heads * op.head_size, k = op.kv_heads * op.head_size;
+  visit(op.q.data, rows_bytes(op.tokens, q, op.q_stride, bytes_of(op.q.dtype)), false);
+  visit(op.k.data, rows_bytes(op.tokens, k, op.k_stride, bytes_of(op.k.dtype)), false);
+  visit(op.v.data, rows_bytes(op.tokens, k, op.v_stride, bytes_of(op.v.dtype)), false);
+  visit(op.row, op.tokens * int64_t{4}, false);
+  visit(op.position, op.tokens * int64_t{4}, false);
+  visit(op.o.data, rows_bytes(op.tokens, q, op.o_stride, bytes_of(op.o.dtype)), true);
+  visit(op.cache.data, cache_bytes(op, op.cache.dtype), true);
   visit_workspace(op.workspace, visit);
 }
 
@@ -176,6 +190,7 @@ template <typename Visit>
 void each_buffer(PositionForward& op, const Visit& visit) {
   const int64_t width = bytes_of(op.dtype);
   visit(op.p, op.length * op.cols * width, false);
+  visit(op.positions, op.rows * int64_t{4}, false);
   visit(op.y, op.rows * op.cols * width, true);
   visit(op.starts, op.rows * int64_t{4}, false);
 }
@@ -201,7 +216,7 @@ void each_buffer(LinearCrossEntropy& op, const Visit& visit) {
 
 template <typename Visit>
 void each_buffer(GatherRows& op, const Visit& visit) {
-  visit(op.x, op.rows * op.length * op.row_bytes, false);
+  visit(op.x, (op.together ? 1 : op.rows) * op.length * op.row_bytes, false);
   visit(op.position, op.rows * int64_t{4}, false);
   visit(op.y, op.rows * op.row_bytes, true);
 }

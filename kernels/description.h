@@ -19,6 +19,7 @@ struct DeviceDescription {
   KernelSet kernels = KernelSet::kCpu;
   int threads = 1;  // that run its kernels
   DType interior = DType::kF32;
+  bool caches = true;  // has the ops over a cache of keys and values, and products by_row
 
   // Limits of its ops. The width of an activation's row is a multiple of column_multiple.
   int64_t head_size_max = std::numeric_limits<int64_t>::max();
@@ -28,7 +29,11 @@ struct DeviceDescription {
 
 // A GPU of kernels/cuda. Its interiors have the type of the weights.
 inline DeviceDescription describe_cuda(DType weights) {
-  return {.name = "cuda", .discrete = true, .kernels = KernelSet::kCuda, .interior = weights};
+  return {.name = "cuda",
+          .discrete = true,
+          .kernels = KernelSet::kCuda,
+          .interior = weights,
+          .caches = false};
 }
 
 // Throws Error{kConfig} when the device's kernels do not support its `interior` type.

@@ -19,6 +19,8 @@
 //   y, dx            I    out   as x and dy; must not overlap any input
 //   dw, dbias        f32  out   dense; dbias null when there is no bias
 //   accumulate       the result is added to the output; otherwise it overwrites it
+//   by_row           the bits of a row of y depend on that row of x and on w alone, not on m; also
+//                    the fast way for few rows, in which reading w takes most of the time
 //
 // I: kernels/interior.h. Sums in f32. Deterministic: tilings depend on m, n, k alone, never on
 // threads. The roof is the floating-point rate: 2*m*n*k operations.
@@ -36,6 +38,7 @@ struct MatMulForward {
   Interior y = {};
   int64_t y_stride = 0;
   bool accumulate = false;
+  bool by_row = false;
   Workspace workspace = {};
 };
 

@@ -6,7 +6,7 @@
 #include "engine/base/dtype.h"
 
 // Learned position embeddings for a batch of sequences of T = length tokens. Row r has the position
-// at(r) = r % T - starts[r].
+// at(r) = r % T - starts[r], or positions[r].
 //
 //   forward   y[r, :] += p[at(r), :]
 //   backward  dp[t, :] (+)= sum of dy[r, :] over the rows r with at(r) == t, r ascending
@@ -15,8 +15,9 @@
 //   p   [P, C]  T    in        P = positions >= T
 //   dy  [N, C]  T    in
 //   starts  [N]  i32  where the row's document starts in its sequence (attention.h); null: all 0
+//   positions  [N]  i32  of each row, below T; forward alone; may be null
 //   dp  [P, C]  f32  out       without `accumulate`, rows from T on become zero
-//   N = rows, a multiple of T; C = cols
+//   N = rows, a multiple of T (any number with positions); C = cols
 //
 // Deterministic: parallel over columns, so a sum has one order. The roof is memory bandwidth.
 namespace strata::kernels {
@@ -31,6 +32,7 @@ struct PositionForward {
   int64_t cols = 0;
   int64_t length = 0;
   const int32_t* starts = nullptr;
+  const int32_t* positions = nullptr;
   const void* p = nullptr;
   void* y = nullptr;
 };

@@ -35,6 +35,11 @@ inline void store(Interior to, int64_t index, float value) {
   }
 }
 
+// Whether each row has a position: its own, or its place in a whole sequence.
+inline bool has_positions(int64_t rows, int64_t length, const int32_t* positions) {
+  return rows > 0 && length > 0 && (positions != nullptr || rows % length == 0);
+}
+
 inline bool is_float_or_bf16(DType type) {
   return type == DType::kF32 || type == DType::kBF16;
 }
@@ -43,10 +48,10 @@ inline int64_t stride_or(int64_t stride, int64_t dense) {
   return stride == 0 ? dense : stride;
 }
 
-inline int64_t ceil_div(int64_t value, int64_t by) {
+constexpr int64_t ceil_div(int64_t value, int64_t by) {
   return (value + by - 1) / by;
 }
-inline int64_t round_up(int64_t value, int64_t to) {
+constexpr int64_t round_up(int64_t value, int64_t to) {
   return ceil_div(value, to) * to;
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/row_product.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/weight_product.h"
 #include "kernels/typed.h"
@@ -111,6 +112,7 @@ void add_bias(const MatMulWeight& op) {
 void matmul_forward(const MatMulForward& op) {
   check(op);
   STRATA_CHECK(is_float_or_bf16(op.dtype));
+  if (op.by_row) return forward_by_row(op);
   if (panels_serve(op)) return forward_by_panels(op);
   const int64_t x_stride = stride_or(op.x_stride, op.inputs);
   const int64_t y_stride = stride_or(op.y_stride, op.outputs);

@@ -15,10 +15,12 @@ constexpr int64_t kBlockCols = 128;
 }  // namespace
 
 void position_forward(const PositionForward& op) {
-  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(has_positions(op.rows, op.length, op.positions) && is_float_or_bf16(op.dtype));
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t from = position_of(row, op.length, op.starts) * op.cols;
+      const int64_t position =
+          op.positions ? op.positions[row] : position_of(row, op.length, op.starts);
+      const int64_t from = position * op.cols;
       const int64_t to = row * op.cols;
       if (op.dtype == DType::kF32) {
         add_to(static_cast<const float*>(op.p) + from, static_cast<float*>(op.y) + to, op.cols);

@@ -47,13 +47,13 @@ constexpr int64_t kBlockRows = 16;
 }  // namespace
 
 void rope(const Rope& op) {
-  STRATA_CHECK(op.rows > 0 && op.length > 0 && op.rows % op.length == 0);
+  STRATA_CHECK(has_positions(op.rows, op.length, op.positions));
   const int64_t half = stride_or(op.rotary, op.head_size) / 2;
   STRATA_CHECK(stride_or(op.rotary, op.head_size) % 2 == 0 && 2 * half <= op.head_size);
   const int64_t row_stride = stride_or(op.row_stride, op.heads * op.head_size);
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t position = row % op.length;
+      const int64_t position = op.positions ? op.positions[row] : row % op.length;
       HWY_DYNAMIC_DISPATCH(rotate_row)
       (op.x + row * row_stride, op.heads, op.head_size, half, op.cos + position * half,
        op.sin + position * half, op.inverse ? -1.0f : 1.0f);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
+#include "kernels/cached_attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
@@ -47,6 +48,9 @@ inline int64_t bytes_needed(const MatMulInput& op, DType interior) {
 }
 inline int64_t bytes_needed(const MatMulWeight& op, DType) {
   return std::max(kLibraryBytes, shares_bytes(op.rows, op.outputs));
+}
+inline int64_t bytes_needed(const CachedAttention&, DType) {
+  return 0;  // no such op there
 }
 inline int64_t bytes_needed(const RmsNormBackward& op, DType) {
   return shares_bytes(op.rows, op.cols);

@@ -13,7 +13,8 @@ void gather_rows(const GatherRows& op) {
   auto* y = static_cast<std::byte*>(op.y);
   for (int64_t b = 0; b < op.rows; ++b) {
     STRATA_CHECK(op.position[b] >= 0 && op.position[b] < op.length);
-    std::memcpy(y + b * op.row_bytes, x + (b * op.length + op.position[b]) * op.row_bytes,
+    std::memcpy(y + b * op.row_bytes,
+                x + ((op.together ? 0 : b * op.length) + op.position[b]) * op.row_bytes,
                 static_cast<size_t>(op.row_bytes));
   }
 }

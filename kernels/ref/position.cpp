@@ -9,11 +9,13 @@
 namespace strata::kernels::ref {
 
 void position_forward(const PositionForward& op) {
-  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(has_positions(op.rows, op.length, op.positions) && is_float_or_bf16(op.dtype));
   for (int64_t row = 0; row < op.rows; ++row) {
+    const int64_t position =
+        op.positions ? op.positions[row] : position_of(row, op.length, op.starts);
     for (int64_t col = 0; col < op.cols; ++col) {
       const int64_t at = row * op.cols + col;
-      const float p = load(op.dtype, op.p, position_of(row, op.length, op.starts) * op.cols + col);
+      const float p = load(op.dtype, op.p, position * op.cols + col);
       store(op.dtype, op.y, at, load(op.dtype, op.y, at) + p);
     }
   }

@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "kernels/attention.h"
+#include "kernels/cached_attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/sizes.h"
 #include "kernels/layer_norm.h"
@@ -20,6 +21,9 @@ int64_t ref_bytes(const LinearCrossEntropy& op) {
   return op.vocabulary * 4;
 }
 int64_t ref_bytes(const AttentionForward& op) {
+  return op.head_size * 4;
+}
+int64_t ref_bytes(const CachedAttention& op) {
   return op.head_size * 4;
 }
 int64_t ref_bytes(const AttentionBackward& op) {
@@ -58,6 +62,7 @@ template int64_t workspace_bytes(const MatMulForward&, const DeviceDescription&)
 template int64_t workspace_bytes(const MatMulInput&, const DeviceDescription&);
 template int64_t workspace_bytes(const MatMulWeight&, const DeviceDescription&);
 template int64_t workspace_bytes(const AttentionForward&, const DeviceDescription&);
+template int64_t workspace_bytes(const CachedAttention&, const DeviceDescription&);
 template int64_t workspace_bytes(const AttentionBackward&, const DeviceDescription&);
 template int64_t workspace_bytes(const RmsNormBackward&, const DeviceDescription&);
 template int64_t workspace_bytes(const LayerNormBackward&, const DeviceDescription&);

@@ -6,6 +6,7 @@
 #include "engine/base/units.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/cache_tiles.h"
 #include "kernels/cpu/cross_entropy_layout.h"
 #include "kernels/cpu/panel_passes.h"
 #include "kernels/cpu/rows.h"
@@ -28,6 +29,15 @@ int64_t workspace_bytes(const MatMulWeight&, int threads) {
 
 int64_t workspace_bytes(const AttentionForward& op, int threads) {
   return threads * cpu::forward_tile_bytes(op.head_size);
+}
+
+int64_t workspace_bytes(const CachedAttention& op, int threads) {
+  return threads * cpu::query_tile_bytes(op.head_size);
+}
+
+// The cpu backend's layout is the largest of all.
+int64_t cache_bytes(const CachedAttention& op, DType interior) {
+  return cpu::cache_floats(op) * bytes_of(interior);
 }
 
 int64_t workspace_bytes(const AttentionBackward& op, int threads) {

@@ -52,12 +52,12 @@ struct GatherRow {
   const std::byte* x;
   const int32_t* position;
   std::byte* y;
-  int64_t length, row_bytes;
+  int64_t length, stride, row_bytes;
   bool whole;
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t row) const {
     STRATA_KERNEL_CHECK(position[row] >= 0 && position[row] < length);
-    const std::byte* from = x + (row * length + position[row]) * row_bytes;
+    const std::byte* from = x + (row * stride + position[row]) * row_bytes;
     std::byte* to = y + row * row_bytes;
     using Wide = Pack<uint32_t>;
     const int64_t wide = whole ? row_bytes / static_cast<int64_t>(sizeof(Wide)) : 0;
@@ -130,7 +130,9 @@ void gather_rows(On& on, const GatherRows& op) {
   const bool whole = reinterpret_cast<uintptr_t>(x) % 16 == 0 &&
                      reinterpret_cast<uintptr_t>(y) % 16 == 0 && op.row_bytes % 16 == 0;
   if (op.rows == 0) return;
-  on.blocks(op.rows, 256, GatherRow{x, op.position, y, op.length, op.row_bytes, whole});
+  on.blocks(
+      op.rows, 256,
+      GatherRow{x, op.position, y, op.length, op.together ? 0 : op.length, op.row_bytes, whole});
 }
 
 }  // namespace strata::kernels::cuda

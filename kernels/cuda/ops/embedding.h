@@ -65,11 +65,13 @@ template <typename T, bool kWhole>
 struct PositionForwardPack {
   const typename T::Stored* p;
   typename T::Stored* y;
-  const int32_t* starts;  // may be null
+  const int32_t* starts;     // may be null
+  const int32_t* positions;  // may be null
   int64_t cols, length;
   STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
     auto* to = y + row * cols + col;
-    const int64_t position = row % length - (starts == nullptr ? 0 : starts[row]);
+    const int64_t counted = row % length - (starts == nullptr ? 0 : starts[row]);
+    const int64_t position = positions == nullptr ? counted : positions[row];
     Four sum = load_four<T, kWhole>(to, cols - col);
     sum = SumFour()(sum, load_four<T, kWhole>(p + position * cols + col, cols - col));
     store_four<T, kWhole>(to, cols - col, sum);
@@ -129,14 +131,15 @@ void embedding_backward(On& on, const EmbeddingBackward& op) {
 
 template <typename On>
 void position_forward(On& on, const PositionForward& op) {
-  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0);
+  STRATA_CHECK(has_positions(op.rows, op.length, op.positions));
   with_boundary(op.dtype, [&](auto t) {
     using T = decltype(t);
     const auto* p = elements<T>(op.p);
     auto* y = elements<T>(op.y);
     with_flag(op.cols % kPack == 0 && is_packed(p) && is_packed(y), [&](auto flag) {
       on.grid(op.rows, op.cols,
-              PositionForwardPack<T, decltype(flag)::value>{p, y, op.starts, op.cols, op.length});
+              PositionForwardPack<T, decltype(flag)::value>{p, y, op.starts, op.positions, op.cols,
+                                                            op.length});
     });
   });
 }

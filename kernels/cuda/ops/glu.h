@@ -81,11 +81,12 @@ struct RopePack {
   typename I::Stored* x;
   const float* cos;
   const float* sin;
+  const int32_t* positions;  // may be null
   int64_t length, pairs, head_size, stride;
   int half;
   bool inverse;
   STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
-    const int64_t angles = row % length * half;
+    const int64_t angles = (positions == nullptr ? row % length : positions[row]) * half;
     for (int64_t pair = col; pair < col + kPack && pair < pairs; ++pair) {
       const int head = static_cast<int>(pair) / half, i = static_cast<int>(pair) % half;
       auto* at = x + row * stride + head * head_size + i;
@@ -153,13 +154,13 @@ void glu_backward(On& on, const GluBackward& op) {
 template <typename On>
 void rope(On& on, const Rope& op) {
   const int64_t turned = stride_or(op.rotary, op.head_size), pairs = op.heads * turned / 2;
-  STRATA_CHECK(op.rows > 0 && op.length > 0 && op.rows % op.length == 0);
+  STRATA_CHECK(has_positions(op.rows, op.length, op.positions));
   STRATA_CHECK(turned % 2 == 0 && turned <= op.head_size && pairs <= INT32_MAX);
   with_inside(op.x.dtype, [&](auto i) {
     using I = decltype(i);
     on.grid(op.rows, pairs,
-            RopePack<I>{elements<I>(op.x.data), op.cos, op.sin, op.length, pairs, op.head_size,
-                        stride_or(op.row_stride, op.heads * op.head_size),
+            RopePack<I>{elements<I>(op.x.data), op.cos, op.sin, op.positions, op.length, pairs,
+                        op.head_size, stride_or(op.row_stride, op.heads * op.head_size),
                         static_cast<int>(turned / 2), op.inverse});
   });
 }
