@@ -108,7 +108,7 @@ struct Mesh {
     int first = 0;
     int stride = 1;
     int size = 1;
-    int index_of(int rank) const { return (rank - first) / stride; }
+    int index_of(int member) const { return (member - first) / stride; }
   };
   Members members_of(GroupName group) const {
     const int copy_ranks = shards() * tensor;

@@ -132,11 +132,12 @@ void add_hardware(const PlanBasis& basis, bool also_less, Variants& variants) {
   const int64_t budget = host_budget_of(basis.options, basis.facts);
   for (const auto& [factor, name] : {std::pair(2.0, "twice"), std::pair(0.5, "half")}) {
     if (factor < 1 && !also_less) continue;
-    variants.add(
-        what_if(
-            fmt::format("{} the host memory ({})", name,
-                        format_bytes(static_cast<int64_t>(factor * static_cast<double>(budget))))),
-        [&](Options& options, RunFacts& facts) { scale_host(factor, budget, options, facts); });
+    variants.add(what_if(fmt::format(
+                     "{} the host memory ({})", name,
+                     format_bytes(static_cast<int64_t>(factor * static_cast<double>(budget))))),
+                 [&, factor = factor](Options& options, RunFacts& facts) {
+                   scale_host(factor, budget, options, facts);
+                 });
   }
   if (is_discrete(basis.options) && basis.options.device_memory > 0) {
     variants.add(what_if(fmt::format("twice the device memory ({})",
