@@ -66,7 +66,6 @@ class Planner {
     options_.model = question.model;
     options_.sequence_length = sequence_length_of(question, architecture_);
     options_.accumulate = ceil_div(question.tokens, options_.sequence_length);
-    options_.nvme = {"drives of " + question.machine.name};
     options_.host_memory = question.host_memory;
     facts_.limits = config::read_limits();
     facts_.stop = question.stop;

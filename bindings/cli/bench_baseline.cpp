@@ -10,6 +10,7 @@
 
 #include "engine/base/advice.h"
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/config/config_file.h"
 
@@ -24,7 +25,8 @@ Error refused(const std::string& path, const std::string& what) {
 }
 
 std::string shape_name(const std::string& mode, uint64_t block, uint64_t depth, uint64_t files) {
-  return fmt::format("{} {} KiB x {} on {} file(s)", mode, block >> 10, depth, files);
+  return fmt::format("{} {} KiB x {} on {}", mode, block >> 10, depth,
+                     counted(static_cast<int64_t>(files), "file"));
 }
 
 std::string read_text(const std::string& path) {

@@ -181,6 +181,7 @@ void conclude(const config::Options& a, io::IoBench& bench, IoReport& report) {
   exec::DriveFigures drive = measured->figures;
   drive.latency_s = report.idle->read.p50_s;
   drive.weights = report.options.weights;
+  drive.count = std::ssize(io::drives_below(a.nvme));
   if (!keep && a.profile.empty() && a.for_model.empty()) return;
   if (!a.profile.empty() || keep || a.machine.empty()) {
     const MeasuredMachine here = measured_machine(a.nvme, drive, keep);
@@ -199,7 +200,7 @@ void conclude(const config::Options& a, io::IoBench& bench, IoReport& report) {
   question.host_memory = a.host_memory;
   question.machine = a.machine.empty() ? *report.machine : config::read_machine(a.machine);
   exec::set_drive(drive, question.machine);
-  question.drives = static_cast<int>(io::drives_below(a.nvme).size());
+  question.drives = static_cast<int>(drive.count);
   question.free_bytes = io::free_bytes_of(a.nvme);
   question.stop = &stop;
   std::fprintf(stderr, "planning a step of %s\n", question.model.c_str());

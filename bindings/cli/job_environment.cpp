@@ -117,11 +117,12 @@ std::string secret_of_environment() {
   if (!path.empty()) return read_secret(path);
   const std::string secret = variable(kSecret);
   if (!secret.empty()) return secret;
-  throw Error(ErrorCode::kConfig,
-              fmt::format("ranks: those of several machines need a secret that they share (set {} "
-                          "to a file that only you may read: (umask 077; openssl rand -hex 32 > "
-                          "FILE))",
-                          kSecretFile));
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("--secret-file is missing: the ranks of several machines share a secret "
+                  "(give strata launch --secret-file FILE, or set {}, with a file that only "
+                  "you may read; make one with: (umask 077; openssl rand -hex 32 > FILE))",
+                  kSecretFile));
 }
 
 std::string resuming_command(const std::string& out) {
@@ -134,9 +135,12 @@ std::string resuming_command(const std::string& out) {
   if (started->nodes() == 1) {
     return fmt::format("strata launch --ranks {} -- {}", started->ranks, train);
   }
+  const std::string file = variable(kSecretFile);
+  const std::string secret = file.empty() ? "" : " --secret-file " + shell_word(file);
   return fmt::format(
-      "strata launch --nodes {} --node-rank K --rendezvous {} --ranks {} -- {} (K: 0 to {})",
-      started->nodes(), variable(kRendezvous), started->ranks_on_node, train, started->nodes() - 1);
+      "strata launch --nodes {} --node-rank K --rendezvous {}{} --ranks {} -- {} (K: 0 to {})",
+      started->nodes(), variable(kRendezvous), secret, started->ranks_on_node, train,
+      started->nodes() - 1);
 }
 
 std::unique_ptr<train::Job> job_of_environment(const config::Options& options) {

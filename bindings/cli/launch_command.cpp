@@ -35,14 +35,17 @@ void require_nodes(const config::Options& options) {
   require(options.nodes * options.ranks <= kRanksMax,
           fmt::format("nodes: {} machines of {} ranks are more than {} ranks (give fewer)",
                       options.nodes, options.ranks, kRanksMax));
-  require(options.node_rank >= 0 && options.node_rank < options.nodes,
-          fmt::format("node-rank: {}: of {} machines, this one is not given (0 is the one at "
-                      "--rendezvous, the last is {})",
-                      options.node_rank < 0 ? "none" : std::to_string(options.node_rank),
+  require(options.node_rank >= 0,
+          fmt::format("--node-rank is missing: the number of this machine among {} (give 0 on the "
+                      "one at --rendezvous, {} on the last)",
                       options.nodes, options.nodes - 1));
+  require(options.node_rank < options.nodes,
+          fmt::format("--node-rank {}: there are {} machines (give 0 on the one at --rendezvous, "
+                      "{} on the last)",
+                      options.node_rank, options.nodes, options.nodes - 1));
   require(!options.rendezvous.empty(),
-          "rendezvous: none: several machines meet at an address of the first (give --rendezvous "
-          "HOST:PORT)");
+          "--rendezvous is missing: several machines meet at an address of the first (give "
+          "--rendezvous HOST:PORT)");
   if (!options.rendezvous.empty()) {
     failures.collect([&] { (void)comm::parse_endpoint(options.rendezvous); });
   }

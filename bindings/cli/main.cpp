@@ -138,6 +138,10 @@ int run(const std::vector<std::string>& given) {
   std::vector<std::string> launched;
   if (command == config::Command::kLaunch) {
     const auto end = std::find(rest.begin(), rest.end(), "--");
+    if (end == rest.end() && std::find(rest.begin(), rest.end(), "train") != end) {
+      throw Error(ErrorCode::kUsage,
+                  "launch: -- is missing before train (strata launch --ranks 2 -- train ...)");
+    }
     if (end != rest.end()) launched.assign(end + 1, rest.end());
     rest.erase(end, rest.end());
   }

@@ -1,13 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 
 #include "bindings/cli/commands.h"
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
+#include "engine/base/units.h"
 #include "engine/report/report.h"
 #include "engine/text/text_files.h"
 
 namespace strata::cli {
+
+namespace {
+
+// A path that cannot be written is a wrong option.
+void write(const std::string& path, const std::string& html) {
+  const std::string parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent;
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw system_error(ErrorCode::kUsage, "report: " + folder, errno, "give another --out");
+  }
+  text::write_text_file(path, html);
+}
+
+}  // namespace
 
 int run_report(const config::Options& options) {
   const report::RunRecord run = report::read_run(options.run);
@@ -15,7 +34,7 @@ int run_report(const config::Options& options) {
   if (std::filesystem::is_directory(path)) {
     throw Error(ErrorCode::kUsage, "report: " + path + ": is a directory (give --out a file)");
   }
-  text::write_text_file(path, report::report_html(run));
+  write(path, report::report_html(run));
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("report", path);
@@ -23,8 +42,8 @@ int run_report(const config::Options& options) {
     json.set("steps", static_cast<int64_t>(run.steps.size()));
     std::puts(json.dump().c_str());
   } else {
-    std::printf("%s: %zu steps of %s, %s\n", path.c_str(), run.steps.size(), run.path.c_str(),
-                report::state_of(run).c_str());
+    std::printf("%s: %s of %s, %s\n", path.c_str(), counted(std::ssize(run.steps), "step").c_str(),
+                run.path.c_str(), report::state_of(run).c_str());
   }
   return 0;
 }

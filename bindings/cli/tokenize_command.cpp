@@ -10,6 +10,7 @@
 
 #include "bindings/cli/commands.h"
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/config/json.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
@@ -51,7 +52,8 @@ class TokenPrinter {
   void finish() const {
     if (!options_.count) return;
     if (!options_.json) {
-      print_line(fmt::format("{} texts, {} bytes, {} tokens", texts_, bytes_, tokens_));
+      print_line(counted(texts_, "text") + ", " + counted(bytes_, "byte") + ", " +
+                 counted(tokens_, "token"));
       return;
     }
     Json json = Json::object();

@@ -10,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/session/training.h"
 
@@ -23,8 +24,8 @@ std::string saving_line(const session::Training& training, int64_t steps) {
         format_duration(training.checkpoint_every_s()));
   }
   const double predicted_s = training.plan().predicted_step_s * static_cast<double>(steps);
-  return fmt::format("saving   a checkpoint every {} steps (about {}) and at the end\n", steps,
-                     format_duration(predicted_s));
+  return fmt::format("saving   a checkpoint every {} (about {}) and at the end\n",
+                     steps == 1 ? "step" : counted(steps, "step"), format_duration(predicted_s));
 }
 
 // Rank 0 prints, and says what becomes of a stop. A signal counts from the beginning.

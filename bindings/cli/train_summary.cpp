@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "engine/base/plural.h"
 #include "engine/base/shell_word.h"
 #include "engine/base/units.h"
 #include "engine/text/tokenizer.h"
@@ -53,10 +54,10 @@ std::string memory_line(const train::RunPlan& plan, const train::TrainResult& re
 
 std::string early_line(const config::Options& options, const train::TrainResult& result) {
   return fmt::format(
-      "early    {} evaluations in a row did not lower the held-out loss below {:.4f} of step {} "
+      "early    {} in a row did not lower the held-out loss below {:.4f} of step {} "
       "(--patience {})\n",
-      result.held_out.since_best, result.held_out.best_loss, result.held_out.best_step,
-      options.patience);
+      counted(result.held_out.since_best, "evaluation"), result.held_out.best_loss,
+      result.held_out.best_step, options.patience);
 }
 
 std::string best_line(const config::Options& options, const train::TrainResult& result) {
@@ -77,6 +78,12 @@ std::string ending(const Outcome& outcome) {
   if (!text::Tokenizer::is_in(options.model)) return text;
   return text + fmt::format("next     strata generate --model {} --prompt \"...\"\n",
                             shell_word(options.out + "/model"));
+}
+
+// " (97%)": a prediction as a share of what was measured, where that says more than the two.
+std::string share_text(double predicted, double measured) {
+  const double share = predicted / measured;
+  return share >= 0.1 && share < 2 ? fmt::format(" ({:.0f}%)", 100 * share) : "";
 }
 
 // A note for results of drives that were slowed down on purpose.
@@ -100,8 +107,8 @@ std::string train_summary(const Outcome& outcome) {
                result.last_step) +
            ending(outcome);
   }
-  std::string text = fmt::format("done     {} steps ({} to {}) in {}{}\n", steps, result.first_step,
-                                 result.last_step, format_duration(total_s),
+  std::string text = fmt::format("done     {} ({} to {}) in {}{}\n", counted(steps, "step"),
+                                 result.first_step, result.last_step, format_duration(total_s),
                                  result.stopped ? ", stopped on request" : "");
   if (result.stopped_early) text += early_line(options, result);
   if (result.skipped_steps > 0) {
@@ -117,9 +124,9 @@ std::string train_summary(const Outcome& outcome) {
     }
     text += '\n' + best_line(options, result) + time_line(result);
     text +=
-        fmt::format("step     {} (median), {} predicted ({:.0f}%); {} tokens/s\n",
+        fmt::format("step     {} (median), {} predicted{}; {} tokens/s\n",
                     format_duration(result.median_step_s), format_duration(plan.predicted_step_s),
-                    100 * plan.predicted_step_s / result.median_step_s,
+                    share_text(plan.predicted_step_s, result.median_step_s),
                     format_count(static_cast<double>(result.tokens) / result.train_s));
     const std::string limit = train::advice_text(advice);
     if (!limit.empty()) text += "limit    " + limit + '\n';

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/config/deepspeed_json.h"
 #include "engine/config/deepspeed_rules.h"
 #include "engine/config/nearest_name.h"
@@ -305,11 +306,11 @@ class Importer : ImportWriter {
       };
       name("micro-batch", micro);
       name("accumulate", accumulate);
-      return refuse(*batch_,
-                    fmt::format("not {}{}{} ranks (--ranks){} (change one of them, or take "
-                                "train_batch_size out of the file)",
-                                both && fits ? "" : "a multiple of ", factors, ranks_,
-                                fits ? fmt::format(", which is {}", known) : ""));
+      return refuse(*batch_, fmt::format("not {}{}{} (--ranks){} (change one of them, or take "
+                                         "train_batch_size out of the file)",
+                                         both && fits ? "" : "a multiple of ", factors,
+                                         counted(ranks_, "rank"),
+                                         fits ? fmt::format(", which is {}", known) : ""));
     }
     if (both) return ignore(*batch_, "follows from the other two");
     set(*batch_, micro.value ? "accumulate" : "micro-batch", {fmt::format("{}", *total / known)});

@@ -89,6 +89,47 @@ constexpr std::array<std::string_view, 22> kAxolotlKeys = {"path",
 constexpr std::array<std::string_view, 6> kAxolotlTypes = {"chat_template", "alpaca", "completion",
                                                            "sharegpt",      "text",   ""};
 
+// Whether what `roles` maps to a role are the names that records may have for it anyway.
+bool are_usual_roles(const Json& roles) {
+  constexpr NamePair kUsual[] = {{"human", "user"}, {"gpt", "assistant"}};
+  const auto is_usual = [&](const std::string& theirs, const std::string& ours) {
+    const auto same = [&](const NamePair& pair) {
+      return pair.theirs == theirs && pair.ours == ours;
+    };
+    return theirs == ours || std::any_of(std::begin(kUsual), std::end(kUsual), same);
+  };
+  if (!roles.is_object()) return false;
+  return std::all_of(roles.members().begin(), roles.members().end(), [&](const JsonMember& role) {
+    const std::vector<std::string> names = texts_of(role.value);
+    return std::all_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return is_usual(name, role.name); });
+  });
+}
+
+// What of an entry says how its records are used and cannot be followed.
+std::string axolotl_use_refusal(const Json& entry) {
+  const std::string split = text_member(entry, "split");
+  if (!split.empty() && split != "train") {
+    return fmt::format(
+        "split: {}: whole files are read (take it out, and name the file of that "
+        "split)",
+        split);
+  }
+  const std::string chat_template = text_member(entry, "chat_template");
+  if (!chat_template.empty() && chat_template != "tokenizer_default") {
+    return fmt::format(
+        "chat_template: {}: all data has one template (take it out, and give "
+        "chat_template outside of datasets)",
+        chat_template);
+  }
+  const Json* roles = entry.find("roles");
+  if (roles != nullptr && !roles->is_null() && !are_usual_roles(*roles)) {
+    return "roles: only human for user and gpt for assistant are known (rename the others in the "
+           "data, and take it out)";
+  }
+  return "";
+}
+
 // What of an entry cannot be followed; empty when all can.
 std::string axolotl_refusal(const Json& entry) {
   if (!entry.is_object()) return "an entry is not a map (give path and type)";
@@ -115,9 +156,12 @@ std::string axolotl_refusal(const Json& entry) {
           role);
     }
   }
-  const std::string eos = text_member(entry, "train_on_eos");
-  if (eos == "last") return "train_on_eos: last is not here (give turn, all or none)";
-  return "";
+  for (const char* end : {"train_on_eos", "train_on_eot"}) {
+    if (text_member(entry, end) == "last") {
+      return fmt::format("{}: last is not here (give turn, all or none)", end);
+    }
+  }
+  return axolotl_use_refusal(entry);
 }
 
 void add_axolotl_paths(const Json& entry, ForeignData& data) {
@@ -155,8 +199,10 @@ ForeignData axolotl_data(const Json& list) {
     if (const Json* names = entry.find("message_property_mappings")) {
       add_columns(*names, kMessageNames, data);
     }
-    const Json* eos = entry.find("train_on_eos");
-    if (eos != nullptr && (is_off(*eos) || text_of(*eos) == "none")) data.train_on_end = "off";
+    for (const char* name : {"train_on_eos", "train_on_eot"}) {
+      const Json* end = entry.find(name);
+      if (end != nullptr && (is_off(*end) || text_of(*end) == "none")) data.train_on_end = "off";
+    }
   }
   data.refusal = conflict_of(data);
   require_local(data);

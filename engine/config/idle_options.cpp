@@ -48,7 +48,7 @@ bool is_greedy(const Options& options) {
 }
 
 bool has_no_drive(const Options& options) {
-  return options.nvme.empty();
+  return options.nvme.empty() && options.machine.empty();
 }
 
 bool stays_in_memory(const Options& options) {

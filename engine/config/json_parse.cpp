@@ -51,15 +51,45 @@ class CountedText {
   const char** read_to_;
 };
 
-// Shortens the library's message, which quotes the last token: that may be a string of many
-// megabytes.
-void shorten(std::string& cause) {
-  constexpr size_t kShown = 200;
-  if (cause.size() <= kShown) return;
-  size_t end = kShown;
-  while (end > 0 && (static_cast<uint8_t>(cause[end]) & 0xc0u) == 0x80u) --end;
-  cause.resize(end);
-  cause += "...";
+// What a syntax error of the library means: the first row whose fragment the library's text has.
+struct JsonMistake {
+  std::string_view fragment;
+  std::string_view cause;
+  std::string_view advice;
+};
+
+constexpr JsonMistake kJsonMistakes[] = {
+    {"invalid BOM", "it begins with a part of a byte order mark", "save it as UTF-8"},
+    {"ill-formed UTF-8", "a byte is not UTF-8", "convert the file to UTF-8"},
+    {"missing closing quote", "a string has no closing quote", "close it"},
+    {"must be escaped", "a string has a line break or another control character in it",
+     "write \\n, \\t or \\u001f instead"},
+    {"forbidden character after backslash", "a backslash begins no escape that JSON has",
+     "write \\\\ for a backslash"},
+    {"4 hex digits", "\\u is not followed by four hexadecimal digits", "write it as in \\u00e9"},
+    {"surrogate", "a \\u escape is only one half of a pair",
+     "write both halves, or the character itself"},
+    {"number overflow", "a number is too large", "write a number below 1e308"},
+    {"invalid number", "a number is not complete", "write it as 12, -0.5 or 1e-5"},
+    {"last read: '/'", "JSON has no comments", "remove it"},
+    {"unexpected end of input", "it ends before the value is complete",
+     "complete it: the file may be cut short"},
+    {"parsing object key", "the name of a member is not in double quotes, or a comma is too many",
+     "write \"name\": value"},
+    {"object separator", "the colon after a name is missing", "write \"name\": value"},
+    {"invalid literal", "a word is neither a string nor a number, true, false or null",
+     "put strings in double quotes"},
+    {"expected end of input", "there is more behind the value", "keep one value"},
+    {"parsing object", "a comma or } is missing", "put it there"},
+    {"parsing array", "a comma or ] is missing", "put it there"},
+    {"parsing value", "a value is missing", "write one, or remove the comma before it"},
+};
+
+JsonMistake mistake_of(std::string_view library_text) {
+  for (const JsonMistake& mistake : kJsonMistakes) {
+    if (library_text.find(mistake.fragment) != library_text.npos) return mistake;
+  }
+  return {"", "it is not JSON", "correct it there"};
 }
 
 // Builds a Json from the library's events. Refuses duplicate names and texts beyond the limits,
@@ -104,14 +134,11 @@ class Builder {
   bool end_array() { return close(); }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) {
-    std::string cause = error.what();
-    const size_t column = cause.find(", column ");
-    const size_t colon = column == std::string::npos ? column : cause.find(": ", column);
-    if (colon != std::string::npos) cause = cause.substr(colon + 2);
-    shorten(cause);
+    const JsonMistake mistake = mistake_of(error.what());
     constexpr int kSyntaxError = 101;
-    if (error.id == kSyntaxError && !advice_.empty()) cause = with_advice(cause, advice_);
-    fail_at(position > 0 ? position - 1 : 0, cause);
+    const bool has_advice = error.id == kSyntaxError && !advice_.empty();
+    fail_at(position > 0 ? position - 1 : 0,
+            fmt::format("{} ({})", mistake.cause, has_advice ? advice_ : mistake.advice));
   }
 
   Json take() { return std::move(result_); }

@@ -50,6 +50,7 @@ constexpr FigureRow kFigures[] = {
     {"upload_bytes_per_s", &M::upload_bytes_per_s, false, Worse::kLower},
     {"download_bytes_per_s", &M::download_bytes_per_s, false, Worse::kLower},
     {"network_bytes_per_s", &M::network_bytes_per_s, false, Worse::kLower},
+    {"nvme_count", &M::nvme_count, false, Worse::kLower},
     {"nvme_read_bytes_per_s", &M::nvme_read_bytes_per_s, false, Worse::kLower},
     {"nvme_write_bytes_per_s", &M::nvme_write_bytes_per_s, false, Worse::kLower},
     {"nvme_mixed_bytes_per_s", &M::nvme_mixed_bytes_per_s, false, Worse::kLower},
@@ -181,6 +182,14 @@ uint64_t hash_of(std::string_view text) {
 }  // namespace
 
 Machine parse_machine(std::string_view toml, std::string_view name) {
+  const size_t first = toml.find_first_not_of(" \t\r\n");
+  if (first != toml.npos && toml[first] == '{') {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot use the machine profile {}: it is JSON, and a profile is TOML "
+                            "(strata bench io --profile FILE writes one; examples/machines/ has "
+                            "some)",
+                            name));
+  }
   Machine machine;
   std::vector<std::string> problems;
   for (const TomlEntry& entry : read_toml(toml, name)) {

@@ -88,7 +88,6 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"bf16", "recipe"},
     {"fp16", "recipe"},
     {"world-size", "ranks"},
-    {"num-gpus", "ranks"},
     {"nproc-per-node", "ranks"},
     {"nnodes", "nodes"},
     {"num-nodes", "nodes"},
@@ -124,6 +123,14 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
 // Other names that we accept for an option, in every command.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {{"backend", "io"}};
 
+// Names that stand for several options, and which.
+constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
+    {"gpus", "--device cuda uses a GPU; strata launch --ranks N starts N ranks"},
+    {"gpu", "--device cuda uses a GPU; strata launch --ranks N starts N ranks"},
+    {"n-gpus", "--device cuda uses a GPU; strata launch --ranks N starts N ranks"},
+    {"num-gpus", "--device cuda uses a GPU; strata launch --ranks N starts N ranks"},
+};
+
 std::string with_dashes(std::string_view name) {
   std::string text(name);
   std::replace(text.begin(), text.end(), '_', '-');
@@ -153,6 +160,14 @@ std::string_view called_elsewhere(std::string_view name, Command command) {
   const std::string dashed = with_dashes(name);
   for (const auto& [elsewhere, here] : kNamesElsewhere) {
     if (dashed == elsewhere && takes(*find_option(here), command)) return here;
+  }
+  return {};
+}
+
+std::string_view advice_for_name(std::string_view name) {
+  const std::string dashed = with_dashes(name);
+  for (const auto& [elsewhere, advice] : kAdvice) {
+    if (dashed == elsewhere) return advice;
   }
   return {};
 }

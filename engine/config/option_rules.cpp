@@ -65,10 +65,12 @@ void check_schedule(const Options& options, std::vector<std::string>& problems) 
 }
 
 void check_memory(Command command, const Options& options, std::vector<std::string>& problems) {
-  if (options.offload == Offload::kNvme && options.nvme.empty()) {
+  const bool has_drives =
+      !options.nvme.empty() || (command == Command::kPlan && !options.machine.empty());
+  if (options.offload == Offload::kNvme && !has_drives) {
     problems.push_back("--offload nvme needs a directory (give --nvme DIR)");
   }
-  if (options.is_given("nvme-rate") && options.nvme.empty()) {
+  if (options.is_given("nvme-rate") && !has_drives) {
     problems.push_back("--nvme-rate has no effect without drives (give --nvme DIR too)");
   }
   if (options.is_given("device-memory") && !may_have_device(command, options)) {
@@ -208,10 +210,11 @@ std::span<const DetailOf> option_details() {
 std::vector<std::string> find_conflicts(Command command, const Options& options) {
   std::vector<std::string> problems;
   for (const Required& need : kRequired) {
-    if (need.command == command && !options.is_given(need.name)) {
-      problems.push_back(fmt::format("--{} is missing (strata {} --help lists the options)",
-                                     need.name, name_of(command)));
-    }
+    if (need.command != command || options.is_given(need.name)) continue;
+    problems.push_back(command == Command::kReport
+                           ? "no run is named (strata report RUN)"
+                           : fmt::format("--{} is missing (strata {} --help lists the options)",
+                                         need.name, name_of(command)));
   }
   for (const ExclusivePair& pair : kExclusive) {
     if (says(options, pair.first) && says(options, pair.second)) {

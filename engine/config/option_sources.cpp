@@ -47,6 +47,9 @@ SourceKind& OptionCollector::kind_of(std::string_view name) {
 }
 
 void OptionCollector::unknown(std::string_view name, const std::string& shown, bool flag) {
+  if (const std::string_view advice = advice_for_name(name); !advice.empty()) {
+    return problem(fmt::format("{} is not an option ({})", shown, advice));
+  }
   const bool search = problems_.size() < kSuggestionsMax;
   const std::string_view nearest = search ? nearest_option(name, command_) : std::string_view();
   std::string written;

@@ -97,13 +97,12 @@ constexpr OptionRow kTable[] = {
     {"eval-data", kList, &O::eval_data, kTrain, kFiles, "PATH[,PATH]", "", kAny, "a part of --data",
      "Files to evaluate on at --eval-every, instead of a part of --data."},
     {"columns", kList, &O::columns, kStep | kEval, kFiles, "NAME=COLUMN[,...]", "", kAny,
-     "text, prompt, ...",
-     "The names that records use: prompt=question,completion=answer; in messages, "
+     "the usual names",
+     "The names that records use, such as prompt=question,completion=answer, and in messages "
      "role=speaker,content=words."},
     {"samples", kEnum, enum_field<&O::samples>(), kStep | kEval, kFiles, "", "", kAny, "",
-     "What a sample has: a stretch of all tokens, one record, padded or cut, or several whole "
-     "records "
-     "that do not see each other.",
+     "What a sample is: a stretch of all tokens; one record, padded or cut; or several whole "
+     "records that do not see each other.",
      kSampleLayouts},
     {"train-on", kEnum, enum_field<&O::train_on>(), kStep | kEval, kFiles, "", "", kAny, "",
      "What is learned of records with prompts: what the assistant says, only its last answer, or "
@@ -118,8 +117,8 @@ constexpr OptionRow kTable[] = {
     {"run", kString, &O::run, kReport, kFiles, "DIR", "", kAny, "",
      "The directory of the run; --run itself may be left out."},
     {"out", kString, &O::out, kInit | kTrain | kExport | kReport, kFiles, "DIR", "", kAny, "",
-     "The directory for the result: the run, the new or exported model; of report the file, "
-     "report.html in the run if it is not given."},
+     "The directory for the result: the run, or the new or exported model; for report the HTML "
+     "file, which is report.html in the run if it is not given."},
     {"config", kString, &O::config, kAll, kFiles, "FILE", "", kAny, "",
      "A TOML file with options by key, such as host_memory = \"24GiB\", or a YAML file of Axolotl, "
      "LLaMA-Factory, mlx-lm or TRL; flags override it."},
@@ -162,7 +161,7 @@ constexpr OptionRow kTable[] = {
     {"betas", kPair, &O::betas, kStep, kOptimizer, "F,F", "", kBelowOne, "",
      "Decay rates of AdamW's two moments."},
     {"eps", kFloat, &O::eps, kStep, kOptimizer, "F", "", kAboveZeroToOne, "",
-     "What AdamW adds to the root of the second moment."},
+     "The small number that AdamW adds to the root of the second moment."},
     {"clip", kFloat, &O::clip, kStep, kOptimizer, "F", "", kFinite, "",
      "Largest gradient norm; 0 turns clipping off, so that updates may be done in the backward."},
     {"freeze", kString, &O::freeze, kStep, kOptimizer, "REGEX", "", kAny, "nothing",
@@ -178,14 +177,14 @@ constexpr OptionRow kTable[] = {
      "emulated a device on the CPU with memory of its own.",
      kDeviceChoices},
     {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
-     "the device's, less a margin; emulated: what --host-memory leaves, by rank",
+     "90% of the device's; emulated: what --host-memory leaves, by rank",
      "Device memory that each rank may use."},
     {"host-memory", kSize, &O::host_memory, kRuns | kBench, kMemory, "SIZE", "bytes", kFromOne,
-     "what this process may use, less a margin",
+     "85% of what this process may use",
      "Main memory that the whole program may use on this machine."},
     {"nvme", kList, &O::nvme, kRuns | kDoctor | kBench, kMemory, "DIR[,DIR]", "", kAny, "none",
-     "Directories for scratch, one on each drive; state that does not fit in memory is striped "
-     "over them."},
+     "Directories for scratch, one on each drive, over which state is striped that does not fit in "
+     "memory; at most 95% of their free space is used."},
     {"nvme-rate", kRates, &O::nvme_rate, kRuns | kBench, kMemory, "R,W", "bytes/s", kRate,
      "no limit",
      "Limit of the drives' reads and writes after loading, for drives that others use too, such as "
@@ -357,7 +356,8 @@ constexpr OptionRow kTable[] = {
      "Write this machine's profile with these drives to a file, for strata plan --machine."},
 
     {"machine", kString, &O::machine, kStep | kBench, kAnswer, "FILE", "", kAny, "measured here",
-     "Machine profile to plan for, such as those of examples/machines, instead of this machine."},
+     "Machine profile to plan for, with its memory and drives, instead of this machine; "
+     "examples/machines has some."},
     {"explain", kSwitch, &O::explain, kPlan, kAnswer, "", "", kAny, "",
      "Print every operation of a step too."},
     {"explain-lines", kSwitch, &O::explain_lines, kPlan, kAnswer, "", "", kAny, "",

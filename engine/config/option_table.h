@@ -85,6 +85,9 @@ const OptionRow* find_option(std::string_view name);
 // The option of `command` that other programs or commands call `name`; empty when there is none.
 std::string_view called_elsewhere(std::string_view name, Command command);
 
+// What to do instead of an option of this name, which several options together replace; else empty.
+std::string_view advice_for_name(std::string_view name);
+
 // The result of called_elsewhere, or else the option of `command` with the nearest name by edit
 // distance; empty when none is near.
 std::string_view nearest_option(std::string_view name, Command command);

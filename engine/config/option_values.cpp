@@ -133,7 +133,8 @@ std::string assign_enum(const OptionRow& row, const std::string& given, Options&
   const std::string text = given == "io_uring" ? "uring" : given;  // as tables print it
   const auto found = std::find(row.choices.begin(), row.choices.end(), text);
   if (found == row.choices.end()) {
-    return "is unknown" + did_you_mean(nearest_name(text, row.choices));
+    const bool is_gpu = row.type == OptionType::kDevice && (text == "gpu" || text == "nvidia");
+    return "is unknown" + did_you_mean(is_gpu ? "cuda" : nearest_name(text, row.choices));
   }
   std::get<EnumField>(row.field).set(options, static_cast<int>(found - row.choices.begin()));
   return "";

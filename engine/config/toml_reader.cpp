@@ -58,7 +58,8 @@ std::string scalar_text(std::string_view name, const toml::node& node) {
 const char* advice_for(std::string_view text, std::string_view cause) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && text[first] == '{') {
-    return "it looks like JSON: DeepSpeed's is given as --deepspeed";
+    return "it looks like JSON, but lines such as lr = 1e-4 are needed; only --deepspeed takes "
+           "JSON";
   }
   if (cause.find("escape sequence") != std::string_view::npos) {
     return "in double quotes \\ begins an escape: put patterns in single quotes";

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/base/advice.h"
 #include "engine/base/error.h"
 
 namespace strata::config {
@@ -28,7 +29,10 @@ class YamlConverter {
     if (node.IsScalar()) return scalar(node);
     if (node.IsSequence()) {
       Json items = Json::array();
-      for (const YAML::Node& item : node) items.push_back(convert(item, depth + 1));
+      for (const YAML::Node& item : node) {
+        if (item.IsNull()) throw bad(node, "an entry of the list is empty (remove it)");
+        items.push_back(convert(item, depth + 1));
+      }
       return items;
     }
     return node.IsMap() ? map(node, depth) : Json();
@@ -37,16 +41,17 @@ class YamlConverter {
  private:
   Error bad(const YAML::Node& node, const std::string& cause) const {
     const YAML::Mark mark = node.Mark();
-    return Error(ErrorCode::kConfig, fmt::format("cannot read YAML: {}:{}:{}: {} (give a file of "
-                                                 "options)",
-                                                 name_, mark.line + 1, mark.column + 1, cause));
+    return Error(ErrorCode::kConfig,
+                 fmt::format("cannot read YAML: {}:{}:{}: {}", name_, mark.line + 1,
+                             mark.column + 1, with_advice(cause, "correct it there")));
   }
 
   Json map(const YAML::Node& node, int depth) {
     Json object = Json::object();
     Json merged = Json::object();
     for (const auto& member : node) {
-      if (!member.first.IsScalar()) throw bad(member.first, "a name is not a word");
+      if (!member.first.IsScalar())
+        throw bad(member.first, "the name of a key is a list or a map (write a word)");
       const std::string& key = member.first.Scalar();
       Json value = convert(member.second, depth + 1);
       if (key == "<<" && value.is_object()) {

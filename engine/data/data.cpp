@@ -11,6 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/plural.h"
 #include "engine/data/data_report.h"
 #include "engine/text/tokenizer.h"
 
@@ -27,9 +28,9 @@ int64_t held_out_count(int64_t samples, const DataOptions& options, const std::s
   }
   if (held_out >= samples) {
     throw bad_data(
-        path, fmt::format("{} samples of {} tokens, of which {} are to be held out: no sample is "
-                          "left to train on (give more data or hold out less)",
-                          samples, options.length, held_out));
+        path, fmt::format("no sample is left to train on: {} of {} would be held out, of {} each "
+                          "(give more data or hold out less)",
+                          held_out, counted(samples, "sample"), counted(options.length, "token")));
   }
   return held_out;
 }
@@ -128,7 +129,7 @@ class Dataset::Opener {
   std::vector<DataItem> held_out_items(const std::vector<DataItem>& items) const {
     std::vector<DataItem> held_out;
     const bool is_given = !options_.held_out_data.empty();
-    for (DataItem item : is_given ? data_items(options_.held_out_data) : items) {
+    for (DataItem item : is_given ? data_items(options_.held_out_data, true) : items) {
       if (!item.held_out.empty())
         item.files = std::move(item.held_out);
       else if (!is_given)
@@ -188,10 +189,11 @@ class Dataset::Opener {
     const int64_t tokens = part.data.tokens->count();
     if (tokens == 0) throw bad_data(part.name, "it is empty (give data with text)");
     if (all.count > 0) return all;
-    throw bad_data(part.name,
-                   fmt::format("{} tokens, fewer than one sample of {} and its last target (give "
-                               "more data or a shorter --sequence-length)",
-                               tokens, options_.length));
+    throw bad_data(
+        part.name,
+        fmt::format("{}, fewer than one sample of {} and its last target (give more data or "
+                    "a shorter --sequence-length)",
+                    counted(tokens, "token"), options_.length));
   }
 
   void split() {
@@ -243,6 +245,12 @@ Dataset Dataset::open(const std::vector<std::string>& paths, const text::Tokeniz
                       const DataOptions& options) {
   check_options(options);
   return Opener(tokenizer, options).open(paths);
+}
+
+bool Dataset::has_records() const {
+  const auto has = [](const Part& part) { return part.data.record_count > 0; };
+  return std::any_of(parts_.begin(), parts_.end(), has) ||
+         std::any_of(held_out_parts_.begin(), held_out_parts_.end(), has);
 }
 
 int64_t Dataset::token_count() const {

@@ -53,7 +53,9 @@ class Dataset {
                       const DataOptions& options);
 
   // Throws what open() would throw when there is no data at the paths.
-  static void check(const std::vector<std::string>& paths) { (void)data_items(paths); }
+  static void check(const std::vector<std::string>& paths, bool evaluates = false) {
+    (void)data_items(paths, evaluates);
+  }
 
   // The memory of the tokens of the shortest text.
   static int64_t least_bytes(int64_t vocabulary) { return TokenSequence::block_bytes(vocabulary); }
@@ -66,6 +68,8 @@ class Dataset {
 
   const TokenSource& train() const { return train_; }
   const TokenSource& held_out() const { return held_out_; }
+  // Whether any of the data is records; plain text and token files have none.
+  bool has_records() const;
   bool is_mixture() const { return !parts_.empty() && parts_.front().weight > 0; }
   int64_t token_count() const;
   // Fingerprint of training and held-out data (see TokenSequence::fingerprint).

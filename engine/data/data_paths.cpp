@@ -83,7 +83,7 @@ void add_record_files(DataItem& item, bool at_top) {
   if (item.files.empty()) item.files = std::move(unnamed);
 }
 
-void add_directory(DataItem& item) {
+void add_directory(DataItem& item, bool evaluates) {
   const fs::path directory(item.path);
   if (::access(item.path.c_str(), R_OK | X_OK) != 0) {
     throw bad_data(item.path,
@@ -97,7 +97,7 @@ void add_directory(DataItem& item) {
   }
   add_record_files(item, false);
   if (item.files.empty()) item.files = texts;
-  if (!item.files.empty()) return;
+  if (!item.files.empty() || (evaluates && !item.held_out.empty())) return;
   throw bad_data(item.path,
                  item.held_out.empty()
                      ? "the directory has no .txt or .md file, and no .jsonl file to train on "
@@ -115,7 +115,11 @@ DataItem parse_item(const std::string& given) {
   const char* last = given.data() + given.size();
   double weight = 0;
   const auto [end, error] = std::from_chars(begin, last, weight);
-  if (error != std::errc() || end != last) return item;
+  if (error != std::errc() || end != last) {
+    if (!fs::exists(given.substr(0, colon), ignored)) return item;
+    throw bad_data(given, fmt::format("the weight {} is not a number (give a share such as 0.7)",
+                                      given.substr(colon + 1)));
+  }
   if (!std::isfinite(weight) || weight <= 0) {
     throw bad_data(given, fmt::format("the weight {} is not above 0 (give a share such as 0.5)",
                                       given.substr(colon + 1)));
@@ -125,13 +129,13 @@ DataItem parse_item(const std::string& given) {
   return item;
 }
 
-void add_files(DataItem& item) {
+void add_files(DataItem& item, bool evaluates) {
   std::error_code failure;
   const fs::file_status status = fs::status(item.path, failure);
   if (failure) {
     throw bad_data(item.path, failure.message() + " (give a file or directory that can be read)");
   }
-  if (fs::is_directory(status)) return add_directory(item);
+  if (fs::is_directory(status)) return add_directory(item, evaluates);
   if (!fs::is_regular_file(status)) {
     throw bad_data(item.path, "it is neither a file nor a directory (give one of them)");
   }
@@ -145,11 +149,11 @@ Error bad_data(const std::string& path, const std::string& cause) {
   return Error(ErrorCode::kConfig, fmt::format("open data: {}: {}", path, cause));
 }
 
-std::vector<DataItem> data_items(const std::vector<std::string>& given) {
+std::vector<DataItem> data_items(const std::vector<std::string>& given, bool evaluates) {
   std::vector<DataItem> items;
   for (const std::string& one : given) {
     items.push_back(parse_item(one));
-    add_files(items.back());
+    add_files(items.back(), evaluates);
   }
   const auto has_weight = [](const DataItem& item) { return item.weight > 0; };
   const auto without = std::find_if_not(items.begin(), items.end(), has_weight);

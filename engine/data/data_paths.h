@@ -21,8 +21,9 @@ struct DataItem {
 };
 
 // The items that --data names: "PATH" or "PATH:WEIGHT". Throws Error (kConfig) when a path cannot
-// be read, holds nothing to read, or only some items have a weight.
-std::vector<DataItem> data_items(const std::vector<std::string>& given);
+// be read, holds nothing to read, or only some items have a weight. `evaluates`: those of
+// --eval-data, where a directory may have only files for validation.
+std::vector<DataItem> data_items(const std::vector<std::string>& given, bool evaluates = false);
 
 // Files below the directory that look like data but are in none of the item's lists.
 std::vector<std::string> files_left_out(const DataItem& item);

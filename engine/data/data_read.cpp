@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/data/chat_records.h"
@@ -156,13 +157,26 @@ class RecordsReader {
     while (!last.empty() && last.front().first_target + options_.length < at) last.pop_front();
   }
 
-  void warn() const {
-    if (idle_.count() == record_count_) {
-      throw bad_data(
-          path_,
-          fmt::format("there is nothing to learn: all of its records have {}: {} (complete them)",
-                      name_of_idle(*kind_), idle_.text()));
+  [[noreturn]] void refuse_all() const {
+    std::string idle;
+    std::string beyond;
+    if (idle_.count() > 0) {
+      idle = fmt::format("{} with {} ({})", idle_.count(), name_of_idle(*kind_), idle_.text());
     }
+    if (beyond_.count() > 0) {
+      beyond = fmt::format("{} with nothing to learn in the first {} tokens ({})", beyond_.count(),
+                           options_.length, beyond_.text());
+    }
+    throw bad_data(path_, fmt::format("there is nothing to learn, all {} are left out: {}{}{} ({})",
+                                      counted(record_count_, "record"), idle,
+                                      idle.empty() || beyond.empty() ? "" : ", ", beyond,
+                                      beyond.empty() ? "complete them"
+                                                     : "shorten the prompts, or raise "
+                                                       "--sequence-length"));
+  }
+
+  void warn() const {
+    if (idle_.count() + beyond_.count() == record_count_) refuse_all();
     if (idle_.count() > 0) {
       log(LogLevel::kWarning,
           fmt::format("data: {}: {} of {} records have {} ({}): they teach nothing (complete or "
@@ -210,11 +224,10 @@ class FilesReader {
   void finish() {
     std::vector<std::string> found;
     if (document_count_ > 0 || records_.empty()) {
-      found.push_back(
-          fmt::format("text, {} document{}", document_count_, document_count_ == 1 ? "" : "s"));
+      found.push_back("text, " + counted(document_count_, "document"));
     }
     for (const auto& [name, count] : records_) {
-      found.push_back(fmt::format("{}, {} record{}", name, count, count == 1 ? "" : "s"));
+      found.push_back(name + ", " + counted(count, "record"));
     }
     data_.found = fmt::format("{}{}", fmt::join(found, "; "),
                               data_.tokens->has_masks() ? " with prompts masked" : "");

@@ -21,6 +21,7 @@
 #include "engine/memory/arena.h"
 #include "io/checksum.h"
 #include "io/drive_weights.h"
+#include "io/drives.h"
 
 namespace strata::exec {
 namespace {
@@ -212,6 +213,7 @@ double mixed_rate(LaneProbe& reader, LaneProbe& writer, Range written, double un
 DriveFigures probe_drive(const DriveProbeOptions& options, double seconds) {
   const auto bytes = static_cast<uint64_t>(file_bytes(options));
   DriveFigures figures;
+  figures.count = std::ssize(io::drives_below(options.directories));
   figures.weights = probe_weights(options, seconds / 8);
   io::Volume volume(volume_options(options, figures.weights, static_cast<int64_t>(bytes)));
   LaneProbe reader(volume, options);

@@ -22,6 +22,7 @@ struct DriveProbeOptions {
 
 // The speed of the drives for the lanes of an executor, with checksums as in a run.
 struct DriveFigures {
+  int64_t count = 0;
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
   double mixed_bytes_per_s = 0;  // both directions together, half of the bytes each

@@ -414,6 +414,7 @@ config::Machine probe_machine(const ProbeOptions& options) {
 }
 
 void set_drive(const DriveFigures& drive, config::Machine& machine) {
+  machine.nvme_count = drive.count;
   machine.nvme_read_bytes_per_s = drive.read_bytes_per_s;
   machine.nvme_write_bytes_per_s = drive.write_bytes_per_s;
   machine.nvme_mixed_bytes_per_s = drive.mixed_bytes_per_s;

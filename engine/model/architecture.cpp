@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/model/config_fields.h"
 #include "engine/model/config_rope.h"
@@ -90,10 +91,8 @@ std::optional<std::vector<char>> read_layer_types(const Fields& fields, int64_t 
   if (types == nullptr) return std::nullopt;
   if (!types->is_array()) fields.wrong("layer_types", "an array of names", *types);
   if (const auto count = static_cast<int64_t>(types->items().size()); count != layers) {
-    fields.refuse(
-        fmt::format("layer_types: has {} names for {} layers (correct it, or "
-                    "num_hidden_layers)",
-                    count, layers));
+    fields.refuse(fmt::format("layer_types: has {} for {} (correct it, or num_hidden_layers)",
+                              counted(count, "name"), counted(layers, "layer")));
   }
   std::vector<char> windowed;
   for (const Json& type : types->items()) {
@@ -295,7 +294,8 @@ void validate(const Architecture& a, const std::string& source) {
   }
   if (!a.windowed.empty() && static_cast<int64_t>(a.windowed.size()) != a.layers) {
     refuse_config(source,
-                  fmt::format("layer_types: {} for {} layers", a.windowed.size(), a.layers));
+                  fmt::format("layer_types: has {} for {}", counted(std::ssize(a.windowed), "name"),
+                              counted(a.layers, "layer")));
   }
   validate_rope(a.rope, a.head_size, source);
   if (a.window_rope) validate_rope(*a.window_rope, a.head_size, source);

@@ -33,8 +33,9 @@ void add_row(std::vector<Row>& rows, const char* name, const Number& planned,
     return number && std::isfinite(*number) ? format(*number) : "-";
   };
   const bool both = planned && measured && std::isfinite(*measured) && *planned > 0;
+  const double ratio = both ? *measured / *planned : 0;
   rows.push_back({name, text(planned), text(measured),
-                  both ? fmt::format("{:.2f}", *measured / *planned) : "-"});
+                  ratio >= 0.005 && ratio < 100 ? fmt::format("{:.2f}", ratio) : "-"});
 }
 
 Number mean_busy(const RunRecord& run, const char* lane) {
@@ -115,6 +116,7 @@ double tokens_per_s(const RunRecord& run) {
 
 std::string percent(double share) {
   if (!std::isfinite(share)) return "-";
+  if (share > 0 && share < 1e-5) return "less than 0.001%";
   return share > 0.1 ? fmt::format("{:.0f}%", 100 * share) : fmt::format("{:.2g}%", 100 * share);
 }
 

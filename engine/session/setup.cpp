@@ -13,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/exec/devices.h"
@@ -64,6 +65,23 @@ void require_positions(const config::Options& options, const model::Architecture
                           options.sequence_length, architecture.max_position));
 }
 
+namespace {
+
+// Options about records have no effect on plain text and token files. Wrong names are a mistake;
+// the others may come from a configuration that several runs share.
+void require_no_records_meant(const config::Options& options) {
+  constexpr const char* kWhy =
+      "has no effect: plain text and files of tokens have no records (leave it out)";
+  if (options.is_given("columns")) {
+    throw Error(ErrorCode::kUsage, fmt::format("--columns {}", kWhy));
+  }
+  for (const char* name : {"train-on", "chat-template"}) {
+    if (options.is_given(name)) log(LogLevel::kWarning, fmt::format("--{} {}", name, kWhy));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<data::Dataset> open_data(const config::Options& options,
                                          const model::Architecture& architecture,
                                          const text::Tokenizer* tokenizer, const DataUse& use) {
@@ -96,6 +114,7 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
   if (use.holds_out && options.eval_data.empty()) data.held_out_fraction = options.eval_fraction;
   if (use.holds_out) data.held_out_data = options.eval_data;
   auto opened = std::make_unique<data::Dataset>(data::Dataset::open(options.data, tokenizer, data));
+  if (!opened->has_records()) require_no_records_meant(options);
   if (!opened->is_mixture() || options.shuffle) return opened;
   throw Error(ErrorCode::kUsage,
               "shuffle: off: data with weights is drawn in a random order (leave out --shuffle "
@@ -136,7 +155,7 @@ std::unique_ptr<model::ModelDirectory> collect_model(const config::Options& opti
 
 void collect_files(const config::Options& options, Failures& failures) {
   failures.collect([&] { data::Dataset::check(options.data); });
-  failures.collect([&] { data::Dataset::check(options.eval_data); });
+  failures.collect([&] { data::Dataset::check(options.eval_data, true); });
   if (options.resume_checkpoint.empty()) return;
   failures.collect([&] { (void)checkpoint::read_manifest(options.resume_checkpoint); });
 }
@@ -229,31 +248,34 @@ train::RunFacts read_facts(const config::Options& options, train::Job* job) {
   if (on_node > facts.limits.cores) {
     log(LogLevel::kWarning,
         fmt::format(
-            "ranks: {} are more than the {} cores of this process: they take turns on them, "
-            "so fewer ranks with more --accumulate are faster",
-            on_node, facts.limits.cores));
+            "ranks: {} are more than the {} of this process: they take turns, so fewer ranks with "
+            "more --accumulate are faster",
+            on_node, counted(facts.limits.cores, "core")));
   }
   return facts;
 }
 
 namespace {
 
-// "h200-8nvme: 1 device, drives that read 56 and write 40 GB/s together".
+// "h200-8nvme: 1 device, 8 drives that read 48 and write 26 GB/s together".
 std::string describe_machines(const config::Options& options, const train::RunFacts& facts) {
-  const auto count = [](int64_t number, const char* thing) {
-    return fmt::format("{} {}{}", number, thing, number == 1 ? "" : "s");
-  };
   const config::Machine& machine = facts.machine;
   const int64_t nodes = ceil_div(options.ranks, facts.ranks_on_node);
-  const int64_t unused = machine.device_count - facts.ranks_on_node;
-  return fmt::format(
-      "{}{}: {}{}, {}", nodes == 1 ? "" : fmt::format("{} machines, each ", nodes), machine.name,
-      unused > 0 ? fmt::format("{} of ", facts.ranks_on_node) : "",
-      count(std::max<int64_t>(1, machine.device_count), "device"),
-      options.nvme.empty()
-          ? "no drives (give --nvme DIR of that machine)"
-          : fmt::format("drives that read {:.3g} and write {:.3g} GB/s together",
-                        machine.nvme_read_bytes_per_s / 1e9, machine.nvme_write_bytes_per_s / 1e9));
+  const int64_t devices = std::max<int64_t>(1, machine.device_count);
+  const std::string used =
+      machine.device == config::DeviceKind::kCpu ? counted(facts.limits.cores, "core")
+      : facts.ranks_on_node < devices
+          ? fmt::format("{} of its {}", facts.ranks_on_node, counted(devices, "device"))
+          : counted(devices, "device");
+  std::string drives = "no drives";
+  if (const int64_t count = train::drives_of(options, machine).count; count > 0) {
+    drives = fmt::format("{} that {} {:.3g} and {} {:.3g} GB/s{}", counted(count, "drive"),
+                         count == 1 ? "reads" : "read", machine.nvme_read_bytes_per_s / 1e9,
+                         count == 1 ? "writes" : "write", machine.nvme_write_bytes_per_s / 1e9,
+                         count == 1 ? "" : " together");
+  }
+  return fmt::format("{}{}: {}, {}", nodes == 1 ? "" : counted(nodes, "machine") + ", each ",
+                     machine.name, used, drives);
 }
 
 }  // namespace
@@ -261,8 +283,15 @@ std::string describe_machines(const config::Options& options, const train::RunFa
 train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Options& options) {
   train::RunFacts facts;
   facts.limits = config::read_limits();
+  const auto named = static_cast<int64_t>(options.nvme.size());
   train::plan_elsewhere(machine, options, facts);
   log(LogLevel::kInfo, "planning for " + describe_machines(options, facts));
+  if (const int64_t count = train::drives_of(options, machine).count; named > 0 && named != count) {
+    log(LogLevel::kInfo,
+        fmt::format("nvme: names {}, but {} has {}: planning with {} (--machine needs no --nvme)",
+                    counted(named, "directory"), machine.name, counted(count, "drive"),
+                    count == 1 ? "that" : "all"));
+  }
   return facts;
 }
 
@@ -374,7 +403,6 @@ plan::Rates unit_rates(const config::Options& options) {
 }
 
 train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options) {
-  constexpr double kShareOfFreeSpace = 0.95;
   train::RunPlan run;
   run.spec = std::make_unique<model::ModelSpec>(spec);
   run.threads = options.threads;
@@ -385,7 +413,7 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   run.input.device.threads = static_cast<int>(options.threads);
   run.input.host_budget = run.host_budget;
   run.input.nvme_budget = static_cast<int64_t>(
-      kShareOfFreeSpace * static_cast<double>(io::free_bytes_of(options.nvme)));
+      train::kShareOfFreeSpace * static_cast<double>(io::free_bytes_of(options.nvme)));
   run.rates = unit_rates(options);
   const auto step_s = [&](const plan::Plan& plan) {
     return plan::simulate(plan, plan::ProgramName::kStep, run.rates).step_s;

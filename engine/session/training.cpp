@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
 #include "engine/base/log.h"
+#include "engine/base/plural.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_link.h"
 #include "engine/checkpoint/checkpoint_reader.h"
@@ -82,6 +83,14 @@ void set_checkpoint(const std::string& path, train::TrainResult& result) {
   }
 }
 
+// Plans are made with figures of a machine that may be another one than this.
+std::string machine_line(const std::string& path, const std::string& name) {
+  return fmt::format(
+      "machine  {} of {}: predicted times are for that machine, and nothing was "
+      "measured here\n",
+      name, path);
+}
+
 // Removes the model of an earlier run, which would look like this run's. Its state is in a
 // checkpoint.
 void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
@@ -113,6 +122,7 @@ void Training::prepare(const std::string& cache_directory) {
   train::require_fit(model_->spec(), options_, facts_);
   measure_machine(options_, profile, cache_directory, facts_);
   facts_.steps = steps_ = train::planned_steps(options_, *data_);
+  warn_of_short_trace();
   const double planning_since_s = now_s();
   plan_ = make_run_plan(model_->spec(), options_, facts_);
   planning_s_ = now_s() - planning_since_s;
@@ -120,12 +130,22 @@ void Training::prepare(const std::string& cache_directory) {
   malloc_trim(0);
   const train::PlanReport report = train::report_of(plan_);
   plan_text_ = train::plan_table(plan_, report);
+  if (profile) plan_text_ = machine_line(options_.machine, profile->name) + plan_text_;
   plan_record_ = train::plan_record(plan_, report).dump() + "\n";
   has_its_model_ = !trains() && has_model();
   if (!has_its_model_) {
     export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options_.export_dtype);
   }
   if (job_ != nullptr) job_->give({facts_, resumed_.path, resumed_.step, resumed_.run});
+}
+
+void Training::warn_of_short_trace() const {
+  const int64_t left = steps_ - std::max(resumed_.step + 1, options_.trace_from) + 1;
+  if (options_.trace_steps <= left || left <= 0) return;
+  log(LogLevel::kWarning,
+      fmt::format("--trace-steps {}: the run has only {} to trace: trace.json will have those "
+                  "(lower --trace-steps, or raise --steps)",
+                  options_.trace_steps, counted(left, "step")));
 }
 
 void Training::follow() {
@@ -274,8 +294,9 @@ void Training::begin() {
   checkpoint::set_aside(directory_->checkpoints(), resumed_.step, resumed_.run);
   checkpoint::collect_leftovers(directory_->checkpoints());
   if (!continues) metrics_.emplace(directory_->metrics(), last_record);
-  // Files of the end of an earlier start would be taken for this one's.
-  directory_->remove(train::kSummaryFile);
+  // Files of the end of an earlier start would be taken for this one's. One without steps has no
+  // end of its own.
+  if (trains() || !resumed_.is_own) directory_->remove(train::kSummaryFile);
   directory_->remove(train::kTracePartFile);
   if (resumed_.is_new) {
     directory_->remove(train::kLanesFile);
@@ -314,7 +335,7 @@ train::TrainResult Training::finish_without_steps() {
   export_model(resumed_.path);
   checkpoint::keep_last(directory_->checkpoints(), options_.keep_checkpoints,
                         checkpoint::linked_step(train::best_link(options_.out)));
-  write_summary(result);
+  if (!std::filesystem::exists(options_.out + "/" + train::kSummaryFile)) write_summary(result);
   return result;
 }
 

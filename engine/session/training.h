@@ -72,6 +72,7 @@ class Training {
   void read_data();
   void open_places(std::optional<config::Machine>& profile);
   void require_fit(train::RunFacts facts) const;
+  void warn_of_short_trace() const;
   void check_space() const;
   config::Json run_json() const;
   bool has_model() const;

@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 
@@ -158,8 +159,9 @@ std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   facts.nvme_bytes_max = facts.nvme_free_bytes;
   return fmt::format(
       "machines: {}, and plans are made for the least of each figure: {} of memory, of node {} "
-      "({}), and {} cores",
-      nodes.size(), format_bytes(usable(*least)), least - nodes.begin(), least->host, cores);
+      "({}), and {}",
+      nodes.size(), format_bytes(usable(*least)), least - nodes.begin(), least->host,
+      counted(cores, "core"));
 }
 
 }  // namespace strata::train

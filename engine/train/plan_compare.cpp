@@ -58,9 +58,11 @@ Compared what_if(std::string name) {
   return {.kind = ComparedKind::kWhatIf, .name = std::move(name)};
 }
 
-// Drives faster and larger together by a factor.
-void scale_drives(double factor, RunFacts& facts) {
+// One drive more of the kind that `count` drives are.
+void add_drive(int64_t count, RunFacts& facts) {
   config::Machine& machine = facts.machine;
+  const double factor = static_cast<double>(count + 1) / static_cast<double>(count);
+  machine.nvme_count = count + 1;
   for (double* figure : {&machine.nvme_read_bytes_per_s, &machine.nvme_write_bytes_per_s,
                          &machine.nvme_mixed_bytes_per_s, &machine.nvme_rated_write_bytes}) {
     *figure *= factor;
@@ -144,12 +146,10 @@ void add_hardware(const PlanBasis& basis, bool also_less, Variants& variants) {
                                      format_bytes(2 * basis.options.device_memory))),
                  [](Options& options, RunFacts&) { options.device_memory *= 2; });
   }
-  if (const auto drives = static_cast<double>(basis.options.nvme.size()); drives > 0) {
-    variants.add(what_if(fmt::format("one more drive ({:.0f})", drives + 1)),
-                 [&](Options& options, RunFacts& facts) {
-                   scale_drives((drives + 1) / drives, facts);
-                   options.nvme.emplace_back("one more");
-                 });
+  const int64_t drives = drives_of(basis.options, basis.facts.machine).count;
+  if (drives > 0) {
+    variants.add(what_if(fmt::format("one more drive ({})", drives + 1)),
+                 [&](Options&, RunFacts& facts) { add_drive(drives, facts); });
   }
 }
 

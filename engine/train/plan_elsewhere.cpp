@@ -12,7 +12,7 @@ namespace {
 using config::Device;
 using config::DeviceKind;
 
-void take_device(const config::Machine& machine, config::Options& options) {
+void take_device(const config::Machine& machine, config::Options& options, RunFacts& facts) {
   if (options.device == Device::kAuto) options.device = config::device_of(machine.device);
   if (options.device == Device::kCuda && machine.device != DeviceKind::kCuda) {
     throw Error(ErrorCode::kConfig,
@@ -25,6 +25,7 @@ void take_device(const config::Machine& machine, config::Options& options) {
                                         "--host-memory)");
   }
   if (options.device_memory == 0) {
+    facts.device_is_share = true;
     options.device_memory =
         static_cast<int64_t>(kShareOfDevice * static_cast<double>(machine.device_bytes));
   }
@@ -33,8 +34,10 @@ void take_device(const config::Machine& machine, config::Options& options) {
 // A machine with a GPU is not this machine, so directories of the same name here say nothing about
 // its drives.
 void take_drives(config::Options& options, RunFacts& facts) {
-  if (options.nvme.empty()) return;
-  const bool are_here = facts.machine.device != DeviceKind::kCuda &&
+  if (facts.machine.nvme_mixed_bytes_per_s <= 0) return options.nvme.clear();
+  const bool are_named = !options.nvme.empty();
+  if (!are_named) options.nvme = {"the drives of " + facts.machine.name};
+  const bool are_here = are_named && facts.machine.device != DeviceKind::kCuda &&
                         std::all_of(options.nvme.begin(), options.nvme.end(), model::is_there);
   if (are_here) return set_room(options, facts);
   facts.nvme_free_bytes = kPlentyOfSpace;
@@ -52,7 +55,7 @@ void plan_elsewhere(const config::Machine& machine, config::Options& options, Ru
     facts.limits.memory_total_bytes = facts.limits.memory_available_bytes = machine.host_bytes;
   }
   if (machine.cores > 0) facts.limits.cores = machine.cores;
-  take_device(machine, options);
+  take_device(machine, options, facts);
   take_drives(options, facts);
 }
 

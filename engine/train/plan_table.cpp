@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/train/plan_elsewhere.h"
 #include "engine/train/plan_report.h"
@@ -105,17 +106,26 @@ class Table {
 struct TierText {
   Arena arena;
   const char* name;
-  const char* neighbours;  // of its buffers
   const char* why;
 };
 
 constexpr TierText kTiers[] = {
-    {Arena::kDevice, "device", " between host and device",
-     "memory of the device, used of the budget (--device-memory)"},
-    {Arena::kHost, "host", " between drives and host",
-     "main memory, used of the budget (--host-memory)"},
-    {Arena::kNvme, "nvme", "", "scratch on the drives of --nvme, used of 95% of their free space"},
+    {Arena::kDevice, "device", "memory of the device, used of the budget (--device-memory)"},
+    {Arena::kHost, "host", "main memory, used of the budget (--host-memory)"},
+    {Arena::kNvme, "nvme", "scratch on the drives of --nvme, used of the budget"},
 };
+
+int64_t used_bytes(const plan::Plan& plan, Arena arena) {
+  return plan.arenas.bytes[static_cast<size_t>(arena)];
+}
+
+// What the buffers of a tier are between.
+const char* neighbours_of(const plan::Plan& plan, Arena arena) {
+  if (arena == Arena::kDevice) return " between host and device";
+  if (arena != Arena::kHost) return "";
+  if (used_bytes(plan, Arena::kNvme) > 0) return " between drives and host";
+  return used_bytes(plan, Arena::kDevice) > 0 ? " between host and device" : "";
+}
 
 // The bytes of a tier under the names that are shown.
 std::vector<Shown> shown_purposes(const plan::Plan& plan, const TierText& tier) {
@@ -123,7 +133,7 @@ std::vector<Shown> shown_purposes(const plan::Plan& plan, const TierText& tier) 
   for (const auto& [purpose, bytes] : bytes_by_purpose(plan, tier.arena)) {
     const PurposeText text = text_of(purpose);
     std::string name(text.shown);
-    if (name.starts_with("buffer for")) name += tier.neighbours;
+    if (name.starts_with("buffer for")) name += neighbours_of(plan, tier.arena);
     const auto known = std::find_if(shown.begin(), shown.end(),
                                     [&](const Shown& other) { return other.name == name; });
     if (known == shown.end()) {
@@ -135,22 +145,40 @@ std::vector<Shown> shown_purposes(const plan::Plan& plan, const TierText& tier) 
   return shown;
 }
 
+// What a budget leaves free, where no option sets it.
+std::string margin_text(const RunPlan& run, Arena arena) {
+  const auto text = [](double share, const char* whole, const char* option) {
+    return fmt::format(" ({:.0f}% of {}{})", 100 * share, whole, option);
+  };
+  if (arena == Arena::kNvme) return text(kShareOfFreeSpace, "the free space", "");
+  if (arena == Arena::kDevice && run.device_is_share) {
+    return text(kShareOfDevice, "the device's memory", "; --device-memory sets it");
+  }
+  if (arena == Arena::kHost && run.host_is_share) {
+    return text(kShareOfUsable, "the available memory", "; --host-memory sets it");
+  }
+  return "";
+}
+
 // How much of a tier is used, of its budget. --host-memory is the budget of a whole machine; the
 // other budgets are those of a rank.
 std::string used_text(const RunPlan& run, Arena arena) {
   const plan::Plan& plan = run.ranks.front();
-  const int64_t used = plan.arenas.bytes[static_cast<size_t>(arena)];
+  const int64_t used = used_bytes(plan, arena);
   const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
   const bool is_host = arena == Arena::kHost;
   const bool is_assumed = arena == Arena::kNvme && budget * run.ranks_on_node > kPlentyOfSpace / 2;
   const int64_t on_machine = used * run.ranks_on_node + (is_host ? run.outside_bytes : 0);
   const std::string of_machine =
-      format_bytes(on_machine) + (is_host ? " of " + format_bytes(run.host_budget) : "");
+      format_bytes(on_machine) +
+      (is_host ? " of " + format_bytes(run.host_budget) + margin_text(run, arena) : "");
   const std::string of_rank =
-      format_bytes(used) +
-      (is_host || is_assumed || budget == plan::kNoLimit ? "" : " of " + format_bytes(budget));
+      format_bytes(used) + (is_host || is_assumed || budget == plan::kNoLimit
+                                ? ""
+                                : " of " + format_bytes(budget) + margin_text(run, arena));
   if (run.input.mesh.world == 1) return is_host ? of_machine : of_rank;
-  return fmt::format("{} for each rank; {} ranks on a machine use {}", of_rank, run.ranks_on_node,
+  return fmt::format("{} for each rank; {} on a machine {} {}", of_rank,
+                     counted(run.ranks_on_node, "rank"), run.ranks_on_node == 1 ? "uses" : "use",
                      of_machine);
 }
 
@@ -173,7 +201,8 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& ta
   table.add_bytes(run.outside_bytes,
                   fmt::format("program, libraries, tokens, checksums{} (an estimate)",
                               run.input.mesh.world > 1 ? " of each machine" : ""),
-                  "what the program needs besides the model and its state");
+                  "its code and libraries, the stacks of its threads, the tokens of the data, the "
+                  "plan, and checksums of all that is on drives");
 }
 
 std::string model_text(const RunPlan& run, const PlanReport& report) {
@@ -191,12 +220,14 @@ std::string batch_text(const RunPlan& run, const PlanReport& report) {
   const plan::Plan& plan = run.ranks.front();
   const int world = run.input.mesh.world;
   const int64_t sequences = plan.shape.rows * plan.micro_batches * world;
-  return fmt::format("{} tokens: {} sequence{} of {}, {} at a time{}", format_count(report.tokens),
-                     sequences, sequences == 1 ? "" : "s", plan.shape.length, plan.shape.rows,
+  return fmt::format("{} {}: {} of {}, {} at a time{}", format_count(report.tokens),
+                     plural(static_cast<int64_t>(report.tokens), "token"),
+                     counted(sequences, "sequence"), plan.shape.length, plan.shape.rows,
                      world == 1 ? "" : fmt::format(" on each of {} ranks", world));
 }
 
 std::string percent(double share) {
+  if (share < 1e-5) return share > 0 ? "less than 0.001%" : "0%";
   return share >= 0.995 ? fmt::format("{:.0f}%", 100 * share) : fmt::format("{:.2g}%", 100 * share);
 }
 
@@ -262,16 +293,18 @@ void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
       "traffic of all ranks; more tokens add to it only where activation checkpoints are on NVMe");
   const double life_steps = report.rated_write_bytes / written;
   const int64_t drives = run.drives.count * ceil_div(run.input.mesh.world, run.ranks_on_node);
-  table.add("wear",
-            fmt::format("{} a day; {} drive{} {} for {}: {} steps, {} of training",
-                        format_drive_bytes(written / report.simulated.step_s * 86400), drives,
-                        drives == 1 ? " is" : "s are",
-                        run.drives.is_assumed ? "assumed to be rated" : "rated",
-                        format_drive_bytes(report.rated_write_bytes), format_count(life_steps),
-                        format_duration(life_steps * report.simulated.step_s)),
-            run.drives.is_assumed
-                ? "as if each drive had 1 TB and were rated for one full write a day for 5 years"
-                : "by nvme_rated_write_bytes of the machine's profile");
+  table.add(
+      "wear",
+      fmt::format("{} a day; {} {} {} for {}: {} steps, {} of training",
+                  format_drive_bytes(written / report.simulated.step_s * 86400),
+                  counted(drives, "drive"), drives == 1 ? "is" : "are",
+                  run.drives.is_assumed ? "assumed to be rated" : "rated",
+                  format_drive_bytes(report.rated_write_bytes), format_count(life_steps),
+                  format_duration(life_steps * report.simulated.step_s)),
+      run.drives.is_assumed
+          ? "as if each drive had 1 TB and were rated for one full write a day for 5 years: a "
+            "profile may say nvme_rated_write_bytes of all drives together"
+          : "by nvme_rated_write_bytes of the machine's profile");
 }
 
 void add_run(const PlanReport& report, Table& table) {
@@ -282,8 +315,9 @@ void add_run(const PlanReport& report, Table& table) {
                      kWhy);
   }
   std::string text =
-      fmt::format("{} steps: {}, {} tokens", format_count(static_cast<double>(run.steps)),
-                  format_duration(run.seconds), format_count(run.tokens));
+      fmt::format("{} {}: {}, {} {}", format_count(static_cast<double>(run.steps)),
+                  plural(run.steps, "step"), format_duration(run.seconds), format_count(run.tokens),
+                  plural(static_cast<int64_t>(run.tokens), "token"));
   if (run.write_bytes > 0) {
     text += fmt::format(", {} written, {} of the drives' rated life",
                         format_drive_bytes(run.write_bytes), percent(run.drive_life));
@@ -314,10 +348,10 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
                                                           report.trained_parameters))),
             "weights, gradients and optimizer state together, wherever they lie");
   table.add("batch", batch_text(run, report), "what one step learns from");
-  table.add(
-      "strategy",
-      fmt::format("memory is for {} (fastest of {} plans)", run.placement_name, run.candidates),
-      "what memory is used for, in this order, as long as there is some left");
+  table.add("strategy",
+            fmt::format("memory is for {} (fastest of {})", run.placement_name,
+                        counted(run.candidates, "plan")),
+            "what memory is used for, in this order, as long as there is some left");
   table.add("update",
             plan.update().waits ? "just before the weights are used next (deferred)"
                                 : "in the backward, as soon as a gradient is whole",

@@ -30,11 +30,6 @@ constexpr int64_t kThreadBytes = kMiB / 2;
 constexpr int64_t kOpBytes = 1000;  // of a plan: the op, its accesses and waits, in all programs
 constexpr int64_t kChecksumBlock = 64 * kKiB;
 
-// The share of usable memory for a run without a given budget, which leaves room for other
-// programs.
-constexpr double kShareOfUsable = 0.85;
-constexpr double kShareOfFreeSpace = 0.95;
-
 int64_t ranks_on_node(const config::Options& options, const RunFacts& facts) {
   return facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
 }
@@ -230,16 +225,21 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
          plan_bytes(input, ranks_on_node(options, facts)) + transfer_bytes(input);
 }
 
+}  // namespace
+
 // Without a rating in the profile: drives of 1 TB, each rated for one full write a day for 5 years.
 Drives drives_of(const config::Options& options, const config::Machine& machine) {
   constexpr double kAssumedWriteBytes = 5 * 365 * 1e12;
-  const auto count = static_cast<int64_t>(options.nvme.size());
+  const auto named = static_cast<int64_t>(options.nvme.size());
+  const int64_t count = named > 0 && machine.nvme_count > 0 ? machine.nvme_count : named;
   const bool is_assumed = machine.nvme_rated_write_bytes <= 0;
   return {.count = count,
           .rated_write_bytes = is_assumed ? kAssumedWriteBytes * static_cast<double>(count)
                                           : machine.nvme_rated_write_bytes,
           .is_assumed = is_assumed};
 }
+
+namespace {
 
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
@@ -257,6 +257,9 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.input = input_of(*run.spec, options, facts, run.threads);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);
+  run.host_is_share = options.host_memory == 0;
+  run.device_is_share =
+      facts.device_is_share || (options.device_memory == 0 && facts.device_free_bytes > 0);
   run.outside_bytes = all_outside_bytes(run.input, options, facts);
   run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / sharing;
   return run;
@@ -323,15 +326,19 @@ std::string least_flags(const RunPlan& run, const config::Options& options, cons
     shortage.has_bytes = run.host_budget;
   }
   const std::string least = least_flags(run, options, facts, why);
-  const std::string beyond =
-      is_beyond_machine(options, facts)
-          ? fmt::format("--host-memory is {}, more than there is ({}); ",
-                        format_bytes(options.host_memory), facts.limits.usable_reason())
-          : "";
+  std::string budget;
+  if (is_beyond_machine(options, facts)) {
+    budget = fmt::format("--host-memory is {}, more than there is ({}); ",
+                         format_bytes(options.host_memory), facts.limits.usable_reason());
+  } else if (options.host_memory == 0) {
+    budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
+                         100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
+  }
   throw plan::DoesNotFit(
       why, std::move(shortages),
-      fmt::format("{} of it for program, libraries, tokens and checksums; {}{}",
-                  format_bytes(run.outside_bytes), beyond,
+      fmt::format("{} of what is needed are for the program itself: its code and libraries, "
+                  "threads, tokens, checksums and the plan; {}{}",
+                  format_bytes(run.outside_bytes), budget,
                   least.empty() ? "no --host-memory leaves enough to the emulated device"
                                 : "the least that fits is " + least));
 }

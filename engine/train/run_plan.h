@@ -24,6 +24,7 @@ struct RunFacts {
   int64_t nvme_free_bytes = 0;              // of all directories together; 0 without --nvme
   int64_t nvme_bytes_max = plan::kNoLimit;  // on several machines: the least that one of them has
   int64_t device_free_bytes = 0;            // of each GPU that a rank uses; 0: not known
+  bool device_is_share = false;  // Options::device_memory is kShareOfDevice of a profile's
   bool inference = false;        // for eval and generate; everything in the spec is frozen
   bool elsewhere = false;        // for the machine of a profile instead of this one
   int64_t ranks_on_node = 0;     // ranks that share memory and drives; 0: all
@@ -33,12 +34,14 @@ struct RunFacts {
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };
 
-// The drives of one node.
+// The drives of one node: those of the machine's profile, or of --nvme where it does not count them.
 struct Drives {
   int64_t count = 0;
   double rated_write_bytes = 0;  // over their life, all of them
   bool is_assumed = false;       // the rating is not in the machine's profile
 };
+
+Drives drives_of(const config::Options& options, const config::Machine& machine);
 
 // All ranks' plans of a run, over one spec. Pure: nothing is allocated, opened or measured.
 struct RunPlan {
@@ -49,9 +52,11 @@ struct RunPlan {
   plan::Rates rates;
   double predicted_step_s = 0;
   int candidates = 0;
-  int64_t host_budget = 0;    // of the whole process
-  int64_t outside_bytes = 0;  // of host_budget, outside of arenas: program, libraries, tokens
-  int64_t threads = 1;        // of each rank
+  int64_t host_budget = 0;       // of the whole process
+  bool host_is_share = false;    // it is kShareOfUsable of the available memory
+  bool device_is_share = false;  // the device's budget is kShareOfDevice of its memory
+  int64_t outside_bytes = 0;     // of host_budget, outside of arenas: program, libraries, tokens
+  int64_t threads = 1;           // of each rank
   int64_t ranks_on_node = 1;
   bool processes = false;  // each rank is a process
   int64_t steps = 0;       // of the whole run; 0: not known
@@ -71,9 +76,16 @@ int64_t host_budget_of(const config::Options& options, const RunFacts& facts);
 // The part of --host-memory for data and tokenizer before arenas are allocated; at least 1.
 int64_t room_for_reading(const config::Options& options, const RunFacts& facts);
 
+// The share of usable memory for a run without a given budget, which leaves room for other
+// programs.
+inline constexpr double kShareOfUsable = 0.85;
+
 // The share of a device's memory that arenas may take: the context of the device, its libraries and
 // its allocator need the rest.
 inline constexpr double kShareOfDevice = 0.9;
+
+// The share of the drives' free space for scratch.
+inline constexpr double kShareOfFreeSpace = 0.95;
 
 // Throws Error (kConfig) for a number format or mode that this build does not have.
 void require_built(const config::Options& options);

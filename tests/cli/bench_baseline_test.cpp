@@ -131,7 +131,7 @@ TEST_F(BaselineTest, AShapeThatIsNotMeasuredAnyMoreFails) {
   // Shapes that this run was told to leave out are said, not missed.
   EXPECT_EQ(run(limited({"--mode", "read", "--baseline", "more.json", "--tolerance", "1"})), 0)
       << err_;
-  EXPECT_NE(out_.find("read 64 KiB x 77 on 1 file(s)"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("read 64 KiB x 77 on 1 file"), std::string::npos) << out_;
   EXPECT_NE(out_.find("not asked for, not compared"), std::string::npos) << out_;
   // Asked for, but the limit on bytes written leaves nothing.
   EXPECT_EQ(run(limited({"--mode", "read,write", "--baseline", "then.json", "--tolerance", "1",
@@ -193,11 +193,11 @@ TEST_F(BaselineTest, EachShapeHasItsOwnConditions) {
   const std::string table = compare_with_baseline(baseline, options, results, {}).table;
   for (const char* text :
        {"other conditions: backend: threads then, io_uring now",
-        "other conditions: read 64 KiB x 4 on 1 file(s) was measured for: 5 s then, 1 s now",
+        "other conditions: read 64 KiB x 4 on 1 file was measured for: 5 s then, 1 s now",
         "other conditions: directories: 2 then, 1 now"}) {
     EXPECT_NE(table.find(text), std::string::npos) << text << " is not in\n" << table;
   }
-  EXPECT_EQ(table.find("write 64 KiB x 4 on 1 file(s) was measured"), std::string::npos) << table;
+  EXPECT_EQ(table.find("write 64 KiB x 4 on 1 file was measured"), std::string::npos) << table;
   EXPECT_EQ(table.find("scratch"), std::string::npos) << table;
 }
 

@@ -137,7 +137,7 @@ TEST_F(Mistakes, InDownloadsOfModels) {
        with_member("config.json", "layer_types", Json::Array{Json("full_attention")}),
        bad,
        kUsage,
-       {"layer_types: has 1 names for 2 layers"}},
+       {"layer_types: has 1 name for 2 layers"}},
   });
 }
 

@@ -107,7 +107,8 @@ TEST_F(LaunchNodes, AStopOnOneMachineStopsAllAndTheRunResumes) {
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(second.wait(), 0) << second.err();
   EXPECT_NE(first.out().find("next     strata launch --nodes 2 --node-rank K --rendezvous " +
-                             nodes.address + " --ranks 1 -- train --out run --resume"),
+                             nodes.address +
+                             " --secret-file secret --ranks 1 -- train --out run --resume"),
             std::string::npos)
       << first.out();
 }
@@ -194,10 +195,10 @@ TEST_F(LaunchNodes, MistakesAreReportedBeforeAnythingStarts) {
   };
   const Mistake mistakes[] = {
       {{"--nodes", "2"},
-       {"3 problems", "node-rank: none: of 2 machines", "rendezvous: none: several machines",
-        "ranks: those of several machines need a secret"}},
+       {"3 problems", "--node-rank is missing", "--rendezvous is missing",
+        "--secret-file is missing"}},
       {{"--nodes", "2", "--node-rank", "2", "--rendezvous", "h:1", "--secret-file", "secret"},
-       {"node-rank: 2: of 2 machines"}},
+       {"--node-rank 2: there are 2 machines (give 0 on"}},
       {{"--nodes", "2", "--node-rank", "0", "--rendezvous", "h", "--secret-file", "secret"},
        {"address: h: it is not HOST:PORT"}},
       {{"--nodes", "2", "--node-rank", "0", "--rendezvous", "h:1", "--secret-file", "none"},

@@ -71,6 +71,7 @@ TEST_F(Launch, MistakesAreReportedOnce) {
   };
   const Mistake mistakes[] = {
       {{"launch", "--ranks", "2"}, 2, "launch: no command is given"},
+      {{"launch", "--ranks", "2", "train", "--model", "model"}, 2, "launch: -- is missing before"},
       {launch(2, {"eval", "--model", "model"}), 2, "launch: eval: does not run with several ranks"},
       {launch(2, train("run", {"--ranks", "2"})), 2, "ranks: is given to the command"},
       {launch(2, train("run", {"--stepz", "2"})), 2, "--stepz is not an option"},

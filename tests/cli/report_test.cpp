@@ -110,7 +110,22 @@ TEST_F(Records, WhatIsNoRunHasNoReport) {
   EXPECT_SAYS(missing.err(), "model: it has no run.json, so it is not a run");
   Process unnamed({"report"}, {.directory = sandbox_.path()});
   EXPECT_EQ(unnamed.wait(), 2);
-  EXPECT_SAYS(unnamed.err(), "--run is missing");
+  EXPECT_SAYS(unnamed.err(), "no run is named (strata report RUN)");
+}
+
+TEST_F(Records, AReportThatCannotBeWrittenIsAWrongOption) {
+  EXPECT_SAYS(train("run", {"--steps", "1"}), "machine  small-2core of ");
+  Process process({"report", "run", "--out", "nowhere/it.html"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(process.wait(), 2);
+  EXPECT_SAYS(process.err(), "report: nowhere: No such file or directory (give another --out)");
+}
+
+TEST_F(Records, ATraceLongerThanTheRunSaysSo) {
+  Process process({"train", "--model", "model", "--data", STRATA_TEXT, "--out", "run", "--machine",
+                   STRATA_MACHINE, "--sequence-length", "32", "--steps", "1", "--trace-steps", "9"},
+                  {.directory = sandbox_.path()});
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_SAYS(process.err(), "--trace-steps 9: the run has only 1 step to trace");
 }
 
 TEST_F(Records, TracingChangesNoBitAndItsEventsAreThoseOfThePlan) {

@@ -143,11 +143,13 @@ TEST_F(Program, AResumeFromAnEarlierStepLeavesTheLaterOnes) {
 
   Arguments nothing_left = often;
   nothing_left.emplace_back("--resume");
+  const std::string summary = read_text(sandbox_ / "run/summary.json");
   std::filesystem::remove_all(sandbox_ / "run/model");  // as if killed before the export
   const std::string last = train(nothing_left);
   EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/model/model.safetensors"));
   EXPECT_NE(last.find("nothing to do"), std::string::npos) << last;
   EXPECT_EQ(state_of(last), state_of(first));
+  EXPECT_EQ(read_text(sandbox_ / "run/summary.json"), summary) << "of the steps that were done";
 }
 
 // Until it has a checkpoint of its own, a run goes on from the one that it began with.

@@ -19,6 +19,8 @@
 namespace strata::config {
 namespace {
 
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
 class ForeignImport : public testing::Test {
  protected:
   ForeignImport() {
@@ -123,6 +125,16 @@ TEST_F(ForeignImport, WhatIsNotHereIsRefusedByName) {
   EXPECT_TRUE(
       axolotl("datasets: [{path: x, roles_to_train: [user]}]").find("roles_to_train: user") !=
       std::string::npos);
+  const auto entry = [&](const std::string& members) {
+    return axolotl(fmt::format("datasets: [{{path: {}, {}}}]", folder_ / "a.jsonl", members));
+  };
+  EXPECT_HAS(entry("split: test"), "split: test: whole files are read");
+  EXPECT_HAS(entry("chat_template: chatml"), "chat_template: chatml: all data has one template");
+  EXPECT_HAS(entry("roles: {assistant: [bot]}"), "roles: only human for user");
+  EXPECT_HAS(entry("train_on_eot: last"), "train_on_eot: last is not here");
+  EXPECT_FALSE(entry("split: train, chat_template: tokenizer_default, "
+                     "roles: {user: [human], assistant: [gpt, assistant]}")
+                   .starts_with("refused"));
   EXPECT_TRUE(axolotl("leraning_rate: 1").find("did you mean learning_rate?") != std::string::npos);
   EXPECT_TRUE(fate("finetuning_type: lora", "finetuning_type").starts_with("refused: LoRA"));
   EXPECT_TRUE(fate("stage: dpo", "stage").starts_with("refused: preference"));

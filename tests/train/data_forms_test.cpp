@@ -123,6 +123,9 @@ TEST_F(DataForms, FilesOfADirectoryHaveTheirPurposeByName) {
   EXPECT_EQ(open(folder_ / "e", {.length = 1}).held_out().sample_count(), 3);
   EXPECT_TRUE(contains(error_of((write("f/valid.jsonl", text("v")), folder_ / "f"), {.length = 1}),
                        "only files for validation"));
+  write("a.jsonl", text("aa"));
+  const Dataset apart = open(folder_ / "a.jsonl", {.length = 1, .held_out_data = {folder_ / "f"}});
+  EXPECT_EQ(apart.held_out().sample_count(), 1);
 }
 
 TEST_F(DataForms, HeldOutDataMayBeElsewhere) {

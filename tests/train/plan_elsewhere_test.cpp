@@ -120,6 +120,25 @@ TEST(PlanElsewhere, WhatIsGivenComesBeforeTheProfile) {
   EXPECT_THROW(planned(machine, llama(16, 4096), options), Error) << "no room in memory";
 }
 
+TEST(PlanElsewhere, DrivesAreThoseOfTheProfile) {
+  config::Options options = bf16_options(1);
+  options.host_memory = 16 * kGiB;
+  const config::Machine machine = profile("rtx4090-4nvme");
+  const RunPlan named = planned(machine, llama(16, 4096), options);
+  options.nvme.clear();
+  const RunPlan run = planned(machine, llama(16, 4096), options);
+  EXPECT_GT(bytes_of(run, Arena::kNvme), 0);
+  EXPECT_EQ(run.predicted_step_s, named.predicted_step_s);
+  for (const RunPlan* each : {&run, &named}) {
+    EXPECT_EQ(each->drives.count, 4);
+    EXPECT_EQ(each->drives.rated_write_bytes, machine.nvme_rated_write_bytes);
+  }
+  config::Machine without = machine;
+  without.nvme_read_bytes_per_s = without.nvme_write_bytes_per_s = 0;
+  without.nvme_mixed_bytes_per_s = 0;
+  EXPECT_EQ(bytes_of(planned(without, llama(2, 4096), options), Arena::kNvme), 0);
+}
+
 TEST(PlanElsewhere, ADeviceThatTheMachineLacksIsRefused) {
   config::Options options = bf16_options(1);
   options.device = config::Device::kCuda;

@@ -184,7 +184,50 @@ TEST(PlanTable, TotalsAreThoseOfAllSteps) {
   const std::string text = plan_table(run, report);
   EXPECT_HAS(text, "run      1000 steps: " + format_duration(report.run.seconds));
   EXPECT_HAS(text, format_drive_bytes(report.run.write_bytes) + " written, ");
-  EXPECT_HAS(text, "1 drive is rated for 28.0 PB: ");
+  EXPECT_HAS(text, "4 drives are rated for 28.0 PB: ");
+}
+
+TEST(PlanTable, OneOfAThingIsSingular) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.accumulate = 1;
+  PlanBasis basis = basis_of(profile("small-2core"), llama(4, 1024), options);
+  basis.facts.steps = 1;
+  const RunPlan run = planned(basis);
+  const std::string text = plan_table(run, report_of(run));
+  EXPECT_HAS(text, "run      1 step: ");
+  EXPECT_HAS(text, "batch    256 tokens: 1 sequence of 256, 1 at a time\n");
+}
+
+TEST(PlanTable, BuffersAreBetweenMemoriesThatThePlanHas) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.device_memory = kGiB;
+  options.offload = config::Offload::kHost;
+  const RunPlan run = planned(profile("rtx4090-4nvme"), llama(6, 1536), options);
+  EXPECT_EQ(run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kNvme)], 0);
+  const std::string text = plan_table(run, report_of(run), true);
+  EXPECT_HAS(text, " between host and device\n");
+  EXPECT_LACKS(text, "drives and host");
+}
+
+TEST(PlanTable, BudgetsThatNoOptionSetsSayWhatTheyLeave) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  RunPlan run = planned(profile("rtx4090-4nvme"), llama(6, 1536), options);
+  std::string text = plan_table(run, report_of(run));
+  EXPECT_HAS(text, format_bytes(run.host_budget) +
+                       " (85% of the available memory; --host-memory sets it)\n");
+  EXPECT_HAS(text, " of 21.6 GiB (90% of the device's memory; --device-memory sets it)\n");
+  options.host_memory = 2 * kGiB;
+  options.device_memory = kGiB;
+  PlanBasis basis = basis_of(profile("rtx4090-4nvme"), llama(6, 1536), options);
+  basis.facts.nvme_free_bytes = 100 * kGiB;
+  run = planned(basis);
+  text = plan_table(run, report_of(run));
+  EXPECT_HAS(text, " of 2 GiB\n");
+  EXPECT_HAS(text, " of 1 GiB\n");
+  EXPECT_HAS(text, " of 95 GiB (95% of the free space)\n");
 }
 
 TEST(PlanTable, WhatIsOfARankSaysSo) {
@@ -195,7 +238,7 @@ TEST(PlanTable, WhatIsOfARankSaysSo) {
   const int64_t host = run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)];
   EXPECT_HAS(text, " for each rank; 8 ranks on a machine use " +
                        format_bytes(8 * host + run.outside_bytes) + " of " +
-                       format_bytes(run.host_budget) + "\n");
+                       format_bytes(run.host_budget) + " (85% of the available memory");
   EXPECT_HAS(text, " on each of 8 ranks");
   EXPECT_HAS(text, "checksums of each machine (an estimate)");
 }
