@@ -115,7 +115,6 @@ class Products {
 
  private:
   static constexpr int64_t kRows = 512, kOutputs = 2048, kInputs = 768;
-
   const ProbeOptions& options_;
   const kernels::Parallel parallel_;
   memory::Arena x_, y_, dx_, w_, dw_, workspace_;

@@ -34,7 +34,7 @@ struct RunFacts {
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };
 
-// The drives of one node: those of the machine's profile, or of --nvme where it does not count them.
+// The drives of one node: those that the profile counts, or else those of --nvme.
 struct Drives {
   int64_t count = 0;
   double rated_write_bytes = 0;  // over their life, all of them
