@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Mapping, 
 
 from . import _library as lib
 from ._plan import Options, Plan, options_text, plan_of
+from ._values import Initial, fill as fill_values, floats
 from ._view import View
 
 if TYPE_CHECKING:
     import numpy as np
-
-Initial = Union[
-    Mapping[str, "np.ndarray"], Callable[[str, int, "np.ndarray"], Optional[bool]]
-]
-"""Values by tensor name; or a function (name, first, out) that fills out[n] with the elements from
-`first` on, and returns True to stop."""
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -225,7 +219,7 @@ class Store:
             _: Any, plane: int, unit: int, tensor: int, first: int, count: int, out: int
         ) -> int:
             try:
-                return int(bool(_fill(planes[plane], tensors[unit][tensor], first, count, out)))
+                return int(bool(fill_values(planes[plane], tensors[unit][tensor], first, count, out)))
             except BaseException as error:
                 raised.append(error)
                 return 1
@@ -341,20 +335,37 @@ class Store:
         import numpy as np
 
         found: dict[str, Any] = {}
+
+        def copy(name: str, first: int, values: "np.ndarray") -> None:
+            if name not in found:
+                found[name] = np.empty(math.prod(self._names[name][2]), np.float32)
+            found[name][first : first + values.size] = values
+
+        self.visit(plane, copy)
+        return {name: values.reshape(self._names[name][2]) for name, values in found.items()}
+
+    def visit(self, plane: str, take: Callable[[str, int, "np.ndarray"], Any]) -> None:
+        """Calls take(name, first, values) for the pieces of one plane of all trained tensors, with
+        the elements from `first` on, float32, which are valid until it returns."""
         tensors = [list(unit.tensors) for unit in self._units]
+        raised: list[BaseException] = []
 
         def visit(
             _: Any, _plane: int, unit: int, tensor: int, first: int, count: int, values: int
         ) -> int:
-            name = tensors[unit][tensor]
-            shape = self._names[name][2]
-            if name not in found:
-                found[name] = np.empty(math.prod(shape), np.float32)
-            found[name][first : first + count] = _floats(values, count)
-            return 0
+            try:
+                take(tensors[unit][tensor], first, floats(values, count))
+                return 0
+            except BaseException as error:
+                raised.append(error)
+                return 1
 
-        self._call("store_read", _plane(plane), lib.FILL(visit), None)
-        return {name: values.reshape(self._names[name][2]) for name, values in found.items()}
+        try:
+            self._call("store_read", _plane(plane), lib.FILL(visit), None)
+        except lib.Error:
+            if raised:
+                raise raised[0]
+            raise
 
     def statistics(self) -> Statistics:
         """Counts of what was done and moved. Not within a step."""
@@ -421,26 +432,3 @@ def _plane(name: str) -> int:
     if name not in lib.PLANES:
         raise lib.UsageError(f"plane: {name}: unknown (give one of {list(lib.PLANES)})")
     return lib.PLANES[name]
-
-
-def _floats(address: int, count: int) -> "np.ndarray":
-    import numpy as np
-
-    return np.ctypeslib.as_array((c.c_float * count).from_address(address))
-
-
-def _fill(
-    initial: Optional[Initial], name: str, first: int, count: int, out: int
-) -> Optional[bool]:
-    values = _floats(out, count)
-    if callable(initial):
-        return initial(name, first, values)
-    if initial is None or name not in initial:
-        raise lib.ConfigError(f"load: {name}: no values are given (give them)")
-    given = initial[name].reshape(-1)
-    if first + count > given.size:
-        raise lib.ConfigError(
-            f"load: {name}: {given.size} elements are given, it has {first + count} or more"
-        )
-    values[:] = given[first : first + count]
-    return False

@@ -7,7 +7,6 @@ import os
 from contextlib import contextmanager
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Union
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -15,6 +14,7 @@ from .. import _library as lib
 from .._plan import Options, Plan
 from .._store import GroupUpdate, StepResult, Store, Unit, Use
 from ._binder import Binder, gradient_of, take_away
+from ._copies import Copies, Tensors, fill_of
 from ._habits import Habits
 from ._parts import Part, parts_of
 from ._ranks import Ranks
@@ -23,7 +23,6 @@ from ._source import FileSource, ModuleSource, Source, check_source, fill, mater
 from ._uses import KEPT, StoreUses
 
 Example = Callable[[], torch.Tensor]
-Arrays = Mapping[str, "np.ndarray"]
 
 # Those of torch.optim.AdamW.
 _DEFAULTS = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "clip": 0}
@@ -51,6 +50,7 @@ class Offloaded:
         self._ranks = Ranks(group)
         self._habits: Optional[Habits] = None
         self._options = {**_DEFAULTS, **(options or {})}
+        self._copies = Copies(self._options.get("nvme"))
         self.betas = (float(self._options["betas"][0]), float(self._options["betas"][1]))
         self.eps = float(self._options["eps"])
         before = {name: p.data for name, p in model.named_parameters()}
@@ -281,47 +281,51 @@ class Offloaded:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Copies of all trained weights by name, float32."""
+        return self.plane("weights")
+
+    def plane(self, plane: str) -> dict[str, torch.Tensor]:
+        """Copies of "weights", "exp_avg" or "exp_avg_sq" of all trained parameters by name, float32."""
         self._idle("state_dict")
-        return {
-            name: torch.from_numpy(values).view(self._parameters[name].shape)
-            for name, values in self.store.state().items()
-        }
+        wanted = {name: (self._parameters[name].shape, torch.float32) for name in self._numbers}
+        return self._copies.of(self.store, plane, wanted)
 
     def weights_of(self, parameters: dict[str, nn.Parameter]) -> dict[str, torch.Tensor]:
         names = {key: self.name_of(parameter) for key, parameter in parameters.items()}
         wanted = {name for name in names.values() if name}
-        found = {k: v for k, v in self._frozen(wanted).items()}
-        for name, values in self.state_dict().items() if wanted - set(found) else ():
-            if name in wanted:
-                found[name] = values.to(self._parameters[name].dtype)
+        found = self._frozen(wanted)
+        trained = {name: self._parameters[name] for name in wanted - set(found)}
+        if trained:
+            sizes = {name: (p.shape, p.dtype) for name, p in trained.items()}
+            found.update(self._copies.of(self.store, "weights", sizes))
         return {key: found[name] for key, name in names.items() if name}
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        given = {name: self._name(name) for name in weights}
-        self.reload({given[name]: _array(values) for name, values in weights.items()})
+        self.reload({self._name(name): values for name, values in weights.items()})
 
     def reload(
         self,
-        weights: Arrays,
-        exp_avg: Optional[Arrays] = None,
-        exp_avg_sq: Optional[Arrays] = None,
+        weights: Tensors,
+        exp_avg: Optional[Tensors] = None,
+        exp_avg_sq: Optional[Tensors] = None,
         updates: Optional[int] = None,
     ) -> None:
         """Replaces weights by name, and moments and their count of updates where they are given."""
         self._idle("load")
-        names = [*self._unit_of, *self.kept]
-        known: dict[str, np.ndarray] = dict(weights)
-        if any(name not in known for name in names):
-            missing = {name for name in names if name not in known}
-            known = {k: _array(v) for k, v in self._frozen(missing).items()} | known
-            known = {**self.store.state(), **known}
+        missing = {name for name in [*self._unit_of, *self.kept] if name not in weights}
+        known = dict(weights)
+        if missing:
+            known = {**self._frozen(missing), **known}
+        if missing - set(known):
+            known = {**self.state_dict(), **known}
         updates = self.store.statistics().updates if updates is None else updates
         if updates == 0:
-            self.store.load(known)
+            self.store.load(fill_of(known))
             return
-        first = exp_avg if exp_avg is not None else self.store.state("exp_avg")
-        second = exp_avg_sq if exp_avg_sq is not None else self.store.state("exp_avg_sq")
-        self.store.load(known, exp_avg=first, exp_avg_sq=second, updates=updates)
+        first = exp_avg if exp_avg is not None else self.plane("exp_avg")
+        second = exp_avg_sq if exp_avg_sq is not None else self.plane("exp_avg_sq")
+        self.store.load(
+            fill_of(known), exp_avg=fill_of(first), exp_avg_sq=fill_of(second), updates=updates
+        )
 
     def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
         """Writes a checkpoint of trained weights and moments below the directory; returns its path."""
@@ -331,8 +335,8 @@ class Offloaded:
     def load(self, checkpoint: Union[str, "os.PathLike[str]"]) -> None:
         """Loads what save() wrote."""
         self._idle("load")
-        frozen = {name: _array(values) for name, values in self._frozen().items()}
-        self.store.load(frozen or None, checkpoint)
+        frozen = self._frozen()
+        self.store.load(fill_of(frozen) if frozen else None, checkpoint)
 
     def restore(self) -> None:
         """Gives the model its weights back, removes the hooks and closes the store."""
@@ -365,16 +369,14 @@ class Offloaded:
         with torch.no_grad():
             self._uses.enter()
             for name in names.intersection(self.kept):
-                found[name] = self._parameters[name].data.clone()
+                found[name] = self._copied(self._parameters[name].data)
             self._uses.each_forward(
-                lambda name, weights: found.setdefault(name, weights.clone())
-                if name in names
+                lambda name, weights: found.setdefault(name, self._copied(weights))
+                if name in names and name not in found
                 else None
             )
         self._uses.end_forward()
         return found
 
-
-def _array(tensor: torch.Tensor) -> "np.ndarray":
-    array: np.ndarray = tensor.detach().float().numpy()
-    return array
+    def _copied(self, weights: torch.Tensor) -> torch.Tensor:
+        return self._copies.new(weights.shape, weights.dtype).copy_(weights)

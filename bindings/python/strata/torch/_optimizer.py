@@ -7,7 +7,6 @@ import math
 import os
 from typing import Any, Callable, Iterable, Optional, Union
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -132,16 +131,15 @@ class Optimizer(torch.optim.Optimizer):
         if self.checkpoints is not None:
             path = os.path.abspath(self._store_of.save(self.checkpoints))
             return {**packed, "strata_checkpoint": path}
-        store = self._store_of.store
-        moments, second = store.state("exp_avg"), store.state("exp_avg_sq")
-        masters = store.state() if self._store_of.has_masters else {}
+        moments, second = self._store_of.plane("exp_avg"), self._store_of.plane("exp_avg_sq")
+        masters = self._store_of.state_dict() if self._store_of.has_masters else {}
         for index, parameter in enumerate(self._parameters()):
             name = self._store_of.name_of(parameter)
             of: dict[str, Any] = {"step": torch.tensor(float(updates))}
             planes = {"exp_avg": moments, "exp_avg_sq": second, "master": masters}
             for key, plane in planes.items():
                 if name in plane:
-                    of[key] = torch.from_numpy(plane[name]).view(parameter.shape)
+                    of[key] = plane[name]
             packed["state"][index] = of
         return packed
 
@@ -155,14 +153,14 @@ class Optimizer(torch.optim.Optimizer):
         state = state_dict["state"]
         if not state and self._store_of.updates() == 0:
             return
-        planes: dict[str, dict[str, "np.ndarray"]] = {"exp_avg": {}, "exp_avg_sq": {}, "master": {}}
+        planes: dict[str, dict[str, torch.Tensor]] = {"exp_avg": {}, "exp_avg_sq": {}, "master": {}}
         updates = 0
         for index, parameter in enumerate(self._parameters()):
             of = state.get(index, {})
             updates = max(updates, int(of.get("step", 0)))
             for key, plane in planes.items():
                 if key in of:
-                    plane[self._store_of.name_of(parameter)] = of[key].float().numpy()
+                    plane[self._store_of.name_of(parameter)] = of[key]
         self._store_of.reload(planes["master"], planes["exp_avg"], planes["exp_avg_sq"], updates)
 
     def _parameters(self) -> list[nn.Parameter]:

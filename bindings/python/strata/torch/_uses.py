@@ -80,8 +80,11 @@ class StoreUses:
     def discard(self) -> None:
         self._forget_kept()
         mode, self.mode, self.has_gradients = self.mode, None, False
-        if mode is not None:
-            self._store.discard()
+        try:
+            if mode is not None:
+                self._store.discard()
+        except lib.UsageError:
+            pass  # an interrupt came before the store had begun
 
     def end_forward(self) -> None:
         """Ends a pass without a backward, if there is one."""
@@ -120,11 +123,13 @@ class StoreUses:
         is_step = torch.is_grad_enabled() or (
             self._model.training and self._begins_without_gradients
         )
-        if is_step:
-            self._store.begin()
-        else:
-            self._store.begin_forward()
         self.mode = "step" if is_step else "forward"
+        begin = self._store.begin if is_step else self._store.begin_forward
+        try:
+            begin()
+        except lib.UsageError:  # an interrupt came after the store had begun
+            self._store.discard()
+            begin()
         self._micro_batch = 0
         self._begin_micro_batch()
 

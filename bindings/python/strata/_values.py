@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of tensors that pass between the library and its callers, piece by piece."""
+
+from __future__ import annotations
+
+import ctypes as c
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Union
+
+from . import _library as lib
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Initial = Union[
+    Mapping[str, "np.ndarray"], Callable[[str, int, "np.ndarray"], Optional[bool]]
+]
+"""Values by tensor name; or a function (name, first, out) that fills out[n] with the elements from
+`first` on, and returns True to stop."""
+
+
+def floats(address: int, count: int) -> "np.ndarray":
+    import numpy as np
+
+    return np.ctypeslib.as_array((c.c_float * count).from_address(address))
+
+
+def fill(
+    initial: Optional[Initial], name: str, first: int, count: int, out: int
+) -> Optional[bool]:
+    values = floats(out, count)
+    if callable(initial):
+        return initial(name, first, values)
+    if initial is None or name not in initial:
+        raise lib.ConfigError(f"load: {name}: no values are given (give them)")
+    given = initial[name].reshape(-1)
+    if first + count > given.size:
+        raise lib.ConfigError(
+            f"load: {name}: {given.size} elements are given, it has {first + count} or more"
+        )
+    values[:] = given[first : first + count]
+    return False

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of a model's state that need not fit in memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import numpy as np
+import torch
+
+from .. import _library as lib
+from .._store import Store
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+class Copies:
+    """Makes tensors for copies: in memory, or in the first directory of `nvme`, in files without a
+    name. The system writes those back when memory is short, and frees them with the tensor."""
+
+    def __init__(self, nvme: Any) -> None:
+        given = nvme.split(",") if isinstance(nvme, str) else list(nvme or [])
+        self._directory: Optional[str] = os.fspath(given[0]) if given else None
+
+    def new(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        count = math.prod(shape)
+        if self._directory is None or count == 0:
+            return torch.empty(tuple(shape), dtype=dtype)
+        file, path = tempfile.mkstemp(dir=self._directory, prefix="copy-")
+        try:
+            os.posix_fallocate(file, 0, count * dtype.itemsize)  # a full drive is an error here
+            mapped = torch.from_file(path, shared=True, size=count, dtype=dtype)
+        finally:
+            os.close(file)
+            os.unlink(path)
+        return mapped.view(tuple(shape))
+
+    def of(
+        self, store: Store, plane: str, wanted: Mapping[str, tuple[torch.Size, torch.dtype]]
+    ) -> dict[str, torch.Tensor]:
+        """Copies of one plane of trained tensors, those of `wanted` that there are."""
+        found: dict[str, torch.Tensor] = {}
+
+        def visit(name: str, first: int, values: "np.ndarray") -> None:
+            if name not in wanted:
+                return
+            if name not in found:
+                found[name] = self.new(*wanted[name])
+            part = found[name].view(-1)[first : first + values.size]
+            part.copy_(torch.from_numpy(values))
+
+        store.visit(plane, visit)
+        return found
+
+
+def fill_of(tensors: Tensors) -> Callable[[str, int, "np.ndarray"], None]:
+    """What Store.load() asks for: elements from `first` on, float32."""
+
+    def fill(name: str, first: int, out: "np.ndarray") -> None:
+        values = tensors[name].detach().reshape(-1) if name in tensors else torch.empty(0)
+        if first + out.size > values.numel():
+            raise lib.ConfigError(
+                f"load: {name}: {values.numel()} values are given, it has {first + out.size} or more "
+                "(give those of this model)"
+            )
+        torch.from_numpy(out).copy_(values[first : first + out.size])
+
+    return fill

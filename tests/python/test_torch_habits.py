@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users of PyTorch do between and within steps: each works or says what to do, nothing hangs, and
+the steps that follow are those of torch.optim.AdamW."""
+
+import copy
+import itertools
+import os
+import signal
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import strata  # noqa: E402
+import strata.torch  # noqa: E402
+from torch_models import batch, loss_of, new_model, options, plain_losses  # noqa: E402
+
+STEPS, BEFORE = 6, 3
+
+
+class Case:
+    """A model over a store, in the middle of its training."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.model = new_model()
+        given = options(host_memory="440KiB", nvme=str(folder))
+        self.state = strata.torch.offload(self.model, lambda: loss_of(self.model, 0), given)
+        named = list(self.model.named_parameters())
+        decays = [p for _, p in named if p.dim() >= 2]
+        others = [p for _, p in named if p.dim() < 2]
+        groups = [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+        self.optimizer = strata.torch.Optimizer(self.state, groups, lr=1e-2)
+        self.weight = self.model.blocks[0].up.weight
+
+    def train(self, steps):
+        losses = []
+        for step in steps:
+            self.optimizer.zero_grad()
+            loss = loss_of(self.model, step)
+            loss.backward()
+            self.optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+
+def evaluates(case):
+    case.model.eval()
+    with torch.no_grad():
+        assert loss_of(case.model, 50).isfinite()
+    case.model.train()
+
+
+def saves_and_loads(case):
+    torch.save(case.model.state_dict(), case.folder / "weights.pt")
+    torch.save(case.optimizer.state_dict(), case.folder / "moments.pt")
+    case.train([90, 91])
+    assert not any(case.model.load_state_dict(torch.load(case.folder / "weights.pt")))
+    case.optimizer.load_state_dict(torch.load(case.folder / "moments.pt"))
+
+
+def loads_by_shards(case):
+    saved = case.model.state_dict()
+    names = list(saved)
+    for first in range(0, len(names), 5):
+        shard = {name: saved[name] for name in names[first : first + 5]}
+        assert not case.model.load_state_dict(shard, strict=False).unexpected_keys
+
+
+def drops_a_step(case):
+    loss_of(case.model, 60).backward()
+    case.model.zero_grad()
+    case.optimizer.step()
+
+
+def backward_of_a_part(case):
+    """Some units get no gradient. They count as zero, and the step is dropped here."""
+    hidden = case.model.blocks[0](case.model.embedding(batch(1)[:, :-1]))
+    hidden.sum().backward()
+    case.optimizer.zero_grad()
+
+
+def clips_with_no_limit(case):
+    loss_of(case.model, 61).backward()
+    norm = case.optimizer.clip_grad_norm_(float("inf"))
+    case.optimizer.zero_grad()
+    assert norm.isnan()
+
+
+def moves_to_where_it_is(case):
+    assert case.model.to("cpu") is case.model.cpu() is case.model.float() is case.model
+    assert "Linear" in repr(case.model)
+
+
+def loader_with_workers(case):
+    rows = torch.utils.data.TensorDataset(batch(1))
+    loader = torch.utils.data.DataLoader(rows, batch_size=2, num_workers=1)
+    assert sum(len(each[0]) for each in loader) == 4
+
+
+def fork_in_the_middle_of_a_step(case):
+    loss = loss_of(case.model, 62)
+    child = os.fork()
+    if child == 0:
+        try:
+            case.optimizer.zero_grad()
+            loss_of(case.model, 63)
+        except strata.Error as error:
+            os._exit(7 if "fork" in str(error) else 8)
+        finally:
+            os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    loss.backward()
+    case.optimizer.zero_grad()
+
+
+def interrupts(case):
+    """Ctrl-C at any moment of a step."""
+
+    def interrupt(_signal, _frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    for delay in itertools.chain(*[(0.0004, 0.001, 0.002, 0.004, 0.008)] * 4):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            loss_of(case.model, 64).backward()
+            loss_of(case.model, 65)  # an error of its own, if there was time for it
+        except KeyboardInterrupt:
+            interrupted += 1
+        except strata.UsageError:
+            pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        case.state.discard()
+    signal.signal(signal.SIGALRM, before)
+    assert interrupted > 0
+
+
+def fails_in(where):
+    def fails(case):
+        def hook(*_given):
+            raise RuntimeError("in the middle")
+
+        module = case.model.blocks[1].up
+        forward = where == "forward"
+        add = module.register_forward_hook if forward else module.register_full_backward_hook
+        handle = add(hook)
+        with pytest.raises(RuntimeError, match="in the middle"):
+            loss_of(case.model, 66).backward()
+        handle.remove()
+
+    return fails
+
+
+WORKS = {
+    "nothing": lambda case: None,
+    "zero_grad": lambda case: (case.optimizer.zero_grad(), case.model.zero_grad()),
+    "eval": evaluates,
+    "torch.save, torch.load": saves_and_loads,
+    "load_state_dict by shards": loads_by_shards,
+    "a step that is dropped": drops_a_step,
+    "a step without gradients": lambda case: case.optimizer.step(),
+    "backward of a part": backward_of_a_part,
+    "clipping with no limit": clips_with_no_limit,
+    "moves to where it is": moves_to_where_it_is,
+    "workers of a loader": loader_with_workers,
+    "fork": fork_in_the_middle_of_a_step,
+    "Ctrl-C": interrupts,
+    "an exception in the forward": fails_in("forward"),
+    "an exception in the backward": fails_in("backward"),
+    "requires_grad as it is": lambda case: case.weight.requires_grad_(True),
+}
+SAYS = {
+    "param.grad": (lambda case: case.weight.grad, "optimizer.result.grad_norm"),
+    "clip_grad_norm_": (
+        lambda case: nn.utils.clip_grad_norm_(case.model.parameters(), 1.0),
+        "optimizer.clip_grad_norm_",
+    ),
+    "requires_grad": (lambda case: case.weight.requires_grad_(False), "restore"),
+    "to another type": (lambda case: case.model.to(torch.bfloat16), "before it is offloaded"),
+    "cuda": (lambda case: case.model.cuda(), "before it is offloaded"),
+    "another group": (
+        lambda case: case.optimizer.add_param_group({"params": [case.weight]}),
+        "all groups",
+    ),
+    "deepcopy": (lambda case: copy.deepcopy(case.model), "state_dict"),
+    "torch.save of the model": (lambda case: torch.save(case.model, os.devnull), "state_dict"),
+    "a weight of another shape": (
+        lambda case: case.state.reload({"norm.bias": torch.zeros(3)}),
+        "3 values are given, it has 24",
+    ),
+    "values of a weight": (lambda case: case.weight.sum(), "state_dict"),
+}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return plain_losses(new_model(), STEPS)
+
+
+@pytest.mark.parametrize("name", [*WORKS, *SAYS])
+def test_training_goes_on_after(name, expected, tmp_path):
+    case = Case(tmp_path)
+    losses = case.train(range(BEFORE))
+    if name in WORKS:
+        WORKS[name](case)
+    else:
+        attempt, words = SAYS[name]
+        with pytest.raises(strata.Error, match=words):
+            attempt(case)
+    if name == "a weight of another shape":
+        return  # a load that failed has lost the state
+    losses += case.train(range(BEFORE, STEPS))
+    assert losses == pytest.approx(expected, rel=2e-5)
+
+
+def peak_of(action):
+    """The most anonymous memory while action() runs, more than before it, in bytes."""
+
+    def now():
+        with open("/proc/self/status") as status:
+            line = next(line for line in status if line.startswith("RssAnon"))
+        return int(line.split()[1]) * 1024
+
+    before, most, done = now(), [0], threading.Event()
+
+    def watch():
+        while not done.is_set():
+            most[0] = max(most[0], now())
+            done.wait(0.001)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        action()
+    finally:
+        done.set()
+        thread.join()
+    return most[0] - before
+
+
+def test_saving_and_loading_weights_takes_little_memory(tmp_path):
+    torch.manual_seed(1)
+    layers = [nn.Linear(1024, 1024) for _ in range(16)]
+    model = nn.Sequential(nn.Linear(8, 1024), nn.Sequential(*layers), nn.Linear(1024, 1))
+    size = sum(p.numel() * 4 for p in model.parameters())
+    assert size > 64 << 20
+    x = torch.randn(2, 8)
+    given = options(host_memory="32MiB", nvme=str(tmp_path))
+    state = strata.torch.offload(model, lambda: model(x).square().mean(), given)
+    optimizer = strata.torch.Optimizer(state, lr=1e-3)
+    model(x).square().mean().backward()
+    optimizer.step()
+    path = tmp_path / "weights.pt"
+    assert peak_of(lambda: torch.save(model.state_dict(), path)) < size / 4
+    assert peak_of(lambda: model.load_state_dict(torch.load(path, mmap=True))) < size / 4
+    part = {"0.bias": torch.zeros(1024)}
+    assert peak_of(lambda: model.load_state_dict(part, strict=False)) < size / 4
+    assert model.state_dict()["0.bias"].eq(0).all()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("copy-")]
