@@ -60,9 +60,13 @@ struct Instance {
   int64_t target_count = 1;             // of the whole step, all ranks
   std::vector<int32_t> logit_position;  // [B], only for generate
   std::vector<float> logits;            // [B, V], only for generate; sized by the caller
-  StateSource* source = nullptr;        // load
-  int64_t updates = 0;                  // load: updates applied to the state so far
-  StateSink* sink = nullptr;            // checkpoint
+  // Generate with a cache: how many of the tokens, of where they are and of the positions are
+  // there, each array from the start of its part (model::token_bytes).
+  int64_t token_count = 0;
+  int64_t logit_count = 0;
+  StateSource* source = nullptr;  // load
+  int64_t updates = 0;            // load: updates applied to the state so far
+  StateSink* sink = nullptr;      // checkpoint
   bool record_times = false;
   // A step whose caller knows the settings only after the last gradient: Decide waits for
   // Executor::decide(). Until then the caller may change `settings` and `discards`.

@@ -53,6 +53,9 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   call.logits = reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kLogits));
   call.logit_position =
       reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kPositions));
+  call.cache = pointer(Mode::kWrite, ValueKind::kCache);
+  call.token_count = instance.token_count;
+  call.logit_count = instance.logit_count;
   return call;
 }
 

@@ -22,21 +22,20 @@ SegmentCompute::SegmentCompute(const model::ModelSpec& spec, Recipe recipe, mode
         model::segment_layout(spec, static_cast<int>(i), shape, recipe, device.description()));
   }
   const model::Architecture& a = spec.architecture;
-  STRATA_CHECK(a.position == model::Position::kRope || shape.length <= a.max_position);
+  STRATA_CHECK(a.position == model::Position::kRope || shape.positions() <= a.max_position);
 }
 
 SegmentContext SegmentCompute::context(const SegmentCall& call) const {
   STRATA_CHECK(call.segment >= 0 && static_cast<size_t>(call.segment) < layouts_.size());
   const size_t index = static_cast<size_t>(call.segment);
-  return {spec_.architecture,
-          spec_.segments[index],
-          layouts_[index],
-          shape_,
-          weight_dtype(recipe_),
-          device_.description().interior,
-          device_.ops(),
-          queue_,
-          call,
+  model::BatchShape shape = shape_;
+  if (shape.is_cached()) {
+    STRATA_CHECK(call.token_count > 0 && call.token_count <= shape_.length &&
+                 call.logit_count <= shape_.cache_rows);
+    shape.length = call.token_count;
+  }
+  return {spec_.architecture,    spec_.segments[index],          layouts_[index], shape,  shape_,
+          weight_dtype(recipe_), device_.description().interior, device_.ops(),   queue_, call,
           spec_.tensor};
 }
 

@@ -28,7 +28,9 @@ namespace strata::exec {
 //   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
 //                    backward's, loss_forward and logits take forward's
 //   tokens, targets  [N] i32; a target of -1 does not count. With BatchShape::documents, [N] i32 of
-//                    where they start follow the tokens, and attention takes them too
+//                    where they start follow the tokens, and attention takes them too; with a
+//                    cache, [token_count] i32 of their texts and as many of their positions
+//   cache            model::cache_bytes of attention's keys and values, which it extends
 //   rope             the table of the segment's layer: [T, R/2] cosines, then as many sines, f32
 struct SegmentCall {
   int segment = 0;
@@ -53,6 +55,9 @@ struct SegmentCall {
   double* loss_sum = nullptr;  // out: sum of the token losses of this micro-batch, in nats
   float* logits = nullptr;  // out, logits op only: [rows, V] of the position `logit_position[row]`
   const int32_t* logit_position = nullptr;
+  void* cache = nullptr;
+  int64_t token_count = 0;  // with a cache: N of this call, at most the shape's
+  int64_t logit_count = 0;  // with a cache: rows of logits, perhaps none
 };
 
 struct HeadMatrix;

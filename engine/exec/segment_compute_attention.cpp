@@ -39,14 +39,15 @@ void rotate(const SegmentContext& context, Interior q, int64_t stride, bool inve
   if (a.position != model::Position::kRope) return;
   const int64_t pairs = model::rope_pairs(a, model::rope_table_of(a, context.segment.layer));
   context.ops.rope(context.queue, {.rows = context.tokens(),
-                                   .length = context.shape.length,
+                                   .length = context.shape.positions(),
                                    .heads = a.heads + a.kv_heads,
                                    .head_size = a.head_size,
                                    .rotary = a.rope_of(context.segment.layer).rotary,
                                    .x = q,
                                    .row_stride = stride,
                                    .cos = context.call.rope,
-                                   .sin = context.call.rope + context.shape.length * pairs,
+                                   .sin = context.call.rope + context.shape.positions() * pairs,
+                                   .positions = context.positions(),
                                    .inverse = inverse});
 }
 
@@ -142,7 +143,29 @@ Op attention_of(const SegmentContext& context, const Columns& in) {
   return op;
 }
 
+// Over the keys and values of earlier passes, to which those of the new tokens are added.
+void attend_cached(const SegmentContext& context, std::byte* interior, const Columns& in) {
+  const model::SegmentLayout& layout = context.layout;
+  kernels::CachedAttention op =
+      model::cached_shape(context.architecture, context.planned, context.segment.layer);
+  op.tokens = context.tokens();
+  op.scale = score_scale(context.architecture);
+  op.row = context.texts();
+  op.position = context.positions();
+  op.q = in.q;
+  op.q_stride = in.stride;
+  op.k = in.k;
+  op.k_stride = in.stride;
+  op.v = in.v;
+  op.v_stride = layout.width;
+  op.o = context.part(interior, layout.attended);
+  op.cache = {context.call.cache, context.interior};
+  op.workspace = context.scratch(layout.forward_scratch);
+  context.ops.cached_attention(context.queue, op);
+}
+
 void attend(const SegmentContext& context, std::byte* interior, const Columns& in) {
+  if (context.shape.is_cached()) return attend_cached(context, interior, in);
   const model::SegmentLayout& layout = context.layout;
   auto op = attention_of<kernels::AttentionForward>(context, in);
   op.o = context.part(interior, layout.attended);

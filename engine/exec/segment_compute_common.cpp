@@ -24,6 +24,7 @@ void project(const SegmentContext& context, const ProjectionOperands& operands, 
                                 .bias = operands.with_bias ? context.bias(one) : nullptr,
                                 .y = y + one.column,
                                 .y_stride = operands.width,
+                                .by_row = context.shape.is_cached(),
                                 .workspace = context.scratch(operands.scratch)});
   }
 }

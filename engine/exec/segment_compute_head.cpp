@@ -53,8 +53,9 @@ void embedding_forward(const SegmentContext& context) {
   context.ops.position_forward(context.queue, {.dtype = context.dtype,
                                                .rows = context.tokens(),
                                                .cols = context.architecture.hidden,
-                                               .length = context.shape.length,
+                                               .length = context.shape.positions(),
                                                .starts = context.starts(),
+                                               .positions = context.positions(),
                                                .p = context.weight(ParameterRole::kPosition),
                                                .y = context.call.output});
 }
@@ -109,31 +110,35 @@ void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) 
 }
 
 void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
+  const bool cached = context.shape.is_cached();
+  const int64_t rows = cached ? context.call.logit_count : context.shape.rows;
+  if (rows == 0) return;
   const int64_t hidden = context.architecture.hidden;
   const int64_t row_bytes = hidden * bytes_of(context.dtype);
   std::byte* gathered = context.workspace_bytes(context.layout.gathered);
-  context.ops.gather_rows(context.queue, {.rows = context.shape.rows,
+  context.ops.gather_rows(context.queue, {.rows = rows,
                                           .length = context.shape.length,
                                           .row_bytes = row_bytes,
+                                          .together = cached,
                                           .x = context.call.input,
                                           .position = context.call.logit_position,
                                           .y = gathered});
   const kernels::Interior normed = context.workspace(context.layout.normed);
-  norm_rows(context, gathered, context.shape.rows, normed, nullptr);
+  norm_rows(context, gathered, rows, normed, nullptr);
   context.ops.matmul_forward(context.queue,
                              {.dtype = context.dtype,
-                              .rows = context.shape.rows,
+                              .rows = rows,
                               .outputs = context.architecture.vocabulary,
                               .inputs = hidden,
                               .x = normed,
                               .w = matrix.weight,
                               .y = context.call.logits,
+                              .by_row = cached,
                               .workspace = context.scratch(context.layout.forward_scratch)});
   if (logit_cap(context) == 0.0f) return;
-  context.ops.soft_cap(context.queue,
-                       {.count = context.shape.rows * context.architecture.vocabulary,
-                        .cap = logit_cap(context),
-                        .y = context.call.logits});
+  context.ops.soft_cap(context.queue, {.count = rows * context.architecture.vocabulary,
+                                       .cap = logit_cap(context),
+                                       .y = context.call.logits});
 }
 
 }  // namespace strata::exec

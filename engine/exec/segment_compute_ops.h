@@ -15,9 +15,10 @@ struct SegmentContext {
   const model::Architecture& architecture;
   const model::Segment& segment;
   const model::SegmentLayout& layout;
-  const model::BatchShape shape;
-  const DType dtype;     // of weights and boundary tensors
-  const DType interior;  // of tensors inside the segment
+  const model::BatchShape shape;    // of this call
+  const model::BatchShape planned;  // of the buffers
+  const DType dtype;                // of weights and boundary tensors
+  const DType interior;             // of tensors inside the segment
   const kernels::DeviceOps& ops;
   kernels::Queue& queue;
   const SegmentCall& call;
@@ -28,6 +29,11 @@ struct SegmentContext {
   int64_t tokens() const { return shape.tokens(); }
   // [B, T] of where documents start, or null.
   const int32_t* starts() const { return shape.documents ? call.tokens + tokens() : nullptr; }
+  // With a cache: [N] of the text of each token, and of its position there; else null.
+  const int32_t* texts() const { return shape.is_cached() ? call.tokens + tokens() : nullptr; }
+  const int32_t* positions() const {
+    return shape.is_cached() ? call.tokens + 2 * tokens() : nullptr;
+  }
 
   std::byte* workspace_bytes(const model::Span& span) const {
     return static_cast<std::byte*>(call.workspace) + span.offset;

@@ -15,11 +15,13 @@ namespace {
 
 // A multiply-add counts as two operations. Elementwise work is left out: it is small and bound by
 // memory bandwidth.
+// Most passes with a cache have one token of each text.
 double product_flops(const BatchShape& shape, const std::vector<Projection>& projections,
                      int64_t inputs) {
+  const int64_t tokens = shape.is_cached() ? shape.cache_rows : shape.tokens();
   double flops = 0;
   for (const Projection& one : projections) {
-    flops += 2.0 * static_cast<double>(shape.tokens()) * static_cast<double>(one.outputs) *
+    flops += 2.0 * static_cast<double>(tokens) * static_cast<double>(one.outputs) *
              static_cast<double>(inputs);
   }
   return flops;
@@ -35,6 +37,7 @@ double product_backward_flops(const BatchShape& shape, const std::vector<Project
 
 // Operations of q·k, or of p·v, over the pairs that causality and the window leave.
 double attention_product_flops(const Architecture& a, int layer, const BatchShape& shape) {
+  if (shape.is_cached()) return 0;  // it reads the cache, at the rate of memory
   const double length = static_cast<double>(shape.length);
   const double window =
       a.is_windowed(layer) ? std::min<double>(length, static_cast<double>(a.window)) : length;
@@ -73,7 +76,16 @@ int64_t rope_pairs(const Architecture& a, int table) {
 }
 
 int64_t rope_bytes(const Architecture& a, int table, const BatchShape& shape) {
-  return 2 * shape.length * rope_pairs(a, table) * int64_t{4};
+  return 2 * shape.positions() * rope_pairs(a, table) * int64_t{4};
+}
+
+int64_t cache_bytes(const ModelSpec& spec, int segment, const BatchShape& shape,
+                    const kernels::DeviceDescription& device) {
+  const Segment& one = spec.segments[static_cast<size_t>(segment)];
+  if (!shape.is_cached() || one.kind != SegmentKind::kAttention) return 0;
+  return round_up(
+      kernels::cache_bytes(cached_shape(spec.architecture, shape, one.layer), device.interior),
+      kPageBytes);
 }
 
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe) {
@@ -106,8 +118,15 @@ Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape,
   return result;
 }
 
-void require_taken(const ModelSpec& spec, const kernels::DeviceDescription& device) {
+void require_taken(const ModelSpec& spec, const BatchShape& shape,
+                   const kernels::DeviceDescription& device) {
   kernels::require_possible(device);
+  if (shape.is_cached() && !device.caches) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("device: {}: its kernels have no cache of keys and values, with which "
+                            "text is generated (use --device cpu)",
+                            device.name));
+  }
   const Architecture& a = spec.architecture;
   const auto refuse = [&](const char* what, int64_t is, const std::string& limit) {
     throw Error(ErrorCode::kConfig,

@@ -12,11 +12,19 @@
 namespace strata::model {
 
 // One micro-batch: `rows` sequences of `length` tokens, padded to this fixed shape.
+//
+// With a cache of keys and values, one pass of generation: `length` is the most tokens of a pass,
+// which are of any of cache_rows texts (rows is 1), and texts have up to cache_positions tokens.
 struct BatchShape {
   int64_t rows = 1;
   int64_t length = 1;
   bool documents = false;  // rows hold several documents, each of which attends to itself alone
+  int64_t cache_rows = 0;
+  int64_t cache_positions = 0;
   int64_t tokens() const { return rows * length; }
+  bool is_cached() const { return cache_rows > 0; }
+  int64_t positions() const { return is_cached() ? cache_positions : length; }
+  int64_t logit_rows() const { return is_cached() ? cache_rows : rows; }
 };
 
 // The number of RoPE tables of a model (0, 1, or 2 when windowed layers have their own), and the
@@ -30,13 +38,19 @@ int64_t rope_pairs(const Architecture& architecture, int table);
 int64_t rope_bytes(const Architecture& architecture, int table, const BatchShape& shape);
 
 // The bytes of the targets of one micro-batch, and of its tokens, i32. With documents, where the
-// document of each token starts (kernels/attention.h) comes behind the tokens.
+// document of each token starts (kernels/attention.h) comes behind the tokens; with a cache, the
+// text of each token, then its position in that.
 inline int64_t target_bytes(const BatchShape& shape) {
   return shape.tokens() * 4;
 }
 inline int64_t token_bytes(const BatchShape& shape) {
-  return target_bytes(shape) * (shape.documents ? 2 : 1);
+  return target_bytes(shape) * (shape.is_cached() ? 3 : shape.documents ? 2 : 1);
 }
+
+// The keys and values that an attention segment keeps; 0 for others and without a cache. A layer
+// with a window keeps no more than passes can see.
+int64_t cache_bytes(const ModelSpec& spec, int segment, const BatchShape& shape,
+                    const kernels::DeviceDescription& device);
 
 // Bytes of the tensor at a segment boundary, [N, C] in the recipe's weight type, rounded up to
 // pages.
@@ -61,7 +75,8 @@ Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape,
                     const kernels::DeviceDescription& device);
 
 // Throws Error{kConfig} when the device's ops do not support the model's head size or row widths,
-// or the device's description is impossible.
-void require_taken(const ModelSpec& spec, const kernels::DeviceDescription& device);
+// or a cache of keys and values, or the device's description is impossible.
+void require_taken(const ModelSpec& spec, const BatchShape& shape,
+                   const kernels::DeviceDescription& device);
 
 }  // namespace strata::model

@@ -155,7 +155,11 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
       projections_of(segment, {{kQuery, kQueryBias}, {kKey, kKeyBias}, {kValue, kValueBias}});
   layout.out_of = projections_of(segment, {{kOutput, kOutputBias}});
   layout.width = (a.heads + 2 * a.kv_heads) * a.head_size;
-  const auto forward_op = attention_shape<kernels::AttentionForward>(a, s.batch, segment.layer);
+  const int64_t attention_scratch =
+      s.batch.is_cached()
+          ? kernels::workspace_bytes(cached_shape(a, s.batch, segment.layer), s.device)
+          : kernels::workspace_bytes(
+                attention_shape<kernels::AttentionForward>(a, s.batch, segment.layer), s.device);
   const auto backward_op = attention_shape<kernels::AttentionBackward>(a, s.batch, segment.layer);
   const bool qk_norm = a.block.qk_norm != QkNorm::kNone;
   const int64_t turned = s.tokens() * (a.heads + a.kv_heads) * a.head_size;
@@ -169,10 +173,9 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   Packer forward;
   layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
   if (qk_norm) layout.turned = forward.add(turned, s.device.interior);
-  layout.forward_scratch =
-      forward.add(std::max({s.product_scratch(layout.into, a.hidden, false),
-                            s.product_scratch(layout.out_of, s.heads_width(), false),
-                            kernels::workspace_bytes(forward_op, s.device)}));
+  layout.forward_scratch = forward.add(
+      std::max({s.product_scratch(layout.into, a.hidden, false),
+                s.product_scratch(layout.out_of, s.heads_width(), false), attention_scratch}));
   finish_forward(layout, forward);
 
   Packer backward;
@@ -231,12 +234,13 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
   const kernels::LinearCrossEntropy loss_op{
       .dtype = s.dtype, .rows = s.tokens(), .cols = a.hidden, .vocabulary = a.vocabulary};
   const kernels::MatMulForward logits_op{
-      .dtype = s.dtype, .rows = s.batch.rows, .outputs = a.vocabulary, .inputs = a.hidden};
-  const int64_t loss_scratch = kernels::workspace_bytes(loss_op, s.device);
+      .dtype = s.dtype, .rows = s.batch.logit_rows(), .outputs = a.vocabulary, .inputs = a.hidden};
+  const int64_t loss_scratch =
+      s.batch.is_cached() ? 0 : kernels::workspace_bytes(loss_op, s.device);
 
   Packer forward;
   layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
-  layout.gathered = forward.add(s.batch.rows * a.hidden * bytes_of(s.dtype));
+  layout.gathered = forward.add(s.batch.logit_rows() * a.hidden * bytes_of(s.dtype));
   layout.forward_scratch =
       forward.add(std::max(loss_scratch, kernels::workspace_bytes(logits_op, s.device)));
   finish_forward(layout, forward);
@@ -275,6 +279,20 @@ SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShap
       break;
   }
   return layout;
+}
+
+kernels::CachedAttention cached_shape(const Architecture& a, const BatchShape& batch, int layer) {
+  kernels::CachedAttention op;
+  op.heads = a.heads;
+  op.kv_heads = a.kv_heads;
+  op.head_size = a.head_size;
+  op.rows = batch.cache_rows;
+  op.cap = static_cast<float>(a.score_cap);
+  op.window = a.window_of(layer);
+  const int64_t seen = op.window > 0 ? std::min(batch.cache_positions, op.window + batch.length)
+                                     : batch.cache_positions;
+  op.positions = round_up(seen, kernels::kCacheTile);
+  return op;
 }
 
 int64_t query_norms(const Architecture& a) {

@@ -6,6 +6,7 @@
 
 #include "engine/model/footprint.h"
 #include "engine/model/spec.h"
+#include "kernels/cached_attention.h"
 
 // The offsets of a segment's tensors in its interior and workspaces. footprint() reports the totals
 // and the compute driver uses the offsets, so the two cannot differ.
@@ -91,5 +92,9 @@ Op attention_shape(const Architecture& a, const BatchShape& batch, int layer) {
   op.window = a.window_of(layer);
   return op;
 }
+
+// The same over a cache of keys and values.
+kernels::CachedAttention cached_shape(const Architecture& architecture, const BatchShape& batch,
+                                      int layer);
 
 }  // namespace strata::model

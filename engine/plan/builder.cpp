@@ -108,9 +108,12 @@ void Builder::emit_drain() {
   put(rule.waits ? rule.next : Generation::kOld, rule.waits, false);
 }
 
+// A plan with a cache evaluates nothing.
 void Builder::emit_infer(ProgramName name, OpKind head, int micro_batches) {
   begin(name);
-  PassOrder(building_, *pieces_).infer(head, micro_batches);
+  if (name == ProgramName::kGenerate || !input_.shape.is_cached()) {
+    PassOrder(building_, *pieces_).infer(head, micro_batches);
+  }
   put(Generation::kOld, false, false);
 }
 
@@ -182,6 +185,16 @@ void Builder::fill_boundary() {
                               model::rope_bytes(input_.spec->architecture, i, input_.shape),
                               0,
                               {.kind = ValueKind::kRope, .index = i},
+                              false});
+  }
+  for (int s = 0; s < segment_count(); ++s) {
+    const int64_t bytes = model::cache_bytes(*input_.spec, s, input_.shape, input_.device);
+    if (bytes == 0) continue;
+    plan_.boundary.push_back({compute_arena(),
+                              map_.cache[s],
+                              bytes,
+                              0,
+                              {.kind = ValueKind::kCache, .segment = s},
                               false});
   }
   if (input_.inference) return;

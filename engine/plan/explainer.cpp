@@ -91,6 +91,8 @@ class Slots {
         return 'b';
       case ValueKind::kScratch:
         return 'k';
+      case ValueKind::kCache:
+        return 'c';
       case ValueKind::kTokens:
       case ValueKind::kTargets:
       case ValueKind::kPositions:

@@ -10,7 +10,7 @@ namespace strata::plan {
 Ground ground_of(const PlanInput& input) {
   const int count = static_cast<int>(input.spec->segments.size());
   Ground ground;
-  model::require_taken(*input.spec, input.device);
+  model::require_taken(*input.spec, input.shape, input.device);
   ground.layout = shard::make_layout(*input.spec, input.mesh.shards());
   ground.trainable = trainable_runs(ground.layout);
   ground.footprints.resize(count);

@@ -353,15 +353,23 @@ void lay_out_exchanges(const PlanInput& input, Packer& pack, MemoryMap& map) {
   const char* const purpose = "inputs and results";
   place(ValueKind::kTokens, model::token_bytes(input.shape), input.micro_batches, purpose);
   place(ValueKind::kTargets, model::target_bytes(input.shape), input.micro_batches, purpose);
-  place(ValueKind::kPositions, input.shape.rows * 4, 1, purpose);
+  place(ValueKind::kPositions, input.shape.logit_rows() * 4, 1, purpose);
   place(ValueKind::kLossSum, 8, input.micro_batches, purpose);
-  place(ValueKind::kLogits, input.shape.rows * a.vocabulary * 4, 1, purpose);
+  place(ValueKind::kLogits, input.shape.logit_rows() * a.vocabulary * 4, 1, purpose);
   const int tables = model::rope_tables(a);
   int64_t table_bytes = 0;
   for (int t = 0; t < tables; ++t) {
     table_bytes = std::max(table_bytes, model::rope_bytes(a, t, input.shape));
   }
   place(ValueKind::kRope, table_bytes, tables, "position tables");
+}
+
+void lay_out_caches(const PlanInput& input, Packer& pack, MemoryMap& map) {
+  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
+    const int64_t bytes = model::cache_bytes(*input.spec, s, input.shape, input.device);
+    map.cache.push_back(bytes == 0 ? -1
+                                   : pack.take(compute_arena(input), bytes, "keys and values"));
+  }
 }
 
 // Norm partials of what is summed on the device, and room for the sums.
@@ -395,6 +403,7 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
         pack.take(Arena::kControl, kNormBytes * chunks * plan.layout.shard_count, "norm partials"));
   }
   lay_out_exchanges(input, pack, map);
+  lay_out_caches(input, pack, map);
   lay_out_weights(input, placement, plan, pack, map);
   lay_out_resident_state(ground, placement, plan, pack, map);
   lay_out_gradients(input, placement, pack, map);

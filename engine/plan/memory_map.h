@@ -102,7 +102,8 @@ struct MemoryMap {
   std::vector<std::vector<int64_t>> activation_gradient;
   std::vector<std::vector<int64_t>> interior;      // [segment][micro-batch]
   std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
-  int64_t branch = -1;  // in the compute arena, where blocks have two parts
+  std::vector<int64_t> cache;  // by segment, in the compute arena; -1 where none is
+  int64_t branch = -1;         // in the compute arena, where blocks have two parts
   int64_t scratch = 0, scratch_bytes = 0;
   int64_t decision = 0;
   std::vector<int64_t> norm;                         // by segment, control arena

@@ -98,9 +98,10 @@ enum class ValueKind : uint8_t {
   kBranch,              // [N, C] f32: what `segment` adds to its input; `reduced`
   kBranchGradient,      // [N, C] f32: of what its first products read; `reduced`
   kScratch,             // dead when its op ends; `index` is unused
-  kTokens,              // [B, T] of micro-batch `index`; with documents, then where they start
+  kCache,               // keys and values of attention `segment`, which passes extend in place
+  kTokens,              // [B, T] of micro-batch `index`, and where they are (model::token_bytes)
   kTargets,             // the same
-  kPositions,           // [B]: of each row, the position whose logits are wanted
+  kPositions,           // [B]: of each row or text, the position whose logits are wanted
   kRope,                // cosines and sines of every position; `index` = table of the model
   kLossSum,             // of micro-batch `index`
   kLogits,              // [B, V]

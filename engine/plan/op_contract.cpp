@@ -53,6 +53,7 @@ constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                  ValueNeed{ValueKind::kActivation, kAny, kOptional},
                                  ValueNeed{ValueKind::kInterior, kOptional, kOptional},
                                  ValueNeed{ValueKind::kBranch, kOptional, kOptional},
+                                 ValueNeed{ValueKind::kCache, kOptional, kOptional},
                                  ValueNeed{ValueKind::kTokens, kOptional, kNone},
                                  kTables,
                                  kWorkspace};

@@ -20,6 +20,14 @@ void PassOrder::interior(Mode mode, int segment, int micro_batch, int missing) {
                           .index = micro_batch}});
 }
 
+void PassOrder::extend_cache(int segment) {
+  if (map_.cache[segment] < 0) return;
+  const int64_t bytes = model::cache_bytes(*input_.spec, segment, input_.shape, input_.device);
+  const Value value = {.kind = ValueKind::kCache, .segment = segment};
+  emit_.read(compute_arena(), map_.cache[segment], bytes, 0, value);
+  emit_.write(compute_arena(), map_.cache[segment], bytes, 0, value);
+}
+
 void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced) {
   emit_.access({.mode = mode,
                 .arena = compute_arena(),
@@ -81,7 +89,10 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
       exchange_.read_given(ValueKind::kTokens, micro_batch);
     }
     read_inputs(segment, micro_batch);
-    if (part == 0) exchange_.read_order(segment, micro_batch);
+    if (part == 0) {
+      exchange_.read_order(segment, micro_batch);
+      extend_cache(segment);
+    }
     if (part > 0) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch, 1);
     if (leaves.output && part == last) activations_.write(segment, micro_batch);
     if (fills && part > 0) interior(Mode::kRead, segment, micro_batch, 1);

@@ -66,6 +66,7 @@ class PassOrder : BuilderPiece {
   void add_input_gradients(int segment, int micro_batch);
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch, int missing);
+  void extend_cache(int segment);
   void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
 
   ExchangePath& exchange_;

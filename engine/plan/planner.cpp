@@ -142,6 +142,17 @@ Placement forced_placement(const PlanInput& input, const PlannerOptions& options
 
 SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& options) {
   PlanInput trial = input;
+  for (int64_t rows = input.shape.cache_rows / 2; rows >= 1; rows /= 2) {
+    trial.shape.cache_rows = rows;
+    if (fits(trial, options)) return {.micro_batch = rows};
+  }
+  trial = input;
+  for (int64_t length = input.shape.cache_positions / 2; length >= 16; length /= 2) {
+    trial.shape.cache_positions = length;
+    if (fits(trial, options)) return {.sequence_length = length};
+  }
+  if (input.shape.is_cached()) return {};
+  trial = input;
   for (int64_t rows = input.shape.rows / 2; rows >= 1; rows /= 2) {
     trial.shape.rows = rows;
     if (fits(trial, options)) return {.micro_batch = rows};
@@ -183,10 +194,6 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
   Placement base = forced_placement(input, options, search);
   if (!search.fits(base)) refuse(input, options, search.bytes(base));
   return base;
-}
-
-ProgramName repeated(const PlanInput& input) {
-  return input.inference ? ProgramName::kEval : ProgramName::kStep;
 }
 
 // How many chunks are joined in the plans that are compared, so that these have about the same
@@ -290,6 +297,11 @@ Tried fastest(const PlanInput& input, const PlannerOptions& options,
 }
 
 }  // namespace
+
+ProgramName repeated(const PlanInput& input) {
+  if (!input.inference) return ProgramName::kStep;
+  return input.shape.is_cached() ? ProgramName::kGenerate : ProgramName::kEval;
+}
 
 bool is_better(const Cost& a, const Cost& b) {
   constexpr double kSame = 0.002;  // less of a step is within the prediction's error

@@ -11,8 +11,11 @@
 namespace strata::plan {
 
 // Predicts the seconds of one step of a plan. It may use only the program that a run repeats: step,
-// or eval in inference.
+// or repeated() in inference.
 using Predict = std::function<double(const Plan&)>;
+
+// The program that a run repeats.
+ProgramName repeated(const PlanInput& input);
 
 struct PlannerOptions {
   int prefetch_depth = 0;    // segments and chunks ahead in the rings; 0 = let the planner choose

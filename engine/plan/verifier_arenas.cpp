@@ -34,6 +34,7 @@ void check_holdings(const Facts& facts, Reporter& reporter) {
         if (!holding.only_if_pending) bad("is there only while an update is pending");
         if (holding.value.generation != Generation::kOld) bad("must have generation +0");
         break;
+      case ValueKind::kCache:
       case ValueKind::kRope:
         if (holding.only_if_pending) bad("must not depend on what is pending");
         break;

@@ -233,6 +233,19 @@ class ComputeCheck {
     check_activation_gradients();
     check_interior();
     check_branch();
+    check_cache();
+  }
+
+  // Attention extends its own keys and values.
+  void check_cache() {
+    const Value cache = {.kind = ValueKind::kCache, .segment = op_.segment};
+    std::vector<Tensor> own;
+    if (segment_.kind == model::SegmentKind::kAttention && is_first() &&
+        facts_.plan.shape.is_cached()) {
+      own = {{cache, true}};
+    }
+    check_tensors(Mode::kRead, ValueKind::kCache, own);
+    check_tensors(Mode::kWrite, ValueKind::kCache, own);
   }
 
   void check_interior() {
@@ -275,12 +288,13 @@ class ComputeCheck {
   // The op must have exactly these of the values that are exchanged with the caller.
   void check_exchanged() {
     const model::Architecture& a = facts_.spec.architecture;
+    const model::BatchShape& shape = facts_.plan.shape;
     const bool logits = op_.kind == OpKind::kLogits;
     const bool scores = is_head() && !logits;
     const bool inner = op_.kind == OpKind::kBackward ? is_last() : is_first();
     const bool attends = segment_.kind == model::SegmentKind::kAttention && inner;
     check_one(Mode::kRead, ValueKind::kTokens, op_.micro_batch,
-              embeds() || (attends && facts_.plan.shape.documents));
+              embeds() || (attends && (shape.documents || shape.is_cached())));
     check_one(Mode::kRead, ValueKind::kRope, model::rope_table_of(a, segment_.layer),
               attends && model::rope_tables(a) > 0);
     check_one(Mode::kRead, ValueKind::kTargets, op_.micro_batch, scores);

@@ -16,8 +16,8 @@ const char* const kNeedNames[] = {"none", "at most one", "exactly one", "at leas
 constexpr int kValueKindCount = static_cast<int>(ValueKind::kDecision) + 1;
 
 // A bit for each kind of value and mode.
-using Kinds = uint32_t;
-static_assert(2 * kValueKindCount <= 32);
+using Kinds = uint64_t;
+static_assert(2 * kValueKindCount <= 64);
 
 constexpr Kinds bit_of(ValueKind kind, Mode mode) {
   return Kinds{1} << (2 * static_cast<int>(kind) + static_cast<int>(mode));
@@ -31,7 +31,7 @@ struct KindsUsed {
 
 KindsUsed kinds_used(std::span<const Access> accesses) {
   KindsUsed used;
-  std::array<const Value*, 32> last;
+  std::array<const Value*, 64> last;
   for (const Access& access : accesses) {
     const Kinds bit = bit_of(access.value.kind, access.mode);
     const Value*& before = last[std::countr_zero(bit)];

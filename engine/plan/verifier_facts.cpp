@@ -112,18 +112,20 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kBranch:
     case ValueKind::kBranchGradient:
       return plan.shape.rows * plan.shape.length * spec.architecture.hidden * 4;
+    case ValueKind::kCache:
+      return model::cache_bytes(spec, value.segment, plan.shape, plan.device);
     case ValueKind::kTokens:
-      return plan.shape.rows * plan.shape.length * (plan.shape.documents ? 8 : 4);
+      return model::token_bytes(plan.shape);
     case ValueKind::kTargets:
       return plan.shape.rows * plan.shape.length * 4;
     case ValueKind::kPositions:
-      return plan.shape.rows * 4;
+      return plan.shape.logit_rows() * 4;
     case ValueKind::kRope:
       return model::rope_bytes(spec.architecture, value.index, plan.shape);
     case ValueKind::kLossSum:
       return 8;
     case ValueKind::kLogits:
-      return plan.shape.rows * spec.architecture.vocabulary * 4;
+      return plan.shape.logit_rows() * spec.architecture.vocabulary * 4;
     default:
       return -1;
   }
@@ -169,6 +171,8 @@ std::string describe(const Facts& facts, const Value& value) {
                          value.reduced);
     case ValueKind::kScratch:
       return "scratch";
+    case ValueKind::kCache:
+      return fmt::format("keys and values of {}", where);
     case ValueKind::kTokens:
       return fmt::format("tokens of micro-batch {}", value.index);
     case ValueKind::kTargets:

@@ -30,13 +30,15 @@ class Machine {
  public:
   Machine(const Facts& facts, bool pending, Reporter& reporter)
       : facts_(facts), pending_(pending), reporter_(reporter) {
-    start();
+    start([](const Value& value) { return value.kind == ValueKind::kCache; });
+    empty_ = memory_;
+    start([](const Value&) { return true; });
     boundary_ = memory_;
   }
 
   void run(const Program& program) {
     program_ = &program;
-    memory_ = program.name == ProgramName::kLoad ? Memories{} : boundary_;
+    memory_ = program.name == ProgramName::kLoad ? empty_ : boundary_;
     for (size_t i = 0; i < program.ops.size() && !reporter_.full(); ++i) {
       const Op& op = program.ops[i];
       if (op.predicate == Predicate::kPending && !pending_) continue;
@@ -106,9 +108,10 @@ class Machine {
            (side_of(access, pending_) == Side::kOther ? facts_.plan.sides.bytes : 0);
   }
 
-  void start() {
+  template <class Chosen>
+  void start(Chosen chosen) {
     for (const Holding& holding : facts_.plan.boundary) {
-      if (holding.only_if_pending && !pending_) continue;
+      if (!chosen(holding.value) || (holding.only_if_pending && !pending_)) continue;
       pieces(holding.offset, holding.bytes, holding.first, holding.value, Origin::kBefore,
              [&](int64_t begin, int64_t end, const Content& content) {
                memory(holding.arena).assign(begin, end, content);
@@ -221,6 +224,7 @@ class Machine {
   const Facts& facts_;
   const bool pending_;
   Reporter& reporter_;
+  Memories empty_;  // before load: caches, which begin without keys and values
   Memories boundary_;
   const Program* program_ = nullptr;
   Memories memory_;

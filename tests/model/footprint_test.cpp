@@ -146,7 +146,7 @@ TEST(Footprint, ScratchIsThatOfTheDevicesKernels) {
 
 std::string refusal_of(const kernels::DeviceDescription& device) {
   try {
-    require_taken(make_spec(false), device);
+    require_taken(make_spec(false), {}, device);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kConfig);
     return error.what();
