@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "bindings/cli/commands.h"
+#include "bindings/cli/stop_signals.h"
 #include "engine/base/clock.h"
+#include "engine/session/generation.h"
 #include "engine/session/model_use.h"
 
 namespace strata::cli {
@@ -37,29 +43,87 @@ int run_eval(const config::Options& options) {
   return 0;
 }
 
+namespace {
+
+std::atomic<bool> stop_generating = false;
+
+// The second request ends the process.
+void on_stop_generating(int signal) {
+  if (is_new_request(signal) && stop_generating.exchange(true) && signal != SIGHUP) _exit(130);
+}
+
+// Prints texts in their order: the first that is not over as it grows, those behind it when their
+// turn comes.
+class TextPrinter {
+ public:
+  explicit TextPrinter(const std::vector<session::Generation::Text>& texts, bool as_json)
+      : texts_(texts), as_json_(as_json), states_(texts.size()) {}
+
+  void add(size_t text, const std::string& piece) {
+    states_[text].text += piece;
+    print();
+  }
+  void end(size_t text) {
+    states_[text].is_over = true;
+    print();
+  }
+
+ private:
+  struct State {
+    std::string text;  // without the prompt
+    size_t printed = 0;
+    bool is_begun = false;
+    bool is_over = false;
+  };
+
+  void print() {
+    for (; turn_ < states_.size(); ++turn_) {
+      State& state = states_[turn_];
+      if (!as_json_) print_more(state);
+      if (!state.is_over) break;
+      if (as_json_) print_json(state);
+      std::fputs("\n", stdout);
+    }
+    std::fflush(stdout);
+  }
+
+  void print_more(State& state) {
+    if (!state.is_begun) {
+      if (texts_.size() > 1) std::printf("--- %zu of %zu ---\n", turn_ + 1, texts_.size());
+      std::fputs(texts_[turn_].prompt.c_str(), stdout);
+      state.is_begun = true;
+    }
+    std::fwrite(state.text.data() + state.printed, 1, state.text.size() - state.printed, stdout);
+    state.printed = state.text.size();
+  }
+
+  void print_json(const State& state) const {
+    const session::Generation::Text& text = texts_[turn_];
+    config::Json json = config::Json::object();
+    json.set("prompt", text.prompt);
+    json.set("text", text.prompt + state.text);
+    json.set("new_tokens", text.new_tokens);
+    json.set("end", session::name_of(text.end));
+    std::fputs(json.dump().c_str(), stdout);
+  }
+
+  const std::vector<session::Generation::Text>& texts_;
+  const bool as_json_;
+  std::vector<State> states_;
+  size_t turn_ = 0;
+};
+
+}  // namespace
+
 int run_generate(const config::Options& options) {
   train::WorkLine line(isatty(STDERR_FILENO) == 1);
+  on_stop_signals(on_stop_generating);
   session::Generation generation(options, shown_on(line));
-  std::string text;
-  const auto emit = [&](const std::string& piece) {  // with --json the text is printed at the end
-    text += piece;
-    if (!options.json) std::fputs(piece.c_str(), stdout);
-    std::fflush(stdout);
-  };
-  const auto emit_after_prompt = [&](const std::string& piece) {
-    if (text.empty()) emit(options.prompt);  // not before the progress of loading is erased
-    emit(piece);
-  };
-  generation.run(emit_after_prompt);
-  if (!options.json) {
-    std::puts("");
-    return 0;
-  }
-  config::Json json = config::Json::object();
-  json.set("prompt", options.prompt);
-  json.set("text", text);
-  json.set("new_tokens", generation.new_tokens());
-  std::puts(json.dump().c_str());
+  TextPrinter printer(generation.texts(), options.json);
+  generation.run(
+      {.on_piece = [&](size_t text, const std::string& piece) { printer.add(text, piece); },
+       .on_end = [&](size_t text) { printer.end(text); },
+       .stop = &stop_generating});
   return 0;
 }
 

@@ -35,6 +35,7 @@ constexpr ExclusivePair kExclusive[] = {
     {"steps", "epochs", kSame},
     {"warmup-steps", "warmup-ratio", kSame},
     {"eval-data", "eval-fraction", kSame},
+    {"prompt", "prompts-file", "are two sources of prompts"},
     {"text", "data", "are two sources of one text"},
     {"count", "pieces", "exclude each other: a count shows no tokens"},
     {"count", "decode", "exclude each other: a count shows no text"},

@@ -22,6 +22,7 @@ enum class OptionType : uint8_t {
   kString,    // text or a path
   kOptional,  // a flag whose value may be left out
   kList,      // texts separated by commas; with `choices`, only those
+  kTexts,     // texts, each with the flag before it
   kInts,      // whole numbers separated by commas
   kSizes,     // sizes separated by commas
   kEnum,      // one of `choices`

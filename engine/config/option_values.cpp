@@ -174,6 +174,14 @@ std::string assign_list(const OptionRow& row, const std::vector<std::string>& pa
   return "";
 }
 
+std::string assign_texts(const OptionRow& row, const std::vector<std::string>& texts,
+                         Options& options) {
+  const bool lacks_text = std::ranges::any_of(texts, &std::string::empty);
+  if (lacks_text && !row.may_be_empty) return "is empty";
+  options.*std::get<std::vector<std::string> Options::*>(row.field) = texts;
+  return "";
+}
+
 std::string assign_numbers(const OptionRow& row, const std::vector<std::string>& parts,
                            Options& options) {
   const bool sizes = row.type == OptionType::kSizes;
@@ -278,6 +286,8 @@ std::string assign(const OptionRow& row, const std::vector<std::string>& values,
       return assign_rates(row, split(values), options);
     case OptionType::kList:
       return assign_list(row, split(values), options);
+    case OptionType::kTexts:
+      return assign_texts(row, values, options);
     case OptionType::kInts:
     case OptionType::kSizes:
       return assign_numbers(row, split(values), options);
@@ -306,6 +316,7 @@ std::string value_text(const OptionRow& row, const Options& options) {
       return !value.empty() ? value : options.*field.flag ? "on" : "off";
     }
     case OptionType::kList:
+    case OptionType::kTexts:
       return join(options.*std::get<std::vector<std::string> Options::*>(row.field));
     case OptionType::kInts:
       return join(options.*std::get<std::vector<int64_t> Options::*>(row.field));
@@ -377,6 +388,8 @@ std::string accepted_text(const OptionRow& row) {
     case OptionType::kList:
       if (row.choices.empty()) return "texts separated by commas, each once";
       return "one or more of " + join(row.choices) + ", each once";
+    case OptionType::kTexts:
+      return "a text; several times for several";
     case OptionType::kInts:
       return "whole numbers, " + range_text(row) + ", separated by commas, each once";
     case OptionType::kSizes:

@@ -155,7 +155,9 @@ struct Options {
   bool tied = true;
 
   // generate
-  std::string prompt;
+  std::vector<std::string> prompts;  // none: one that is empty
+  std::string prompts_file;
+  std::vector<std::string> stop;
   int64_t max_new_tokens = 64;
   double temperature = 0.8;  // 0: the most likely token
   int64_t top_k = 0;         // 0: off

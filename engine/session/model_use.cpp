@@ -17,10 +17,10 @@
 #include "engine/checkpoint/model_source.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_path.h"
+#include "engine/session/inference_setup.h"
 #include "engine/session/resume.h"
 #include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
-#include "engine/train/sampling.h"
 #include "engine/train/trainer.h"
 
 namespace strata::session {
@@ -43,8 +43,8 @@ model::ModelSpec collect_spec(const config::Options& options, Failures& failures
   return spec;
 }
 
-// The options with a checkpoint where --resume is given. These commands have no run directory of
-// their own.
+}  // namespace
+
 config::Options with_named_checkpoint(const config::Options& options) {
   if (options.resume && options.resume_checkpoint.empty()) {
     throw Error(
@@ -66,35 +66,6 @@ train::RunPlan inference_plan(const config::Options& options, const model::Model
   facts.machine = nominal_machine(facts.limits.cores);
   return make_run_plan(train::frozen_spec(model.spec()), options, facts);
 }
-
-// The token from which an empty prompt continues: the start of a text, or the end of the text
-// before.
-int32_t first_id(const text::Tokenizer& tokenizer, const config::Options& options) {
-  if (tokenizer.bos_id()) return *tokenizer.bos_id();
-  if (tokenizer.eos_id()) return *tokenizer.eos_id();
-  throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
-                                      " has no token for the start of a text (give --prompt TEXT)");
-}
-
-// Sets the longest text: the prompt and all new tokens, at most the model's positions. Warns when
-// these are not enough.
-void set_longest_text(int64_t prompt_tokens, const model::Architecture& architecture,
-                      config::Options& options) {
-  const bool given = options.is_given("sequence-length");
-  const int64_t wanted = std::max<int64_t>(1, prompt_tokens + options.max_new_tokens - 1);
-  if (!given) options.sequence_length = wanted;
-  options.sequence_length = std::min(options.sequence_length, architecture.max_position);
-  if (wanted <= options.sequence_length) return;
-  log(LogLevel::kWarning,
-      fmt::format("generate: a prompt of {} tokens and {} new ones are more than {} {}: when the "
-                  "text is longer, only its last {} tokens are used (shorten the prompt, or lower "
-                  "--max-new-tokens)",
-                  prompt_tokens, options.max_new_tokens,
-                  given ? "--sequence-length" : "the model's positions,", options.sequence_length,
-                  options.sequence_length));
-}
-
-}  // namespace
 
 PlanRequest::PlanRequest(const config::Options& given, const std::string& cache_directory)
     : cache_directory_(cache_directory) {
@@ -176,95 +147,6 @@ train::Inference::Loss evaluate_model(const config::Options& given,
                                                  options.model, loss.mean));
   }
   return loss;
-}
-
-// Forward passes over a growing text.
-class Generation::Passes {
- public:
-  // `options.sequence_length` is the longest text, `held_bytes` the memory of the tokenizer.
-  Passes(const config::Options& options, const model::ModelDirectory& model, int64_t held_bytes,
-         train::WorkProgress progress)
-      : progress_(std::move(progress)),
-        options_(options),
-        model_(model),
-        facts_(inference_facts(options)),
-        longest_(options.sequence_length),
-        held_bytes_(held_bytes) {}
-
-  const std::vector<float>& next_logits(const std::vector<int32_t>& text) {
-    const int64_t length = length_for(static_cast<int64_t>(text.size()));
-    if (!inference_ || length != options_.sequence_length) prepare(length);
-    return inference_->next_logits(text);
-  }
-
- private:
-  // longrope uses other factors for texts within the original positions than for longer texts.
-  int64_t length_for(int64_t tokens) const {
-    const model::Rope& rope = model_.architecture().rope;
-    const bool has_two = rope.scaling == model::RopeScaling::kLongRope;
-    if (!has_two || tokens > rope.original_max_position) return longest_;
-    return std::min(longest_, rope.original_max_position);
-  }
-
-  void prepare(int64_t length) {
-    inference_.reset();
-    options_.sequence_length = length;
-    plan_ = inference_plan(options_, model_, facts_, held_bytes_);
-    inference_.emplace(plan_, options_, model_, options_.resume_checkpoint,
-                       std::exchange(progress_, nullptr));
-  }
-
-  train::WorkProgress progress_;  // of the first time; later there is text before
-  config::Options options_;
-  const model::ModelDirectory& model_;
-  const train::RunFacts facts_;
-  const int64_t longest_;
-  const int64_t held_bytes_;
-  train::RunPlan plan_;
-  std::optional<train::Inference> inference_;
-};
-
-Generation::Generation(const config::Options& given, train::WorkProgress progress)
-    : options_(with_named_checkpoint(given)) {
-  config::Options& options = options_;
-  options.ranks = options.accumulate = options.micro_batch = 1;
-  Failures failures;
-  model_ = collect_model(options, failures);
-  if (model_) {
-    failures.collect([&] {
-      if (options.is_given("sequence-length")) require_positions(options, model_->architecture());
-    });
-    failures.collect([&] { tokenizer_ = open_tokenizer(options, true); });
-  }
-  failures.collect([&] { train::require_built(options); });
-  collect_device(options, failures);
-  collect_files(options, failures);
-  collect_drives(options, failures);
-  failures.throw_if_any("cannot start strata generate");
-  ids_ = tokenizer_->encode(options.prompt);
-  if (ids_.empty()) ids_.push_back(first_id(*tokenizer_, options));
-  set_longest_text(static_cast<int64_t>(ids_.size()), model_->architecture(), options);
-  malloc_trim(0);  // returns the memory that reading the tokenizer needed
-  passes_ = std::make_unique<Passes>(options, *model_, tokenizer_->bytes(), std::move(progress));
-}
-
-Generation::~Generation() = default;
-
-void Generation::run(const std::function<void(const std::string& piece)>& emit) {
-  train::TokenSampler sampler({.temperature = options_.temperature,
-                               .top_k = options_.top_k,
-                               .top_p = options_.top_p,
-                               .seed = static_cast<uint64_t>(options_.seed)});
-  text::StreamDecoder decoder(*tokenizer_);
-  for (; new_tokens_ < options_.max_new_tokens; ++new_tokens_) {
-    const std::vector<float>& logits = passes_->next_logits(ids_);
-    const int32_t next =
-        sampler.next(logits.data(), model_->architecture().vocabulary, 0, new_tokens_);
-    if (tokenizer_->eos_id() && next == *tokenizer_->eos_id()) break;
-    ids_.push_back(next);
-    emit(next < tokenizer_->vocabulary_size() ? decoder.push(next) : "");
-  }
-  emit(decoder.finish());
 }
 
 Exported export_model(const config::Options& given) {

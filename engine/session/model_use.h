@@ -10,11 +10,10 @@
 
 #include "engine/config/options.h"
 #include "engine/session/setup.h"
-#include "engine/text/tokenizer.h"
 #include "engine/train/inference.h"
 #include "engine/train/plan_compare.h"
 
-// Uses of a model besides training: its plan, its loss on data, generating text, and exporting a
+// Uses of a model besides training: its plan, its loss on data, and exporting a
 // checkpoint as a model. All throw Error; all mistakes in what the options name are reported at
 // once.
 namespace strata::session {
@@ -45,30 +44,6 @@ class PlanRequest {
 // Error{kNumeric} when the loss is not finite.
 train::Inference::Loss evaluate_model(const config::Options& options,
                                       const train::WorkProgress& progress);
-
-// Generates text that continues --prompt. Each new token takes one forward pass over the whole
-// context, which is simple and has the same bits as training. Threads: one.
-class Generation {
- public:
-  // `progress` hears of loading the weights, before the first piece of text.
-  explicit Generation(const config::Options& options, train::WorkProgress progress = {});
-  ~Generation();
-
-  int64_t new_tokens() const { return new_tokens_; }
-  // Generates to the end of the text or to --max-new-tokens. `emit` receives pieces of whole
-  // characters.
-  void run(const std::function<void(const std::string& piece)>& emit);
-
- private:
-  class Passes;
-
-  config::Options options_;
-  std::unique_ptr<model::ModelDirectory> model_;
-  std::unique_ptr<text::Tokenizer> tokenizer_;
-  std::vector<int32_t> ids_;
-  std::unique_ptr<Passes> passes_;
-  int64_t new_tokens_ = 0;
-};
 
 struct Exported {
   int64_t step = 0;                // of the checkpoint

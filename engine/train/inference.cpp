@@ -124,10 +124,23 @@ void fill_context(const plan::Plan& plan, std::span<const int32_t> context, int6
   instance.logits.resize(static_cast<size_t>(plan.shape.rows) * static_cast<size_t>(vocabulary));
 }
 
-const std::vector<float>& Inference::next_logits(const std::vector<int32_t>& context) {
-  fill_context(plan_.ranks.front(), context, plan_.spec->architecture.vocabulary, generate_);
+void Inference::run(const Pass& pass) {
+  const model::BatchShape& shape = plan_.ranks.front().shape;
+  STRATA_CHECK(shape.is_cached() && std::ssize(pass.tokens) <= shape.length &&
+               std::ssize(pass.wanted) <= shape.cache_rows);
+  generate_.program = plan::ProgramName::kGenerate;
+  generate_.token_count = std::ssize(pass.tokens);
+  generate_.logit_count = std::ssize(pass.wanted);
+  generate_.tokens.clear();
+  for (const std::vector<int32_t>* part : {&pass.tokens, &pass.rows, &pass.positions}) {
+    STRATA_CHECK(part->size() == pass.tokens.size());
+    generate_.tokens.insert(generate_.tokens.end(), part->begin(), part->end());
+  }
+  generate_.tokens.resize(static_cast<size_t>(model::token_bytes(shape)) / sizeof(int32_t));
+  generate_.logit_position = pass.wanted;
+  generate_.logit_position.resize(static_cast<size_t>(shape.cache_rows));
+  generate_.logits.resize(static_cast<size_t>(shape.cache_rows * vocabulary()));
   executor_->run(generate_);
-  return generate_.logits;
 }
 
 }  // namespace strata::train

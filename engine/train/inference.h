@@ -39,8 +39,16 @@ class Inference {
   };
   Loss evaluate(const data::TokenSource& samples, const WorkProgress& progress);
 
-  // Logits of the token that follows `context`, of which only the last T tokens are used.
-  const std::vector<float>& next_logits(const std::vector<int32_t>& context);
+  // One pass over new tokens of texts, of a plan with a cache of keys and values. Tokens of one row
+  // are adjacent, and follow those that the row has; position 0 begins another text there.
+  struct Pass {
+    std::vector<int32_t> tokens, rows, positions;
+    std::vector<int32_t> wanted;  // the tokens after which logits are wanted, at most one of a row
+  };
+  void run(const Pass& pass);
+  // Those of the last pass: [wanted, vocabulary()].
+  const std::vector<float>& logits() const { return generate_.logits; }
+  int64_t vocabulary() const { return plan_.spec->architecture.vocabulary; }
 
  private:
   const RunPlan& plan_;

@@ -89,7 +89,7 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   plan::PlanInput input;
   input.spec = &spec;
   input.recipe = options.recipe;
-  input.shape = shape_of(options);
+  input.shape = facts.shape.value_or(shape_of(options));
   input.micro_batches = static_cast<int>(options.accumulate);
   input.device =
       exec::describe(config::kind_of(options.device), options.recipe, static_cast<int>(threads));
@@ -135,8 +135,7 @@ plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& op
   plan::PlannerOptions planner = planner_options(options);
   planner.predict = [&](const plan::Plan& plan) {
     if (stop != nullptr && stop->load()) throw Error(ErrorCode::kInterrupted, "plan: interrupted");
-    const auto program = input.inference ? plan::ProgramName::kEval : plan::ProgramName::kStep;
-    return plan::simulate(plan, program, rates).step_s;
+    return plan::simulate(plan, plan::repeated(input), rates).step_s;
   };
   plan::PlannedRun best;
   std::exception_ptr refusal;
@@ -314,6 +313,20 @@ std::string least_flags(const RunPlan& run, const config::Options& options, cons
   return without + (without.empty() ? "" : ", or ") + with + " with NVMe";
 }
 
+// What of a refused run are keys and values; empty without a cache.
+std::string cache_note(const plan::PlanInput& input) {
+  if (!input.shape.is_cached()) return "";
+  int64_t bytes = 0;
+  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
+    bytes += model::cache_bytes(*input.spec, s, input.shape, input.device);
+  }
+  return fmt::format(
+      "{} of it for keys and values of {} {} of up to {} tokens (--micro-batch and "
+      "--max-new-tokens lower it); ",
+      format_bytes(bytes), input.shape.cache_rows, input.shape.cache_rows == 1 ? "text" : "texts",
+      input.shape.cache_positions);
+}
+
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
 // of a machine.
 [[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,
@@ -337,8 +350,8 @@ std::string least_flags(const RunPlan& run, const config::Options& options, cons
   throw plan::DoesNotFit(
       why, std::move(shortages),
       fmt::format("{} of what is needed are for the program itself: its code and libraries, "
-                  "threads, tokens, checksums and the plan; {}{}",
-                  format_bytes(run.outside_bytes), budget,
+                  "threads, tokens, checksums and the plan; {}{}{}",
+                  format_bytes(run.outside_bytes), cache_note(run.input), budget,
                   least.empty() ? "no --host-memory leaves enough to the emulated device"
                                 : "the least that fits is " + least));
 }

@@ -26,11 +26,12 @@ struct RunFacts {
   int64_t device_free_bytes = 0;            // of each GPU that a rank uses; 0: not known
   bool device_is_share = false;  // Options::device_memory is kShareOfDevice of a profile's
   bool inference = false;        // for eval and generate; everything in the spec is frozen
-  bool elsewhere = false;        // for the machine of a profile instead of this one
-  int64_t ranks_on_node = 0;     // ranks that share memory and drives; 0: all
-  int64_t steps = 0;             // of the whole run; 0: not known
-  std::optional<int> only_rank;  // plan_run() makes only the plan of this rank
-  bool processes = false;        // each rank is a process
+  std::optional<model::BatchShape> shape;   // instead of the options'; with a cache, for generate
+  bool elsewhere = false;                   // for the machine of a profile instead of this one
+  int64_t ranks_on_node = 0;                // ranks that share memory and drives; 0: all
+  int64_t steps = 0;                        // of the whole run; 0: not known
+  std::optional<int> only_rank;             // plan_run() makes only the plan of this rank
+  bool processes = false;                   // each rank is a process
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };
 

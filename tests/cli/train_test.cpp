@@ -220,64 +220,6 @@ TEST_F(Program, ACheckpointIsTheModelThatWasExported) {
             read_text(sandbox_ / "run/model/model.safetensors"));
 }
 
-TEST_F(Program, GenerateIsSeeded) {
-  const auto text = [&](const char* seed) {
-    return run({"generate", "--model", "model", "--prompt", "The harbour", "--max-new-tokens", "8",
-                "--seed", seed});
-  };
-  const std::string first = text("1");
-  EXPECT_EQ(first.rfind("The harbour", 0), 0u) << first;
-  EXPECT_EQ(text("1"), first);
-  EXPECT_NE(text("2"), first);
-}
-
-// However long the prompt is; what it does not see is told.
-TEST_F(Program, GenerateSeesAllOfTheText) {
-  const std::string prompt = read_text(STRATA_TEXT).substr(0, 1500);
-  const auto generate = [&](const Arguments& more, std::string& err) {
-    Arguments all = {"generate", "--model", "model", "--prompt", prompt, "--temperature", "0"};
-    all.insert(all.end(), {"--max-new-tokens", "4"});
-    all.insert(all.end(), more.begin(), more.end());
-    Process process(all, {.directory = sandbox_.path()});
-    EXPECT_EQ(process.wait(), 0) << process.err();
-    err = process.err();
-    return process.out();
-  };
-  set_config("max_position_embeddings", int64_t{4096});
-  std::string err;
-  const std::string all = generate({}, err);
-  EXPECT_EQ(err, "");
-  EXPECT_EQ(generate({"--sequence-length", "4096"}, err), all);
-  EXPECT_EQ(err, "");
-  generate({"--sequence-length", "8"}, err);
-  EXPECT_NE(err.find("are more than --sequence-length 8: when the text is longer, only its last 8 "
-                     "tokens are used"),
-            std::string::npos)
-      << err;
-  set_config("max_position_embeddings", int64_t{64});
-  generate({}, err);
-  EXPECT_NE(err.find("are more than the model's positions, 64"), std::string::npos) << err;
-}
-
-// As many as it has tokens, and not as it has room for, choose its factors.
-TEST_F(Program, GenerateTurnsShortTextsByTheShortFactorsOfLongrope) {
-  const auto text = [&](const std::string& factor, const char* length, const char* tokens) {
-    // The attention factor is so large that positions tell in a model of random weights.
-    set_config("rope_scaling", json(R"({"rope_type": "longrope", "attention_factor": 30.0,
-        "original_max_position_embeddings": 16, "factor": 4.0, "long_factor": [90, 90, 90, 90],
-        "short_factor": [)" + factor +
-                                    ", " + factor + ", " + factor + ", " + factor + "]}"));
-    return run({"generate", "--model", "model", "--prompt", "A", "--temperature", "0",
-                "--max-new-tokens", tokens, "--sequence-length", length});
-  };
-  const std::string within = text("1.0", "16", "12");
-  EXPECT_EQ(text("1.0", "64", "12"), within);
-  EXPECT_NE(text("60.0", "16", "12"), within) << "the factors tell";
-  // A text that grows beyond begins so, but for a letter that is not whole yet.
-  const std::string begin = within.substr(0, within.size() - 5);
-  EXPECT_EQ(text("1.0", "64", "40").substr(0, begin.size()), begin);
-}
-
 TEST_F(Program, PlanAnswersWithoutWeights) {
   std::filesystem::remove(sandbox_ / "model/model.safetensors");
   const config::Json plan =

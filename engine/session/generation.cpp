@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/session/generation.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/session/inference_setup.h"
+#include "engine/session/prompts.h"
+#include "engine/text/stop_strings.h"
+
+namespace strata::session {
+namespace {
+
+constexpr int64_t kTextsAtATime = 16;
+constexpr int64_t kPassTokens[] = {512, 128, 32};  // the most of a pass; less takes less memory
+
+// The token from which an empty prompt continues: the start of a text, or the end of the text
+// before.
+int32_t first_id(const text::Tokenizer& tokenizer, const config::Options& options) {
+  if (tokenizer.bos_id()) return *tokenizer.bos_id();
+  if (tokenizer.eos_id()) return *tokenizer.eos_id();
+  throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
+                                      " has no token for the start of a text (give --prompt TEXT)");
+}
+
+}  // namespace
+
+const char* name_of(TextEnd end) {
+  constexpr const char* kNames[] = {"end", "length", "stop", "positions", "interrupted"};
+  return kNames[static_cast<size_t>(end)];
+}
+
+// The characters of one text's tokens.
+class Generation::Writer {
+ public:
+  Writer(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop)
+      : tokenizer_(tokenizer), decoder_(tokenizer), stop_(stop) {}
+
+  // The piece that may be shown now.
+  std::string push(int32_t token) {
+    return stop_.push(token < tokenizer_.vocabulary_size() ? decoder_.push(token) : "");
+  }
+  std::string finish() {
+    std::string piece = stop_.push(decoder_.finish());
+    return piece + stop_.finish();
+  }
+  bool is_stopped() const { return stop_.is_found(); }
+
+ private:
+  const text::Tokenizer& tokenizer_;
+  text::StreamDecoder decoder_;
+  text::StopStrings stop_;
+};
+
+Generation::Generation(const config::Options& given, train::WorkProgress progress)
+    : options_(with_named_checkpoint(given)), progress_(std::move(progress)) {
+  config::Options& options = options_;
+  options.ranks = options.accumulate = 1;
+  Failures failures;
+  model_ = collect_model(options, failures);
+  if (model_) {
+    failures.collect([&] {
+      if (options.is_given("sequence-length")) require_positions(options, model_->architecture());
+    });
+    failures.collect([&] { tokenizer_ = open_tokenizer(options, true); });
+  }
+  failures.collect([&] { read_prompts(); });
+  failures.collect([&] { train::require_built(options); });
+  collect_device(options, failures);
+  collect_files(options, failures);
+  collect_drives(options, failures);
+  failures.throw_if_any("cannot start strata generate");
+  for (const Text& text : texts_) {
+    train::GrowingText& growing = growing_.emplace_back();
+    growing.sequence = std::ssize(growing_) - 1;
+    growing.ids = tokenizer_->encode(text.prompt);
+    if (growing.ids.empty()) growing.ids.push_back(first_id(*tokenizer_, options));
+    writers_.emplace_back(*tokenizer_, options.stop);
+  }
+  set_positions();
+  if (!options.is_given("micro-batch")) options.micro_batch = kTextsAtATime;
+  options.micro_batch = std::min<int64_t>(options.micro_batch, std::ssize(texts_));
+  malloc_trim(0);  // returns the memory that reading the tokenizer needed
+}
+
+Generation::~Generation() = default;
+
+void Generation::read_prompts() {
+  std::vector<std::string> prompts = options_.prompts;
+  if (!options_.prompts_file.empty()) prompts = session::read_prompts(options_.prompts_file);
+  if (prompts.empty()) prompts.emplace_back();
+  for (std::string& prompt : prompts) texts_.push_back({std::move(prompt)});
+}
+
+// A text has its prompt and all new tokens but the last, which no pass reads.
+void Generation::set_positions() {
+  const bool given = options_.is_given("sequence-length");
+  const int64_t limit = given ? options_.sequence_length : model_->architecture().max_position;
+  const char* of = given ? "--sequence-length" : "the model's positions,";
+  int64_t longest = 0;
+  for (size_t i = 0; i < growing_.size(); ++i) {
+    const int64_t count = std::ssize(growing_[i].ids);
+    longest = std::max(longest, count);
+    if (count <= limit) continue;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("prompt: {} of {}: {} tokens are more than {} {} (shorten it)", i + 1,
+                            growing_.size(), count, of, limit));
+  }
+  const int64_t wanted = longest + options_.max_new_tokens - 1;
+  positions_ = std::min(wanted, limit);
+  if (wanted <= limit) return;
+  log(LogLevel::kWarning,
+      fmt::format("generate: a prompt of {} tokens and {} new ones are more than {} {}: the text "
+                  "ends there (shorten the prompt, or lower --max-new-tokens)",
+                  longest, options_.max_new_tokens, of, limit));
+}
+
+// longrope has other factors for texts within the original positions than for longer ones, so a
+// text that grows beyond them begins again.
+void Generation::run(const Events& events) {
+  const model::Rope& rope = model_->architecture().rope;
+  const bool has_two = rope.scaling == model::RopeScaling::kLongRope;
+  if (has_two && positions_ > rope.original_max_position) {
+    run_phase(rope.original_max_position, events);
+  }
+  run_phase(positions_, events);
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    if (growing_[i].is_over) continue;
+    const bool is_full = std::ssize(growing_[i].ids) > positions_;
+    texts_[i].end = is_full ? TextEnd::kPositions : TextEnd::kInterrupted;
+    events.on_piece(i, writers_[i].finish());
+    events.on_end(i);
+  }
+}
+
+namespace {
+
+// The plan with the most tokens a pass that fits.
+train::RunPlan plan_passes(const config::Options& options, const model::ModelDirectory& model,
+                           int64_t prompt_tokens, int64_t held_bytes) {
+  train::RunFacts facts = inference_facts(options);
+  for (size_t i = 0;; ++i) {
+    facts.shape = model::BatchShape{
+        .length = std::max(options.micro_batch, std::min(kPassTokens[i], prompt_tokens)),
+        .cache_rows = options.micro_batch,
+        .cache_positions = options.sequence_length};
+    try {
+      return inference_plan(options, model, facts, held_bytes);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDoesNotFit || i + 1 == std::size(kPassTokens)) throw;
+    }
+  }
+}
+
+}  // namespace
+
+void Generation::run_phase(int64_t positions, const Events& events) {
+  int64_t prompt_tokens = 0;
+  for (const train::GrowingText& text : growing_) {
+    const bool runs = !text.is_over && std::ssize(text.ids) <= positions;
+    if (runs) prompt_tokens += std::ssize(text.ids);
+  }
+  if (prompt_tokens == 0 || (events.stop != nullptr && events.stop->load())) return;
+  options_.sequence_length = positions;
+  const train::RunPlan plan = plan_passes(options_, *model_, prompt_tokens, tokenizer_->bytes());
+  train::Inference inference(plan, options_, *model_, options_.resume_checkpoint,
+                             std::exchange(progress_, nullptr));
+  train::TextGenerator generator(plan.ranks.front(), inference,
+                                 {.temperature = options_.temperature,
+                                  .top_k = options_.top_k,
+                                  .top_p = options_.top_p,
+                                  .seed = static_cast<uint64_t>(options_.seed)});
+  const auto end = [&](size_t i, TextEnd why) {
+    texts_[i].end = why;
+    events.on_piece(i, writers_[i].finish());
+    events.on_end(i);
+    return false;
+  };
+  const auto take = [&](size_t i, int32_t token) {
+    if (tokenizer_->eos_id() && token == *tokenizer_->eos_id()) return end(i, TextEnd::kEnd);
+    ++texts_[i].new_tokens;
+    events.on_piece(i, writers_[i].push(token));
+    if (writers_[i].is_stopped()) return end(i, TextEnd::kStop);
+    if (texts_[i].new_tokens == options_.max_new_tokens) end(i, TextEnd::kLength);
+    return true;
+  };
+  const auto should_stop = [&] { return events.stop != nullptr && events.stop->load(); };
+  generator.run(growing_, options_.max_new_tokens, {.on_token = take, .should_stop = should_stop});
+}
+
+}  // namespace strata::session

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// strata generate: several texts, streamed, with stop strings, in memory and beyond it.
+#include <csignal>
+
+#include "engine/config/json.h"
+#include "tests/cli/program.h"
+
+namespace strata::cli::test {
+namespace {
+
+class Generate : public testing::Test {
+ protected:
+  void SetUp() override { make_model(sandbox_, "model", {}); }
+
+  static Arguments with(const Arguments& more) {
+    Arguments all = {"generate", "--model", "model"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::string run(const Arguments& more) {
+    Process process(with(more), {.directory = sandbox_.path()});
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    err_ = process.err();
+    return process.out();
+  }
+  std::string refused(const Arguments& more, int code) {
+    Process process(with(more), {.directory = sandbox_.path()});
+    EXPECT_EQ(process.wait(), code) << process.out();
+    return process.err();
+  }
+  std::vector<config::Json> lines(const std::string& out) {
+    std::vector<config::Json> objects;
+    std::istringstream stream(out);
+    for (std::string line; std::getline(stream, line);) {
+      objects.push_back(config::Json::parse(line, "output"));
+    }
+    return objects;
+  }
+
+  void set_config(const std::string& name, const config::Json& value) {
+    const std::string path = sandbox_ / "model/config.json";
+    config::Json config = config::Json::parse(read_text(path), path);
+    config.set(name, value);
+    write_text(path, config.dump());
+  }
+
+  const Sandbox sandbox_;
+  std::string err_;
+};
+
+TEST_F(Generate, IsSeeded) {
+  const auto text = [&](const char* seed) {
+    return run({"--prompt", "The harbour", "--max-new-tokens", "8", "--seed", seed});
+  };
+  const std::string first = text("1");
+  EXPECT_EQ(first.rfind("The harbour", 0), 0u) << first;
+  EXPECT_EQ(text("1"), first);
+  EXPECT_NE(text("2"), first);
+}
+
+TEST_F(Generate, ATextIsTheSameAmongAnyOthersAndInAnyMemory) {
+  const Arguments prompts = {
+      "--prompt", "The harbour", "--prompt",         "",   "--prompt", "A ship of the",
+      "--prompt", "So",          "--max-new-tokens", "12", "--json"};
+  const auto more = [&](const Arguments& arguments) {
+    Arguments all = prompts;
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return run(all);
+  };
+  const std::string all = run(prompts);
+  ASSERT_EQ(lines(all).size(), 4u) << all;
+  EXPECT_EQ(more({"--micro-batch", "1"}), all);
+  EXPECT_EQ(more({"--micro-batch", "3"}), all);
+  EXPECT_EQ(more({"--threads", "1"}), all);
+  EXPECT_EQ(more({"--offload", "none"}), all);
+  EXPECT_EQ(more({"--device", "emulated"}), all);
+  write_text(sandbox_ / "prompts.jsonl",
+             "{\"prompt\": \"The harbour\"}\n{\"prompt\": \"\"}\n"
+             "{\"prompt\": \"A ship of the\", \"other\": 1}\n{\"prompt\": \"So\"}\n");
+  EXPECT_EQ(run({"--prompts-file", "prompts.jsonl", "--max-new-tokens", "12", "--json"}), all);
+}
+
+TEST_F(Generate, SeveralTextsArePrintedInTheirOrder) {
+  write_text(sandbox_ / "prompts.txt", "The harbour\n\nA ship\n");
+  const std::string out = run({"--prompts-file", "prompts.txt", "--max-new-tokens", "3"});
+  EXPECT_EQ(out.rfind("--- 1 of 2 ---\nThe harbour", 0), 0u) << out;
+  EXPECT_NE(out.find("\n--- 2 of 2 ---\nA ship"), std::string::npos) << out;
+}
+
+TEST_F(Generate, AStopTextEndsAText) {
+  const Arguments greedy = {"--prompt",         "A",  "--temperature", "0",
+                            "--max-new-tokens", "24", "--json"};
+  const std::string text = lines(run(greedy))[0].find("text")->string();
+  ASSERT_GT(text.size(), 8u);
+  const std::string stop = text.substr(5, 2);
+  Arguments stopped = greedy;
+  stopped.insert(stopped.end(), {"--stop", "never written", "--stop", stop});
+  const config::Json short_one = lines(run(stopped))[0];
+  EXPECT_EQ(short_one.find("text")->string(), text.substr(0, text.find(stop, 1)));
+  EXPECT_EQ(short_one.find("end")->string(), "stop");
+}
+
+TEST_F(Generate, ATextEndsAtTheLastPosition) {
+  const config::Json text = lines(
+      run({"--prompt", "A", "--max-new-tokens", "50", "--sequence-length", "8", "--json"}))[0];
+  EXPECT_NE(err_.find("are more than --sequence-length 8: the text ends there"), std::string::npos)
+      << err_;
+  if (text.find("end")->string() == "end") GTEST_SKIP() << "the model ended it before";
+  EXPECT_EQ(text.find("end")->string(), "positions");
+  EXPECT_LE(text.find("new_tokens")->int64(), 8);
+}
+
+TEST_F(Generate, SeesAllOfALongPrompt) {
+  const std::string prompt = read_text(STRATA_TEXT).substr(0, 1500);
+  const Arguments greedy = {"--prompt", prompt, "--temperature", "0", "--max-new-tokens", "4"};
+  set_config("max_position_embeddings", int64_t{4096});
+  const std::string all = run(greedy);
+  EXPECT_EQ(err_, "");
+  EXPECT_EQ(all.rfind(prompt, 0), 0u);
+  Arguments shorter = greedy;
+  shorter.insert(shorter.end(), {"--sequence-length", "8"});
+  EXPECT_NE(refused(shorter, kUsage).find("are more than --sequence-length 8 (shorten it)"),
+            std::string::npos);
+  set_config("max_position_embeddings", int64_t{64});
+  EXPECT_NE(refused(greedy, kUsage).find("are more than the model's positions, 64"),
+            std::string::npos);
+}
+
+TEST_F(Generate, ARefusalSaysWhatKeysAndValuesTake) {
+  set_config("max_position_embeddings", int64_t{1} << 24);
+  const std::string err = refused(
+      {"--prompt", "A", "--prompt", "B", "--max-new-tokens", "9999999", "--host-memory", "80MiB"},
+      kDoesNotFit);
+  EXPECT_NE(err.find("for keys and values of 2 texts of up to "), std::string::npos) << err;
+  EXPECT_NE(err.find("--micro-batch and --max-new-tokens lower it"), std::string::npos) << err;
+}
+
+TEST_F(Generate, CtrlCEndsWithWhatIsThere) {
+  set_config("max_position_embeddings", int64_t{100000});
+  Process process(with({"--prompt", "The harbour", "--max-new-tokens", "90000"}),
+                  {.directory = sandbox_.path()});
+  EXPECT_TRUE(process.prints("The harbour")) << process.err();
+  process.kill(SIGINT);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_TRUE(process.out().ends_with("\n"));
+}
+
+TEST_F(Generate, PromptsThatCannotBeReadAreRefused) {
+  write_text(sandbox_ / "broken.jsonl", "{\"prompt\": \"A\"}\n{\"text\": \"B\"}\n");
+  write_text(sandbox_ / "empty.txt", "\n\n");
+  EXPECT_NE(refused({"--prompts-file", "broken.jsonl"}, kUsage).find("broken.jsonl:2: no text"),
+            std::string::npos);
+  EXPECT_NE(refused({"--prompts-file", "empty.txt"}, kUsage).find("has no prompts"),
+            std::string::npos);
+  EXPECT_NE(refused({"--prompts-file", "nowhere.txt"}, kUsage).find("nowhere.txt"),
+            std::string::npos);
+  EXPECT_NE(refused({"--prompt", "A", "--prompts-file", "empty.txt"}, kUsage)
+                .find("are two sources of prompts"),
+            std::string::npos);
+}
+
+// As many as it has tokens, and not as it has room for, choose its factors.
+TEST_F(Generate, TurnsShortTextsByTheShortFactorsOfLongrope) {
+  const auto text = [&](const std::string& factor, const char* length, const char* tokens) {
+    // The attention factor is so large that positions tell in a model of random weights.
+    const std::string factors = factor + ", " + factor + ", " + factor + ", " + factor;
+    set_config("rope_scaling",
+               config::Json::parse(R"({"rope_type": "longrope", "attention_factor": 30.0,
+        "original_max_position_embeddings": 16, "factor": 4.0, "long_factor": [90, 90, 90, 90],
+        "short_factor": [)" + factors + "]}",
+                                   "scaling"));
+    return run({"--prompt", "A", "--temperature", "0", "--max-new-tokens", tokens,
+                "--sequence-length", length});
+  };
+  const std::string within = text("1.0", "16", "12");
+  EXPECT_EQ(text("1.0", "64", "12"), within);
+  EXPECT_NE(text("60.0", "16", "12"), within) << "the factors tell";
+  // A text that grows beyond begins so, but for a letter that is not whole yet.
+  const std::string begin = within.substr(0, within.size() - 5);
+  EXPECT_EQ(text("1.0", "64", "40").substr(0, begin.size()), begin);
+}
+
+}  // namespace
+}  // namespace strata::cli::test
