@@ -139,8 +139,8 @@ constexpr OptionRow kTable[] = {
      up_to(1 << 24), "",
      "Tokens of a sample; attention and activations grow with it; generate takes the text's."},
     {"micro-batch", kInt, &O::micro_batch, kRuns, kLength, "N", "samples", up_to(1 << 20), "",
-     "Samples that one rank computes at a time; fewer need less memory. Texts that generate "
-     "continues at a time: if not given, all, at most 16."},
+     "Samples that one rank computes at a time, or texts that generate continues at a time (if not "
+     "given, 16); fewer need less memory."},
     {"accumulate", kInt, &O::accumulate, kStep, kLength, "N", "micro-batches", up_to(1 << 20), "",
      "Micro-batches of a step; more of them hide the traffic of weights and state, which does not "
      "grow with them."},

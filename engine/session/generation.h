@@ -22,9 +22,9 @@ enum class TextEnd : uint8_t { kEnd, kLength, kStop, kPositions, kInterrupted };
 const char* name_of(TextEnd end);
 
 // Continues the texts of --prompt or --prompts-file, several at a time (--micro-batch), with a
-// cache of keys and values whose memory is planned. A text has the same tokens whatever other texts there
-// are, and wherever weights lie. Threads: one. Failure: Error, for all mistakes in the options at
-// once; a prompt that is longer than the model's positions is one.
+// cache of keys and values whose memory is planned. A text has the same tokens whatever other texts
+// there are, and wherever weights lie. Threads: one. Failure: Error, for all mistakes in the
+// options at once; a prompt that is longer than the model's positions is one.
 class Generation {
  public:
   struct Text {

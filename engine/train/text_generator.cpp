@@ -48,7 +48,7 @@ void TextGenerator::add_tokens(std::span<const GrowingText> texts) {
       if (row.text < 0) continue;
       const GrowingText& text = texts[static_cast<size_t>(row.text)];
       const int64_t left = std::ssize(text.ids) - row.cached;
-      if ((left == 1) != begun) continue;
+      if (left == 0 || (left == 1) != begun) continue;
       const int64_t count = std::min(left, shape_.length - std::ssize(pass_.tokens));
       add(text, r, count);
       row.cached += count;

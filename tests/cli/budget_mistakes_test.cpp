@@ -124,8 +124,8 @@ TEST_F(Budgets, TokensOfLongTextCount) {
   ASSERT_EQ(least.size(), 2u);
   EXPECT_GT(least[0], named(train({}))[0]);
   expect_least(train(data), least[0]);
-  EXPECT_EQ(named(plan(data)), least);
-  expect_least(plan(data), least[0]);
+  EXPECT_EQ(named(plan(data)), std::vector{least[1]});
+  expect_least(plan(data), least[1]);
 }
 
 }  // namespace

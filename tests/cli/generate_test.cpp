@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "engine/config/json.h"
+#include "tests/cli/mistake.h"
 #include "tests/cli/program.h"
 
 namespace strata::cli::test {

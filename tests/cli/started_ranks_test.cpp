@@ -94,7 +94,9 @@ TEST_F(StartedRanks, OnSeveralMachinesTheyNeedAnAddressAndASecret) {
   with_address.push_back("STRATA_RENDEZVOUS=127.0.0.1:" + std::to_string(20000 + getpid() % 10000));
   Process bare(train("run", {"--steps", "2"}), as_rank(0, with_address));
   EXPECT_EQ(bare.wait(), 2);
-  EXPECT_NE(bare.err().find("ranks: those of several machines need a secret"), std::string::npos)
+  EXPECT_NE(
+      bare.err().find("--secret-file is missing: the ranks of several machines share a secret"),
+      std::string::npos)
       << bare.err();
   with_address.push_back("STRATA_SECRET_FILE=secret");
   EXPECT_EQ(state_of_ranks(with_address, {"--steps", "2"}),

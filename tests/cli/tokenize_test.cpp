@@ -56,7 +56,7 @@ TEST_F(Tokenize, PrintsPiecesAndTextAndCounts) {
   EXPECT_EQ(tokenize({"--text", "ab", "--pieces", "--decode", "--json"}),
             R"({"ids": [4, 2, 4], "pieces": ["<e>", "ab", "<e>"], "text": "<e>ab<e>"})"
             "\n");
-  EXPECT_EQ(tokenize({"--count"}, "aab"), "1 texts, 3 bytes, 4 tokens\n");
+  EXPECT_EQ(tokenize({"--count"}, "aab"), "1 text, 3 bytes, 4 tokens\n");
   EXPECT_EQ(tokenize({"--count", "--json"}, "aab"), R"({"texts": 1, "bytes": 3, "tokens": 4})"
                                                     "\n");
 }

@@ -39,8 +39,8 @@ TEST_F(DataTest, RecordsThatTeachNothingAreCounted) {
                        "(lines 2, 4, 6)"))
       << text;
   EXPECT_TRUE(contains(error_of(write("b.jsonl", idle + silent), {.length = 1}),
-                       "there is nothing to learn: all of its records have no assistant message "
-                       "with text: lines 1, 2 (complete them)"));
+                       "there is nothing to learn, all 2 records are left out: 2 with no assistant "
+                       "message with text (lines 1, 2) (complete them)"));
 
   std::string many = R"({"prompt":"p","completion":"c"})";
   for (int k = 0; k < 7; ++k)

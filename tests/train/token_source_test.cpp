@@ -179,7 +179,8 @@ TEST_F(MixtureFiles, WeightsFollowThePaths) {
   EXPECT_TRUE(
       contains(message({a + ":0.5", b}), "b.txt: it has no weight, but other data has one"));
   EXPECT_TRUE(contains(message({a + ":0", b + ":1"}), "the weight 0 is not above 0"));
-  EXPECT_TRUE(contains(message({a + ":x"}), "a.txt:x: No such file"));
+  EXPECT_TRUE(
+      contains(message({a + ":x"}), "the weight x is not a number (give a share such as 0.7)"));
   EXPECT_EQ(message({write("c:1", std::string(9, 'c'))}), "no error");
 }
 
