@@ -380,7 +380,8 @@ perl -e 'my $x = 1; print pack "v*", map { $x = ($x * 1103515245 + 12345) % 2147
 perl -e 'while (<>) { print qq({"prompt": "$1", "completion": "$2"}\n) if /^([A-Za-z ,]{8,}?) ([A-Za-z ,.]+)$/ }' \
   text.txt > records.jsonl
 # With a device for each rank, so that `plan` counts the memory of all ranks, as `train` does.
-sed 's/^cores/device_count = 4\n&/' "$root/examples/machines/small-2core.toml" > machine.toml
+# Older programs know no nvme_count.
+sed -e 's/^cores/device_count = 4\n&/' -e '/^nvme_count/d' "$root/examples/machines/small-2core.toml" > machine.toml
 cat > groups.toml << 'END'
 [[group]]
 match = ".*embed.*"
