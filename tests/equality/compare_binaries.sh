@@ -275,7 +275,8 @@ numbers() {
   strata "$side" "$name" "eval $seen $(with data "$@")" > "$out.eval" || return 1
   echo "loss of the exported model: $(json_value loss "$out.eval")"
   if [[ ! -e $out/model/tokenizer.json ]]; then return; fi
-  strata "$side" "$name" "generate $seen --prompt The --temperature 0 --max-new-tokens 6"
+  # Older programs do not say where a text ends.
+  strata "$side" "$name" "generate $seen --prompt The --temperature 0 --max-new-tokens 6" | sed 's/, "end": "[a-z]*"//'
 }
 
 # run SIDE NAME HOW WORDS: trains in NAME/SIDE, going on with what is there, and leaves the numbers in
