@@ -8,8 +8,8 @@
 #   tests/run.sh --long    what CI runs and clang-tidy over the whole tree, with ten times as many seeds in random
 #                          tests, and five times as many under sanitizers
 #
-# Build folders are build/, build-asan/ and build-tsan/. A build/ that is not there yet compiles several files as
-# one, which takes two thirds of the time. CCACHE_DIR chooses the compiler cache and JOBS the number of parallel jobs.
+# Build folders are build/, build-asan/ and build-tsan/. CCACHE_DIR chooses the compiler cache and JOBS the
+# number of parallel jobs.
 set -euo pipefail
 
 fast=false
@@ -105,9 +105,7 @@ bash tests/install_packages.sh tests/packages_to_compare.txt ||
   echo "Without these packages the tests that compare with their programs are skipped." >&2
 
 headline "configuring and building"
-joined=()
-[[ -f build/CMakeCache.txt ]] || joined=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=8)
-cmake --preset cpu "${joined[@]}" > "$logs/configure" || { cat "$logs/configure"; exit 1; }
+cmake --preset cpu > "$logs/configure" || { cat "$logs/configure"; exit 1; }
 build build
 
 if $long; then
