@@ -38,7 +38,8 @@ export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/ccache}
 export CCACHE_BASEDIR=$root
 export CCACHE_NOHASHDIR=true
 export UBSAN_OPTIONS=print_stacktrace=1
-export TSAN_OPTIONS="suppressions=$root/tests/tsan.supp second_deadlock_stack=1"
+# The longest history: a suppressed library is known by the frames of the older access too.
+export TSAN_OPTIONS="suppressions=$root/tests/tsan.supp second_deadlock_stack=1 history_size=7"
 export LSAN_OPTIONS="suppressions=$root/tests/lsan.supp"
 export STRATA_SEEDS=$seeds
 

@@ -20,15 +20,15 @@ trap 'rm -rf "$work"' EXIT
 
 # file | what is there, once | the mistake
 mistakes='
-queue_cuda|check(cudaStreamWaitEvent(stream_, slot.end, 0),|check(cudaSuccess,
+queue_cuda|check_op(cudaStreamWaitEvent(stream_, slot.end, 0),|check_op(cudaSuccess,
 queue_cuda|cudaStreamWaitEvent(stream_, slot.end, 0)|cudaStreamWaitEvent(queue.stream_, slot.end, 0)
 queue_cuda|cudaStreamWaitEvent(stream_, slot.end, 0)|cudaStreamWaitEvent(stream_, slot.begin, 0)
 queue_cuda|if (queue.completed() >= count) return;|if (queue.completed() + 1 >= count) return;
-queue_cuda|check(cudaEventRecord(slot.end, stream_), place(slot));|check(cudaEventRecord(slot.begin, stream_), place(slot));
+queue_cuda|check_op(cudaEventRecord(slot.end, stream_), slot);|check_op(cudaEventRecord(slot.begin, stream_), slot);
 queue_cuda|static_cast<size_t>(bytes), cudaMemcpyDefault|static_cast<size_t>(bytes / 2), cudaMemcpyDefault
 queue_cuda|static_cast<size_t>(bytes), cudaMemcpyDefault|static_cast<size_t>(bytes + 4096), cudaMemcpyDefault
-queue_cuda|if (is_waited_for) check(cudaEventSynchronize(slot.end), place(slot));|
-queue_cuda|const cudaError_t error = cudaGetLastError();|const cudaError_t error = cudaSuccess;
+queue_cuda|if (is_waited_for) check_op(cudaEventSynchronize(slot.end), slot);|
+queue_cuda|check_op(cudaGetLastError(), slot_of(issued_ + 1));|
 queue_cuda|shared_.failure.set(std::current_exception());|
 device_cuda|check(cudaMemset(data_, 0, size), "clearing of the device'"'"'s memory");|
 device_cuda|cudaMemset(data_, 0, size)|cudaMemset(data_, 0, size / 2)

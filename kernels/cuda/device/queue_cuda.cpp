@@ -44,7 +44,7 @@ double seconds_between(cudaEvent_t from, cudaEvent_t to) {
 CudaQueue::CudaQueue(Shared& shared, const char* name, int depth)
     : shared_(shared), name_(name), slots_(static_cast<size_t>(2 * depth)) {
   STRATA_CHECK(depth >= 1);
-  use_device();
+  check(cudaSetDevice(shared_.index), fmt::format("device {}", shared_.index));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "queue " + name_);
   for (Slot& slot : slots_) {
     check(cudaEventCreateWithFlags(&slot.begin, cudaEventBlockingSync), "queue " + name_);
@@ -70,9 +70,14 @@ CudaQueue::~CudaQueue() {
   cudaStreamDestroy(stream_);
 }
 
+// Any call may return what an earlier op failed with, so every error names an op.
+void CudaQueue::check_op(cudaError_t error, const Slot& slot) const {
+  if (error != cudaSuccess) check(error, place(slot));
+}
+
 // The runtime keeps a current device for each thread.
-void CudaQueue::use_device() const {
-  check(cudaSetDevice(shared_.index), fmt::format("device {}", shared_.index));
+void CudaQueue::use_device(const Slot& slot) const {
+  check_op(cudaSetDevice(shared_.index), slot);
 }
 
 std::string CudaQueue::place(const Slot& slot) const {
@@ -83,18 +88,18 @@ std::string CudaQueue::place(const Slot& slot) const {
 
 void CudaQueue::begin(const char* name, std::span<const MemoryRange>) {
   shared_.failure.throw_if_any();
-  use_device();
   Slot& slot = slot_of(issued_ + 1);
   std::strncpy(slot.name.data(), name, slot.name.size() - 1);
   slot.calls.clear();
+  use_device(slot);
   nvtxRangePushA(slot.name.data());
-  check(cudaEventRecord(slot.begin, stream_), place(slot));
+  check_op(cudaEventRecord(slot.begin, stream_), slot);
 }
 
 int64_t CudaQueue::end() {
   shared_.failure.throw_if_any();
   Slot& slot = slot_of(issued_ + 1);
-  check(cudaEventRecord(slot.end, stream_), place(slot));
+  check_op(cudaEventRecord(slot.end, stream_), slot);
   nvtxRangePop();
   ++issued_;
   const std::lock_guard lock(mu_);
@@ -108,37 +113,35 @@ int64_t CudaQueue::end() {
 void CudaQueue::wait(Queue& other, int64_t count) {
   auto& queue = static_cast<CudaQueue&>(other);
   if (queue.completed() >= count) return;
-  use_device();
   const Slot& slot = queue.slot_of(count);
-  check(cudaStreamWaitEvent(stream_, slot.end, 0),
-        fmt::format("{} waits for {}", name_, queue.name_));
+  queue.use_device(slot);
+  queue.check_op(cudaStreamWaitEvent(stream_, slot.end, 0), slot);
 }
 
 void CudaQueue::copy(void* to, const void* from, int64_t bytes) {
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
-        place(slot_of(issued_ + 1)));
+  check_op(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
+           slot_of(issued_ + 1));
 }
 
 void CudaQueue::call(std::function<void(const HostView&)> function) {
   Slot& slot = slot_of(issued_ + 1);
   Call& call = slot.calls.emplace_back(std::move(function), shared_.failure);
-  check(cudaLaunchHostFunc(stream_, run_call, &call), place(slot));
+  check_op(cudaLaunchHostFunc(stream_, run_call, &call), slot);
 }
 
 void CudaQueue::run(const Product& product) const {
   try {
     shared_.products.run(stream_, product);
   } catch (const Error& error) {
-    const Slot& slot = slots_[static_cast<size_t>(issued_ + 1) % slots_.size()];
+    const Slot& slot = slot_of(issued_ + 1);
+    use_device(slot);  // A device that failed is the cause, not the product
     const std::string_view cause = std::string_view(error.what()).substr(kPrefix.size());
     throw Error(error.code(), fmt::format("{}{}: {}", kPrefix, place(slot), cause));
   }
 }
 
 void CudaQueue::check_launch() const {
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return;
-  check(error, place(slots_[static_cast<size_t>(issued_ + 1) % slots_.size()]));
+  check_op(cudaGetLastError(), slot_of(issued_ + 1));
 }
 
 // --- any thread ---------------------------------------------------------------------------------
@@ -171,7 +174,7 @@ Queue::Span CudaQueue::span_of(int64_t count) {
 
 void CudaQueue::watch() {
   try {
-    use_device();
+    cudaSetDevice(shared_.index);  // An error of it comes again with the first op
     while (true) {
       int64_t next = 0;
       {
@@ -195,9 +198,9 @@ void CudaQueue::watch() {
 void CudaQueue::finish(int64_t count) {
   Slot& slot = slot_of(count);
   const cudaError_t state = cudaEventQuery(slot.end);
-  if (state != cudaSuccess && state != cudaErrorNotReady) check(state, place(slot));
+  if (state != cudaSuccess && state != cudaErrorNotReady) check_op(state, slot);
   const bool is_waited_for = state == cudaErrorNotReady;
-  if (is_waited_for) check(cudaEventSynchronize(slot.end), place(slot));
+  if (is_waited_for) check_op(cudaEventSynchronize(slot.end), slot);
   shared_.failure.throw_if_any();  // of a call
   double end_s = now_s();
   if (!is_waited_for && count > 1) {

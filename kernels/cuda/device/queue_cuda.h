@@ -46,7 +46,7 @@ class CudaQueue : public Queue {
   void wake() override;
   Span span_of(int64_t count) override;
 
-  // For ops. `say` names the op in progress in errors.
+  // For ops. Errors name the op in progress.
   cudaStream_t stream() const { return stream_; }
   void run(const Product& product) const;
   void check_launch() const;
@@ -69,8 +69,12 @@ class CudaQueue : public Queue {
   };
 
   Slot& slot_of(int64_t count) { return slots_[static_cast<size_t>(count) % slots_.size()]; }
+  const Slot& slot_of(int64_t count) const {
+    return slots_[static_cast<size_t>(count) % slots_.size()];
+  }
   std::string place(const Slot& slot) const;
-  void use_device() const;
+  void check_op(cudaError_t error, const Slot& slot) const;
+  void use_device(const Slot& slot) const;
   void watch();
   void finish(int64_t count);
 
