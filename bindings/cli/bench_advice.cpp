@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/data/data.h"
@@ -139,9 +140,7 @@ struct Bracket {
 
 std::string verdict(const Advice& advice) {
   if (advice.scratch_bytes == 0) return "no drive is needed: all of the state fits in memory";
-  const auto drives = [](int count) {
-    return fmt::format("{} such drive{}", count, count == 1 ? "" : "s");
-  };
+  const auto drives = [](int count) { return counted(count, "such drive"); };
   if (advice.drives_enough == 0) {
     return fmt::format("NOT ENOUGH: not even {} would hide them (more tokens a step would help)",
                        drives(kMostDrives));
@@ -236,12 +235,12 @@ std::string advice_text(const Advice& advice) {
                   advice.sequence_length, format_bytes(advice.host_memory));
   if (advice.scratch_bytes > 0) {
     text += fmt::format(
-        "  a step takes {} with the {} drive{} measured, limited by {}; {} with infinitely fast "
+        "  a step takes {} with the {} measured, limited by {}; {} with infinitely fast "
         "drives\n"
         "  it reads {:.3g} GB and writes {:.3g} GB; scratch takes {}, {} free\n",
-        format_duration(advice.step_s), advice.drives, advice.drives == 1 ? "" : "s",
-        advice.bottleneck, format_duration(advice.hidden_s), advice.read_bytes / 1e9,
-        advice.write_bytes / 1e9, format_bytes(advice.scratch_bytes),
+        format_duration(advice.step_s), counted(advice.drives, "drive"), advice.bottleneck,
+        format_duration(advice.hidden_s), advice.read_bytes / 1e9, advice.write_bytes / 1e9,
+        format_bytes(advice.scratch_bytes),
         advice.free_bytes < advice.scratch_bytes
             ? "but there is only " + format_bytes(advice.free_bytes)
             : format_bytes(advice.free_bytes));

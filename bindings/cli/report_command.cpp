@@ -17,7 +17,7 @@ namespace strata::cli {
 namespace {
 
 // A path that cannot be written is a wrong option.
-void write(const std::string& path, const std::string& html) {
+void write_page(const std::string& path, const std::string& html) {
   const std::string parent = std::filesystem::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent;
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
@@ -34,7 +34,7 @@ int run_report(const config::Options& options) {
   if (std::filesystem::is_directory(path)) {
     throw Error(ErrorCode::kUsage, "report: " + path + ": is a directory (give --out a file)");
   }
-  write(path, report::report_html(run));
+  write_page(path, report::report_html(run));
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("report", path);

@@ -79,22 +79,17 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
     return;
   }
   SourceKind& known = kind_of(row->name);
-  if (known == SourceKind::kFlag && kind == SourceKind::kFlag && row->type == OptionType::kTexts) {
-    std::vector<std::string> all =
-        options_.*std::get<std::vector<std::string> Options::*>(row->field);
-    all.insert(all.end(), values.begin(), values.end());
-    if (const std::string cause = assign(*row, all, options_); !cause.empty()) {
-      problem(
-          fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
-    }
-    return;
-  }
+  std::vector<std::string> all;
   if (known == SourceKind::kFlag && kind == SourceKind::kFlag) {
-    return problem(fmt::format("{} is given twice (keep one)", shown));
+    if (row->type != OptionType::kTexts) {
+      return problem(fmt::format("{} is given twice (keep one)", shown));
+    }
+    all = options_.*std::get<std::vector<std::string> Options::*>(row->field);
   }
   if (known > kind) return;
   known = kind;  // even a wrong value counts as given
-  const std::string cause = assign(*row, values, options_);
+  all.insert(all.end(), values.begin(), values.end());
+  const std::string cause = assign(*row, all, options_);
   if (cause.empty()) return;
   problem(fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
 }

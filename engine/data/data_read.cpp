@@ -48,8 +48,7 @@ class Lines {
   }
   int64_t count() const { return count_; }
   std::string text() const {
-    return fmt::format("{} {}{}", count_ == 1 ? "line" : "lines", shown_,
-                       count_ > 5 ? ", ..." : "");
+    return fmt::format("{} {}{}", plural(count_, "line"), shown_, count_ > 5 ? ", ..." : "");
   }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
 #include "engine/model/config_fields.h"
@@ -54,7 +55,8 @@ class Mismatches {
     refuse_model(path,
                  fmt::format("{} {} not what config.json asks for (use a complete model directory "
                              "of this architecture):{}",
-                             count_, count_ == 1 ? "tensor is" : "tensors are", list));
+                             counted(static_cast<int64_t>(count_), "tensor"),
+                             count_ == 1 ? "is" : "are", list));
   }
 
  private:

@@ -82,8 +82,9 @@ void ExchangePath::read_order(int segment, int micro_batch) {
   const model::Segment& at = segment_of(segment);
   const model::Architecture& a = input_.spec->architecture;
   if (at.kind != model::SegmentKind::kAttention) return;
-  if (input_.shape.documents || input_.shape.is_cached())
+  if (input_.shape.documents || input_.shape.is_cached()) {
     read_given(ValueKind::kTokens, micro_batch);
+  }
   if (model::rope_tables(a) == 0) return;
   const Exchange& one = exchange_of(map_, ValueKind::kRope);
   const int table = model::rope_table_of(a, at.layer);

@@ -22,8 +22,7 @@ class ExchangePath : BuilderPiece {
   void read_given(ValueKind kind, int index);
   void write_result(ValueKind kind, int index);
   // What says where the tokens of an attention segment are: the table that turns queries and keys,
-  // and with documents where these start, or with a cache
-  // of which text a token is.
+  // and with documents where these start, or with a cache of which text a token is.
   void read_order(int segment, int micro_batch);
 };
 

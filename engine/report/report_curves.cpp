@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/report/chart.h"
 #include "engine/report/page.h"
@@ -104,8 +105,7 @@ std::string loss_section(const RunRecord& run) {
   const auto lost = std::ranges::count_if(
       run.steps, [](const StepRecord& step) { return !std::isfinite(step.loss) && !step.skipped; });
   const std::string about =
-      lost == 0 ? ""
-                : fmt::format("The loss of {} step{} is not finite.", lost, lost == 1 ? "" : "s");
+      lost == 0 ? "" : fmt::format("The loss of {} is not finite.", counted(lost, "step"));
   return section("Loss", about,
                  line_chart("Loss over steps", series, short_number, kWide) + legend(entries));
 }

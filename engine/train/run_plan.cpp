@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
@@ -321,10 +322,9 @@ std::string cache_note(const plan::PlanInput& input) {
     bytes += model::cache_bytes(*input.spec, s, input.shape, input.device);
   }
   return fmt::format(
-      "{} of it for keys and values of {} {} of up to {} tokens (--micro-batch and "
+      "{} of it for keys and values of {} of up to {} tokens (--micro-batch and "
       "--max-new-tokens lower it); ",
-      format_bytes(bytes), input.shape.cache_rows, input.shape.cache_rows == 1 ? "text" : "texts",
-      input.shape.cache_positions);
+      format_bytes(bytes), counted(input.shape.cache_rows, "text"), input.shape.cache_positions);
 }
 
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks

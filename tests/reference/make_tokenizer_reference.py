@@ -170,7 +170,9 @@ CHARSMAP_RULES = ("FB01\t66 69\nFB02\t66 6C\n2460\t31\nFF21\t41\nFF22\t42\n9\t20
 
 
 def charsmap_model(**options):
+    """A model with CHARSMAP_RULES, without the path of their file, which SentencePiece writes into it."""
     import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
     rules = os.path.join(OUT, "rules.tsv")
     with open(rules, "w", encoding="utf-8") as file:
         file.write(CHARSMAP_RULES)
@@ -181,11 +183,13 @@ def charsmap_model(**options):
             minloglevel=2, num_threads=1, hard_vocab_limit=False, normalization_rule_tsv=rules, **options)
     finally:
         os.remove(rules)
-    return model.getvalue()
+    message = sentencepiece_model_pb2.ModelProto()
+    message.ParseFromString(model.getvalue())
+    message.normalizer_spec.ClearField("normalization_rule_tsv")
+    return message.SerializeToString(deterministic=True)
 
 
 def charsmap():
-    """The bytes of the charsmap in a model: field 2 of field 3 of the message."""
     from sentencepiece import sentencepiece_model_pb2
     model = sentencepiece_model_pb2.ModelProto()
     model.ParseFromString(charsmap_model(vocab_size=300))

@@ -10,18 +10,21 @@ BEGIN {
   tables = "constexpr [A-Za-z_:<>, 0-9]+ k(JsonMistakes|Advice|Exclusive|Rules|ForeignRules)(\\[\\])? = \\{"
 }
 
+# The length of the text or character in quotes at `at` of `s`; 0: something else is there.
+function quoted(s, at,   rest) {
+  rest = substr(s, at)
+  if (substr(rest, 1, 1) == "\"") return match(rest, "^" literal) ? RLENGTH : 1
+  if (rest !~ /^\047(\\.|[^\\])\047/) return 0
+  return substr(rest, 2, 1) == "\\" ? 4 : 3
+}
+
 # The index behind the expression that begins at `at` of `s`: that of a ; or of a bracket that closes more than opens.
-function end_of(s, at,   depth, c) {
+function end_of(s, at,   depth, c, n) {
   depth = 0
   while (at <= length(s)) {
     c = substr(s, at, 1)
-    if (c == "\"") {
-      match(substr(s, at), literal)
-      at += RSTART == 1 ? RLENGTH : 1
-      continue
-    }
-    if (c == "\047" && substr(s, at) ~ /^\047(\\.|[^\\])\047/) {
-      at += substr(s, at + 1, 1) == "\\" ? 4 : 3
+    if ((n = quoted(s, at)) > 0) {
+      at += n
       continue
     }
     if (c ~ /[({[]/) ++depth
@@ -33,17 +36,12 @@ function end_of(s, at,   depth, c) {
 }
 
 # The index of the first of the characters `wanted` in `s` from `at` that is in no brackets or quotes; 0: none.
-function find_top(s, wanted, at,   depth, c) {
+function find_top(s, wanted, at,   depth, c, n) {
   depth = 0
   while (at <= length(s)) {
     c = substr(s, at, 1)
-    if (c == "\"") {
-      match(substr(s, at), literal)
-      at += RSTART == 1 ? RLENGTH : 1
-      continue
-    }
-    if (c == "\047" && substr(s, at) ~ /^\047(\\.|[^\\])\047/) {
-      at += substr(s, at + 1, 1) == "\\" ? 4 : 3
+    if ((n = quoted(s, at)) > 0) {
+      at += n
       continue
     }
     if (substr(s, at, 2) == "::") {
