@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/cli/cache_directory.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/stop_signals.h"
 #include "engine/base/clock.h"
@@ -29,7 +30,8 @@ train::WorkProgress shown_on(train::WorkLine& line) {
 
 int run_eval(const config::Options& options) {
   train::WorkLine line(isatty(STDERR_FILENO) == 1);
-  const train::Inference::Loss loss = session::evaluate_model(options, shown_on(line));
+  const train::Inference::Loss loss =
+      session::evaluate_model(options, cache_directory(), shown_on(line));
   if (options.json) {
     config::Json json = config::Json::object();
     json.set("loss", loss.mean);

@@ -114,6 +114,10 @@ constexpr OptionRow kTable[] = {
      "the model's own",
      "The template that renders messages of --data: a name of the model's, chatml, or the path of "
      "a .jinja file."},
+    {"data-cache", kString, &O::data_cache, kStep | kEval, kFiles, "DIR", "", kAny,
+     "~/.cache/strata/data",
+     "Where tokens of texts above 8 MiB are kept, so that they are not held in memory and not made "
+     "at each start; off holds them in memory."},
     {"run", kString, &O::run, kReport, kFiles, "DIR", "", kAny, "",
      "The directory of the run; --run itself may be left out."},
     {"out", kString, &O::out, kInit | kTrain | kExport | kReport, kFiles, "DIR", "", kAny, "",

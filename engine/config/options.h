@@ -75,6 +75,7 @@ struct Options {
   TrainOn train_on = TrainOn::kAnswers;
   bool train_on_end = true;
   std::string chat_template;  // empty: the model's own
+  std::string data_cache;     // empty: below the user's cache; "off": none
   std::string out;
   std::string config;
   std::string deepspeed;

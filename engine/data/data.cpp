@@ -112,7 +112,9 @@ class Dataset::Opener {
               .chat_template = options.chat_template,
               .samples = options.samples,
               .rules = {RecordColumns::parse(options.columns), options.train_on},
-              .learns_end = options.train_on_end} {}
+              .learns_end = options.train_on_end,
+              .columns = options.columns,
+              .cache = options.cache} {}
 
   Dataset open(const std::vector<std::string>& paths) {
     std::vector<DataItem> items = data_items(paths);
@@ -158,11 +160,6 @@ class Dataset::Opener {
         if (next > first + 1) part.name += fmt::format(" and {} more", next - first - 1);
       }
       part.data = read_data(part.name, files, tokenizer_, read_);
-      if (options_.samples == config::SampleLayout::kPacked) {
-        part.packing = std::make_unique<Packing>(
-            pack_records(record_lengths(*part.data.tokens, *part.data.starts, options_.length),
-                         options_.length));
-      }
       if (read_.room_bytes > 0) {
         read_.room_bytes = std::max<int64_t>(1, read_.room_bytes - part.data.bytes());
       }
@@ -173,8 +170,8 @@ class Dataset::Opener {
   }
 
   TokenSource::Part all_of(const Part& part, bool keeps_tail) const {
-    const std::vector<int64_t>* starts = part.data.starts.get();
-    const Packing* packing = part.packing.get();
+    const Numbers* starts = part.data.starts.get();
+    const Packing* packing = part.data.packing.get();
     return {.tokens = part.data.tokens.get(),
             .starts = starts,
             .count = packing != nullptr ? packing->row_count()
@@ -273,9 +270,7 @@ uint64_t Dataset::fingerprint() const {
 int64_t Dataset::bytes() const {
   int64_t bytes = 0;
   for (const auto* parts : {&parts_, &held_out_parts_}) {
-    for (const Part& part : *parts) {
-      bytes += part.data.bytes() + (part.packing ? part.packing->bytes() : 0);
-    }
+    for (const Part& part : *parts) bytes += part.data.bytes();
   }
   return bytes;
 }

@@ -33,6 +33,7 @@ struct DataOptions {
   config::SampleLayout samples = config::SampleLayout::kStream;
   config::TrainOn train_on = config::TrainOn::kAnswers;
   bool train_on_end = true;
+  CacheOptions cache = {};
 };
 
 // All data of a run.
@@ -43,7 +44,8 @@ struct DataOptions {
 // for `held_out_data`. Documents form one sequence, each with the tokenizer's prefix and suffix,
 // followed by the EOS token; of a chat, only what the chat template writes. Token files, and the
 // parts of a mixture, are sequences of their own. The targets of training and held-out data are
-// disjoint. Memory: bytes(); token files are read when needed. Failure: Error that names file and
+// disjoint. Memory: bytes(); token files, and the tokens of large texts, which are kept in files
+// (CacheOptions), are read when needed. Failure: Error that names file and
 // line, byte or token; it is an error to have no data, no target, or fewer tokens to train on than
 // one sample.
 class Dataset {
@@ -59,8 +61,8 @@ class Dataset {
 
   // The memory of the tokens of the shortest text.
   static int64_t least_bytes(int64_t vocabulary) { return TokenSequence::block_bytes(vocabulary); }
-  // The most memory that the tokens of `text_bytes` of text can take; a token has at least one byte
-  // of text.
+  // The most that the tokens of `text_bytes` of text can take in memory; a token has at least one
+  // byte of text.
   static int64_t most_bytes(int64_t vocabulary, int64_t text_bytes) {
     const int64_t block = TokenSequence::block_bytes(vocabulary);
     return 2 * block + ceil_div(text_bytes * TokenSequence::width_of(vocabulary), block) * block;
@@ -85,7 +87,6 @@ class Dataset {
     std::string name;
     double weight = 0;  // in a mixture; else 0
     ReadData data;
-    std::unique_ptr<Packing> packing = {};  // of its records, where samples are packed
   };
   class Opener;
 

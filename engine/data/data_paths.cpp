@@ -170,12 +170,16 @@ std::vector<std::string> files_left_out(const DataItem& item) {
   return text::left_out_of(item.path, read);
 }
 
+int64_t bytes_of_files(const std::vector<std::string>& files) {
+  int64_t bytes = 0;
+  for (const std::string& file : files) bytes += text::FileReader(file).bytes();
+  return bytes;
+}
+
 int64_t bytes_of(const std::vector<std::string>& given) {
   int64_t bytes = 0;
   for (const DataItem& item : data_items(given)) {
-    for (const auto* files : {&item.files, &item.held_out}) {
-      for (const std::string& file : *files) bytes += text::FileReader(file).bytes();
-    }
+    bytes += bytes_of_files(item.files) + bytes_of_files(item.held_out);
   }
   return bytes;
 }

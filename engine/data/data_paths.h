@@ -31,6 +31,9 @@ std::vector<std::string> files_left_out(const DataItem& item);
 // The size of all files of the items; a missing file has none.
 int64_t bytes_of(const std::vector<std::string>& given);
 
+// The size of these files.
+int64_t bytes_of_files(const std::vector<std::string>& files);
+
 // Whether the items are token files, which are not held in memory. Reads only names.
 bool are_token_files(const std::vector<std::string>& given);
 

@@ -14,11 +14,12 @@
 #include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/data/chat_records.h"
+#include "engine/data/data_cache.h"
+#include "engine/data/data_key.h"
 #include "engine/data/document_writer.h"
 #include "engine/data/record_stream.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
-#include "io/checksum.h"
 
 namespace strata::data {
 namespace {
@@ -174,16 +175,16 @@ class RecordsReader {
                                                        "--sequence-length"));
   }
 
-  void warn() const {
+  void warn() {
     if (idle_.count() + beyond_.count() == record_count_) refuse_all();
     if (idle_.count() > 0) {
-      log(LogLevel::kWarning,
+      data_.warnings.push_back(
           fmt::format("data: {}: {} of {} records have {} ({}): they teach nothing (complete or "
                       "remove them)",
                       path_, idle_.count(), record_count_, name_of_idle(*kind_), idle_.text()));
     }
     if (beyond_.count() > 0) {
-      log(LogLevel::kWarning,
+      data_.warnings.push_back(
           fmt::format("data: {}: {} of {} records have nothing to learn in their first {} tokens "
                       "({}): they are left out (shorten the prompts, or raise --sequence-length)",
                       path_, beyond_.count(), record_count_, options_.length, beyond_.text()));
@@ -208,8 +209,8 @@ class FilesReader {
       : tokenizer_(tokenizer),
         options_(options),
         data_(data),
-        writer_(tokenizer, *data.tokens,
-                {options.length, options.room_bytes, options.samples, options.learns_end}) {}
+        writer_(tokenizer, *data.tokens, data.starts.get(),
+                {options.length, options.room_bytes, options.learns_end}) {}
 
   void read(const std::string& path) {
     data_.files.push_back(path);
@@ -233,9 +234,9 @@ class FilesReader {
     data_.split_count = writer_.split_count() - split_texts_;
     data_.cut_count = writer_.cut_count();
     data_.cut_tokens = writer_.cut_tokens();
-    if (options_.samples == config::SampleLayout::kStream) return;
-    writer_.starts().shrink_to_fit();
-    data_.starts = std::make_unique<std::vector<int64_t>>(std::move(writer_.starts()));
+    data_.target_count = data_.tokens->count() - data_.tokens->masked_count();
+    if (!data_.packing) return;
+    pack_records(*data_.starts, data_.tokens->count(), options_.length, *data_.packing);
   }
 
  private:
@@ -270,33 +271,152 @@ class FilesReader {
 }  // namespace
 
 int64_t ReadData::bytes() const {
-  const size_t starts_bytes = starts ? starts->capacity() * sizeof(int64_t) : 0;
-  return tokens->bytes() + static_cast<int64_t>(starts_bytes);
+  const int64_t buffers = kept_in.empty() ? 0 : kMiB;
+  return tokens->bytes() + (starts ? starts->bytes() : 0) + (packing ? packing->bytes() : 0) +
+         buffers;
+}
+
+int64_t ReadData::file_bytes() const {
+  int64_t bytes = 0;
+  const auto add = [&](const LongArray& array) {
+    if (array.is_in_file()) bytes += array.count() * array.width();
+  };
+  add(tokens->ids());
+  add(tokens->masks());
+  if (starts) add(starts->array());
+  if (packing) add(packing->order.array());
+  if (packing) add(packing->row_starts.array());
+  return bytes;
 }
 
 uint64_t ReadData::fingerprint() const {
+  if (known_fingerprint) return *known_fingerprint;
   const uint64_t hash = tokens->fingerprint();
-  if (!starts) return hash;
-  return io::checksum_block(starts->data(), starts->size() * sizeof(int64_t), hash, starts->size());
+  return starts ? starts->array().checksum(hash, static_cast<uint64_t>(starts->size())) : hash;
 }
 
 bool is_token_file(const std::string& path) {
   return kind_of_file(path) == FileKind::kTokens;
 }
 
+namespace {
+
+ReadData open_token_file(const std::string& name, const std::string& file,
+                         const ReadOptions& options) {
+  if (options.samples != config::SampleLayout::kStream) {
+    throw bad_data(name, "a token file has no records (leave out --samples)");
+  }
+  ReadData data;
+  data.files = {file};
+  data.tokens = std::make_unique<TokenSequence>(TokenSequence::open_file(file, options.vocabulary));
+  data.found = data.tokens->format();
+  data.target_count = data.tokens->count();
+  return data;
+}
+
+// Empty, and in memory.
+ReadData make_data(const std::string& name, const ReadOptions& options) {
+  ReadData data;
+  data.tokens = std::make_unique<TokenSequence>(name, options.vocabulary);
+  if (options.samples != config::SampleLayout::kStream) data.starts = std::make_unique<Numbers>();
+  if (options.samples == config::SampleLayout::kPacked) data.packing = std::make_unique<Packing>();
+  return data;
+}
+
+void read_files(const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
+                const ReadOptions& options, ReadData& data) {
+  FilesReader reader(tokenizer, options, data);
+  for (const std::string& file : files) reader.read(file);
+  reader.finish();
+}
+
+// Everything that decides the tokens of these files.
+config::Json key_of(const std::vector<std::string>& files, const ReadOptions& options) {
+  constexpr int64_t kFormat = 1;
+  using config::Json;
+  Json key = Json::object();
+  key.set("format", kFormat);
+  key.set("made_by", options.cache.made_by);
+  key.set("files", key_of_files(files));
+  key.set("vocabulary", options.vocabulary);
+  key.set("length", options.length);
+  key.set("samples", static_cast<int64_t>(options.samples));
+  key.set("train_on", static_cast<int64_t>(options.rules.train_on));
+  key.set("learns_end", options.learns_end);
+  key.set("columns", fmt::format("{}", fmt::join(options.columns, ",")));
+  key.set("chat_template", options.chat_template);
+  if (options.chat_template.ends_with(".jinja"))
+    key.set("template", key_of_files({options.chat_template}));
+  return key;
+}
+
+// Takes the tokens from the cache, and makes them there where they are missing.
+ReadData read_by_cache(DataCache& cache, const config::Json& key, const std::string& name,
+                       const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
+                       const ReadOptions& options) {
+  auto found = cache.load(name, options.vocabulary);
+  if (!found) {
+    cache.lock();
+    found = cache.load(name, options.vocabulary);
+  }
+  if (!found) {
+    ReadData made = make_data(name, options);
+    cache.begin(made, bytes_of_files(files));
+    read_files(files, tokenizer, options, made);
+    if (key_of(files, options).dump() != key.dump()) {
+      throw bad_data(name, "it was changed while it was read (start again when it is complete)");
+    }
+    cache.commit(made);
+    found = cache.load(name, options.vocabulary);
+  }
+  if (!found) {
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("read data: {}: the tokens that were written there are damaged (give "
+                            "another disk by --data-cache DIR)",
+                            cache.path()));
+  }
+  found->files = files;
+  return std::move(*found);
+}
+
+// Null where the directory cannot be used, and tokens stay in memory.
+std::unique_ptr<DataCache> open_cache(const config::Json& key, const CacheOptions& options) {
+  try {
+    return std::make_unique<DataCache>(options.directory, key);
+  } catch (const Error& error) {
+    if (options.is_given) throw;
+    log(LogLevel::kWarning,
+        fmt::format("data: tokens cannot be kept on disk: {} (they are held in memory now; give "
+                    "another directory by --data-cache DIR)",
+                    error.what()));
+    return nullptr;
+  }
+}
+
+ReadData read_in_memory(const std::string& name, const std::vector<std::string>& files,
+                        const text::Tokenizer& tokenizer, const ReadOptions& options) {
+  ReadData data = make_data(name, options);
+  read_files(files, tokenizer, options, data);
+  return data;
+}
+
+ReadData read_texts(const std::string& name, const std::vector<std::string>& files,
+                    const text::Tokenizer& tokenizer, const ReadOptions& options) {
+  if (options.cache.directory.empty() || bytes_of_files(files) <= options.cache.memory_text_bytes) {
+    return read_in_memory(name, files, tokenizer, options);
+  }
+  const config::Json key = key_of(files, options);
+  const auto cache = open_cache(key, options.cache);
+  return cache ? read_by_cache(*cache, key, name, files, tokenizer, options)
+               : read_in_memory(name, files, tokenizer, options);
+}
+
+}  // namespace
+
 ReadData read_data(const std::string& name, const std::vector<std::string>& files,
                    const text::Tokenizer* tokenizer, const ReadOptions& options) {
-  ReadData data;
   if (files.size() == 1 && is_token_file(files.front())) {
-    if (options.samples != config::SampleLayout::kStream) {
-      throw bad_data(name, "a token file has no records (leave out --samples)");
-    }
-    data.files = files;
-    data.tokens = std::make_unique<TokenSequence>(
-        TokenSequence::open_file(files.front(), options.vocabulary));
-    data.found = data.tokens->format();
-    data.target_count = data.tokens->count();
-    return data;
+    return open_token_file(name, files.front(), options);
   }
   if (tokenizer == nullptr) {
     throw bad_data(
@@ -305,11 +425,8 @@ ReadData read_data(const std::string& name, const std::vector<std::string>& file
         "(add one: Transformers' AutoTokenizer saves it with save_pretrained(); or give a token "
         "file)");
   }
-  data.tokens = std::make_unique<TokenSequence>(name, options.vocabulary);
-  FilesReader reader(*tokenizer, options, data);
-  for (const std::string& file : files) reader.read(file);
-  reader.finish();
-  data.target_count = data.tokens->target_count(0, data.tokens->count());
+  ReadData data = read_texts(name, files, *tokenizer, options);
+  for (const std::string& warning : data.warnings) log(LogLevel::kWarning, warning);
   return data;
 }
 

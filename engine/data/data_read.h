@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,12 +12,25 @@
 #include "engine/data/data_paths.h"
 #include "engine/data/data_records.h"
 #include "engine/data/data_tokens.h"
+#include "engine/data/packing.h"
 
 namespace strata::text {
 class Tokenizer;
 }
 
 namespace strata::data {
+
+// Texts of up to this size are read at each start and held in memory; larger ones, if there is a
+// directory for them, are kept there as tokens.
+inline constexpr int64_t kTextBytesInMemory = 8 << 20;
+
+// Where the tokens of large data are kept.
+struct CacheOptions {
+  std::string directory = {};  // empty: all tokens are held in memory
+  bool is_given = false;       // by the user; else tokens stay in memory where it cannot be used
+  std::string made_by = {};    // what decides tokens beside the options: the tokenizer
+  int64_t memory_text_bytes = kTextBytesInMemory;
+};
 
 struct ReadOptions {
   int64_t vocabulary = 0;          // of the model: ids must be below it
@@ -26,6 +40,8 @@ struct ReadOptions {
   config::SampleLayout samples = config::SampleLayout::kStream;
   RecordRules rules = {};
   bool learns_end = true;
+  std::vector<std::string> columns = {};  // what `rules` has of them
+  CacheOptions cache = {};
 };
 
 // A record with a prompt: the position of its first target in the sequence, and its place.
@@ -38,8 +54,9 @@ struct RecordPlace {
 struct ReadData {
   std::vector<std::string> files;
   std::unique_ptr<TokenSequence> tokens;
-  std::unique_ptr<std::vector<int64_t>> starts;  // where records begin; null for a stream
-  std::string found;                             // "JSON lines of messages, 12 records"
+  std::unique_ptr<Numbers> starts;   // where records begin; null for a stream
+  std::unique_ptr<Packing> packing;  // of the records, where samples are packed
+  std::string found;                 // "JSON lines of messages, 12 records"
   int64_t record_count = 0;
   int64_t split_count = 0;   // records that several samples of a stream share
   int64_t cut_count = 0;     // records longer than a sample
@@ -49,15 +66,19 @@ struct ReadData {
   int64_t example_first = 0;
   int64_t example_count = 0;
   std::deque<RecordPlace> last_records;  // with a target in the last `length` tokens
+  std::vector<std::string> warnings;     // of records without anything to learn
+  std::string kept_in;                   // the folder of the tokens; empty: they are in memory
+  std::optional<uint64_t> known_fingerprint;
 
-  int64_t bytes() const;
+  int64_t bytes() const;       // in memory
+  int64_t file_bytes() const;  // of its arrays, where they are in files
   uint64_t fingerprint() const;
 };
 
 // Reads files one after another into one sequence, named `name` in messages. A token file must be
 // the only one. Warns of records without anything to learn. Throws Error: kConfig that names file
-// and line, byte or token; kDoesNotFit when `room_bytes` is too small. `tokenizer` may be null for
-// token files.
+// and line, byte or token; kDoesNotFit when `room_bytes` or the disk is too small. `tokenizer` may
+// be null for token files.
 ReadData read_data(const std::string& name, const std::vector<std::string>& files,
                    const text::Tokenizer* tokenizer, const ReadOptions& options);
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/text/text_unicode.h"
 #include "engine/text/tokenizer.h"
@@ -20,10 +21,6 @@ constexpr std::string_view kCut = " ... ";
 
 std::string share_text(int64_t part, int64_t all) {
   return fmt::format("{:.0f}%", 100 * static_cast<double>(part) / static_cast<double>(all));
-}
-
-const char* plural(int64_t count) {
-  return count == 1 ? "" : "s";
 }
 
 // Breaks a text into lines at spaces, with the label before the first.
@@ -59,12 +56,11 @@ std::string amount_text(const std::vector<ReportPart>& parts, const TokenSource&
     tokens += part.data->tokens->count();
     targets += part.data->target_count;
   }
-  std::string text = fmt::format("{} token{}", tokens, plural(tokens));
+  std::string text = counted(tokens, "token");
   if (targets < tokens) {
     text += fmt::format(", {} of them learned ({})", targets, share_text(targets, tokens));
   }
-  text += fmt::format("; {} sample{} of {}", train.sample_count(), plural(train.sample_count()),
-                      train.length());
+  text += fmt::format("; {} of {}", counted(train.sample_count(), "sample"), train.length());
   if (held_out.sample_count() > 0) {
     text += fmt::format(", {} more held out", held_out.sample_count());
   }
@@ -76,7 +72,7 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
   int64_t records = 0, split = 0, cut = 0, lost = 0, kept = 0, documents = 0, samples = 0;
   for (size_t k = 0; k < parts.size(); ++k) {
     const ReportPart& part = parts[k];
-    const auto starts = part.data->starts ? std::ssize(*part.data->starts) : 0;
+    const auto starts = part.data->starts ? part.data->starts->size() : 0;
     documents += starts;
     samples += train.parts()[k].packing ? train.parts()[k].packing->row_count() : starts;
     records += part.data->record_count;
@@ -103,8 +99,8 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
           : "each record is a sample",
       share_text(std::max<int64_t>(0, room - used), room));
   if (cut == 0) return padding + "; none is cut";
-  return fmt::format("{}; {} record{} cut, which loses {} of {} tokens (raise --sequence-length)",
-                     padding, cut, cut == 1 ? " is" : "s are", lost, kept + lost);
+  return fmt::format("{}; {} {} cut, which loses {} of {} tokens (raise --sequence-length)",
+                     padding, counted(cut, "record"), cut == 1 ? "is" : "are", lost, kept + lost);
 }
 
 // Runs of tokens that are all targets or all not.
@@ -115,12 +111,19 @@ struct Run {
 };
 
 std::vector<Run> runs_of(const ReadData& data) {
+  constexpr int64_t kChunk = 4096;
   std::vector<Run> runs;
   const int64_t end = data.example_first + data.example_count;
-  for (int64_t k = data.example_first; k < end; ++k) {
-    const bool is_target = data.tokens->is_target(k);
-    if (runs.empty() || runs.back().is_target != is_target) runs.push_back({k, 0, is_target});
-    ++runs.back().count;
+  for (int64_t first = data.example_first; first < end; first += kChunk) {
+    std::vector<int32_t> values(static_cast<size_t>(std::min(kChunk, end - first)));
+    data.tokens->mask(first, std::ssize(values), values.data());
+    for (size_t k = 0; k < values.size(); ++k) {
+      const bool is_target = values[k] == 0;
+      if (runs.empty() || runs.back().is_target != is_target) {
+        runs.push_back({first + static_cast<int64_t>(k), 0, is_target});
+      }
+      ++runs.back().count;
+    }
   }
   return runs;
 }
@@ -152,6 +155,15 @@ void add_example(const std::vector<ReportPart>& parts, const text::Tokenizer* to
   }
   if (runs.size() > kRunsMax) {
     report.line("", fmt::format("and {} more parts", runs.size() - kRunsMax));
+  }
+}
+
+// Where tokens are that are not in memory.
+void add_places(const std::vector<ReportPart>& parts, Report& report) {
+  for (const ReportPart& part : parts) {
+    if (part.data->kept_in.empty()) continue;
+    report.add("", fmt::format("tokens kept in {}, {} on disk", part.data->kept_in,
+                               format_bytes(part.data->file_bytes())));
   }
 }
 
@@ -214,6 +226,7 @@ std::string data_report(const std::vector<ReportPart>& parts, const TokenSource&
   }
   report.add("", amount_text(parts, train, held_out));
   report.add("", cut_text(parts, train));
+  add_places(parts, report);
   add_example(parts, tokenizer, report);
   return report.take();
 }

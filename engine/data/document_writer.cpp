@@ -24,6 +24,7 @@ void DocumentWriter::add(std::string_view text, bool is_target) {
   tokenizer_.encode(text, {.add_special = false, .continues = !is_empty_},
                     [&](const std::vector<int32_t>& ids) {
                       append(ids, is_target);
+                      if (!keeps_records()) tokens_.settle();  // nothing is taken back
                       require_room();
                     });
   is_empty_ = false;
@@ -51,6 +52,12 @@ bool DocumentWriter::end_chat() {
 }
 
 bool DocumentWriter::finish() {
+  const bool is_kept = keep();
+  tokens_.settle();
+  return is_kept;
+}
+
+bool DocumentWriter::keep() {
   const int64_t end = tokens_.count();
   if (!keeps_records()) {
     split_count_ += end - start_ > 1 && start_ / options_.length != (end - 2) / options_.length;
@@ -61,7 +68,7 @@ bool DocumentWriter::finish() {
     tokens_.truncate(start_);
     return false;
   }
-  starts_.push_back(start_);
+  starts_->push_back(start_);
   if (last == end) return true;
   ++cut_count_;
   cut_tokens_ += end - last;
@@ -70,8 +77,9 @@ bool DocumentWriter::finish() {
 }
 
 void DocumentWriter::require_room() const {
-  const auto starts_bytes = static_cast<int64_t>(starts_.capacity() * sizeof(int64_t));
-  if (options_.room_bytes == 0 || tokens_.bytes() + starts_bytes <= options_.room_bytes) return;
+  if (options_.room_bytes == 0) return;
+  const int64_t starts_bytes = keeps_records() ? starts_->bytes() : 0;
+  if (tokens_.bytes() + starts_bytes <= options_.room_bytes) return;
   throw Error(ErrorCode::kDoesNotFit,
               fmt::format("read data: {}: its tokens take more than the {} that --host-memory "
                           "leaves beside the program (raise --host-memory, or give the data as a "

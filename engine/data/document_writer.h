@@ -15,7 +15,6 @@ namespace strata::data {
 struct WriterOptions {
   int64_t length = 0;      // T
   int64_t room_bytes = 0;  // limit of memory for the tokens; 0: no limit
-  config::SampleLayout samples = config::SampleLayout::kStream;
   bool learns_end = true;  // whether the tokenizer's end token is a target where text is one
 };
 
@@ -26,9 +25,14 @@ struct WriterOptions {
 // is taken back. Failure: Error (kDoesNotFit) when the tokens need more than `room_bytes`.
 class DocumentWriter {
  public:
-  DocumentWriter(const text::Tokenizer& tokenizer, TokenSequence& tokens,
+  // `starts` receives where documents begin; null where samples are a stream.
+  DocumentWriter(const text::Tokenizer& tokenizer, TokenSequence& tokens, Numbers* starts,
                  const WriterOptions& options)
-      : tokenizer_(tokenizer), tokens_(tokens), options_(options), end_id_(tokenizer.eos_id()) {}
+      : tokenizer_(tokenizer),
+        tokens_(tokens),
+        starts_(starts),
+        options_(options),
+        end_id_(tokenizer.eos_id()) {}
 
   void begin(bool prefix_is_target);
   void begin_chat();
@@ -39,28 +43,27 @@ class DocumentWriter {
 
   // Where the document that was written last begins.
   int64_t start() const { return start_; }
-  // Where the documents begin; empty for a stream.
-  std::vector<int64_t>& starts() { return starts_; }
   int64_t cut_count() const { return cut_count_; }    // documents that were cut
   int64_t cut_tokens() const { return cut_tokens_; }  // tokens that they lost
   // Documents of a stream that more than one sample has.
   int64_t split_count() const { return split_count_; }
 
  private:
-  bool keeps_records() const { return options_.samples != config::SampleLayout::kStream; }
+  bool keeps_records() const { return starts_ != nullptr; }
   void append(const std::vector<int32_t>& ids, bool are_targets);
   bool finish();
+  bool keep();
   void require_room() const;
 
   // Constant after construction.
   const text::Tokenizer& tokenizer_;
   TokenSequence& tokens_;
+  Numbers* const starts_;
   const WriterOptions options_;
   const std::optional<int32_t> end_id_;
 
   bool is_empty_ = true;  // the document has no text yet
   int64_t start_ = 0;
-  std::vector<int64_t> starts_;
   int64_t cut_count_ = 0;
   int64_t cut_tokens_ = 0;
   int64_t split_count_ = 0;

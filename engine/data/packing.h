@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
+#include <optional>
 
-#include "engine/data/data_tokens.h"
+#include "engine/data/long_array.h"
 
 namespace strata::data {
 
@@ -13,24 +12,39 @@ namespace strata::data {
 //
 // Row r holds the records order[row_starts[r]] .. order[row_starts[r + 1] - 1], one after another.
 struct Packing {
-  std::vector<int64_t> order;
-  std::vector<int64_t> row_starts;  // one more than there are rows
-  int64_t bytes() const {
-    return static_cast<int64_t>((order.capacity() + row_starts.capacity()) * sizeof(int64_t));
-  }
-  int64_t row_count() const { return static_cast<int64_t>(row_starts.size()) - 1; }
+  Numbers order;
+  Numbers row_starts;  // one more than there are rows
+  int64_t bytes() const { return order.bytes() + row_starts.bytes(); }
+  int64_t row_count() const { return row_starts.size() - 1; }
 };
 
-// Packs records of these numbers of inputs, each from 1 to `row_length`, into few rows: the longest
-// record that is left goes to the fullest row that has room for it, and of rows that are equally
-// full to the one that was begun first. A pure function of the lengths: the rows are in the order
-// of their first record's number, and a row's records in the order of their numbers. Time
-// n log(row_length), memory about 40 bytes a record.
-Packing pack_records(std::span<const int64_t> lengths, int64_t row_length);
+// The numbers of inputs of records, one after another: all tokens of each but the last, at most
+// `row_length`. Records begin at `starts` in a sequence of `token_count` tokens.
+class RecordLengths {
+ public:
+  RecordLengths(const Numbers& starts, int64_t token_count, int64_t row_length, int64_t first = 0)
+      : starts_(starts, first),
+        token_count_(token_count),
+        row_length_(row_length),
+        start_(starts_.next()) {}
 
-// The number of inputs of each record: all of its tokens but the last, at most `row_length`.
-// `starts` are where records begin in `tokens`.
-std::vector<int64_t> record_lengths(const TokenSequence& tokens, std::span<const int64_t> starts,
-                                    int64_t row_length);
+  std::optional<int64_t> next();  // nullopt after the last record
+
+ private:
+  NumberReader starts_;
+  const int64_t token_count_;
+  const int64_t row_length_;
+  std::optional<int64_t> start_;
+};
+
+// Packs records into few rows: the longest record that is left goes to the fullest row that has
+// room for it, and of rows that are equally full to the one that was begun first. A pure function
+// of the records' lengths: the rows are in the order of their first record's number, and a row's
+// records in the order of their numbers.
+//
+// `packing` is empty; its arrays may be in files. Memory beside them: 20 MiB, a bit for each row,
+// and some 200 bytes for each length that records have. Reads the starts about once for each 2^19
+// records.
+void pack_records(const Numbers& starts, int64_t token_count, int64_t row_length, Packing& packing);
 
 }  // namespace strata::data

@@ -55,9 +55,9 @@ TokenSource::TokenSource(int64_t length, std::vector<Part> parts)
   if (is_mixture_) draws_ = shares_of(parts_, sample_count_);
 }
 
-int64_t TokenSource::samples_in(const TokenSequence& tokens, const std::vector<int64_t>* starts,
-                                int64_t length, bool keeps_tail) {
-  if (starts != nullptr) return static_cast<int64_t>(starts->size());
+int64_t TokenSource::samples_in(const TokenSequence& tokens, const Numbers* starts, int64_t length,
+                                bool keeps_tail) {
+  if (starts != nullptr) return starts->size();
   if (tokens.count() == 0) return 0;
   const int64_t targets = tokens.count() - 1;
   return keeps_tail ? ceil_div(targets, length) : targets / length;
@@ -69,10 +69,10 @@ TokenSource::Span TokenSource::span_of(const Part& part, int64_t index) const {
   if (part.starts == nullptr) {
     return {part.tokens, index * length_, std::min(length_, all - 1 - index * length_)};
   }
-  const auto& starts = *part.starts;
-  const auto place = static_cast<size_t>(index);
-  const int64_t end = place + 1 < starts.size() ? starts[place + 1] : all;
-  return {part.tokens, starts[place], std::min(length_, end - starts[place] - 1)};
+  const bool is_last = index + 1 == part.starts->size();
+  const auto ends = part.starts->read(index, is_last ? 1 : 2);
+  const int64_t end = is_last ? all : ends.back();
+  return {part.tokens, ends.front(), std::min(length_, end - ends.front() - 1)};
 }
 
 template <typename Visit>
@@ -83,10 +83,9 @@ void TokenSource::each_span(int64_t index, const Visit& visit) const {
   const Part& part = parts_[at];
   index += part.first;
   if (part.packing == nullptr) return visit(span_of(part, index));
-  const auto row = static_cast<size_t>(index);
-  const std::vector<int64_t>& rows = part.packing->row_starts;
-  for (int64_t k = rows[row]; k < rows[row + 1]; ++k) {
-    visit(span_of(part, part.packing->order[static_cast<size_t>(k)]));
+  const auto ends = part.packing->row_starts.read(index, 2);
+  for (const int64_t record : part.packing->order.read(ends[0], ends[1] - ends[0])) {
+    visit(span_of(part, record));
   }
 }
 
@@ -97,9 +96,7 @@ void TokenSource::sample(int64_t index, int32_t* inputs, int32_t* targets, int32
     span.tokens->read(span.begin, span.length, inputs + at);
     std::copy(inputs + at + 1, inputs + at + span.length, targets + at);
     span.tokens->read(span.begin + span.length, 1, targets + at + span.length - 1);
-    for (int64_t k = 0; k < span.length && span.tokens->has_masks(); ++k) {
-      if (!span.tokens->is_target(span.begin + k + 1)) targets[at + k] = -1;
-    }
+    span.tokens->mask(span.begin + 1, span.length, targets + at);
     if (starts != nullptr) std::fill_n(starts + at, span.length, static_cast<int32_t>(at));
     at += span.length;
   });

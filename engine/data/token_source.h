@@ -31,7 +31,7 @@ class TokenSource {
   struct Part {
     const TokenSequence* tokens = nullptr;
     // Where records begin in `tokens`, in order; null: a stream.
-    const std::vector<int64_t>* starts = nullptr;
+    const Numbers* starts = nullptr;
     int64_t first = 0;  // the first sample of `tokens` that is used
     int64_t count = 0;
     const Packing* packing = nullptr;  // of the records into samples; null: each is a sample
@@ -45,8 +45,8 @@ class TokenSource {
 
   // How many samples a sequence has, which begins records at `starts`, if they are not null. Tokens
   // behind the last whole sample of a stream count only with `keeps_tail`.
-  static int64_t samples_in(const TokenSequence& tokens, const std::vector<int64_t>* starts,
-                            int64_t length, bool keeps_tail);
+  static int64_t samples_in(const TokenSequence& tokens, const Numbers* starts, int64_t length,
+                            bool keeps_tail);
 
   int64_t sample_count() const { return sample_count_; }
   int64_t length() const { return length_; }

@@ -90,7 +90,8 @@ PlanRequest::PlanRequest(const config::Options& given, const std::string& cache_
   if (options.data.empty()) return;
   const auto tokenizer = open_tokenizer(options, false);
   const int64_t room_bytes = profile_ ? 0 : train::room_for_reading(options, facts);
-  const auto data = open_data(options, architecture, tokenizer.get(), {.room_bytes = room_bytes});
+  const auto data = open_data(options, architecture, tokenizer.get(),
+                              {.room_bytes = room_bytes, .cache_directory = cache_directory});
   facts.data_bytes = data->bytes();
   facts.steps = train::planned_steps(options, *data);
 }
@@ -115,6 +116,7 @@ std::vector<train::Compared> PlanRequest::compare(
 }
 
 train::Inference::Loss evaluate_model(const config::Options& given,
+                                      const std::string& cache_directory,
                                       const train::WorkProgress& progress) {
   config::Options options = with_named_checkpoint(given);
   options.ranks = 1;
@@ -134,7 +136,8 @@ train::Inference::Loss evaluate_model(const config::Options& given,
   const auto data = open_data(options, model->architecture(), tokenizer.get(),
                               {.holds_out = part,
                                .keeps_tail = !part,
-                               .room_bytes = train::room_for_reading(options, facts)});
+                               .room_bytes = train::room_for_reading(options, facts),
+                               .cache_directory = cache_directory});
   tokenizer.reset();  // frees memory for the passes
   malloc_trim(0);
   const train::RunPlan plan = inference_plan(options, *model, facts, data->bytes());

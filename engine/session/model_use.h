@@ -23,7 +23,7 @@ namespace strata::session {
 // this machine's memory, devices and drives. Threads: one.
 class PlanRequest {
  public:
-  // `cache_directory` keeps machine profiles; may be empty.
+  // `cache_directory` keeps machine profiles and tokens; may be empty.
   PlanRequest(const config::Options& options, const std::string& cache_directory);
 
   train::RunPlan plan();  // of rank 0, verified
@@ -43,6 +43,7 @@ class PlanRequest {
 // The mean loss over --data, or over the part of --eval-fraction if that is given. Throws
 // Error{kNumeric} when the loss is not finite.
 train::Inference::Loss evaluate_model(const config::Options& options,
+                                      const std::string& cache_directory,
                                       const train::WorkProgress& progress);
 
 struct Exported {

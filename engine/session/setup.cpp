@@ -16,6 +16,7 @@
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/data/data_key.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
 #include "engine/plan/simulator.h"
@@ -80,6 +81,18 @@ void require_no_records_meant(const config::Options& options) {
   }
 }
 
+bool has_cache(const config::Options& options, const std::string& cache_directory) {
+  return options.data_cache.empty() ? !cache_directory.empty() : options.data_cache != "off";
+}
+
+data::CacheOptions cache_of(const config::Options& options, const std::string& cache_directory) {
+  if (!has_cache(options, cache_directory)) return {};
+  const bool is_given = !options.data_cache.empty();
+  return {.directory = is_given ? options.data_cache : cache_directory + "/data",
+          .is_given = is_given,
+          .made_by = STRATA_VERSION " " + data::key_of_tokenizer(options.model)};
+}
+
 }  // namespace
 
 std::unique_ptr<data::Dataset> open_data(const config::Options& options,
@@ -107,6 +120,7 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
   data.samples = options.samples;
   data.train_on = options.train_on;
   data.train_on_end = options.train_on_end;
+  data.cache = cache_of(options, use.cache_directory);
   if (use.room_bytes > 0) {
     const int64_t taken = tokenizer ? tokenizer->bytes() : 0;
     data.room_bytes = std::max<int64_t>(1, use.room_bytes - taken);
@@ -122,9 +136,13 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
 }
 
 int64_t data_bytes_for_refusal(const config::Options& options,
-                               const model::Architecture& architecture) {
+                               const model::Architecture& architecture,
+                               const std::string& cache_directory) {
   constexpr int64_t kReadInSeconds = 64 * kMiB;
   const int64_t text_bytes = data::bytes_of(options.data);
+  if (text_bytes > data::kTextBytesInMemory && has_cache(options, cache_directory)) {
+    return data::Dataset::least_bytes(architecture.vocabulary);
+  }
   if (text_bytes <= kReadInSeconds) {
     const auto tokenizer = open_tokenizer(options, false);
     return open_data(options, architecture, tokenizer.get(), {})->bytes();

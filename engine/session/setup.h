@@ -44,7 +44,8 @@ struct DataUse {
   // Whether tokens behind the last whole sample are used too; not for the part that train holds
   // out.
   bool keeps_tail = false;
-  int64_t room_bytes = 0;  // see train::room_for_reading; 0: no limit
+  int64_t room_bytes = 0;            // see train::room_for_reading; 0: no limit
+  std::string cache_directory = {};  // where --data-cache is by default; empty: nowhere
 };
 std::unique_ptr<data::Dataset> open_data(const config::Options& options,
                                          const model::Architecture& architecture,
@@ -53,7 +54,8 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
 // The memory of the tokens of --data, so that a refusal can name a sufficient budget: the exact
 // size, or for a large text the most that it can take.
 int64_t data_bytes_for_refusal(const config::Options& options,
-                               const model::Architecture& architecture);
+                               const model::Architecture& architecture,
+                               const std::string& cache_directory);
 
 // Reads what a plan needs to know of this machine, without measurements.
 train::NodeFacts read_node(const config::Options& options, const train::Job* job);

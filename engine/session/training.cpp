@@ -103,13 +103,13 @@ void remove_older_model(const config::Options& options, const train::RunDirector
 
 Training::Training(const config::Options& options, const std::string& cache_directory,
                    train::Job* job)
-    : options_(options), job_(job) {
-  leads() ? prepare(cache_directory) : follow();
+    : options_(options), cache_directory_(cache_directory), job_(job) {
+  leads() ? prepare() : follow();
 }
 
 // The data is read after a check that the model fits with the least data, and the run is planned
 // when the data's size is known. Memory for reading and planning is freed before the run.
-void Training::prepare(const std::string& cache_directory) {
+void Training::prepare() {
   options_ = with_run(std::move(options_));
   std::optional<config::Machine> profile;
   open_places(profile);
@@ -120,7 +120,7 @@ void Training::prepare(const std::string& cache_directory) {
   check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options_);
   facts_.data_bytes = data_->bytes();
   train::require_fit(model_->spec(), options_, facts_);
-  measure_machine(options_, profile, cache_directory, facts_);
+  measure_machine(options_, profile, cache_directory_, facts_);
   facts_.steps = steps_ = train::planned_steps(options_, *data_);
   warn_of_short_trace();
   const double planning_since_s = now_s();
@@ -175,7 +175,8 @@ void Training::read_data() {
   auto tokenizer = open_tokenizer(options_, false);
   data_ = open_data(options_, model_->architecture(), tokenizer.get(),
                     {.holds_out = options_.eval_every > 0,
-                     .room_bytes = train::room_for_reading(options_, facts_)});
+                     .room_bytes = train::room_for_reading(options_, facts_),
+                     .cache_directory = cache_directory_});
   tokenizer.reset();  // frees memory for the run
   malloc_trim(0);
 }
@@ -224,7 +225,7 @@ void Training::require_fit(train::RunFacts facts) const {
     train::require_fit(model_->spec(), options_, facts);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDoesNotFit || in_file) throw;
-    facts.data_bytes = data_bytes_for_refusal(options_, model_->architecture());
+    facts.data_bytes = data_bytes_for_refusal(options_, model_->architecture(), cache_directory_);
     train::require_fit(model_->spec(), options_, facts);
     throw;
   }

@@ -39,7 +39,7 @@ struct TrainingEvents {
 // and train. Threads: one. Failure: Error. `options` and `job` must outlive the object.
 class Training {
  public:
-  // `cache_directory` keeps machine profiles; may be empty. `job`: null unless ranks are
+  // `cache_directory` keeps machine profiles and tokens; may be empty. `job`: null unless ranks are
   // processes.
   Training(const config::Options& options, const std::string& cache_directory,
            train::Job* job = nullptr);
@@ -67,7 +67,7 @@ class Training {
 
  private:
   bool leads() const { return job_ == nullptr || job_->leads(); }
-  void prepare(const std::string& cache_directory);
+  void prepare();
   void follow();
   void read_data();
   void open_places(std::optional<config::Machine>& profile);
@@ -84,6 +84,7 @@ class Training {
 
   // Constant after construction
   config::Options options_;
+  const std::string cache_directory_;
   train::Job* const job_;
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<data::Dataset> data_;

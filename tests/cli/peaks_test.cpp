@@ -41,7 +41,7 @@ TEST_F(Peaks, OfALineOfManyMegabytes) {
   std::string text;
   while (text.size() < 24 * kMiB) text += "a line of words \\n";
   write_text(sandbox_ / "long.jsonl", "{\"text\": \"" + text + "\"}\n");
-  const Arguments run = train({"--data", "long.jsonl"});
+  const Arguments run = train({"--data", "long.jsonl", "--data-cache", "cache"});
   expect_within(run, 128 * kMiB, kDoesNotFit);
   EXPECT_NE(err_.find("long.jsonl:1: the line has more than"), std::string::npos) << err_;
   expect_within(run, 224 * kMiB);

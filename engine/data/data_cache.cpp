@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/data_cache.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/data/data_key.h"
+#include "engine/text/text_files.h"
+#include "io/scratch_file.h"
+
+namespace strata::data {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Json;
+
+constexpr const char* kAbout = "about.json";
+constexpr config::JsonLimits kAboutLimits = {.bytes = 256 << 20, .values = 16 << 20};
+
+// The counts of ReadData that about.json has.
+struct Count {
+  const char* name;
+  int64_t ReadData::*member;
+};
+constexpr std::array<Count, 7> kCounts = {{{"records", &ReadData::record_count},
+                                           {"split", &ReadData::split_count},
+                                           {"cut", &ReadData::cut_count},
+                                           {"cut_tokens", &ReadData::cut_tokens},
+                                           {"targets", &ReadData::target_count},
+                                           {"example_first", &ReadData::example_first},
+                                           {"example_count", &ReadData::example_count}}};
+
+Error unusable_cache(const std::string& path, int error) {
+  return system_error(ErrorCode::kConfig, fmt::format("open token cache: {}", path), error,
+                      "give a directory that this user may write by --data-cache DIR");
+}
+
+void sync_folder(const std::string& path) {
+  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0 || fsync(folder) != 0) {
+    const int error = errno;
+    if (folder >= 0) close(folder);
+    throw system_error(ErrorCode::kIo, fmt::format("write tokens: {}", path), error);
+  }
+  close(folder);
+}
+
+int open_lock(const std::string& path) {
+  const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock < 0) throw unusable_cache(path, errno);
+  return lock;
+}
+
+// A damaged cache is no failure of the run: the caller makes it again.
+struct Damage {
+  std::string cause;
+};
+
+const Json& member(const Json& json, const char* name) {
+  const Json* value = json.find(name);
+  if (value == nullptr) throw Damage{fmt::format("{} is missing in {}", name, kAbout)};
+  return *value;
+}
+
+int64_t number(const Json& json, const char* name) {
+  const auto value = member(json, name).int64();
+  if (!value || *value < 0) throw Damage{fmt::format("{} is no count in {}", name, kAbout)};
+  return *value;
+}
+
+std::string hex(uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
+
+Json about_array(const LongArray& array) {
+  Json json = Json::object();
+  json.set("count", array.count());
+  json.set("width", array.width());
+  json.set("checksum", hex(array.written_checksum()));
+  return json;
+}
+
+LongArray open_array(const std::string& path, const Json& about, const char* name) {
+  const Json& json = member(member(about, "files"), name);
+  const int64_t count = number(json, "count");
+  const int64_t width = number(json, "width");
+  LongArray array = LongArray::open(path, width, count);
+  if (array.file_size() != count * width) throw Damage{fmt::format("{} has another size", name)};
+  if (hex(array.read_checksum()) != member(json, "checksum").string()) {
+    throw Damage{fmt::format("{} has another checksum", name)};
+  }
+  array.expect_random_reads();
+  return array;
+}
+
+Json about_records(const ReadData& data) {
+  Json json = Json::array();
+  for (const RecordPlace& place : data.last_records) {
+    Json one = Json::array();
+    one.push_back(place.first_target);
+    one.push_back(place.line);
+    one.push_back(static_cast<int64_t>(place.file));
+    json.push_back(std::move(one));
+  }
+  return json;
+}
+
+// Throws Damage unless the text is one that commit() wrote for this key.
+Json read_about(const std::string& path, const Json& key) {
+  const std::string text = text::read_text_file(path, kAboutLimits.bytes);
+  const size_t end = text.find('\n');
+  if (end == std::string::npos || text.substr(end + 1) != digest_of(text.substr(0, end)) + "\n") {
+    throw Damage{fmt::format("{} has another checksum", kAbout)};
+  }
+  Json about = Json::parse(std::string_view(text).substr(0, end), path, kAboutLimits);
+  if (member(about, "key").dump() != key.dump()) throw Damage{"it is of other data"};
+  return about;
+}
+
+}  // namespace
+
+DataCache::DataCache(const std::string& directory, Json key)
+    : directory_(directory), key_(std::move(key)), path_(directory + "/" + digest_of(key_.dump())) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw unusable_cache(directory, error.value());
+  if (access(directory.c_str(), W_OK | X_OK) != 0) throw unusable_cache(directory, errno);
+}
+
+DataCache::~DataCache() {
+  std::error_code ignored;
+  if (is_begun_) fs::remove_all(path_ + ".part", ignored);
+  if (lock_ >= 0) close(lock_);
+}
+
+std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabulary) const {
+  if (!fs::exists(path_)) return std::nullopt;
+  ReadData data;
+  try {
+    const Json about = read_about(file(kAbout), key_);
+    data.tokens = std::make_unique<TokenSequence>(
+        name, vocabulary, open_array(file("ids"), about, "ids"),
+        open_array(file("masks"), about, "masks"), number(about, "masked"));
+    const Json& files = member(about, "files");
+    if (files.find("starts") != nullptr) {
+      data.starts = std::make_unique<Numbers>(open_array(file("starts"), about, "starts"));
+    }
+    if (files.find("rows") != nullptr) {
+      data.packing = std::make_unique<Packing>(
+          Packing{.order = Numbers(open_array(file("order"), about, "order")),
+                  .row_starts = Numbers(open_array(file("rows"), about, "rows"))});
+    }
+    for (const Json& warning : member(about, "warnings").items()) {
+      data.warnings.push_back(warning.string());
+    }
+    for (const Json& place : member(about, "last_records").items()) {
+      const Json::Array& items = place.items();
+      data.last_records.push_back({items[0].int64().value(), items[1].int64().value(),
+                                   static_cast<size_t>(items[2].int64().value())});
+    }
+    data.found = member(about, "found").string();
+    for (const Count& count : kCounts) data.*count.member = number(about, count.name);
+    data.known_fingerprint = std::stoull(member(about, "fingerprint").string(), nullptr, 16);
+    data.kept_in = path_;
+    return data;
+  } catch (const Damage& damage) {
+    log(LogLevel::kWarning,
+        fmt::format("data: {}: the tokens kept there are damaged: {} (they are made again; if "
+                    "this happens often, give another disk by --data-cache DIR)",
+                    path_, damage.cause));
+  } catch (const Error& error) {
+    log(LogLevel::kWarning,
+        fmt::format("data: {}: the tokens kept there are not used: {} (they are made again; if "
+                    "this happens often, give another disk by --data-cache DIR)",
+                    path_, error.what()));
+  }
+  return std::nullopt;
+}
+
+void DataCache::lock() {
+  lock_ = open_lock(path_ + ".lock");
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  log(LogLevel::kInfo,
+      fmt::format("data: {}: another run makes the same tokens (wait until it has them)", path_));
+  while (flock(lock_, LOCK_EX) != 0) {
+    if (errno != EINTR) throw unusable_cache(path_ + ".lock", errno);
+  }
+}
+
+// Folders that processes left which ended while they wrote.
+void DataCache::remove_leftovers() const {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);  // damaged, or not there
+  fs::remove_all(path_ + ".part", ignored);
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_, ignored)) {
+    if (entry.path().extension() != ".part") continue;
+    fs::path name = entry.path();
+    const int other = open_lock(name.replace_extension(".lock").string());
+    if (flock(other, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry.path(), ignored);
+    close(other);
+  }
+}
+
+void DataCache::begin(ReadData& data, int64_t text_bytes) {
+  STRATA_CHECK(lock_ >= 0);
+  remove_leftovers();
+  // A token of most texts has 3 bytes or more. Where it has less, writing stops when the disk is
+  // nearly full.
+  const int64_t needed = text_bytes / 3 * data.tokens->ids().width() + text_bytes / 16;
+  const auto free = static_cast<int64_t>(io::free_space(directory_).bytes);
+  if (free < needed) {
+    throw Error(ErrorCode::kDoesNotFit,
+                fmt::format("write tokens: {}: about {} are needed for {} of text, and {} are free "
+                            "(free some space, or give another disk by --data-cache DIR)",
+                            directory_, format_bytes(needed), format_bytes(text_bytes),
+                            format_bytes(free)));
+  }
+  const std::string folder = path_ + ".part";
+  std::error_code error;
+  fs::create_directory(folder, error);
+  if (error) throw unusable_cache(folder, error.value());
+  is_begun_ = true;
+  data.tokens->write_to(draft("ids"), draft("masks"));
+  if (data.starts) data.starts->array().write_to(draft("starts"));
+  if (!data.packing) return;
+  data.packing->order.array().write_to(draft("order"));
+  data.packing->row_starts.array().write_to(draft("rows"));
+}
+
+void DataCache::commit(ReadData& data) {
+  STRATA_CHECK(is_begun_);
+  Json about = Json::object();
+  about.set("key", key_);
+  for (const Count& count : kCounts) about.set(count.name, data.*count.member);
+  about.set("found", data.found);
+  about.set("masked", data.tokens->masked_count());
+  about.set("fingerprint", hex(data.fingerprint()));
+  about.set("last_records", about_records(data));
+  Json warnings = Json::array();
+  for (const std::string& warning : data.warnings) warnings.push_back(warning);
+  about.set("warnings", std::move(warnings));
+  data.tokens->finish();
+  Json files = Json::object();
+  files.set("ids", about_array(data.tokens->ids()));
+  files.set("masks", about_array(data.tokens->masks()));
+  const auto add = [&](const char* name, LongArray& array) {
+    array.finish();
+    files.set(name, about_array(array));
+  };
+  if (data.starts) add("starts", data.starts->array());
+  if (data.packing) add("order", data.packing->order.array());
+  if (data.packing) add("rows", data.packing->row_starts.array());
+  about.set("files", std::move(files));
+  const std::string text = about.dump();
+  text::write_text_file(draft(kAbout), text + "\n" + digest_of(text) + "\n");
+  sync_folder(path_ + ".part");
+  if (rename((path_ + ".part").c_str(), path_.c_str()) != 0) throw unusable_cache(path_, errno);
+  is_begun_ = false;
+  sync_folder(directory_);
+}
+
+}  // namespace strata::data
