@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Writes the plans of results/plans_as_text.md as STRATA prints them now, in place of those below "After". Read the
-# difference as someone who knows nothing of Strata. Takes a minute.
+# Writes the plans of results/plans_as_text.md as STRATA prints them now, in place of those below "After", and the answers
+# that are found in their text. Read the difference as someone who knows nothing of Strata. Takes a minute.
 #
 #   benchmarks/plans_as_text.sh STRATA
 set -euo pipefail
@@ -32,6 +32,7 @@ cores = 8
 host_bytes = "16GB"
 matmul_flops_per_s = 400e9
 memory_bytes_per_s = 50e9
+nvme_count = 1
 nvme_read_bytes_per_s = 3e9
 nvme_write_bytes_per_s = 2e9
 nvme_mixed_bytes_per_s = 5e9
@@ -42,21 +43,53 @@ checksum_bytes_per_s = 10e9
 optimizer_bytes_per_s = 50e9
 EOF
 
-# plan NUMBER MODEL MACHINE DRIVES OPTION...
+# plan NUMBER MODEL MACHINE OPTION...
 plan() {
-  local drives
-  drives=$(seq -s, -f '/mnt/%g' "$4")
-  (cd "$work" && "$strata" plan --model "$2" --machine "$3" --nvme "$drives" "${@:5}" 2> "$1.err" || cat "$1.err" >&2) \
-    > "$work/plan$1"
+  (cd "$work" && "$strata" plan --model "$2" --machine "$3" "${@:4}" 2> "$1.err" || cat "$1.err") > "$work/plan$1"
 }
-plan 1 7M "$work/laptop.toml" 1 --host-memory 128MiB --sequence-length 128 --micro-batch 4 --steps 200
-plan 2 8B "$machines/rtx4090-4nvme.toml" 4 --host-memory 24GiB --sequence-length 2048 --accumulate 8 --steps 1000 --compare
-plan 3 70B "$machines/h200-8nvme.toml" 8 --host-memory 256GiB --sequence-length 4096 --accumulate 16 --steps 1000
-plan 4 405B "$machines/h200-8nvme.toml" 8 --sequence-length 4096 --accumulate 16 --steps 1000
+plan 1 7M "$work/laptop.toml" --host-memory 128MiB --sequence-length 128 --micro-batch 4 --steps 200
+plan 2 8B "$machines/rtx4090-4nvme.toml" --host-memory 24GiB --sequence-length 2048 --accumulate 8 --steps 1000 --compare
+plan 3 70B "$machines/h200-8nvme.toml" --host-memory 256GiB --sequence-length 4096 --accumulate 16 --steps 1000
+plan 4 405B "$machines/h200-8nvme.toml" --sequence-length 4096 --accumulate 16 --steps 1000
+plan refused 8B "$machines/rtx4090-4nvme.toml" --host-memory 16GiB --sequence-length 2048 --accumulate 8 --offload host
 
+# What the group of a pattern, which begins with a word, is in the text of plan 2, or of another.
+said() { sed -nE "s/(^|.* )$1.*/\2/p" "$work/plan${2:-2}" | head -1 | grep . || echo "$1" >> "$work/unsaid"; }
+state_in() { awk -v tier="$1" '/^[a-z]/ { at = $1 } at == tier && /optimizer state$/ { print tier, $1, $2 }' "$work/plan2"; }
+step_of() { echo "a step takes $(said "$1 +([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?)  +.*")"; }
+planned() { said '([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?) \(predicted'; }
+answers() {
+  cat <<EOF
+| question | answer |
+|---|---|
+| Where is the optimizer state? | $(state_in device), $(state_in nvme) |
+| What limits a step? | $(said 'limited by (.*)'), which work for $(said 'time: NVMe drives ([^(]*\([^)]*\))') |
+| Why does a step take longer than that? | NVMe drives $(said 'NVMe drives (wait [^,]*, meanwhile: [^,]*),') |
+| What would one more drive change? | $(step_of 'one more drive \(5\)'), not $(planned) |
+| What would twice the host memory change? | $(step_of 'twice the host memory \(48 GiB\)'), not $(planned) |
+| How long is the run? | $(said 'run +(1000 steps: [^,]*, [^,]*),') |
+| How worn are the drives after it? | $(said '([0-9.]+ .B written, .* of the drives. rated life)') |
+| How long could the drives go on? | $(said 'rated for [^:]*: (.*)') |
+| Would it help to keep activations? | no, it $(said '--activations keep +(does not fit: .*)  ') |
+| How much of --host-memory does the program itself take? | $(said '([0-9.]+ MiB)  program, libraries.*') |
+| Why are 16 GiB without drives refused? | $(said 'error: does not fit: (host memory: [^(]*[^ (])' refused); $(said '(the least that fits is .*)' refused) |
+EOF
+}
+
+answers > "$work/answers"
+if [ -e "$work/unsaid" ]; then
+  echo "plans_as_text: the plans say nothing like: $(cat "$work/unsaid")" >&2
+  exit 1
+fi
 awk -v work="$work" '
   /^## / { if (old) print ""; old = 0 }
   old { next }
+  /^\| question/ {
+    file = work "/answers"
+    while ((getline line < file) > 0) print line
+    old = 1
+    next
+  }
   { print }
   /^After/ {
     print ""
