@@ -36,7 +36,7 @@ constexpr EnumField enum_field() {
 
 // In the order of the enumerators in options.h.
 constexpr std::string_view kSchedules[] = {"constant", "linear", "cosine"};
-constexpr std::string_view kSampleLayouts[] = {"stream", "record", "packed"};
+constexpr std::string_view kSampleLayouts[] = {"auto", "stream", "record", "packed"};
 constexpr std::string_view kTrainOn[] = {"answers", "last-answer", "everything"};
 constexpr auto kRecipes = recipe_names<std::string_view>();
 constexpr auto kDeviceChoices = [] {
@@ -102,7 +102,7 @@ constexpr OptionRow kTable[] = {
      "role=speaker,content=words."},
     {"samples", kEnum, enum_field<&O::samples>(), kStep | kEval, kFiles, "", "", kAny, "",
      "What a sample is: a stretch of all tokens; one record, padded or cut; or several whole "
-     "records that do not see each other.",
+     "records that do not see each other (auto: where all have prompts).",
      kSampleLayouts},
     {"train-on", kEnum, enum_field<&O::train_on>(), kStep | kEval, kFiles, "", "", kAny, "",
      "What is learned of records with prompts: what the assistant says, only its last answer, or "

@@ -36,7 +36,7 @@ enum class Command : uint8_t {
 inline constexpr int kCommandCount = 12;
 
 // How samples are made of data, and what of a record is learned (engine/data/data.h).
-enum class SampleLayout : uint8_t { kStream, kRecord, kPacked };
+enum class SampleLayout : uint8_t { kAuto, kStream, kRecord, kPacked };
 enum class TrainOn : uint8_t { kAnswers, kLastAnswer, kEverything };
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Offload : uint8_t { kAuto, kNone, kHost, kNvme };
@@ -71,7 +71,7 @@ struct Options {
   std::vector<std::string> data;  // paths, each with a weight or not: data::data_items
   std::vector<std::string> eval_data;
   std::vector<std::string> columns;  // "prompt=question"
-  SampleLayout samples = SampleLayout::kStream;
+  SampleLayout samples = SampleLayout::kAuto;
   TrainOn train_on = TrainOn::kAnswers;
   bool train_on_end = true;
   std::string chat_template;  // empty: the model's own

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/plural.h"
+#include "engine/data/data_files.h"
 #include "engine/data/data_report.h"
 #include "engine/text/tokenizer.h"
 
@@ -151,7 +152,7 @@ class Dataset::Opener {
       Part part = {files.size() == 1 ? files.front() : items[first].path, items[first].weight, {}};
       size_t next = first + 1;
       const auto joins = [&](const DataItem& item) {
-        return item.weight == 0 && !is_token_file(item.files.front());
+        return item.weight == 0 && kind_of_file(item.files.front()) != FileKind::kTokens;
       };
       if (joins(items[first])) {
         for (; next < items.size() && joins(items[next]); ++next) {

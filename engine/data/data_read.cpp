@@ -15,6 +15,7 @@
 #include "engine/config/json.h"
 #include "engine/data/chat_records.h"
 #include "engine/data/data_cache.h"
+#include "engine/data/data_files.h"
 #include "engine/data/data_key.h"
 #include "engine/data/document_writer.h"
 #include "engine/data/record_stream.h"
@@ -28,17 +29,6 @@ namespace fs = std::filesystem;
 
 // The peak memory of parsing a line and turning it into text, in lengths of the line (measured).
 constexpr int64_t kLineCopies = 5;
-
-enum class FileKind { kTokens, kRecords, kText };
-
-FileKind kind_of_file(const std::string& path) {
-  const std::string extension = fs::path(path).extension().string();
-  if (extension == ".bin" || TokenSequence::is_llmc_file(path)) return FileKind::kTokens;
-  if (text::is_text(extension)) return FileKind::kText;
-  if (const char* why = text::why_not_read(extension)) throw bad_data(path, why);
-  const bool is_json = extension == ".jsonl" || extension == ".json";
-  return is_json || text::first_character(path) == '{' ? FileKind::kRecords : FileKind::kText;
-}
 
 // Counts lines, and lists the numbers of the first few.
 class Lines {
@@ -295,10 +285,6 @@ uint64_t ReadData::fingerprint() const {
   return starts ? starts->array().checksum(hash, static_cast<uint64_t>(starts->size())) : hash;
 }
 
-bool is_token_file(const std::string& path) {
-  return kind_of_file(path) == FileKind::kTokens;
-}
-
 namespace {
 
 ReadData open_token_file(const std::string& name, const std::string& file,
@@ -415,7 +401,7 @@ ReadData read_texts(const std::string& name, const std::vector<std::string>& fil
 
 ReadData read_data(const std::string& name, const std::vector<std::string>& files,
                    const text::Tokenizer* tokenizer, const ReadOptions& options) {
-  if (files.size() == 1 && is_token_file(files.front())) {
+  if (files.size() == 1 && kind_of_file(files.front()) == FileKind::kTokens) {
     return open_token_file(name, files.front(), options);
   }
   if (tokenizer == nullptr) {

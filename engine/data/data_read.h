@@ -82,7 +82,4 @@ struct ReadData {
 ReadData read_data(const std::string& name, const std::vector<std::string>& files,
                    const text::Tokenizer* tokenizer, const ReadOptions& options);
 
-// Whether a file holds token ids, by its name or header.
-bool is_token_file(const std::string& path);
-
 }  // namespace strata::data

@@ -24,14 +24,27 @@ bool is_white(int character) {
   return character == ' ' || character == '\t' || character == '\r' || character == '\n';
 }
 
+// Until `use` returns false.
 template <class Reader, class Use>
 void read_records(const std::string& path, Reader& reader, const Use& use) {
   while (reader.next()) {
     if (reader.text().find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = fmt::format("{}:{}", path, reader.number());
-    use(config::Json::parse(reader.text(), where, {.bytes = kRecordBytesMax}, kOneRecord),
-        reader.number(), where);
+    if (!use(config::Json::parse(reader.text(), where, {.bytes = kRecordBytesMax}, kOneRecord),
+             reader.number(), where)) {
+      return;
+    }
   }
+}
+
+template <class Use>
+void read_file(const std::string& path, const text::LineReader::Check& check, const Use& use) {
+  if (holds_array(path)) {
+    ArrayReader items(path, check);
+    return read_records(path, items, use);
+  }
+  text::LineReader lines(path, check);
+  read_records(path, lines, use);
 }
 
 }  // namespace
@@ -122,12 +135,28 @@ void for_each_record(const std::string& path, const text::LineReader::Check& che
                      fmt::format("the record has more than {} (cut it into several)",
                                  format_bytes(kRecordBytesMax)));
   };
-  if (holds_array(path)) {
-    ArrayReader items(path, within);
-    return read_records(path, items, use);
+  read_file(path, within, [&](config::Json record, int64_t line, const std::string& where) {
+    use(std::move(record), line, where);
+    return true;
+  });
+}
+
+std::optional<config::Json> first_record(const std::string& path, int64_t most_bytes) {
+  struct TooLong {};
+  std::optional<config::Json> first;
+  try {
+    read_file(
+        path,
+        [&](int64_t, int64_t bytes) {
+          if (bytes > most_bytes) throw TooLong();
+        },
+        [&](config::Json record, int64_t, const std::string&) {
+          first = std::move(record);
+          return false;
+        });
+  } catch (const TooLong&) {
   }
-  text::LineReader lines(path, within);
-  read_records(path, lines, use);
+  return first;
 }
 
 }  // namespace strata::data

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,10 @@ class ArrayReader {
 
 // Whether a file's first character begins a JSON array.
 bool holds_array(const std::string& path);
+
+// The first record of the file, if it has one of at most `most_bytes`. Throws Error as
+// for_each_record() does.
+std::optional<config::Json> first_record(const std::string& path, int64_t most_bytes);
 
 // Calls use(record, line, where) for each line of the file that is not blank, or for each item when
 // it holds an array. `check` is that of LineReader.

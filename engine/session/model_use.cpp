@@ -19,6 +19,7 @@
 #include "engine/model_files/model_path.h"
 #include "engine/session/inference_setup.h"
 #include "engine/session/resume.h"
+#include "engine/session/run_data.h"
 #include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/trainer.h"
@@ -83,6 +84,7 @@ PlanRequest::PlanRequest(const config::Options& given, const std::string& cache_
   }
   if (options.machine.empty()) collect_drives(options, failures);
   failures.throw_if_any("cannot start strata plan");
+  options.samples = samples_of(options);
   train::RunFacts& facts = basis_.facts;
   facts = profile_ ? read_facts_elsewhere(*profile_, options) : read_facts(options);
   facts.steps = options.steps;
@@ -128,6 +130,7 @@ train::Inference::Loss evaluate_model(const config::Options& given,
   collect_files(options, failures);
   collect_drives(options, failures);
   failures.throw_if_any("cannot start strata eval");
+  options.samples = samples_of(options);
   auto tokenizer = open_tokenizer(options, false);
   train::RunFacts facts = inference_facts(options);
   facts.data_bytes = data::Dataset::least_bytes(model->architecture().vocabulary);

@@ -16,7 +16,7 @@
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/data/data_key.h"
+#include "engine/data/data.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
 #include "engine/plan/simulator.h"
@@ -64,90 +64,6 @@ void require_positions(const config::Options& options, const model::Architecture
               fmt::format("sequence-length: {}: the model has positions up to {} (lower "
                           "--sequence-length)",
                           options.sequence_length, architecture.max_position));
-}
-
-namespace {
-
-// Options about records have no effect on plain text and token files. Wrong names are a mistake;
-// the others may come from a configuration that several runs share.
-void require_no_records_meant(const config::Options& options) {
-  constexpr const char* kWhy =
-      "has no effect: plain text and files of tokens have no records (leave it out)";
-  if (options.is_given("columns")) {
-    throw Error(ErrorCode::kUsage, fmt::format("--columns {}", kWhy));
-  }
-  for (const char* name : {"train-on", "chat-template"}) {
-    if (options.is_given(name)) log(LogLevel::kWarning, fmt::format("--{} {}", name, kWhy));
-  }
-}
-
-bool has_cache(const config::Options& options, const std::string& cache_directory) {
-  return options.data_cache.empty() ? !cache_directory.empty() : options.data_cache != "off";
-}
-
-data::CacheOptions cache_of(const config::Options& options, const std::string& cache_directory) {
-  if (!has_cache(options, cache_directory)) return {};
-  const bool is_given = !options.data_cache.empty();
-  return {.directory = is_given ? options.data_cache : cache_directory + "/data",
-          .is_given = is_given,
-          .made_by = STRATA_VERSION " " + data::key_of_tokenizer(options.model)};
-}
-
-}  // namespace
-
-std::unique_ptr<data::Dataset> open_data(const config::Options& options,
-                                         const model::Architecture& architecture,
-                                         const text::Tokenizer* tokenizer, const DataUse& use) {
-  if (tokenizer && tokenizer->vocabulary_size() > architecture.vocabulary) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format("tokenizer: {}: has {} tokens, the model's embedding only {} (is it another "
-                    "model's tokenizer? where tokens were added, Transformers' "
-                    "resize_token_embeddings() makes room for them)",
-                    options.model, tokenizer->vocabulary_size(), architecture.vocabulary));
-  }
-  require_positions(options, architecture);
-  if (use.holds_out && options.eval_fraction == 0 && options.eval_data.empty()) {
-    throw Error(ErrorCode::kConfig,
-                "eval-fraction: 0: nothing is held out to evaluate on (give a part such as 0.05)");
-  }
-  data::DataOptions data;
-  data.length = options.sequence_length;
-  data.vocabulary = architecture.vocabulary;
-  data.keeps_tail = use.keeps_tail;
-  data.chat_template = options.chat_template;
-  data.columns = options.columns;
-  data.samples = options.samples;
-  data.train_on = options.train_on;
-  data.train_on_end = options.train_on_end;
-  data.cache = cache_of(options, use.cache_directory);
-  if (use.room_bytes > 0) {
-    const int64_t taken = tokenizer ? tokenizer->bytes() : 0;
-    data.room_bytes = std::max<int64_t>(1, use.room_bytes - taken);
-  }
-  if (use.holds_out && options.eval_data.empty()) data.held_out_fraction = options.eval_fraction;
-  if (use.holds_out) data.held_out_data = options.eval_data;
-  auto opened = std::make_unique<data::Dataset>(data::Dataset::open(options.data, tokenizer, data));
-  if (!opened->has_records()) require_no_records_meant(options);
-  if (!opened->is_mixture() || options.shuffle) return opened;
-  throw Error(ErrorCode::kUsage,
-              "shuffle: off: data with weights is drawn in a random order (leave out --shuffle "
-              "off, or the weights)");
-}
-
-int64_t data_bytes_for_refusal(const config::Options& options,
-                               const model::Architecture& architecture,
-                               const std::string& cache_directory) {
-  constexpr int64_t kReadInSeconds = 64 * kMiB;
-  const int64_t text_bytes = data::bytes_of(options.data);
-  if (text_bytes > data::kTextBytesInMemory && has_cache(options, cache_directory)) {
-    return data::Dataset::least_bytes(architecture.vocabulary);
-  }
-  if (text_bytes <= kReadInSeconds) {
-    const auto tokenizer = open_tokenizer(options, false);
-    return open_data(options, architecture, tokenizer.get(), {})->bytes();
-  }
-  return data::Dataset::most_bytes(architecture.vocabulary, text_bytes);
 }
 
 namespace {

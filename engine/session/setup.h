@@ -7,7 +7,6 @@
 
 #include "engine/base/failures.h"
 #include "engine/config/options.h"
-#include "engine/data/data.h"
 #include "engine/exec/machine_probe.h"
 #include "engine/model_files/model_directory.h"
 #include "engine/text/tokenizer.h"
@@ -37,25 +36,6 @@ std::optional<config::Machine> collect_profile(const config::Options& options, F
 void collect_drives(const config::Options& options, Failures& failures);
 // Checks that the GPU of --device works as far as its driver goes.
 void collect_device(const config::Options& options, Failures& failures);
-
-// How the data of --data is used.
-struct DataUse {
-  bool holds_out = false;  // whether the part of --eval-fraction is held out
-  // Whether tokens behind the last whole sample are used too; not for the part that train holds
-  // out.
-  bool keeps_tail = false;
-  int64_t room_bytes = 0;            // see train::room_for_reading; 0: no limit
-  std::string cache_directory = {};  // where --data-cache is by default; empty: nowhere
-};
-std::unique_ptr<data::Dataset> open_data(const config::Options& options,
-                                         const model::Architecture& architecture,
-                                         const text::Tokenizer* tokenizer, const DataUse& use);
-
-// The memory of the tokens of --data, so that a refusal can name a sufficient budget: the exact
-// size, or for a large text the most that it can take.
-int64_t data_bytes_for_refusal(const config::Options& options,
-                               const model::Architecture& architecture,
-                               const std::string& cache_directory);
 
 // Reads what a plan needs to know of this machine, without measurements.
 train::NodeFacts read_node(const config::Options& options, const train::Job* job);

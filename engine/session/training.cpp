@@ -113,6 +113,7 @@ void Training::prepare() {
   options_ = with_run(std::move(options_));
   std::optional<config::Machine> profile;
   open_places(profile);
+  options_.samples = samples_of(options_);
   facts_ = read_facts(options_, job_);
   require_fit(facts_);
   resumed_ = find_resumed(options_, directory_, *model_);
@@ -160,6 +161,7 @@ void Training::follow() {
   resumed_.run = terms.run;
   std::optional<config::Machine> ignored;
   open_places(ignored);
+  options_.samples = samples_of(options_);
   read_data();
   steps_ = train::planned_steps(options_, *data_);
   if (steps_ != facts_.steps || data_->bytes() != facts_.data_bytes) {

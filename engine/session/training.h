@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/session/resume.h"
+#include "engine/session/run_data.h"
 #include "engine/session/setup.h"
 #include "engine/train/event_file.h"
 #include "engine/train/job.h"

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/data_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/data/data_paths.h"
+#include "engine/data/data_tokens.h"
+#include "engine/data/record_stream.h"
+#include "engine/text/text_files.h"
+
+namespace strata::data {
+
+FileKind kind_of_file(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (extension == ".bin" || TokenSequence::is_llmc_file(path)) return FileKind::kTokens;
+  if (text::is_text(extension)) return FileKind::kText;
+  if (const char* why = text::why_not_read(extension)) throw bad_data(path, why);
+  const bool is_json = extension == ".jsonl" || extension == ".json";
+  return is_json || text::first_character(path) == '{' ? FileKind::kRecords : FileKind::kText;
+}
+
+config::SampleLayout natural_layout(const std::vector<std::string>& files,
+                                    const RecordRules& rules) {
+  constexpr int64_t kMostBytes = 16 * kMiB;
+  const auto has_prompts = [&](const std::string& path) {
+    try {
+      if (kind_of_file(path) != FileKind::kRecords) return false;
+      auto record = first_record(path, kMostBytes);
+      if (!record) return false;
+      record = rules.columns.renamed(std::move(*record));
+      return kind_of_record(*record, path, rules) != RecordKind::kText;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  return !files.empty() && std::ranges::all_of(files, has_prompts) ? config::SampleLayout::kPacked
+                                                                   : config::SampleLayout::kStream;
+}
+
+}  // namespace strata::data

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What files hold decides what a sample is where nobody says it.
+#include "engine/data/data_files.h"
+
+#include "tests/train/data_fixture.h"
+
+namespace strata::data {
+namespace {
+
+using config::SampleLayout;
+
+class NaturalLayout : public DataTest {
+ protected:
+  static SampleLayout of(const std::vector<std::string>& files,
+                         const std::vector<std::string>& columns = {}) {
+    return natural_layout(files, {.columns = RecordColumns::parse(columns)});
+  }
+
+  const std::string prompts_ = write("prompts.jsonl", R"({"prompt":"a","completion":"b"})");
+  const std::string texts_ = write("texts.jsonl", R"({"text":"a"})");
+};
+
+TEST_F(NaturalLayout, RecordsWithPromptsArePacked) {
+  EXPECT_EQ(of({prompts_}), SampleLayout::kPacked);
+  EXPECT_EQ(of({write("array.json", R"([ {"messages":[{"role":"user","content":"a"}]} ])")}),
+            SampleLayout::kPacked);
+  EXPECT_EQ(of({write("later.jsonl", "\n \n{\"instruction\":\"a\",\"output\":\"b\"}\n")}),
+            SampleLayout::kPacked);
+  EXPECT_EQ(of({write("no_name", R"({"prompt":"a","completion":"b"})")}), SampleLayout::kPacked);
+}
+
+TEST_F(NaturalLayout, AllOtherDataIsAStream) {
+  EXPECT_EQ(of({}), SampleLayout::kStream);
+  EXPECT_EQ(of({texts_}), SampleLayout::kStream);
+  EXPECT_EQ(of({write("a.txt", "a")}), SampleLayout::kStream);
+  EXPECT_EQ(of({write_ids<uint16_t>("a.bin", {1, 2, 3})}), SampleLayout::kStream);
+  EXPECT_EQ(of({prompts_, texts_}), SampleLayout::kStream);
+  EXPECT_EQ(of({prompts_, write("b.txt", "b")}), SampleLayout::kStream);
+}
+
+TEST_F(NaturalLayout, ColumnsDecideWhichRecordsHavePrompts) {
+  const std::string own = write("own.jsonl", R"({"text":"a","question":"b","answer":"c"})");
+  EXPECT_EQ(of({own}), SampleLayout::kStream);
+  EXPECT_EQ(of({own}, {"prompt=question", "completion=answer"}), SampleLayout::kPacked);
+}
+
+// Readers of the data say what is wrong with it.
+TEST_F(NaturalLayout, WhatCannotBeReadIsAStream) {
+  EXPECT_EQ(of({folder_ / "missing.jsonl"}), SampleLayout::kStream);
+  EXPECT_EQ(of({write("empty.jsonl", "")}), SampleLayout::kStream);
+  EXPECT_EQ(of({write("cut.jsonl", R"({"prompt":"a",)")}), SampleLayout::kStream);
+  EXPECT_EQ(of({write("other.jsonl", R"({"number":1})")}), SampleLayout::kStream);
+  EXPECT_EQ(of({write("cut.json", R"([{"prompt")")}), SampleLayout::kStream);
+  EXPECT_EQ(of({write("table.parquet", "PAR1")}), SampleLayout::kStream);
+  const std::string prompt(17 << 20, 'a');
+  EXPECT_EQ(of({write("long.jsonl", R"({"completion":"b","prompt":")" + prompt + "\"}")}),
+            SampleLayout::kStream);
+}
+
+}  // namespace
+}  // namespace strata::data
