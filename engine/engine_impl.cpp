@@ -10,6 +10,7 @@
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/frozen_source.h"
 #include "engine/checkpoint/model_sink.h"
+#include "engine/session/generation_config.h"
 #include "engine/session/given_state.h"
 #include "engine/session/model_use.h"
 #include "engine/train/checkpoint_session.h"
@@ -159,13 +160,17 @@ std::string Session::Impl::generate(const std::string& prompt, int64_t tokens_ma
   if (ids.empty()) {
     throw Error(ErrorCode::kConfig, "generate: the prompt has no tokens (give a text)");
   }
+  const int64_t vocabulary = plan().spec->architecture.vocabulary;
+  const std::vector<int32_t> end_ids =
+      session::end_ids_of(session::read_generation_config(options_, model_->config(), vocabulary),
+                          tokenizer_->eos_id());
   text::StreamDecoder decoder(*tokenizer_);
   std::string text;
   for (int64_t i = 0; i < tokens_max; ++i) {
     const std::vector<float>& logits = state.logits(ids);
-    const auto end = logits.begin() + plan().spec->architecture.vocabulary;
+    const auto end = logits.begin() + vocabulary;
     const auto next = static_cast<int32_t>(std::max_element(logits.begin(), end) - logits.begin());
-    if (tokenizer_->eos_id() && next == *tokenizer_->eos_id()) break;
+    if (std::ranges::binary_search(end_ids, next)) break;
     ids.push_back(next);
     if (next < tokenizer_->vocabulary_size()) text += decoder.push(next);
   }

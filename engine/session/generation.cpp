@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/session/generation_config.h"
 #include "engine/session/inference_setup.h"
 #include "engine/session/prompts.h"
 #include "engine/text/stop_strings.h"
@@ -69,6 +70,7 @@ Generation::Generation(const config::Options& given, train::WorkProgress progres
     });
     failures.collect([&] { tokenizer_ = open_tokenizer(options, true); });
   }
+  if (model_ && tokenizer_) failures.collect([&] { read_generation_config(); });
   failures.collect([&] { read_prompts(); });
   failures.collect([&] { train::require_built(options); });
   collect_device(options, failures);
@@ -89,6 +91,14 @@ Generation::Generation(const config::Options& given, train::WorkProgress progres
 }
 
 Generation::~Generation() = default;
+
+void Generation::read_generation_config() {
+  const GenerationConfig file = session::read_generation_config(options_, model_->config(),
+                                                                model_->architecture().vocabulary);
+  const std::string notes = apply_generation_config(file, tokenizer_->eos_id(), options_);
+  if (!notes.empty()) log(LogLevel::kInfo, "generate: " + notes);
+  end_ids_ = end_ids_of(file, tokenizer_->eos_id());
+}
 
 void Generation::read_prompts() {
   std::vector<std::string> prompts = options_.prompts;
@@ -182,7 +192,7 @@ void Generation::run_phase(int64_t positions, const Events& events) {
     return false;
   };
   const auto take = [&](size_t i, int32_t token) {
-    if (tokenizer_->eos_id() && token == *tokenizer_->eos_id()) return end(i, TextEnd::kEnd);
+    if (std::ranges::binary_search(end_ids_, token)) return end(i, TextEnd::kEnd);
     ++texts_[i].new_tokens;
     events.on_piece(i, writers_[i].push(token));
     if (writers_[i].is_stopped()) return end(i, TextEnd::kStop);

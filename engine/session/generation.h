@@ -16,13 +16,14 @@
 
 namespace strata::session {
 
-// Why a text ended: the model ended it, it has --max-new-tokens, the model wrote a text of --stop,
-// the model has no further positions, or the caller stopped all.
+// Why a text ended: the model wrote one of its end tokens, it has --max-new-tokens, the model wrote
+// a text of --stop, the model has no further positions, or the caller stopped all.
 enum class TextEnd : uint8_t { kEnd, kLength, kStop, kPositions, kInterrupted };
 const char* name_of(TextEnd end);
 
 // Continues the texts of --prompt or --prompts-file, several at a time (--micro-batch), with a
-// cache of keys and values whose memory is planned. A text has the same tokens whatever other texts
+// cache of keys and values whose memory is planned. What the model's generation_config.json says
+// replaces defaults of options. A text has the same tokens whatever other texts
 // there are, and wherever weights lie. Threads: one. Failure: Error, for all mistakes in the
 // options at once; a prompt that is longer than the model's positions is one.
 class Generation {
@@ -49,6 +50,7 @@ class Generation {
  private:
   class Writer;
 
+  void read_generation_config();
   void read_prompts();
   void set_positions();
   void run_phase(int64_t positions, const Events& events);
@@ -57,6 +59,7 @@ class Generation {
   train::WorkProgress progress_;  // of the first weights; later there is text before
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::vector<int32_t> end_ids_;  // ascending
   std::vector<Text> texts_;
   std::vector<train::GrowingText> growing_;
   std::vector<Writer> writers_;

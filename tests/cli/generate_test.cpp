@@ -101,6 +101,54 @@ TEST_F(Generate, AStopTextEndsAText) {
   EXPECT_EQ(short_one.find("end")->string(), "stop");
 }
 
+// Each id is in one of two lists, so one of the lists ends a text at its first token, and the other
+// does not.
+TEST_F(Generate, AnyOfTheModelsEndTokensEndsAText) {
+  const Arguments greedy = {"--prompt",         "A",  "--temperature", "0",
+                            "--max-new-tokens", "24", "--json"};
+  const std::string whole = lines(run(greedy))[0].find("text")->string();
+  EXPECT_EQ(err_, "");
+  std::vector<std::string> texts;
+  for (const int64_t first : {0, 1}) {
+    config::Json ids = config::Json::array();
+    for (int64_t id = 298 + first; id >= 0; id -= 2) ids.push_back(id);
+    config::Json file = config::Json::object();
+    file.set("eos_token_id", ids);
+    write_text(sandbox_ / "model/generation_config.json", file.dump());
+    const config::Json text = lines(run(greedy))[0];
+    EXPECT_NE(err_.find("the model also ends texts with tokens " + std::to_string(first)),
+              std::string::npos)
+        << err_;
+    texts.push_back(text.find("text")->string());
+    EXPECT_EQ(whole.rfind(texts.back(), 0), 0u) << texts.back();
+    const bool is_whole = text.find("new_tokens")->int64() == 24;
+    EXPECT_EQ(text.find("end")->string(), is_whole ? "length" : "end");
+  }
+  EXPECT_TRUE((texts[0] == "A") != (texts[1] == "A")) << texts[0] << " | " << texts[1];
+}
+
+TEST_F(Generate, TheModelsOwnSettingsAreDefaults) {
+  const Arguments prompt = {"--prompt", "A", "--json"};
+  const auto text = [&](const Arguments& more) {
+    Arguments all = prompt;
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all);
+  };
+  const std::string greedy = text({"--temperature", "0", "--max-new-tokens", "9"});
+  const std::string hot = text({"--temperature", "3", "--max-new-tokens", "9"});
+  const std::string path = sandbox_ / "model/generation_config.json";
+  write_text(path, R"({"do_sample": false, "max_new_tokens": 9, "temperature": 1.0})");
+  EXPECT_EQ(text({}), greedy);
+  EXPECT_NE(err_.find("generation_config.json sets temperature 0, max-new-tokens 9"),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(text({"--temperature", "3"}), hot);
+  EXPECT_NE(refused({"--top-k", "3"}, kUsage).find("--top-k has no effect"), std::string::npos);
+  write_text(path, R"({"eos_token_id": "two"})");
+  EXPECT_NE(refused({}, kUsage).find("generation_config.json: eos_token_id is the string"),
+            std::string::npos);
+}
+
 TEST_F(Generate, ATextEndsAtTheLastPosition) {
   const config::Json text = lines(
       run({"--prompt", "A", "--max-new-tokens", "50", "--sequence-length", "8", "--json"}))[0];
