@@ -109,6 +109,32 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"num-attention-heads", "heads"},
     {"num-heads", "heads"},
     {"intermediate-size", "feed-forward"},
+    {"num-processes", "ranks"},
+    {"num-machines", "nodes"},
+    {"main-process-ip", "rendezvous"},
+    {"main-process-port", "rendezvous"},
+    {"deepspeed-config-file", "deepspeed"},
+    {"offload-optimizer-device", "offload"},
+    {"offload-param-device", "offload"},
+    {"offload-optimizer-nvme-path", "nvme"},
+    {"offload-param-nvme-path", "nvme"},
+    {"train-micro-batch-size-per-gpu", "micro-batch"},
+    {"per-gpu-train-batch-size", "micro-batch"},
+    {"base-model", "model"},
+    {"pretrained-model", "model"},
+    {"model-path", "model"},
+    {"template", "chat-template"},
+    {"iters", "steps"},
+    {"steps-per-eval", "eval-every"},
+    {"validation-split", "eval-fraction"},
+    {"gradient-clip-val", "clip"},
+    {"adam-beta1", "betas"},
+    {"adam-beta2", "betas"},
+    {"early-stopping-patience", "patience"},
+    {"load-best-model-at-end", "keep-best"},
+    {"overwrite-output-dir", "force"},
+    {"mixed-precision", "recipe"},
+    {"max-memory", "host-memory"},
     {"bs", "block"},
     {"rw", "mode"},
     {"iodepth", "depth"},
@@ -123,12 +149,44 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
 // Other names that we accept for an option, in every command.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {{"backend", "io"}};
 
-// Names that stand for several options, and which.
+constexpr std::string_view kGpus =
+    "--device cuda uses a GPU; strata launch --ranks N starts N ranks";
+constexpr std::string_view kWholeModel =
+    "leave it out: there is no LoRA, all parameters are trained, or some with --freeze REGEX";
+constexpr std::string_view kUnquantized =
+    "leave it out: weights are not quantized; --recipe chooses their format, --nvme gives them "
+    "room";
+constexpr std::string_view kEveryStep =
+    "leave it out: each step is shown and written to metrics.jsonl";
+
+// Names of what is done in another way here or not at all, and what to do. A * ends a beginning.
 constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
-    {"gpus", "--device cuda uses a GPU; strata launch --ranks N starts N ranks"},
-    {"gpu", "--device cuda uses a GPU; strata launch --ranks N starts N ranks"},
-    {"n-gpus", "--device cuda uses a GPU; strata launch --ranks N starts N ranks"},
-    {"num-gpus", "--device cuda uses a GPU; strata launch --ranks N starts N ranks"},
+    {"gpus", kGpus},
+    {"gpu", kGpus},
+    {"n-gpus", kGpus},
+    {"num-gpus", kGpus},
+    {"lora*", kWholeModel},
+    {"qlora*", kWholeModel},
+    {"use-lora", kWholeModel},
+    {"use-peft", kWholeModel},
+    {"adapter*", kWholeModel},
+    {"finetuning-type", kWholeModel},
+    {"fine-tune-type", kWholeModel},
+    {"load-in-*", kUnquantized},
+    {"quantization*", kUnquantized},
+    {"quantize", kUnquantized},
+    {"bits", kUnquantized},
+    {"logging-*", kEveryStep},
+    {"log-interval", kEveryStep},
+    {"steps-per-report", kEveryStep},
+    {"report-to", kEveryStep},
+    {"wandb*", kEveryStep},
+    {"optim", "leave it out: the optimizer is AdamW"},
+    {"optimizer", "leave it out: the optimizer is AdamW"},
+    {"flash-att*", "leave it out: attention has no variants"},
+    {"attn-implementation", "leave it out: attention has no variants"},
+    {"device-map", "leave it out: the planner decides what lies where"},
+    {"hostfile", "start strata launch on each machine with --nodes, --node-rank and --rendezvous"},
 };
 
 std::string with_dashes(std::string_view name) {
@@ -167,7 +225,10 @@ std::string_view called_elsewhere(std::string_view name, Command command) {
 std::string_view advice_for_name(std::string_view name) {
   const std::string dashed = with_dashes(name);
   for (const auto& [elsewhere, advice] : kAdvice) {
-    if (dashed == elsewhere) return advice;
+    const bool begins = elsewhere.ends_with('*');
+    if (begins ? dashed.starts_with(elsewhere.substr(0, elsewhere.size() - 1))
+               : dashed == elsewhere)
+      return advice;
   }
   return {};
 }

@@ -107,10 +107,29 @@ TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
       {"--fp16", "--recipe"},
       {"--nvme-dir", "--nvme"},
       {"--deepspeed-config", "--deepspeed"},
+      {"--deepspeed_config_file", "--deepspeed"},
+      {"--per_device_train_batch_size", "--micro-batch"},
+      {"--offload_optimizer_device", "--offload"},
+      {"--offload_param_nvme_path", "--nvme"},
+      {"--cutoff_len", "--sequence-length"},
+      {"--val_set_size", "--eval-fraction"},
+      {"--template", "--chat-template"},
+      {"--adam_beta1", "--betas"},
+      {"--early_stopping_patience", "--patience"},
   };
   for (const auto& [elsewhere, here] : names) {
     EXPECT_HAS(train_error({elsewhere}), fmt::format("(did you mean {}?)", here));
   }
+  // What is not here, or has several options.
+  const std::pair<const char*, const char*> advice[] = {
+      {"--lora_rank",
+       "is not an option (leave it out: there is no LoRA, all parameters are trained"},
+      {"--load-in-4bit", "is not an option (leave it out: weights are not quantized"},
+      {"--logging_steps", "is not an option (leave it out: each step is shown"},
+      {"--num-gpus", "is not an option (--device cuda uses a GPU"},
+  };
+  for (const auto& [elsewhere, what] : advice) EXPECT_HAS(train_error({elsewhere}), what);
+  EXPECT_EQ(advice_for_name("explora"), "");
   // Only where the command takes it.
   EXPECT_NE(nearest_option("warmup", Command::kGenerate), "warmup-steps");
 }
