@@ -126,6 +126,7 @@ std::string format_duration(double seconds) {
   };
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   if (seconds == 0) return "0 s";
+  if (seconds < 99.5e-6) return fmt::format("{:.3g} us", seconds * 1e6);
   if (seconds < 0.0995) return fmt::format("{:.3g} ms", seconds * 1e3);
   if (seconds < 9.995) return fmt::format("{:.3g} s", seconds);
   if (seconds < 59.5) return fmt::format("{:.0f} s", seconds);

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/plural.h"
 #include "engine/session/generation_config.h"
 #include "engine/session/inference_setup.h"
 #include "engine/session/prompts.h"
@@ -118,16 +119,16 @@ void Generation::set_positions() {
     longest = std::max(longest, count);
     if (count <= limit) continue;
     throw Error(ErrorCode::kConfig,
-                fmt::format("prompt: {} of {}: {} tokens are more than {} {} (shorten it)", i + 1,
-                            growing_.size(), count, of, limit));
+                fmt::format("prompt: {} of {}: {} are more than {} {} (shorten it)", i + 1,
+                            growing_.size(), counted(count, "token"), of, limit));
   }
   const int64_t wanted = longest + options_.max_new_tokens - 1;
   positions_ = std::min(wanted, limit);
   if (wanted <= limit) return;
   log(LogLevel::kWarning,
-      fmt::format("generate: a prompt of {} tokens and {} new ones are more than {} {}: the text "
+      fmt::format("generate: a prompt of {} and {} new ones are more than {} {}: the text "
                   "ends there (shorten the prompt, or lower --max-new-tokens)",
-                  longest, options_.max_new_tokens, of, limit));
+                  counted(longest, "token"), options_.max_new_tokens, of, limit));
 }
 
 // longrope has other factors for texts within the original positions than for longer ones, so a

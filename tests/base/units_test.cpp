@@ -56,6 +56,8 @@ TEST(SizeOption, IsReadBackAsTheSameSizeOrALittleMore) {
 
 TEST(Duration, HasTheTwoLargestUnits) {
   EXPECT_EQ(format_duration(0), "0 s");
+  EXPECT_EQ(format_duration(4.91e-6), "4.91 us");
+  EXPECT_EQ(format_duration(99.6e-6), "0.0996 ms");
   EXPECT_EQ(format_duration(0.0434), "43.4 ms");
   EXPECT_EQ(format_duration(5.799), "5.8 s");
   EXPECT_EQ(format_duration(33), "33 s");
