@@ -39,8 +39,8 @@ constexpr std::array<CommandRow, kCommandCount> kCommands = {{
      "model data host-memory nvme machine steps sequence-length micro-batch compare explain-lines"},
     {"doctor", "", "Check this machine and the drives given, and say how to fix what is wrong.",
      "nvme"},
-    {"export", "--model DIR --out DIR", "Write a checkpoint as a Hugging Face model directory.",
-     "model resume out export-dtype"},
+    {"export", "--resume RUN --out DIR", "Write a checkpoint as a Hugging Face model directory.",
+     "resume out model export-dtype"},
     {"generate", "--model DIR --prompt TEXT", "Continue a text.",
      "model prompt prompts-file stop max-new-tokens temperature resume host-memory nvme seed"},
     {"tokenize", "--model DIR [--text TEXT | --data PATH]",
@@ -82,7 +82,8 @@ std::string flag_text(const OptionRow& row) {
 // The text for the default; empty when there is nothing to say about it.
 std::string default_text(const OptionRow& row) {
   if (!row.unset_note.empty()) return "default: " + std::string(row.unset_note);
-  if (row.type == OptionType::kSwitch || row.type == OptionType::kString) return "";
+  using enum OptionType;
+  if (row.type == kSwitch || row.type == kOptional || row.type == kString) return "";
   const std::string value = value_text(row, Options());
   return value.empty() ? "" : "default " + value;
 }
@@ -162,7 +163,7 @@ std::string help_text(Command command) {
                                 about.use, about.use.empty() ? "" : " ");
   const std::vector<const OptionRow*> first = options_in(about.first);
   if (!first.empty()) out += "\nMain options\n";
-  for (const OptionRow* row : first) append_option(out, *row);
+  for (const OptionRow* row : first) append_option(out, row_for(*row, command));
   std::string_view group;
   for (const OptionRow& row : option_table()) {
     if (!takes(row, command) || std::ranges::count(first, &row) > 0) continue;
@@ -170,7 +171,7 @@ std::string help_text(Command command) {
       group = row.group;
       fmt::format_to(std::back_inserter(out), "\n{}\n", group);
     }
-    append_option(out, row);
+    append_option(out, row_for(row, command));
   }
   if (takes(*find_option("config"), command)) {
     out +=

@@ -88,8 +88,7 @@ using O = Options;
 
 constexpr OptionRow kTable[] = {
     {"model", kString, &O::model, kRuns | kExport | kTokenize, kFiles, "DIR", "", kAny, "",
-     "The Hugging Face model directory: config.json, safetensors and tokenizer; plan reads only "
-     "config.json."},
+     "The Hugging Face model directory to begin with: config.json, safetensors and tokenizer."},
     {"data", kList, &O::data, kInit | kStep | kEval | kTokenize, kFiles, "PATH[,PATH]", "", kAny,
      "",
      "Text, JSONL, JSON or token files (.bin), or directories of them; PATH:0.7,PATH:0.3 draws "
@@ -121,8 +120,7 @@ constexpr OptionRow kTable[] = {
     {"run", kString, &O::run, kReport, kFiles, "DIR", "", kAny, "",
      "The directory of the run; --run itself may be left out."},
     {"out", kString, &O::out, kInit | kTrain | kExport | kReport, kFiles, "DIR", "", kAny, "",
-     "The directory for the result: the run, or the new or exported model; for report the HTML "
-     "file, which is report.html in the run if it is not given."},
+     "The directory for the run: its checkpoints, its metrics, and the trained model in model/."},
     {"config", kString, &O::config, kAll, kFiles, "FILE", "", kAny, "",
      "A TOML file with options by key, such as host_memory = \"24GiB\", or a YAML file of Axolotl, "
      "LLaMA-Factory, mlx-lm or TRL; flags override it."},
@@ -140,11 +138,9 @@ constexpr OptionRow kTable[] = {
      "1, where --steps is not given",
      "Length of the run as passes over the data, instead of --steps."},
     {"sequence-length", kInt, &O::sequence_length, kRuns | kBench, kLength, "N", "tokens",
-     up_to(1 << 24), "",
-     "Tokens of a sample; attention and activations grow with it; generate takes the text's."},
+     up_to(1 << 24), "", "Tokens of a sample; attention and activations grow with it."},
     {"micro-batch", kInt, &O::micro_batch, kRuns, kLength, "N", "samples", up_to(1 << 20), "",
-     "Samples that one rank computes at a time, or texts that generate continues at a time (if not "
-     "given, 16); fewer need less memory."},
+     "Samples that one rank computes at a time; fewer need less memory."},
     {"accumulate", kInt, &O::accumulate, kStep, kLength, "N", "micro-batches", up_to(1 << 20), "",
      "Micro-batches of a step; more of them hide the traffic of weights and state, which does not "
      "grow with them."},
@@ -175,7 +171,7 @@ constexpr OptionRow kTable[] = {
     {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kOptimizer, "", "", kAny, "",
      "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
     {"seed", kInt, &O::seed, kInit | kTrain | kGenerate, kOptimizer, "N", "", kAny, "",
-     "Seed of all random numbers: order of the data, new weights, sampled text."},
+     "Seed of the random order of samples."},
 
     {"device", kDevice, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
      "Where arithmetic runs: auto is the CPU, cuda:1 the second GPU, cuda that of the local rank, "
@@ -192,7 +188,7 @@ constexpr OptionRow kTable[] = {
      "memory; at most 95% of their free space is used."},
     {"nvme-rate", kRates, &O::nvme_rate, kRuns | kBench, kMemory, "R,W", "bytes/s", kRate,
      "no limit",
-     "Limit of the drives' reads and writes after loading, for drives that others use too, such as "
+     "Limit of reads and writes, except while loading, for drives that others use too, such as "
      "2GB,1GB."},
     {"offload", kEnum, enum_field<&O::offload>(), kRuns, kMemory, "", "", kAny, "",
      "The lowest memory that may hold state; auto uses drives only when memory does not suffice.",
@@ -215,10 +211,9 @@ constexpr OptionRow kTable[] = {
      "Threads for arithmetic; results do not depend on their number."},
 
     {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
-     "Data-parallel ranks, with launch those of each machine; a step learns from micro-batch x "
-     "accumulate x all ranks samples."},
+     "Data-parallel ranks; a step learns from micro-batch x accumulate samples of every rank."},
     {"nodes", kInt, &O::nodes, kLaunch, kRanks, "N", "", up_to(1 << 20), "",
-     "Machines; the command is started on each."},
+     "Machines of the run; the same command is started on each, with its own --node-rank."},
     {"node-rank", kInt, &O::node_rank, kLaunch, kRanks, "N", "", kFromZero, "0 with one machine",
      "The number of this machine; 0 is the one at --rendezvous, which prints."},
     {"rendezvous", kString, &O::rendezvous, kLaunch, kRanks, "HOST:PORT", "", kAny, "",
@@ -230,7 +225,7 @@ constexpr OptionRow kTable[] = {
      "the one that reaches --rendezvous",
      "The network interface of this machine, or its address, for the data that ranks exchange."},
     {"rendezvous-deadline", kInt, &O::rendezvous_deadline, kLaunch, kRanks, "N", "seconds",
-     up_to(86400), "", "Seconds in which all machines must come."},
+     up_to(86400), "", "Seconds to wait until the ranks of all machines have connected."},
     {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."},
     {"shard-ranks", kInt, &O::shard_ranks, kStep, kRanks, "N", "", kFromOne, "all",
@@ -252,8 +247,8 @@ constexpr OptionRow kTable[] = {
      "Write what metrics.jsonl has as TensorBoard events too, to tensorboard/ in the run "
      "directory."},
     {"trace-steps", kInt, &O::trace_steps, kTrain, kSaving, "N", "steps", up_to(1000), "none",
-     "Write what every lane does in N steps to trace.json in the run directory, for Perfetto and "
-     "chrome://tracing."},
+     "Write what arithmetic, drives and copies do in N steps to trace.json in the run directory, "
+     "for Perfetto and chrome://tracing."},
     {"trace-from", kInt, &O::trace_from, kTrain, kSaving, "N", "", kFromOne,
      "the second step of this start", "The first step of --trace-steps."},
     {"export-dtype", kEnum, enum_field<&O::export_dtype>(), kTrain | kExport, kSaving, "", "", kAny,
@@ -262,9 +257,9 @@ constexpr OptionRow kTable[] = {
      "keeps every trained bit.",
      kExportDtypes},
     {"resume", kOptional, OptionalField{&O::resume, &O::resume_checkpoint},
-     kTrain | kEval | kExport | kGenerate, kSaving, "[RUN]", "", kAny, "off",
-     "Continue a run, from its newest checkpoint, or name a checkpoint: train with the run's "
-     "options; without a name, the run of --out."},
+     kTrain | kEval | kExport | kGenerate, kSaving, "[RUN]", "", kAny, "",
+     "Continue a run with its options, from its newest checkpoint or from the one named; without a "
+     "name, the run of --out."},
 
     {"vocab-size", kInt, &O::vocab_size, kInit, kShape, "N", "tokens", kVocabulary, "",
      "Size of the tokenizer that is trained on --data."},
@@ -278,7 +273,7 @@ constexpr OptionRow kTable[] = {
     {"feed-forward", kInt, &O::feed_forward, kInit, kShape, "N", "", up_to(1 << 24),
      "8/3 of --hidden, in steps of 64", "Width inside the MLP."},
     {"tied", kOnOff, &O::tied, kInit, kShape, "", "", kAny, "",
-     "The head uses the embedding's matrix."},
+     "Use the matrix of the embedding as the output head too."},
 
     {"prompt",
      kTexts,
@@ -289,14 +284,15 @@ constexpr OptionRow kTable[] = {
      "",
      kAny,
      "empty",
-     "Text to continue; several times for several texts.",
+     "Text to continue; give it several times for several texts.",
      {},
      true},
     {"prompts-file", kString, &O::prompts_file, kGenerate, kText, "FILE", "", kAny, "none",
      "Texts to continue, instead of --prompt: one a line; in a .jsonl file, the prompt of each "
      "line's object."},
     {"stop", kTexts, &O::stop, kGenerate, kText, "TEXT", "", kAny, "none",
-     "End a text before the first place where the model writes this; several times for several."},
+     "End a text where the model writes this, which is left out; give it several times for "
+     "several."},
     {"max-new-tokens", kInt, &O::max_new_tokens, kGenerate, kText, "N", "tokens", up_to(1 << 24),
      "the model's, or 64", "Largest number of tokens to add."},
     {"temperature", kFloat, &O::temperature, kGenerate, kText, "F", "", kTemperature,
@@ -346,7 +342,8 @@ constexpr OptionRow kTable[] = {
      "Do not verify what is read."},
 
     {"compare-fio", kSwitch, &O::compare_fio, kBench, kCompared, "", "", kAny, "",
-     "Measure fio with the same shapes by turns; the exit code is 1 when fio is faster."},
+     "Compare with fio, measured by turns with the same requests; the exit code is 1 when fio is "
+     "faster."},
     {"compare-checksums", kSwitch, &O::compare_checksums, kBench, kCompared, "", "", kAny, "",
      "Measure what checksums cost, with and without them by turns."},
     {"rounds", kInt, &O::rounds, kBench, kCompared, "N", "rounds", up_to(1000), "",
@@ -373,7 +370,7 @@ constexpr OptionRow kTable[] = {
     {"explain-lines", kSwitch, &O::explain_lines, kPlan, kAnswer, "", "", kAny, "",
      "Say below each line of the plan what it means."},
     {"compare", kOptional, OptionalField{&O::compare, &O::compare_machine}, kPlan, kAnswer,
-     "[FILE]", "", kAny, "off",
+     "[FILE]", "", kAny, "",
      "Compare strategies, and what more memory, drives or ranks would change; with a machine "
      "profile, that machine too."},
     {"force", kSwitch, &O::force, kInit | kTrain | kExport, kAnswer, "", "", kAny, "",

@@ -79,6 +79,9 @@ inline bool takes(const OptionRow& row, Command command) {
 }
 std::string key_of(const OptionRow& row);
 
+// The row with the help, default and placeholder that `command` has for it.
+OptionRow row_for(const OptionRow& row, Command command);
+
 // Finds an option by its flag, key or another name that we accept; '-' and '_' are the same. Null
 // when there is none.
 const OptionRow* find_option(std::string_view name);
@@ -86,7 +89,7 @@ const OptionRow* find_option(std::string_view name);
 // The option of `command` that other programs or commands call `name`; empty when there is none.
 std::string_view called_elsewhere(std::string_view name, Command command);
 
-// What to do instead of an option of this name, which several options together replace; else empty.
+// What to do instead of an option of this name, which no option replaces alone; else empty.
 std::string_view advice_for_name(std::string_view name);
 
 // The result of called_elsewhere, or else the option of `command` with the nearest name by edit

@@ -415,9 +415,10 @@ std::string limits_text(const OptionRow& row) {
     case OptionType::kSize:
       return range + ", such as 24GiB";
     case OptionType::kPair:
-    case OptionType::kRates:
     case OptionType::kInts:
       return "each " + range;
+    case OptionType::kRates:
+      return "each " + range_text(row) + " a second";
     case OptionType::kSizes:
       return "each " + range_text(row);
     default:

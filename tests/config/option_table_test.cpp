@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,6 +140,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
     for (int index = 0; index < kCommandCount; ++index) {
       const Command command = static_cast<Command>(index);
       if (!takes(row, command) || row.type == OptionType::kSwitch) continue;
+      if (row.type == OptionType::kRates) continue;  // has units of its own
       const std::string text = help_of_option(command, row);
       const OptionRange& range = row.range;
       if (is_number(row)) {
@@ -162,6 +164,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
   EXPECT_HAS(said("betas"), "(each 0 or more, below 1; default 0.9,0.999)");
   EXPECT_HAS(said("eps"), "(above 0, at most 1; default 1e-08)");
   EXPECT_HAS(said("host-memory"), "(at least 1 byte, such as 24GiB; default: ");
+  EXPECT_HAS(said("nvme-rate"), "(each at least 64 KiB a second; default: no limit)");
   EXPECT_HAS(said("recipe"), "--recipe fp32|bf16|fp16 ");
 }
 
@@ -185,12 +188,45 @@ TEST(Help, MainOptionsComeFirstAndAreNotListedAgain) {
 }
 
 TEST(Help, EveryOptionHasOnePlainSentence) {
-  for (const OptionRow& row : option_table()) {
-    const std::string_view help = row.help;
-    EXPECT_TRUE(help.ends_with('.')) << help;
-    EXPECT_EQ(help.find(". "), help.npos) << help;
-    EXPECT_TRUE(help.front() >= 'A' && help.front() <= 'Z') << help;
-    EXPECT_LE(help.size(), 160u) << help;
+  for (int index = 0; index < kCommandCount; ++index) {
+    for (const OptionRow& row : option_table()) {
+      const std::string_view help = row_for(row, static_cast<Command>(index)).help;
+      EXPECT_TRUE(help.ends_with('.')) << help;
+      EXPECT_EQ(help.find(". "), help.npos) << help;
+      EXPECT_TRUE(help.front() >= 'A' && help.front() <= 'Z') << help;
+      EXPECT_LE(help.size(), 160u) << help;
+    }
+  }
+}
+
+TEST(Help, SpeaksOfItsOwnCommandAlone) {
+  const auto says = [](Command command, const char* name) {
+    const std::string text = help_text(command);
+    const size_t begin = text.find("\n  --" + std::string(name) + " ");
+    return text.substr(begin, text.find("\n  --", begin + 1) - begin);
+  };
+  EXPECT_HAS(says(Command::kEval, "eval-fraction"), "default: all of it");
+  EXPECT_HAS(says(Command::kTrain, "eval-fraction"), "default 0.05");
+  EXPECT_HAS(says(Command::kReport, "out"), "--out FILE");
+  EXPECT_HAS(says(Command::kExport, "resume"), "--resume RUN");
+  EXPECT_HAS(says(Command::kTrain, "resume"), "--resume [RUN]");
+}
+
+TEST(Help, NamesOnlyOptionsThatTheCommandTakes) {
+  const std::regex flag("--([a-z][a-z-]*)");
+  for (int index = 0; index < kCommandCount; ++index) {
+    const Command command = static_cast<Command>(index);
+    for (const OptionRow& row : option_table()) {
+      if (!takes(row, command)) continue;
+      const OptionRow own = row_for(row, command);
+      const std::string text = std::string(own.help) + " " + std::string(own.unset_note);
+      for (std::sregex_iterator at(text.begin(), text.end(), flag), end; at != end; ++at) {
+        const OptionRow* named = find_option((*at)[1].str());
+        ASSERT_NE(named, nullptr) << text;
+        EXPECT_TRUE(takes(*named, command))
+            << name_of(command) << " --" << row.name << ": " << text;
+      }
+    }
   }
 }
 
