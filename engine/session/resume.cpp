@@ -156,8 +156,12 @@ config::RunOptions options_of_run(const config::Options& given) {
   if (named.empty() && !fs::exists(source)) return {};
   try {
     const Json about = is_run ? Json::read_file(source) : checkpoint::read_manifest(named).trainer;
-    const Json* options = about.find("options");
-    return {options == nullptr ? "" : options->dump(), source, is_run ? from : ""};
+    const Json* found = about.find("options");
+    if (found == nullptr) return {"", source, is_run ? from : ""};
+    Json options = *found;
+    // Runs from before there was a choice made a stream of all records.
+    if (options.find("samples") == nullptr) options.set("samples", "stream");
+    return {options.dump(), source, is_run ? from : ""};
   } catch (const Error&) {
     if (given.model.empty() || given.data.empty() || given.out.empty()) throw;
     return {};

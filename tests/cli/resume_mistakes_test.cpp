@@ -2,6 +2,10 @@
 // A run that goes on is the run that was: what would change it is refused with both values, what a
 // user may change is told, damage in the newest checkpoint costs its steps only, and a reader who
 // goes does not end it.
+#include <fmt/format.h>
+
+#include <regex>
+
 #include "engine/config/json.h"
 #include "tests/cli/mistake.h"
 
@@ -153,6 +157,26 @@ TEST_F(Mistakes, AResumeTakesTheOptionsOfItsRun) {
   EXPECT_EQ(more.err().substr(0, more.err().find('\n')),
             "resume: from here on --steps 300 (checkpoint: not given), --epochs not given "
             "(checkpoint: 1.0), --lr 0.002 (checkpoint: 0.003)");
+}
+
+// Runs were made before records were packed by default, and do not say what their samples are.
+TEST_F(Mistakes, ARunThatDoesNotSayWhatASampleIsGoesOnWithAStream) {
+  std::string records;
+  for (int k = 0; k < 60; ++k) {
+    records += fmt::format("{{\"prompt\":\"ship {}\",\"completion\":\" pier {}\"}}\n", k, k % 7);
+  }
+  write_text(sandbox_ / "ships.jsonl", records);
+  Arguments first = train({"--data", "ships.jsonl", "--samples", "stream"});
+  first[4] = "run";
+  Process run(first, {.directory = sandbox_.path()});
+  ASSERT_EQ(run.wait(), 0) << run.err();
+  std::string about = read_text(sandbox_ / "run/run.json");
+  const std::regex samples("\"samples\": *\"stream\",");
+  ASSERT_TRUE(std::regex_search(about, samples)) << about;
+  write_text(sandbox_ / "run/run.json", std::regex_replace(about, samples, ""));
+  Process more({"train", "--resume", "run", "--steps", "5"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(more.wait(), 0) << more.err();
+  EXPECT_EQ(more.out().find("without seeing each other"), std::string::npos) << more.out();
 }
 
 TEST_F(Mistakes, ATrainedModelIsNotDeletedWhereItsCheckpointsAreNotThere) {
