@@ -109,6 +109,8 @@ constexpr IdleRule kIdleRules[] = {
      "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "keep-best", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
+    {bits_of({Command::kTrain}), "sample-prompts", evaluates_nothing, kMistake,
+     "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "patience", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "trace-from", traces_nothing, kMistake,

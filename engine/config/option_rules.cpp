@@ -53,9 +53,13 @@ constexpr ExclusivePair kExclusive[] = {
 };
 
 constexpr DetailOf kDetails[] = {
-    {Command::kBench, "tokens", "for"},         {Command::kBench, "sequence-length", "for"},
-    {Command::kBench, "host-memory", "for"},    {Command::kBench, "machine", "for"},
-    {Command::kBench, "tolerance", "baseline"}, {Command::kTrain, "trace-from", "trace-steps"},
+    {Command::kBench, "tokens", "for"},
+    {Command::kBench, "sequence-length", "for"},
+    {Command::kBench, "host-memory", "for"},
+    {Command::kBench, "machine", "for"},
+    {Command::kBench, "tolerance", "baseline"},
+    {Command::kTrain, "trace-from", "trace-steps"},
+    {Command::kTrain, "sample-tokens", "sample-prompts"},
 };
 
 void check_schedule(const Options& options, std::vector<std::string>& problems) {

@@ -233,6 +233,11 @@ constexpr OptionRow kTable[] = {
 
     {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromOne, "never",
      "Measure the loss on held-out data every N steps."},
+    {"sample-prompts", kString, &O::sample_prompts, kTrain, kSaving, "FILE", "", kAny, "none",
+     "Continue these texts at each --eval-every: one a line; in a .jsonl file, the prompt of each "
+     "line's object."},
+    {"sample-tokens", kInt, &O::sample_tokens, kTrain, kSaving, "N", "tokens", up_to(1 << 24), "",
+     "Largest number of tokens to add to each text of --sample-prompts."},
     {"checkpoint-every", kInt, &O::checkpoint_every, kStep, kSaving, "N", "steps", kFromOne,
      "every 30 min and at the end",
      "Write a checkpoint every N steps; a run that is stopped writes one too."},

@@ -134,7 +134,9 @@ struct Options {
   int64_t rendezvous_deadline = 300;
 
   // Evaluation and checkpoints
-  int64_t eval_every = 0;        // 0: never
+  int64_t eval_every = 0;  // 0: never
+  std::string sample_prompts;
+  int64_t sample_tokens = 32;
   int64_t checkpoint_every = 0;  // 0: by time, and at the end
   int64_t keep_checkpoints = 2;
   bool keep_best = false;

@@ -52,6 +52,9 @@ th,td{text-align:right;padding:4px 10px;border-bottom:1px solid var(--rule)}
 th{color:var(--soft);font-weight:500;font-size:13px}
 th:first-child,td:first-child{text-align:left;padding-left:0}
 tr:last-child td{border-bottom:0}
+.samples td{vertical-align:top}
+.samples th:last-child,.samples td:last-child{text-align:left;width:100%;white-space:pre-wrap;
+overflow-wrap:anywhere}
 .share{display:flex;gap:2px;height:14px;background:var(--rule);border-radius:3px;
 overflow:hidden;margin:4px 0 6px}
 .share i{display:block}

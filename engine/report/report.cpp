@@ -100,7 +100,7 @@ std::string report_html(const RunRecord& run) {
   if (run.steps.empty()) {
     html += section("No step yet", "metrics.jsonl has no record of a step.", "");
   } else {
-    html += loss_section(run) + rate_sections(run) + time_section(run);
+    html += loss_section(run) + samples_section(run) + rate_sections(run) + time_section(run);
   }
   html += lanes_section(run) + plan_section(run) + memory_section(run) + drives_section(run) +
           options_section(run);

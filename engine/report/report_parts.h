@@ -14,6 +14,9 @@ std::string rate_sections(const RunRecord& run);  // norm and learning rate
 std::string time_section(const RunRecord& run);   // of a step, by cause
 std::string lanes_section(const RunRecord& run);
 
+// report_samples.cpp
+std::string samples_section(const RunRecord& run);
+
 // report_tables.cpp
 std::string plan_section(const RunRecord& run);
 std::string memory_section(const RunRecord& run);

@@ -53,6 +53,20 @@ StepRecord step_of(const Json& record, std::vector<std::string>& causes) {
   return step;
 }
 
+std::vector<SampleRecord> samples_of(const Json& record) {
+  std::vector<SampleRecord> samples;
+  const Json* all = record.find("samples");
+  if (all == nullptr || !all->is_array()) return samples;
+  for (const Json& one : all->items()) {
+    const Json* prompt = one.find("prompt");
+    const Json* text = one.find("text");
+    if (prompt == nullptr || text == nullptr || !prompt->is_string() || !text->is_string())
+      continue;
+    samples.push_back({prompt->string(), text->string()});
+  }
+  return samples;
+}
+
 void read_metrics(const std::string& path, RunRecord& run) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return;
@@ -74,8 +88,10 @@ void read_metrics(const std::string& path, RunRecord& run) {
     if (record.find("eval_loss") == nullptr) {
       run.steps.push_back(step_of(record, run.causes));
     } else {
-      run.evaluations.push_back(
-          {*step->int64(), number_or_nan(record, "eval_loss"), number_or_nan(record, "time")});
+      run.evaluations.push_back({.step = *step->int64(),
+                                 .loss = number_or_nan(record, "eval_loss"),
+                                 .time_s = number_or_nan(record, "time"),
+                                 .samples = samples_of(record)});
     }
   }
   for (StepRecord& step : run.steps) step.stall_s.resize(run.causes.size());

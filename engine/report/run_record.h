@@ -27,10 +27,16 @@ struct StepRecord {
   double stall_total_s() const;
 };
 
+struct SampleRecord {
+  std::string prompt;
+  std::string text;  // that follows it
+};
+
 struct EvaluationRecord {
   int64_t step = 0;
   double loss = 0;
   double time_s = 0;
+  std::vector<SampleRecord> samples = {};
 };
 
 // What a run directory holds. Files that older runs and runs under way lack are null.

@@ -21,15 +21,6 @@ namespace {
 constexpr int64_t kTextsAtATime = 16;
 constexpr int64_t kPassTokens[] = {512, 128, 32};  // the most of a pass; less takes less memory
 
-// The token from which an empty prompt continues: the start of a text, or the end of the text
-// before.
-int32_t first_id(const text::Tokenizer& tokenizer, const config::Options& options) {
-  if (tokenizer.bos_id()) return *tokenizer.bos_id();
-  if (tokenizer.eos_id()) return *tokenizer.eos_id();
-  throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
-                                      " has no token for the start of a text (give --prompt TEXT)");
-}
-
 }  // namespace
 
 const char* name_of(TextEnd end) {
@@ -81,8 +72,7 @@ Generation::Generation(const config::Options& given, train::WorkProgress progres
   for (const Text& text : texts_) {
     train::GrowingText& growing = growing_.emplace_back();
     growing.sequence = std::ssize(growing_) - 1;
-    growing.ids = tokenizer_->encode(text.prompt);
-    if (growing.ids.empty()) growing.ids.push_back(first_id(*tokenizer_, options));
+    growing.ids = prompt_ids(text.prompt, *tokenizer_, options);
     writers_.emplace_back(*tokenizer_, options.stop);
   }
   set_positions();
@@ -103,7 +93,8 @@ void Generation::read_generation_config() {
 
 void Generation::read_prompts() {
   std::vector<std::string> prompts = options_.prompts;
-  if (!options_.prompts_file.empty()) prompts = session::read_prompts(options_.prompts_file);
+  const std::string& file = options_.prompts_file;
+  if (!file.empty()) prompts = session::read_prompts("prompts-file", file);
   if (prompts.empty()) prompts.emplace_back();
   for (std::string& prompt : prompts) texts_.push_back({std::move(prompt)});
 }

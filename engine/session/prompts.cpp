@@ -11,19 +11,18 @@
 namespace strata::session {
 namespace {
 
-std::string prompt_of(const std::string& line, const std::string& where) {
+std::string prompt_of(const char* option, const std::string& line, const std::string& where) {
   const config::Json object = config::Json::parse(line, where);
   const config::Json* prompt = object.is_object() ? object.find("prompt") : nullptr;
   if (prompt != nullptr && prompt->is_string()) return prompt->string();
   throw Error(ErrorCode::kConfig,
-              fmt::format("prompts-file: {}: no text \"prompt\" (write {{\"prompt\": \"...\"}} in "
-                          "each line)",
-                          where));
+              fmt::format("{}: {}: no text \"prompt\" (write {{\"prompt\": \"...\"}} in each line)",
+                          option, where));
 }
 
 }  // namespace
 
-std::vector<std::string> read_prompts(const std::string& path) {
+std::vector<std::string> read_prompts(const char* option, const std::string& path) {
   std::ifstream file(path);
   const bool has_objects = path.ends_with(".jsonl");
   std::vector<std::string> prompts;
@@ -31,16 +30,28 @@ std::vector<std::string> read_prompts(const std::string& path) {
   for (int64_t number = 1; std::getline(file, line); ++number) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
-    prompts.push_back(has_objects ? prompt_of(line, fmt::format("{}:{}", path, number)) : line);
+    prompts.push_back(has_objects ? prompt_of(option, line, fmt::format("{}:{}", path, number))
+                                  : line);
   }
   if (!file.eof()) {
-    throw Error(ErrorCode::kConfig, "prompts-file: " + path + ": cannot be read (check the path)");
+    throw Error(ErrorCode::kConfig,
+                fmt::format("{}: {}: cannot be read (check the path)", option, path));
   }
   if (prompts.empty()) {
     throw Error(ErrorCode::kConfig,
-                "prompts-file: " + path + ": has no prompts (write one in each line)");
+                fmt::format("{}: {}: has no prompts (write one in each line)", option, path));
   }
   return prompts;
+}
+
+std::vector<int32_t> prompt_ids(const std::string& prompt, const text::Tokenizer& tokenizer,
+                                const config::Options& options) {
+  std::vector<int32_t> ids = tokenizer.encode(prompt);
+  if (!ids.empty()) return ids;
+  if (tokenizer.bos_id()) return {*tokenizer.bos_id()};
+  if (tokenizer.eos_id()) return {*tokenizer.eos_id()};
+  throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
+                                      " has no token for the start of a text (give a text)");
 }
 
 }  // namespace strata::session

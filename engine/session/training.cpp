@@ -21,6 +21,7 @@
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
 #include "engine/model_files/other_files.h"
+#include "engine/session/prompts.h"
 #include "engine/train/best_checkpoint.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/plan_report.h"
@@ -115,11 +116,12 @@ void Training::prepare() {
   open_places(profile);
   options_.samples = samples_of(options_);
   facts_ = read_facts(options_, job_);
+  read_samples();
   require_fit(facts_);
   resumed_ = find_resumed(options_, directory_, *model_);
   read_data();
   check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options_);
-  facts_.data_bytes = data_->bytes();
+  facts_.data_bytes = data_->bytes() + sample_bytes();
   train::require_fit(model_->spec(), options_, facts_);
   measure_machine(options_, profile, cache_directory_, facts_);
   facts_.steps = steps_ = train::planned_steps(options_, *data_);
@@ -162,9 +164,10 @@ void Training::follow() {
   std::optional<config::Machine> ignored;
   open_places(ignored);
   options_.samples = samples_of(options_);
+  read_samples();
   read_data();
   steps_ = train::planned_steps(options_, *data_);
-  if (steps_ != facts_.steps || data_->bytes() != facts_.data_bytes) {
+  if (steps_ != facts_.steps || data_->bytes() + sample_bytes() != facts_.data_bytes) {
     throw Error(ErrorCode::kConfig, "data: " + options_.data.front() +
                                         ": is not what rank 0 has read (do not change it while "
                                         "ranks start)");
@@ -174,13 +177,20 @@ void Training::follow() {
 }
 
 void Training::read_data() {
-  auto tokenizer = open_tokenizer(options_, false);
-  data_ = open_data(options_, model_->architecture(), tokenizer.get(),
+  if (!tokenizer_) tokenizer_ = open_tokenizer(options_, false);
+  data_ = open_data(options_, model_->architecture(), tokenizer_.get(),
                     {.holds_out = options_.eval_every > 0,
                      .room_bytes = train::room_for_reading(options_, facts_),
                      .cache_directory = cache_directory_});
-  tokenizer.reset();  // frees memory for the run
+  if (!samples_ || !leads()) tokenizer_.reset();  // frees memory for the run
   malloc_trim(0);
+}
+
+// Rank 0 keeps the tokenizer for the texts of samples.
+void Training::read_samples() {
+  if (options_.sample_prompts.empty()) return;
+  tokenizer_ = open_tokenizer(options_, true);
+  samples_.emplace(prompts_, options_, *model_, *tokenizer_);
 }
 
 double Training::checkpoint_every_s() const {
@@ -200,6 +210,10 @@ void Training::open_places(std::optional<config::Machine>& profile) {
       train::apply_groups(spec, options_);
     });
   }
+  failures.collect([&] {
+    if (options_.sample_prompts.empty()) return;
+    prompts_ = read_prompts("sample-prompts", options_.sample_prompts);
+  });
   failures.collect([&] { train::require_built(options_); });
   collect_device(options_, failures);
   collect_files(options_, failures);
@@ -222,12 +236,13 @@ void Training::open_places(std::optional<config::Machine>& profile) {
 void Training::require_fit(train::RunFacts facts) const {
   const int64_t vocabulary = model_->architecture().vocabulary;
   const bool in_file = data::are_token_files(options_.data);  // token files are not held in memory
-  if (!in_file) facts.data_bytes = data::Dataset::least_bytes(vocabulary);
+  facts.data_bytes = sample_bytes() + (in_file ? 0 : data::Dataset::least_bytes(vocabulary));
   try {
     train::require_fit(model_->spec(), options_, facts);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDoesNotFit || in_file) throw;
-    facts.data_bytes = data_bytes_for_refusal(options_, model_->architecture(), cache_directory_);
+    facts.data_bytes =
+        sample_bytes() + data_bytes_for_refusal(options_, model_->architecture(), cache_directory_);
     train::require_fit(model_->spec(), options_, facts);
     throw;
   }
@@ -368,11 +383,14 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     if (event_file_) event_file_->append(step);
     if (events.step) events.step(step);
   };
-  job.events.evaluated = [&](int64_t step, double loss) {
-    const train::EvaluationMetrics metrics = {.step = step,
-                                              .loss = loss,
-                                              .epoch = train::epochs_at(options_, *data_, step),
-                                              .time_s = train::unix_time_s()};
+  if (samples_) job.samples = &samples_->prompts();
+  job.events.evaluated = [&](int64_t step, double loss,
+                             const std::vector<std::vector<int32_t>>& samples) {
+    train::EvaluationMetrics metrics = {.step = step,
+                                        .loss = loss,
+                                        .epoch = train::epochs_at(options_, *data_, step),
+                                        .time_s = train::unix_time_s()};
+    if (!samples.empty()) metrics.samples = samples_->texts(samples, *tokenizer_);
     metrics_->append(metrics);
     if (event_file_) event_file_->append(metrics);
     if (events.evaluated) events.evaluated(step, loss);

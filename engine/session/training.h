@@ -10,6 +10,7 @@
 
 #include "engine/session/resume.h"
 #include "engine/session/run_data.h"
+#include "engine/session/samples.h"
 #include "engine/session/setup.h"
 #include "engine/train/event_file.h"
 #include "engine/train/job.h"
@@ -71,6 +72,8 @@ class Training {
   void prepare();
   void follow();
   void read_data();
+  void read_samples();
+  int64_t sample_bytes() const { return samples_ ? samples_->bytes() : 0; }
   void open_places(std::optional<config::Machine>& profile);
   void require_fit(train::RunFacts facts) const;
   void warn_of_short_trace() const;
@@ -88,6 +91,9 @@ class Training {
   const std::string cache_directory_;
   train::Job* const job_;
   std::unique_ptr<model::ModelDirectory> model_;
+  std::vector<std::string> prompts_;  // of --sample-prompts
+  std::optional<Samples> samples_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;  // null unless samples need it
   std::unique_ptr<data::Dataset> data_;
   train::RunFacts facts_;
   train::RunPlan plan_;

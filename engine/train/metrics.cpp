@@ -91,6 +91,15 @@ std::string metrics_line(const EvaluationMetrics& metrics) {
   record.set("eval_perplexity", metrics.perplexity());
   record.set("epoch", metrics.epoch);
   record.set("time", metrics.time_s);
+  if (metrics.samples.empty()) return record.dump();
+  Json samples = Json::array();
+  for (const SampledText& one : metrics.samples) {
+    Json sample = Json::object();
+    sample.set("prompt", one.prompt);
+    sample.set("text", one.text);
+    samples.push_back(std::move(sample));
+  }
+  record.set("samples", std::move(samples));
   return record.dump();
 }
 

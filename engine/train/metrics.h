@@ -30,12 +30,19 @@ struct StepMetrics {
   double stall_total_s() const;
 };
 
+// What the model writes after a prompt of --sample-prompts.
+struct SampledText {
+  std::string prompt;
+  std::string text;
+};
+
 // A held-out loss, of the state after a step.
 struct EvaluationMetrics {
   int64_t step = 0;
   double loss = 0;
   double epoch = 0;
   double time_s = 0;
+  std::vector<SampledText> samples = {};
 
   double perplexity() const;  // exp(loss)
 };

@@ -18,6 +18,7 @@
 #include "engine/train/metrics.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/sample_texts.h"
 #include "engine/train/work_progress.h"
 
 namespace strata::train {
@@ -28,7 +29,9 @@ struct TrainEvents {
   // changes files in its directory.
   std::function<void(int64_t first_step)> started;
   std::function<void(const StepMetrics&)> step;
-  std::function<void(int64_t step, double loss)> evaluated;
+  // `samples`: the tokens that follow each of the job's prompts; empty without samples.
+  std::function<void(int64_t step, double loss, const std::vector<std::vector<int32_t>>& samples)>
+      evaluated;
   WorkProgress work;  // loading and evaluating; on another thread while this one waits
   std::function<void(int64_t step, const std::string& path)> checkpointed;
 };
@@ -42,11 +45,12 @@ struct TrainJob {
   const RunPlan* plan = nullptr;
   const model::ModelDirectory* model = nullptr;
   const data::Dataset* data = nullptr;
-  checkpoint::FrozenFingerprint frozen;  // of the plan's spec, for checkpoints
-  std::string out;                       // run directory, locked by the caller
-  std::string run;                       // the run's nonce, for checkpoints
-  std::string resume_from;               // a checkpoint; empty: from the model
-  double checkpoint_every_s = 0;         // longest time between two, by rank 0's clock; 0: no limit
+  checkpoint::FrozenFingerprint frozen;    // of the plan's spec, for checkpoints
+  std::string out;                         // run directory, locked by the caller
+  std::string run;                         // the run's nonce, for checkpoints
+  std::string resume_from;                 // a checkpoint; empty: from the model
+  const SamplePrompts* samples = nullptr;  // of --sample-prompts; rank 0's are used
+  double checkpoint_every_s = 0;  // longest time between two, by rank 0's clock; 0: no limit
   // When set to true, the run finishes its step, or ends an evaluation at the next batch, writes a
   // checkpoint and stops.
   const std::atomic<bool>* stop = nullptr;

@@ -64,6 +64,7 @@ const std::vector<IdleCase>& cases() {
       {kTrain, {"eval-data", "a.jsonl"}, {}, {"--eval-every", "5"}, true},
       {kTrain, {"keep-best", "on"}, {}, {"--eval-every", "5"}, true},
       {kTrain, {"patience", "2"}, {}, {"--eval-every", "5"}, true},
+      {kTrain, {"sample-prompts", "a.txt"}, {}, {"--eval-every", "5"}, true},
       {kTrain,
        {"trace-from", "6"},
        {"--trace-steps", "1", "--steps", "5"},

@@ -59,6 +59,26 @@ class Reports : public testing::Test {
 
 #define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (part)
 
+TEST_F(Reports, ShowSamplesFromTheFirstToTheLast) {
+  write("run.json", kRun);
+  EXPECT_EQ(html().find("Samples"), std::string::npos);
+  std::string metrics = kMetrics;
+  for (int step = 1; step <= 40; ++step) {
+    metrics += R"({"step": )" + std::to_string(step) +
+               R"(, "eval_loss": 7.0, "samples": [{"prompt": )" + R"("1 < 2", "text": " at )" +
+               std::to_string(step) +
+               R"(\n<&>"}, {"prompt": "B", "text": ""}]})"
+               "\n";
+  }
+  write("metrics.jsonl",
+        metrics + R"({"step": 40, "eval_loss": 7.0, "samples": [{"prompt": 3}, 4]})");
+  const std::string text = html();
+  EXPECT_EQ(count(text, "1 &lt; 2</p>"), 1u);
+  EXPECT_SAYS(text, "<td>1</td><td> at 1\n&lt;&amp;&gt;</td>");
+  EXPECT_SAYS(text, "<td>40</td><td> at 40\n");
+  EXPECT_EQ(count(text, "<td> at "), 12u);
+}
+
 TEST_F(Reports, SayWhatTheFilesSay) {
   write("run.json", kRun);
   write("metrics.jsonl", kMetrics);
