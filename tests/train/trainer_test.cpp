@@ -67,7 +67,7 @@ class Training : public testing::Test {
       steps_.push_back(metrics);
       log_ += "step " + std::to_string(metrics.step) + "\n";
     };
-    job_.events.evaluated = [&](int64_t step, double) {
+    job_.events.evaluated = [&](int64_t step, double, const auto&) {
       log_ += "evaluated " + std::to_string(step) + "\n";
     };
     job_.events.checkpointed = [&](int64_t step, const std::string&) {
