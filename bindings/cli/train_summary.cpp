@@ -101,6 +101,14 @@ std::string rate_limit(const config::Options& options) {
 std::string train_summary(const Outcome& outcome) {
   const auto& [options, deepspeed, plan, result, notes, total_s, resuming, advice] = outcome;
   const int64_t steps = result.last_step - result.first_step + 1;
+  if (steps <= 0 && result.stopped_early) {
+    return fmt::format(
+               "done     nothing to do: --patience {} ended the run at step {} (raise --patience "
+               "to "
+               "go on)\n",
+               options.patience, result.last_step) +
+           ending(outcome);
+  }
   if (steps <= 0) {
     return fmt::format(
                "done     nothing to do: step {} was reached before (raise --steps to go on)\n",

@@ -30,9 +30,21 @@ Cut cut_of(ParameterRole role) {
     case kOutput:
     case kDown:
       return Cut::kInputs;
-    default:
+    case kOther:
+    case kNorm:
+    case kEmbedding:
+    case kHead:
+    case kOutputBias:
+    case kDownBias:
+    case kPostNorm:
+    case kQueryNorm:
+    case kKeyNorm:
+    case kNormBias:
+    case kPosition:
       return Cut::kNone;
   }
+  STRATA_CHECK(false);
+  return Cut::kNone;
 }
 
 void cut(const TensorSlice& slice, Parameter& parameter) {

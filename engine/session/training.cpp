@@ -399,8 +399,10 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   if (job_ != nullptr)
     job.groups = job_->join(plan_.ranks.front().mesh, train::group_options(options_));
   try {
-    const train::TrainResult result = train::train(job);
+    train::TrainResult result = train::train(job);
     if (!leads()) return result;
+    const bool has_steps = result.last_step >= result.first_step;
+    if (!has_steps) set_checkpoint(resumed_.path, result);
     if (events.trained) events.trained();
     if (events.phase != nullptr) *events.phase = train::RunPhase::kExport;
     if (!result.stopped) export_model(result.checkpoint);

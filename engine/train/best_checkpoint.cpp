@@ -13,6 +13,7 @@
 namespace strata::train {
 
 bool HeldOutLosses::add(int64_t step, double loss) {
+  last_step = step;
   if (!(loss < best_loss)) {
     ++since_best;
     return false;

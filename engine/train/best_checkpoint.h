@@ -14,6 +14,7 @@ struct HeldOutLosses {
   int64_t best_step = 0;  // 0: no loss that is finite yet
   double best_loss = INFINITY;
   int64_t since_best = 0;  // evaluations after it
+  int64_t last_step = 0;   // of the last evaluation; 0: none yet
 
   // Whether it is the least so far. A loss that is not finite is not.
   bool add(int64_t step, double loss);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -161,12 +162,32 @@ void RankTrainer::load() {
   executor_->run(instance);
 }
 
+bool RankTrainer::is_evaluated(int64_t step) const {
+  return options_.eval_every > 0 && (step % options_.eval_every == 0 || step == steps_);
+}
+
+// A stop or a crash may have come between a checkpoint of this run and its evaluation, which is
+// made up for. Returns whether --patience ends the run where it is.
+bool RankTrainer::catch_up(TrainResult& result) {
+  if (done_step_ == 0 || done_step_ >= steps_) return false;
+  const auto folder = std::filesystem::path(job_.resume_from).parent_path();
+  std::error_code unequal;
+  const bool lacks = leads() && is_evaluated(done_step_) && best_.losses().last_step < done_step_ &&
+                     std::filesystem::equivalent(folder, job_.out + "/checkpoints", unequal);
+  if (any_rank(lacks)) {
+    if (evaluate(done_step_, result)) judge(done_step_, true, result);
+  } else {
+    result.stopped_early = any_rank(leads() && best_.out_of_patience());
+  }
+  return result.stopped_early;
+}
+
 // A checkpoint is written before an evaluation, because a user who stops the run may not wait for
 // both.
 void RankTrainer::train_steps(TrainResult& result) {
+  bool stopping = catch_up(result);
   last_end_s_ = last_checkpoint_s_ = now_s();
   int64_t step = done_step_;
-  bool stopping = false;
   while (step < steps_ && !stopping) {
     enter(RunPhase::kStep);
     submit(++step);
@@ -175,8 +196,7 @@ void RankTrainer::train_steps(TrainResult& result) {
     const bool is_end = step == steps_ || stopping;
     const bool saves = is_end || is_overdue() ||
                        (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0);
-    const bool evaluates =
-        options_.eval_every > 0 && !stopping && (step % options_.eval_every == 0 || step == steps_);
+    const bool evaluates = !stopping && is_evaluated(step);
     if (!saves && !evaluates) continue;
     finish_all(result);
     drain();

@@ -35,6 +35,7 @@ class RankTrainer {
   void compare_plans() const;
   void load();
   void prepare_trace();
+  bool catch_up(TrainResult& result);
   void train_steps(TrainResult& result);
   void submit(int64_t step);
   void finish(TrainResult& result);
@@ -49,6 +50,7 @@ class RankTrainer {
   void sum_up(TrainResult& result) const;
   double sum_over_ranks(double value) const;
   bool any_rank(bool asks) const;
+  bool is_evaluated(int64_t step) const;
   bool must_stop() const;
   bool is_overdue() const;
   void enter(RunPhase phase) const;

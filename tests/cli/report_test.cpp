@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The records of whole runs: the report agrees with the run's files, tracing changes no bit, the
 // best checkpoint is kept, and patience ends a run.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/config/json.h"
+#include "engine/train/best_checkpoint.h"
 #include "tests/cli/program.h"
 #include "tests/support/trace_check.h"
 
@@ -235,6 +238,34 @@ TEST_F(Records, PatienceEndsARunAndAResumedRunKeepsTheCount) {
            std::to_string(last - 1),
        "--force"});
   EXPECT_EQ(*json("other/summary.json").find("last_step")->int64(), last);
+  const std::string again = run({"train", "--out", "other", "--resume"});
+  EXPECT_SAYS(again, fmt::format("nothing to do: --patience 2 ended the run at step {}", last));
+  EXPECT_EQ(state_of(again), state_of(out));
+}
+
+// The checkpoint of a step is written before its evaluation, so a stop may come between them.
+TEST_F(Records, AnEvaluationThatAStopPreventedIsMadeUpFor) {
+  const Arguments evaluating = {"--eval-every",       "2", "--steps",    "6",
+                                "--checkpoint-every", "2", "--schedule", "constant"};
+  const auto evaluations = [&](const std::string& name) {
+    std::string losses;
+    for (const auto& one : train::read_held_out_losses(sandbox_ / (name + "/metrics.jsonl"), 6)) {
+      losses += fmt::format("{}: {}\n", one.step, one.loss);
+    }
+    return losses;
+  };
+  train("whole", evaluating);
+  Arguments first = evaluating;
+  first[3] = "4";
+  train("cut", first);
+  const std::string metrics = sandbox_ / "cut/metrics.jsonl";
+  const std::string lines = read_text(metrics);
+  const size_t last = lines.find("\n", lines.find("\"eval_loss\"")) + 1;
+  const size_t lost = lines.find("\"eval_loss\"", last);
+  ASSERT_NE(lost, std::string::npos) << lines;
+  write_text(metrics, lines.substr(0, lines.rfind('\n', lost) + 1));
+  run({"train", "--out", "cut", "--resume", "--steps", "6"});
+  EXPECT_EQ(evaluations("cut"), evaluations("whole"));
 }
 
 }  // namespace
