@@ -19,7 +19,7 @@
 namespace strata::data {
 namespace {
 
-constexpr int64_t kReadBytes = 1 << 20;
+constexpr int64_t kChecksumBytes = 1 << 20;
 
 Error full_disk(const std::string& path, int64_t free_bytes) {
   return Error(ErrorCode::kDoesNotFit,
@@ -45,7 +45,7 @@ LongArray::LongArray(int64_t width, int64_t block) : width_(width), block_(block
 
 LongArray LongArray::open(const std::string& path, int64_t width, int64_t count,
                           int64_t offset_bytes) {
-  LongArray array(width, std::max<int64_t>(1, kReadBytes / width));
+  LongArray array(width, std::max<int64_t>(1, kChecksumBytes / width));
   array.path_ = path;
   array.file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (array.file_ < 0) {
@@ -214,7 +214,7 @@ uint64_t LongArray::read_checksum() const {
 }
 
 uint64_t LongArray::checksum_by(io::ChecksumStream stream) const {
-  const int64_t step = std::max<int64_t>(1, kReadBytes / width_);
+  const int64_t step = std::max<int64_t>(1, kChecksumBytes / width_);
   std::vector<char> chunk(static_cast<size_t>(std::min(step, count_) * width_));
   for (int64_t first = 0; first < count_; first += step) {
     const int64_t now = std::min(step, count_ - first);
