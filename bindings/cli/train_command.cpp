@@ -32,7 +32,7 @@ std::string saving_line(const session::Training& training, int64_t steps) {
 int train_silently(const config::Options& options, train::Job& job) {
   session::TrainingEvents events;
   events.stop = &handle_stop_signals(false).stop;
-  session::Training training(options, "", &job);
+  session::Training training(options, cache_directory(), &job);
   training.run(events);
   return 0;
 }

@@ -56,10 +56,24 @@ void sync_folder(const std::string& path) {
   close(folder);
 }
 
+// The lock of another user may be taken too.
 int open_lock(const std::string& path) {
-  const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  int lock = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock < 0 && errno == ENOENT) {
+    lock = open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
+  }
   if (lock < 0) throw unusable_cache(path, errno);
   return lock;
+}
+
+// Whether it is a folder that a cache writes; other files of the user's may be beside it.
+bool is_draft(const fs::path& path) {
+  constexpr size_t kDigits = 32;  // of digest_of()
+  const std::string name = path.stem().string();
+  std::error_code ignored;
+  return path.extension() == ".part" && name.size() == kDigits &&
+         name.find_first_not_of("0123456789abcdef") == name.npos &&
+         fs::symlink_status(path, ignored).type() == fs::file_type::directory;
 }
 
 // A damaged cache is no failure of the run: the caller makes it again.
@@ -83,6 +97,11 @@ std::string hex(uint64_t value) {
   return fmt::format("{:016x}", value);
 }
 
+void require_file(const std::string& path, const char* name) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) throw Damage{fmt::format("{} is missing", name)};
+}
+
 Json about_array(const LongArray& array) {
   Json json = Json::object();
   json.set("count", array.count());
@@ -95,6 +114,7 @@ LongArray open_array(const std::string& path, const Json& about, const char* nam
   const Json& json = member(member(about, "files"), name);
   const int64_t count = number(json, "count");
   const int64_t width = number(json, "width");
+  require_file(path, name);
   LongArray array = LongArray::open(path, width, count);
   if (array.file_size() != count * width) throw Damage{fmt::format("{} has another size", name)};
   if (hex(array.read_checksum()) != member(json, "checksum").string()) {
@@ -118,6 +138,7 @@ Json about_records(const ReadData& data) {
 
 // Throws Damage unless the text is one that commit() wrote for this key.
 Json read_about(const std::string& path, const Json& key) {
+  require_file(path, kAbout);
   const std::string text = text::read_text_file(path, kAboutLimits.bytes);
   const size_t end = text.find('\n');
   if (end == std::string::npos || text.substr(end + 1) != digest_of(text.substr(0, end)) + "\n") {
@@ -179,11 +200,6 @@ std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabul
         fmt::format("data: {}: the tokens kept there are damaged: {} (they are made again; if "
                     "this happens often, give another disk by --data-cache DIR)",
                     path_, damage.cause));
-  } catch (const Error& error) {
-    log(LogLevel::kWarning,
-        fmt::format("data: {}: the tokens kept there are not used: {} (they are made again; if "
-                    "this happens often, give another disk by --data-cache DIR)",
-                    path_, error.what()));
   }
   return std::nullopt;
 }
@@ -191,6 +207,7 @@ std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabul
 void DataCache::lock() {
   lock_ = open_lock(path_ + ".lock");
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno != EWOULDBLOCK) throw unusable_cache(path_ + ".lock", errno);
   log(LogLevel::kInfo,
       fmt::format("data: {}: another run makes the same tokens (wait until it has them)", path_));
   while (flock(lock_, LOCK_EX) != 0) {
@@ -204,9 +221,10 @@ void DataCache::remove_leftovers() const {
   fs::remove_all(path_, ignored);  // damaged, or not there
   fs::remove_all(path_ + ".part", ignored);
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_, ignored)) {
-    if (entry.path().extension() != ".part") continue;
+    if (!is_draft(entry.path())) continue;
     fs::path name = entry.path();
-    const int other = open_lock(name.replace_extension(".lock").string());
+    const int other = open(name.replace_extension(".lock").c_str(), O_RDONLY | O_CLOEXEC);
+    if (other < 0) continue;
     if (flock(other, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry.path(), ignored);
     close(other);
   }

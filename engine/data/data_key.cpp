@@ -25,7 +25,7 @@ using config::Json;
 constexpr int64_t kEndBytes = 64 << 10;
 constexpr int64_t kBetweenBytes = 4 << 10;
 constexpr int64_t kBetweenCount = 64;
-constexpr int64_t kTokenizerFileBytesMax = 64 << 20;
+constexpr int64_t kTokenizerFileBytesMax = 256 << 20;  // that a tokenizer reads
 
 class OpenFile {
  public:

@@ -336,47 +336,33 @@ config::Json key_of(const std::vector<std::string>& files, const ReadOptions& op
   return key;
 }
 
-// Takes the tokens from the cache, and makes them there where they are missing.
-ReadData read_by_cache(DataCache& cache, const config::Json& key, const std::string& name,
-                       const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
-                       const ReadOptions& options) {
+// Returns the tokens that the cache has, or else begins to write them, to `made`.
+std::optional<ReadData> load_or_begin(DataCache& cache, const std::string& name,
+                                      const std::vector<std::string>& files,
+                                      const ReadOptions& options, ReadData& made) {
   auto found = cache.load(name, options.vocabulary);
-  if (!found) {
-    cache.lock();
-    found = cache.load(name, options.vocabulary);
-  }
-  if (!found) {
-    ReadData made = make_data(name, options);
-    cache.begin(made, bytes_of_files(files));
-    read_files(files, tokenizer, options, made);
-    if (key_of(files, options).dump() != key.dump()) {
-      throw bad_data(name, "it was changed while it was read (start again when it is complete)");
-    }
-    cache.commit(made);
-    found = cache.load(name, options.vocabulary);
-  }
-  if (!found) {
-    throw Error(ErrorCode::kCorrupt,
-                fmt::format("read data: {}: the tokens that were written there are damaged (give "
-                            "another disk by --data-cache DIR)",
-                            cache.path()));
-  }
-  found->files = files;
-  return std::move(*found);
+  if (found) return found;
+  cache.lock();
+  found = cache.load(name, options.vocabulary);
+  if (!found) cache.begin(made, bytes_of_files(files));
+  return found;
 }
 
-// Null where the directory cannot be used, and tokens stay in memory.
-std::unique_ptr<DataCache> open_cache(const config::Json& key, const CacheOptions& options) {
-  try {
-    return std::make_unique<DataCache>(options.directory, key);
-  } catch (const Error& error) {
-    if (options.is_given) throw;
-    log(LogLevel::kWarning,
-        fmt::format("data: tokens cannot be kept on disk: {} (they are held in memory now; give "
-                    "another directory by --data-cache DIR)",
-                    error.what()));
-    return nullptr;
+// Fills what load_or_begin() has begun.
+ReadData write_tokens(DataCache& cache, const config::Json& key, const std::string& name,
+                      const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
+                      const ReadOptions& options, ReadData& made) {
+  read_files(files, tokenizer, options, made);
+  if (key_of(files, options).dump() != key.dump()) {
+    throw bad_data(name, "it was changed while it was read (start again when it is complete)");
   }
+  cache.commit(made);
+  auto found = cache.load(name, options.vocabulary);
+  if (found) return std::move(*found);
+  throw Error(ErrorCode::kCorrupt,
+              fmt::format("read data: {}: the tokens that were written there are damaged (give "
+                          "another disk by --data-cache DIR)",
+                          cache.path()));
 }
 
 ReadData read_in_memory(const std::string& name, const std::vector<std::string>& files,
@@ -386,15 +372,30 @@ ReadData read_in_memory(const std::string& name, const std::vector<std::string>&
   return data;
 }
 
+// Where nobody gave the directory and it cannot be used, tokens stay in memory.
 ReadData read_texts(const std::string& name, const std::vector<std::string>& files,
                     const text::Tokenizer& tokenizer, const ReadOptions& options) {
   if (options.cache.directory.empty() || bytes_of_files(files) <= options.cache.memory_text_bytes) {
     return read_in_memory(name, files, tokenizer, options);
   }
   const config::Json key = key_of(files, options);
-  const auto cache = open_cache(key, options.cache);
-  return cache ? read_by_cache(*cache, key, name, files, tokenizer, options)
-               : read_in_memory(name, files, tokenizer, options);
+  ReadData made = make_data(name, options);
+  std::unique_ptr<DataCache> cache;
+  std::optional<ReadData> found;
+  try {
+    cache = std::make_unique<DataCache>(options.cache.directory, key);
+    found = load_or_begin(*cache, name, files, options, made);
+  } catch (const Error& error) {
+    if (options.cache.is_given) throw;
+    log(LogLevel::kWarning,
+        fmt::format("data: tokens cannot be kept on disk: {} (they are held in memory now; give "
+                    "another directory by --data-cache DIR)",
+                    error.what()));
+    return read_in_memory(name, files, tokenizer, options);
+  }
+  if (!found) found = write_tokens(*cache, key, name, files, tokenizer, options, made);
+  found->files = files;
+  return std::move(*found);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "engine/base/failures.h"
 #include "engine/base/log.h"
 #include "engine/base/plural.h"
+#include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_link.h"
 #include "engine/checkpoint/checkpoint_reader.h"
@@ -84,6 +85,10 @@ void set_checkpoint(const std::string& path, train::TrainResult& result) {
   }
 }
 
+std::string hash_of(const data::Dataset& data) {
+  return fmt::format("{:016x}", data.fingerprint());
+}
+
 // Plans are made with figures of a machine that may be another one than this.
 std::string machine_line(const std::string& path, const std::string& name) {
   return fmt::format(
@@ -139,7 +144,8 @@ void Training::prepare() {
   if (!has_its_model_) {
     export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options_.export_dtype);
   }
-  if (job_ != nullptr) job_->give({facts_, resumed_.path, resumed_.step, resumed_.run});
+  if (job_ == nullptr) return;
+  job_->give({facts_, resumed_.path, resumed_.step, resumed_.run, hash_of(*data_)});
 }
 
 void Training::warn_of_short_trace() const {
@@ -167,10 +173,18 @@ void Training::follow() {
   read_samples();
   read_data();
   steps_ = train::planned_steps(options_, *data_);
-  if (steps_ != facts_.steps || data_->bytes() + sample_bytes() != facts_.data_bytes) {
+  if (steps_ != facts_.steps || hash_of(*data_) != terms.data_hash) {
     throw Error(ErrorCode::kConfig, "data: " + options_.data.front() +
-                                        ": is not what rank 0 has read (do not change it while "
-                                        "ranks start)");
+                                        ": is not what rank 0 has read (give all ranks the same "
+                                        "data, and do not change it while they start)");
+  }
+  const int64_t bytes = data_->bytes() + sample_bytes();
+  if (bytes != facts_.data_bytes) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("data: tokens and prompts take {} here, and {} on rank 0 (give all "
+                            "ranks the same --sample-prompts, and a --data-cache that all of them "
+                            "can write)",
+                            format_bytes(bytes), format_bytes(facts_.data_bytes)));
   }
   plan_ = make_run_plan(model_->spec(), options_, facts_);
   malloc_trim(0);

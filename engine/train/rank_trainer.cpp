@@ -384,16 +384,17 @@ bool RankTrainer::evaluate(int64_t step, TrainResult& result) {
     }
   }
   const double loss = sum_over_ranks(sum) / static_cast<double>(std::max<int64_t>(1, count));
+  const auto samples = sample();
+  if (!samples) return false;
   result.held_out_loss = loss;
-  const std::vector<std::vector<int32_t>> samples = sample();
-  if (leads() && job_.events.evaluated) job_.events.evaluated(step, loss, samples);
+  if (leads() && job_.events.evaluated) job_.events.evaluated(step, loss, *samples);
   return true;
 }
 
-// Continues the prompts of --sample-prompts; returns nothing without them, on other ranks than 0,
-// and when the run is asked to stop. All ranks run rank 0's passes, because its logits decide.
-std::vector<std::vector<int32_t>> RankTrainer::sample() {
-  if (options_.sample_prompts.empty()) return {};
+// Continues the prompts of --sample-prompts; empty without them and on other ranks than 0, nullopt
+// when the run is asked to stop. All ranks run rank 0's passes, because its logits decide.
+std::optional<std::vector<std::vector<int32_t>>> RankTrainer::sample() {
+  if (options_.sample_prompts.empty()) return std::vector<std::vector<int32_t>>();
   STRATA_CHECK(!leads() || job_.samples != nullptr);
   const int64_t vocabulary = job_.plan->spec->architecture.vocabulary;
   const SamplePrompts none;
@@ -401,7 +402,7 @@ std::vector<std::vector<int32_t>> RankTrainer::sample() {
   exec::Instance pass;
   size_pass(plan_.shape, vocabulary, pass);
   while (any_rank(texts.prepare(pass))) {
-    if (must_stop()) return {};
+    if (must_stop()) return std::nullopt;
     if (groups_.trainer) {
       for (std::vector<int32_t>* input : {&pass.tokens, &pass.logit_position}) {
         groups_.trainer->broadcast(input->data(), std::ssize(*input) * int64_t{sizeof(int32_t)}, 0);

@@ -98,14 +98,32 @@ TEST_F(DataCacheProcesses, OneThatIsKilledLeavesNothingWhole) {
 // What another process left is removed by the next that writes, also for other data.
 TEST_F(DataCacheProcesses, LeftoversAreRemovedUnlessTheirProcessLives) {
   const std::string path = write_records(10'000);
-  fs::create_directories(cache_ + "/0123.part/below");
-  fs::create_directories(cache_ + "/4567.part");
-  const int other = ::open((cache_ + "/4567.lock").c_str(), O_RDWR | O_CREAT, 0644);
+  const std::string left = cache_ + "/" + std::string(32, '0');
+  const std::string written = cache_ + "/" + std::string(32, 'a');
+  fs::create_directories(left + ".part/below");
+  fs::create_directories(written + ".part");
+  write("cache/" + std::string(32, '0') + ".lock", "");
+  const int other = ::open((written + ".lock").c_str(), O_RDWR | O_CREAT, 0644);
   ASSERT_EQ(flock(other, LOCK_EX), 0);
   open(path, cached());
-  EXPECT_FALSE(fs::exists(cache_ + "/0123.part"));
-  EXPECT_TRUE(fs::exists(cache_ + "/4567.part"));
+  EXPECT_FALSE(fs::exists(left + ".part"));
+  EXPECT_TRUE(fs::exists(written + ".part"));
   close(other);
+}
+
+// Downloads, for instance, have such names too.
+TEST_F(DataCacheProcesses, FilesOfTheUserStay) {
+  const std::string no_lock = cache_ + "/" + std::string(32, '1') + ".part";
+  write("cache/film.part", "a");
+  write("cache/photos.part/one", "b");
+  write("cache/" + std::string(32, '2') + ".part", "a file");
+  fs::create_directories(no_lock);
+  open(write_records(10'000), cached());
+  EXPECT_TRUE(fs::exists(cache_ + "/film.part"));
+  EXPECT_TRUE(fs::exists(cache_ + "/photos.part/one"));
+  EXPECT_TRUE(fs::exists(cache_ + "/" + std::string(32, '2') + ".part"));
+  EXPECT_TRUE(fs::exists(no_lock));
+  EXPECT_FALSE(fs::exists(cache_ + "/film.lock"));
 }
 
 // The peak of a process's memory, above that at its start.
