@@ -172,7 +172,7 @@ std::string Session::Impl::generate(const std::string& prompt, int64_t tokens_ma
     const auto next = static_cast<int32_t>(std::max_element(logits.begin(), end) - logits.begin());
     if (std::ranges::binary_search(end_ids, next)) break;
     ids.push_back(next);
-    if (next < tokenizer_->vocabulary_size()) text += decoder.push(next);
+    text += decoder.push(next);
   }
   return text + decoder.finish();
 }

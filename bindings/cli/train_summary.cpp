@@ -96,24 +96,21 @@ std::string rate_limit(const config::Options& options) {
   return limit.empty() ? "" : ", limited to " + limit;
 }
 
+std::string why_nothing(const config::Options& options, const train::TrainResult& result) {
+  if (result.stopped_early) {
+    return fmt::format("--patience {} ended the run at step {} (raise --patience to go on)",
+                       options.patience, result.last_step);
+  }
+  return fmt::format("step {} was reached before (raise --steps to go on)", result.last_step);
+}
+
 }  // namespace
 
 std::string train_summary(const Outcome& outcome) {
   const auto& [options, deepspeed, plan, result, notes, total_s, resuming, advice] = outcome;
   const int64_t steps = result.last_step - result.first_step + 1;
-  if (steps <= 0 && result.stopped_early) {
-    return fmt::format(
-               "done     nothing to do: --patience {} ended the run at step {} (raise --patience "
-               "to "
-               "go on)\n",
-               options.patience, result.last_step) +
-           ending(outcome);
-  }
   if (steps <= 0) {
-    return fmt::format(
-               "done     nothing to do: step {} was reached before (raise --steps to go on)\n",
-               result.last_step) +
-           ending(outcome);
+    return "done     nothing to do: " + why_nothing(options, result) + '\n' + ending(outcome);
   }
   std::string text = fmt::format("done     {} ({} to {}) in {}{}\n", counted(steps, "step"),
                                  result.first_step, result.last_step, format_duration(total_s),

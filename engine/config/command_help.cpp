@@ -15,8 +15,6 @@ struct CommandHelp {
   std::string_view metavar = "";  // empty: that of the option
 };
 
-constexpr std::string_view kMemoryNote = "85% of what this process may use";
-
 constexpr CommandHelp kHelp[] = {
     {kInit, "data", "", "Text files to train the tokenizer on, or directories of them."},
     {kInit, "out", "", "The directory for the new model."},
@@ -71,7 +69,7 @@ constexpr CommandHelp kHelp[] = {
     {kBench, "nvme", "", "Directories to measure, one on each drive; scratch is written there."},
     {kBench, "nvme-rate", "no limit",
      "Limit of reads and writes, for drives that others use too, such as 2GB,1GB."},
-    {kBench, "host-memory", kMemoryNote, "Main memory that the run of --for may use."},
+    {kBench, "host-memory", kHostMemoryNote, "Main memory that the run of --for may use."},
     {kBench, "sequence-length", "", "Tokens of a sample of --for."},
     {kBench, "machine", "this machine",
      "Machine profile for --for, with the drives that are measured here; examples/machines has "

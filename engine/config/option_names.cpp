@@ -226,9 +226,8 @@ std::string_view advice_for_name(std::string_view name) {
   const std::string dashed = with_dashes(name);
   for (const auto& [elsewhere, advice] : kAdvice) {
     const bool begins = elsewhere.ends_with('*');
-    if (begins ? dashed.starts_with(elsewhere.substr(0, elsewhere.size() - 1))
-               : dashed == elsewhere)
-      return advice;
+    const std::string_view beginning = elsewhere.substr(0, elsewhere.size() - 1);
+    if (begins ? dashed.starts_with(beginning) : dashed == elsewhere) return advice;
   }
   return {};
 }

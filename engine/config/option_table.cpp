@@ -181,8 +181,7 @@ constexpr OptionRow kTable[] = {
      "90% of the device's; emulated: what --host-memory leaves, by rank",
      "Device memory that each rank may use."},
     {"host-memory", kSize, &O::host_memory, kRuns | kBench, kMemory, "SIZE", "bytes", kFromOne,
-     "85% of what this process may use",
-     "Main memory that the whole program may use on this machine."},
+     kHostMemoryNote, "Main memory that the whole program may use on this machine."},
     {"nvme", kList, &O::nvme, kRuns | kDoctor | kBench, kMemory, "DIR[,DIR]", "", kAny, "none",
      "Directories for scratch, one on each drive, over which state is striped that does not fit in "
      "memory; at most 95% of their free space is used."},

@@ -79,7 +79,10 @@ inline bool takes(const OptionRow& row, Command command) {
 }
 std::string key_of(const OptionRow& row);
 
-// The row with the help, default and placeholder that `command` has for it.
+// The default of --host-memory.
+inline constexpr std::string_view kHostMemoryNote = "85% of what this process may use";
+
+// The row with the help, the default and the name of the value that `command` has for it.
 OptionRow row_for(const OptionRow& row, Command command);
 
 // Finds an option by its flag, key or another name that we accept; '-' and '_' are the same. Null

@@ -32,12 +32,10 @@ const char* name_of(TextEnd end) {
 class Generation::Writer {
  public:
   Writer(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop)
-      : tokenizer_(tokenizer), decoder_(tokenizer), stop_(stop) {}
+      : decoder_(tokenizer), stop_(stop) {}
 
   // The piece that may be shown now.
-  std::string push(int32_t token) {
-    return stop_.push(token < tokenizer_.vocabulary_size() ? decoder_.push(token) : "");
-  }
+  std::string push(int32_t token) { return stop_.push(decoder_.push(token)); }
   std::string finish() {
     std::string piece = stop_.push(decoder_.finish());
     return piece + stop_.finish();
@@ -45,7 +43,6 @@ class Generation::Writer {
   bool is_stopped() const { return stop_.is_found(); }
 
  private:
-  const text::Tokenizer& tokenizer_;
   text::StreamDecoder decoder_;
   text::StopStrings stop_;
 };

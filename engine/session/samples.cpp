@@ -42,9 +42,7 @@ std::vector<train::SampledText> Samples::texts(const std::vector<std::vector<int
   for (size_t i = 0; i < new_ids.size(); ++i) {
     text::StreamDecoder decoder(tokenizer);
     std::string text;
-    for (const int32_t id : new_ids[i]) {
-      if (id < tokenizer.vocabulary_size()) text += decoder.push(id);
-    }
+    for (const int32_t id : new_ids[i]) text += decoder.push(id);
     all.push_back({texts_[i], text + decoder.finish()});
   }
   return all;

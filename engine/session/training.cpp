@@ -85,10 +85,6 @@ void set_checkpoint(const std::string& path, train::TrainResult& result) {
   }
 }
 
-std::string hash_of(const data::Dataset& data) {
-  return fmt::format("{:016x}", data.fingerprint());
-}
-
 // Plans are made with figures of a machine that may be another one than this.
 std::string machine_line(const std::string& path, const std::string& name) {
   return fmt::format(
@@ -145,7 +141,8 @@ void Training::prepare() {
     export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options_.export_dtype);
   }
   if (job_ == nullptr) return;
-  job_->give({facts_, resumed_.path, resumed_.step, resumed_.run, hash_of(*data_)});
+  job_->give(
+      {facts_, resumed_.path, resumed_.step, resumed_.run, train::about_data(*data_).dump()});
 }
 
 void Training::warn_of_short_trace() const {
@@ -173,7 +170,7 @@ void Training::follow() {
   read_samples();
   read_data();
   steps_ = train::planned_steps(options_, *data_);
-  if (steps_ != facts_.steps || hash_of(*data_) != terms.data_hash) {
+  if (steps_ != facts_.steps || train::about_data(*data_).dump() != terms.data) {
     throw Error(ErrorCode::kConfig, "data: " + options_.data.front() +
                                         ": is not what rank 0 has read (give all ranks the same "
                                         "data, and do not change it while they start)");
@@ -415,8 +412,7 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   try {
     train::TrainResult result = train::train(job);
     if (!leads()) return result;
-    const bool has_steps = result.last_step >= result.first_step;
-    if (!has_steps) set_checkpoint(resumed_.path, result);
+    if (result.last_step < result.first_step) set_checkpoint(resumed_.path, result);
     if (events.trained) events.trained();
     if (events.phase != nullptr) *events.phase = train::RunPhase::kExport;
     if (!result.stopped) export_model(result.checkpoint);

@@ -232,6 +232,7 @@ bool Tokenizer::appends(int32_t id) const {
 }
 
 std::string StreamDecoder::push(int32_t id) {
+  if (id >= tokenizer_.vocabulary_size()) return "";
   ids_.push_back(id);
   return advance(false);
 }

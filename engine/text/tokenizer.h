@@ -144,7 +144,8 @@ class Tokenizer {
 
 // Decodes a growing sequence of ids piece by piece: push() returns the text that the new id
 // completes, which is empty within a character. All results together are decode() of all ids,
-// except that a decoder that uses the whole sequence gets only the last few tokens.
+// except that a decoder that uses the whole sequence gets only the last few tokens. Ids that
+// a model has beyond its tokenizer's have no text.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true)

@@ -116,7 +116,7 @@ std::string to_text(const JobTerms& terms) {
   json.set("machine", config::to_toml(terms.facts.machine));
   json.set("resume_from", terms.resume_from);
   json.set("run", terms.run);
-  json.set("data_hash", terms.data_hash);
+  json.set("about_data", terms.data);
   return json.dump();
 }
 
@@ -127,7 +127,7 @@ JobTerms parse_terms(const std::string& text) {
   terms.facts.machine = config::parse_machine(reader.text("machine"), "terms of rank 0");
   terms.resume_from = reader.text("resume_from");
   terms.run = reader.text("run");
-  terms.data_hash = reader.text("data_hash");
+  terms.data = reader.text("about_data");
   return terms;
 }
 

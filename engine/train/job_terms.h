@@ -34,8 +34,8 @@ struct JobTerms {
   RunFacts facts;           // limits, machine, free space, tokens, steps
   std::string resume_from;  // a checkpoint; empty: from the model
   int64_t resumed_step = 0;
-  std::string run;        // the run's nonce
-  std::string data_hash;  // of the tokens that rank 0 has read
+  std::string run;   // the run's nonce
+  std::string data;  // about_data() of what rank 0 has read
 };
 std::string to_text(const JobTerms& terms);
 JobTerms parse_terms(const std::string& text);  // Error (kConfig) when another build wrote it

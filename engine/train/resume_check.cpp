@@ -76,6 +76,8 @@ void compare_copies(const Json& saved, const config::Options& options, ResumeCha
       fmt::format("--shard-ranks {} (checkpoint: {})", text(options), text(before)));
 }
 
+}  // namespace
+
 Json about_data(const data::Dataset& data) {
   Json json = Json::object();
   json.set("tokens", data.token_count());
@@ -83,8 +85,6 @@ Json about_data(const data::Dataset& data) {
   json.set("hash", fmt::format("{:016x}", data.fingerprint()));
   return json;
 }
-
-}  // namespace
 
 Json about_run(const config::Options& options, const data::Dataset& data,
                const checkpoint::FrozenFingerprint& frozen) {

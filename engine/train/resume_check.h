@@ -20,6 +20,8 @@ struct ResumeChanges {
   std::vector<std::string> allowed;   // a user may change these: learning rate, length, budgets
 };
 
+// What a run's manifests record of its data: counts, and a hash of the tokens.
+config::Json about_data(const data::Dataset& data);
 // The options and data of a run that its manifests record.
 config::Json about_run(const config::Options& options, const data::Dataset& data,
                        const checkpoint::FrozenFingerprint& frozen);

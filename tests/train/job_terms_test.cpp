@@ -51,7 +51,7 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   terms.resume_from = "run/checkpoints/step-000007";
   terms.resumed_step = 7;
   terms.run = "nonce";
-  terms.data_hash = "0123";
+  terms.data = "0123";
   const JobTerms read = parse_terms(to_text(terms));
   EXPECT_EQ(read.facts.limits.memory_available_bytes, kGiB);
   EXPECT_EQ(read.facts.machine.name, "a \"name\"");
@@ -59,7 +59,7 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   EXPECT_EQ(read.facts.data_bytes, 3);
   EXPECT_EQ(read.facts.steps, 9);
   EXPECT_EQ(read.resume_from, terms.resume_from);
-  EXPECT_EQ(read.data_hash, "0123");
+  EXPECT_EQ(read.data, "0123");
   EXPECT_EQ(read.resumed_step, 7);
   EXPECT_EQ(read.run, "nonce");
 }
