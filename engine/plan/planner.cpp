@@ -15,12 +15,12 @@
 namespace strata::plan {
 namespace {
 
-// An order in which memory is spent on kinds. Before the entries from `ring_at` on, `ring_share` of
-// the unused memory goes to prefetched state.
+// An order in which memory is spent on kinds. kDeviceHome makes a discrete device the home of as
+// much state as fits. Before the entries from `ring_at` on, `ring_share` of the unused memory goes
+// to prefetched state.
 struct Policy {
   const char* name;
   int depth;
-  bool home;  // first uses a discrete device as the home of as much state as fits
   std::vector<ResidencyKind> steps;
   size_t ring_at = 9;
   double ring_share = 0;
@@ -30,42 +30,35 @@ const std::vector<Policy>& policies() {
   using enum ResidencyKind;
   static const std::vector<ResidencyKind> kUsual = {kCheckpoints, kGradients, kWeights, kState,
                                                     kDeviceWeights};
-  static const std::vector<ResidencyKind> kRing = {kCheckpoints, kGradients,     kWeights,
-                                                   kState,       kDeviceWeights, kCheckpoints};
+  static const std::vector<ResidencyKind> kRing = {
+      kDeviceHome, kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kCheckpoints};
   static const std::vector<Policy> kPolicies = {
       {"gradients first, then weights, optimizer state, activations",
        1,
-       true,
-       {kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kKeep}},
-      {"gradients first, then weights, optimizer state", 2, false, kUsual},
-      {"gradients first, half of the rest is for reading optimizer state ahead", 2, true, kRing, 2,
-       0.5},
+       {kDeviceHome, kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kKeep}},
+      {"gradients first, then weights, optimizer state", 2, kUsual},
+      {"gradients first, half of the rest is for reading optimizer state ahead", 2, kRing, 3, 0.5},
       {"gradients first, the rest is for reading optimizer state ahead",
        2,
-       false,
        {kCheckpoints, kGradients, kDeviceWeights, kCheckpoints},
        2,
        1.0},
       {"reading optimizer state ahead first, then inputs of blocks",
        2,
-       true,
-       {kCheckpoints, kCheckpoints},
-       1,
+       {kDeviceHome, kCheckpoints, kCheckpoints},
+       2,
        1.0},
       {"weights first, then gradients, optimizer state",
        2,
-       false,
        {kCheckpoints, kWeights, kGradients, kState, kDeviceWeights}},
-      {"reading far ahead first, then gradients, weights, optimizer state", 4, true, kRing, 1, 0.5},
+      {"reading far ahead first, then gradients, weights, optimizer state", 4, kRing, 2, 0.5},
       {"activations first, then gradients, weights, optimizer state",
        2,
-       false,
-       {kCheckpoints, kKeep, kGradients, kWeights, kState, kDeviceWeights}},
+       {kCheckpoints, kKeep, kDeviceHome, kGradients, kWeights, kState, kDeviceWeights}},
       {"gradients first, then weights, optimizer state, inputs of blocks",
        2,
-       true,
-       {kGradients, kWeights, kState, kDeviceWeights, kCheckpoints}},
-      {"gradients first, then weights, optimizer state, with short buffers", 1, false, kUsual},
+       {kDeviceHome, kGradients, kWeights, kState, kDeviceWeights, kCheckpoints}},
+      {"gradients first, then weights, optimizer state, with short buffers", 1, kUsual},
   };
   return kPolicies;
 }
@@ -76,7 +69,6 @@ Placement follow(const PlacementSearch& search, const Policy& policy, int depth,
   search.size_rings(longer, depth);
   if (search.fits(longer)) placement = longer;
   search.make_resident(placement, ResidencyKind::kDeviceActivations, depth);
-  if (policy.home) search.make_resident(placement, ResidencyKind::kDeviceHome, depth);
   for (size_t i = 0; i < policy.steps.size(); ++i) {
     const ResidencyKind kind = policy.steps[i];
     if (i == policy.ring_at) search.lengthen_state_ring(placement, policy.ring_share);
