@@ -63,11 +63,13 @@ answers() {
 | question | answer |
 |---|---|
 | Where is the optimizer state? | $(state_in device), $(state_in nvme) |
-| What limits a step? | $(said 'limited by (.*)'), which work for $(said 'time: NVMe drives ([^(]*\([^)]*\))') |
+| What limits a step? | $(said 'limited by ([^,]*),'), $(said 'limited by [^,]*, (.*)'): $(said 'time: NVMe drives ([^(]*\([^)]*\))') |
+| What does recomputation cost? | $(said '([0-9.]+ m?s of compute) is for activations.*') |
 | Why does a step take longer than that? | NVMe drives $(said 'NVMe drives (wait [^,]*, meanwhile: [^,]*),') |
 | What would one more drive change? | $(step_of 'one more drive \(5\)'), not $(planned) |
 | What would twice the host memory change? | $(step_of 'twice the host memory \(48 GiB\)'), not $(planned) |
 | How long is the run? | $(said 'run +(1000 steps: [^,]*, [^,]*),') |
+| What is saved meanwhile? | $(said '([0-9]+ checkpoints? of .*)') |
 | How worn are the drives after it? | $(said '([0-9.]+ .B written, .* of the drives. rated life)') |
 | How long could the drives go on? | $(said 'rated for [^:]*: (.*)') |
 | Would it help to keep activations? | no, it $(said '--activations keep +(does not fit: .*)  ') |

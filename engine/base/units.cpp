@@ -128,8 +128,7 @@ std::string format_duration(double seconds) {
   if (seconds == 0) return "0 s";
   if (seconds < 99.5e-6) return fmt::format("{:.3g} us", seconds * 1e6);
   if (seconds < 0.0995) return fmt::format("{:.3g} ms", seconds * 1e3);
-  if (seconds < 9.995) return fmt::format("{:.3g} s", seconds);
-  if (seconds < 59.5) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 59.95) return fmt::format("{:.3g} s", seconds);
   for (const DurationUnits& units : kUnits) {
     const int64_t whole = std::llround(seconds / static_cast<double>(units.small_s));
     const int64_t in_large = units.large_s / units.small_s;

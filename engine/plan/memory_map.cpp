@@ -76,9 +76,9 @@ void lay_out_weights(const PlanInput& input, const Placement& placement, const P
   for (int s = 0; s < count && input.device.discrete; ++s) {
     const bool resident = placement.hi_on_device[s] || map.segments[s].home;
     if (!resident || hi_full_bytes(input, s) == 0) continue;
+    const char* purpose = map.segments[s].home ? "weights, resident" : "weights, copied";
     map.segments[s].device_hi = {
-        Arena::kDevice, pack.take(Arena::kDevice, hi_full_bytes(input, s), "weights, resident"),
-        false};
+        Arena::kDevice, pack.take(Arena::kDevice, hi_full_bytes(input, s), purpose), false};
   }
 }
 

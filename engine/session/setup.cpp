@@ -220,6 +220,15 @@ train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Opt
   const auto named = static_cast<int64_t>(options.nvme.size());
   train::plan_elsewhere(machine, options, facts);
   log(LogLevel::kInfo, "planning for " + describe_machines(options, facts));
+  const auto warn_beyond = [&](const char* name, int64_t asked, int64_t has) {
+    if (has <= 0 || asked <= has) return;
+    log(LogLevel::kWarning,
+        fmt::format("{}: {} is more than {} has, {} (lower it, or raise the profile's figure; the "
+                    "plan is for a machine that has it)",
+                    name, format_bytes(asked), machine.name, format_bytes(has)));
+  };
+  warn_beyond("host-memory", options.host_memory, machine.host_bytes);
+  warn_beyond("device-memory", options.device_memory, machine.device_bytes);
   if (const int64_t count = train::drives_of(options, machine).count; named > 0 && named != count) {
     log(LogLevel::kInfo,
         fmt::format("nvme: names {}, but {} has {}: planning with {} (--machine needs no --nvme)",

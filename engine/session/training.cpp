@@ -33,9 +33,6 @@
 namespace strata::session {
 namespace {
 
-// The default of --checkpoint-every: the most that a crash can lose.
-constexpr double kCheckpointEveryS = 30 * 60;
-
 // Opens a scratch volume of the smallest size, so that wrong directories are reported before
 // anything is created.
 void check_scratch(const config::Options& options) {
@@ -205,7 +202,7 @@ void Training::read_samples() {
 }
 
 double Training::checkpoint_every_s() const {
-  return options_.checkpoint_every > 0 ? 0 : kCheckpointEveryS;
+  return options_.checkpoint_every > 0 ? 0 : train::kCheckpointEveryS;
 }
 
 // Opens what the options name, and reports all mistakes at once.
@@ -263,9 +260,6 @@ void Training::require_fit(train::RunFacts facts) const {
 // shares the file system.
 void Training::check_space() const {
   const std::string directory = model::nearest_directory(options_.out);
-  const double per_checkpoint = options_.checkpoint_every > 0
-                                    ? static_cast<double>(options_.checkpoint_every)
-                                    : checkpoint_every_s() / plan_.predicted_step_s;
   const auto left = static_cast<double>(std::max<int64_t>(0, steps_ - resumed_.step));
   constexpr double kMost = 1e9;
   const double of_evaluations =
@@ -275,8 +269,8 @@ void Training::check_space() const {
       checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
   use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
   use.checkpoint_bytes = checkpoint::checkpoint_bytes(*plan_.spec, plan_.input.recipe);
-  use.checkpoint_count =
-      static_cast<int64_t>(std::min(kMost, std::ceil(left / per_checkpoint + of_evaluations)));
+  use.checkpoint_count = static_cast<int64_t>(
+      std::min(kMost, std::ceil(left / train::steps_per_checkpoint(plan_) + of_evaluations)));
   const int64_t file_bytes = use.checkpoint_bytes / options_.ranks;
   if (file_bytes > facts_.limits.file_bytes.value_or(file_bytes)) {
     throw Error(ErrorCode::kConfig,

@@ -296,7 +296,7 @@ std::string compared_table(const std::vector<Compared>& compared) {
   };
   add(ComparedKind::kStrategy, "Strategies");
   add(ComparedKind::kWhatIf, "What would change it");
-  return text + (fits ? "* the same plan as above\n" : "");
+  return text + (fits ? "* the plan does not change\n" : "");
 }
 
 config::Json compared_json(const std::vector<Compared>& compared) {

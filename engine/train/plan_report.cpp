@@ -2,9 +2,12 @@
 #include "engine/train/plan_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "engine/base/units.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/plan/ground.h"
 #include "engine/plan/op_contract.h"
 
 namespace strata::train {
@@ -24,6 +27,19 @@ config::Json tier_json(const plan::Plan& plan, Arena arena) {
   if (budget != plan::kNoLimit) tier.set("budget_bytes", budget);
   tier.set("purposes", std::move(lines));
   return tier;
+}
+
+// How much of a step's arithmetic computes activations again.
+double recomputed_share(const RunPlan& run, const plan::SimulationResult& simulated) {
+  const plan::Ground ground = plan::ground_of(run.input);
+  double flops = 0;
+  for (const plan::Op& op : run.ranks.front().program(plan::ProgramName::kStep).ops) {
+    if (op.kind == plan::OpKind::kRecompute) flops += op.flops;
+    if (op.kind == plan::OpKind::kBackward && op.recomputes && op.flops > 0) {
+      flops += ground.footprints[static_cast<size_t>(op.segment)].recompute_flops;
+    }
+  }
+  return simulated.flops > 0 ? flops / simulated.flops : 0;
 }
 
 }  // namespace
@@ -85,6 +101,8 @@ PlanReport report_of(const RunPlan& run) {
         static_cast<double>(width_of(static_cast<Plane>(plane), plan.recipe));
   }
   report.tokens = static_cast<double>(plan.shape.tokens() * plan.micro_batches * world);
+  report.recompute_s =
+      report.simulated.any_works_s(plan::kComputeWorks) * recomputed_share(run, report.simulated);
   report.bottleneck = bottleneck_of(report.simulated);
   report.rated_write_bytes =
       run.drives.rated_write_bytes * static_cast<double>(ceil_div(world, run.ranks_on_node));
@@ -92,7 +110,9 @@ PlanReport report_of(const RunPlan& run) {
   report.run = {.steps = run.steps,
                 .seconds = steps * report.simulated.step_s,
                 .tokens = steps * report.tokens,
-                .write_bytes = steps * static_cast<double>(report.write_bytes)};
+                .write_bytes = steps * static_cast<double>(report.write_bytes),
+                .checkpoints = std::ceil(steps / steps_per_checkpoint(run))};
+  report.checkpoint_bytes = checkpoint::checkpoint_bytes(*run.spec, plan.recipe);
   if (report.rated_write_bytes > 0) {
     report.run.drive_life = report.run.write_bytes / report.rated_write_bytes;
   }
@@ -112,6 +132,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("predicted_step_s", report.simulated.step_s);
   root.set("predicted_tokens_per_s", report.tokens / report.simulated.step_s);
   root.set("bottleneck", report.bottleneck);
+  root.set("recompute_s", report.recompute_s);
   config::Json busy = config::Json::object();
   for (int lane = 0; lane < plan::kLaneCount; ++lane) {
     busy.set(plan::name_of(static_cast<Lane>(lane)), report.simulated.busy_s[lane]);
@@ -121,12 +142,14 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("nvme_read_bytes", report.read_bytes - report.file_bytes);
   root.set("file_read_bytes", report.file_bytes);
   root.set("nvme_write_bytes", report.write_bytes);
+  root.set("checkpoint_bytes", report.checkpoint_bytes);
   root.set("state_bytes_per_parameter", report.state_bytes_per_parameter);
   config::Json whole = config::Json::object();
   whole.set("steps", report.run.steps);
   whole.set("seconds", report.run.seconds);
   whole.set("tokens", report.run.tokens);
   whole.set("nvme_write_bytes", report.run.write_bytes);
+  whole.set("checkpoints", report.run.checkpoints);
   whole.set("drive_life", report.run.drive_life);
   root.set("run", report.run.steps > 0 ? std::move(whole) : config::Json());
   return root;

@@ -18,7 +18,8 @@ struct RunTotals {
   double seconds = 0;
   double tokens = 0;
   double write_bytes = 0;
-  double drive_life = 0;  // the share of what all drives are rated for; 1: worn out
+  double checkpoints = 0;  // as often as --checkpoint-every says, and at the end
+  double drive_life = 0;   // the share of what all drives are rated for; 1: worn out
 };
 
 // A plan in the user's terms, as text and as JSON.
@@ -31,8 +32,10 @@ struct PlanReport {
   double trained_parameters = 0;
   double state_bytes_per_parameter = 0;  // of a trained one: weights, moments and gradient
   double tokens = 0;                     // of a step, all ranks
+  double recompute_s = 0;                // in a step, for activations that were not kept
   std::string bottleneck;                // see bottleneck_of()
   double rated_write_bytes = 0;          // of all drives
+  int64_t checkpoint_bytes = 0;          // of one checkpoint
   RunTotals run;
 };
 

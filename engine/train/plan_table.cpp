@@ -34,13 +34,17 @@ constexpr std::string_view kStateWhy =
     "Adam's two moments, and the bits that make the weights exact fp32";
 constexpr std::string_view kGradientsWhy = "sums of gradients, until the update has used them";
 constexpr std::string_view kInputsWhy =
-    "the inputs of all blocks, from which the backward computes the rest again";
+    "the inputs of all blocks, for all sequences of a step, from which the backward computes the "
+    "rest "
+    "again";
 constexpr std::string_view kKeptWhy =
     "what the forward computed, kept so that the backward need not compute it again";
 
 constexpr PurposeText kPurposes[] = {
     {"weights", "weights", kWeightsWhy},
     {"weights, resident", "weights", kWeightsWhy},
+    {"weights, copied", "copies of weights",
+     "weights that lie in another memory, kept here too so that they need not come each time"},
     {"weights ring", "buffer for weights", "weights on their way to and from this memory"},
     {"optimizer state", "optimizer state", kStateWhy},
     {"optimizer state, resident", "optimizer state", kStateWhy},
@@ -197,6 +201,12 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& ta
     }
   }
   if (small_bytes > 0) table.add_bytes(small_bytes, "all else, each below 1%", "");
+  const int64_t budget = plan.arenas.budget[static_cast<size_t>(tier.arena)];
+  if (tier.arena == Arena::kDevice && budget != plan::kNoLimit && budget - used > budget / 20) {
+    table.add_bytes(
+        budget - used, "free: no plan that was compared is faster with it",
+        "what is left may be too little for the next thing that is worth keeping there");
+  }
   if (tier.arena != Arena::kHost) return;
   table.add_bytes(run.outside_bytes,
                   fmt::format("program, libraries, tokens, checksums{} (an estimate)",
@@ -262,8 +272,9 @@ void add_time(const PlanReport& report, Table& table) {
   const std::vector<BusyPart> parts = parts_of(simulated);
   table.add(
       "step",
-      fmt::format("{} (predicted), {} tokens/s; limited by {}", format_duration(simulated.step_s),
-                  format_count(report.tokens / simulated.step_s), report.bottleneck),
+      fmt::format("{} (predicted), {} tokens/s; limited by {}, busy {:.0f}% of the time",
+                  format_duration(simulated.step_s), format_count(report.tokens / simulated.step_s),
+                  report.bottleneck, 100 * parts.front().seconds / simulated.step_s),
       "the time of one step, and the resource that is busy for most of it");
   const double read_s = simulated.any_works_s(plan::kDrivesRead);
   const double write_s = simulated.any_works_s(plan::kDrivesWrite);
@@ -275,7 +286,14 @@ void add_time(const PlanReport& report, Table& table) {
         fmt::format(" (reads {}, writes {})", format_duration(read_s), format_duration(write_s));
   }
   table.add("", "at the same time: " + text,
-            "how long each resource works in a step; these times overlap");
+            "how long each resource works in a step; these times overlap, and so do reads and "
+            "writes, which then share what the drives can do");
+  if (report.recompute_s > 0) {
+    table.add("",
+              fmt::format("{} of compute is for activations that the backward computes again",
+                          format_duration(report.recompute_s)),
+              "what keeping all activations would save, if memory held them");
+  }
   for (const BusyPart& part : parts) {
     const bool is_compute = part.workers == plan::kComputeWorks;
     if (is_compute || &part == &parts.front()) add_waits(part, simulated, is_compute, table);
@@ -285,12 +303,16 @@ void add_time(const PlanReport& report, Table& table) {
 void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
   if (report.write_bytes == 0) return;
   const auto written = static_cast<double>(report.write_bytes);
-  table.add(
-      "NVMe",
-      fmt::format("a step reads {:.1f} and writes {:.1f} bytes a parameter: {} written",
-                  static_cast<double>(report.read_bytes - report.file_bytes) / report.parameters,
-                  written / report.parameters, format_drive_bytes(written)),
-      "traffic of all ranks; more tokens add to it only where activation checkpoints are on NVMe");
+  const auto read = static_cast<double>(report.read_bytes - report.file_bytes);
+  table.add("NVMe",
+            fmt::format("a step reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; the "
+                        "drives of a machine move {}/s while they do both",
+                        format_drive_bytes(read), format_drive_bytes(written),
+                        read / report.parameters, written / report.parameters,
+                        format_drive_bytes(run.rates.mixed_bytes_per_s *
+                                           static_cast<double>(run.ranks_on_node))),
+            "traffic of all ranks, in units of 1000 bytes as drives are sold; more tokens add "
+            "little to it, unless inputs of blocks are on NVMe");
   const double life_steps = report.rated_write_bytes / written;
   const int64_t drives = run.drives.count * ceil_div(run.input.mesh.world, run.ranks_on_node);
   table.add(
@@ -307,8 +329,9 @@ void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
           : "by nvme_rated_write_bytes of the machine's profile");
 }
 
-void add_run(const PlanReport& report, Table& table) {
-  constexpr std::string_view kWhy = "all steps, without loading, evaluation and checkpoints";
+void add_run(const RunPlan& plan, const PlanReport& report, Table& table) {
+  constexpr std::string_view kWhy =
+      "all steps, without the time of loading, evaluation and checkpoints";
   const RunTotals& run = report.run;
   if (run.steps == 0) {
     return table.add("run", "not known (give --steps N, or --data PATH for one pass over it)",
@@ -323,6 +346,15 @@ void add_run(const PlanReport& report, Table& table) {
                         format_drive_bytes(run.write_bytes), percent(run.drive_life));
   }
   table.add("run", text, kWhy);
+  const double checkpoint_bytes = static_cast<double>(report.checkpoint_bytes);
+  const auto count = static_cast<int64_t>(run.checkpoints);
+  table.add("",
+            fmt::format("{} of {}, one every {}: {} to the drive of --out",
+                        counted(count, "checkpoint"), format_drive_bytes(checkpoint_bytes),
+                        plan.checkpoint_every > 0 ? counted(plan.checkpoint_every, "step")
+                                                  : format_duration(kCheckpointEveryS),
+                        format_drive_bytes(run.checkpoints * checkpoint_bytes)),
+            "what a crash can lose is the work since the last one; --checkpoint-every sets it");
 }
 
 }  // namespace
@@ -365,7 +397,7 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
   }
   add_time(report, table);
   add_drives(run, report, table);
-  add_run(report, table);
+  add_run(run, report, table);
   return std::move(table).text();
 }
 

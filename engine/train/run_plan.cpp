@@ -173,6 +173,11 @@ const plan::Plan& plan_of(const RunPlan& run, int rank) {
   return run.ranks.front();
 }
 
+double steps_per_checkpoint(const RunPlan& run) {
+  if (run.checkpoint_every > 0) return static_cast<double>(run.checkpoint_every);
+  return std::max(1.0, kCheckpointEveryS / run.predicted_step_s);
+}
+
 model::BatchShape shape_of(const config::Options& options) {
   return {.rows = options.micro_batch,
           .length = options.sequence_length,
@@ -253,6 +258,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.ranks_on_node = sharing;
   run.processes = facts.processes;
   run.steps = facts.steps;
+  run.checkpoint_every = options.checkpoint_every;
   run.drives = drives_of(options, facts.machine);
   run.input = input_of(*run.spec, options, facts, run.threads);
   run.input.mode = modes_of(options, facts.inference).front();

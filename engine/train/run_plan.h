@@ -59,11 +59,19 @@ struct RunPlan {
   int64_t outside_bytes = 0;     // of host_budget, outside of arenas: program, libraries, tokens
   int64_t threads = 1;           // of each rank
   int64_t ranks_on_node = 1;
-  bool processes = false;  // each rank is a process
-  int64_t steps = 0;       // of the whole run; 0: not known
+  bool processes = false;        // each rank is a process
+  int64_t steps = 0;             // of the whole run; 0: not known
+  int64_t checkpoint_every = 0;  // steps; 0: kCheckpointEveryS
   Drives drives;
   std::vector<double> nvme_weights;  // stripes of each scratch directory; empty: even
 };
+
+// The default of --checkpoint-every: the most that a crash can lose.
+inline constexpr double kCheckpointEveryS = 30 * 60;
+
+// The predicted number of steps from one checkpoint to the next; a step that takes longer than the
+// time between two has one.
+double steps_per_checkpoint(const RunPlan& run);
 
 // The plan of a rank; `run` must have it.
 const plan::Plan& plan_of(const RunPlan& run, int rank);

@@ -60,8 +60,9 @@ TEST(Duration, HasTheTwoLargestUnits) {
   EXPECT_EQ(format_duration(99.6e-6), "0.0996 ms");
   EXPECT_EQ(format_duration(0.0434), "43.4 ms");
   EXPECT_EQ(format_duration(5.799), "5.8 s");
-  EXPECT_EQ(format_duration(33), "33 s");
-  EXPECT_EQ(format_duration(59.7), "1 min");
+  EXPECT_EQ(format_duration(33.04), "33 s");
+  EXPECT_EQ(format_duration(59.7), "59.7 s");
+  EXPECT_EQ(format_duration(59.96), "1 min");
   EXPECT_EQ(format_duration(70), "1 min 10 s");
   EXPECT_EQ(format_duration(2000), "33 min");
   EXPECT_EQ(format_duration(3599), "1 h");

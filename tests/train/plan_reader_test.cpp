@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <regex>
 
 #include "engine/base/units.h"
@@ -80,8 +81,10 @@ TEST_F(PlanReader, WhereIsTheOptimizerState) {
 }
 
 TEST_F(PlanReader, WhatLimitsAStepAndWhyItTakesLonger) {
-  EXPECT_EQ(found(plan_, "limited by ([A-Za-z ]+)\n"), report_.bottleneck);
+  EXPECT_EQ(found(plan_, "limited by ([A-Za-z ]+), busy"), report_.bottleneck);
   const BusyPart longest = parts_of(report_.simulated).front();
+  EXPECT_EQ(found(plan_, ", busy ([0-9]+)% of the time"),
+            fmt::format("{:.0f}", 100 * longest.seconds / report_.simulated.step_s));
   const std::string name = longest.name;
   EXPECT_EQ(found(plan_, "at the same time: " + name + " ([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?)"),
             format_duration(longest.seconds));
@@ -90,9 +93,35 @@ TEST_F(PlanReader, WhatLimitsAStepAndWhyItTakesLonger) {
   EXPECT_EQ(found(plan_, name + " waits? ([^,\n]+)"), format_duration(waits_s));
 }
 
-TEST_F(PlanReader, HowLongIsTheRun) {
-  EXPECT_EQ(found(plan_, "\nrun +1000 steps: ([^,]+),"),
-            format_duration(1000 * report_.simulated.step_s));
+// Recomputation does most of the forward again, which is a third of the arithmetic without it.
+TEST_F(PlanReader, WhatDoesRecomputationCost) {
+  EXPECT_EQ(found(plan_, "\n +([0-9.]+ m?s) of compute is for activations that the backward "),
+            format_duration(report_.recompute_s));
+  PlanBasis keeping = questioned_basis();
+  keeping.options.activations = config::Activations::kKeep;
+  const PlanReport kept = report_of(planned(keeping));
+  EXPECT_EQ(kept.recompute_s, 0);
+  EXPECT_NEAR(report_.recompute_s,
+              report_.simulated.any_works_s(plan::kComputeWorks) -
+                  kept.simulated.any_works_s(plan::kComputeWorks),
+              0.05 * report_.recompute_s);
+  EXPECT_LT(report_.recompute_s, report_.simulated.any_works_s(plan::kComputeWorks) / 4);
+}
+
+TEST_F(PlanReader, HowLongIsTheRunAndWhatIsSaved) {
+  const double step_s = report_.simulated.step_s;
+  EXPECT_EQ(found(plan_, "\nrun +1000 steps: ([^,]+),"), format_duration(1000 * step_s));
+  EXPECT_EQ(found(plan_, "\n +([0-9]+) checkpoints? of "),
+            fmt::format("{:.0f}", std::max(1.0, std::ceil(1000 * step_s / kCheckpointEveryS))));
+  // The weights to the last bit of fp32, and two moments.
+  EXPECT_EQ(found(plan_, " checkpoints? of ([^,]+), one every 30 min"),
+            format_drive_bytes(static_cast<double>(report_.checkpoint_bytes)));
+  EXPECT_NEAR(static_cast<double>(report_.checkpoint_bytes) / report_.parameters, 12, 0.1);
+}
+
+TEST_F(PlanReader, HowFastAreTheDrives) {
+  EXPECT_EQ(found(plan_, "the drives of a machine move ([^/]+)/s while they do both"),
+            format_drive_bytes(profile("rtx4090-4nvme").nvme_mixed_bytes_per_s));
 }
 
 TEST_F(PlanReader, HowWornAreTheDrivesAndHowLongCouldTheyGoOn) {
