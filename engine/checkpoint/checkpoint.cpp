@@ -266,7 +266,9 @@ namespace {
       std::filesystem::path(path + "/.").lexically_normal().parent_path().parent_path().string();
   const std::string folder = is_run ? path + "/checkpoints" : parent.empty() ? "." : parent;
   const std::vector<Entry> entries = list(folder, Kind::kWhole);
-  const std::string cause = is_run           ? "it is a run, not a checkpoint"
+  const std::string cause = is_run ? "it is a run, not a checkpoint"
+                            : is_there(path + "/config.json")
+                                ? "it is a model (--model begins with one), not a checkpoint"
                             : is_there(path) ? "it has no manifest.json, so it is not a checkpoint"
                                              : "no such checkpoint";
   throw Error(ErrorCode::kConfig,

@@ -205,6 +205,13 @@ Machine parse_machine(std::string_view toml, std::string_view name) {
 }
 
 Machine read_machine(const std::string& path) {
+  const bool is_name = path.find_first_of("/.") == std::string::npos;
+  if (is_name && ::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("machine: {}: there is no such file (give the path of a profile, such "
+                            "as examples/machines/{}.toml)",
+                            path, path));
+  }
   return parse_machine(read_config_file(path), path);
 }
 

@@ -35,6 +35,11 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"num-epochs", "epochs"},
     {"max-steps", "steps"},
     {"train-iters", "steps"},
+    {"offload-optimizer", "offload"},
+    {"offload-param", "offload"},
+    {"cpu-offload", "offload"},
+    {"stage", "zero-stage"},
+    {"zero", "zero-stage"},
     {"lr-scheduler", "schedule"},
     {"lr-scheduler-type", "schedule"},
     {"save-steps", "checkpoint-every"},
@@ -85,8 +90,6 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"save-dtype", "export-dtype"},
     {"outtype", "export-dtype"},
     {"precision", "recipe"},
-    {"bf16", "recipe"},
-    {"fp16", "recipe"},
     {"world-size", "ranks"},
     {"nproc-per-node", "ranks"},
     {"nnodes", "nodes"},
@@ -186,6 +189,11 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"flash-att*", "leave it out: attention has no variants"},
     {"attn-implementation", "leave it out: attention has no variants"},
     {"device-map", "leave it out: the planner decides what lies where"},
+    {"local-rank",
+     "leave it out: strata launch, torchrun, srun and mpirun say which rank a process is"},
+    {"bf16", "use --recipe bf16"},
+    {"fp16", "use --recipe bf16: fp16 would need loss scaling"},
+    {"fp32", "use --recipe fp32"},
     {"hostfile", "start strata launch on each machine with --nodes, --node-rank and --rendezvous"},
 };
 
@@ -201,6 +209,20 @@ std::string key_of(const OptionRow& row) {
   std::string key(row.name);
   std::replace(key.begin(), key.end(), '-', '_');
   return key;
+}
+
+std::string_view main_option(Command command) {
+  switch (command) {
+    case Command::kDoctor:
+    case Command::kBench:
+      return "nvme";
+    case Command::kInit:
+      return "data";
+    case Command::kExport:
+      return "resume";
+    default:
+      return "model";
+  }
 }
 
 const OptionRow* find_option(std::string_view name) {

@@ -214,7 +214,11 @@ std::span<const DetailOf> option_details() {
 
 std::vector<std::string> find_conflicts(Command command, const Options& options) {
   std::vector<std::string> problems;
+  const bool only_resumes = command == Command::kTrain && options.resume &&
+                            options.resume_checkpoint.empty() && !options.is_given("out");
+  if (only_resumes) problems.push_back("--resume: no run is named (strata train --resume RUN)");
   for (const Required& need : kRequired) {
+    if (only_resumes) break;
     if (need.command != command || options.is_given(need.name)) continue;
     problems.push_back(command == Command::kReport
                            ? "no run is named (strata report RUN)"

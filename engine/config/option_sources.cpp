@@ -82,7 +82,9 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   std::vector<std::string> all;
   if (known == SourceKind::kFlag && kind == SourceKind::kFlag) {
     if (row->type != OptionType::kTexts) {
-      return problem(fmt::format("{} is given twice (keep one)", shown));
+      return problem(
+          fmt::format("{} is given twice ({})", shown,
+                      takes_several(*row) ? "join several values by commas" : "keep one"));
     }
     all = options_.*std::get<std::vector<std::string> Options::*>(row->field);
   }

@@ -81,7 +81,7 @@ constexpr std::string_view kText = "Text";
 constexpr std::string_view kDrives = "What is measured";
 constexpr std::string_view kCompared = "Comparisons";
 constexpr std::string_view kQuestion = "What the drives are for";
-constexpr std::string_view kAnswer = "Answer";
+constexpr std::string_view kOutput = "Output";
 
 using enum OptionType;
 using O = Options;
@@ -168,14 +168,14 @@ constexpr OptionRow kTable[] = {
     {"freeze", kString, &O::freeze, kStep, kOptimizer, "REGEX", "", kAny, "nothing",
      "Regular expression for the names of parameters that are not trained; they need no optimizer "
      "state."},
-    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kOptimizer, "", "", kAny, "",
+    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kMemory, "", "", kAny, "",
      "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
     {"seed", kInt, &O::seed, kInit | kTrain | kGenerate, kOptimizer, "N", "", kAny, "",
      "Seed of the random order of samples."},
 
     {"device", kDevice, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
      "Where arithmetic runs: auto is the CPU, cuda:1 the second GPU, cuda that of the local rank, "
-     "emulated a device on the CPU with memory of its own.",
+     "emulated a device for tests, on the CPU with memory of its own.",
      kDeviceChoices},
     {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
      "90% of the device's; emulated: what --host-memory leaves, by rank",
@@ -198,9 +198,10 @@ constexpr OptionRow kTable[] = {
      kOptimizerModes},
     {"activations", kEnum, enum_field<&O::activations>(), kStep, kMemory, "", "", kAny, "",
      "Whether the backward computes activations again or the forward keeps them.", kActivations},
-    {"prefetch-depth", kInt, &O::prefetch_depth, kRuns, kMemory, "N", "segments", up_to(1024),
+    {"prefetch-depth", kInt, &O::prefetch_depth, kRuns, kMemory, "N", "half blocks", up_to(1024),
      "the planner chooses",
-     "How many segments ahead weights and state are fetched at first; the planner may change it."},
+     "How many half blocks, attention or MLP, ahead weights and state are fetched at first; the "
+     "planner may change it."},
     {"io", kEnum, enum_field<&O::io>(), kRuns | kBench, kMemory, "", "", kAny, "",
      "How drives are read and written; auto takes io_uring, or threads where io_uring is blocked.",
      kIoBackends},
@@ -320,11 +321,11 @@ constexpr OptionRow kTable[] = {
      true},
     {"special", kOnOff, &O::special, kTokenize, kText, "", "", kAny, "",
      "Add the tokens that the model gets before and after a text."},
-    {"pieces", kSwitch, &O::pieces, kTokenize, kAnswer, "", "", kAny, "",
+    {"pieces", kSwitch, &O::pieces, kTokenize, kOutput, "", "", kAny, "",
      "Print each token as its vocabulary spells it, too."},
-    {"decode", kSwitch, &O::decode, kTokenize, kAnswer, "", "", kAny, "",
+    {"decode", kSwitch, &O::decode, kTokenize, kOutput, "", "", kAny, "",
      "Print the text that the tokens decode to, too."},
-    {"count", kSwitch, &O::count, kTokenize, kAnswer, "", "", kAny, "",
+    {"count", kSwitch, &O::count, kTokenize, kOutput, "", "", kAny, "",
      "Print only the numbers of texts, bytes and tokens."},
 
     {"size", kSize, &O::size, kBench, kDrives, "SIZE", "bytes", kFromOne, "",
@@ -353,7 +354,7 @@ constexpr OptionRow kTable[] = {
     {"rounds", kInt, &O::rounds, kBench, kCompared, "N", "rounds", up_to(1000), "",
      "Turns of a comparison; more make its interval narrower, and fewer than 7 give no verdict."},
     {"baseline", kString, &O::baseline, kBench, kCompared, "FILE", "", kAny, "",
-     "JSON of an earlier run to compare with; the exit code is 1 when a shape is slower than "
+     "JSON of an earlier run to compare with; the exit code is 1 when a row is slower than "
      "--tolerance allows or its p99 latency is 3 times as high."},
     {"tolerance", kFloat, &O::tolerance, kBench, kCompared, "F", "of the rate", kRatio, "",
      "How much lower than the baseline's a rate may be; drives vary by some percent."},
@@ -366,24 +367,24 @@ constexpr OptionRow kTable[] = {
     {"profile", kString, &O::profile, kBench, kQuestion, "FILE", "", kAny, "",
      "Write this machine's profile with these drives to a file, for strata plan --machine."},
 
-    {"machine", kString, &O::machine, kStep | kBench, kAnswer, "FILE", "", kAny, "measured here",
+    {"machine", kString, &O::machine, kStep | kBench, kOutput, "FILE", "", kAny, "measured here",
      "Machine profile to plan for, with its memory and drives, instead of this machine; "
      "examples/machines has some."},
-    {"explain", kSwitch, &O::explain, kPlan, kAnswer, "", "", kAny, "",
+    {"explain", kSwitch, &O::explain, kPlan, kOutput, "", "", kAny, "",
      "Print every operation of a step too."},
-    {"explain-lines", kSwitch, &O::explain_lines, kPlan, kAnswer, "", "", kAny, "",
+    {"explain-lines", kSwitch, &O::explain_lines, kPlan, kOutput, "", "", kAny, "",
      "Say below each line of the plan what it means."},
-    {"compare", kOptional, OptionalField{&O::compare, &O::compare_machine}, kPlan, kAnswer,
+    {"compare", kOptional, OptionalField{&O::compare, &O::compare_machine}, kPlan, kOutput,
      "[FILE]", "", kAny, "",
      "Compare strategies, and what more memory, drives or ranks would change; with a machine "
      "profile, that machine too."},
-    {"force", kSwitch, &O::force, kInit | kTrain | kExport, kAnswer, "", "", kAny, "",
+    {"force", kSwitch, &O::force, kInit | kTrain | kExport, kOutput, "", "", kAny, "",
      "Replace what --out holds; with --resume, continue although data, batch or seed changed."},
-    {"csv", kSwitch, &O::csv, kBench, kAnswer, "", "", kAny, "",
-     "Print the results as CSV, a row for each shape and file."},
-    {"json", kSwitch, &O::json, kAll | kModels | kReport, kAnswer, "", "", kAny, "",
+    {"csv", kSwitch, &O::csv, kBench, kOutput, "", "", kAny, "",
+     "Print the results as CSV, a row for each measurement and file."},
+    {"json", kSwitch, &O::json, kAll | kModels | kReport, kOutput, "", "", kAny, "",
      "Print the answer as JSON on standard output."},
-    {"help", kSwitch, &O::help, kAll | kModels | kReport, kAnswer, "", "", kAny, "",
+    {"help", kSwitch, &O::help, kAll | kModels | kReport | kLaunch, kOutput, "", "", kAny, "",
      "Print this text."},
 };
 

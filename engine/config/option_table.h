@@ -77,6 +77,11 @@ std::span<const OptionRow> option_table();
 inline bool takes(const OptionRow& row, Command command) {
   return (row.commands >> static_cast<int>(command) & 1u) != 0;
 }
+// Whether its value may be several, with commas between them.
+inline bool takes_several(const OptionRow& row) {
+  return row.type == OptionType::kList || row.type == OptionType::kInts ||
+         row.type == OptionType::kSizes;
+}
 std::string key_of(const OptionRow& row);
 
 // The default of --host-memory.
@@ -84,6 +89,9 @@ inline constexpr std::string_view kHostMemoryNote = "85% of what this process ma
 
 // The row with the help, the default and the name of the value that `command` has for it.
 OptionRow row_for(const OptionRow& row, Command command);
+
+// The option that a command is mostly about.
+std::string_view main_option(Command command);
 
 // Finds an option by its flag, key or another name that we accept; '-' and '_' are the same. Null
 // when there is none.

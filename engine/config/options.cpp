@@ -153,11 +153,25 @@ void collect_import(const ConfigImport& import, const std::string& name,
   }
 }
 
-void collect_args(std::span<const std::string> args, OptionCollector& collector) {
+// What to do about args[at], which belongs to no flag.
+std::string stray_advice(std::span<const std::string> args, size_t at, Command command) {
+  size_t flag = at;
+  while (flag > 0 && !is_flag(args[flag])) --flag;
+  const OptionRow* before = is_flag(args[flag]) ? find_option(args[flag].substr(2)) : nullptr;
+  if (before != nullptr && takes_several(*before)) {
+    return fmt::format("join several values by commas: --{} {},{}", before->name, args[at - 1],
+                       args[at]);
+  }
+  if (before != nullptr && flag + 1 < at) return "quote values that contain spaces";
+  return fmt::format("each value needs the name of its option, such as --{} {}",
+                     main_option(command), args[at]);
+}
+
+void collect_args(std::span<const std::string> args, Command command, OptionCollector& collector) {
   for (size_t at = 0; at < args.size(); ++at) {
     if (!is_flag(args[at])) {
-      collector.problem("unexpected argument \"" + args[at] +
-                        "\" (quote values that contain spaces)");
+      collector.problem(fmt::format("unexpected argument \"{}\" ({})", args[at],
+                                    stray_advice(args, at, command)));
       continue;
     }
     const Flag flag = flag_at(args, at);
@@ -205,7 +219,7 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
   }
   for (const auto& [name, import] : imports) collect_import(import, name, collector);
   collect_toml(sources, collector);
-  collect_args(sources.args, collector);
+  collect_args(sources.args, command, collector);
   if (sources.run) collect_run(sources.run(collector.so_far()), collector);
   if (!imports.empty() && report != nullptr) {
     *report = {"", Json::array(), collector.so_far().json, false};

@@ -64,6 +64,7 @@ const char* advice_for(std::string_view text, std::string_view cause) {
   if (cause.find("escape sequence") != std::string_view::npos) {
     return "in double quotes \\ begins an escape: put patterns in single quotes";
   }
+  if (cause.find("redefine") != std::string_view::npos) return "a key may stand once: keep one";
   return "write lines like lr = 1e-4 and host_memory = \"24GiB\": put sizes, paths and words in "
          "quotes";
 }

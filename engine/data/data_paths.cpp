@@ -129,9 +129,22 @@ DataItem parse_item(const std::string& given) {
   return item;
 }
 
+// Whether it could be "owner/name" rather than a path.
+bool is_like_hub_name(const std::string& path) {
+  const size_t slash = path.find('/');
+  std::error_code ignored;
+  return slash != std::string::npos && slash > 0 && slash == path.rfind('/') && path[0] != '.' &&
+         !fs::exists(path.substr(0, slash), ignored);
+}
+
 void add_files(DataItem& item, bool evaluates) {
   std::error_code failure;
   const fs::file_status status = fs::status(item.path, failure);
+  if (failure == std::errc::no_such_file_or_directory && is_like_hub_name(item.path)) {
+    throw bad_data(item.path,
+                   "there is no such file or directory, and nothing is downloaded (download a "
+                   "dataset of a hub, and give the file that examples/to_jsonl.py makes of it)");
+  }
   if (failure) {
     throw bad_data(item.path, failure.message() + " (give a file or directory that can be read)");
   }

@@ -21,6 +21,11 @@ const char* fix_of(Arena arena, const Remedies& remedies) {
   return remedies.nvme ? "raise --host-memory, or add --nvme DIR" : "raise --host-memory";
 }
 
+Remedies helping(Remedies remedies, bool nvme_helps) {
+  remedies.nvme = remedies.nvme && nvme_helps;
+  return remedies;
+}
+
 std::string option_of(const SmallerBatch& change) {
   if (change.micro_batch > 0) return fmt::format("--micro-batch {}", change.micro_batch);
   if (change.accumulate > 0) return fmt::format("--accumulate {}", change.accumulate);
@@ -47,13 +52,13 @@ DoesNotFit::DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& chan
       change_(change),
       remedies_(remedies) {}
 
-DoesNotFit::DoesNotFit(const DoesNotFit& other, std::vector<Shortage> shortages,
+DoesNotFit::DoesNotFit(const DoesNotFit& other, std::vector<Shortage> shortages, bool nvme_helps,
                        const std::string& note)
     : Error(ErrorCode::kDoesNotFit,
-            text_of(shortages, other.change_, other.remedies_) + "; " + note),
+            text_of(shortages, other.change_, helping(other.remedies_, nvme_helps)) + "; " + note),
       shortages_(std::move(shortages)),
       change_(other.change_),
-      remedies_(other.remedies_),
+      remedies_(helping(other.remedies_, nvme_helps)),
       note_(note) {}
 
 bool DoesNotFit::lacks(Arena arena) const {

@@ -37,8 +37,10 @@ class DoesNotFit : public Error {
  public:
   DoesNotFit(std::vector<Shortage> shortages, const SmallerBatch& change, const Remedies& remedies);
 
-  // A copy that tells the shortages in other terms, with a note at the end of its text.
-  DoesNotFit(const DoesNotFit& other, std::vector<Shortage> shortages, const std::string& note);
+  // A copy that tells the shortages in other terms, with a note at the end of its text. It does not
+  // advise NVMe unless that helps.
+  DoesNotFit(const DoesNotFit& other, std::vector<Shortage> shortages, bool nvme_helps,
+             const std::string& note);
 
   const std::vector<Shortage>& shortages() const { return shortages_; }
   bool lacks(Arena arena) const;

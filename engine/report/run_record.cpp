@@ -133,8 +133,8 @@ RunRecord read_run(const std::string& path) {
   run.path = path;
   while (run.path.size() > 1 && run.path.back() == '/') run.path.pop_back();
   const std::string of = run.path + "/";
-  std::error_code ignored;
-  if (!fs::exists(of + train::kRunFile, ignored)) {
+  std::error_code failure;  // such as a directory that may not be read
+  if (!fs::exists(of + train::kRunFile, failure) && !failure) {
     throw Error(ErrorCode::kConfig, "report: " + run.path +
                                         ": it has no run.json, so it is not a run (give the "
                                         "directory that strata train --out named)");
@@ -144,7 +144,7 @@ RunRecord read_run(const std::string& path) {
   run.summary = read_if_there(of + train::kSummaryFile);
   run.lanes = read_if_there(of + train::kLanesFile);
   read_metrics(of + train::kMetricsFile, run);
-  run.is_locked = fs::exists(of + train::kLockFile, ignored);
+  run.is_locked = fs::exists(of + train::kLockFile, failure);
   return run;
 }
 

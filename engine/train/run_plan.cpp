@@ -40,7 +40,8 @@ int64_t ranks_on_node(const config::Options& options, const RunFacts& facts) {
 void require_built(const config::Options& options) {
   if (options.recipe == Recipe::kFp16) {
     throw Error(ErrorCode::kConfig,
-                "recipe: fp16: not available on this device (use --recipe bf16 or fp32)");
+                "recipe: fp16: needs loss scaling, which is not there yet (use --recipe bf16 or "
+                "fp32)");
   }
   if (options.optimizer_mode == config::OptimizerMode::kInBackward && options.clip > 0) {
     throw Error(
@@ -300,8 +301,13 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
 }
 
 // The flags that would fit.
-std::string least_flags(const RunPlan& run, const config::Options& options, const RunFacts& facts,
-                        const plan::DoesNotFit& why) {
+struct LeastFlags {
+  std::string text;
+  bool nvme_helps = false;  // at least by a twentieth
+};
+
+LeastFlags least_flags(const RunPlan& run, const config::Options& options, const RunFacts& facts,
+                       const plan::DoesNotFit& why) {
   config::Options wanted = options;
   std::string device;
   for (const plan::Shortage& shortage : why.shortages()) {
@@ -310,14 +316,16 @@ std::string least_flags(const RunPlan& run, const config::Options& options, cons
     wanted.device_memory = *parse_bytes(device);
     device = " --device-memory " + device;
   }
-  const auto flags = [&](int64_t nvme_budget) {
-    const int64_t bytes = least_host_memory(run, wanted, facts, nvme_budget);
+  const auto flags = [&](int64_t bytes) {
     return bytes == 0 ? std::string() : "--host-memory " + size_option(bytes) + device;
   };
-  const std::string without = run.input.nvme_budget > 0 ? "" : flags(0);
-  const std::string with = may_use_nvme(options) ? flags(plan::kNoLimit) : "";
-  if (with.empty() || with == without) return without;
-  return without + (without.empty() ? "" : ", or ") + with + " with NVMe";
+  const auto least = [&](int64_t nvme_budget) {
+    return least_host_memory(run, wanted, facts, nvme_budget);
+  };
+  const int64_t without = run.input.nvme_budget > 0 ? 0 : least(0);
+  const int64_t with = may_use_nvme(options) ? least(plan::kNoLimit) : 0;
+  if (with == 0 || (without > 0 && with > without - without / 20)) return {flags(without), false};
+  return {flags(without) + (without == 0 ? "" : ", or ") + flags(with) + " with NVMe", true};
 }
 
 // What of a refused run are keys and values; empty without a cache.
@@ -344,7 +352,7 @@ std::string cache_note(const plan::PlanInput& input) {
     shortage.need_bytes = shortage.need_bytes * run.ranks_on_node + run.outside_bytes;
     shortage.has_bytes = run.host_budget;
   }
-  const std::string least = least_flags(run, options, facts, why);
+  const LeastFlags least = least_flags(run, options, facts, why);
   std::string budget;
   if (is_beyond_machine(options, facts)) {
     budget = fmt::format("--host-memory is {}, more than there is ({}); ",
@@ -353,13 +361,17 @@ std::string cache_note(const plan::PlanInput& input) {
     budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
                          100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
   }
+  if (options.threads > facts.limits.cores) {
+    budget += fmt::format("--threads {} takes memory for each, and this machine has {}; ",
+                          options.threads, counted(facts.limits.cores, "core"));
+  }
   throw plan::DoesNotFit(
-      why, std::move(shortages),
+      why, std::move(shortages), least.nvme_helps,
       fmt::format("{} of what is needed are for the program itself: its code and libraries, "
                   "threads, tokens, checksums and the plan; {}{}{}",
                   format_bytes(run.outside_bytes), cache_note(run.input), budget,
-                  least.empty() ? "no --host-memory leaves enough to the emulated device"
-                                : "the least that fits is " + least));
+                  least.text.empty() ? "no --host-memory leaves enough to the emulated device"
+                                     : "the least that fits is " + least.text));
 }
 
 }  // namespace

@@ -104,8 +104,8 @@ TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
       {"--valid-data", "--eval-data"},
       {"--vram", "--device-memory"},
       {"--warmup", "--warmup-steps"},
-      {"--bf16", "--recipe"},
-      {"--fp16", "--recipe"},
+      {"--offload_optimizer", "--offload"},
+      {"--stage", "--zero-stage"},
       {"--nvme-dir", "--nvme"},
       {"--deepspeed-config", "--deepspeed"},
       {"--deepspeed_config_file", "--deepspeed"},
@@ -127,6 +127,8 @@ TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
        "is not an option (leave it out: there is no LoRA, all parameters are trained"},
       {"--load-in-4bit", "is not an option (leave it out: weights are not quantized"},
       {"--logging_steps", "is not an option (leave it out: each step is shown"},
+      {"--bf16", "is not an option (use --recipe bf16)"},
+      {"--local_rank", "is not an option (leave it out: strata launch, torchrun, srun"},
       {"--num-gpus", "is not an option (--device cuda uses a GPU"},
   };
   for (const auto& [elsewhere, what] : advice) EXPECT_HAS(train_error({elsewhere}), what);
@@ -160,7 +162,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
   };
   EXPECT_HAS(said("eval-every"), "(at least 1 step; default: never)");
   EXPECT_HAS(said("sequence-length"), "(1 to 16777216 tokens; default 512)");
-  EXPECT_HAS(said("prefetch-depth"), "(1 to 1024 segments; default: the planner chooses)");
+  EXPECT_HAS(said("prefetch-depth"), "(1 to 1024 half blocks; default: the planner chooses)");
   EXPECT_HAS(said("betas"), "(each 0 or more, below 1; default 0.9,0.999)");
   EXPECT_HAS(said("eps"), "(above 0, at most 1; default 1e-08)");
   EXPECT_HAS(said("host-memory"), "(at least 1 byte, such as 24GiB; default: ");
