@@ -142,7 +142,7 @@ void add_files(DataItem& item, bool evaluates) {
   const fs::file_status status = fs::status(item.path, failure);
   if (failure == std::errc::no_such_file_or_directory && is_like_hub_name(item.path)) {
     throw bad_data(item.path,
-                   "there is no such file or directory, and nothing is downloaded (download a "
+                   "there is no such file or directory, and nothing is downloaded (get a "
                    "dataset of a hub, and give the file that examples/to_jsonl.py makes of it)");
   }
   if (failure) {

@@ -81,7 +81,7 @@ TEST_F(Mistakes, InOptions) {
        {},
        train({"--data", "owner/dataset"}),
        kUsage,
-       {"nothing is downloaded (download a dataset of a hub, and give the file"}},
+       {"nothing is downloaded (get a dataset of a hub, and give the file"}},
       {"no run to resume",
        {},
        {"train", "--resume"},
