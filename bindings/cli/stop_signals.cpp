@@ -13,8 +13,9 @@ constexpr double kMomentS = 0.3;
 
 std::atomic<int> first_signal = 0;
 std::atomic<double> first_s = 0;
+std::atomic<bool> was_warned = false;
 
-constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 bool is_ignored(int signal) {
   struct sigaction now = {};
@@ -33,9 +34,10 @@ void on_stop_signals(void (*handler)(int signal)) {
 }
 
 bool is_new_request(int signal) {
+  if (signal == SIGUSR1) return !was_warned.exchange(true) && first_signal == 0;
   if (first_signal == 0) first_s = now_s();
   int none = 0;
-  if (first_signal.compare_exchange_strong(none, signal)) return true;
+  if (first_signal.compare_exchange_strong(none, signal)) return !was_warned;
   return signal != first_signal || now_s() - first_s > kMomentS;
 }
 
