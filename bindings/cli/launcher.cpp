@@ -27,11 +27,13 @@
 namespace strata::cli {
 namespace {
 
+constexpr double kTellS = 3;   // in which ranks hear that another one failed, if they have met
 constexpr double kHearS = 15;  // in which ranks hear that another one failed, and end
 constexpr double kEndS = 5;    // in which they end after SIGTERM
 constexpr double kStoppedS = 30;
 constexpr double kRoundS = 1;
 constexpr size_t kLongestLine = 64 * 1024;
+constexpr int kPeerIsGone = 4;  // the exit code for a failure of another machine's rank
 
 // All that the signal handler uses.
 std::atomic<int> stop_signals = -1;  // an eventfd
@@ -86,12 +88,16 @@ class Spawn {
 
 }  // namespace
 
-Launcher::Launcher(std::vector<std::string> args, LaunchedJob job, StartedRank first)
-    : args_(std::move(args)),
-      job_(std::move(job)),
-      first_(std::move(first)),
-      ranks_(static_cast<size_t>(first_.ranks_on_node)) {
-  signals_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+std::string RanksEnd::text(const std::string& host) const {
+  if (rank < 0) return "a rank of another machine failed";
+  const std::string who =
+      host.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, host);
+  if (is_stuck) return who + " did not answer and was ended";
+  if (signal == 0) return fmt::format("{} ended with exit code {}", who, code);
+  return fmt::format("{} was ended by signal {} ({})", who, signal, strsignal(signal));
+}
+
+Launcher::Launcher() : signals_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (signals_ < 0) throw system_error(ErrorCode::kIo, "launch: eventfd", errno);
   stop_signals = signals_;
   on_stop_signals(on_stop_signal);
@@ -136,7 +142,14 @@ bool Launcher::any_left() const {
                      [](const Rank& rank) { return rank.process > 0 || rank.errors >= 0; });
 }
 
-int Launcher::run() {
+RanksEnd Launcher::run(std::vector<std::string> args, LaunchedJob job, StartedRank first) {
+  args_ = std::move(args);
+  job_ = std::move(job);
+  first_ = std::move(first);
+  ranks_ = std::vector<Rank>(static_cast<size_t>(first_.ranks_on_node));
+  end_ = {};
+  failed_s_ = looked_s_ = 0;
+  is_told_ = is_ending_ = false;
   for (int index = 0; index < first_.ranks_on_node; ++index) start(index);
   while (any_left()) {
     // poll() leaves out negative descriptors.
@@ -147,7 +160,10 @@ int Launcher::run() {
     }
     poll(waits.data(), waits.size(), static_cast<int>(kRoundS * 1000));
     eventfd_t count = 0;
-    if (eventfd_read(signals_, &count) == 0) forward(last_signal);
+    if (eventfd_read(signals_, &count) == 0) {
+      is_asked_to_stop_ = true;
+      forward(last_signal);
+    }
     for (size_t i = 0; i < ranks_.size(); ++i) {
       if (waits[1 + 2 * i].revents != 0) read_errors(static_cast<int>(i));
       if (waits[2 + 2 * i].revents != 0) reap(static_cast<int>(i));
@@ -155,8 +171,13 @@ int Launcher::run() {
     end_those_stopped();
     end_those_left();
   }
-  constexpr int kPeerIsGone = 4;
-  return code_ == kHeardExitCode ? kPeerIsGone : code_;
+  return end_;
+}
+
+bool Launcher::is_asked_to_stop() {
+  eventfd_t count = 0;
+  if (eventfd_read(signals_, &count) == 0) is_asked_to_stop_ = true;
+  return is_asked_to_stop_;
 }
 
 void Launcher::forward(int signal) {
@@ -200,16 +221,17 @@ void Launcher::reap(int index) {
 
 void Launcher::note_end(int index, int status) {
   constexpr int kSignalled = 128;
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
-  if (code == 0 || is_ending_) return;
-  if (code_ == 0 || code_ == kHeardExitCode) code_ = code;
-  if (failed_s_ > 0) return;
-  failed_s_ = now_s();
-  if (WIFSIGNALED(status)) {
-    log(LogLevel::kWarning,
-        fmt::format("launch: rank {} was ended by signal {} ({})", first_.rank + index,
-                    WTERMSIG(status), strsignal(WTERMSIG(status))));
+  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  const int code = signal > 0 ? kSignalled + signal : WEXITSTATUS(status);
+  if (code == 0) return;
+  if (failed_s_ == 0) failed_s_ = now_s();
+  if (is_ending_ || end_.rank >= 0) return;
+  if (code == kHeardExitCode) {
+    end_.code = kPeerIsGone;
+    return;
   }
+  const bool is_stuck = ranks_[static_cast<size_t>(index)].is_stuck;
+  end_ = {.code = code, .rank = first_.rank + index, .signal = signal, .is_stuck = is_stuck};
 }
 
 // A time in which this process was stopped too does not count.
@@ -228,16 +250,22 @@ void Launcher::end_those_stopped() {
     log(LogLevel::kWarning,
         fmt::format("launch: rank {} is stopped by a signal for {} s: it is ended", first_.rank + i,
                     kStoppedS));
+    rank.is_stuck = true;
     kill(rank.process, SIGKILL);
   }
 }
 
 void Launcher::end_those_left() {
+  if (end_.rank >= 0 && !is_told_ && now_s() - failed_s_ > kTellS) {
+    is_told_ = true;
+    forward(SIGTERM);
+  }
   if (failed_s_ == 0 || now_s() - failed_s_ < kHearS) return;
   for (int i = 0; i < first_.ranks_on_node; ++i) {
     if (ranks_[static_cast<size_t>(i)].process == 0 || is_ending_) continue;
     log(LogLevel::kWarning,
         fmt::format("launch: rank {} does not end: it is ended", first_.rank + i));
+    if (end_.rank < 0) end_ = {.code = kPeerIsGone, .rank = first_.rank + i, .is_stuck = true};
   }
   is_ending_ = true;
   forward(now_s() - failed_s_ < kHearS + kEndS ? SIGTERM : SIGKILL);

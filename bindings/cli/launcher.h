@@ -10,26 +10,38 @@
 
 namespace strata::cli {
 
+// How the ranks of this machine ended, by the first of them that failed by itself.
+struct RanksEnd {
+  int code = 0;           // 0; its exit code, or 128 + the signal that ended it
+  int rank = -1;          // of the job; -1: none here, the others' failures were heard of
+  int signal = 0;         // that ended it
+  bool is_stuck = false;  // it had stopped or did not end, and was ended
+
+  // "rank 1 was ended by signal 9 (Killed)"; says `host` too where it is given.
+  std::string text(const std::string& host = "") const;
+};
+
 // Starts one process for each rank that a job has on this machine and watches over them.
 //
 // Rank 0, where it is here, has this process's output streams. Lines of the others' standard error
 // appear on this process's with the rank in front. Signals that stop a run go to all ranks here.
-// When a rank fails, the others hear of it by their groups; those that have not ended a quarter of
-// a minute later are ended, and so is a rank that a signal has stopped for half a minute, which the
-// others have given up by then.
-// Threads: one; one object in a process, used once. Failure: Error (kIo) when a process cannot be
-// started.
+// When a rank fails, the others hear of it by their groups, and some seconds later by SIGTERM those
+// that are in no group yet. Those that have not ended a quarter of a minute later are ended, and so
+// is a rank that a signal has stopped for half a minute, which the others have given up by then.
+// Threads: one; one object in a process. Failure: Error (kIo) when a process cannot be started.
 class Launcher {
  public:
-  // `args`: the command line without the program's name. `first`: the place of the first rank of
-  // this machine.
-  Launcher(std::vector<std::string> args, LaunchedJob job, StartedRank first);
+  Launcher();
   ~Launcher();
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  // Returns when all processes have ended: 0, or the exit code of the first that failed.
-  int run();
+  // Returns when all processes have ended; may be called again then. `args`: the command line
+  // without the program's name. `first`: the place of the first rank of this machine.
+  RanksEnd run(std::vector<std::string> args, LaunchedJob job, StartedRank first);
+
+  // Whether a signal has asked to end the run.
+  bool is_asked_to_stop();
 
  private:
   struct Rank {
@@ -38,6 +50,7 @@ class Launcher {
     int errors = -1;       // its output streams, for ranks of the job other than 0
     std::string line;      // that has begun
     double stopped_s = 0;  // by a signal, while this process runs
+    bool is_stuck = false;
   };
   // Indices of ranks here
   void start(int index);
@@ -52,15 +65,19 @@ class Launcher {
   bool any_left() const;
 
   // Constant after construction
-  const std::vector<std::string> args_;
-  const LaunchedJob job_;
-  const StartedRank first_;
   int signals_ = -1;
 
+  bool is_asked_to_stop_ = false;
+
+  // Of the run under way
+  std::vector<std::string> args_;
+  LaunchedJob job_;
+  StartedRank first_;
   std::vector<Rank> ranks_;
-  int code_ = 0;
+  RanksEnd end_;
   double failed_s_ = 0;     // when the first failed; 0: none has
   double looked_s_ = 0;     // for ranks that are stopped
+  bool is_told_ = false;    // the others, that one has failed
   bool is_ending_ = false;  // those that have not ended since
 };
 

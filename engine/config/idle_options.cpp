@@ -31,6 +31,14 @@ bool has_one_rank(const Options& options) {
   return options.ranks == 1;
 }
 
+bool has_one_machine(const Options& options) {
+  return options.nodes == 1;
+}
+
+bool never_restarts(const Options& options) {
+  return options.max_restarts == 0;
+}
+
 bool ends_before_a_checkpoint(const Options& options) {
   return options.steps > 0 && options.checkpoint_every > options.steps;
 }
@@ -101,6 +109,10 @@ constexpr IdleRule kIdleRules[] = {
      "--weight-decay is 0, so nothing decays (give --weight-decay too)"},
     {kOfSteps, "zero-stage", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
     {kOfSteps, "shard-ranks", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
+    {bits_of({Command::kLaunch}), "min-ranks", never_restarts, kMistake,
+     "--max-restarts 0 starts nothing again (raise it)"},
+    {bits_of({Command::kLaunch}), "min-ranks", has_one_machine, kHarmless,
+     "one machine starts all of its ranks again (give --nodes N)"},
     {kOfSteps, "checkpoint-every", ends_before_a_checkpoint, kHarmless,
      "--steps is less, and a run ends with a checkpoint (lower it to have more)"},
     {bits_of({Command::kTrain}), "eval-data", evaluates_nothing, kMistake,

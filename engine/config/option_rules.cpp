@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "engine/base/error.h"
+#include "engine/base/plural.h"
 #include "engine/config/option_table.h"
 
 namespace strata::config {
@@ -58,6 +59,7 @@ constexpr DetailOf kDetails[] = {
     {Command::kBench, "host-memory", "for"},
     {Command::kBench, "machine", "for"},
     {Command::kBench, "tolerance", "baseline"},
+    {Command::kLaunch, "min-ranks", "max-restarts"},
     {Command::kTrain, "trace-from", "trace-steps"},
     {Command::kTrain, "sample-tokens", "sample-prompts"},
 };
@@ -92,6 +94,13 @@ void check_ranks(const Options& options, std::vector<std::string>& problems) {
       fmt::format("--shard-ranks {} does not divide --ranks {} (give a number that "
                   "does)",
                   options.shard_ranks, options.ranks));
+}
+
+void check_restarts(const Options& options, std::vector<std::string>& problems) {
+  const int64_t ranks = options.nodes * options.ranks;
+  if (options.min_ranks <= ranks) return;
+  problems.push_back(fmt::format("--min-ranks {} is more than the {} that are started (lower it)",
+                                 options.min_ranks, counted(ranks, "rank")));
 }
 
 void check_optimizer(const Options& options, std::vector<std::string>& problems) {
@@ -234,6 +243,7 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
   check_schedule(options, problems);
   check_memory(command, options, problems);
   check_ranks(options, problems);
+  if (command == Command::kLaunch) check_restarts(options, problems);
   check_optimizer(options, problems);
   if (command == Command::kTrain || command == Command::kPlan) check_groups(options, problems);
   if (command == Command::kInit) check_shape(options, problems);

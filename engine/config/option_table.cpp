@@ -212,6 +212,12 @@ constexpr OptionRow kTable[] = {
 
     {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
      "Data-parallel ranks; a step learns from micro-batch x accumulate samples of every rank."},
+    {"max-restarts", kInt, &O::max_restarts, kLaunch, kRanks, "N", "", kFromZero, "",
+     "When a rank is killed or hangs, start all ranks again from the newest checkpoint, at most N "
+     "times."},
+    {"min-ranks", kInt, &O::min_ranks, kLaunch, kRanks, "N", "", kFromZero, "all",
+     "Restart with fewer machines if some do not come back, with at least N ranks; a step learns "
+     "from the same samples."},
     {"nodes", kInt, &O::nodes, kLaunch, kRanks, "N", "", up_to(1 << 20), "",
      "Machines of the run; the same command is started on each, with its own --node-rank."},
     {"node-rank", kInt, &O::node_rank, kLaunch, kRanks, "N", "", kFromZero, "0 with one machine",

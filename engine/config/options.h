@@ -125,6 +125,10 @@ struct Options {
   int64_t shard_ranks = 0;  // ranks that share one copy of the state; 0: all
   int64_t copies() const { return shard_ranks > 0 ? ranks / shard_ranks : 1; }
 
+  // launch
+  int64_t max_restarts = 0;
+  int64_t min_ranks = 0;  // of all machines together; 0: all
+
   // launch, on several machines
   int64_t nodes = 1;
   int64_t node_rank = -1;  // not given

@@ -60,13 +60,6 @@ class LaunchNodes : public LaunchedRuns {
     words.insert(words.end(), command.begin(), command.end());
     return words;
   }
-  // Step, loss and norm of each step.
-  std::string losses_of(const std::string& out) const {
-    std::ifstream file(sandbox_ / (out + "/metrics.jsonl"));
-    std::string all, line;
-    while (std::getline(file, line)) all += line.substr(0, line.find("\"lr\"")) + "\n";
-    return all;
-  }
 };
 
 TEST_F(LaunchNodes, MachinesHaveTheBitsOfOne) {

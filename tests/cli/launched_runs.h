@@ -40,6 +40,13 @@ class LaunchedRuns : public testing::Test {
   }
   std::string state_of(const Arguments& arguments) const { return state_of(arguments, here()); }
 
+  // Step, loss and norm of each step.
+  std::string losses_of(const std::string& out) const {
+    std::ifstream file(sandbox_ / (out + "/metrics.jsonl"));
+    std::string all, line;
+    while (std::getline(file, line)) all += line.substr(0, line.find("\"lr\"")) + "\n";
+    return all;
+  }
   // The processes of a run of this test.
   std::vector<pid_t> ranks_of(const std::string& out) const {
     std::vector<pid_t> found;

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "bindings/cli/launcher.h"
+
+namespace strata::cli {
+
+// How a start of a job failed.
+struct StartFailure {
+  RanksEnd end;
+  std::string host;  // of the rank
+  int64_t step = 0;  // from which the next start goes on
+};
+
+// Whether a job is started again after a failure.
+struct RestartAnswer {
+  bool again = false;
+  std::string line;  // for the user; empty: the rank that failed has said all
+};
+
+// The rule for one job, with at most `restarts_max` starts after the first. Not started again:
+// mistakes in options, data or budgets (exit codes 2 and 3), ranks that were asked to end by
+// SIGINT, SIGTERM, SIGHUP or SIGUSR1, and an error that comes twice from the same step, which would
+// come a third time. Pure but for the count.
+class RestartRule {
+ public:
+  explicit RestartRule(int64_t restarts_max) : restarts_max_(restarts_max) {}
+
+  // `ranks`: those of the next start.
+  RestartAnswer answer(const StartFailure& failure, int64_t ranks);
+
+ private:
+  const int64_t restarts_max_;
+  int64_t restarts_ = 0;
+  std::optional<StartFailure> before_;
+};
+
+}  // namespace strata::cli

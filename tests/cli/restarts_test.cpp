@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// `strata launch --max-restarts`: ranks that are killed are started again and end with the bits of
+// a run that nothing broke; what would fail again, or was meant, is not; nothing is left behind.
+#include "bindings/cli/job_restarts.h"
+#include "bindings/cli/run_start.h"
+#include "engine/config/options.h"
+#include "tests/cli/launched_runs.h"
+
+namespace strata::cli::test {
+namespace {
+
+RestartAnswer answer_to(RestartRule& rule, const RanksEnd& end, int64_t step = 0) {
+  return rule.answer({.end = end, .host = "there", .step = step}, 4);
+}
+
+constexpr RanksEnd kKilled = {.code = 128 + SIGKILL, .rank = 2, .signal = SIGKILL};
+constexpr RanksEnd kFailed = {.code = 4, .rank = 1};
+
+TEST(RestartRule, CountsRestartsAndSaysWhatFailedAndHowItGoesOn) {
+  RestartRule rule(2);
+  EXPECT_EQ(answer_to(rule, kKilled).line,
+            "launch: rank 2 (there) was ended by signal 9 (Killed); restart 1 of 2 goes on from "
+            "its beginning with 4 ranks");
+  const RestartAnswer second = answer_to(rule, kFailed, 12);
+  EXPECT_TRUE(second.again);
+  EXPECT_EQ(second.line,
+            "launch: rank 1 (there) ended with exit code 4; restart 2 of 2 goes on from step 12 "
+            "with 4 ranks");
+  const RestartAnswer third = answer_to(rule, kKilled, 14);
+  EXPECT_FALSE(third.again);
+  EXPECT_NE(third.line.find("after 2 restarts"), std::string::npos) << third.line;
+}
+
+TEST(RestartRule, WhatWouldFailAgainOrWasMeantIsNotRestarted) {
+  const RanksEnd ends[] = {{.code = 2, .rank = 0},
+                           {.code = 3, .rank = 1},
+                           {.code = 130, .rank = 0},
+                           {.code = 128 + SIGTERM, .rank = 0, .signal = SIGTERM},
+                           {.code = 128 + SIGUSR1, .rank = 0, .signal = SIGUSR1}};
+  for (const RanksEnd& end : ends) {
+    RestartRule rule(5);
+    EXPECT_FALSE(answer_to(rule, end).again) << end.text();
+  }
+}
+
+TEST(RestartRule, AnErrorTwiceFromOneStepIsFinalAndAKillIsNot) {
+  RestartRule rule(9);
+  EXPECT_TRUE(answer_to(rule, kFailed, 4).again);
+  EXPECT_TRUE(answer_to(rule, kFailed, 6).again);
+  EXPECT_FALSE(answer_to(rule, kFailed, 6).again);
+  RestartRule killed(9);
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(answer_to(killed, kKilled, 6).again);
+}
+
+class RunStarts : public testing::Test {
+ protected:
+  RunStart start(const Arguments& more) const {
+    Arguments args = {"train", "--out", sandbox_ / "run"};
+    args.insert(args.end(), more.begin(), more.end());
+    config::Options options;
+    options.out = sandbox_ / "run";
+    for (const std::string& arg : more) {
+      if (arg.ends_with("step-000007")) options.resume_checkpoint = arg;
+    }
+    return {args, options};
+  }
+  Arguments arguments(const Arguments& more) const {
+    Arguments args = {"train", "--out", sandbox_ / "run"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  void write(const char* name, const std::string& text) const {
+    std::filesystem::create_directories(sandbox_ / "run");
+    write_text(sandbox_ / (std::string("run/") + name), text);
+  }
+  const Sandbox sandbox_;
+};
+
+TEST_F(RunStarts, ARunIsResumedOnceAStartHasItsDirectory) {
+  const RunStart run = start({"--force", "--accumulate=3", "--steps", "8"});
+  EXPECT_EQ(run.arguments({.ranks = 2}),
+            arguments({"--force", "--accumulate=3", "--steps", "8", "--ranks", "2"}));
+  write("run.json", R"({"run": "1"})");
+  EXPECT_EQ(run.arguments({.ranks = 2}),
+            arguments({"--accumulate=3", "--steps", "8", "--resume", "--ranks", "2"}));
+  EXPECT_EQ(
+      run.arguments({.ranks = 1, .accumulate = 6, .changes_ranks = true}),
+      arguments({"--steps", "8", "--resume", "--force", "--accumulate", "6", "--ranks", "1"}));
+  EXPECT_EQ(run.step(), 0);
+}
+
+TEST_F(RunStarts, AnEarlierRunInTheDirectoryIsNotResumed) {
+  write("run.json", R"({"run": "1"})");
+  const RunStart run = start({"--force"});
+  EXPECT_EQ(run.arguments({.ranks = 2}), arguments({"--force", "--ranks", "2"}));
+}
+
+TEST_F(RunStarts, ANamedCheckpointIsNamedUntilLaterOnesAreSetAside) {
+  const RunStart run = start({"--resume", "other/step-000007"});
+  const Arguments given = arguments({"--resume", "other/step-000007", "--ranks", "2"});
+  write("run.json", R"({"run": "1"})");
+  EXPECT_EQ(run.arguments({.ranks = 2}), given);
+  write("plan.json", "{}");
+  EXPECT_EQ(run.arguments({.ranks = 2}), arguments({"--resume", "--ranks", "2"}));
+}
+
+class Restarts : public LaunchedRuns {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(sandbox_ / "temporary");
+    std::filesystem::create_directory(sandbox_ / "drive");
+    setenv("TMPDIR", (sandbox_ / "temporary").c_str(), 1);
+    LaunchedRuns::SetUp();
+  }
+  static Arguments restarting(int restarts, const Arguments& command) {
+    Arguments all = {"launch", "--ranks", "2", "--max-restarts", std::to_string(restarts), "--"};
+    all.insert(all.end(), command.begin(), command.end());
+    return all;
+  }
+  static size_t count(const std::string& text, const std::string& part) {
+    size_t found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+      ++found;
+    }
+    return found;
+  }
+  // Waits until the run, which has been started `starts` times, does steps.
+  static bool trains(const Process& process, size_t starts) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto is_training = [&] {
+      const std::string out = process.out();
+      const size_t at = out.rfind("saving ");
+      return count(out, "saving ") == starts && out.find("\nstep ", at) != std::string::npos;
+    };
+    while (!is_training() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return is_training();
+  }
+  void expect_nothing_left() const {
+    EXPECT_TRUE(ranks_of("run").empty());
+    for (const char* folder : {"temporary", "drive"}) {
+      EXPECT_TRUE(std::filesystem::is_empty(sandbox_ / folder)) << folder;
+    }
+  }
+  // Of the newest checkpoint; 0: there is none.
+  int64_t newest_step() const {
+    int64_t step = 0;
+    std::error_code missing;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(sandbox_ / "run/checkpoints", missing)) {
+      const std::string name = entry.path().filename();
+      const std::string number = name.substr(name.find('-') + 1);
+      if (!name.starts_with("step-") || number.find_first_not_of("0123456789") != number.npos) {
+        continue;
+      }
+      step = std::max<int64_t>(step, std::stoll(number));
+    }
+    return step;
+  }
+  bool saves_after(int64_t step) const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (newest_step() <= step && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return newest_step() > step;
+  }
+};
+
+const Arguments kLong = {"--steps", "1000000", "--checkpoint-every", "3",
+                         "--nvme",  "drive",   "--offload",          "nvme"};
+
+TEST_F(Restarts, ARunWithTwoKillsHasTheBitsOfOneWithout) {
+  Process process(restarting(2, train("run", kLong)), here());
+  for (size_t kills = 0; kills < 2; ++kills) {
+    ASSERT_TRUE(trains(process, kills + 1)) << process.out() << process.err();
+    ASSERT_TRUE(saves_after(newest_step())) << process.err();
+    const std::vector<pid_t> ranks = ranks_of("run");
+    ASSERT_EQ(ranks.size(), 2u);
+    kill(ranks[kills], SIGKILL);
+  }
+  ASSERT_TRUE(trains(process, 3)) << process.out() << process.err();
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_EQ(count(process.err(), "was ended by signal 9 (Killed); restart"), 2u) << process.err();
+  EXPECT_NE(process.err().find("restart 2 of 2 goes on from step"), std::string::npos)
+      << process.err();
+  expect_nothing_left();
+  const std::string steps = std::to_string(newest_step() + 2);
+  const std::string broken =
+      state_of(launch(2, {"train", "--out", "run", "--resume", "--steps", steps}));
+  EXPECT_EQ(broken, state_of(launch(2, train("whole", {"--steps", steps}))));
+  EXPECT_NE(losses_of("run"), "");
+  EXPECT_EQ(losses_of("run"), losses_of("whole"));
+}
+
+TEST_F(Restarts, WhenAllAreUsedTheRunEndsWithTheCodeOfTheRank) {
+  Process process(restarting(1, train("run", kLong)), here());
+  for (size_t kills = 0; kills < 2; ++kills) {
+    ASSERT_TRUE(trains(process, kills + 1)) << process.out() << process.err();
+    kill(ranks_of("run").back(), SIGKILL);
+  }
+  EXPECT_EQ(process.wait(), 128 + SIGKILL);
+  EXPECT_NE(process.err().find("after 1 restart, the most that --max-restarts allows"),
+            std::string::npos)
+      << process.err();
+  expect_nothing_left();
+}
+
+TEST_F(Restarts, ASignalToTheLauncherEndsEverythingAndMistakesAreNotRestarted) {
+  Process process(restarting(5, train("run", kLong)), here());
+  ASSERT_TRUE(trains(process, 1)) << process.err();
+  process.kill(SIGINT);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  EXPECT_EQ(count(process.err(), "restart"), 0u) << process.err();
+  Process again(restarting(5, train("run", {"--steps", "4"})), here());
+  EXPECT_EQ(again.wait(), 2);
+  EXPECT_EQ(count(again.err(), "; restart"), 0u) << again.err();
+  expect_nothing_left();
+}
+
+// A scheduler warns by SIGUSR1, and sends SIGTERM when the time is over.
+TEST_F(Restarts, AWarningWritesACheckpointAndATerminationAfterItDoesNotCutItOff) {
+  const Arguments commands[] = {launch(2, train("run", kLong)), train("run", kLong)};
+  for (Arguments command : commands) {
+    command.emplace_back("--force");
+    Process process(command, here());
+    ASSERT_TRUE(trains(process, 1)) << process.err();
+    process.kill(SIGUSR1);
+    process.kill(SIGTERM);
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    EXPECT_GT(newest_step(), 0);
+    expect_nothing_left();
+  }
+}
+
+TEST_F(Restarts, AWarningToAnyRankWritesACheckpoint) {
+  for (const size_t rank : {0u, 1u}) {
+    Process process(launch(2, train("run", {"--steps", "1000000", "--force"})), here());
+    ASSERT_TRUE(trains(process, 1)) << process.err();
+    kill(ranks_of("run")[rank], SIGUSR1);
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    EXPECT_GT(newest_step(), 0);
+  }
+}
+
+TEST_F(Restarts, OptionsWithoutUseAreRefused) {
+  const std::pair<Arguments, const char*> mistakes[] = {
+      {{"--ranks", "2", "--min-ranks", "3", "--max-restarts", "1"},
+       "--min-ranks 3 is more than the 2 ranks that are started"},
+      {{"--ranks", "2", "--min-ranks", "1"}, "--min-ranks has no meaning without --max-restarts"},
+      {{"--ranks", "2", "--min-ranks", "1", "--max-restarts", "0"}, "--min-ranks has no effect"}};
+  for (const auto& [options, text] : mistakes) {
+    Arguments command = {"launch"};
+    command.insert(command.end(), options.begin(), options.end());
+    command.insert(command.end(), {"--", "train"});
+    Process process(command, here());
+    EXPECT_EQ(process.wait(), 2);
+    EXPECT_NE(process.err().find(text), std::string::npos) << process.err();
+  }
+}
+
+}  // namespace
+}  // namespace strata::cli::test
