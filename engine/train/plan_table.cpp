@@ -165,25 +165,29 @@ std::string margin_text(const RunPlan& run, Arena arena) {
 }
 
 // How much of a tier is used, of its budget. --host-memory is the budget of a whole machine; the
-// other budgets are those of a rank.
-std::string used_text(const RunPlan& run, Arena arena) {
+// other budgets are those of a rank. Where a machine has several ranks, a second line is theirs.
+void add_used(const RunPlan& run, const TierText& tier, Table& table) {
   const plan::Plan& plan = run.ranks.front();
-  const int64_t used = used_bytes(plan, arena);
-  const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
-  const bool is_host = arena == Arena::kHost;
-  const bool is_assumed = arena == Arena::kNvme && budget * run.ranks_on_node > kPlentyOfSpace / 2;
-  const int64_t on_machine = used * run.ranks_on_node + (is_host ? run.outside_bytes : 0);
-  const std::string of_machine =
-      format_bytes(on_machine) +
-      (is_host ? " of " + format_bytes(run.host_budget) + margin_text(run, arena) : "");
-  const std::string of_rank =
-      format_bytes(used) + (is_host || is_assumed || budget == plan::kNoLimit
-                                ? ""
-                                : " of " + format_bytes(budget) + margin_text(run, arena));
-  if (run.input.mesh.world == 1) return is_host ? of_machine : of_rank;
-  return fmt::format("{} for each rank; {} on a machine {} {}", of_rank,
-                     counted(run.ranks_on_node, "rank"), run.ranks_on_node == 1 ? "uses" : "use",
-                     of_machine);
+  const int64_t ranks = run.ranks_on_node;
+  const int64_t used = used_bytes(plan, tier.arena);
+  const int64_t budget = plan.arenas.budget[static_cast<size_t>(tier.arena)];
+  const bool is_host = tier.arena == Arena::kHost;
+  const bool is_assumed = tier.arena == Arena::kNvme && budget * ranks > kPlentyOfSpace / 2;
+  const std::string margin = margin_text(run, tier.arena);
+  const std::string of_machine = format_bytes(used * ranks + (is_host ? run.outside_bytes : 0)) +
+                                 (is_host ? " of " + format_bytes(run.host_budget) : "");
+  const std::string of_budget =
+      is_host || is_assumed || budget == plan::kNoLimit ? "" : " of " + format_bytes(budget);
+  const bool is_alone = ranks == 1;
+  std::string text = is_alone && is_host ? of_machine : format_bytes(used) + of_budget;
+  if (run.input.mesh.world > 1) text += " for each rank";
+  if (is_alone || !is_host) text += margin;
+  table.add(tier.name, fmt::format("{:>11}", text), tier.why);
+  if (is_alone) return;
+  table.add("",
+            fmt::format("{:>11} for the {} of a machine{}", of_machine, counted(ranks, "rank"),
+                        is_host ? margin : ""),
+            "");
 }
 
 // What is smaller than a hundredth of its tier is one line, unless lines are explained.
@@ -191,7 +195,7 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& ta
   const plan::Plan& plan = run.ranks.front();
   const int64_t used = plan.arenas.bytes[static_cast<size_t>(tier.arena)];
   if (used == 0 && tier.arena != Arena::kHost) return;
-  table.add(tier.name, fmt::format("{:>11}", used_text(run, tier.arena)), tier.why);
+  add_used(run, tier, table);
   int64_t small_bytes = 0;
   for (const Shown& shown : shown_purposes(plan, tier)) {
     if (!explains && shown.bytes < used / 100) {

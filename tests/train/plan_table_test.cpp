@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a plan says to people: known facts about the sizes and the arithmetic of training, a line
 // and an explanation for everything in memory, and the totals of the whole run.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "engine/base/units.h"
@@ -236,9 +237,10 @@ TEST(PlanTable, WhatIsOfARankSaysSo) {
   const RunPlan run = planned(machine, llama(8, 4096), bf16_options(8));
   const std::string text = plan_table(run, report_of(run));
   const int64_t host = run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)];
-  EXPECT_HAS(text, " for each rank; 8 ranks on a machine use " +
-                       format_bytes(8 * host + run.outside_bytes) + " of " +
-                       format_bytes(run.host_budget) + " (85% of the available memory");
+  EXPECT_HAS(text, "\nhost     " + fmt::format("{:>11}\n", format_bytes(host) + " for each rank"));
+  EXPECT_HAS(text, format_bytes(8 * host + run.outside_bytes) + " of " +
+                       format_bytes(run.host_budget) +
+                       " for the 8 ranks of a machine (85% of the available memory");
   EXPECT_HAS(text, " on each of 8 ranks");
   EXPECT_HAS(text, "checksums of each machine (an estimate)");
 }
