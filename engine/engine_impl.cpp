@@ -162,8 +162,7 @@ std::string Session::Impl::generate(const std::string& prompt, int64_t tokens_ma
   }
   const int64_t vocabulary = plan().spec->architecture.vocabulary;
   const std::vector<int32_t> end_ids =
-      session::end_ids_of(session::read_generation_config(options_, model_->config(), vocabulary),
-                          tokenizer_->eos_id());
+      session::read_end_ids(options_.model, model_->config(), vocabulary, tokenizer_->eos_id());
   text::StreamDecoder decoder(*tokenizer_);
   std::string text;
   for (int64_t i = 0; i < tokens_max; ++i) {

@@ -138,8 +138,9 @@ struct Options {
   int64_t rendezvous_deadline = 300;
 
   // Evaluation and checkpoints
-  int64_t eval_every = 0;  // 0: never
-  std::string sample_prompts;
+  int64_t eval_every = 0;      // 0: never
+  std::string sample_prompts;  // a file; empty or "off": none
+  bool continues_samples() const { return !sample_prompts.empty() && sample_prompts != "off"; }
   int64_t sample_tokens = 32;
   int64_t checkpoint_every = 0;  // 0: by time, and at the end
   int64_t keep_checkpoints = 2;

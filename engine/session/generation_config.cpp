@@ -174,26 +174,42 @@ void require_effect(const config::Options& options) {
   }
 }
 
+std::string path_of(const std::string& model) {
+  return model + "/generation_config.json";
+}
+
+std::optional<Json> read_file_of(const std::string& model) {
+  std::error_code ignored;  // a directory that cannot be read is reported elsewhere
+  if (!std::filesystem::exists(path_of(model), ignored)) return std::nullopt;
+  return Json::read_file(path_of(model), {}, "fetch the file again");
+}
+
+// Where the file names no tokens, config.json counts.
+void add_ends_of(const std::optional<Json>& file, const std::string& model, const Json& config,
+                 int64_t vocabulary, GenerationConfig& result) {
+  if (file && add_ends(Members(*file, path_of(model)), vocabulary, result)) return;
+  const std::string config_path = model + "/config.json";
+  if (add_ends(Members(config, config_path), vocabulary, result)) return;
+  const Json* text = config.find("text_config");  // of models that are not of text alone
+  if (text != nullptr) add_ends(Members(*text, config_path), vocabulary, result);
+}
+
 }  // namespace
 
 GenerationConfig read_generation_config(const config::Options& options, const Json& config,
                                         int64_t vocabulary) {
+  const std::optional<Json> file = read_file_of(options.model);
   GenerationConfig result;
-  const std::string path = options.model + "/generation_config.json";
-  bool has_ends = false;
-  std::error_code ignored;  // a directory that cannot be read is reported elsewhere
-  if (std::filesystem::exists(path, ignored)) {
-    const Json file = Json::read_file(path, {}, "fetch the file again");
-    const Members members(file, path);
-    read_members(members, options, result);
-    has_ends = add_ends(members, vocabulary, result);
-  }
-  if (has_ends) return result;
-  const std::string config_path = options.model + "/config.json";
-  if (add_ends(Members(config, config_path), vocabulary, result)) return result;
-  const Json* text = config.find("text_config");  // of models that are not of text alone
-  if (text != nullptr) add_ends(Members(*text, config_path), vocabulary, result);
+  if (file) read_members(Members(*file, path_of(options.model)), options, result);
+  add_ends_of(file, options.model, config, vocabulary, result);
   return result;
+}
+
+std::vector<int32_t> read_end_ids(const std::string& model, const Json& config, int64_t vocabulary,
+                                  std::optional<int32_t> tokenizer_end) {
+  GenerationConfig result;
+  add_ends_of(read_file_of(model), model, config, vocabulary, result);
+  return end_ids_of(result, tokenizer_end);
 }
 
 std::string apply_generation_config(const GenerationConfig& file,

@@ -30,6 +30,11 @@ struct GenerationConfig {
 GenerationConfig read_generation_config(const config::Options& options, const config::Json& config,
                                         int64_t vocabulary);
 
+// Only the tokens that end a text, ascending: those of the files of the model directory `model`, as
+// above, and the tokenizer's.
+std::vector<int32_t> read_end_ids(const std::string& model, const config::Json& config,
+                                  int64_t vocabulary, std::optional<int32_t> tokenizer_end);
+
 // Sets the options that were not given. Returns what it set, ids that end texts besides the
 // tokenizer's, and what is not used, as clauses for the user; empty when the files say nothing new.
 // Throws Error{kUsage} for a given option without effect because the model takes the most likely

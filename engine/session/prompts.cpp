@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/config/json.h"
+#include "engine/text/text_unicode.h"
 
 namespace strata::session {
 namespace {
@@ -30,6 +31,11 @@ std::vector<std::string> read_prompts(const char* option, const std::string& pat
   for (int64_t number = 1; std::getline(file, line); ++number) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
+    if (text::find_invalid_utf8(line) != std::string::npos) {
+      throw Error(
+          ErrorCode::kConfig,
+          fmt::format("{}: {}:{}: not UTF-8 (convert the file to UTF-8)", option, path, number));
+    }
     prompts.push_back(has_objects ? prompt_of(option, line, fmt::format("{}:{}", path, number))
                                   : line);
   }

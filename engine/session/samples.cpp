@@ -15,8 +15,7 @@ Samples::Samples(std::vector<std::string> prompts, const config::Options& option
                  const model::ModelDirectory& model, const text::Tokenizer& tokenizer)
     : texts_(std::move(prompts)) {
   const int64_t vocabulary = model.architecture().vocabulary;
-  prompts_.end_ids =
-      end_ids_of(read_generation_config(options, model.config(), vocabulary), tokenizer.eos_id());
+  prompts_.end_ids = read_end_ids(options.model, model.config(), vocabulary, tokenizer.eos_id());
   prompts_.tokens_max = options.sample_tokens;
   bytes_ = tokenizer.bytes() + options.micro_batch * vocabulary * int64_t{sizeof(float)};
   for (const std::string& text : texts_) {

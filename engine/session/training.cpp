@@ -196,7 +196,7 @@ void Training::read_data() {
 
 // Rank 0 keeps the tokenizer for the texts of samples.
 void Training::read_samples() {
-  if (options_.sample_prompts.empty()) return;
+  if (!options_.continues_samples()) return;
   tokenizer_ = open_tokenizer(options_, true);
   samples_.emplace(prompts_, options_, *model_, *tokenizer_);
 }
@@ -219,7 +219,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
     });
   }
   failures.collect([&] {
-    if (options_.sample_prompts.empty()) return;
+    if (!options_.continues_samples()) return;
     prompts_ = read_prompts("sample-prompts", options_.sample_prompts);
   });
   failures.collect([&] { train::require_built(options_); });

@@ -394,7 +394,7 @@ bool RankTrainer::evaluate(int64_t step, TrainResult& result) {
 // Continues the prompts of --sample-prompts; empty without them and on other ranks than 0, nullopt
 // when the run is asked to stop. All ranks run rank 0's passes, because its logits decide.
 std::optional<std::vector<std::vector<int32_t>>> RankTrainer::sample() {
-  if (options_.sample_prompts.empty()) return std::vector<std::vector<int32_t>>();
+  if (!options_.continues_samples()) return std::vector<std::vector<int32_t>>();
   STRATA_CHECK(!leads() || job_.samples != nullptr);
   const int64_t vocabulary = job_.plan->spec->architecture.vocabulary;
   const SamplePrompts none;

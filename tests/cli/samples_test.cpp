@@ -150,6 +150,10 @@ TEST_F(SamplesOfRuns, OfAResumedRunAreThoseOfOneThatWasNotStopped) {
   EXPECT_EQ(records("parts").texts, records("whole").texts);
   run({"train", "--resume", "parts", "--steps", "6", "--sample-tokens", "1"});
   EXPECT_EQ(records("parts").texts.size(), 3u);
+  // Where the file is gone, the run can go on without it.
+  std::filesystem::remove(sandbox_ / "prompts.txt");
+  run({"train", "--resume", "parts", "--steps", "8", "--sample-prompts", "off"});
+  EXPECT_EQ(records("parts").texts.size(), 3u);
 }
 
 TEST_F(SamplesOfRuns, PromptsThatCannotBeUsedAreRefusedBeforeTheRun) {
@@ -162,6 +166,9 @@ TEST_F(SamplesOfRuns, PromptsThatCannotBeUsedAreRefusedBeforeTheRun) {
   EXPECT_NE(
       refused({"--sample-prompts", "nowhere.txt"}).find("sample-prompts: nowhere.txt: cannot"),
       std::string::npos);
+  write_text(sandbox_ / "latin1.txt", "So\ncaf\xe9\n");
+  EXPECT_NE(refused({"--sample-prompts", "latin1.txt"}).find("latin1.txt:2: not UTF-8 (convert"),
+            std::string::npos);
   write_text(sandbox_ / "long.txt", read_text(STRATA_TEXT).substr(0, 300) + "\n");
   std::string text = read_text(sandbox_ / "long.txt");
   std::replace(text.begin(), text.end() - 1, '\n', ' ');

@@ -58,6 +58,15 @@ TEST_F(GenerationConfigTest, EndTokensAreOneIdOrAList) {
   EXPECT_EQ(end_ids_of({.end_ids = {1}}, std::nullopt), Ids({1}));
 }
 
+// Training reads no more of the file, so that other mistakes in it do not stop a run.
+TEST_F(GenerationConfigTest, EndTokensAreReadWithoutTheRest) {
+  const std::string file = R"({"eos_token_id": 7, "top_k": -1, "temperature": "hot"})";
+  EXPECT_NE(refusal(file), "accepted");
+  const Json config = Json::parse("{}", "config");
+  EXPECT_EQ(read_end_ids(directory_.path(), config, kVocabulary, 3), Ids({3, 7}));
+  EXPECT_EQ(read_end_ids(directory_.path(), config, kVocabulary, std::nullopt), Ids({7}));
+}
+
 TEST_F(GenerationConfigTest, ConfigJsonCountsWhereTheOtherFileNamesNoEndTokens) {
   const std::string config = R"({"eos_token_id": [4, 5]})";
   EXPECT_EQ(read("{}", config).end_ids, Ids({4, 5}));
