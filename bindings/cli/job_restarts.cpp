@@ -16,12 +16,6 @@ constexpr int kDoesNotFit = 3;
 constexpr int kEndedAtOnce = 130;  // by a second Ctrl-C
 constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
-bool was_meant(const RanksEnd& end) {
-  if (end.is_stuck) return false;
-  if (end.signal != 0) return std::ranges::find(kRequests, end.signal) != std::end(kRequests);
-  return end.code == kUsageOrConfig || end.code == kDoesNotFit || end.code == kEndedAtOnce;
-}
-
 bool is_error(const RanksEnd& end) {
   return end.rank >= 0 && end.signal == 0 && !end.is_stuck;
 }
@@ -32,12 +26,19 @@ std::string from_step(int64_t step) {
 
 }  // namespace
 
+bool is_final(const RanksEnd& end) {
+  if (end.is_stuck) return false;
+  if (end.signal != 0) return std::ranges::find(kRequests, end.signal) != std::end(kRequests);
+  return end.code == kUsageOrConfig || end.code == kDoesNotFit || end.code == kEndedAtOnce;
+}
+
 RestartAnswer RestartRule::answer(const StartFailure& failure, int64_t ranks) {
-  const std::string what = "launch: " + failure.end.text(failure.host);
+  const std::string what =
+      "launch: " + (failure.text.empty() ? failure.end.text(failure.host) : failure.text);
   const bool comes_again = is_error(failure.end) && before_ && is_error(before_->end) &&
                            before_->end.code == failure.end.code && before_->step == failure.step;
   before_ = failure;
-  if (was_meant(failure.end) || restarts_max_ == 0) {
+  if (is_final(failure.end) || restarts_max_ == 0) {
     return {.line = failure.end.signal != 0 ? what : ""};
   }
   if (comes_again) {

@@ -9,22 +9,26 @@
 
 namespace strata::cli {
 
+// Whether ranks ended by what would come again, or was meant: mistakes in options, data or budgets
+// (exit codes 2 and 3), a second Ctrl-C, and SIGINT, SIGTERM, SIGHUP or SIGUSR1.
+bool is_final(const RanksEnd& end);
+
 // How a start of a job failed.
 struct StartFailure {
-  RanksEnd end;
-  std::string host;  // of the rank
-  int64_t step = 0;  // from which the next start goes on
+  RanksEnd end = {};
+  std::string host = {};  // of the rank
+  int64_t step = 0;       // from which the next start goes on
+  std::string text = {};  // empty: of `end`
 };
 
 // Whether a job is started again after a failure.
 struct RestartAnswer {
   bool again = false;
-  std::string line;  // for the user; empty: the rank that failed has said all
+  std::string line = {};  // for the user; empty: the rank that failed has said all
 };
 
-// The rule for one job, with at most `restarts_max` starts after the first. Not started again:
-// mistakes in options, data or budgets (exit codes 2 and 3), ranks that were asked to end by
-// SIGINT, SIGTERM, SIGHUP or SIGUSR1, and an error that comes twice from the same step, which would
+// The rule for one job, with at most `restarts_max` starts after the first. A job is not started
+// again when its failure is final, nor for an error that comes twice from the same step: it would
 // come a third time. Pure but for the count.
 class RestartRule {
  public:

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdio>
-#include <optional>
 
 #include "bindings/cli/command_options.h"
 #include "bindings/cli/commands.h"
-#include "bindings/cli/job_restarts.h"
 #include "bindings/cli/job_secret.h"
-#include "bindings/cli/launcher.h"
-#include "bindings/cli/run_start.h"
-#include "bindings/cli/temporary_directory.h"
+#include "bindings/cli/launched_run.h"
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
-#include "engine/base/log.h"
 #include "engine/comm/tcp_socket.h"
 
 namespace strata::cli {
@@ -62,42 +55,6 @@ void require_nodes(const config::Options& options) {
   failures.throw_if_any("cannot start strata launch");
 }
 
-std::string own_host() {
-  std::array<char, 256> name = {};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-// Starts the ranks of this machine until they end well, or are not to be started again.
-int run_job(const config::Options& options, const std::vector<std::string>& command,
-            const config::Options& train) {
-  const int64_t ranks = options.nodes * options.ranks;
-  const int64_t node = options.nodes > 1 ? options.node_rank : 0;
-  const StartedRank first = {.rank = static_cast<int>(node * options.ranks),
-                             .ranks = static_cast<int>(ranks),
-                             .ranks_on_node = static_cast<int>(options.ranks)};
-  const RunStart run(command, train);
-  RestartRule rule(options.max_restarts);
-  Launcher launcher;
-  for (;;) {
-    std::optional<TemporaryDirectory> meeting;
-    LaunchedJob job = {.rendezvous = options.rendezvous,
-                       .secret_file = options.secret_file,
-                       .interface = options.interface,
-                       .deadline_s = options.rendezvous_deadline};
-    if (options.nodes == 1) job = {.meeting = meeting.emplace("job").path()};
-    const RanksEnd end = launcher.run(run.arguments({.ranks = ranks}), job, first);
-    if (end.code == 0) return 0;
-    const bool may_restart = options.max_restarts > 0 && !launcher.is_asked_to_stop();
-    const int64_t step = may_restart ? run.step() : 0;
-    const RestartAnswer answer =
-        may_restart ? rule.answer({.end = end, .host = own_host(), .step = step}, ranks)
-                    : RestartRule(0).answer({.end = end, .host = ""}, ranks);
-    if (!answer.line.empty()) log(LogLevel::kWarning, answer.line);
-    if (!answer.again) return end.code;
-  }
-}
-
 }  // namespace
 
 int run_launch(const config::Options& options, const std::vector<std::string>& command) {
@@ -133,7 +90,7 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
     std::fputs(config::help_text(config::Command::kTrain).c_str(), stdout);
     return 0;
   }
-  return run_job(options, command, all);
+  return LaunchedRun(options, command, all).run();
 }
 
 }  // namespace strata::cli

@@ -67,7 +67,7 @@ bool RunStart::has_directory() const {
 
 std::vector<std::string> RunStart::arguments(const StartArguments& start) const {
   std::vector<std::string> args = args_;
-  if (has_directory()) {
+  if (start.resumes) {
     args = without(args, {"resume", "force"});
     args.emplace_back("--resume");
     if (start.changes_ranks) args.emplace_back("--force");

@@ -9,12 +9,12 @@
 
 namespace strata::cli {
 
-// The command line of one start of a run. `ranks` are those of the job; `accumulate` 0 leaves it as
-// it is; `changes_ranks`: the newest checkpoint is of another number of ranks.
+// What differs between the starts of a run.
 struct StartArguments {
-  int64_t ranks = 1;
-  int64_t accumulate = 0;
-  bool changes_ranks = false;
+  int64_t ranks = 1;           // of the job
+  int64_t accumulate = 0;      // 0: as it is given
+  bool resumes = false;        // an earlier start has the run's directory
+  bool changes_ranks = false;  // an earlier start had another number of ranks
 };
 
 // A run of `strata train` that is started more than once: where it has come, and how it goes on.
@@ -28,16 +28,17 @@ class RunStart {
   // mean.
   RunStart(std::vector<std::string> args, const config::Options& options);
 
-  // The command line of the next start: as it was given, or with --resume when an earlier start has
-  // the directory.
+  // The command line of a start: as it was given, or with --resume instead of what was given of
+  // --resume and --force. A change of ranks needs --force.
   std::vector<std::string> arguments(const StartArguments& start) const;
+
+  // Whether an earlier start has the run's directory.
+  bool has_directory() const;
 
   // The step of the checkpoint from which the next start goes on; 0: from where the run began.
   int64_t step() const;
 
  private:
-  bool has_directory() const;
-
   // Constant after construction
   const std::vector<std::string> args_;
   const std::string out_;

@@ -72,6 +72,49 @@ class LaunchedRuns : public testing::Test {
     return ranks_of(out).empty();
   }
 
+  static size_t count(const std::string& text, const std::string& part) {
+    size_t found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+      ++found;
+    }
+    return found;
+  }
+  // Waits until the run, which has been started `starts` times, does steps.
+  static bool trains(const Process& process, size_t starts) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto is_training = [&] {
+      const std::string out = process.out();
+      const size_t at = out.rfind("saving ");
+      return count(out, "saving ") == starts && out.find("\nstep ", at) != std::string::npos;
+    };
+    while (!is_training() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return is_training();
+  }
+  // Of the newest checkpoint; 0: there is none.
+  int64_t newest_step() const {
+    int64_t step = 0;
+    std::error_code missing;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(sandbox_ / "run/checkpoints", missing)) {
+      const std::string name = entry.path().filename();
+      const std::string number = name.substr(name.find('-') + 1);
+      if (!name.starts_with("step-") || number.find_first_not_of("0123456789") != number.npos) {
+        continue;
+      }
+      step = std::max<int64_t>(step, std::stoll(number));
+    }
+    return step;
+  }
+  bool saves_after(int64_t step) const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (newest_step() <= step && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return newest_step() > step;
+  }
+
   const Sandbox sandbox_;
 };
 

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/launchers_meeting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+
+#include "bindings/cli/job_restarts.h"
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/comm/job_server.h"
+#include "engine/comm/job_store.h"
+#include "engine/comm/tcp_socket.h"
+#include "engine/config/json.h"
+
+namespace strata::cli {
+namespace {
+
+using config::Json;
+
+constexpr double kLookS = 1;  // how long a wait lasts until signals are looked at
+constexpr double kTellS =
+    75;  // in which machines come to hear that the job ends: ranks may first wait
+         // for each other for a minute
+
+std::string report_key(int64_t node) {
+  return fmt::format("report/{}", node);
+}
+std::string answer_key(int64_t node) {
+  return fmt::format("answer/{}", node);
+}
+
+// The ranks' own port is free for rank 0 while launching processes still talk.
+std::string address_of_launchers(const std::string& rendezvous) {
+  const comm::Endpoint ranks = comm::parse_endpoint(rendezvous);
+  int port = 0;
+  std::from_chars(ranks.port.data(), ranks.port.data() + ranks.port.size(), port);
+  const bool bracketed = ranks.host.find(':') != std::string::npos;
+  return bracketed ? fmt::format("[{}]:{}", ranks.host, port + 1)
+                   : fmt::format("{}:{}", ranks.host, port + 1);
+}
+
+Json json_of(const MachineReport& report) {
+  Json json = Json::object();
+  json.set("code", int64_t{report.end.code});
+  json.set("rank", int64_t{report.end.rank});
+  json.set("signal", int64_t{report.end.signal});
+  json.set("is_stuck", report.end.is_stuck);
+  json.set("host", report.host);
+  json.set("is_asked_to_stop", report.is_asked_to_stop);
+  return json;
+}
+
+Json json_of(const MachineAnswer& answer) {
+  Json json = Json::object();
+  json.set("starts", answer.starts);
+  json.set("line", answer.line);
+  json.set("node", answer.node);
+  json.set("nodes", answer.nodes);
+  json.set("accumulate", answer.accumulate);
+  json.set("resumes", answer.resumes);
+  json.set("changes_ranks", answer.changes_ranks);
+  return json;
+}
+
+// The members of a message; another build may have written it.
+class Members {
+ public:
+  explicit Members(const std::string& text) : json_(Json::parse(text, "meeting of machines")) {}
+
+  int64_t number(const char* name) const { return value(name, member(name).int64()); }
+  bool flag(const char* name) const { return value(name, member(name).boolean()); }
+  std::string text(const char* name) const {
+    const Json& json = member(name);
+    return value(name, json.is_string() ? std::optional(json.string()) : std::nullopt);
+  }
+
+ private:
+  const Json& member(const char* name) const {
+    const Json* found = json_.is_object() ? json_.find(name) : nullptr;
+    if (found == nullptr) refuse(name);
+    return *found;
+  }
+  template <typename T>
+  static T value(const char* name, const std::optional<T>& found) {
+    if (!found) refuse(name);
+    return *found;
+  }
+  [[noreturn]] static void refuse(const char* name) {
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("launch: another machine says no {} (start the same build everywhere)", name));
+  }
+
+  const Json json_;
+};
+
+MachineReport parse_report(const std::string& text) {
+  const Members all(text);
+  return {.end = {.code = static_cast<int>(all.number("code")),
+                  .rank = static_cast<int>(all.number("rank")),
+                  .signal = static_cast<int>(all.number("signal")),
+                  .is_stuck = all.flag("is_stuck")},
+          .host = all.text("host"),
+          .is_asked_to_stop = all.flag("is_asked_to_stop")};
+}
+
+MachineAnswer parse_answer(const std::string& text) {
+  const Members all(text);
+  return {.starts = all.flag("starts"),
+          .line = all.text("line"),
+          .node = all.number("node"),
+          .nodes = all.number("nodes"),
+          .accumulate = all.number("accumulate"),
+          .resumes = all.flag("resumes"),
+          .changes_ranks = all.flag("changes_ranks")};
+}
+
+void throw_if_over(const MeetingOfLaunchers& meeting) {
+  if (meeting.is_over && meeting.is_over()) {
+    throw Error(ErrorCode::kInterrupted, "launch: a signal asked to end");
+  }
+}
+
+// The value of a key, once it is there; nothing after `until_s`, which may become less meanwhile.
+std::optional<std::string> await(comm::JobStore& store, const std::string& key,
+                                 const MeetingOfLaunchers& meeting, const double& until_s) {
+  constexpr double kMomentS = 0.01;
+  for (;;) {
+    throw_if_over(meeting);
+    try {
+      return store.get(key, std::clamp(until_s - now_s(), kMomentS, kLookS));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDeadline) throw;
+    }
+    if (now_s() >= until_s) return std::nullopt;
+  }
+}
+
+comm::JobStoreOptions store_options(const MeetingOfLaunchers& meeting, int64_t node,
+                                    const std::string& address) {
+  return {.address = address,
+          .secret = meeting.secret,
+          .rank = static_cast<int>(node),
+          .size = static_cast<int>(meeting.nodes),
+          .connect_s = kLookS};
+}
+
+bool ends_job(const MachineReport& report) {
+  return report.is_asked_to_stop || is_final(report.end);
+}
+
+MachineReports reports_of(comm::JobStore& store, const MeetingOfLaunchers& meeting,
+                          const MachineReport& own, double until_s) {
+  MachineReports reports(static_cast<size_t>(meeting.nodes));
+  reports[0] = own;
+  if (ends_job(own)) until_s = std::min(until_s, now_s() + kTellS);
+  for (int64_t node = 1; node < meeting.nodes; ++node) {
+    const std::optional<std::string> text = await(store, report_key(node), meeting, until_s);
+    if (!text) continue;
+    MachineReport& report = reports[static_cast<size_t>(node)].emplace(parse_report(*text));
+    if (ends_job(report)) until_s = std::min(until_s, now_s() + kTellS);
+  }
+  return reports;
+}
+
+MachineAnswer lead_once(const MeetingOfLaunchers& meeting, const MachineReport& own,
+                        const MeetingDecision& decide, double until_s) {
+  const comm::JobServer server({.address = address_of_launchers(meeting.rendezvous),
+                                .secret = meeting.secret,
+                                .size = static_cast<int>(meeting.nodes)});
+  comm::JobStore store(store_options(meeting, 0, server.address()));
+  const MachineReports reports = reports_of(store, meeting, own, until_s);
+  const std::vector<MachineAnswer> answers = decide(reports);
+  STRATA_CHECK(answers.size() == reports.size());
+  for (int64_t node = 1; node < meeting.nodes; ++node) {
+    store.set(answer_key(node), json_of(answers[static_cast<size_t>(node)]).dump());
+  }
+  return answers[0];
+}
+
+}  // namespace
+
+MachineAnswer lead_meeting(const MeetingOfLaunchers& meeting, const MachineReport& own,
+                           const MeetingDecision& decide) {
+  const double until_s = now_s() + meeting.deadline_s;
+  std::optional<std::vector<MachineAnswer>> decided;
+  const MeetingDecision once = [&](const MachineReports& reports) {
+    if (!decided) decided = decide(reports);
+    return *decided;
+  };
+  for (;;) {
+    try {
+      return lead_once(meeting, own, once, until_s);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeer) throw;
+      if (decided) return decided->front();
+    }
+  }
+}
+
+MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
+                             const MachineReport& own) {
+  const std::string address = address_of_launchers(meeting.rendezvous);
+  // Machine 0 waits for the others before it answers.
+  const double until_s = now_s() + 2 * meeting.deadline_s;
+  while (now_s() < until_s) {
+    throw_if_over(meeting);
+    try {
+      comm::JobStore store(store_options(meeting, node, address));
+      store.set(report_key(node), json_of(own).dump());
+      const auto text = await(store, answer_key(node), meeting, until_s);
+      if (text) return parse_answer(*text);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeer && error.code() != ErrorCode::kDeadline) throw;
+    }
+  }
+  throw Error(ErrorCode::kDeadline,
+              fmt::format("launch: machine 0 did not listen at {} within {} s (is strata launch "
+                          "running there, and with --max-restarts?)",
+                          address, 2 * meeting.deadline_s));
+}
+
+MachineCount machines_to_start(int64_t present, const MachineNeeds& needs) {
+  const int64_t micro_batches = needs.nodes * needs.ranks * needs.accumulate;
+  const int64_t least = needs.min_ranks > 0 ? needs.min_ranks : needs.nodes * needs.ranks;
+  for (int64_t nodes = present; nodes > 0 && nodes * needs.ranks >= least; --nodes) {
+    const int64_t ranks = nodes * needs.ranks;
+    const bool shares = needs.shard_ranks == 0 || ranks % needs.shard_ranks == 0;
+    if (shares && micro_batches % ranks == 0) return {nodes, micro_batches / ranks};
+  }
+  return {};
+}
+
+}  // namespace strata::cli

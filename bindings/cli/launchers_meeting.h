@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/cli/launcher.h"
+
+// How the launching processes of several machines agree on the next start of their job: machine 0
+// listens, hears from each how its ranks ended, and tells each what comes next.
+namespace strata::cli {
+
+// What a machine says before a start. Before the first one, nothing has failed.
+struct MachineReport {
+  RanksEnd end = {};
+  std::string host = {};
+  bool is_asked_to_stop = false;
+};
+
+// What machine 0 tells another one.
+struct MachineAnswer {
+  bool starts = false;     // false: it ends
+  std::string line = {};   // for its user
+  int64_t node = 0;        // its place in this start
+  int64_t nodes = 1;       // of this start
+  int64_t accumulate = 0;  // 0: as it is given
+  bool resumes = false;
+  bool changes_ranks = false;
+};
+
+struct MeetingOfLaunchers {
+  std::string rendezvous;  // of the ranks; launching processes use the port after it
+  std::string secret;      // of the job
+  int64_t nodes = 1;
+  double deadline_s = 300;                  // in which all come
+  std::function<bool()> is_over = nullptr;  // asked about once a second; ends the wait
+};
+
+using MachineReports = std::vector<std::optional<MachineReport>>;  // by machine; none: it is absent
+// The answers for all machines.
+using MeetingDecision = std::function<std::vector<MachineAnswer>(const MachineReports&)>;
+
+// Machine 0: waits until all have come, or the deadline. When a report says that the job ends, it
+// waits for the others for some seconds only. Returns its own answer. A meeting that a machine
+// leaves before its end begins again. Failure: Error (kConfig) where nothing can listen;
+// Error (kInterrupted) when `is_over` says so.
+MachineAnswer lead_meeting(const MeetingOfLaunchers& meeting, const MachineReport& own,
+                           const MeetingDecision& decide);
+
+// All other machines: waits for machine 0. Failure: Error (kConfig) for another secret or number of
+// machines; Error (kDeadline) when machine 0 does not come; Error (kInterrupted).
+MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
+                             const MachineReport& own);
+
+// How many machines a start has, and with which --accumulate.
+struct MachineCount {
+  int64_t nodes = 0;  // 0: none will do
+  int64_t accumulate = 0;
+};
+struct MachineNeeds {
+  int64_t nodes = 1;  // of the job
+  int64_t ranks = 1;  // of each
+  int64_t accumulate = 1;
+  int64_t shard_ranks = 0;  // 0: all
+  int64_t min_ranks = 0;    // 0: all
+};
+// The most machines of `present` with which a step has the samples that it has with all of them.
+MachineCount machines_to_start(int64_t present, const MachineNeeds& needs);
+
+}  // namespace strata::cli
