@@ -22,9 +22,9 @@ namespace {
 using config::Json;
 
 constexpr double kLookS = 1;  // how long a wait lasts until signals are looked at
-constexpr double kTellS =
-    75;  // in which machines come to hear that the job ends: ranks may first wait
-         // for each other for a minute
+// In which machines come to hear that the job ends. Their ranks may first wait for others for a
+// minute.
+constexpr double kEndIsHeardS = 75;
 
 std::string report_key(int64_t node) {
   return fmt::format("report/{}", node);
@@ -157,12 +157,12 @@ MachineReports reports_of(comm::JobStore& store, const MeetingOfLaunchers& meeti
                           const MachineReport& own, double until_s) {
   MachineReports reports(static_cast<size_t>(meeting.nodes));
   reports[0] = own;
-  if (ends_job(own)) until_s = std::min(until_s, now_s() + kTellS);
+  if (ends_job(own)) until_s = std::min(until_s, now_s() + kEndIsHeardS);
   for (int64_t node = 1; node < meeting.nodes; ++node) {
     const std::optional<std::string> text = await(store, report_key(node), meeting, until_s);
     if (!text) continue;
     MachineReport& report = reports[static_cast<size_t>(node)].emplace(parse_report(*text));
-    if (ends_job(report)) until_s = std::min(until_s, now_s() + kTellS);
+    if (ends_job(report)) until_s = std::min(until_s, now_s() + kEndIsHeardS);
   }
   return reports;
 }

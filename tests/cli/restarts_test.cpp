@@ -13,20 +13,20 @@ RestartAnswer answer_to(RestartRule& rule, const RanksEnd& end, int64_t step = 0
   return rule.answer({.end = end, .host = "there", .step = step}, 4);
 }
 
-constexpr RanksEnd kKilled = {.code = 128 + SIGKILL, .rank = 2, .signal = SIGKILL};
-constexpr RanksEnd kFailed = {.code = 4, .rank = 1};
+constexpr RanksEnd kKilledRank = {.code = 128 + SIGKILL, .rank = 2, .signal = SIGKILL};
+constexpr RanksEnd kFailedRank = {.code = 4, .rank = 1};
 
 TEST(RestartRule, CountsRestartsAndSaysWhatFailedAndHowItGoesOn) {
   RestartRule rule(2);
-  EXPECT_EQ(answer_to(rule, kKilled).line,
+  EXPECT_EQ(answer_to(rule, kKilledRank).line,
             "launch: rank 2 (there) was ended by signal 9 (Killed); restart 1 of 2 goes on from "
             "its beginning with 4 ranks");
-  const RestartAnswer second = answer_to(rule, kFailed, 12);
+  const RestartAnswer second = answer_to(rule, kFailedRank, 12);
   EXPECT_TRUE(second.again);
   EXPECT_EQ(second.line,
             "launch: rank 1 (there) ended with exit code 4; restart 2 of 2 goes on from step 12 "
             "with 4 ranks");
-  const RestartAnswer third = answer_to(rule, kKilled, 14);
+  const RestartAnswer third = answer_to(rule, kKilledRank, 14);
   EXPECT_FALSE(third.again);
   EXPECT_NE(third.line.find("after 2 restarts"), std::string::npos) << third.line;
 }
@@ -45,11 +45,11 @@ TEST(RestartRule, WhatWouldFailAgainOrWasMeantIsNotRestarted) {
 
 TEST(RestartRule, AnErrorTwiceFromOneStepIsFinalAndAKillIsNot) {
   RestartRule rule(9);
-  EXPECT_TRUE(answer_to(rule, kFailed, 4).again);
-  EXPECT_TRUE(answer_to(rule, kFailed, 6).again);
-  EXPECT_FALSE(answer_to(rule, kFailed, 6).again);
+  EXPECT_TRUE(answer_to(rule, kFailedRank, 4).again);
+  EXPECT_TRUE(answer_to(rule, kFailedRank, 6).again);
+  EXPECT_FALSE(answer_to(rule, kFailedRank, 6).again);
   RestartRule killed(9);
-  for (int i = 0; i < 9; ++i) EXPECT_TRUE(answer_to(killed, kKilled, 6).again);
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(answer_to(killed, kKilledRank, 6).again);
 }
 
 class RunStarts : public testing::Test {
