@@ -21,7 +21,8 @@ class OnMachines : public LaunchedRuns {
     chmod((sandbox_ / "secret").c_str(), 0600);
   }
 
-  std::unique_ptr<Process> start(int machine, int ranks, const Arguments& more) const {
+  std::unique_ptr<Process> start(int machine, int ranks, const Arguments& more,
+                                 const Arguments& options = {}) const {
     std::filesystem::create_directories(drive(machine));
     Arguments words = {"launch",
                        "--nodes",
@@ -33,8 +34,9 @@ class OnMachines : public LaunchedRuns {
                        "--rendezvous",
                        Machines::host(0) + ":29500",
                        "--secret-file",
-                       "secret",
-                       "--"};
+                       "secret"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.emplace_back("--");
     const Arguments command = train("run", more);
     words.insert(words.end(), command.begin(), command.end());
     // Each machine has a drive of its own at the same path.
@@ -107,6 +109,47 @@ TEST_F(OnMachines, AMachineThatIsCutOffEndsBothSides) {
   EXPECT_NE(first->err().find("rank 1 is gone (its machine did not answer for 6 s"),
             std::string::npos)
       << first->err();
+  expect_nothing_left();
+}
+
+TEST_F(OnMachines, AMachineThatIsCutOffForAWhileTakesPartAgain) {
+  const Arguments options = {"--max-restarts", "3"};
+  const Arguments steps = {"--steps", "1000000", "--checkpoint-every", "3"};
+  const auto second = start(1, 1, steps, options);
+  const auto first = start(0, 1, steps, options);
+  ASSERT_TRUE(trains(*first, 1)) << first->err();
+  ASSERT_TRUE(saves_after(0));
+  ASSERT_TRUE(machines_.cut_off(1));
+  ASSERT_TRUE(all_end("run", 60));
+  ASSERT_TRUE(machines_.connect_again(1));
+  ASSERT_TRUE(trains(*first, 2)) << first->out() << first->err() << second->err();
+  first->kill(SIGTERM);
+  EXPECT_EQ(first->wait(), 0) << first->err();
+  EXPECT_EQ(second->wait(), 0) << second->err();
+  EXPECT_NE(first->err().find("restart 1 of 3 goes on from step"), std::string::npos)
+      << first->err();
+  EXPECT_NE(first->err().find(" with 2 ranks"), std::string::npos) << first->err();
+  expect_nothing_left();
+  const std::string total = std::to_string(newest_step() + 2);
+  const std::string broken =
+      state_of(launch(2, {"train", "--out", "run", "--resume", "--steps", total}));
+  EXPECT_EQ(broken, state_of(launch(2, train("whole", {"--steps", total}))));
+}
+
+TEST_F(OnMachines, AMachineThatStaysCutOffIsLeftOut) {
+  const Arguments options = {"--max-restarts",        "3", "--min-ranks", "1",
+                             "--rendezvous-deadline", "15"};
+  const Arguments steps = {"--steps", "1000000", "--checkpoint-every", "3"};
+  const auto second = start(1, 1, steps, options);
+  const auto first = start(0, 1, steps, options);
+  ASSERT_TRUE(trains(*first, 1)) << first->err();
+  ASSERT_TRUE(machines_.cut_off(1));
+  EXPECT_EQ(second->wait(), 4) << second->err();
+  ASSERT_TRUE(trains(*first, 2)) << first->out() << first->err() << second->err();
+  first->kill(SIGTERM);
+  EXPECT_EQ(first->wait(), 0) << first->err();
+  EXPECT_NE(first->err().find(" with 1 rank\n"), std::string::npos) << first->err();
+  EXPECT_NE(second->err().find("machine 0 did not listen at"), std::string::npos) << second->err();
   expect_nothing_left();
 }
 

@@ -122,6 +122,18 @@ TEST_F(RestartNodes, AMistakeEndsAllMachines) {
   EXPECT_EQ(second.err().find("; restart"), std::string::npos) << second.err();
 }
 
+TEST_F(RestartNodes, ASignalEndsAWaitForOtherMachines) {
+  const Nodes nodes;
+  for (const int machine : {0, 1}) {
+    Process alone(restarting(nodes, machine, {"--max-restarts", "3"}, train("run", kLong)), here());
+    // It listens or connects within a moment; a signal before that ends it as well.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    alone.kill(SIGINT);
+    EXPECT_NE(alone.wait(), 0);
+    EXPECT_TRUE(ranks_of("run").empty());
+  }
+}
+
 TEST_F(RestartNodes, MinRanksThatNoMeshCanHaveIsRefused) {
   const Nodes nodes = {.nodes = 4};
   Process process(restarting(nodes, 0, {"--max-restarts", "1", "--min-ranks", "3"},

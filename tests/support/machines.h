@@ -39,6 +39,10 @@ class Machines {
   bool cut_off(int machine) const {
     return run("ip -n " + name(-1) + " link set " + port(machine) + " nomaster");
   }
+  // The end of that.
+  bool connect_again(int machine) const {
+    return run("ip -n " + name(-1) + " link set " + port(machine) + " master bridge0");
+  }
   // Its interface sends at most so many Mbit/s.
   bool limit(int machine, int mbit_per_s) const {
     return run("tc -n " + name(machine) + " qdisc add dev eth0 root tbf rate " +
