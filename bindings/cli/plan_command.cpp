@@ -31,7 +31,13 @@ int run_plan(const config::Options& options, const config::Json& deepspeed) {
   std::vector<train::Compared> others;
   if (options.compare) others = compared(request);
   const bool fits = others.empty() || others.front().refusal.empty();
-  if (!fits && !options.json) std::fputs(train::compared_table(others).c_str(), stdout);
+  if (!fits && options.json) {
+    config::Json json = config::Json::object();
+    json.set("compared", train::compared_json(others));
+    std::puts(json.dump().c_str());
+  } else if (!fits) {
+    std::fputs(train::compared_table(others).c_str(), stdout);
+  }
   const train::RunPlan plan = request.plan();
   const train::PlanReport report = train::report_of(plan);
   if (options.json) {

@@ -24,7 +24,7 @@ std::string saving_line(const session::Training& training, int64_t steps) {
         format_duration(training.checkpoint_every_s()));
   }
   const double predicted_s = training.plan().predicted_step_s * static_cast<double>(steps);
-  return fmt::format("saving   a checkpoint every {} (about {}) and at the end\n",
+  return fmt::format("saving   a checkpoint every {}, about {} apart, and at the end\n",
                      steps == 1 ? "step" : counted(steps, "step"), format_duration(predicted_s));
 }
 

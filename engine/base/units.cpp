@@ -144,6 +144,7 @@ std::string format_duration(double seconds) {
 
 std::string format_count(double count) {
   constexpr std::array<const char*, 4> kNames = {"k", "M", "B", "T"};
+  if (count < 99.95) return fmt::format("{:.3g}", count);
   if (count < 9999.5) return fmt::format("{:.0f}", count);
   size_t index = 0;
   double value = count / 1e3;

@@ -273,7 +273,7 @@ namespace {
                                              : "no such checkpoint";
   throw Error(ErrorCode::kConfig,
               "cannot read checkpoint: " + path + ": " + cause +
-                  (entries.empty() ? " (give RUN/checkpoints/step-N)"
+                  (entries.empty() ? " (give a run, or one of RUN/checkpoints)"
                                    : "; the newest is " + entries.front().path + " (--resume " +
                                          shell_word(entries.front().path) + ")"));
 }

@@ -51,6 +51,7 @@ constexpr FigureRow kFigures[] = {
     {"download_bytes_per_s", &M::download_bytes_per_s, false, Worse::kLower},
     {"network_bytes_per_s", &M::network_bytes_per_s, false, Worse::kLower},
     {"nvme_count", &M::nvme_count, false, Worse::kLower},
+    {"nvme_bytes", &M::nvme_bytes, false, Worse::kLower},
     {"nvme_read_bytes_per_s", &M::nvme_read_bytes_per_s, false, Worse::kLower},
     {"nvme_write_bytes_per_s", &M::nvme_write_bytes_per_s, false, Worse::kLower},
     {"nvme_mixed_bytes_per_s", &M::nvme_mixed_bytes_per_s, false, Worse::kLower},

@@ -29,6 +29,7 @@ struct Machine {
   double network_bytes_per_s = 0;        // between nodes, each direction
 
   int64_t nvme_count = 0;             // drives that the figures below are of; 0: not known
+  int64_t nvme_bytes = 0;             // that they hold, all together; 0: not known
   double nvme_read_bytes_per_s = 0;   // only reads
   double nvme_write_bytes_per_s = 0;  // only writes
   double nvme_mixed_bytes_per_s = 0;  // both at once, half of the bytes each

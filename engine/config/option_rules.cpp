@@ -229,10 +229,14 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
   for (const Required& need : kRequired) {
     if (only_resumes) break;
     if (need.command != command || options.is_given(need.name)) continue;
+    const bool has_run = need.name == "model" && command != Command::kTrain &&
+                         takes(*find_option("resume"), command);
     problems.push_back(command == Command::kReport
                            ? "no run is named (strata report RUN)"
-                           : fmt::format("--{} is missing (strata {} --help lists the options)",
-                                         need.name, name_of(command)));
+                           : fmt::format("--{}{} is missing (strata {} --help lists the "
+                                         "options)",
+                                         need.name, has_run ? " or --resume RUN" : "",
+                                         name_of(command)));
   }
   for (const ExclusivePair& pair : kExclusive) {
     if (says(options, pair.first) && says(options, pair.second)) {

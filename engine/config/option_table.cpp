@@ -168,11 +168,11 @@ constexpr OptionRow kTable[] = {
     {"freeze", kString, &O::freeze, kStep, kOptimizer, "REGEX", "", kAny, "nothing",
      "Regular expression for the names of parameters that are not trained; they need no optimizer "
      "state."},
-    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kMemory, "", "", kAny, "",
-     "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
     {"seed", kInt, &O::seed, kInit | kTrain | kGenerate, kOptimizer, "N", "", kAny, "",
      "Seed of the random order of samples."},
 
+    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kMemory, "", "", kAny, "",
+     "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
     {"device", kDevice, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
      "Where arithmetic runs: auto is the CPU, cuda:1 the second GPU, cuda that of the local rank, "
      "emulated a device for tests, on the CPU with memory of its own.",
@@ -382,8 +382,8 @@ constexpr OptionRow kTable[] = {
      "Say below each line of the plan what it means."},
     {"compare", kOptional, OptionalField{&O::compare, &O::compare_machine}, kPlan, kOutput,
      "[FILE]", "", kAny, "",
-     "Compare strategies, and what more memory, drives or ranks would change; with a machine "
-     "profile, that machine too."},
+     "Compare strategies, and what more memory, drives or ranks would change; FILE is the profile "
+     "of another machine to compare with."},
     {"force", kSwitch, &O::force, kInit | kTrain | kExport, kOutput, "", "", kAny, "",
      "Replace what --out holds; with --resume, continue although data, batch or seed changed."},
     {"csv", kSwitch, &O::csv, kBench, kOutput, "", "", kAny, "",

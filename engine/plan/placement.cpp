@@ -319,6 +319,30 @@ void PlacementSearch::make_resident(Placement& placement, ResidencyKind kind, in
   if (fits(grown)) placement = grown;
 }
 
+void PlacementSearch::make_resident_until(
+    Placement& placement, ResidencyKind kind,
+    const std::function<bool(const Placement&)>& enough) const {
+  std::vector<Item> list;
+  for (const Item& item : items_[static_cast<size_t>(kind)]) {
+    const bool is_in_source = kind == ResidencyKind::kWeights && input_.frozen_in_source &&
+                              input_.spec->segments[item.segment].trainable_numel == 0;
+    if (!is_in_source) list.push_back(item);
+  }
+  const auto with = [&](size_t count) {
+    Placement grown = placement;
+    for (size_t i = 0; i < count; ++i) (grown.*list[i].flags)[list[i].index] = 1;
+    size_rings(grown, 0);
+    return grown;
+  };
+  size_t few = 0;  // are not enough
+  size_t many = list.size();
+  while (many - few > 1 && (many < list.size() || enough(with(many)))) {
+    const size_t middle = few + (many - few) / 2;
+    (enough(with(middle)) ? many : few) = middle;
+  }
+  placement = with(many);
+}
+
 void PlacementSearch::lengthen_state_ring(Placement& placement, double share) const {
   const int64_t left = room(placement, Arena::kHost);
   if (left == kNoLimit || left <= 0) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 
 #include "engine/plan/memory_map.h"
@@ -51,6 +52,11 @@ class PlacementSearch {
   // Makes as much of one kind resident as there is room for; with `all_or_none`, all of it or none.
   void make_resident(Placement& placement, ResidencyKind kind, int depth,
                      bool all_or_none = false) const;
+
+  // Makes as few things of one kind resident as are `enough`, or all, within any budget. `enough`
+  // stays true where more is resident.
+  void make_resident_until(Placement& placement, ResidencyKind kind,
+                           const std::function<bool(const Placement&)>& enough) const;
 
   // Keeps the activations of every unit for which that costs no memory, top units first.
   void keep_for_free(Placement& placement) const;

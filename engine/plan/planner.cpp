@@ -8,9 +8,9 @@
 #include "engine/base/check.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/placement.h"
+#include "engine/plan/placement_base.h"
 #include "engine/plan/placement_climb.h"
 #include "engine/plan/placement_coarse.h"
-#include "engine/plan/refusal.h"
 
 namespace strata::plan {
 namespace {
@@ -33,32 +33,33 @@ const std::vector<Policy>& policies() {
   static const std::vector<ResidencyKind> kRing = {
       kDeviceHome, kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kCheckpoints};
   static const std::vector<Policy> kPolicies = {
-      {"gradients first, then weights, optimizer state, activations",
+      {"for gradients first, then weights, optimizer state, activations",
        1,
        {kDeviceHome, kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kKeep}},
-      {"gradients first, then weights, optimizer state", 2, kUsual},
-      {"gradients first, half of the rest is for reading optimizer state ahead", 2, kRing, 3, 0.5},
-      {"gradients first, the rest is for reading optimizer state ahead",
+      {"for gradients first, then weights, optimizer state", 2, kUsual},
+      {"for gradients first, half of the rest is for reading optimizer state ahead", 2, kRing, 3,
+       0.5},
+      {"for gradients first, the rest is for reading optimizer state ahead",
        2,
        {kCheckpoints, kGradients, kDeviceWeights, kCheckpoints},
        2,
        1.0},
-      {"reading optimizer state ahead first, then inputs of blocks",
+      {"for reading optimizer state ahead first, then inputs of blocks",
        2,
        {kDeviceHome, kCheckpoints, kCheckpoints},
        2,
        1.0},
-      {"weights first, then gradients, optimizer state",
+      {"for weights first, then gradients, optimizer state",
        2,
        {kCheckpoints, kWeights, kGradients, kState, kDeviceWeights}},
-      {"reading far ahead first, then gradients, weights, optimizer state", 4, kRing, 2, 0.5},
-      {"activations first, then gradients, weights, optimizer state",
+      {"for reading far ahead first, then gradients, weights, optimizer state", 4, kRing, 2, 0.5},
+      {"for activations first, then gradients, weights, optimizer state",
        2,
        {kCheckpoints, kKeep, kDeviceHome, kGradients, kWeights, kState, kDeviceWeights}},
-      {"gradients first, then weights, optimizer state, inputs of blocks",
+      {"for gradients first, then weights, optimizer state, inputs of blocks",
        2,
        {kDeviceHome, kGradients, kWeights, kState, kDeviceWeights, kCheckpoints}},
-      {"gradients first, then weights, optimizer state, with short buffers", 1, kUsual},
+      {"for gradients first, then weights, optimizer state, with short buffers", 1, kUsual},
   };
   return kPolicies;
 }
@@ -92,102 +93,6 @@ bool same(const Placement& a, const Placement& b) {
          a.activation_ring == b.activation_ring;
 }
 
-// Moves what the host has no room for, and the device has, to the device.
-void move_to_device(const PlanInput& input, const PlacementSearch& search, Placement& placement) {
-  if (!input.device.discrete || search.fits(placement)) return;
-  const auto fits_on_device = [&](const Placement& moved) {
-    return search.bytes(moved)[static_cast<size_t>(Arena::kDevice)] <= input.device_budget;
-  };
-  Placement with_activations = placement;
-  with_activations.activations_on_device = true;
-  search.size_rings(with_activations, 0);
-  if (fits_on_device(with_activations)) placement = with_activations;
-  for (size_t s = 0; s < input.spec->segments.size(); ++s) {
-    if (search.fits(placement)) return;
-    Placement moved = placement;
-    moved.home_on_device[s] = 1;
-    search.size_rings(moved, 0);
-    if (fits_on_device(moved)) placement = moved;
-  }
-}
-
-// The placement with only those things resident that the options or a missing drive require; it may
-// not fit.
-Placement forced_placement(const PlanInput& input, const PlannerOptions& options,
-                           const PlacementSearch& search) {
-  // What does not fit on NVMe must be resident, so without NVMe everything is.
-  Placement base = search.smallest();
-  if (input.nvme_budget == 0) {
-    for (std::vector<char>* flags :
-         {&base.hi_in_host, &base.state_in_host, &base.grad_in_host, &base.checkpoint_in_host}) {
-      std::fill(flags->begin(), flags->end(), 1);
-    }
-    for (size_t s = 0; s < base.hi_in_host.size() && input.frozen_in_source; ++s) {
-      base.hi_in_host[s] = input.spec->segments[s].trainable_numel > 0;
-    }
-    search.size_rings(base, 0);
-  }
-  if (options.must_keep) std::fill(base.keep.begin(), base.keep.end(), 1);
-  move_to_device(input, search, base);
-  return base;
-}
-
-SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& options) {
-  PlanInput trial = input;
-  for (int64_t rows = input.shape.cache_rows / 2; rows >= 1; rows /= 2) {
-    trial.shape.cache_rows = rows;
-    if (fits(trial, options)) return {.micro_batch = rows};
-  }
-  trial = input;
-  for (int64_t length = input.shape.cache_positions / 2; length >= 16; length /= 2) {
-    trial.shape.cache_positions = length;
-    if (fits(trial, options)) return {.sequence_length = length};
-  }
-  if (input.shape.is_cached()) return {};
-  trial = input;
-  for (int64_t rows = input.shape.rows / 2; rows >= 1; rows /= 2) {
-    trial.shape.rows = rows;
-    if (fits(trial, options)) return {.micro_batch = rows};
-  }
-  trial = input;
-  for (int count = input.micro_batches / 2; count >= 1; count /= 2) {
-    trial.micro_batches = count;
-    if (fits(trial, options)) return {.accumulate = count};
-  }
-  trial = input;
-  for (int64_t length = input.shape.length / 2; length >= 16; length /= 2) {
-    trial.shape.length = length;
-    if (fits(trial, options)) return {.sequence_length = length};
-  }
-  return {};
-}
-
-[[noreturn]] void refuse(const PlanInput& input, const PlannerOptions& options,
-                         const std::array<int64_t, kArenaCount>& bytes) {
-  const std::pair<Arena, int64_t> budgets[] = {{Arena::kDevice, input.device_budget},
-                                               {Arena::kHost, input.host_budget},
-                                               {Arena::kNvme, input.nvme_budget}};
-  std::vector<Shortage> shortages;
-  for (const auto& [arena, budget] : budgets) {
-    const int64_t need = bytes[static_cast<size_t>(arena)];
-    if (need > budget) shortages.push_back({arena, need, budget});
-  }
-  PlanInput larger_device = input;
-  larger_device.device_budget = kNoLimit;
-  const Remedies remedies = {.nvme = input.nvme_budget == 0 && options.may_use_nvme,
-                             .device_memory = input.device.discrete &&
-                                              input.device_budget != kNoLimit &&
-                                              fits(larger_device, options)};
-  throw DoesNotFit(std::move(shortages), cheapest_change(input, options), remedies);
-}
-
-Placement base_placement(const PlanInput& input, const PlannerOptions& options,
-                         const PlacementSearch& search) {
-  Placement base = forced_placement(input, options, search);
-  if (!search.fits(base)) refuse(input, options, search.bytes(base));
-  return base;
-}
-
 // How many chunks are joined in the plans that are compared, so that these have about the same
 // number of ops for every large model. Chunks of small models are not joined.
 int joined_chunks(const Ground& ground) {
@@ -207,6 +112,8 @@ int tries_for(const Program& program) {
   constexpr size_t kOps = 60000;
   return static_cast<int>(std::min<size_t>(kOps / std::max<size_t>(program.ops.size(), 1), 100));
 }
+
+const std::string kClimbed = "shared out by small changes; the search began with memory ";
 
 struct Tried {
   Candidate candidate;
@@ -237,6 +144,34 @@ void put_best_first(std::vector<Tried>& tried) {
   std::iter_swap(tried.begin(), best);
 }
 
+// Adds what the policies make of `base`, with a prefetch depth instead of their own if it is not 0.
+void add_candidates(const PlacementSearch& search, const PlannerOptions& options,
+                    const Placement& base, int depth, std::vector<Candidate>& list) {
+  for (const Policy& policy : policies()) {
+    Placement placement =
+        follow(search, policy, depth > 0 ? depth : policy.depth, options.may_keep, base);
+    const bool known = std::any_of(list.begin(), list.end(), [&](const Candidate& other) {
+      return same(other.placement, placement);
+    });
+    if (!known) list.push_back({policy.name, std::move(placement)});
+  }
+}
+
+// Candidates beyond those of candidates(), which `list` has, for when there is time: what other
+// values of options that the planner may choose would lead to.
+void add_more(const PlanInput& input, const PlannerOptions& options, const PlacementSearch& search,
+              std::vector<Candidate>& list) {
+  PlannerOptions keeping = options;
+  keeping.must_keep = true;
+  if (options.may_keep && !options.must_keep) {
+    const Placement kept = forced_placement(input, keeping, search);
+    if (search.fits(kept)) add_candidates(search, options, kept, options.prefetch_depth, list);
+  }
+  if (options.prefetch_depth > 0) return;
+  const Placement base = base_placement(input, options, search);
+  for (const int depth : {1, 4, 2}) add_candidates(search, options, base, depth, list);
+}
+
 // Predicts all candidates, and improves the best few by small moves of memory, because the best
 // candidate does not always lead to the best result. With joined chunks costs are only about right.
 std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options,
@@ -252,10 +187,16 @@ std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options
     tries = tries_for(plan.program(repeated(input)));
     return cost_of(plan, input, options);
   };
-  for (Candidate& candidate : candidates) {
-    const Cost cost = predict(candidate.placement);
-    tried.push_back({std::move(candidate), cost});
-  }
+  const auto try_all = [&](size_t from, size_t to) {
+    for (size_t i = from; i < std::min(to, candidates.size()); ++i) {
+      tried.push_back({candidates[i], predict(candidates[i].placement)});
+    }
+  };
+  const size_t first = candidates.size();
+  try_all(0, first);
+  constexpr int kFew = 8;  // where plans take long, those of the policies have to do
+  if (tries >= kFew) add_more(input, options, search, candidates);
+  try_all(first, first + static_cast<size_t>(tries));
   count = static_cast<int>(tried.size());
   std::stable_sort(tried.begin(), tried.end(), is_faster);
   const Placement base = base_placement(input, options, search);
@@ -265,8 +206,7 @@ std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options
                                 options.may_keep, tries, predict);
     count += climbed.tried;
     if (climbed.cost.predicted_s >= start.cost.predicted_s) continue;
-    tried.push_back({{start.candidate.name + "; then improved by small changes", climbed.placement},
-                     climbed.cost});
+    tried.push_back({{kClimbed + start.candidate.name, climbed.placement}, climbed.cost});
   }
   std::stable_sort(tried.begin(), tried.end(), is_faster);
   return tried;
@@ -311,27 +251,11 @@ std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placemen
   return PlacementSearch(input).bytes(placement);
 }
 
-bool fits(const PlanInput& input, const PlannerOptions& options) {
-  const PlacementSearch search(input);
-  return search.fits(forced_placement(input, options, search));
-}
-
-Placement least_placement(const PlanInput& input, const PlannerOptions& options) {
-  return base_placement(input, options, PlacementSearch(input));
-}
-
 std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& options) {
   const PlacementSearch search(input);
   const Placement base = base_placement(input, options, search);
   std::vector<Candidate> list;
-  for (const Policy& policy : policies()) {
-    const int depth = options.prefetch_depth > 0 ? options.prefetch_depth : policy.depth;
-    Placement placement = follow(search, policy, depth, options.may_keep, base);
-    const bool known = std::any_of(list.begin(), list.end(), [&](const Candidate& other) {
-      return same(other.placement, placement);
-    });
-    if (!known) list.push_back({policy.name, std::move(placement)});
-  }
+  add_candidates(search, options, base, options.prefetch_depth, list);
   return list;
 }
 

@@ -18,11 +18,14 @@ using Predict = std::function<double(const Plan&)>;
 ProgramName repeated(const PlanInput& input);
 
 struct PlannerOptions {
-  int prefetch_depth = 0;    // segments and chunks ahead in the rings; 0 = let the planner choose
-  bool may_keep = true;      // activations may be kept instead of recomputed
-  bool must_keep = false;    // activations must be kept
-  bool may_use_nvme = true;  // a refusal of a run without a drive may ask for one
-  Predict predict;           // null: the first candidate that fits is taken
+  int prefetch_depth = 0;  // segments and chunks ahead in the rings; 0 = let the planner choose
+  bool may_keep = true;    // activations may be kept instead of recomputed
+  bool must_keep = false;  // activations must be kept
+  bool must_be_on_device = false;  // a discrete device must be the home of everything
+  bool may_use_nvme = true;        // a refusal of a run without a drive may ask for one
+  bool avoids_nvme = false;        // by an option, which a refusal may ask to leave out
+  bool device_is_whole = false;    // the device's budget is all that it has
+  Predict predict = nullptr;       // null: the first candidate that fits is taken
 };
 
 struct Candidate {

@@ -11,18 +11,23 @@
 namespace strata::plan {
 namespace {
 
-const char* fix_of(Arena arena, const Remedies& remedies) {
-  if (arena == Arena::kDevice) return "raise --device-memory";
-  if (arena == Arena::kNvme) return "give --nvme with that much free space";
-  if (remedies.device_memory) {
-    return remedies.nvme ? "raise --host-memory or --device-memory, or add --nvme DIR"
-                         : "raise --host-memory or --device-memory";
+std::string fix_of(Arena arena, const Remedies& remedies) {
+  if (arena == Arena::kDevice) {
+    return remedies.device_is_whole ? "take a device with more memory" : "raise --device-memory";
   }
-  return remedies.nvme ? "raise --host-memory, or add --nvme DIR" : "raise --host-memory";
+  if (arena == Arena::kNvme) return "give --nvme with that much free space";
+  std::string text = "raise --host-memory";
+  if (remedies.device_memory) text += " or --device-memory";
+  if (remedies.nvme) text += ", or add --nvme DIR";
+  if (remedies.nvme_space) text += ", or free space on the drives of --nvme";
+  if (remedies.offload) text += ", or leave out --offload";
+  return text;
 }
 
 Remedies helping(Remedies remedies, bool nvme_helps) {
-  remedies.nvme = remedies.nvme && nvme_helps;
+  for (bool* remedy : {&remedies.nvme, &remedies.nvme_space, &remedies.offload}) {
+    *remedy = *remedy && nvme_helps;
+  }
   return remedies;
 }
 
@@ -40,7 +45,7 @@ std::string text_of(const std::vector<Shortage>& shortages, const SmallerBatch& 
   const std::string option = option_of(change);
   return "does not fit: " +
          describe(shortages, [&](Arena arena) { return fix_of(arena, remedies); }) +
-         (option.empty() ? "" : "; or " + option);
+         (option.empty() ? "" : "; or give a smaller batch, such as " + option);
 }
 
 }  // namespace
@@ -67,7 +72,7 @@ bool DoesNotFit::lacks(Arena arena) const {
 }
 
 std::string describe(const std::vector<Shortage>& shortages,
-                     const std::function<const char*(Arena)>& fix_of) {
+                     const std::function<std::string(Arena)>& fix_of) {
   std::string text;
   for (const Shortage& shortage : shortages) {
     if (!text.empty()) text += "; ";

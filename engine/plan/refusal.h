@@ -27,8 +27,11 @@ struct SmallerBatch {
 
 // What would help besides more of the memory that is short.
 struct Remedies {
-  bool nvme = false;           // there is no drive, and scratch on one would help
-  bool device_memory = false;  // a device with more memory would take state from the host
+  bool nvme = false;             // there is no drive, and scratch on one would help
+  bool nvme_space = false;       // the drives have too little room
+  bool offload = false;          // --offload keeps state off drives, which would help
+  bool device_memory = false;    // a device with more memory would take state from the host
+  bool device_is_whole = false;  // --device-memory cannot be raised
 };
 
 // Thrown when no plan fits (kDoesNotFit). Its text is for users of `strata plan`; other callers
@@ -56,6 +59,6 @@ class DoesNotFit : public Error {
 
 // "host memory: needs at least 2.00 GiB, has 1.00 GiB (the fix); NVMe space: ..."
 std::string describe(const std::vector<Shortage>& shortages,
-                     const std::function<const char*(Arena)>& fix_of);
+                     const std::function<std::string(Arena)>& fix_of);
 
 }  // namespace strata::plan

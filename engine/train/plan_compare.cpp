@@ -21,7 +21,6 @@ struct Variant {
   Compared compared;
   Options options;
   RunFacts facts;
-  bool is_on_device_alone = false;
 };
 
 // Collects variants of a basis. Each is planned as if for another machine, because it may have more
@@ -58,6 +57,11 @@ Compared what_if(std::string name) {
   return {.kind = ComparedKind::kWhatIf, .name = std::move(name)};
 }
 
+int64_t scaled(double factor, int64_t bytes) {
+  constexpr double kMost = 9e18;  // below 2^63
+  return static_cast<int64_t>(std::min(kMost, factor * static_cast<double>(bytes)));
+}
+
 // One drive more of the kind that `count` drives are.
 void add_drive(int64_t count, RunFacts& facts) {
   config::Machine& machine = facts.machine;
@@ -68,12 +72,13 @@ void add_drive(int64_t count, RunFacts& facts) {
     *figure *= factor;
   }
   machine.nvme_weights.clear();
-  facts.nvme_free_bytes = static_cast<int64_t>(factor * static_cast<double>(facts.nvme_free_bytes));
+  facts.nvme_free_bytes = scaled(factor, facts.nvme_free_bytes);
+  machine.nvme_bytes = scaled(factor, machine.nvme_bytes);
 }
 
 // The memory of a node for `factor` times the budget of the basis.
 void scale_host(double factor, int64_t budget, Options& options, RunFacts& facts) {
-  options.host_memory = static_cast<int64_t>(factor * static_cast<double>(budget));
+  options.host_memory = scaled(factor, budget);
   facts.limits.cgroup_limit_bytes = facts.limits.cgroup_free_bytes = std::nullopt;
   facts.limits.address_space_bytes = std::nullopt;
   facts.limits.memory_total_bytes = facts.limits.memory_available_bytes =
@@ -93,8 +98,7 @@ void add_strategies(const PlanBasis& basis, Variants& variants) {
     return [=](Options& options, RunFacts&) { options.offload = offload; };
   };
   if (is_discrete(basis.options)) {
-    variants.add(strategy("--offload none", "everything in device memory"), with(Offload::kNone))
-        .is_on_device_alone = true;
+    variants.add(strategy("--offload none", "everything in device memory"), with(Offload::kNone));
   }
   variants.add(strategy("--offload host", "no state on drives"), with(Offload::kHost));
   const bool has_drives = !basis.options.nvme.empty();
@@ -105,7 +109,8 @@ void add_strategies(const PlanBasis& basis, Variants& variants) {
                    options.offload = Offload::kAuto;
                    if (has_drives) return;
                    options.nvme = {"DIR"};
-                   facts.nvme_free_bytes = kPlentyOfSpace;
+                   facts.nvme_free_bytes =
+                       facts.machine.nvme_bytes > 0 ? facts.machine.nvme_bytes : kPlentyOfSpace;
                  });
   }
   variants.add(strategy("--activations recompute", "the backward computes activations again"),
@@ -134,17 +139,18 @@ void add_hardware(const PlanBasis& basis, bool also_less, Variants& variants) {
   const int64_t budget = host_budget_of(basis.options, basis.facts);
   for (const auto& [factor, name] : {std::pair(2.0, "twice"), std::pair(0.5, "half")}) {
     if (factor < 1 && !also_less) continue;
-    variants.add(what_if(fmt::format(
-                     "{} the host memory ({})", name,
-                     format_bytes(static_cast<int64_t>(factor * static_cast<double>(budget))))),
-                 [&, factor = factor](Options& options, RunFacts& facts) {
-                   scale_host(factor, budget, options, facts);
-                 });
+    variants.add(
+        what_if(fmt::format("{} the host memory ({})", name, format_bytes(scaled(factor, budget)))),
+        [&, factor = factor](Options& options, RunFacts& facts) {
+          scale_host(factor, budget, options, facts);
+        });
   }
   if (is_discrete(basis.options) && basis.options.device_memory > 0) {
     variants.add(what_if(fmt::format("twice the device memory ({})",
-                                     format_bytes(2 * basis.options.device_memory))),
-                 [](Options& options, RunFacts&) { options.device_memory *= 2; });
+                                     format_bytes(scaled(2, basis.options.device_memory)))),
+                 [](Options& options, RunFacts&) {
+                   options.device_memory = scaled(2, options.device_memory);
+                 });
   }
   const int64_t drives = drives_of(basis.options, basis.facts.machine).count;
   if (drives > 0) {
@@ -195,27 +201,8 @@ std::string text_of(const plan::DoesNotFit& refusal, int64_t ranks) {
   return text;
 }
 
-// Throws DoesNotFit when one memory as large as the device's cannot hold everything.
-void require_device_enough(const model::ModelSpec& spec, const Variant& variant) {
-  Options options = variant.options;
-  RunFacts facts = variant.facts;
-  const int64_t on_node = facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
-  options.device = config::Device::kCpu;
-  scale_host(1, options.device_memory * on_node + outside_bytes(options, facts, 0), options, facts);
-  options.device_memory = 0;
-  try {
-    require_fit(spec, options, facts);
-  } catch (const plan::DoesNotFit& refusal) {
-    const plan::Shortage& host = refusal.shortages().front();
-    const int64_t has = variant.options.device_memory;
-    const int64_t need = has + ceil_div(host.need_bytes - host.has_bytes, on_node);
-    throw plan::DoesNotFit({{Arena::kDevice, need, has}}, {}, {});
-  }
-}
-
 void plan_variant(const model::ModelSpec& spec, Variant& variant) {
   try {
-    if (variant.is_on_device_alone) require_device_enough(spec, variant);
     variant.compared.report = report_of(plan_run(spec, variant.options, variant.facts));
   } catch (const plan::DoesNotFit& refusal) {
     variant.compared.refusal = text_of(refusal, variant.options.ranks);
@@ -225,9 +212,7 @@ void plan_variant(const model::ModelSpec& spec, Variant& variant) {
 // Whether both are one plan; a plan that does not fit is none.
 bool is_same(const Compared& one, const Compared& planned) {
   return one.refusal.empty() && planned.refusal.empty() &&
-         one.report.simulated.step_s == planned.report.simulated.step_s &&
-         one.report.read_bytes == planned.report.read_bytes &&
-         one.report.write_bytes == planned.report.write_bytes;
+         one.report.identity == planned.report.identity;
 }
 
 std::string wear_text(const PlanReport& report) {

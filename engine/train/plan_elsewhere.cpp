@@ -24,7 +24,7 @@ void take_device(const config::Machine& machine, config::Options& options, RunFa
                                         " has no device with memory of its own (use "
                                         "--host-memory)");
   }
-  if (options.device_memory == 0) {
+  if (options.device_memory == 0 && options.device == Device::kCuda) {
     facts.device_is_share = true;
     options.device_memory =
         static_cast<int64_t>(kShareOfDevice * static_cast<double>(machine.device_bytes));
@@ -40,7 +40,7 @@ void take_drives(config::Options& options, RunFacts& facts) {
   const bool are_here = are_named && facts.machine.device != DeviceKind::kCuda &&
                         std::all_of(options.nvme.begin(), options.nvme.end(), model::is_there);
   if (are_here) return set_room(options, facts);
-  facts.nvme_free_bytes = kPlentyOfSpace;
+  facts.nvme_free_bytes = facts.machine.nvme_bytes > 0 ? facts.machine.nvme_bytes : kPlentyOfSpace;
   if (facts.machine.nvme_weights.size() != options.nvme.size()) facts.machine.nvme_weights.clear();
 }
 

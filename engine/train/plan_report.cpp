@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/plan_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -40,6 +42,16 @@ double recomputed_share(const RunPlan& run, const plan::SimulationResult& simula
     }
   }
   return simulated.flops > 0 ? flops / simulated.flops : 0;
+}
+
+std::string identity_of(const plan::Plan& plan) {
+  std::string text =
+      fmt::format("{} {} {} {} {}", plan.update().name, plan.mesh.world, plan.shape.tokens(),
+                  plan.micro_batches, plan.program(plan::ProgramName::kStep).ops.size());
+  for (const plan::LedgerLine& line : plan.arenas.lines) {
+    text += fmt::format(" {} {} {}", static_cast<int>(line.arena), line.purpose, line.bytes);
+  }
+  return text;
 }
 
 }  // namespace
@@ -116,6 +128,7 @@ PlanReport report_of(const RunPlan& run) {
   if (report.rated_write_bytes > 0) {
     report.run.drive_life = report.run.write_bytes / report.rated_write_bytes;
   }
+  report.identity = identity_of(plan);
   return report;
 }
 
@@ -128,7 +141,11 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   for (Arena arena : {Arena::kDevice, Arena::kHost, Arena::kNvme}) {
     root.set(kArenaNames[static_cast<size_t>(arena)], tier_json(plan, arena));
   }
+  // The sizes of tiers are those of one rank; these are of a machine.
+  root.set("ranks", int64_t{run.input.mesh.world});
+  root.set("ranks_on_machine", run.ranks_on_node);
   root.set("outside_bytes", run.outside_bytes);
+  root.set("host_memory_bytes", run.host_budget);
   root.set("predicted_step_s", report.simulated.step_s);
   root.set("predicted_tokens_per_s", report.tokens / report.simulated.step_s);
   root.set("bottleneck", report.bottleneck);

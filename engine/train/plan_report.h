@@ -37,6 +37,7 @@ struct PlanReport {
   double rated_write_bytes = 0;          // of all drives
   int64_t checkpoint_bytes = 0;          // of one checkpoint
   RunTotals run;
+  std::string identity;  // of two reports alike where their plans are
 };
 
 PlanReport report_of(const RunPlan& run);

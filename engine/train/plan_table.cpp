@@ -165,37 +165,40 @@ std::string margin_text(const RunPlan& run, Arena arena) {
 }
 
 // How much of a tier is used, of its budget. --host-memory is the budget of a whole machine; the
-// other budgets are those of a rank. Where a machine has several ranks, a second line is theirs.
-void add_used(const RunPlan& run, const TierText& tier, Table& table) {
+// other budgets are those of a rank.
+std::string used_text(const RunPlan& run, Arena arena) {
   const plan::Plan& plan = run.ranks.front();
-  const int64_t ranks = run.ranks_on_node;
-  const int64_t used = used_bytes(plan, tier.arena);
-  const int64_t budget = plan.arenas.budget[static_cast<size_t>(tier.arena)];
-  const bool is_host = tier.arena == Arena::kHost;
-  const bool is_assumed = tier.arena == Arena::kNvme && budget * ranks > kPlentyOfSpace / 2;
-  const std::string margin = margin_text(run, tier.arena);
-  const std::string of_machine = format_bytes(used * ranks + (is_host ? run.outside_bytes : 0)) +
-                                 (is_host ? " of " + format_bytes(run.host_budget) : "");
-  const std::string of_budget =
-      is_host || is_assumed || budget == plan::kNoLimit ? "" : " of " + format_bytes(budget);
-  const bool is_alone = ranks == 1;
-  std::string text = is_alone && is_host ? of_machine : format_bytes(used) + of_budget;
-  if (run.input.mesh.world > 1) text += " for each rank";
-  if (is_alone || !is_host) text += margin;
-  table.add(tier.name, fmt::format("{:>11}", text), tier.why);
-  if (is_alone) return;
-  table.add("",
-            fmt::format("{:>11} for the {} of a machine{}", of_machine, counted(ranks, "rank"),
-                        is_host ? margin : ""),
-            "");
+  const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
+  const bool is_alone = run.ranks_on_node == 1;
+  const std::string rank = run.input.mesh.world > 1 ? " for each rank" : "";
+  if (arena == Arena::kHost && is_alone) {
+    return format_bytes(used_bytes(plan, arena) + run.outside_bytes) + " of " +
+           format_bytes(run.host_budget) + rank + margin_text(run, arena);
+  }
+  const bool is_assumed = arena == Arena::kNvme && budget * run.ranks_on_node > kPlentyOfSpace / 2;
+  const bool has_budget = arena != Arena::kHost && !is_assumed && budget != plan::kNoLimit;
+  return format_bytes(used_bytes(plan, arena)) +
+         (has_budget ? " of " + format_bytes(budget) + rank + margin_text(run, arena) : rank);
+}
+
+// What of a budget is left, where that is not little, and why.
+void add_free(const RunPlan& run, Arena arena, Table& table) {
+  const plan::Plan& plan = run.ranks.front();
+  const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
+  const int64_t left = budget - used_bytes(plan, arena);
+  if (arena == Arena::kNvme || budget == plan::kNoLimit || left <= budget / 20) return;
+  if (run.candidates < 2) return;
+  table.add_bytes(left, "free: no plan that was compared is faster with it",
+                  "what is left may be too little for the next thing that is worth keeping there");
 }
 
 // What is smaller than a hundredth of its tier is one line, unless lines are explained.
 void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& table) {
   const plan::Plan& plan = run.ranks.front();
-  const int64_t used = plan.arenas.bytes[static_cast<size_t>(tier.arena)];
-  if (used == 0 && tier.arena != Arena::kHost) return;
-  add_used(run, tier, table);
+  const int64_t used = used_bytes(plan, tier.arena);
+  const bool is_host = tier.arena == Arena::kHost;
+  if (used == 0 && !is_host) return;
+  table.add(tier.name, fmt::format("{:>11}", used_text(run, tier.arena)), tier.why);
   int64_t small_bytes = 0;
   for (const Shown& shown : shown_purposes(plan, tier)) {
     if (!explains && shown.bytes < used / 100) {
@@ -205,18 +208,23 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& ta
     }
   }
   if (small_bytes > 0) table.add_bytes(small_bytes, "all else, each below 1%", "");
-  const int64_t budget = plan.arenas.budget[static_cast<size_t>(tier.arena)];
-  if (tier.arena == Arena::kDevice && budget != plan::kNoLimit && budget - used > budget / 20) {
-    table.add_bytes(
-        budget - used, "free: no plan that was compared is faster with it",
-        "what is left may be too little for the next thing that is worth keeping there");
-  }
-  if (tier.arena != Arena::kHost) return;
-  table.add_bytes(run.outside_bytes,
-                  fmt::format("program, libraries, tokens, checksums{} (an estimate)",
-                              run.input.mesh.world > 1 ? " of each machine" : ""),
-                  "its code and libraries, the stacks of its threads, the tokens of the data, the "
-                  "plan, and checksums of all that is on drives");
+  constexpr const char* kProgram = "program, libraries, tokens, checksums (an estimate)";
+  constexpr const char* kProgramWhy =
+      "its code and libraries, the stacks of its threads, the tokens of the data, the plan, and "
+      "checksums of all that is on drives";
+  const int64_t ranks = run.ranks_on_node;
+  if (is_host && ranks == 1) table.add_bytes(run.outside_bytes, kProgram, kProgramWhy);
+  add_free(run, tier.arena, table);
+  if (ranks == 1) return;
+  const int64_t machine = used * ranks + (is_host ? run.outside_bytes : 0);
+  table.add(
+      "",
+      fmt::format("{:>11} for the {} of a machine",
+                  format_bytes(machine) + (is_host ? " of " + format_bytes(run.host_budget) : ""),
+                  counted(ranks, "rank")) +
+          (is_host ? margin_text(run, tier.arena) : ""),
+      "that many times what one rank uses, and in host memory the program");
+  if (is_host) table.add_bytes(run.outside_bytes, kProgram, kProgramWhy);
 }
 
 std::string model_text(const RunPlan& run, const PlanReport& report) {
@@ -296,7 +304,7 @@ void add_time(const PlanReport& report, Table& table) {
     table.add("",
               fmt::format("{} of compute is for activations that the backward computes again",
                           format_duration(report.recompute_s)),
-              "what keeping all activations would save, if memory held them");
+              "what keeping all activations would save of the time that compute works");
   }
   for (const BusyPart& part : parts) {
     const bool is_compute = part.workers == plan::kComputeWorks;
@@ -304,17 +312,27 @@ void add_time(const PlanReport& report, Table& table) {
   }
 }
 
+// How fast the drives of a machine are, or may be by --nvme-rate.
+std::string rates_text(const RunPlan& run) {
+  const auto rate = [&](double of_rank) {
+    return format_drive_bytes(of_rank * static_cast<double>(run.ranks_on_node)) + "/s";
+  };
+  if (run.rates.half_duplex) {
+    return fmt::format("the drives of a machine read {} and write {}, in turns",
+                       rate(run.rates.read_bytes_per_s), rate(run.rates.write_bytes_per_s));
+  }
+  return fmt::format("the drives of a machine move {} while they do both",
+                     rate(run.rates.mixed_bytes_per_s));
+}
+
 void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
   if (report.write_bytes == 0) return;
   const auto written = static_cast<double>(report.write_bytes);
   const auto read = static_cast<double>(report.read_bytes - report.file_bytes);
   table.add("NVMe",
-            fmt::format("a step reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; the "
-                        "drives of a machine move {}/s while they do both",
+            fmt::format("a step reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; {}",
                         format_drive_bytes(read), format_drive_bytes(written),
-                        read / report.parameters, written / report.parameters,
-                        format_drive_bytes(run.rates.mixed_bytes_per_s *
-                                           static_cast<double>(run.ranks_on_node))),
+                        read / report.parameters, written / report.parameters, rates_text(run)),
             "traffic of all ranks, in units of 1000 bytes as drives are sold; more tokens add "
             "little to it, unless inputs of blocks are on NVMe");
   const double life_steps = report.rated_write_bytes / written;
@@ -331,6 +349,26 @@ void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
           ? "as if each drive had 1 TB and were rated for one full write a day for 5 years: a "
             "profile may say nvme_rated_write_bytes of all drives together"
           : "by nvme_rated_write_bytes of the machine's profile");
+}
+
+std::string checkpoints_text(const RunPlan& plan, const PlanReport& report) {
+  const auto count = static_cast<int64_t>(std::min(report.run.checkpoints, 1e18));
+  const bool is_each = steps_per_checkpoint(plan) <= 1;
+  const std::string cadence =
+      count == 1 ? "at the end"
+      : is_each  ? "one after each step"
+                : "one every " + (plan.checkpoint_every > 0 ? counted(plan.checkpoint_every, "step")
+                                                            : format_duration(kCheckpointEveryS));
+  const auto bytes = static_cast<double>(report.checkpoint_bytes);
+  const double all_bytes = report.run.checkpoints * bytes;
+  std::string text =
+      fmt::format("{} of {}, {}", counted(count, "checkpoint"), format_drive_bytes(bytes), cadence);
+  if (count > 1) text += fmt::format(", {} in all", format_drive_bytes(all_bytes));
+  if (report.run.drive_life > 0) {
+    text += fmt::format(" ({} more of that life, if --out is on the same drives)",
+                        percent(all_bytes / report.rated_write_bytes));
+  }
+  return text;
 }
 
 void add_run(const RunPlan& plan, const PlanReport& report, Table& table) {
@@ -350,14 +388,7 @@ void add_run(const RunPlan& plan, const PlanReport& report, Table& table) {
                         format_drive_bytes(run.write_bytes), percent(run.drive_life));
   }
   table.add("run", text, kWhy);
-  const double checkpoint_bytes = static_cast<double>(report.checkpoint_bytes);
-  const auto count = static_cast<int64_t>(run.checkpoints);
-  table.add("",
-            fmt::format("{} of {}, one every {}: {} to the drive of --out",
-                        counted(count, "checkpoint"), format_drive_bytes(checkpoint_bytes),
-                        plan.checkpoint_every > 0 ? counted(plan.checkpoint_every, "step")
-                                                  : format_duration(kCheckpointEveryS),
-                        format_drive_bytes(run.checkpoints * checkpoint_bytes)),
+  table.add("", checkpoints_text(plan, report),
             "what a crash can lose is the work since the last one; --checkpoint-every sets it");
 }
 
@@ -385,7 +416,7 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
             "weights, gradients and optimizer state together, wherever they lie");
   table.add("batch", batch_text(run, report), "what one step learns from");
   table.add("strategy",
-            fmt::format("memory is for {} (fastest of {})", run.placement_name,
+            fmt::format("memory is {} (fastest of {})", run.placement_name,
                         counted(run.candidates, "plan")),
             "what memory is used for, in this order, as long as there is some left");
   table.add("update",

@@ -82,6 +82,11 @@ int64_t device_budget_of(const config::Options& options, const RunFacts& facts) 
   return std::max<int64_t>(0, left) / ranks_on_node(options, facts);
 }
 
+// Whether the device's budget is its share of all that the device has.
+bool is_whole_device(const config::Options& options, const RunFacts& facts) {
+  return facts.device_is_share || (options.device_memory == 0 && facts.device_free_bytes > 0);
+}
+
 bool may_use_nvme(const config::Options& options) {
   return options.offload != config::Offload::kNone && options.offload != config::Offload::kHost;
 }
@@ -123,20 +128,25 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
   return {OptimizerMode::kInBackward, OptimizerMode::kDeferred};
 }
 
-plan::PlannerOptions planner_options(const config::Options& options) {
+plan::PlannerOptions planner_options(const config::Options& options, const RunFacts& facts) {
+  const bool has_no_drives = facts.elsewhere && facts.machine.nvme_mixed_bytes_per_s <= 0;
   plan::PlannerOptions planner;
   planner.prefetch_depth = static_cast<int>(options.prefetch_depth);
   planner.may_keep = options.activations != config::Activations::kRecompute;
   planner.must_keep = options.activations == config::Activations::kKeep;
-  planner.may_use_nvme = may_use_nvme(options);
+  planner.must_be_on_device = options.offload == config::Offload::kNone;
+  planner.may_use_nvme = may_use_nvme(options) && !has_no_drives;
+  planner.avoids_nvme = !may_use_nvme(options) && !has_no_drives;
+  planner.device_is_whole = is_whole_device(options, facts);
   return planner;
 }
 
 plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& options,
-                               const plan::Rates& rates, const std::atomic<bool>* stop) {
-  plan::PlannerOptions planner = planner_options(options);
+                               const plan::Rates& rates, const RunFacts& facts) {
+  plan::PlannerOptions planner = planner_options(options, facts);
   planner.predict = [&](const plan::Plan& plan) {
-    if (stop != nullptr && stop->load()) throw Error(ErrorCode::kInterrupted, "plan: interrupted");
+    if (facts.stop != nullptr && facts.stop->load())
+      throw Error(ErrorCode::kInterrupted, "plan: interrupted");
     return plan::simulate(plan, plan::repeated(input), rates).step_s;
   };
   plan::PlannedRun best;
@@ -247,9 +257,20 @@ Drives drives_of(const config::Options& options, const config::Machine& machine)
 
 namespace {
 
+// Far more threads than cores only wait for each other.
+void require_cores(const config::Options& options, const RunFacts& facts) {
+  constexpr int64_t kThreadsOfCore = 16;
+  const int64_t most = kThreadsOfCore * std::max<int64_t>(1, facts.limits.cores);
+  if (options.threads <= most) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("threads: {} on {} (give at most {}, or leave it out)", options.threads,
+                          counted(facts.limits.cores, "core"), most));
+}
+
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   require_built(options);
+  require_cores(options, facts);
   RunPlan run;
   if (!facts.inference) apply_groups(spec, options);
   run.spec = std::make_unique<model::ModelSpec>(std::move(spec));
@@ -265,8 +286,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);
   run.host_is_share = options.host_memory == 0;
-  run.device_is_share =
-      facts.device_is_share || (options.device_memory == 0 && facts.device_free_bytes > 0);
+  run.device_is_share = is_whole_device(options, facts);
   run.outside_bytes = all_outside_bytes(run.input, options, facts);
   run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / sharing;
   return run;
@@ -281,7 +301,8 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
   const int64_t ranks = ranks_on_node(options, facts);
   const int64_t outside = all_outside_bytes(input, options, facts);
   input.host_budget = input.device_budget = plan::kNoLimit;
-  const auto least = plan::bytes_of(input, plan::least_placement(input, planner_options(options)));
+  const auto least =
+      plan::bytes_of(input, plan::least_placement(input, planner_options(options, facts)));
   const int64_t arenas = least[static_cast<size_t>(plan::Arena::kHost)];
   int64_t enough = ceil_div(arenas * ranks + outside, kMiB);
   if (!input.device.discrete) return enough * kMiB;
@@ -290,7 +311,7 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
     trial.host_memory = mib * kMiB;
     input.host_budget = std::max<int64_t>(0, trial.host_memory - outside) / ranks;
     input.device_budget = device_budget_of(trial, facts);
-    return plan::fits(input, planner_options(options));
+    return plan::fits(input, planner_options(options, facts));
   };
   if (!fits_in(enough)) return 0;
   for (int64_t little = 0; enough - little > 1;) {
@@ -322,10 +343,15 @@ LeastFlags least_flags(const RunPlan& run, const config::Options& options, const
   const auto least = [&](int64_t nvme_budget) {
     return least_host_memory(run, wanted, facts, nvme_budget);
   };
-  const int64_t without = run.input.nvme_budget > 0 ? 0 : least(0);
-  const int64_t with = may_use_nvme(options) ? least(plan::kNoLimit) : 0;
-  if (with == 0 || (without > 0 && with > without - without / 20)) return {flags(without), false};
-  return {flags(without) + (without == 0 ? "" : ", or ") + flags(with) + " with NVMe", true};
+  const bool has_drives = run.input.nvme_budget > 0;
+  const int64_t here = least(run.input.nvme_budget);
+  const int64_t roomy = least(plan::kNoLimit);
+  LeastFlags flags_of = {flags(here), roomy > 0 && (here == 0 || roomy <= here - here / 20)};
+  if (flags_of.nvme_helps && planner_options(options, facts).may_use_nvme) {
+    flags_of.text += (here == 0 ? "" : ", or ") + flags(roomy) +
+                     (has_drives ? " with more free space on the drives" : " with NVMe");
+  }
+  return flags_of;
 }
 
 // What of a refused run are keys and values; empty without a cache.
@@ -361,10 +387,6 @@ std::string cache_note(const plan::PlanInput& input) {
     budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
                          100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
   }
-  if (options.threads > facts.limits.cores) {
-    budget += fmt::format("--threads {} takes memory for each, and this machine has {}; ",
-                          options.threads, counted(facts.limits.cores, "core"));
-  }
   throw plan::DoesNotFit(
       why, std::move(shortages), least.nvme_helps,
       fmt::format("{} of what is needed are for the program itself: its code and libraries, "
@@ -384,7 +406,7 @@ int64_t room_for_reading(const config::Options& options, const RunFacts& facts) 
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   const RunPlan run = prepare(std::move(spec), options, facts);
   try {
-    plan::candidates(run.input, planner_options(options));
+    plan::candidates(run.input, planner_options(options, facts));
   } catch (const plan::DoesNotFit& why) {
     explain_refusal(run, options, facts, why);
   }
@@ -406,7 +428,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   plan::PlannedRun best;
   try {
-    best = best_of_modes(run.input, options, run.rates, facts.stop);
+    best = best_of_modes(run.input, options, run.rates, facts);
   } catch (const plan::DoesNotFit& why) {
     explain_refusal(run, options, facts, why);
   }

@@ -77,6 +77,10 @@ TEST(Duration, HasTheTwoLargestUnits) {
 
 TEST(Count, HasThreeDigits) {
   EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(0.3724), "0.372");
+  EXPECT_EQ(format_count(2.5), "2.5");
+  EXPECT_EQ(format_count(31.04), "31");
+  EXPECT_EQ(format_count(99.96), "100");
   EXPECT_EQ(format_count(1446), "1446");
   EXPECT_EQ(format_count(14400), "14.4k");
   EXPECT_EQ(format_count(7043072), "7.04M");

@@ -252,6 +252,64 @@ TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
   EXPECT_GE(better, 1) << "moves that never find anything are never slower either";
 }
 
+int64_t nvme_bytes_of(const PlanInput& input, const Placement& placement) {
+  return bytes_of(input, placement)[static_cast<size_t>(Arena::kNvme)];
+}
+
+TEST(Planner, WhatNvmeHasNoRoomForIsInHostMemory) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    SCOPED_TRACE(seed);
+    test::Draw draw(seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, false);
+    PlanInput input = test::random_input(draw, spec, 1);
+    input.device.discrete = false;
+    input.host_budget = kNoLimit;
+    const int64_t all = nvme_bytes_of(input, smallest_placement(input));
+    int64_t host_before = kNoLimit;
+    for (const int64_t eighths : {1, 3, 6, 8}) {
+      input.nvme_budget = all * eighths / 8;
+      const Placement least = least_placement(input, {});
+      EXPECT_LE(nvme_bytes_of(input, least), input.nvme_budget);
+      const int64_t host = bytes_of(input, least)[static_cast<size_t>(Arena::kHost)];
+      EXPECT_LE(host, host_before) << eighths;
+      host_before = host;
+      // With just that much host memory the plan is one that the verifier accepts.
+      PlanInput tight = input;
+      tight.host_budget = host;
+      const PlannedRun run = make_plan(tight, {});
+      const VerifyReport report = verify(run.plan, spec);
+      EXPECT_TRUE(report.ok()) << report.violations.front().text;
+      tight.host_budget = host - 1;
+      EXPECT_FALSE(fits(tight, {}));
+    }
+    EXPECT_EQ(host_before, bytes_of(input, smallest_placement(input))[1]);
+  }
+}
+
+TEST(Planner, ADeviceThatMustHoldEverythingHasAllState) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    SCOPED_TRACE(seed);
+    test::Draw draw(seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, false);
+    PlanInput input = test::random_input(draw, spec, 1);
+    input.device.discrete = true;
+    input.host_budget = input.device_budget = kNoLimit;
+    input.nvme_budget = 0;
+    const PlannedRun run = make_plan(input, {.must_be_on_device = true});
+    const VerifyReport report = verify(run.plan, spec);
+    EXPECT_TRUE(report.ok()) << report.violations.front().text;
+    for (const LedgerLine& line : run.plan.arenas.lines) {
+      const std::string purpose = line.purpose;
+      const bool is_state = purpose.starts_with("weights, ") || purpose.starts_with("gradients") ||
+                            purpose == "optimizer state, resident";
+      if (!is_state || line.bytes == 0) continue;
+      EXPECT_EQ(line.arena, Arena::kDevice) << purpose;
+    }
+    input.device_budget = run.plan.arenas.bytes[static_cast<size_t>(Arena::kDevice)] / 2;
+    EXPECT_FALSE(fits(input, {.must_be_on_device = true}));
+  }
+}
+
 TEST(Planner, ABudgetBelowTheSmallestPlacementIsRefusedWithWhatItNeeds) {
   test::Draw draw(5);
   const model::ModelSpec spec = test::random_spec(draw, 1, false);

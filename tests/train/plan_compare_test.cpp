@@ -80,6 +80,8 @@ TEST(PlanCompare, RowsOfThePlanAreMarked) {
   EXPECT_TRUE(row_of(rows, "--offload auto").is_planned);
   EXPECT_FALSE(row_of(rows, "--offload host").is_planned) << "it does not fit";
   EXPECT_FALSE(row_of(rows, "twice the batch").is_planned);
+  EXPECT_FALSE(row_of(rows, "twice the ranks").is_planned);
+  EXPECT_FALSE(row_of(rows, "--optimizer-mode in-backward").is_planned);
   const std::string text = compared_table(rows);
   EXPECT_HAS(text, "\n* --offload auto ");
   EXPECT_HAS(text, "\n  --offload host ");
@@ -128,6 +130,13 @@ TEST(PlanCompare, ARefusalSaysWhatTheStrategyWouldNeed) {
     EXPECT_EQ(without.refusal, "needs " + format_bytes_up(refusal.shortages().front().need_bytes) +
                                    " of host memory, has 2 GiB");
   }
+  // The row is that option's.
+  config::Options on_device = basis.options;
+  on_device.offload = config::Offload::kNone;
+  EXPECT_THROW(plan_run(basis.spec, on_device, basis.facts), plan::DoesNotFit);
+  on_device.device_memory = 64 * kGiB;
+  const RunPlan held = plan_run(basis.spec, on_device, basis.facts);
+  EXPECT_LT(held.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)], kGiB / 4);
   // All state in one memory takes at least 16 bytes a parameter.
   const Compared& device = row_of(rows, "--offload none");
   const double parameters = row_of(rows, "as planned").report.parameters;

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/plan/refusal.h"
 #include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
 #include "tests/train/plan_fixture.h"
@@ -53,6 +54,36 @@ TEST(PlanElsewhere, ServersAndWorkstationsWithADeviceHoldModelsLargerThanTheirMe
     EXPECT_EQ(run.threads, machine.cores);
     expect_sound(run);
   }
+}
+
+// A drive that is too small for all state is used as far as it goes.
+TEST(PlanElsewhere, WhatADriveHasNoRoomForIsInMemory) {
+  config::Machine machine = profile("small-2core");
+  machine.nvme_bytes = 10 * kGiB;
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.host_memory = 18 * kGiB;
+  const RunPlan run = planned(machine, llama(24, 2048), options);  // 27 GiB of state
+  expect_sound(run);
+  EXPECT_LE(bytes_of(run, Arena::kNvme), machine.nvme_bytes);
+  EXPECT_GT(bytes_of(run, Arena::kNvme), machine.nvme_bytes / 4);
+  // Where memory does not suffice for the rest, what is named does.
+  options.host_memory = 4 * kGiB;
+  std::string least;
+  try {
+    planned(machine, llama(24, 2048), options);
+    FAIL() << "it fits";
+  } catch (const plan::DoesNotFit& refusal) {
+    const std::string text = refusal.what();
+    EXPECT_NE(text.find("or free space on the drives of --nvme"), text.npos) << text;
+    const size_t at = text.find("the least that fits is --host-memory ") + 37;
+    least = text.substr(at, text.find(',', at) - at);
+  }
+  ASSERT_TRUE(parse_bytes(least)) << least;
+  options.host_memory = *parse_bytes(least);
+  expect_sound(planned(machine, llama(24, 2048), options));
+  options.host_memory -= 32 * kMiB;
+  EXPECT_THROW(planned(machine, llama(24, 2048), options), plan::DoesNotFit);
 }
 
 // Where arithmetic and drives take about as long, what memory is used for matters most.
