@@ -234,7 +234,8 @@ void Launcher::note_end(int index, int status) {
   end_ = {.code = code, .rank = first_.rank + index, .signal = signal, .is_stuck = is_stuck};
 }
 
-// A time in which this process was stopped too does not count.
+// A rank that is stopped would not hear that another one failed. A time in which this process was
+// stopped too does not count.
 void Launcher::end_those_stopped() {
   const double passed_s = std::min(now_s() - looked_s_, 2 * kRoundS);
   looked_s_ = now_s();
@@ -245,11 +246,11 @@ void Launcher::end_those_stopped() {
         rank.process > 0 &&
         waitid(P_PID, static_cast<id_t>(rank.process), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
         info.si_pid == rank.process;
-    const double before_s = std::exchange(rank.stopped_s, stopped ? rank.stopped_s + passed_s : 0);
-    if (before_s > kStoppedS || rank.stopped_s <= kStoppedS) continue;
+    rank.stopped_s = stopped ? rank.stopped_s + passed_s : 0;
+    const double limit_s = failed_s_ > 0 ? 0 : kStoppedS;
+    if (rank.is_stuck || rank.stopped_s <= limit_s) continue;
     log(LogLevel::kWarning,
-        fmt::format("launch: rank {} is stopped by a signal for {} s: it is ended", first_.rank + i,
-                    kStoppedS));
+        fmt::format("launch: rank {} is stopped by a signal: it is ended", first_.rank + i));
     rank.is_stuck = true;
     kill(rank.process, SIGKILL);
   }

@@ -154,6 +154,23 @@ TEST_F(Restarts, ARunWithTwoKillsHasTheBitsOfOneWithout) {
   EXPECT_EQ(losses_of("run"), losses_of("whole"));
 }
 
+// It hears nothing, and the others would give it up after 25 s.
+TEST_F(Restarts, AStoppedRankIsEndedWhenAnotherOneIsGone) {
+  Process process(restarting(1, train("run", kLong)), here());
+  ASSERT_TRUE(trains(process, 1)) << process.err();
+  const std::vector<pid_t> ranks = ranks_of("run");
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[0], SIGSTOP);
+  kill(ranks[1], SIGKILL);
+  ASSERT_TRUE(trains(process, 2)) << process.out() << process.err();
+  EXPECT_NE(process.err().find("is stopped by a signal: it is ended"), std::string::npos)
+      << process.err();
+  EXPECT_EQ(process.err().find("does not end"), std::string::npos) << process.err();
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  expect_nothing_left();
+}
+
 TEST_F(Restarts, WhenAllAreUsedTheRunEndsWithTheCodeOfTheRank) {
   Process process(restarting(1, train("run", kLong)), here());
   for (size_t kills = 0; kills < 2; ++kills) {
