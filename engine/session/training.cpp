@@ -161,6 +161,8 @@ void Training::follow() {
   resumed_.path = terms.resume_from;
   resumed_.step = terms.resumed_step;
   resumed_.run = terms.run;
+  // What --resume names may be a run, of which rank 0 has found the checkpoint.
+  options_.resume_checkpoint = resumed_.path;
   std::optional<config::Machine> ignored;
   open_places(ignored);
   options_.samples = samples_of(options_);

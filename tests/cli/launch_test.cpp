@@ -41,6 +41,12 @@ TEST_F(Launch, AStopWritesACheckpointAndTheRunResumes) {
   EXPECT_EQ(resumed, state_of(launch(2, train("whole", {"--steps", steps}))));
 }
 
+TEST_F(Launch, ARunNamedByResumeGoesOn) {
+  state_of(launch(2, train("run", {"--steps", "2"})));
+  const std::string resumed = state_of(launch(2, {"train", "--resume", "run", "--steps", "4"}));
+  EXPECT_EQ(resumed, state_of(launch(2, train("whole", {"--steps", "4"}))));
+}
+
 TEST_F(Launch, ARankThatIsKilledEndsTheOthers) {
   for (const bool first : {true, false}) {
     Process process(launch(3, train("run", {"--steps", "1000000", "--force"})), here());
