@@ -89,7 +89,7 @@ class Spawn {
 }  // namespace
 
 std::string RanksEnd::text(const std::string& host) const {
-  if (rank < 0) return "a rank of another machine failed";
+  if (rank < 0) return "the ranks lost each other";
   const std::string who =
       host.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, host);
   if (is_stuck) return who + " did not answer and was ended";

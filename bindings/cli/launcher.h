@@ -13,7 +13,7 @@ namespace strata::cli {
 // How the ranks of this machine ended, by the first of them that failed by itself.
 struct RanksEnd {
   int code = 0;           // 0; its exit code, or 128 + the signal that ended it
-  int rank = -1;          // of the job; -1: none here, the others' failures were heard of
+  int rank = -1;          // of the job; -1: none here has failed but by losing others
   int signal = 0;         // that ended it
   bool is_stuck = false;  // it had stopped or did not end, and was ended
 

@@ -68,8 +68,8 @@ bool RunStart::has_directory() const {
 std::vector<std::string> RunStart::arguments(const StartArguments& start) const {
   std::vector<std::string> args = args_;
   if (start.resumes) {
-    args = without(args, {"resume", "force"});
-    args.emplace_back("--resume");
+    args = without(args, {"resume", "force", "out"});
+    args.insert(args.end(), {"--out", out_, "--resume"});
     if (start.changes_ranks) args.emplace_back("--force");
   }
   if (start.accumulate > 0) {

@@ -28,8 +28,8 @@ class RunStart {
   // mean.
   RunStart(std::vector<std::string> args, const config::Options& options);
 
-  // The command line of a start: as it was given, or with --resume instead of what was given of
-  // --resume and --force. A change of ranks needs --force.
+  // The command line of a start: as it was given, or with --resume of --out instead of what was
+  // given of --resume and --force. A change of ranks needs --force.
   std::vector<std::string> arguments(const StartArguments& start) const;
 
   // Whether an earlier start has the run's directory.

@@ -83,11 +83,13 @@ TEST_F(RunStarts, ARunIsResumedOnceAStartHasItsDirectory) {
   EXPECT_FALSE(run.has_directory());
   write("run.json", R"({"run": "1"})");
   EXPECT_TRUE(run.has_directory());
+  const std::string out = sandbox_ / "run";
   EXPECT_EQ(run.arguments({.ranks = 2, .resumes = true}),
-            arguments({"--accumulate=3", "--steps", "8", "--resume", "--ranks", "2"}));
-  EXPECT_EQ(
-      run.arguments({.ranks = 1, .accumulate = 6, .resumes = true, .changes_ranks = true}),
-      arguments({"--steps", "8", "--resume", "--force", "--accumulate", "6", "--ranks", "1"}));
+            (Arguments{"train", "--accumulate=3", "--steps", "8", "--out", out, "--resume",
+                       "--ranks", "2"}));
+  EXPECT_EQ(run.arguments({.ranks = 1, .accumulate = 6, .resumes = true, .changes_ranks = true}),
+            (Arguments{"train", "--steps", "8", "--out", out, "--resume", "--force", "--accumulate",
+                       "6", "--ranks", "1"}));
   EXPECT_EQ(run.step(), 0);
 }
 
@@ -103,7 +105,8 @@ TEST_F(RunStarts, ANamedCheckpointIsNamedUntilLaterOnesAreSetAside) {
   EXPECT_FALSE(run.has_directory());
   write("plan.json", "{}");
   EXPECT_TRUE(run.has_directory());
-  EXPECT_EQ(run.arguments({.ranks = 2, .resumes = true}), arguments({"--resume", "--ranks", "2"}));
+  EXPECT_EQ(run.arguments({.ranks = 2, .resumes = true}),
+            (Arguments{"train", "--out", sandbox_ / "run", "--resume", "--ranks", "2"}));
 }
 
 class Restarts : public LaunchedRuns {
@@ -166,6 +169,22 @@ TEST_F(Restarts, AStoppedRankIsEndedWhenAnotherOneIsGone) {
   EXPECT_NE(process.err().find("is stopped by a signal: it is ended"), std::string::npos)
       << process.err();
   EXPECT_EQ(process.err().find("does not end"), std::string::npos) << process.err();
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << process.err();
+  expect_nothing_left();
+}
+
+TEST_F(Restarts, ARunThatIsNamedOnlyByResumeGoesOn) {
+  state_of(launch(2, train("run", {"--steps", "2"})));
+  Process process(
+      restarting(1, {"train", "--resume", "run", "--steps", "1000000", "--checkpoint-every", "3"}),
+      here());
+  ASSERT_TRUE(trains(process, 1)) << process.err();
+  ASSERT_TRUE(saves_after(2));
+  const std::vector<pid_t> ranks = ranks_of("run");
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[0], SIGKILL);
+  ASSERT_TRUE(trains(process, 2)) << process.out() << process.err();
   process.kill(SIGTERM);
   EXPECT_EQ(process.wait(), 0) << process.err();
   expect_nothing_left();
