@@ -114,6 +114,7 @@ class Dataset::Opener {
               .samples = options.samples,
               .rules = {RecordColumns::parse(options.columns), options.train_on},
               .learns_end = options.train_on_end,
+              .threads = options.threads,
               .columns = options.columns,
               .cache = options.cache} {}
 

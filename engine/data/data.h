@@ -33,6 +33,7 @@ struct DataOptions {
   config::SampleLayout samples = config::SampleLayout::kStream;
   config::TrainOn train_on = config::TrainOn::kAnswers;
   bool train_on_end = true;
+  ReadThreads threads = {};
   CacheOptions cache = {};
 };
 

@@ -32,6 +32,12 @@ struct CacheOptions {
   int64_t memory_text_bytes = kTextBytesInMemory;
 };
 
+// Threads that make tokens of large data.
+struct ReadThreads {
+  int64_t count_max = 1;
+  int64_t text_bytes = 2 << 20;  // the least that each is worth
+};
+
 struct ReadOptions {
   int64_t vocabulary = 0;          // of the model: ids must be below it
   int64_t length = 0;              // T; records in this many last tokens are remembered
@@ -40,6 +46,7 @@ struct ReadOptions {
   config::SampleLayout samples = config::SampleLayout::kStream;
   RecordRules rules = {};
   bool learns_end = true;
+  ReadThreads threads = {};
   std::vector<std::string> columns = {};  // what `rules` has of them
   CacheOptions cache = {};
 };

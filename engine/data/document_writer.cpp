@@ -12,7 +12,6 @@ namespace strata::data {
 
 void DocumentWriter::begin_chat() {
   start_ = tokens_.count();
-  is_empty_ = true;
 }
 
 void DocumentWriter::begin(bool prefix_is_target) {
@@ -20,14 +19,10 @@ void DocumentWriter::begin(bool prefix_is_target) {
   append(tokenizer_.prefix_ids(), prefix_is_target);
 }
 
-void DocumentWriter::add(std::string_view text, bool is_target) {
-  tokenizer_.encode(text, {.add_special = false, .continues = !is_empty_},
-                    [&](const std::vector<int32_t>& ids) {
-                      append(ids, is_target);
-                      if (!keeps_records()) tokens_.settle();  // nothing is taken back
-                      require_room();
-                    });
-  is_empty_ = false;
+void DocumentWriter::add(const std::vector<int32_t>& ids, bool are_targets) {
+  append(ids, are_targets);
+  if (!keeps_records()) tokens_.settle();  // nothing is taken back
+  require_room();
 }
 
 void DocumentWriter::append(const std::vector<int32_t>& ids, bool are_targets) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "engine/config/options.h"
@@ -19,7 +18,7 @@ struct WriterOptions {
 };
 
 // Appends documents to a token sequence: prefix, text, suffix, end token; of chats only the text,
-// because their template writes all markers.
+// because their template writes all markers. Texts come as their tokens.
 //
 // With samples of records, a document is cut after T + 1 tokens, and one without a target in these
 // is taken back. Failure: Error (kDoesNotFit) when the tokens need more than `room_bytes`.
@@ -36,7 +35,8 @@ class DocumentWriter {
 
   void begin(bool prefix_is_target);
   void begin_chat();
-  void add(std::string_view text, bool is_target);
+  // Tokens of its text.
+  void add(const std::vector<int32_t>& ids, bool are_targets);
   // Both return whether the document is kept.
   bool end();
   bool end_chat();
@@ -62,7 +62,6 @@ class DocumentWriter {
   const WriterOptions options_;
   const std::optional<int32_t> end_id_;
 
-  bool is_empty_ = true;  // the document has no text yet
   int64_t start_ = 0;
   int64_t cut_count_ = 0;
   int64_t cut_tokens_ = 0;

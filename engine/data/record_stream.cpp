@@ -24,27 +24,11 @@ bool is_white(int character) {
   return character == ' ' || character == '\t' || character == '\r' || character == '\n';
 }
 
-// Until `use` returns false.
 template <class Reader, class Use>
-void read_records(const std::string& path, Reader& reader, const Use& use) {
+void read_items(Reader reader, const Use& use) {
   while (reader.next()) {
-    if (reader.text().find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string where = fmt::format("{}:{}", path, reader.number());
-    if (!use(config::Json::parse(reader.text(), where, {.bytes = kRecordBytesMax}, kOneRecord),
-             reader.number(), where)) {
-      return;
-    }
+    if (!use(reader.text(), reader.number())) return;
   }
-}
-
-template <class Use>
-void read_file(const std::string& path, const text::LineReader::Check& check, const Use& use) {
-  if (holds_array(path)) {
-    ArrayReader items(path, check);
-    return read_records(path, items, use);
-  }
-  text::LineReader lines(path, check);
-  read_records(path, lines, use);
 }
 
 }  // namespace
@@ -126,8 +110,8 @@ bool holds_array(const std::string& path) {
   return text::first_character(path) == '[';
 }
 
-void for_each_record(const std::string& path, const text::LineReader::Check& check,
-                     const std::function<void(config::Json, int64_t, const std::string&)>& use) {
+void for_each_item(const std::string& path, const text::LineReader::Check& check,
+                   const std::function<bool(std::string_view, int64_t)>& use) {
   const auto within = [&](int64_t line, int64_t bytes) {
     check(line, bytes);
     if (bytes <= kRecordBytesMax) return;
@@ -135,24 +119,30 @@ void for_each_record(const std::string& path, const text::LineReader::Check& che
                      fmt::format("the record has more than {} (cut it into several)",
                                  format_bytes(kRecordBytesMax)));
   };
-  read_file(path, within, [&](config::Json record, int64_t line, const std::string& where) {
-    use(std::move(record), line, where);
-    return true;
-  });
+  if (holds_array(path)) return read_items(ArrayReader(path, within), use);
+  read_items(text::LineReader(path, within), use);
+}
+
+bool is_blank(std::string_view item) {
+  return item.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+config::Json parse_record(std::string_view item, const std::string& where) {
+  return config::Json::parse(item, where, {.bytes = kRecordBytesMax}, kOneRecord);
 }
 
 std::optional<config::Json> first_record(const std::string& path, int64_t most_bytes) {
   struct TooLong {};
   std::optional<config::Json> first;
   try {
-    read_file(
+    for_each_item(
         path,
         [&](int64_t, int64_t bytes) {
           if (bytes > most_bytes) throw TooLong();
         },
-        [&](config::Json record, int64_t, const std::string&) {
-          first = std::move(record);
-          return false;
+        [&](std::string_view item, int64_t line) {
+          if (!is_blank(item)) first = parse_record(item, fmt::format("{}:{}", path, line));
+          return !first;
         });
   } catch (const TooLong&) {
   }

@@ -47,14 +47,20 @@ class ArrayReader {
 // Whether a file's first character begins a JSON array.
 bool holds_array(const std::string& path);
 
-// The first record of the file, if it has one of at most `most_bytes`. Throws Error as
-// for_each_record() does.
-std::optional<config::Json> first_record(const std::string& path, int64_t most_bytes);
+// Calls `use` with the text of each line of the file, or of each item when it holds an array, and
+// the number of its first line, until `use` returns false. `check` is that of LineReader. A text of
+// more than 64 MiB is an error.
+void for_each_item(const std::string& path, const text::LineReader::Check& check,
+                   const std::function<bool(std::string_view text, int64_t line)>& use);
 
-// Calls use(record, line, where) for each line of the file that is not blank, or for each item when
-// it holds an array. `check` is that of LineReader.
-void for_each_record(
-    const std::string& path, const text::LineReader::Check& check,
-    const std::function<void(config::Json record, int64_t line, const std::string& where)>& use);
+// Whether an item is a line without a record.
+bool is_blank(std::string_view item);
+
+// The record of an item that is not blank; `where` names its file and line.
+config::Json parse_record(std::string_view item, const std::string& where);
+
+// The first record of the file, if it has one of at most `most_bytes`. Throws Error as the other
+// functions do.
+std::optional<config::Json> first_record(const std::string& path, int64_t most_bytes);
 
 }  // namespace strata::data

@@ -91,9 +91,9 @@ PlanRequest::PlanRequest(const config::Options& given, const std::string& cache_
   facts.data_bytes = data::Dataset::least_bytes(architecture.vocabulary);
   if (options.data.empty()) return;
   const auto tokenizer = open_tokenizer(options, false);
-  const int64_t room_bytes = profile_ ? 0 : train::room_for_reading(options, facts);
+  const auto limits = profile_ ? train::ReadingLimits{} : train::limits_for_reading(options, facts);
   const auto data = open_data(options, architecture, tokenizer.get(),
-                              {.room_bytes = room_bytes, .cache_directory = cache_directory});
+                              {.limits = limits, .cache_directory = cache_directory});
   facts.data_bytes = data->bytes();
   facts.steps = train::planned_steps(options, *data);
 }
@@ -139,7 +139,7 @@ train::Inference::Loss evaluate_model(const config::Options& given,
   const auto data = open_data(options, model->architecture(), tokenizer.get(),
                               {.holds_out = part,
                                .keeps_tail = !part,
-                               .room_bytes = train::room_for_reading(options, facts),
+                               .limits = train::limits_for_reading(options, facts),
                                .cache_directory = cache_directory});
   tokenizer.reset();  // frees memory for the passes
   malloc_trim(0);

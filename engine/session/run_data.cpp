@@ -82,10 +82,11 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
   data.samples = options.samples;
   data.train_on = options.train_on;
   data.train_on_end = options.train_on_end;
+  data.threads.count_max = use.limits.threads;
   data.cache = cache_of(options, use.cache_directory);
-  if (use.room_bytes > 0) {
+  if (use.limits.room_bytes > 0) {
     const int64_t taken = tokenizer ? tokenizer->bytes() : 0;
-    data.room_bytes = std::max<int64_t>(1, use.room_bytes - taken);
+    data.room_bytes = std::max<int64_t>(1, use.limits.room_bytes - taken);
   }
   if (use.holds_out && options.eval_data.empty()) data.held_out_fraction = options.eval_fraction;
   if (use.holds_out) data.held_out_data = options.eval_data;

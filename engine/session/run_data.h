@@ -9,6 +9,7 @@
 #include "engine/data/data.h"
 #include "engine/model/architecture.h"
 #include "engine/text/tokenizer.h"
+#include "engine/train/run_plan.h"
 
 // The data of a run, as its options say.
 namespace strata::session {
@@ -22,7 +23,7 @@ struct DataUse {
   // Whether tokens behind the last whole sample are used too; not for the part that train holds
   // out.
   bool keeps_tail = false;
-  int64_t room_bytes = 0;            // see train::room_for_reading; 0: no limit
+  train::ReadingLimits limits = {};
   std::string cache_directory = {};  // where --data-cache is by default; empty: nowhere
 };
 std::unique_ptr<data::Dataset> open_data(const config::Options& options,

@@ -190,7 +190,7 @@ void Training::read_data() {
   if (!tokenizer_) tokenizer_ = open_tokenizer(options_, false);
   data_ = open_data(options_, model_->architecture(), tokenizer_.get(),
                     {.holds_out = options_.eval_every > 0,
-                     .room_bytes = train::room_for_reading(options_, facts_),
+                     .limits = train::limits_for_reading(options_, facts_),
                      .cache_directory = cache_directory_});
   if (!samples_ || !leads()) tokenizer_.reset();  // frees memory for the run
   malloc_trim(0);

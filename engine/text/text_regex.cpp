@@ -156,6 +156,26 @@ struct FreeContext {
   void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
 };
 
+// What a thread matches with, whatever the pattern; only the place of the whole match is kept.
+struct MatchMemory {
+  pcre2_match_data* const data = pcre2_match_data_create(1, nullptr);
+  pcre2_match_context* const context = pcre2_match_context_create(nullptr);
+  pcre2_jit_stack* const jit_stack = pcre2_jit_stack_create(64 * 1024, kJitStackBytesMax, nullptr);
+
+  MatchMemory() {
+    STRATA_CHECK(data != nullptr && context != nullptr);
+    pcre2_set_match_limit(context, kMatchLimit);
+    pcre2_jit_stack_assign(context, nullptr, jit_stack);
+  }
+  MatchMemory(const MatchMemory&) = delete;
+  MatchMemory& operator=(const MatchMemory&) = delete;
+  ~MatchMemory() {
+    pcre2_jit_stack_free(jit_stack);
+    pcre2_match_context_free(context);
+    pcre2_match_data_free(data);
+  }
+};
+
 }  // namespace
 
 std::string translate_regex(std::string_view pattern) {
@@ -164,19 +184,11 @@ std::string translate_regex(std::string_view pattern) {
 
 struct TextPattern::Compiled {
   pcre2_code* code = nullptr;
-  pcre2_match_data* data = nullptr;
-  pcre2_match_context* context = nullptr;
-  pcre2_jit_stack* jit_stack = nullptr;
 
   Compiled() = default;
   Compiled(const Compiled&) = delete;
   Compiled& operator=(const Compiled&) = delete;
-  ~Compiled() {
-    pcre2_jit_stack_free(jit_stack);
-    pcre2_match_context_free(context);
-    pcre2_match_data_free(data);
-    pcre2_code_free(code);
-  }
+  ~Compiled() { pcre2_code_free(code); }
 };
 
 TextPattern::TextPattern(TextPattern&&) noexcept = default;
@@ -222,14 +234,7 @@ TextPattern TextPattern::regex(std::string_view pattern) {
     pcre2_get_error_message(error, text, sizeof text);
     throw bad_pattern(pattern, reinterpret_cast<const char*>(text));
   }
-  made.data = pcre2_match_data_create_from_pattern(made.code, nullptr);
-  made.context = pcre2_match_context_create(nullptr);
-  STRATA_CHECK(made.data != nullptr && made.context != nullptr);
-  pcre2_set_match_limit(made.context, kMatchLimit);
-  if (pcre2_jit_compile(made.code, PCRE2_JIT_COMPLETE) == 0) {
-    made.jit_stack = pcre2_jit_stack_create(64 * 1024, kJitStackBytesMax, nullptr);
-    pcre2_jit_stack_assign(made.context, nullptr, made.jit_stack);
-  }
+  (void)pcre2_jit_compile(made.code, PCRE2_JIT_COMPLETE);  // where it fails, matching is slower
   return result;
 }
 
@@ -246,9 +251,9 @@ bool TextPattern::find(std::string_view text, size_t from, TextSpan* match) cons
     *match = {at, at + literal_.size()};
     return true;
   }
-  const int found =
-      pcre2_match(compiled_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                  PCRE2_NO_UTF_CHECK, compiled_->data, compiled_->context);
+  thread_local const MatchMemory memory;
+  const int found = pcre2_match(compiled_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                text.size(), from, PCRE2_NO_UTF_CHECK, memory.data, memory.context);
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found < 0) {
     PCRE2_UCHAR cause[256];
@@ -259,7 +264,7 @@ bool TextPattern::find(std::string_view text, size_t from, TextSpan* match) cons
                     "shorter documents: the pattern backtracks too much in it)",
                     text.size(), from, reinterpret_cast<const char*>(cause)));
   }
-  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(compiled_->data);
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(memory.data);
   *match = {ends[0], ends[1]};
   return true;
 }

@@ -19,8 +19,9 @@ struct TextSpan {
 //
 // Constructs whose meaning differs between Oniguruma and PCRE2 are translated (`\s`, `\u1234`, `^`,
 // `$`) or refused by name, so an accepted pattern matches the same text as in the `tokenizers`
-// library. Threads: one at a time. Failure: construction and matching throw Error; a match limit
-// stops a pattern that backtracks too much.
+// library. Threads: any number; immutable after construction. Memory: 64 KiB to 8 MiB for each
+// thread that matches. Failure: construction and matching throw Error; a match limit stops a
+// pattern that backtracks too much.
 class TextPattern {
  public:
   static TextPattern literal(std::string text);

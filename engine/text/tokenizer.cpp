@@ -42,7 +42,8 @@ size_t leading_space(std::string_view text) {
 // Turns pieces into ids, from the cache or by the model.
 class Tokenizer::Encoder final : public PieceSink {
  public:
-  Encoder(const Tokenizer& tokenizer, const TakeIds& take) : tokenizer_(tokenizer), take_(take) {}
+  Encoder(const Tokenizer& tokenizer, TokenizerCache& cache, const TakeIds& take)
+      : tokenizer_(tokenizer), cache_(cache), take_(take) {}
 
   void piece(std::string_view text) override {
     while (text.size() > kCutBytes) {
@@ -64,20 +65,20 @@ class Tokenizer::Encoder final : public PieceSink {
  private:
   void word(std::string_view text) {
     if (ids_.size() >= kIdsHeld) finish();
-    TokenizerCache& cache = *tokenizer_.cache_;
-    if (cache.append(text, &ids_)) return;
+    if (cache_.append(text, &ids_)) return;
     const size_t from = ids_.size();
     if (tokenizer_.byte_level_) {
       tokenizer_.model_->encode(tokenizer_.alphabet_.spell(text), &ids_);
     } else {
       tokenizer_.model_->encode(text, &ids_);
     }
-    cache.insert(text, ids_.data() + from, ids_.size() - from);
+    cache_.insert(text, ids_.data() + from, ids_.size() - from);
   }
 
   static constexpr size_t kIdsHeld = 1 << 16;
 
   const Tokenizer& tokenizer_;
+  TokenizerCache& cache_;
   const TakeIds& take_;
   std::vector<int32_t> ids_;  // not handed out yet
 };
@@ -160,7 +161,7 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
                             "the text to UTF-8)",
                             invalid, static_cast<unsigned char>(text[invalid])));
   }
-  Encoder encoder(*this, take);
+  Encoder encoder(*this, options.cache != nullptr ? *options.cache : *cache_, take);
   if (options.add_special) encoder.tokens(prefix_ids_);
   split_added(
       *verbatim_trie_, text,

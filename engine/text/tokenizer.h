@@ -65,17 +65,19 @@ struct TokenizerConfig {
 };
 
 struct EncodeOptions {
-  bool add_special = true;  // prefix and suffix of the post-processor
-  bool continues = false;   // the text follows other text, so nothing is prepended
+  bool add_special = true;          // prefix and suffix of the post-processor
+  bool continues = false;           // the text follows other text, so nothing is prepended
+  TokenizerCache* cache = nullptr;  // of the calling thread; null: the tokenizer's own
 };
 
 // Converts text to token ids and back, exactly as the `tokenizers` library does with the same
 // tokenizer.json, or as `sentencepiece` does with the same tokenizer.model.
 //
 // Guarantees: ids and text equal that library's; unsupported files are refused when they are read.
-// Memory: the vocabulary (about 150 bytes a token) and a word cache of at most 16 MiB. Threads: one
-// at a time, because of the cache. Failure: encode() throws Error that names the byte for text that
-// is not UTF-8, decode() for an id that the vocabulary lacks.
+// Memory: the vocabulary (about 150 bytes a token) and a word cache of at most 16 MiB. Threads: any
+// number may encode, each with a cache of its own; one at a time uses the tokenizer's. Failure:
+// encode() throws Error that names the byte for text that is not UTF-8, decode() for an id that the
+// vocabulary lacks.
 class Tokenizer {
  public:
   Tokenizer(TokenizerDefinition definition, TokenizerConfig config);

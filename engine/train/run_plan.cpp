@@ -398,9 +398,12 @@ std::string cache_note(const plan::PlanInput& input) {
 
 }  // namespace
 
-int64_t room_for_reading(const config::Options& options, const RunFacts& facts) {
+ReadingLimits limits_for_reading(const config::Options& options, const RunFacts& facts) {
   const int64_t processes = facts.processes ? ranks_on_node(options, facts) : 1;
-  return std::max<int64_t>(1, host_budget_of(options, facts) / processes - kReadingBytes);
+  const int64_t threads = options.threads > 0 ? options.threads : facts.limits.cores;
+  const int64_t room_bytes = host_budget_of(options, facts) / processes - kReadingBytes;
+  return {.room_bytes = std::max<int64_t>(1, room_bytes),
+          .threads = std::max<int64_t>(1, threads / processes)};
 }
 
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {

@@ -82,8 +82,12 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
 // The budget in host memory of a node: --host-memory, or what the machine may give.
 int64_t host_budget_of(const config::Options& options, const RunFacts& facts);
 
-// The part of --host-memory for data and tokenizer before arenas are allocated; at least 1.
-int64_t room_for_reading(const config::Options& options, const RunFacts& facts);
+// What data and tokenizer may use before arenas are allocated.
+struct ReadingLimits {
+  int64_t room_bytes = 0;  // their part of --host-memory; 0: no limit
+  int64_t threads = 1;     // of --threads, or of the cores
+};
+ReadingLimits limits_for_reading(const config::Options& options, const RunFacts& facts);
 
 // The share of usable memory for a run without a given budget, which leaves room for other
 // programs.

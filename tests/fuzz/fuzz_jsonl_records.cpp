@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -22,15 +23,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                pwrite(file, data, size, 0) == static_cast<ssize_t>(size));
   std::optional<data::RecordKind> kind;
   try {
-    data::for_each_record(
+    data::for_each_item(
         "/proc/self/fd/" + std::to_string(file), [](int64_t, int64_t) {},
-        [&](config::Json record, int64_t, const std::string& where) {
+        [&](std::string_view item, int64_t line) {
+          if (data::is_blank(item)) return true;
+          const std::string where = std::to_string(line);
+          config::Json record = data::parse_record(item, where);
           if (!kind) kind = data::kind_of_record(record, where);
           const auto text = data::text_of_record(std::move(record), *kind, where);
           for (size_t i = 0; i < text.parts.size(); ++i) {
             STRATA_CHECK(!text.parts[i].text.empty());
             STRATA_CHECK(i == 0 || text.parts[i].is_target != text.parts[i - 1].is_target);
           }
+          return true;
         });
   } catch (const Error& error) {
     STRATA_CHECK(error.code() == ErrorCode::kConfig);

@@ -5,7 +5,6 @@
 #include "engine/data/data_cache.h"
 
 #include <fcntl.h>
-#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "engine/data/batch.h"
 #include "engine/data/data_key.h"
 #include "tests/support/small_file_system.h"
 #include "tests/train/data_fixture.h"
@@ -29,33 +27,6 @@ class DataCaches : public DataTest {
     options.cache = {
         .directory = cache_, .is_given = true, .made_by = "test", .memory_text_bytes = 0};
     return options;
-  }
-
-  // Everything that training sees of the data, as one text.
-  static std::string told_of(const Dataset& data) {
-    std::string told =
-        fmt::format("{} tokens, hash {:x}\n", data.token_count(), data.fingerprint());
-    for (const TokenSource* source : {&data.train(), &data.held_out()}) {
-      if (source->sample_count() > 0) told += told_of(*source);
-    }
-    return told;
-  }
-
-  static std::string told_of(const TokenSource& source) {
-    const auto length = static_cast<size_t>(source.length());
-    std::vector<int32_t> tokens(3 * length), targets(3 * length), starts(3 * length);
-    const Batches batches(source, {.rows = 3, .accumulate = 2, .seed = 11});
-    std::string told =
-        fmt::format("{} samples, {} updates\n", source.sample_count(), batches.updates_in(9));
-    for (int64_t step = 0; step < 9; ++step) {
-      for (int64_t batch = 0; batch < 2; ++batch) {
-        batches.fill(step, batch, 0, tokens.data(), targets.data(), starts.data());
-        told += fmt::format("{} | {} | {}\n", fmt::join(tokens, " "), fmt::join(targets, " "),
-                            fmt::join(starts, " "));
-      }
-      told += fmt::format("{} targets\n", batches.target_count(step));
-    }
-    return told;
   }
 
   // The description without where tokens are kept.

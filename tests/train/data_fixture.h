@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/data/batch.h"
 #include "engine/data/data.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
@@ -62,6 +64,33 @@ class DataTest : public ::testing::Test {
       return error.what();
     }
     return "no error";
+  }
+
+  // Everything that training sees of the data, as one text.
+  static std::string told_of(const Dataset& data) {
+    std::string told =
+        fmt::format("{} tokens, hash {:x}\n", data.token_count(), data.fingerprint());
+    for (const TokenSource* source : {&data.train(), &data.held_out()}) {
+      if (source->sample_count() > 0) told += told_of(*source);
+    }
+    return told;
+  }
+
+  static std::string told_of(const TokenSource& source) {
+    const auto length = static_cast<size_t>(source.length());
+    std::vector<int32_t> tokens(3 * length), targets(3 * length), starts(3 * length);
+    const Batches batches(source, {.rows = 3, .accumulate = 2, .seed = 11});
+    std::string told =
+        fmt::format("{} samples, {} updates\n", source.sample_count(), batches.updates_in(9));
+    for (int64_t step = 0; step < 9; ++step) {
+      for (int64_t batch = 0; batch < 2; ++batch) {
+        batches.fill(step, batch, 0, tokens.data(), targets.data(), starts.data());
+        told += fmt::format("{} | {} | {}\n", fmt::join(tokens, " "), fmt::join(targets, " "),
+                            fmt::join(starts, " "));
+      }
+      told += fmt::format("{} targets\n", batches.target_count(step));
+    }
+    return told;
   }
 
   const test::TemporaryDirectory folder_;

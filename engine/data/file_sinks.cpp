@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/file_sinks.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+
+#include "engine/base/error.h"
+#include "engine/base/plural.h"
+#include "engine/base/units.h"
+#include "engine/data/record_stream.h"
+
+namespace strata::data {
+
+void LineNumbers::add(int64_t line) {
+  constexpr int64_t kShown = 5;
+  if (++count_ <= kShown) shown_ += fmt::format("{}{}", count_ == 1 ? "" : ", ", line);
+}
+
+std::string LineNumbers::text() const {
+  return fmt::format("{} {}{}", plural(count_, "line"), shown_, count_ > 5 ? ", ..." : "");
+}
+
+RecordsSink::RecordsSink(const FileTarget& target, const std::string& path)
+    : FileSink(target), path_(path), file_(target.data.files.size() - 1) {}
+
+void RecordsSink::require_room(int64_t line, int64_t line_bytes) const {
+  if (target_.options.room_bytes == 0) return;
+  const int64_t left = target_.options.room_bytes - target_.data.tokens->bytes();
+  if (line_bytes * kLineCopies <= left) return;
+  throw Error(ErrorCode::kDoesNotFit,
+              fmt::format("read data: {}:{}: the line has more than {}, the longest that can be "
+                          "read in the {} that --host-memory leaves (cut the record into "
+                          "several, or raise --host-memory)",
+                          path_, line, format_bytes(left / kLineCopies), format_bytes(left)));
+}
+
+void RecordsSink::begin_line(int64_t line, int64_t bytes) {
+  require_room(line, bytes);
+  line_ = line;
+}
+
+void RecordsSink::begin_record(bool has_lesson) {
+  ++record_count_;
+  has_lesson_ = has_lesson;
+  is_kept_ = false;
+  if (!has_lesson) idle_.add(line_);
+}
+
+void RecordsSink::end_record() {
+  if (has_lesson_ && !is_kept_) beyond_.add(line_);
+}
+
+void RecordsSink::begin_document(bool is_chat) {
+  is_chat_ = is_chat;
+  if (is_chat) return target_.writer.begin_chat();
+  target_.writer.begin(kind_ == RecordKind::kText ||
+                       target_.options.rules.train_on == config::TrainOn::kEverything);
+}
+
+void RecordsSink::begin_part(bool is_target) {
+  is_target_ = is_target;
+  if (is_target && has_lesson_) remember();
+}
+
+void RecordsSink::ids(const std::vector<int32_t>& ids) {
+  target_.writer.add(ids, is_target_);
+}
+
+// Keeps the first document with something to learn as the example.
+void RecordsSink::end_document() {
+  DocumentWriter& writer = target_.writer;
+  ReadData& data = target_.data;
+  const bool is_kept = is_chat_ ? writer.end_chat() : writer.end();
+  if (is_kept && has_lesson_ && data.example_count == 0) {
+    data.example_first = writer.start();
+    data.example_count = data.tokens->count() - writer.start();
+  }
+  is_kept_ = is_kept_ || is_kept;
+}
+
+// Remembers a record whose first target is at the end of the sequence so far.
+void RecordsSink::remember() {
+  std::deque<RecordPlace>& last = target_.data.last_records;
+  const int64_t at = target_.data.tokens->count();
+  if (last.empty() || last.back().line != line_ || last.back().file != file_) {
+    last.push_back({at, line_, file_});
+  }
+  while (!last.empty() && last.front().first_target + target_.options.length < at) {
+    last.pop_front();
+  }
+}
+
+void RecordsSink::finish() {
+  if (!kind_) throw bad_data(path_, "it has no record (write at least one line)");
+  if (idle_.count() + beyond_.count() == record_count_) refuse_all();
+  warn();
+  target_.data.record_count += record_count_;
+  const char* form = holds_array(path_) ? "a JSON array of " : "JSON lines of ";
+  target_.totals.records[std::string(form) + name_of(*kind_)] += record_count_;
+}
+
+void RecordsSink::refuse_all() const {
+  std::string idle;
+  std::string beyond;
+  if (idle_.count() > 0) {
+    idle = fmt::format("{} with {} ({})", idle_.count(), name_of_idle(*kind_), idle_.text());
+  }
+  if (beyond_.count() > 0) {
+    beyond = fmt::format("{} with nothing to learn in the first {} tokens ({})", beyond_.count(),
+                         target_.options.length, beyond_.text());
+  }
+  throw bad_data(path_,
+                 fmt::format("there is nothing to learn, all {} are left out: {}{}{} ({})",
+                             counted(record_count_, "record"), idle,
+                             idle.empty() || beyond.empty() ? "" : ", ", beyond,
+                             beyond.empty() ? "complete them"
+                                            : "shorten the prompts, or raise --sequence-length"));
+}
+
+void RecordsSink::warn() const {
+  std::vector<std::string>& warnings = target_.data.warnings;
+  if (idle_.count() > 0) {
+    warnings.push_back(
+        fmt::format("data: {}: {} of {} records have {} ({}): they teach nothing (complete or "
+                    "remove them)",
+                    path_, idle_.count(), record_count_, name_of_idle(*kind_), idle_.text()));
+  }
+  if (beyond_.count() > 0) {
+    warnings.push_back(
+        fmt::format("data: {}: {} of {} records have nothing to learn in their first {} tokens "
+                    "({}): they are left out (shorten the prompts, or raise --sequence-length)",
+                    path_, beyond_.count(), record_count_, target_.options.length, beyond_.text()));
+  }
+}
+
+void TextSink::begin_part(bool) {
+  if (is_begun_) return;
+  is_begun_ = true;
+  split_before_ = target_.writer.split_count();
+  target_.writer.begin(true);
+}
+
+void TextSink::finish() {
+  if (!is_begun_) return;
+  target_.writer.end();
+  ++target_.totals.document_count;
+  target_.totals.split_texts += target_.writer.split_count() - split_before_;
+}
+
+}  // namespace strata::data

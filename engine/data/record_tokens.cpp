@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/record_tokens.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/data/record_stream.h"
+#include "engine/text/tokenizer.h"
+
+namespace strata::data {
+
+RecordTokenizer::RecordTokenizer(const text::Tokenizer& tokenizer, const ReadOptions& options,
+                                 bool has_own_cache)
+    : tokenizer_(tokenizer),
+      options_(options),
+      chats_(tokenizer.config(), options.chat_template),
+      cache_(has_own_cache ? std::make_unique<text::TokenizerCache>() : nullptr) {}
+
+void RecordTokenizer::record(std::string_view item, const std::string& path, int64_t line,
+                             RecordKind kind, TokenSink& sink) {
+  if (is_blank(item)) return;
+  const std::string where = fmt::format("{}:{}", path, line);
+  config::Json json = options_.rules.columns.renamed(parse_record(item, where));
+  const RecordText record = text_of_record(std::move(json), kind, where, options_.rules);
+  sink.begin_record(record.has_lesson);
+  if (record.chat) {
+    for (const auto& parts : chats_.render(*record.chat, where)) document(parts, true, sink);
+  } else if (!record.parts.empty()) {
+    document(record.parts, false, sink);
+  }
+  sink.end_record();
+}
+
+void RecordTokenizer::text(std::string_view block, bool continues, TokenSink& sink) {
+  part(block, true, continues, sink);
+}
+
+void RecordTokenizer::document(const std::vector<TextPart>& parts, bool is_chat, TokenSink& sink) {
+  sink.begin_document(is_chat);
+  for (const TextPart& one : parts) part(one.text, one.is_target, &one != &parts.front(), sink);
+  sink.end_document();
+}
+
+void RecordTokenizer::part(std::string_view text, bool is_target, bool continues, TokenSink& sink) {
+  sink.begin_part(is_target);
+  tokenizer_.encode(text, {.add_special = false, .continues = continues, .cache = cache_.get()},
+                    [&](const std::vector<int32_t>& ids) { sink.ids(ids); });
+}
+
+}  // namespace strata::data

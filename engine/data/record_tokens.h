@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/data/chat_records.h"
+#include "engine/data/data_read.h"
+#include "engine/data/data_records.h"
+#include "engine/text/tokenizer_cache.h"
+
+namespace strata::data {
+
+// Receives what lines of records, or blocks of a text, become.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  // A line, which may be blank, and its size.
+  virtual void begin_line(int64_t line, int64_t bytes) = 0;
+  virtual void begin_record(bool has_lesson) = 0;
+  virtual void begin_document(bool is_chat) = 0;
+  virtual void begin_part(bool is_target) = 0;
+  virtual void ids(const std::vector<int32_t>& ids) = 0;
+  virtual void end_document() = 0;
+  virtual void end_record() = 0;
+};
+
+// Makes tokens of records and texts. A pure function of what it is given. Memory: a word cache of
+// at most 16 MiB, if it has its own, and templates of chats. Threads: one, several of these may
+// share a tokenizer. Failure: Error that names the file and line.
+class RecordTokenizer {
+ public:
+  // `options` must outlive it. Of those without their own cache, one at a time may be in use.
+  RecordTokenizer(const text::Tokenizer& tokenizer, const ReadOptions& options, bool has_own_cache);
+
+  // A line of a file of records of this kind. A blank one has no record.
+  void record(std::string_view item, const std::string& path, int64_t line, RecordKind kind,
+              TokenSink& sink);
+  // A block of a text, which is one part; `continues` for all but the first.
+  void text(std::string_view block, bool continues, TokenSink& sink);
+
+ private:
+  void document(const std::vector<TextPart>& parts, bool is_chat, TokenSink& sink);
+  void part(std::string_view text, bool is_target, bool continues, TokenSink& sink);
+
+  const text::Tokenizer& tokenizer_;
+  const ReadOptions& options_;
+  ChatRecords chats_;
+  std::unique_ptr<text::TokenizerCache> cache_;  // null: the tokenizer's
+};
+
+}  // namespace strata::data
