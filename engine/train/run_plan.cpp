@@ -15,8 +15,8 @@
 #include "engine/exec/rates_of.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
-#include "engine/plan/refusal.h"
 #include "engine/plan/simulator.h"
+#include "engine/train/run_plan_parts.h"
 #include "io/scratch_file.h"
 
 namespace strata::train {
@@ -31,11 +31,11 @@ constexpr int64_t kThreadBytes = kMiB / 2;
 constexpr int64_t kOpBytes = 1000;  // of a plan: the op, its accesses and waits, in all programs
 constexpr int64_t kChecksumBlock = 64 * kKiB;
 
+}  // namespace
+
 int64_t ranks_on_node(const config::Options& options, const RunFacts& facts) {
   return facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
 }
-
-}  // namespace
 
 void require_built(const config::Options& options) {
   if (options.recipe == Recipe::kFp16) {
@@ -51,13 +51,9 @@ void require_built(const config::Options& options) {
   }
 }
 
-namespace {
-
 bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
   return !facts.elsewhere && options.host_memory > facts.limits.usable_bytes();
 }
-
-}  // namespace
 
 int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   const int64_t usable = facts.limits.usable_bytes();
@@ -65,8 +61,6 @@ int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   if (options.host_memory > 0) return options.host_memory;
   return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
 }
-
-namespace {
 
 // An emulated device takes its memory from the host's: by default what --host-memory leaves. Ranks
 // that are given one GPU share it.
@@ -81,6 +75,8 @@ int64_t device_budget_of(const config::Options& options, const RunFacts& facts) 
   const int64_t left = facts.limits.usable_bytes() - host_budget_of(options, facts);
   return std::max<int64_t>(0, left) / ranks_on_node(options, facts);
 }
+
+namespace {
 
 // Whether the device's budget is its share of all that the device has.
 bool is_whole_device(const config::Options& options, const RunFacts& facts) {
@@ -128,6 +124,8 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
   return {OptimizerMode::kInBackward, OptimizerMode::kDeferred};
 }
 
+}  // namespace
+
 plan::PlannerOptions planner_options(const config::Options& options, const RunFacts& facts) {
   const bool has_no_drives = facts.elsewhere && facts.machine.nvme_mixed_bytes_per_s <= 0;
   plan::PlannerOptions planner;
@@ -140,6 +138,8 @@ plan::PlannerOptions planner_options(const config::Options& options, const RunFa
   planner.device_is_whole = is_whole_device(options, facts);
   return planner;
 }
+
+namespace {
 
 plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& options,
                                const plan::Rates& rates, const RunFacts& facts) {
@@ -230,18 +230,12 @@ void set_room(const config::Options& options, RunFacts& facts) {
       std::min(facts.nvme_bytes_max, io::free_bytes_of(options.nvme, facts.machine.nvme_weights));
 }
 
-namespace {
-
-// The part of --host-memory outside of arenas. The checksum table has the size for all planes and a
-// gradient on NVMe.
 int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& options,
                           const RunFacts& facts) {
   const int64_t nvme_bytes = input.nvme_budget > 0 ? 18 * input.spec->parameter_count() : 0;
   return outside_bytes(options, facts, nvme_bytes) +
          plan_bytes(input, ranks_on_node(options, facts)) + transfer_bytes(input);
 }
-
-}  // namespace
 
 // Without a rating in the profile: drives of 1 TB, each rated for one full write a day for 5 years.
 Drives drives_of(const config::Options& options, const config::Machine& machine) {
@@ -290,110 +284,6 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.outside_bytes = all_outside_bytes(run.input, options, facts);
   run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / sharing;
   return run;
-}
-
-// The least --host-memory with which these options fit, with `nvme_budget` bytes of NVMe. 0: none
-// is enough, since an emulated device gets less memory when the host gets more.
-int64_t least_host_memory(const RunPlan& run, const config::Options& options, const RunFacts& facts,
-                          int64_t nvme_budget) {
-  plan::PlanInput input = run.input;
-  input.nvme_budget = nvme_budget;
-  const int64_t ranks = ranks_on_node(options, facts);
-  const int64_t outside = all_outside_bytes(input, options, facts);
-  input.host_budget = input.device_budget = plan::kNoLimit;
-  const auto least =
-      plan::bytes_of(input, plan::least_placement(input, planner_options(options, facts)));
-  const int64_t arenas = least[static_cast<size_t>(plan::Arena::kHost)];
-  int64_t enough = ceil_div(arenas * ranks + outside, kMiB);
-  if (!input.device.discrete) return enough * kMiB;
-  const auto fits_in = [&](int64_t mib) {
-    config::Options trial = options;
-    trial.host_memory = mib * kMiB;
-    input.host_budget = std::max<int64_t>(0, trial.host_memory - outside) / ranks;
-    input.device_budget = device_budget_of(trial, facts);
-    return plan::fits(input, planner_options(options, facts));
-  };
-  if (!fits_in(enough)) return 0;
-  for (int64_t little = 0; enough - little > 1;) {
-    const int64_t mib = little + (enough - little) / 2;
-    (fits_in(mib) ? enough : little) = mib;
-  }
-  return enough * kMiB;
-}
-
-// The flags that would fit.
-struct LeastFlags {
-  std::string text;
-  bool nvme_helps = false;  // at least by a twentieth
-};
-
-LeastFlags least_flags(const RunPlan& run, const config::Options& options, const RunFacts& facts,
-                       const plan::DoesNotFit& why) {
-  config::Options wanted = options;
-  std::string device;
-  for (const plan::Shortage& shortage : why.shortages()) {
-    if (shortage.arena != plan::Arena::kDevice) continue;
-    device = size_option(shortage.need_bytes);
-    wanted.device_memory = *parse_bytes(device);
-    device = " --device-memory " + device;
-  }
-  const auto flags = [&](int64_t bytes) {
-    return bytes == 0 ? std::string() : "--host-memory " + size_option(bytes) + device;
-  };
-  const auto least = [&](int64_t nvme_budget) {
-    return least_host_memory(run, wanted, facts, nvme_budget);
-  };
-  const bool has_drives = run.input.nvme_budget > 0;
-  const int64_t here = least(run.input.nvme_budget);
-  const int64_t roomy = least(plan::kNoLimit);
-  LeastFlags flags_of = {flags(here), roomy > 0 && (here == 0 || roomy <= here - here / 20)};
-  if (flags_of.nvme_helps && planner_options(options, facts).may_use_nvme) {
-    flags_of.text += (here == 0 ? "" : ", or ") + flags(roomy) +
-                     (has_drives ? " with more free space on the drives" : " with NVMe");
-  }
-  return flags_of;
-}
-
-// What of a refused run are keys and values; empty without a cache.
-std::string cache_note(const plan::PlanInput& input) {
-  if (!input.shape.is_cached()) return "";
-  int64_t bytes = 0;
-  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
-    bytes += model::cache_bytes(*input.spec, s, input.shape, input.device);
-  }
-  return fmt::format(
-      "{} of it for keys and values of {} of up to {} tokens (--micro-batch and "
-      "--max-new-tokens lower it); ",
-      format_bytes(bytes), counted(input.shape.cache_rows, "text"), input.shape.cache_positions);
-}
-
-// Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
-// of a machine.
-[[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,
-                                  const RunFacts& facts, const plan::DoesNotFit& why) {
-  if (!why.lacks(plan::Arena::kHost)) throw why;
-  std::vector<plan::Shortage> shortages = why.shortages();
-  for (plan::Shortage& shortage : shortages) {
-    if (shortage.arena != plan::Arena::kHost) continue;
-    shortage.need_bytes = shortage.need_bytes * run.ranks_on_node + run.outside_bytes;
-    shortage.has_bytes = run.host_budget;
-  }
-  const LeastFlags least = least_flags(run, options, facts, why);
-  std::string budget;
-  if (is_beyond_machine(options, facts)) {
-    budget = fmt::format("--host-memory is {}, more than there is ({}); ",
-                         format_bytes(options.host_memory), facts.limits.usable_reason());
-  } else if (options.host_memory == 0) {
-    budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
-                         100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
-  }
-  throw plan::DoesNotFit(
-      why, std::move(shortages), least.nvme_helps,
-      fmt::format("{} of what is needed are for the program itself: its code and libraries, "
-                  "threads, tokens, checksums and the plan; {}{}{}",
-                  format_bytes(run.outside_bytes), cache_note(run.input), budget,
-                  least.text.empty() ? "no --host-memory leaves enough to the emulated device"
-                                     : "the least that fits is " + least.text));
 }
 
 }  // namespace

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a run does not fit, and the least that does, in terms of the user's options.
+#include <fmt/format.h>
+
+#include "engine/base/plural.h"
+#include "engine/base/units.h"
+#include "engine/train/run_plan_parts.h"
+
+namespace strata::train {
+namespace {
+
+// The least --host-memory with which these options fit, with `nvme_budget` bytes of NVMe. 0: none
+// is enough, since an emulated device gets less memory when the host gets more.
+int64_t least_host_memory(const RunPlan& run, const config::Options& options, const RunFacts& facts,
+                          int64_t nvme_budget) {
+  plan::PlanInput input = run.input;
+  input.nvme_budget = nvme_budget;
+  const int64_t ranks = ranks_on_node(options, facts);
+  const int64_t outside = all_outside_bytes(input, options, facts);
+  input.host_budget = input.device_budget = plan::kNoLimit;
+  const auto least =
+      plan::bytes_of(input, plan::least_placement(input, planner_options(options, facts)));
+  const int64_t arenas = least[static_cast<size_t>(plan::Arena::kHost)];
+  int64_t enough = ceil_div(arenas * ranks + outside, kMiB);
+  if (!input.device.discrete) return enough * kMiB;
+  const auto fits_in = [&](int64_t mib) {
+    config::Options trial = options;
+    trial.host_memory = mib * kMiB;
+    input.host_budget = std::max<int64_t>(0, trial.host_memory - outside) / ranks;
+    input.device_budget = device_budget_of(trial, facts);
+    return plan::fits(input, planner_options(options, facts));
+  };
+  if (!fits_in(enough)) return 0;
+  for (int64_t little = 0; enough - little > 1;) {
+    const int64_t mib = little + (enough - little) / 2;
+    (fits_in(mib) ? enough : little) = mib;
+  }
+  return enough * kMiB;
+}
+
+// The flags that would fit.
+struct LeastFlags {
+  std::string text;
+  bool nvme_helps = false;  // at least by a twentieth
+};
+
+LeastFlags least_flags(const RunPlan& run, const config::Options& options, const RunFacts& facts,
+                       const plan::DoesNotFit& why) {
+  config::Options wanted = options;
+  std::string device;
+  for (const plan::Shortage& shortage : why.shortages()) {
+    if (shortage.arena != plan::Arena::kDevice) continue;
+    device = size_option(shortage.need_bytes);
+    wanted.device_memory = *parse_bytes(device);
+    device = " --device-memory " + device;
+  }
+  const auto flags = [&](int64_t bytes) {
+    return bytes == 0 ? std::string() : "--host-memory " + size_option(bytes) + device;
+  };
+  const auto least = [&](int64_t nvme_budget) {
+    return least_host_memory(run, wanted, facts, nvme_budget);
+  };
+  const bool has_drives = run.input.nvme_budget > 0;
+  const int64_t here = least(run.input.nvme_budget);
+  const int64_t roomy = least(plan::kNoLimit);
+  LeastFlags flags_of = {flags(here), roomy > 0 && (here == 0 || roomy <= here - here / 20)};
+  if (flags_of.nvme_helps && planner_options(options, facts).may_use_nvme) {
+    flags_of.text += (here == 0 ? "" : ", or ") + flags(roomy) +
+                     (has_drives ? " with more free space on the drives" : " with NVMe");
+  }
+  return flags_of;
+}
+
+// What of a refused run are keys and values; empty without a cache.
+std::string cache_note(const plan::PlanInput& input) {
+  if (!input.shape.is_cached()) return "";
+  int64_t bytes = 0;
+  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
+    bytes += model::cache_bytes(*input.spec, s, input.shape, input.device);
+  }
+  return fmt::format(
+      "{} of it for keys and values of {} of up to {} tokens (--micro-batch and "
+      "--max-new-tokens lower it); ",
+      format_bytes(bytes), counted(input.shape.cache_rows, "text"), input.shape.cache_positions);
+}
+
+}  // namespace
+
+void explain_refusal(const RunPlan& run, const config::Options& options, const RunFacts& facts,
+                     const plan::DoesNotFit& why) {
+  if (!why.lacks(plan::Arena::kHost)) throw why;
+  std::vector<plan::Shortage> shortages = why.shortages();
+  for (plan::Shortage& shortage : shortages) {
+    if (shortage.arena != plan::Arena::kHost) continue;
+    shortage.need_bytes = shortage.need_bytes * run.ranks_on_node + run.outside_bytes;
+    shortage.has_bytes = run.host_budget;
+  }
+  const LeastFlags least = least_flags(run, options, facts, why);
+  std::string budget;
+  if (is_beyond_machine(options, facts)) {
+    budget = fmt::format("--host-memory is {}, more than there is ({}); ",
+                         format_bytes(options.host_memory), facts.limits.usable_reason());
+  } else if (options.host_memory == 0) {
+    budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
+                         100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
+  }
+  throw plan::DoesNotFit(
+      why, std::move(shortages), least.nvme_helps,
+      fmt::format("{} of what is needed are for the program itself: its code and libraries, "
+                  "threads, tokens, checksums and the plan; {}{}{}",
+                  format_bytes(run.outside_bytes), cache_note(run.input), budget,
+                  least.text.empty() ? "no --host-memory leaves enough to the emulated device"
+                                     : "the least that fits is " + least.text));
+}
+
+}  // namespace strata::train
