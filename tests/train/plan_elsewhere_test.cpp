@@ -86,6 +86,20 @@ TEST(PlanElsewhere, WhatADriveHasNoRoomForIsInMemory) {
   EXPECT_THROW(planned(machine, llama(24, 2048), options), plan::DoesNotFit);
 }
 
+TEST(PlanElsewhere, FarMoreThreadsThanCoresAreRefused) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.threads = 32;
+  EXPECT_NO_THROW(planned(profile("small-2core"), llama(2, 512), options));
+  options.threads = 33;
+  try {
+    planned(profile("small-2core"), llama(2, 512), options);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "threads: 33 on 2 cores (give at most 32, or leave it out)");
+  }
+}
+
 // Where arithmetic and drives take about as long, what memory is used for matters most.
 TEST(PlanElsewhere, MoreHostMemoryIsNotSlower) {
   for (const double clip : {0.0, 1.0}) {
