@@ -20,7 +20,6 @@ namespace strata::data {
 namespace {
 
 namespace fs = std::filesystem;
-using config::Json;
 
 constexpr int64_t kEndBytes = 64 << 10;
 constexpr int64_t kBetweenBytes = 4 << 10;
@@ -81,19 +80,17 @@ bool may_decide_tokens(const fs::directory_entry& entry) {
 
 }  // namespace
 
-Json key_of_files(const std::vector<std::string>& paths) {
-  Json keys = Json::array();
+std::string key_of_files(const std::vector<std::string>& paths) {
+  std::string key;
   for (const std::string& path : paths) {
     const OpenFile file(path);
-    Json key = Json::object();
-    key.set("path", fs::absolute(path).lexically_normal().string());
-    key.set("bytes", static_cast<int64_t>(file.info().st_size));
-    key.set("modified_ns", nanoseconds(file.info().st_mtim));
-    key.set("changed_ns", nanoseconds(file.info().st_ctim));
-    key.set("sampled", fmt::format("{:016x}", sampled_checksum(file, file.info().st_size)));
-    keys.push_back(std::move(key));
+    const int64_t bytes = file.info().st_size;
+    key = digest_of(fmt::format("{} {} {} {} {:016x} {}", key, bytes,
+                                nanoseconds(file.info().st_mtim), nanoseconds(file.info().st_ctim),
+                                sampled_checksum(file, bytes),
+                                fs::absolute(path).lexically_normal().string()));
   }
-  return keys;
+  return key;
 }
 
 std::string key_of_tokenizer(const std::string& model_directory) {

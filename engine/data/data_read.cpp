@@ -13,7 +13,9 @@
 #include "engine/data/data_cache.h"
 #include "engine/data/data_files.h"
 #include "engine/data/data_key.h"
+#include "engine/data/disk_full.h"
 #include "engine/data/files_reader.h"
+#include "engine/data/tokens_version.h"
 #include "engine/text/tokenizer.h"
 
 namespace strata::data {
@@ -75,10 +77,9 @@ void read_files(const std::vector<std::string>& files, const text::Tokenizer& to
 
 // Everything that decides the tokens of these files.
 config::Json key_of(const std::vector<std::string>& files, const ReadOptions& options) {
-  constexpr int64_t kFormat = 1;
   using config::Json;
   Json key = Json::object();
-  key.set("format", kFormat);
+  key.set("version", kTokensVersion);
   key.set("made_by", options.cache.made_by);
   key.set("files", key_of_files(files));
   key.set("vocabulary", options.vocabulary);
@@ -129,7 +130,28 @@ ReadData read_in_memory(const std::string& name, const std::vector<std::string>&
   return data;
 }
 
-// Where nobody gave the directory and it cannot be used, tokens stay in memory.
+// Reads what is not kept on disk for this cause.
+ReadData read_instead(const Error& cause, const std::string& name,
+                      const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
+                      const ReadOptions& options) {
+  log(LogLevel::kWarning,
+      fmt::format("data: tokens cannot be kept on disk: {} (they are held in memory now; give "
+                  "another directory by --data-cache DIR)",
+                  cause.what()));
+  try {
+    return read_in_memory(name, files, tokenizer, options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDoesNotFit) throw;
+    throw Error(
+        ErrorCode::kDoesNotFit,
+        fmt::format("{}; nor can they be held in memory: {} (free some space on that disk, or "
+                    "give another by --data-cache DIR)",
+                    cause.what(), error.what()));
+  }
+}
+
+// Where nobody gave the directory, and it cannot be used or is on a full disk, tokens stay in
+// memory.
 ReadData read_texts(const std::string& name, const std::vector<std::string>& files,
                     const text::Tokenizer& tokenizer, const ReadOptions& options) {
   if (options.cache.directory.empty() || bytes_of_files(files) <= options.cache.memory_text_bytes) {
@@ -139,18 +161,27 @@ ReadData read_texts(const std::string& name, const std::vector<std::string>& fil
   ReadData made = make_data(name, options);
   std::unique_ptr<DataCache> cache;
   std::optional<ReadData> found;
+  std::optional<Error> unusable;
   try {
     cache = std::make_unique<DataCache>(options.cache.directory, key);
     found = load_or_begin(*cache, name, files, options, made);
   } catch (const Error& error) {
     if (options.cache.is_given) throw;
-    log(LogLevel::kWarning,
-        fmt::format("data: tokens cannot be kept on disk: {} (they are held in memory now; give "
-                    "another directory by --data-cache DIR)",
-                    error.what()));
-    return read_in_memory(name, files, tokenizer, options);
+    unusable = error;
   }
-  if (!found) found = write_tokens(*cache, key, name, files, tokenizer, options, made);
+  try {
+    if (!found && !unusable) {
+      found = write_tokens(*cache, key, name, files, tokenizer, options, made);
+    }
+  } catch (const DiskFull& error) {
+    if (options.cache.is_given) throw;
+    unusable = error;
+  }
+  if (unusable) {
+    made = {};
+    cache.reset();  // removes what it has written
+    return read_instead(*unusable, name, files, tokenizer, options);
+  }
   found->files = files;
   return std::move(*found);
 }

@@ -15,17 +15,19 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/data/disk_full.h"
 
 namespace strata::data {
 namespace {
 
 constexpr int64_t kChecksumBytes = 1 << 20;
 
-Error full_disk(const std::string& path, int64_t free_bytes) {
-  return Error(ErrorCode::kDoesNotFit,
-               fmt::format("write tokens: {}: its disk has only {} free, which are left to other "
-                           "programs (free some space, or give another disk by --data-cache DIR)",
-                           path, format_bytes(free_bytes)));
+DiskFull full_disk(const std::string& path, int64_t free_bytes) {
+  return DiskFull(
+      ErrorCode::kDoesNotFit,
+      fmt::format("write tokens: {}: its disk has only {} free, which are left to other "
+                  "programs (free some space, or give another disk by --data-cache DIR)",
+                  path, format_bytes(free_bytes)));
 }
 
 // Other programs need some space too: 5% of the disk, and at most 1 GiB.

@@ -265,6 +265,45 @@ TEST_F(DataCaches, ADiskWithoutRoomIsRefused) {
   EXPECT_TRUE(kept(".part").empty());
 }
 
+TEST_F(DataCaches, AFullDiskThatNobodyGaveEndsNoRun) {
+  const std::string path = write("a.txt", std::string(4 << 20, 'a'));
+  fs::create_directory(cache_);
+  const auto disk = test::SmallFileSystem::in_memory(cache_, "4m");
+  if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();
+  DataOptions options = cached({.length = 24});
+  options.cache.is_given = false;
+  const std::string said = warnings_of(path, options);
+  EXPECT_TRUE(contains(said, "ids: its disk has only ")) << said;
+  EXPECT_TRUE(contains(said, "held in memory now")) << said;
+  EXPECT_TRUE(kept(".part").empty());
+  EXPECT_EQ(told_of(open(path, options)), told_of(open(path, {.length = 24})));
+  options.room_bytes = 6 << 20;
+  const auto refusal = [&] {
+    try {
+      open(path, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  }();
+  EXPECT_TRUE(contains(refusal, "ids: its disk has only ")) << refusal;
+  EXPECT_TRUE(contains(refusal, "raise --host-memory")) << refusal;
+}
+
+// What is remembered of files does not grow with their number.
+TEST_F(DataCaches, ManyFilesHaveASmallKey) {
+  std::vector<std::string> paths;
+  for (int k = 0; k < 200; ++k)
+    paths.push_back(write(fmt::format("{}.jsonl", k), R"({"text":"abc"})"));
+  open(paths, cached({.length = 24}));
+  ASSERT_EQ(kept().size(), 1u);
+  EXPECT_LT(fs::file_size(kept().front() + "/about.json"), 4096u);
+  std::swap(paths[7], paths[8]);
+  open(paths, cached({.length = 24}));
+  EXPECT_EQ(kept().size(), 2u);
+}
+
 TEST_F(DataCaches, OnlyADirectoryThatIsGivenMustBeUsable) {
   write("file", "");
   const std::string path = write_prompts("a.jsonl", 100);
