@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/units.h"
 #include "engine/data/data_paths.h"
 #include "engine/data/data_tokens.h"
 #include "engine/data/record_stream.h"
@@ -25,14 +24,13 @@ FileKind kind_of_file(const std::string& path) {
 
 config::SampleLayout natural_layout(const std::vector<std::string>& files,
                                     const RecordRules& rules) {
-  constexpr int64_t kMostBytes = 16 * kMiB;
   const auto has_prompts = [&](const std::string& path) {
     try {
       if (kind_of_file(path) != FileKind::kRecords) return false;
-      auto record = first_record(path, kMostBytes);
-      if (!record) return false;
-      record = rules.columns.renamed(std::move(*record));
-      return kind_of_record(*record, path, rules) != RecordKind::kText;
+      config::Json record = config::Json::object();
+      for (const std::string& name : first_members(path)) record.set(name, "");
+      record = rules.columns.renamed(std::move(record));
+      return kind_of_record(record, path, rules) != RecordKind::kText;
     } catch (const Error&) {
       return false;
     }

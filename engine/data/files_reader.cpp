@@ -124,7 +124,9 @@ void FilesReader::finish() {
   data_.cut_tokens = writer_.cut_tokens();
   data_.target_count = data_.tokens->count() - data_.tokens->masked_count();
   if (!data_.packing) return;
-  pack_records(*data_.starts, data_.tokens->count(), options_.length, *data_.packing);
+  const int64_t room_bytes = options_.room_bytes - data_.tokens->bytes() - data_.starts->bytes();
+  pack_records(*data_.starts, data_.tokens->count(), options_.length, *data_.packing,
+               packing_window(options_.room_bytes > 0 ? room_bytes : INT64_MAX));
 }
 
 void FilesReader::read_text(const std::string& path) {

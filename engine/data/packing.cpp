@@ -14,7 +14,9 @@
 namespace strata::data {
 namespace {
 
-constexpr int64_t kWindow = 1 << 19;  // records that are put in order at a time
+constexpr int64_t kWindowMax = 1 << 19;  // records that are put in order at a time
+constexpr int64_t kWindowMin = 1 << 12;
+constexpr int64_t kWindowBytes = 40;  // for each: 8, and 2 entries of Places
 
 // Rows by the number in which they were begun, `begin` .. `end` - 1, that hold records of the same
 // lengths.
@@ -120,8 +122,7 @@ class Filling {
 // Where records of a row go in a window, by the row: a table with open addressing.
 class Places {
  public:
-  explicit Places(int64_t rows_max)
-      : entries_(std::bit_ceil(static_cast<size_t>(2 * rows_max + 1))) {}
+  explicit Places(int64_t rows_max) : entries_(std::bit_ceil(static_cast<size_t>(2 * rows_max))) {}
   // The place of the next record of a row; null when the row is not in the window.
   int64_t* find(int64_t row) {
     Entry& entry = entry_of(row);
@@ -147,11 +148,11 @@ class Places {
 // pass over the records from its first row's first record on.
 class Ordering {
  public:
-  Ordering(const Filling& filling, int64_t record_count, Packing& packing)
+  Ordering(const Filling& filling, int64_t window, Packing& packing)
       : filling_(filling),
         packing_(packing),
         done_(static_cast<size_t>(filling.row_count())),
-        limit_(std::min(record_count, kWindow)),
+        limit_(window),
         window_(static_cast<size_t>(limit_)),
         places_(limit_) {}
 
@@ -216,8 +217,15 @@ std::optional<int64_t> RecordLengths::next() {
   return length;
 }
 
-void pack_records(const Numbers& starts, int64_t token_count, int64_t row_length,
-                  Packing& packing) {
+int64_t packing_window(int64_t room_bytes) {
+  int64_t window = kWindowMax;
+  while (window > kWindowMin && window * kWindowBytes > room_bytes) window /= 2;
+  return window;
+}
+
+void pack_records(const Numbers& starts, int64_t token_count, int64_t row_length, Packing& packing,
+                  int64_t window) {
+  STRATA_CHECK(window > 0);
   std::vector<int64_t> counts(static_cast<size_t>(row_length) + 1);
   RecordLengths all(starts, token_count, row_length);
   while (const std::optional<int64_t> length = all.next()) {
@@ -226,7 +234,7 @@ void pack_records(const Numbers& starts, int64_t token_count, int64_t row_length
   }
   packing.row_starts.push_back(0);
   const Filling filling(counts, row_length);
-  Ordering ordering(filling, starts.size(), packing);
+  Ordering ordering(filling, std::min(starts.size(), window), packing);
   std::vector<int64_t> places(counts.size());
   for (int64_t first = 0; first < starts.size();) {
     first = ordering.pass(first, {starts, token_count, row_length, first}, places);

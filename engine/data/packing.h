@@ -42,9 +42,13 @@ class RecordLengths {
 // of the records' lengths: the rows are in the order of their first record's number, and a row's
 // records in the order of their numbers.
 //
-// `packing` is empty; its arrays may be in files. Memory beside them: 20 MiB, a bit for each row,
-// and some 200 bytes for each length that records have. Reads the starts about once for each 2^19
-// records.
-void pack_records(const Numbers& starts, int64_t token_count, int64_t row_length, Packing& packing);
+// `packing` is empty; its arrays may be in files. Memory beside them: 40 bytes for each of `window`
+// records, a bit for each row, and some 200 bytes for each length that records have. Reads the
+// starts about once for each `window` records, whose number has no effect on the rows.
+void pack_records(const Numbers& starts, int64_t token_count, int64_t row_length, Packing& packing,
+                  int64_t window = int64_t{1} << 19);
+
+// The largest window that is used, or that so much memory has room for; no fewer than 2^12.
+int64_t packing_window(int64_t room_bytes);
 
 }  // namespace strata::data

@@ -24,6 +24,44 @@ bool is_white(int character) {
   return character == ' ' || character == '\t' || character == '\r' || character == '\n';
 }
 
+// The characters of a file one after another, in little memory.
+class Characters {
+ public:
+  explicit Characters(const std::string& path) : reader_(path) {}
+
+  // -1 at the end.
+  int take() {
+    if (at_ == buffer_.size()) {
+      buffer_.resize(kBytes);
+      buffer_.resize(reader_.read(buffer_.data(), kBytes));
+      at_ = 0;
+    }
+    return at_ < buffer_.size() ? static_cast<unsigned char>(buffer_[at_++]) : -1;
+  }
+  int take_value() {
+    int next = take();
+    while (is_white(next)) next = take();
+    return next;
+  }
+  // The start of a string whose opening quote was taken.
+  std::string take_string() {
+    std::string start;
+    for (int next = take(); next >= 0 && next != '"'; next = take()) {
+      if (start.size() < kShownBytes) start += static_cast<char>(next);
+      if (next == '\\') take();
+    }
+    return start;
+  }
+
+ private:
+  static constexpr size_t kBytes = 64 << 10;
+  static constexpr size_t kShownBytes = 256;
+
+  text::FileReader reader_;
+  std::string buffer_;
+  size_t at_ = 0;
+};
+
 template <class Reader, class Use>
 void read_items(Reader reader, const Use& use) {
   while (reader.next()) {
@@ -131,22 +169,24 @@ config::Json parse_record(std::string_view item, const std::string& where) {
   return config::Json::parse(item, where, {.bytes = kRecordBytesMax}, kOneRecord);
 }
 
-std::optional<config::Json> first_record(const std::string& path, int64_t most_bytes) {
-  struct TooLong {};
-  std::optional<config::Json> first;
-  try {
-    for_each_item(
-        path,
-        [&](int64_t, int64_t bytes) {
-          if (bytes > most_bytes) throw TooLong();
-        },
-        [&](std::string_view item, int64_t line) {
-          if (!is_blank(item)) first = parse_record(item, fmt::format("{}:{}", path, line));
-          return !first;
-        });
-  } catch (const TooLong&) {
+std::vector<std::string> first_members(const std::string& path) {
+  Characters file(path);
+  int next = file.take_value();
+  if (next == '[') next = file.take_value();
+  std::vector<std::string> names;
+  if (next != '{') return names;
+  bool is_name = true;  // the next string of the record itself is one
+  for (int depth = 1; depth > 0 && (next = file.take_value()) >= 0;) {
+    if (next == '"') {
+      const std::string start = file.take_string();
+      if (depth == 1 && is_name) names.push_back(start);
+      is_name = false;
+    } else {
+      depth += next == '{' || next == '[' ? 1 : next == '}' || next == ']' ? -1 : 0;
+      is_name = is_name || next == ',';
+    }
   }
-  return first;
+  return names;
 }
 
 }  // namespace strata::data

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/config/json.h"
 #include "engine/text/text_files.h"
@@ -59,8 +59,8 @@ bool is_blank(std::string_view item);
 // The record of an item that is not blank; `where` names its file and line.
 config::Json parse_record(std::string_view item, const std::string& where);
 
-// The first record of the file, if it has one of at most `most_bytes`. Throws Error as the other
-// functions do.
-std::optional<config::Json> first_record(const std::string& path, int64_t most_bytes);
+// The names of the members of the file's first record, however long it is; as they are spelt, and
+// as far as the text is JSON. Memory: the names.
+std::vector<std::string> first_members(const std::string& path);
 
 }  // namespace strata::data

@@ -52,9 +52,17 @@ TEST_F(NaturalLayout, WhatCannotBeReadIsAStream) {
   EXPECT_EQ(of({write("other.jsonl", R"({"number":1})")}), SampleLayout::kStream);
   EXPECT_EQ(of({write("cut.json", R"([{"prompt")")}), SampleLayout::kStream);
   EXPECT_EQ(of({write("table.parquet", "PAR1")}), SampleLayout::kStream);
+}
+
+TEST_F(NaturalLayout, ALongFirstRecordCountsAsAShortOne) {
   const std::string prompt(17 << 20, 'a');
-  EXPECT_EQ(of({write("long.jsonl", R"({"completion":"b","prompt":")" + prompt + "\"}")}),
-            SampleLayout::kStream);
+  EXPECT_EQ(of({write("a.jsonl", R"({"completion":"b","prompt":")" + prompt + "\"}")}),
+            SampleLayout::kPacked);
+  EXPECT_EQ(of({write("b.json", R"([ {"a\"b": {"text": "}"}, "list": [1, {"prompt": 2}], )"
+                                R"("completion" : "{", "prompt":")" +
+                                    prompt + "\"}]")}),
+            SampleLayout::kPacked);
+  EXPECT_EQ(of({write("c.jsonl", R"({"text":")" + prompt + "\"}")}), SampleLayout::kStream);
 }
 
 }  // namespace

@@ -174,5 +174,27 @@ TEST(Packing, ARowHasItsDocumentsAndTheirStarts) {
   EXPECT_EQ(documents, (Ids{0, 0, 0, 0}));
 }
 
+TEST(Packing, TheWindowChangesNoRow) {
+  Lengths lengths;
+  for (int64_t k = 0; k < 3000; ++k) lengths.push_back(1 + k * k % 61);
+  const Packing whole = pack(lengths, 64);
+  const auto all = [](const Numbers& numbers) { return numbers.read(0, numbers.size()); };
+  int64_t end = 0;
+  const Numbers starts = starts_of(lengths, end);
+  for (const int64_t window : {1, 7, 100, 2048}) {
+    Packing packing;
+    pack_records(starts, end, 64, packing, window);
+    EXPECT_EQ(all(packing.order), all(whole.order)) << window;
+    EXPECT_EQ(all(packing.row_starts), all(whole.row_starts)) << window;
+  }
+}
+
+TEST(Packing, TheWindowFitsTheMemory) {
+  EXPECT_EQ(packing_window(INT64_MAX), 1 << 19);
+  EXPECT_EQ(packing_window(20 << 20), 1 << 19);
+  EXPECT_EQ(packing_window((20 << 20) - 1), 1 << 18);
+  EXPECT_EQ(packing_window(0), 1 << 12);
+}
+
 }  // namespace
 }  // namespace strata::data
