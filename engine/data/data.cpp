@@ -99,6 +99,52 @@ void warn_of_masks(const std::string& path, const ReadData& data, const TokenSou
                   train.length()));
 }
 
+std::vector<DataItem> held_out_items(const std::vector<DataItem>& items,
+                                     const DataOptions& options) {
+  std::vector<DataItem> held_out;
+  const bool is_given = !options.held_out_data.empty();
+  for (DataItem item : is_given ? data_items(options.held_out_data, true) : items) {
+    if (!item.held_out.empty())
+      item.files = std::move(item.held_out);
+    else if (!is_given)
+      continue;
+    item.weight = 0;
+    held_out.push_back(std::move(item));
+  }
+  return held_out;
+}
+
+// Files that become one sequence.
+struct FilesOfPart {
+  std::string name;
+  double weight = 0;
+  std::vector<std::string> files;
+};
+
+// Each token file, and each item of a mixture, is a part of its own; those of other items are one
+// part each time that they follow one another.
+std::vector<FilesOfPart> parts_of(const std::vector<DataItem>& items) {
+  std::vector<FilesOfPart> parts;
+  const auto joins = [&](const DataItem& item) {
+    return item.weight == 0 && kind_of_file(item.files.front()) != FileKind::kTokens;
+  };
+  for (size_t first = 0; first < items.size();) {
+    const DataItem& item = items[first];
+    FilesOfPart part = {item.files.size() == 1 ? item.files.front() : item.path, item.weight,
+                        item.files};
+    size_t next = first + 1;
+    if (joins(item)) {
+      for (; next < items.size() && joins(items[next]); ++next) {
+        part.files.insert(part.files.end(), items[next].files.begin(), items[next].files.end());
+      }
+      if (next > first + 1) part.name += fmt::format(" and {} more", next - first - 1);
+    }
+    parts.push_back(std::move(part));
+    first = next;
+  }
+  return parts;
+}
+
 }  // namespace
 
 // Reads and splits the data of one run.
@@ -120,7 +166,7 @@ class Dataset::Opener {
 
   Dataset open(const std::vector<std::string>& paths) {
     std::vector<DataItem> items = data_items(paths);
-    data_.held_out_parts_ = read_items(held_out_items(items));
+    data_.held_out_parts_ = read_items(held_out_items(items, options_));
     data_.parts_ = read_items(items);
     for (const DataItem& item : items) warn_of_files_left_out(item);
     split();
@@ -130,43 +176,16 @@ class Dataset::Opener {
   }
 
  private:
-  std::vector<DataItem> held_out_items(const std::vector<DataItem>& items) const {
-    std::vector<DataItem> held_out;
-    const bool is_given = !options_.held_out_data.empty();
-    for (DataItem item : is_given ? data_items(options_.held_out_data, true) : items) {
-      if (!item.held_out.empty())
-        item.files = std::move(item.held_out);
-      else if (!is_given)
-        continue;
-      item.weight = 0;
-      held_out.push_back(std::move(item));
-    }
-    return held_out;
-  }
-
-  // Reads the items: each token file, and each item of a mixture, into a part of its own, and those
-  // of other items into one part each time that they follow one another.
+  // Reads each of the sequences.
   std::vector<Part> read_items(const std::vector<DataItem>& items) {
     std::vector<Part> parts;
-    for (size_t first = 0; first < items.size();) {
-      std::vector<std::string> files = items[first].files;
-      Part part = {files.size() == 1 ? files.front() : items[first].path, items[first].weight, {}};
-      size_t next = first + 1;
-      const auto joins = [&](const DataItem& item) {
-        return item.weight == 0 && kind_of_file(item.files.front()) != FileKind::kTokens;
-      };
-      if (joins(items[first])) {
-        for (; next < items.size() && joins(items[next]); ++next) {
-          files.insert(files.end(), items[next].files.begin(), items[next].files.end());
-        }
-        if (next > first + 1) part.name += fmt::format(" and {} more", next - first - 1);
-      }
-      part.data = read_data(part.name, files, tokenizer_, read_);
+    for (FilesOfPart& each : parts_of(items)) {
+      Part part = {std::move(each.name), each.weight, {}};
+      part.data = read_data(part.name, each.files, tokenizer_, read_);
       if (read_.room_bytes > 0) {
         read_.room_bytes = std::max<int64_t>(1, read_.room_bytes - part.data.bytes());
       }
       parts.push_back(std::move(part));
-      first = next;
     }
     return parts;
   }
@@ -244,6 +263,22 @@ Dataset Dataset::open(const std::vector<std::string>& paths, const text::Tokeniz
                       const DataOptions& options) {
   check_options(options);
   return Opener(tokenizer, options).open(paths);
+}
+
+int64_t Dataset::most_bytes(const std::vector<std::string>& paths, const DataOptions& options) {
+  const std::vector<DataItem> items = data_items(paths);
+  int64_t bytes = 0;
+  for (const auto& each : {items, held_out_items(items, options)}) {
+    for (const FilesOfPart& part : parts_of(each)) {
+      if (kind_of_file(part.files.front()) == FileKind::kTokens) continue;
+      const int64_t text_bytes = bytes_of_files(part.files);
+      const bool is_kept =
+          !options.cache.directory.empty() && text_bytes > options.cache.memory_text_bytes;
+      bytes +=
+          is_kept ? least_bytes(options.vocabulary) : most_bytes(options.vocabulary, text_bytes);
+    }
+  }
+  return bytes;
 }
 
 bool Dataset::has_records() const {

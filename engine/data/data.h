@@ -55,6 +55,10 @@ class Dataset {
   static Dataset open(const std::vector<std::string>& paths, const text::Tokenizer* tokenizer,
                       const DataOptions& options);
 
+  // The most that the tokens of these data, and of the held-out data of the options, take in memory
+  // while they are read and afterwards.
+  static int64_t most_bytes(const std::vector<std::string>& paths, const DataOptions& options);
+
   // Throws what open() would throw when there is no data at the paths.
   static void check(const std::vector<std::string>& paths, bool evaluates = false) {
     (void)data_items(paths, evaluates);

@@ -37,7 +37,31 @@ data::CacheOptions cache_of(const config::Options& options, const std::string& c
   const bool is_given = !options.data_cache.empty();
   return {.directory = is_given ? options.data_cache : cache_directory + "/data",
           .is_given = is_given,
-          .made_by = STRATA_VERSION " " + data::key_of_tokenizer(options.model)};
+          .made_by = data::key_of_tokenizer(options.model)};
+}
+
+data::DataOptions data_options(const config::Options& options,
+                               const model::Architecture& architecture,
+                               const text::Tokenizer* tokenizer, const DataUse& use) {
+  data::DataOptions data;
+  data.length = options.sequence_length;
+  data.vocabulary = architecture.vocabulary;
+  data.keeps_tail = use.keeps_tail;
+  data.chat_template = options.chat_template;
+  data.columns = options.columns;
+  STRATA_CHECK(options.samples != config::SampleLayout::kAuto);
+  data.samples = options.samples;
+  data.train_on = options.train_on;
+  data.train_on_end = options.train_on_end;
+  data.threads.count_max = use.limits.threads;
+  data.cache = cache_of(options, use.cache_directory);
+  if (use.limits.room_bytes > 0) {
+    const int64_t taken = tokenizer ? tokenizer->bytes() : 0;
+    data.room_bytes = std::max<int64_t>(1, use.limits.room_bytes - taken);
+  }
+  if (use.holds_out && options.eval_data.empty()) data.held_out_fraction = options.eval_fraction;
+  if (use.holds_out) data.held_out_data = options.eval_data;
+  return data;
 }
 
 }  // namespace
@@ -72,24 +96,7 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
     throw Error(ErrorCode::kConfig,
                 "eval-fraction: 0: nothing is held out to evaluate on (give a part such as 0.05)");
   }
-  data::DataOptions data;
-  data.length = options.sequence_length;
-  data.vocabulary = architecture.vocabulary;
-  data.keeps_tail = use.keeps_tail;
-  data.chat_template = options.chat_template;
-  data.columns = options.columns;
-  STRATA_CHECK(options.samples != config::SampleLayout::kAuto);
-  data.samples = options.samples;
-  data.train_on = options.train_on;
-  data.train_on_end = options.train_on_end;
-  data.threads.count_max = use.limits.threads;
-  data.cache = cache_of(options, use.cache_directory);
-  if (use.limits.room_bytes > 0) {
-    const int64_t taken = tokenizer ? tokenizer->bytes() : 0;
-    data.room_bytes = std::max<int64_t>(1, use.limits.room_bytes - taken);
-  }
-  if (use.holds_out && options.eval_data.empty()) data.held_out_fraction = options.eval_fraction;
-  if (use.holds_out) data.held_out_data = options.eval_data;
+  const data::DataOptions data = data_options(options, architecture, tokenizer, use);
   auto opened = std::make_unique<data::Dataset>(data::Dataset::open(options.data, tokenizer, data));
   if (!opened->has_records()) require_no_records_meant(options);
   if (!opened->is_mixture() || options.shuffle) return opened;
@@ -99,18 +106,17 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
 }
 
 int64_t data_bytes_for_refusal(const config::Options& options,
-                               const model::Architecture& architecture,
-                               const std::string& cache_directory) {
+                               const model::Architecture& architecture, const DataUse& use) {
   constexpr int64_t kReadInSeconds = 64 * kMiB;
-  const int64_t text_bytes = data::bytes_of(options.data);
-  if (text_bytes > data::kTextBytesInMemory && has_cache(options, cache_directory)) {
-    return data::Dataset::least_bytes(architecture.vocabulary);
+  const data::DataOptions data = data_options(options, architecture, nullptr, use);
+  const int64_t text_bytes = data::bytes_of(options.data) + data::bytes_of(data.held_out_data);
+  const bool may_be_kept =
+      !data.cache.directory.empty() && text_bytes > data.cache.memory_text_bytes;
+  if (text_bytes > kReadInSeconds || may_be_kept) {
+    return data::Dataset::most_bytes(options.data, data);
   }
-  if (text_bytes <= kReadInSeconds) {
-    const auto tokenizer = open_tokenizer(options, false);
-    return open_data(options, architecture, tokenizer.get(), {})->bytes();
-  }
-  return data::Dataset::most_bytes(architecture.vocabulary, text_bytes);
+  const auto tokenizer = open_tokenizer(options, false);
+  return open_data(options, architecture, tokenizer.get(), {.holds_out = use.holds_out})->bytes();
 }
 
 }  // namespace strata::session

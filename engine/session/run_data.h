@@ -30,10 +30,9 @@ std::unique_ptr<data::Dataset> open_data(const config::Options& options,
                                          const model::Architecture& architecture,
                                          const text::Tokenizer* tokenizer, const DataUse& use);
 
-// The memory of the tokens of --data, so that a refusal can name a sufficient budget: the exact
-// size, or for a large text the most that it can take.
+// The memory of the tokens of --data and --eval-data, so that a refusal can name a sufficient
+// budget: the exact size, or where some are kept on disk or are many, the most that they can take.
 int64_t data_bytes_for_refusal(const config::Options& options,
-                               const model::Architecture& architecture,
-                               const std::string& cache_directory);
+                               const model::Architecture& architecture, const DataUse& use);
 
 }  // namespace strata::session

@@ -186,12 +186,15 @@ void Training::follow() {
   malloc_trim(0);
 }
 
+DataUse Training::data_use() const {
+  return {.holds_out = options_.eval_every > 0,
+          .limits = train::limits_for_reading(options_, facts_),
+          .cache_directory = cache_directory_};
+}
+
 void Training::read_data() {
   if (!tokenizer_) tokenizer_ = open_tokenizer(options_, false);
-  data_ = open_data(options_, model_->architecture(), tokenizer_.get(),
-                    {.holds_out = options_.eval_every > 0,
-                     .limits = train::limits_for_reading(options_, facts_),
-                     .cache_directory = cache_directory_});
+  data_ = open_data(options_, model_->architecture(), tokenizer_.get(), data_use());
   if (!samples_ || !leads()) tokenizer_.reset();  // frees memory for the run
   malloc_trim(0);
 }
@@ -252,7 +255,7 @@ void Training::require_fit(train::RunFacts facts) const {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDoesNotFit || in_file) throw;
     facts.data_bytes =
-        sample_bytes() + data_bytes_for_refusal(options_, model_->architecture(), cache_directory_);
+        sample_bytes() + data_bytes_for_refusal(options_, model_->architecture(), data_use());
     train::require_fit(model_->spec(), options_, facts);
     throw;
   }

@@ -72,6 +72,7 @@ class Training {
   void prepare();
   void follow();
   void read_data();
+  DataUse data_use() const;
   void read_samples();
   int64_t sample_bytes() const { return samples_ ? samples_->bytes() : 0; }
   void open_places(std::optional<config::Machine>& profile);
