@@ -281,7 +281,7 @@ std::string compared_table(const std::vector<Compared>& compared) {
   };
   add(ComparedKind::kStrategy, "Strategies");
   add(ComparedKind::kWhatIf, "What would change it");
-  return text + (fits ? "* the plan does not change\n" : "");
+  return text + (fits ? "* what lies where does not change\n" : "");
 }
 
 config::Json compared_json(const std::vector<Compared>& compared) {

@@ -245,7 +245,10 @@ std::string batch_text(const RunPlan& run, const PlanReport& report) {
   return fmt::format("{} {}: {} of {}, {} at a time{}", format_count(report.tokens),
                      plural(static_cast<int64_t>(report.tokens), "token"),
                      counted(sequences, "sequence"), plan.shape.length, plan.shape.rows,
-                     world == 1 ? "" : fmt::format(" on each of {} ranks", world));
+                     world == 1
+                         ? ""
+                         : fmt::format(" on each of {} ranks of {}", world,
+                                       counted(ceil_div(world, run.ranks_on_node), "machine")));
 }
 
 std::string percent(double share) {
@@ -297,9 +300,10 @@ void add_time(const PlanReport& report, Table& table) {
     text +=
         fmt::format(" (reads {}, writes {})", format_duration(read_s), format_duration(write_s));
   }
-  table.add("", "at the same time: " + text,
-            "how long each resource works in a step; these times overlap, and so do reads and "
-            "writes, which then share what the drives can do");
+  table.add(
+      "", "at the same time: " + text,
+      "how long each resource of a rank works in a step; these times overlap, and so do reads and "
+      "writes, which then share what the drives can do");
   if (report.recompute_s > 0) {
     table.add("",
               fmt::format("{} of compute is for activations that the backward computes again",
@@ -330,10 +334,11 @@ void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
   const auto written = static_cast<double>(report.write_bytes);
   const auto read = static_cast<double>(report.read_bytes - report.file_bytes);
   table.add("NVMe",
-            fmt::format("a step reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; {}",
-                        format_drive_bytes(read), format_drive_bytes(written),
-                        read / report.parameters, written / report.parameters, rates_text(run)),
-            "traffic of all ranks, in units of 1000 bytes as drives are sold; more tokens add "
+            fmt::format("a step{} reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; {}",
+                        run.input.mesh.world > 1 ? " of all ranks" : "", format_drive_bytes(read),
+                        format_drive_bytes(written), read / report.parameters,
+                        written / report.parameters, rates_text(run)),
+            "traffic with the drives, in units of 1000 bytes as drives are sold; more tokens add "
             "little to it, unless inputs of blocks are on NVMe");
   const double life_steps = report.rated_write_bytes / written;
   const int64_t drives = run.drives.count * ceil_div(run.input.mesh.world, run.ranks_on_node);
@@ -368,7 +373,7 @@ std::string checkpoints_text(const RunPlan& plan, const PlanReport& report) {
     text += fmt::format(" ({} more of that life, if --out is on the same drives)",
                         percent(all_bytes / report.rated_write_bytes));
   }
-  return text;
+  return text + "; the time to write " + (count == 1 ? "it" : "them") + " is not in the run's";
 }
 
 void add_run(const RunPlan& plan, const PlanReport& report, Table& table) {
@@ -418,7 +423,9 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
   table.add("strategy",
             fmt::format("memory is {} (fastest of {})", run.placement_name,
                         counted(run.candidates, "plan")),
-            "what memory is used for, in this order, as long as there is some left");
+            "where the planner's search began, and of how many plans this one has the shortest "
+            "step; what "
+            "lies where is said below");
   table.add("update",
             plan.update().waits ? "just before the weights are used next (deferred)"
                                 : "in the backward, as soon as a gradient is whole",

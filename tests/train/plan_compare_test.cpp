@@ -86,7 +86,7 @@ TEST(PlanCompare, RowsOfThePlanAreMarked) {
   EXPECT_HAS(text, "\n* --offload auto ");
   EXPECT_HAS(text, "\n  --offload host ");
   EXPECT_HAS(text, "\n* as planned ");
-  EXPECT_HAS(text, "\n* the plan does not change\n");
+  EXPECT_HAS(text, "\n* what lies where does not change\n");
   EXPECT_HAS(text, " a step writes\n");
 }
 
