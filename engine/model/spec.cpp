@@ -60,6 +60,30 @@ int64_t stored_index(const Parameter& parameter, int64_t element) {
          input;
 }
 
+namespace {
+
+int64_t inputs_of(const Parameter& parameter) {
+  return parameter.numel / parameter.shape[0];
+}
+
+bool has_cut_rows(const Parameter& parameter) {
+  return parameter.whole_inputs > 0 && parameter.whole_inputs != inputs_of(parameter);
+}
+
+}  // namespace
+
+int64_t whole_index(const Parameter& parameter, int64_t element) {
+  if (!has_cut_rows(parameter)) return parameter.whole_first + element;
+  const int64_t inputs = inputs_of(parameter);
+  return parameter.whole_first + element / inputs * parameter.whole_inputs + element % inputs;
+}
+
+int64_t whole_run(const Parameter& parameter, int64_t element, int64_t count) {
+  if (!has_cut_rows(parameter)) return count;
+  const int64_t inputs = inputs_of(parameter);
+  return std::min(count, inputs - element % inputs);
+}
+
 int compute_parts(const ModelSpec& spec, int segment) {
   const SegmentKind kind = spec.segments[static_cast<size_t>(segment)].kind;
   const bool block = kind == SegmentKind::kAttention || kind == SegmentKind::kMlp;

@@ -145,6 +145,10 @@ struct Parameter {
   int group = 0;       // index into ModelSpec::groups
   bool frozen = false;
   bool whole = false;  // in a tensor slice: every rank has all of it
+  // Of what a tensor slice has a part of: the element of the whole parameter that is the first
+  // here, and the inputs of its rows (0: those of shape).
+  int64_t whole_first = 0;
+  int64_t whole_inputs = 0;
   ParameterRole role = ParameterRole::kOther;
 };
 
@@ -181,12 +185,19 @@ struct Segment {
   int backward_uses = 0;  // of an external segment: the uses of a micro-batch with its gradient
 };
 
-// Whether a parameter has whole rows of its stored matrix (columns where transposed), as readers
-// and writers of files expect; a tensor slice of a block's last matrices has not.
+// Whether a parameter has whole rows of its stored matrix (columns where transposed), as writers of
+// files expect; a tensor slice of a block's last matrices has not.
 bool has_whole_rows(const Parameter& parameter);
 
 // Element `element` of a parameter is this element of its stored tensor.
 int64_t stored_index(const Parameter& parameter, int64_t element);
+
+// Element `element` of a tensor slice's parameter is this element of the whole parameter.
+int64_t whole_index(const Parameter& parameter, int64_t element);
+
+// Elements from `element` on, up to `count`, that follow each other in the whole parameter too: all
+// of them, or those of a row that is cut.
+int64_t whole_run(const Parameter& parameter, int64_t element, int64_t count);
 
 struct Unit {
   std::string name;           // "embed", "b0", "head"

@@ -53,10 +53,13 @@ void cut(const TensorSlice& slice, Parameter& parameter) {
   if (parameter.whole) return;
   int64_t& size = parameter.shape[how == Cut::kOutputs ? 0 : 1];
   STRATA_CHECK(size % slice.ranks == 0);
+  parameter.whole_inputs = parameter.numel / parameter.shape[0];
   size /= slice.ranks;
   parameter.numel /= slice.ranks;
   Storage& stored = parameter.stored;
-  (how == Cut::kOutputs ? stored.first : stored.first_input) += slice.rank * size;
+  const int64_t begin = slice.rank * size;
+  (how == Cut::kOutputs ? stored.first : stored.first_input) += begin;
+  parameter.whole_first = how == Cut::kOutputs ? begin * parameter.whole_inputs : begin;
 }
 
 }  // namespace

@@ -322,12 +322,13 @@ void ModelDirectory::read_parameter(const Parameter& parameter, int64_t first, i
 }
 
 ModelDirectory::StoredRange ModelDirectory::stored_range(const Parameter& parameter) const {
-  STRATA_CHECK(has_whole_rows(parameter));
   const Location& place = location(parameter.stored.tensor);
   const File& file = files_[place.file];
   if (parameter.stored.transposed) return {&file, place.entry.offset, place.entry.bytes};
   const int64_t width = bytes_of(place.entry.dtype);
-  return {&file, place.entry.offset + stored_index(parameter, 0) * width, parameter.numel * width};
+  const int64_t first = stored_index(parameter, 0);
+  const int64_t end = stored_index(parameter, parameter.numel - 1) + 1;
+  return {&file, place.entry.offset + first * width, (end - first) * width};
 }
 
 bool ModelDirectory::has(DType dtype) const {

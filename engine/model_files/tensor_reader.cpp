@@ -126,7 +126,7 @@ class TransposedReader {
         whole ? kTransposeElements / columns_ * all.rows() : kTransposeElements;
     for (const Rectangle& part : cut(all, elements)) {
       if (whole) {
-        read_contiguous(tensor_, part.input * columns_, part.inputs() * columns_,
+        read_contiguous(tensor_, stored_row(part.input) * columns_, part.inputs() * columns_,
                         {.master = stored_.data()});
         turn(part, columns_, parameter_.stored.first + part.row);
       } else {
@@ -138,10 +138,12 @@ class TransposedReader {
   }
 
  private:
+  int64_t stored_row(int64_t input) const { return parameter_.stored.first_input + input; }
+
   void load_columns(const Rectangle& part) {
     const int64_t column = parameter_.stored.first + part.row;
     for (int64_t input = part.input; input < part.input_end; ++input) {
-      read_contiguous(tensor_, input * columns_ + column, part.rows(),
+      read_contiguous(tensor_, stored_row(input) * columns_ + column, part.rows(),
                       {.master = stored_.data() + (input - part.input) * part.rows()});
     }
   }
@@ -175,10 +177,14 @@ class TransposedReader {
 void read_elements(const StoredTensor& tensor, const Parameter& parameter, int64_t first,
                    int64_t count, const Planes& planes) {
   STRATA_CHECK(first >= 0 && count >= 0 && first <= parameter.numel - count);
-  STRATA_CHECK(has_whole_rows(parameter));
   if (count == 0) return;
   if (!parameter.stored.transposed) {
-    return read_contiguous(tensor, stored_index(parameter, first), count, planes);
+    for (int64_t done = 0; done < count;) {
+      const int64_t now = whole_run(parameter, first + done, count - done);
+      read_contiguous(tensor, stored_index(parameter, first + done), now, planes.from(done));
+      done += now;
+    }
+    return;
   }
   TransposedReader reader(tensor, parameter);
   for (const Rectangle& part : rectangles_of(parameter, first, count)) {

@@ -3,6 +3,7 @@
 // as FP8 with scales, in any range, and are written back into the same places and types.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "engine/base/rng.h"
 #include "engine/base/units.h"
 #include "engine/model/architecture.h"
+#include "engine/model/tensor_slice.h"
 #include "engine/model_files/model_writer.h"
 #include "tests/model/opened_model.h"
 #include "tests/support/temporary_directory.h"
@@ -139,6 +141,54 @@ TEST(StoredLayout, AnyRangeOfAPartIsReadFromItsPlace) {
             << parameter.name << " from " << first << ", " << count;
       }
     }
+  });
+}
+
+// The value of each element of the whole parameter, and how many slices have it.
+struct Collected {
+  std::vector<float> values;
+  std::vector<int> times;
+};
+
+void collect(const StoredFile& file, const Parameter& part, Collected& whole) {
+  std::vector<float> values(static_cast<size_t>(part.numel));
+  const int64_t cut = part.numel * 3 / 7;  // inside a row
+  read_elements(file.tensor(part), part, cut, part.numel - cut, {.master = values.data() + cut});
+  read_elements(file.tensor(part), part, 0, cut, {.master = values.data()});
+  for (int64_t first = 0, run = 0; first < part.numel; first += run) {
+    run = whole_run(part, first, part.numel - first);
+    for (int64_t i = first; i < first + run; ++i) {
+      const auto at = static_cast<size_t>(whole_index(part, first) + i - first);
+      ++whole.times.at(at);
+      whole.values.at(at) = values[static_cast<size_t>(i)];
+    }
+  }
+}
+
+// Also where matrices are parts of others, and where transposes are stored.
+TEST(StoredLayout, SlicesOfAModelAreReadFromTheWholeFiles) {
+  const test::TemporaryDirectory home;
+  ModelSpec spec = small_spec();
+  fuse(spec);
+  spec.segments[1].parameters[4].stored.transposed = true;  // [hidden, columns of the heads]
+  std::ranges::reverse(spec.segments[1].parameters[4].stored.shape);
+  const StoredFile file(spec, DType::kF32, home / "f32");
+  std::map<std::string, Collected> collected;
+  for_each_parameter(spec, [&](const Parameter& parameter) {
+    const auto numel = static_cast<size_t>(parameter.numel);
+    collected[parameter.name] = {std::vector<float>(numel), std::vector<int>(numel)};
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    for_each_parameter(tensor_slice(spec, {rank, 2}), [&](const Parameter& part) {
+      collect(file, part, collected.at(part.name));
+      EXPECT_EQ(collected.at(part.name).times.front() + collected.at(part.name).times.back(),
+                part.whole ? 2 * (rank + 1) : 1 + rank)
+          << part.name;
+    });
+  }
+  for_each_parameter(spec, [&](const Parameter& parameter) {
+    EXPECT_EQ(collected.at(parameter.name).values, values_of(parameter)) << parameter.name;
+    EXPECT_TRUE(std::ranges::all_of(collected.at(parameter.name).times, [](int n) { return n; }));
   });
 }
 

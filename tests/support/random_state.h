@@ -60,20 +60,10 @@ class SliceSource : public exec::StateSource {
       if (at < 0 || at >= part.numel) continue;
       for (const model::Parameter& parameter : whole_.segments[segment].parameters) {
         if (parameter.name != part.name) continue;
-        return source_.value(segment, parameter.offset + whole_index(part, parameter, at));
+        return source_.value(segment, parameter.offset + model::whole_index(part, at));
       }
     }
     return 0.0f;
-  }
-
-  // Where the files of the model have the element says which it is.
-  static int64_t whole_index(const model::Parameter& part, const model::Parameter& whole,
-                             int64_t element) {
-    const int64_t stored = model::stored_index(part, element);
-    const int64_t inputs = whole.numel / whole.shape[0];
-    if (!whole.stored.transposed) return stored - whole.stored.first * inputs;
-    const int64_t columns = whole.stored.shape[1];
-    return (stored % columns - whole.stored.first) * inputs + stored / columns;
   }
 
   const model::ModelSpec& slice_;
