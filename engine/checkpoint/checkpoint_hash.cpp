@@ -2,17 +2,39 @@
 #include "engine/checkpoint/checkpoint_hash.h"
 
 #include <algorithm>
+#include <bit>
 
-#include "engine/base/check.h"
 #include "engine/base/dtype.h"
 #include "io/checksum.h"
 
 namespace strata::checkpoint {
 namespace {
 
-// Every parameter and every shard starts at a multiple of this in its segment, so a block is never
-// split.
-constexpr int64_t kHashElements = 64;
+// Odd numbers without a pattern in their bits.
+constexpr uint64_t kIndexFactor = 0x9e3779b97f4a7c15;
+constexpr uint64_t kKeyFactor = 0xd6e8feb86659fd93;
+constexpr uint64_t kExpAvgFactor = 0xc2b2ae3d27d4eb4f;
+constexpr uint64_t kExpAvgSqFactor = 0x165667b19e3779f9;
+
+// Odd, so that every change of one element changes the sum.
+uint64_t key_of(uint64_t index) {
+  index ^= index >> 32;
+  index *= kKeyFactor;
+  return (index ^ index >> 29) | 1;
+}
+
+template <typename Master>
+uint64_t sum_of(uint64_t index, const float* exp_avg, const float* exp_avg_sq, int64_t count,
+                const Master& master) {
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < count; ++i, index += kIndexFactor) {
+    const uint64_t bits = std::bit_cast<uint32_t>(master(i)) +
+                          kExpAvgFactor * std::bit_cast<uint32_t>(exp_avg[i]) +
+                          kExpAvgSqFactor * std::bit_cast<uint32_t>(exp_avg_sq[i]);
+    sum += key_of(index) * bits;
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -28,34 +50,34 @@ StateHash::StateHash(const model::ModelSpec& spec) : spec_(spec) {
 void StateHash::write(const exec::ChunkState& chunk) {
   const auto& parameters = spec_.segments[chunk.segment].parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (!parameters[p].frozen) add(chunk, parameters[p], seeds_[chunk.segment][p]);
+    if (parameters[p].frozen || (parameters[p].whole && spec_.tensor.rank > 0)) continue;
+    add(chunk, parameters[p], seeds_[chunk.segment][p]);
   }
 }
 
 void StateHash::add(const exec::ChunkState& chunk, const model::Parameter& parameter,
                     uint64_t seed) {
-  const int64_t first = std::max(parameter.offset, chunk.state_first);
-  const int64_t last =
+  const int64_t end =
       std::min(parameter.offset + parameter.numel, chunk.state_first + chunk.state_count);
-  if (first >= last) return;
-  STRATA_CHECK((first - parameter.offset) % kHashElements == 0);
-  STRATA_CHECK((last - parameter.offset) % kHashElements == 0 ||
-               last == parameter.offset + parameter.numel);
-  for (int64_t at = first; at < last; at += kHashElements) {
-    const int64_t count = std::min(kHashElements, last - at);
-    const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(float);
-    const uint64_t block = static_cast<uint64_t>((at - parameter.offset) / kHashElements);
+  int64_t run = 0;
+  for (int64_t at = std::max(parameter.offset, chunk.state_first); at < end; at += run) {
+    const int64_t element = at - parameter.offset;
+    run = model::whole_run(parameter, element, end - at);
+    const auto index = static_cast<uint64_t>(model::whole_index(parameter, element));
     const int64_t state = at - chunk.state_first;
-    float master[kHashElements];
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t hi = at + i - chunk.hi_first;
-      master[i] =
-          chunk.fp32 ? static_cast<const float*>(chunk.hi)[hi]
-                     : join_master(static_cast<const uint16_t*>(chunk.hi)[hi], chunk.lo[state + i]);
+    const int64_t hi = at - chunk.hi_first;
+    const auto sum = [&](const auto& master) {
+      return sum_of(seed + index * kIndexFactor, chunk.exp_avg + state, chunk.exp_avg_sq + state,
+                    run, master);
+    };
+    if (chunk.fp32) {
+      const float* master = static_cast<const float*>(chunk.hi) + hi;
+      value_ += sum([master](int64_t i) { return master[i]; });
+    } else {
+      const uint16_t* high = static_cast<const uint16_t*>(chunk.hi) + hi;
+      const uint16_t* low = chunk.lo + state;
+      value_ += sum([high, low](int64_t i) { return join_master(high[i], low[i]); });
     }
-    value_ += io::checksum_block(master, bytes, seed, block);
-    value_ += io::checksum_block(chunk.exp_avg + state, bytes, seed + 1, block);
-    value_ += io::checksum_block(chunk.exp_avg_sq + state, bytes, seed + 2, block);
   }
 }
 

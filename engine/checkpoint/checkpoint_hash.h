@@ -10,11 +10,12 @@
 namespace strata::checkpoint {
 
 // One hash of the whole training state: it depends only on the masters and moments of all trainable
-// parameters, not on the recipe's planes, padding, chunks, world size or ZeRO stage.
+// parameters, not on the recipe's planes, padding, chunks, world size, ZeRO stage or tensor slices.
 //
-// It is the sum, modulo 2^64, of XXH3-64 over blocks of 64 elements of each parameter, seeded with
-// the parameter's name, the array and the block's index. So each rank hashes its own part, and the
-// sums of all ranks are added. Threads: one at a time; `spec` must outlive it.
+// It is a sum, modulo 2^64, over all elements: of an odd key, from the parameter's name and the
+// element's index in the whole parameter, times the element's bits. So each rank hashes its own
+// part, and the sums of all ranks are added. Of the tensor ranks that have all of a parameter, the
+// first counts it. Threads: one at a time; `spec`, this rank's, must outlive it.
 class StateHash : public exec::StateSink {
  public:
   explicit StateHash(const model::ModelSpec& spec);

@@ -53,7 +53,6 @@ class SliceSource : public exec::StateSource {
     exec::fill_chunk(chunk, [&](int64_t element) { return value(chunk.segment, element); });
   }
 
- private:
   float value(int segment, int64_t element) const {
     for (const model::Parameter& part : slice_.segments[segment].parameters) {
       const int64_t at = element - part.offset;
@@ -66,6 +65,7 @@ class SliceSource : public exec::StateSource {
     return 0.0f;
   }
 
+ private:
   const model::ModelSpec& slice_;
   const model::ModelSpec& whole_;
   const RandomSource source_;

@@ -62,8 +62,10 @@ class ChunkMemory {
   exec::ChunkState state_;
 };
 
-// What element i of a segment has: masters of RandomSource, moments that follow from them.
-inline void fill(const exec::ChunkState& chunk, test::RandomSource& source) {
+// What element i of a segment has: masters of a source of random state, moments that follow from
+// them.
+template <typename Source>
+void fill(const exec::ChunkState& chunk, Source& source) {
   source.read(chunk);
   for (int64_t i = 0; i < chunk.state_count; ++i) {
     const float value = source.value(chunk.segment, chunk.state_first + i);
