@@ -23,6 +23,7 @@
 #include "engine/checkpoint/checkpoint_file.h"
 #include "engine/checkpoint/checkpoint_list.h"
 #include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/checkpoint_slices.h"
 #include "engine/checkpoint/disk_use.h"
 #include "engine/model_files/file.h"
 
@@ -113,6 +114,8 @@ CheckpointManifest make_manifest(const CheckpointContents& contents, int64_t ste
   manifest.recipe = contents.recipe;
   manifest.world = contents.mesh.world;
   manifest.zero_stage = contents.mesh.zero_stage;
+  manifest.tensor_ranks = contents.mesh.tensor;
+  if (contents.mesh.tensor > 1) manifest.shard_ranks = contents.mesh.shards();
   manifest.model = model_identity(*contents.spec, contents.recipe);
   manifest.trainer = contents.trainer;
   for (const StateFile& file : contents.files) {
@@ -199,8 +202,10 @@ uint64_t random_nonce() {
 int64_t checkpoint_bytes(const model::ModelSpec& spec, Recipe recipe) {
   int64_t bytes = kMiB;  // names and the manifest's fixed part
   for (const model::Segment& segment : spec.segments) {
+    const int64_t sliced = segment.trainable_numel - segment.whole_numel;
+    const int64_t elements = sliced * spec.tensor.ranks + segment.whole_numel;
     // One thousandth more covers the manifest, which has 16 characters for each block.
-    const int64_t state = segment.trainable_numel * planes_of(recipe).bytes();
+    const int64_t state = elements * planes_of(recipe).bytes();
     bytes += state + state / 1000;
   }
   return bytes;

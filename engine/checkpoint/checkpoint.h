@@ -19,11 +19,12 @@
 // If a step fails or a process dies, earlier checkpoints are unchanged.
 namespace strata::checkpoint {
 
-// The disk space of a checkpoint of this model, all ranks together.
+// The disk space of a checkpoint of this model, or of the model that this is a slice of, all ranks
+// together.
 int64_t checkpoint_bytes(const model::ModelSpec& spec, Recipe recipe);
 
 struct CheckpointContents {
-  const model::ModelSpec* spec = nullptr;
+  const model::ModelSpec* spec = nullptr;  // the whole model
   Recipe recipe = Recipe::kFp32;
   plan::Mesh mesh;
   int64_t updates = 0;  // optimizer updates applied so far

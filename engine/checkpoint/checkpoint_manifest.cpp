@@ -19,7 +19,9 @@ namespace {
 using config::Json;
 
 constexpr const char* kFormat = "strata checkpoint";
+// Of a checkpoint without tensor ranks, and of the others, which older programs must refuse.
 constexpr int64_t kVersion = 1;
+constexpr int64_t kVersionOfSlices = 2;
 constexpr int64_t kBytesMax = int64_t{1} << 48;  // of a file: the most that block_address can hold
 constexpr int64_t kWorldMax = int64_t{1} << 16;
 constexpr config::JsonLimits kLimits = {.bytes = int64_t{1} << 28, .values = int64_t{1} << 24};
@@ -168,15 +170,16 @@ StateFile state_file_of(const Json& json, const std::string& source) {
 constexpr std::string_view kSealBegin = ",\"checksum\":\"";
 constexpr std::string_view kSealEnd = "\"}\n";
 
-std::string seal_of(std::string_view text) {
-  return std::string(kSealBegin) + hex(io::checksum_block(text.data(), text.size(), kVersion, 0)) +
-         std::string(kSealEnd);
+std::string seal_of(std::string_view text, int64_t version) {
+  const uint64_t checksum =
+      io::checksum_block(text.data(), text.size(), static_cast<uint64_t>(version), 0);
+  return std::string(kSealBegin) + hex(checksum) + std::string(kSealEnd);
 }
 
-std::string sealed(const Json& json) {
+std::string sealed(const Json& json, int64_t version) {
   std::string text = json.dump();
   text.pop_back();  // the object's closing brace
-  return text + seal_of(text);
+  return text + seal_of(text, version);
 }
 
 // A later format may have another checksum, so the version is checked first.
@@ -190,18 +193,21 @@ void refuse_later_version(std::string_view text, const std::string& source) {
   const Json* format = json->find("format");
   const Json* version = json->find("version");
   if (format == nullptr || !format->is_string() || format->string() != kFormat) return;
-  if (version == nullptr || version->int64().value_or(0) <= kVersion) return;
+  if (version == nullptr || version->int64().value_or(0) <= kVersionOfSlices) return;
   throw Error(ErrorCode::kConfig,
               fmt::format("cannot read checkpoint: {}: it has format version {}, this program "
                           "reads {} (use the version that wrote it)",
-                          source, version->dump(), kVersion));
+                          source, version->dump(), kVersionOfSlices));
 }
 
-Json unsealed(std::string_view text, const std::string& source) {
+// Reads a text that was sealed as one of `version` at most.
+Json unsealed(std::string_view text, int64_t version, const std::string& source) {
   const size_t seal = kSealBegin.size() + 16 + kSealEnd.size();
   if (text.size() < seal) refuse(source, "it is cut short");
   const std::string_view body = text.substr(0, text.size() - seal);
-  if (text.substr(body.size()) != seal_of(body)) {
+  const std::string_view seal_of_text = text.substr(body.size());
+  while (version > 0 && seal_of_text != seal_of(body, version)) --version;
+  if (version == 0) {
     refuse_later_version(text, source);
     refuse(source, "its checksum is wrong: it is damaged or cut short");
   }
@@ -213,6 +219,10 @@ Json unsealed(std::string_view text, const std::string& source) {
 }
 
 void check_files(const CheckpointManifest& manifest, const std::string& source) {
+  if (manifest.world % (int64_t{manifest.tensor_ranks} * manifest.shard_ranks) != 0) {
+    refuse(source, fmt::format("{} ranks are not so many times {} tensor ranks of {} shards",
+                               manifest.world, manifest.tensor_ranks, manifest.shard_ranks));
+  }
   int rank = -1;
   uint64_t hash = 0;
   for (const StateFile& file : manifest.files) {
@@ -237,20 +247,21 @@ std::string state_file_name(int rank) {
 }
 
 std::string to_text(const StateFile& file) {
-  return sealed(json_of(file));
+  return sealed(json_of(file), kVersion);
 }
 
 StateFile parse_state_file(std::string_view text) {
   const std::string source = "a rank's table";
-  return state_file_of(unsealed(text, source), source);
+  return state_file_of(unsealed(text, kVersion, source), source);
 }
 
 std::string to_text(const CheckpointManifest& manifest) {
   Json files = Json::array();
   for (const StateFile& file : manifest.files) files.push_back(json_of(file));
   Json json = Json::object();
+  const int64_t version = manifest.tensor_ranks > 1 ? kVersionOfSlices : kVersion;
   json.set("format", kFormat);
-  json.set("version", kVersion);
+  json.set("version", version);
   json.set("step", manifest.step);
   if (manifest.updates) json.set("updates", *manifest.updates);
   json.set("nonce", hex(manifest.nonce));
@@ -258,18 +269,22 @@ std::string to_text(const CheckpointManifest& manifest) {
   json.set("recipe", name_of(manifest.recipe));
   json.set("world", manifest.world);
   json.set("zero_stage", manifest.zero_stage);
+  if (version == kVersionOfSlices) {
+    json.set("tensor_ranks", manifest.tensor_ranks);
+    json.set("shard_ranks", manifest.shard_ranks);
+  }
   json.set("state_hash", hex(manifest.state_hash));
   json.set("model", manifest.model);
   json.set("trainer", manifest.trainer);
   json.set("files", std::move(files));
-  return sealed(json);
+  return sealed(json, version);
 }
 
 CheckpointManifest parse_manifest(std::string_view text, const std::string& source) {
-  const Json json = unsealed(text, source);
+  const Json json = unsealed(text, kVersionOfSlices, source);
   const Members members(json, source);
   if (members.string("format") != kFormat) refuse(source, "it is not a checkpoint's manifest");
-  (void)members.integer("version", kVersion, kVersion);
+  const int64_t version = members.integer("version", kVersion, kVersionOfSlices);
   CheckpointManifest manifest;
   manifest.step = members.integer("step", 0, INT64_MAX);
   if (json.find("updates") != nullptr) {
@@ -280,6 +295,10 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   manifest.recipe = static_cast<Recipe>(members.choice("recipe", recipe_names()));
   manifest.world = static_cast<int>(members.integer("world", 1, kWorldMax));
   manifest.zero_stage = static_cast<int>(members.integer("zero_stage", 0, 3));
+  if (version == kVersionOfSlices) {
+    manifest.tensor_ranks = static_cast<int>(members.integer("tensor_ranks", 2, manifest.world));
+    manifest.shard_ranks = static_cast<int>(members.integer("shard_ranks", 1, manifest.world));
+  }
   manifest.state_hash = members.hash("state_hash");
   manifest.model = members.get("model");
   manifest.trainer = members.get("trainer");
@@ -288,37 +307,6 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   }
   check_files(manifest, source);
   return manifest;
-}
-
-void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& spec,
-                    const std::string& source) {
-  std::map<std::pair<int, Plane>, std::vector<std::pair<int64_t, int64_t>>> ranges;
-  for (const StateFile& file : manifest.files) {
-    for (const StateExtent& extent : file.extents) {
-      ranges[{extent.segment, extent.plane}].push_back({extent.first, extent.count});
-    }
-  }
-  for (size_t s = 0; s < spec.segments.size(); ++s) {
-    int64_t end = 0;
-    for (const model::Parameter& parameter : spec.segments[s].parameters) {
-      if (!parameter.frozen) end = std::max(end, parameter.offset + parameter.numel);
-    }
-    for (const Plane plane : kPlanes) {
-      if (end == 0 || width_of(plane, manifest.recipe) == 0) continue;
-      auto& parts = ranges[{static_cast<int>(s), plane}];
-      std::sort(parts.begin(), parts.end());
-      int64_t next = 0;
-      bool follows = true;  // each part follows the one before it
-      for (const auto& [first, count] : parts) {
-        follows = first == next;
-        if (!follows) break;
-        next = first + count;
-      }
-      if (follows && next >= end) continue;
-      refuse(source, fmt::format("{} of {} is not there exactly once from element {} on",
-                                 name_of(plane), spec.segments[s].name, next));
-    }
-  }
 }
 
 }  // namespace strata::checkpoint

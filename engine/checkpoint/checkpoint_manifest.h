@@ -55,6 +55,10 @@ struct CheckpointManifest {
   Recipe recipe = Recipe::kFp32;
   int world = 1;
   int zero_stage = 3;
+  // Rank r wrote the slice of tensor rank r % tensor_ranks, with the offsets of shard_ranks shards,
+  // which tell nothing where there is one tensor rank.
+  int tensor_ranks = 1;
+  int shard_ranks = 1;
   uint64_t state_hash = 0;
   config::Json model;    // from model_identity()
   config::Json trainer;  // the trainer's own: options, seed, data cursor, tokens seen
@@ -73,11 +77,6 @@ config::Json model_identity(const model::ModelSpec& spec, Recipe recipe);
 
 // "hidden: 512 in the checkpoint, 768 here; ..."; empty when they are equal.
 std::string identity_difference(const config::Json& saved, const config::Json& here);
-
-// Throws Error (kCorrupt) unless every true element of every trainable parameter is in each plane
-// of the recipe exactly once.
-void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& spec,
-                    const std::string& source);
 
 std::string state_file_name(int rank);
 

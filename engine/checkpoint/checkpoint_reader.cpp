@@ -9,6 +9,8 @@
 #include "engine/base/check.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_slices.h"
+#include "engine/model/slice_overlap.h"
 #include "engine/plan/memory_map.h"
 #include "io/checksum.h"
 
@@ -49,23 +51,45 @@ struct ExtentReader {
   }
 };
 
+// Throws for the checkpoint of another model, before its slices are made.
+CheckpointManifest manifest_of(const std::string& path, const model::ModelSpec& spec,
+                               Recipe recipe) {
+  CheckpointManifest manifest = read_manifest(path);
+  const std::string difference = identity_difference(manifest.model, model_identity(spec, recipe));
+  if (difference.empty()) return manifest;
+  throw Error(ErrorCode::kConfig, "cannot use checkpoint: " + path + ": it is of another model: " +
+                                      difference + " (use the model and options it was made with)");
+}
+
+// The parameter of that name in a stored slice; null where that slice's files have none of it. Most
+// have the same index in all slices.
+const model::Parameter* find_stored(const model::ModelSpec& slice, int segment, size_t index,
+                                    const std::string& name) {
+  const auto& parameters = slice.segments[static_cast<size_t>(segment)].parameters;
+  const auto is_it = [&](const model::Parameter& one) { return one.name == name; };
+  const auto found = is_it(parameters[index]) ? parameters.begin() + static_cast<int64_t>(index)
+                                              : std::ranges::find_if(parameters, is_it);
+  STRATA_CHECK(found != parameters.end());
+  return is_stored(slice, *found) ? &*found : nullptr;
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(const std::string& path, const model::ModelSpec& spec,
-                                   Recipe recipe, exec::StateSource& frozen)
-    : path_(path), manifest_(read_manifest(path)), frozen_(frozen) {
-  const std::string difference = identity_difference(manifest_.model, model_identity(spec, recipe));
-  if (!difference.empty()) {
-    throw Error(ErrorCode::kConfig, "cannot use checkpoint: " + path +
-                                        ": it is of another model: " + difference +
-                                        " (use the model and options it was made with)");
-  }
+                                   Recipe recipe, exec::StateSource& frozen,
+                                   const model::ModelSpec* slice)
+    : path_(path),
+      manifest_(manifest_of(path, spec, recipe)),
+      frozen_(frozen),
+      slice_(slice == nullptr ? spec : *slice),
+      stored_(stored_slices(manifest_, spec)) {
   check_coverage(manifest_, spec, path);
   for (size_t f = 0; f < manifest_.files.size(); ++f) {
     const StateFile& file = manifest_.files[f];
     files_.push_back(CheckpointFile::open(path + "/" + file.name));
     for (size_t e = 0; e < file.extents.size(); ++e) {
-      places_[{file.extents[e].segment, file.extents[e].plane}].push_back(
+      const StateExtent& extent = file.extents[e];
+      places_[{file.rank % manifest_.tensor_ranks, extent.segment, extent.plane}].push_back(
           {static_cast<int>(f), static_cast<int>(e)});
     }
   }
@@ -93,28 +117,63 @@ void CheckpointReader::read(const exec::ChunkState& chunk) {
              chunk.exp_avg_sq);
 }
 
+// Padding is zero; files of another mesh have theirs elsewhere.
 void CheckpointReader::read_plane(int segment, Plane plane, int64_t first, int64_t count,
                                   void* out) {
   const int64_t width = width_of(plane, manifest_.recipe);
   char* to = static_cast<char*>(out);
   int64_t next = first;
-  const auto found = places_.find({segment, plane});
-  if (found != places_.end()) {
-    const auto& places = found->second;
-    auto place = std::upper_bound(
-        places.begin(), places.end(), first,
-        [&](int64_t element, const Place& at) { return element < extent_at(at).first; });
-    if (place != places.begin()) --place;
-    for (; place != places.end() && next < first + count; ++place) {
-      const StateExtent& extent = extent_at(*place);
-      const int64_t end = std::min(first + count, extent.first + extent.count);
-      if (end <= next) continue;
-      read_extent(*place, next, end - next, to + (next - first) * width);
-      next = end;
-    }
+  const auto clear_up_to = [&](int64_t element) {
+    if (element <= next) return;
+    std::memset(to + (next - first) * width, 0, static_cast<size_t>((element - next) * width));
+    next = element;
+  };
+  const auto& parameters = slice_.segments[static_cast<size_t>(segment)].parameters;
+  for (size_t index = 0; index < parameters.size(); ++index) {
+    const model::Parameter& parameter = parameters[index];
+    const int64_t begin = std::max(first, parameter.offset);
+    const int64_t end = std::min(first + count, parameter.offset + parameter.numel);
+    if (parameter.frozen || begin >= end) continue;
+    clear_up_to(begin);
+    read_parameter(segment, index, plane, begin - parameter.offset, end - begin,
+                   to + (begin - first) * width);
+    next = end;
   }
-  // Coverage was checked, so elements that are not in the files are padding of this world size.
-  std::memset(to + (next - first) * width, 0, static_cast<size_t>((first + count - next) * width));
+  clear_up_to(first + count);
+}
+
+// Slice by slice, so that each is read from its start to its end.
+void CheckpointReader::read_parameter(int segment, size_t index, Plane plane, int64_t first,
+                                      int64_t count, char* out) {
+  const model::Parameter& here = slice_.segments[static_cast<size_t>(segment)].parameters[index];
+  const int64_t width = width_of(plane, manifest_.recipe);
+  for (const model::ModelSpec& slice : stored_) {
+    const model::Parameter* there = find_stored(slice, segment, index, here.name);
+    if (there == nullptr) continue;
+    const Key key = {slice.tensor.rank, segment, plane};
+    model::for_each_overlap(here, first, count, *there, [&](const model::SliceOverlap& both) {
+      read_stored(key, there->offset + both.there, both.count, out + (both.here - first) * width);
+    });
+  }
+}
+
+void CheckpointReader::read_stored(const Key& key, int64_t first, int64_t count, char* out) {
+  const auto found = places_.find(key);
+  STRATA_CHECK(found != places_.end());  // as coverage was checked
+  const int64_t width = width_of(std::get<Plane>(key), manifest_.recipe);
+  const auto& places = found->second;
+  auto place = std::upper_bound(
+      places.begin(), places.end(), first,
+      [&](int64_t element, const Place& at) { return element < extent_at(at).first; });
+  STRATA_CHECK(place != places.begin());
+  --place;
+  for (int64_t next = first; next < first + count; ++place) {
+    STRATA_CHECK(place != places.end());
+    const StateExtent& extent = extent_at(*place);
+    const int64_t end = std::min(first + count, extent.first + extent.count);
+    read_extent(*place, next, end - next, out + (next - first) * width);
+    next = end;
+  }
 }
 
 void CheckpointReader::read_extent(const Place& place, int64_t first, int64_t count, char* out) {

@@ -3,7 +3,7 @@
 
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "engine/checkpoint/checkpoint_file.h"
@@ -12,21 +12,23 @@
 
 namespace strata::checkpoint {
 
-// Reads the state of a checkpoint for any world size and ZeRO stage: parts are found by segment and
-// element, and joined. Frozen chunks come from `frozen`, the model that they were loaded from.
+// Reads the state of a checkpoint for any mesh and ZeRO stage: parts are found by tensor slice,
+// segment and element, and joined. Frozen chunks come from `frozen`, the model that they were loaded
+// from.
 //
 // Guarantees: every block is verified before a byte of it is used.
 // Threads: one at a time; each rank has its own.
 // Failure: the constructor throws Error (kConfig for the checkpoint of another model, with every
 // field that differs; kCorrupt; kIo); read throws kCorrupt that names file, offset and segment, or
 // kIo.
-// Memory: the manifest, and a buffer of kCheckpointBufferBytes. `spec` and `frozen` must outlive
+// Memory: the manifest, and a buffer of kCheckpointBufferBytes. The specs and `frozen` must outlive
 // it.
 class CheckpointReader : public exec::StateSource {
  public:
-  // `path` is the directory of one checkpoint.
+  // `path` is the directory of one checkpoint, and `spec` the whole model. What is read is state of
+  // `slice`, or of the whole model if it is null.
   CheckpointReader(const std::string& path, const model::ModelSpec& spec, Recipe recipe,
-                   exec::StateSource& frozen);
+                   exec::StateSource& frozen, const model::ModelSpec* slice = nullptr);
 
   const CheckpointManifest& manifest() const { return manifest_; }
 
@@ -41,14 +43,22 @@ class CheckpointReader : public exec::StateSource {
     int extent = 0;
   };
 
+  // What the file of a tensor rank has of a segment.
+  using Key = std::tuple<int, int, Plane>;  // tensor rank, segment, plane
+
   const StateExtent& extent_at(const Place& place) const;
+  void read_parameter(int segment, size_t index, Plane plane, int64_t first, int64_t count,
+                      char* out);
+  void read_stored(const Key& key, int64_t first, int64_t count, char* out);
   void read_extent(const Place& place, int64_t first, int64_t count, char* out);
 
   // Constant after construction
   const std::string path_;
   const CheckpointManifest manifest_;
   exec::StateSource& frozen_;
-  std::map<std::pair<int, Plane>, std::vector<Place>> places_;  // ascending
+  const model::ModelSpec& slice_;
+  const std::vector<model::ModelSpec> stored_;  // by tensor rank
+  std::map<Key, std::vector<Place>> places_;    // ascending
 
   std::vector<CheckpointFile> files_;
   PageBuffer buffer_;

@@ -12,31 +12,21 @@
 #include "io/checksum.h"
 
 namespace strata::checkpoint {
-namespace {
-// The size of one rank's file: every plane of its part of every trainable chunk, in whole pages.
-int64_t file_bytes(const shard::Layout& layout, const CheckpointWriterOptions& options) {
-  int64_t bytes = 0;
-  for (const shard::Chunk& chunk : layout.chunks) {
-    if (chunk.frozen) continue;
-    const int64_t part = shard::share_of(chunk.numel, options.mesh.state_shards());
-    for (const Plane plane : kPlanes) {
-      bytes += round_up(part * width_of(plane, options.recipe), kPageBytes);
-    }
-  }
-  return bytes;
-}
-
-}  // namespace
 
 CheckpointWriter::CheckpointWriter(const model::ModelSpec& spec, const shard::Layout& layout,
                                    const CheckpointWriterOptions& options)
-    : options_(options), active_(options.mesh.saves()), hash_(spec) {
+    : layout_(layout), options_(options), active_(options.mesh.saves()), hash_(spec) {
   table_.rank = options.mesh.rank;
   if (!active_) return;
   table_.name = state_file_name(options.mesh.rank);
-  table_.bytes = file_bytes(layout, options);
-  chunks_left_ = std::count_if(layout.chunks.begin(), layout.chunks.end(),
-                               [](const shard::Chunk& chunk) { return !chunk.frozen; });
+  for (const shard::Chunk& chunk : layout.chunks) {
+    if (!writes(chunk)) continue;
+    ++chunks_left_;
+    const int64_t part = shard::share_of(chunk.numel, options.mesh.state_shards());
+    for (const Plane plane : kPlanes) {
+      table_.bytes += round_up(part * width_of(plane, options.recipe), kPageBytes);
+    }
+  }
   table_.extents.reserve(static_cast<size_t>(chunks_left_) * std::size(kPlanes));
   buffer_ = make_page_buffer();
   out_ = CheckpointFile::create(options.partial + "/" + table_.name, table_.bytes);
@@ -59,9 +49,13 @@ void CheckpointWriter::poison_on_failure(const Work& work) {
   }
 }
 
+bool CheckpointWriter::writes(const shard::Chunk& chunk) const {
+  return active_ && !chunk.frozen && !(chunk.whole && options_.mesh.tensor_rank() > 0);
+}
+
 void CheckpointWriter::write(const exec::ChunkState& chunk) {
   STRATA_CHECK(!closed_ && !chunk.frozen);
-  if (!active_) return;
+  if (!writes(layout_.chunks[static_cast<size_t>(chunk.chunk)])) return;
   poison_on_failure([&] { write_chunk(chunk); });
 }
 

@@ -20,14 +20,15 @@ struct CheckpointWriterOptions {
   Recipe recipe = Recipe::kFp32;
 };
 
-// Receives a rank's state from the checkpoint program and writes it to the rank's file. In ZeRO
-// stage 0 all ranks have the same state, and only rank 0 writes.
+// Receives a rank's state from the checkpoint program and writes it to the rank's file. State that
+// several ranks have is written by the first of them: in ZeRO stage 0 all of a slice, and of tensor
+// ranks what is not sliced.
 //
 // Guarantees: the constructor reserves all blocks of the file; bytes bypass the page cache, or
 // leave it as soon as they are on disk. Threads: one at a time. Failure: Error that names the file:
 // kDoesNotFit when the disk is full, otherwise kIo. After the first failure the file is removed,
 // and every later call throws the same Error. Memory: kCheckpointBufferBytes, and 8 bytes a block
-// for checksums. `spec` must outlive it.
+// for checksums. `spec`, this rank's, and `layout` must outlive it.
 class CheckpointWriter : public exec::StateSink {
  public:
   CheckpointWriter(const model::ModelSpec& spec, const shard::Layout& layout,
@@ -42,12 +43,14 @@ class CheckpointWriter : public exec::StateSink {
   StateFile close();
 
  private:
+  bool writes(const shard::Chunk& chunk) const;
   void write_chunk(const exec::ChunkState& chunk);
   void write_plane(const exec::ChunkState& chunk, Plane plane, const char* data);
   template <typename Work>
   void poison_on_failure(const Work& work);
 
   // Constant after construction
+  const shard::Layout& layout_;
   const CheckpointWriterOptions options_;
   const bool active_;
 

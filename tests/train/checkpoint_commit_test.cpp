@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint is there as a whole or not at all, whatever ends its writing; what one world wrote,
+// A checkpoint is there as a whole or not at all, whatever ends its writing; what one mesh wrote,
 // any other reads; and pruning removes what is ours and nothing else.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <optional>
 
 #include "engine/base/error.h"
 #include "engine/checkpoint/checkpoint_reader.h"
+#include "tests/support/random_runs.h"
 #include "tests/support/small_model.h"
 #include "tests/train/written_checkpoint.h"
 
@@ -13,37 +17,80 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_F(WrittenCheckpoints, OfAnyWorldAreReadByAnyOther) {
+struct MeshOfTest {
+  int world = 1;
+  int tensor = 1;
+};
+
+// Reads what every rank of a mesh needs, and compares it with what was written.
+void expect_read_by(const MeshOfTest& readers, const std::string& path,
+                    const model::ModelSpec& whole, Recipe recipe, uint64_t seed) {
+  for (int rank = 0; rank < readers.world; ++rank) {
+    const plan::Mesh mesh = {.world = readers.world, .rank = rank, .tensor = readers.tensor};
+    const model::ModelSpec slice = slice_for(whole, mesh);
+    const shard::Layout layout = shard::make_layout(slice, mesh.shards());
+    test::SliceSource source(slice, whole, seed);
+    CheckpointReader reader(path, whole, recipe, source, &slice);
+    for (size_t c = 0; c < layout.chunks.size(); ++c) {
+      if (layout.chunks[c].frozen) continue;
+      const ChunkMemory read(layout, c, recipe, mesh.shard_rank());
+      const ChunkMemory wanted(layout, c, recipe, mesh.shard_rank());
+      reader.read(read.state());
+      fill(wanted.state(), source);
+      const int64_t count = read.state().state_count;
+      const auto same = [&](const void* a, const void* b, int64_t width) {
+        return std::memcmp(a, b, static_cast<size_t>(count * width)) == 0;
+      };
+      ASSERT_TRUE(same(read.state().hi, wanted.state().hi, read.state().fp32 ? 4 : 2));
+      ASSERT_TRUE(read.state().fp32 || same(read.state().lo, wanted.state().lo, 2));
+      ASSERT_TRUE(same(read.state().exp_avg, wanted.state().exp_avg, 4));
+      ASSERT_TRUE(same(read.state().exp_avg_sq, wanted.state().exp_avg_sq, 4));
+    }
+  }
+}
+
+TEST_F(WrittenCheckpoints, OfAnyMeshAreReadByAnyOther) {
+  constexpr uint64_t kSeed = 7;
   for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
-    for (const int writers : {1, 2, 3}) {
-      const model::ModelSpec spec = spec_for(test::small_llama(), writers);
-      const std::string path =
-          write(1, {.spec = &spec, .world = writers, .recipe = recipe, .seed = 7});
+    test::Draw draw(1200 + static_cast<uint64_t>(recipe));
+    const model::ModelSpec whole =
+        test::random_spec_of(draw, test::sliceable_architecture(draw, 4), 1, true);
+    std::optional<uint64_t> hash;
+    for (const MeshOfTest& writers : {MeshOfTest{1, 1}, {2, 1}, {3, 1}, {2, 2}, {6, 2}, {4, 4}}) {
+      const std::string path = write(1, {.spec = &whole,
+                                         .world = writers.world,
+                                         .recipe = recipe,
+                                         .seed = kSeed,
+                                         .tensor = writers.tensor});
       verify_checkpoint(path);
-      for (const int readers : {1, 4}) {
-        SCOPED_TRACE(std::to_string(writers) + " wrote, " + std::to_string(readers) + " read");
-        const model::ModelSpec other = spec_for(test::small_llama(), readers);
-        const shard::Layout layout = shard::make_layout(other, readers);
-        test::RandomSource source(other, 7);
-        for (int rank = 0; rank < readers; ++rank) {
-          CheckpointReader reader(path, other, recipe, source);
-          for (size_t c = 0; c < layout.chunks.size(); ++c) {
-            const ChunkMemory read(layout, c, recipe, rank), wanted(layout, c, recipe, rank);
-            reader.read(read.state());
-            fill(wanted.state(), source);
-            const int64_t count = read.state().state_count;
-            const auto same = [&](const void* a, const void* b, int64_t width) {
-              return std::memcmp(a, b, static_cast<size_t>(count * width)) == 0;
-            };
-            ASSERT_TRUE(same(read.state().hi, wanted.state().hi, read.state().fp32 ? 4 : 2));
-            ASSERT_TRUE(read.state().fp32 || same(read.state().lo, wanted.state().lo, 2));
-            ASSERT_TRUE(same(read.state().exp_avg, wanted.state().exp_avg, 4));
-            ASSERT_TRUE(same(read.state().exp_avg_sq, wanted.state().exp_avg_sq, 4));
-          }
-        }
+      const uint64_t of_path = read_manifest(path).state_hash;
+      EXPECT_EQ(of_path, hash.value_or(of_path));
+      hash = of_path;
+      for (const MeshOfTest& readers : {MeshOfTest{1, 1}, {4, 1}, {2, 2}, {4, 2}, {8, 4}}) {
+        SCOPED_TRACE(fmt::format("{} ranks with {} slices wrote, {} with {} read", writers.world,
+                                 writers.tensor, readers.world, readers.tensor));
+        expect_read_by(readers, path, whole, recipe, kSeed);
+        if (HasFatalFailure()) return;
       }
     }
   }
+}
+
+// What all tensor ranks have is in the files once.
+TEST_F(WrittenCheckpoints, OfSlicesHaveEveryElementOnce) {
+  test::Draw draw(3);
+  model::Architecture architecture = test::sliceable_architecture(draw, 4);
+  architecture.vocabulary = 100000;  // the embedding is not sliced
+  const model::ModelSpec whole = test::random_spec_of(draw, architecture, 1, false);
+  const auto bytes_of = [&](int tensor) {
+    const std::string path = write(1, {.spec = &whole, .world = tensor, .tensor = tensor});
+    int64_t bytes = 0;
+    for (const StateFile& file : read_manifest(path).files) bytes += file.bytes;
+    return bytes;
+  };
+  const int64_t alone = bytes_of(1), sliced = bytes_of(4);
+  EXPECT_LT(sliced, alone * 5 / 4);
+  EXPECT_LT(sliced, checkpoint_bytes(slice_for(whole, {.world = 4, .tensor = 4}), Recipe::kFp32));
 }
 
 // A rank that dies, a table that is lost, a caller that goes: the checkpoint before stays alone.

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "engine/base/error.h"
+#include "engine/checkpoint/checkpoint_slices.h"
 #include "engine/plan/memory_map.h"
 #include "tests/support/small_model.h"
 
@@ -88,6 +89,17 @@ TEST_F(ManifestTest, ReadsBackAsWritten) {
   EXPECT_EQ(to_text(parse_state_file(table)), table);
 }
 
+// Programs from before there were slices must not read their files as those of the whole model.
+TEST_F(ManifestTest, OfTensorRanksHasALaterVersion) {
+  EXPECT_NE(to_text(manifest_).find("\"version\": 1"), std::string::npos);
+  manifest_.tensor_ranks = 2;
+  const std::string text = to_text(manifest_);
+  EXPECT_NE(text.find("\"version\": 2"), std::string::npos);
+  const CheckpointManifest read = parse_manifest(text, "the manifest");
+  EXPECT_EQ(read.tensor_ranks, 2);
+  EXPECT_EQ(to_text(read), text);
+}
+
 TEST_F(ManifestTest, AnyChangedByteAndAnyCutIsRefused) {
   manifest_.files.resize(1);
   manifest_.state_hash = manifest_.files[0].state_hash;
@@ -116,6 +128,8 @@ TEST_F(ManifestTest, NumbersOutOfRangeAreRefusedByName) {
       {"\"world\"", [](Manifest& m) { m.world = 65537; }},
       {"\"zero_stage\"", [](Manifest& m) { m.zero_stage = 4; }},
       {"\"rank\"", [](Manifest& m) { m.files[0].rank = -1; }},
+      {"\"tensor_ranks\"", [](Manifest& m) { m.tensor_ranks = 3; }},
+      {"2 tensor ranks of 2 shards", [](Manifest& m) { m.tensor_ranks = m.shard_ranks = 2; }},
       {"ascending ranks", [](Manifest& m) { m.world = 1; }},
       {"ascending ranks", [](Manifest& m) { std::swap(m.files[0], m.files[1]); }},
       {"ascending ranks", [](Manifest& m) { m.files[0].name = ""; }},

@@ -11,6 +11,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_writer.h"
+#include "engine/model/tensor_slice.h"
 #include "engine/shard/layout.h"
 #include "tests/support/random_state.h"
 #include "tests/support/temporary_directory.h"
@@ -27,6 +28,13 @@ inline model::ModelSpec spec_for(const model::Architecture& architecture, int sh
   model::ModelSpec spec = model::build_spec(architecture);
   model::assign_offsets(spec, shards);
   return spec;
+}
+
+// What a rank of a mesh has of a model.
+inline model::ModelSpec slice_for(const model::ModelSpec& whole, const plan::Mesh& mesh) {
+  model::ModelSpec slice = model::tensor_slice(whole, {mesh.tensor_rank(), mesh.tensor});
+  model::assign_offsets(slice, mesh.shards());
+  return slice;
 }
 
 // One rank's part of one chunk, in memory of its own.
@@ -77,26 +85,29 @@ void fill(const exec::ChunkState& chunk, Source& source) {
 class WrittenCheckpoints : public testing::Test {
  protected:
   struct Written {
-    const model::ModelSpec* spec = nullptr;
+    const model::ModelSpec* spec = nullptr;  // the whole model
     int world = 1;
     Recipe recipe = Recipe::kFp32;
     uint64_t seed = 1;
+    int tensor = 1;
+    plan::Mesh mesh_of(int rank) const { return {.world = world, .rank = rank, .tensor = tensor}; }
   };
 
   // What one rank writes into the partial checkpoint.
   static StateFile write_rank(const CheckpointCommit& commit, const Written& what, int rank) {
-    const shard::Layout layout = shard::make_layout(*what.spec, what.world);
+    const plan::Mesh mesh = what.mesh_of(rank);
+    const model::ModelSpec slice = slice_for(*what.spec, mesh);
+    const shard::Layout layout = shard::make_layout(slice, mesh.shards());
     CheckpointWriterOptions options;
     options.partial = commit.partial();
     options.nonce = commit.nonce();
-    options.mesh.world = what.world;
-    options.mesh.rank = rank;
+    options.mesh = mesh;
     options.recipe = what.recipe;
-    CheckpointWriter writer(*what.spec, layout, options);
-    test::RandomSource source(*what.spec, what.seed);
+    CheckpointWriter writer(slice, layout, options);
+    test::SliceSource source(slice, *what.spec, what.seed);
     for (size_t c = 0; c < layout.chunks.size(); ++c) {
       if (layout.chunks[c].frozen) continue;
-      const ChunkMemory memory(layout, c, what.recipe, rank);
+      const ChunkMemory memory(layout, c, what.recipe, mesh.shard_rank());
       fill(memory.state(), source);
       writer.write(memory.state());
     }
@@ -107,14 +118,15 @@ class WrittenCheckpoints : public testing::Test {
     CheckpointContents contents;
     contents.spec = what.spec;
     contents.recipe = what.recipe;
-    contents.mesh.world = what.world;
+    contents.mesh = what.mesh_of(0);
     contents.trainer = config::Json::object();
     contents.files = std::move(files);
     return contents;
   }
 
   std::string write(int64_t step, const Written& what) const {
-    CheckpointCommit commit(directory_, step, checkpoint_bytes(*what.spec, what.recipe));
+    const model::ModelSpec slice = slice_for(*what.spec, what.mesh_of(0));
+    CheckpointCommit commit(directory_, step, checkpoint_bytes(slice, what.recipe));
     std::vector<StateFile> files;
     for (int rank = what.world - 1; rank >= 0; --rank) {  // in any order
       files.push_back(write_rank(commit, what, rank));
