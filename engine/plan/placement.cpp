@@ -206,6 +206,17 @@ Placement PlacementSearch::with_least_rings(Placement placement) const {
   return placement;
 }
 
+// A ring that has room for everything that passes through it is no faster with more.
+void PlacementSearch::cut_rings(Placement& placement) const {
+  constexpr int kEverything = 1 << 20;
+  Placement longest = placement;
+  size_rings(longest, kEverything);
+  for (int64_t Placement::*ring :
+       {&Placement::weights_ring, &Placement::state_ring, &Placement::activation_ring}) {
+    placement.*ring = std::min(placement.*ring, longest.*ring);
+  }
+}
+
 // Tries top units first, because more gradients wait below them. Several units are tried together,
 // and twice as many after each success. When a single unit does not fit, no similar unit below it
 // fits either.
@@ -275,6 +286,7 @@ std::optional<Placement> PlacementSearch::spend(const Placement& base, const Spe
   placement.device_weights_ring += spending.device_weights_ring;
   placement.device_gradient_ring += spending.device_gradient_ring;
   placement.activation_ring += spending.activation_ring;
+  cut_rings(placement);
   if (!fits(placement)) return {};
   if (may_keep) keep_for_free(placement);
   return placement;

@@ -99,6 +99,7 @@ class PlacementSearch {
   }
   int64_t largest_live(const std::vector<int64_t>& segment_bytes) const;
   Placement with_least_rings(Placement placement) const;
+  void cut_rings(Placement& placement) const;
 
   const PlanInput& input_;
   const Ground ground_;

@@ -102,6 +102,10 @@ class Climber {
     if (cost.predicted_s > best_.cost.predicted_s * (1 - kLeastGain)) return false;
     best_.placement = spent_ = *placement;
     best_.cost = cost;
+    const Spending spent = search_.spending_of(spent_);  // rings may have needed less
+    spending.weights_ring = spent.weights_ring;
+    spending.state_ring = spent.state_ring;
+    spending.activation_ring = spent.activation_ring;
     spending_ = spending;
     return true;
   }

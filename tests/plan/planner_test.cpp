@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/collectives.h"
 #include "engine/plan/placement.h"
@@ -162,7 +163,7 @@ Rates plain_rates() {
   Rates rates;
   rates.read_bytes_per_s = rates.write_bytes_per_s = 1e9;
   rates.matmul_flops_per_s = 20e9;
-  rates.memory_bytes_per_s = 20e9;
+  rates.memory_bytes_per_s = rates.comm_bytes_per_s = 20e9;
   return rates;
 }
 
@@ -250,6 +251,24 @@ TEST(Planner, SmallMovesNeverPlanASlowerStepThanThePolicies) {
     better += run.cost.predicted_s < best_s;
   }
   EXPECT_GE(better, 1) << "moves that never find anything are never slower either";
+}
+
+// A ring holds what passes through it once, however much memory there is.
+TEST(Planner, MuchMemoryIsNotTakenForNothing) {
+  const Rates rates = plain_rates();
+  const auto predict = [&](const Plan& plan) {
+    return simulate(plan, ProgramName::kStep, rates).step_s;
+  };
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    test::Draw draw(3100 + seed);
+    const int world = static_cast<int>(draw.between(1, 3));
+    const model::ModelSpec spec = test::random_spec(draw, world, false);
+    PlanInput input = test::random_input(draw, spec, world);
+    input.device.discrete = false;
+    input.host_budget = 64 * kGiB;
+    const PlannedRun run = make_plan(input, {.predict = predict});
+    EXPECT_LT(run.plan.arenas.bytes[1], kGiB / 4) << "seed " << seed;
+  }
 }
 
 int64_t nvme_bytes_of(const PlanInput& input, const Placement& placement) {
