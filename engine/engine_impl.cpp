@@ -135,7 +135,7 @@ std::string Session::Impl::save(const std::string& directory) {
   session::require_no_run(directory, state.step());
   const train::RunPlan& run = plan();
   train::CheckpointSession checkpoints(
-      *run.spec, run.ranks.front(), nullptr,
+      *run.spec, *run.spec, run.ranks.front(), nullptr,
       {.directory = directory, .keep = kKeepAll, .nonce = "", .trainer = config::Json::object()});
   checkpoints.save(state.step(), [&](exec::StateSink& sink) { return state.stream(sink); });
   return checkpoints.last_path();

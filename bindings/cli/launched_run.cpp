@@ -31,6 +31,7 @@ MachineNeeds needs_of(const config::Options& launch, const config::Options& trai
   return {.nodes = launch.nodes,
           .ranks = launch.ranks,
           .accumulate = train.accumulate,
+          .tensor_ranks = train.tensor_ranks,
           .shard_ranks = train.shard_ranks,
           .min_ranks = launch.min_ranks};
 }
@@ -46,7 +47,8 @@ void require_use(const MachineNeeds& needs) {
       ErrorCode::kUsage,
       fmt::format("--min-ranks {}: with fewer than {} machines no step would have the same {} "
                   "micro-batches (raise --accumulate, or leave --min-ranks out)",
-                  needs.min_ranks, needs.nodes, needs.nodes * needs.ranks * needs.accumulate));
+                  needs.min_ranks, needs.nodes,
+                  needs.nodes * needs.ranks / needs.tensor_ranks * needs.accumulate));
 }
 
 // Of all reports the one that says most: a rank that failed by itself, and first what is final.

@@ -64,6 +64,7 @@ struct MachineNeeds {
   int64_t nodes = 1;  // of the job
   int64_t ranks = 1;  // of each
   int64_t accumulate = 1;
+  int64_t tensor_ranks = 1;
   int64_t shard_ranks = 0;  // 0: all
   int64_t min_ranks = 0;    // 0: all
 };

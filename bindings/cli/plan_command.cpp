@@ -51,7 +51,7 @@ int run_plan(const config::Options& options, const config::Json& deepspeed) {
   }
   if (options.explain) {
     for (plan::ProgramName name : {plan::ProgramName::kStep, plan::ProgramName::kDrain}) {
-      std::fputs(plan::explain(plan.ranks.front(), *plan.spec, name).c_str(),
+      std::fputs(plan::explain(plan.ranks.front(), plan.spec_of(0), name).c_str(),
                  options.json ? stderr : stdout);
     }
   }

@@ -26,6 +26,7 @@
 #include "engine/checkpoint/checkpoint_slices.h"
 #include "engine/checkpoint/disk_use.h"
 #include "engine/model_files/file.h"
+#include "engine/shard/layout.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -209,6 +210,12 @@ int64_t checkpoint_bytes(const model::ModelSpec& spec, Recipe recipe) {
     bytes += state + state / 1000;
   }
   return bytes;
+}
+
+int64_t state_file_bytes(const model::ModelSpec& spec, Recipe recipe, int state_shards) {
+  int64_t elements = 0;
+  for (const model::Segment& segment : spec.segments) elements += segment.trainable_numel;
+  return shard::share_of(elements, state_shards) * planes_of(recipe).bytes();
 }
 
 std::string checkpoint_path(const std::string& directory, int64_t step) {

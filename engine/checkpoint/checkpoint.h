@@ -23,6 +23,9 @@ namespace strata::checkpoint {
 // together.
 int64_t checkpoint_bytes(const model::ModelSpec& spec, Recipe recipe);
 
+// The largest state file of it: of the first tensor rank.
+int64_t state_file_bytes(const model::ModelSpec& spec, Recipe recipe, int state_shards);
+
 struct CheckpointContents {
   const model::ModelSpec* spec = nullptr;  // the whole model
   Recipe recipe = Recipe::kFp32;

@@ -13,8 +13,8 @@
 namespace strata::checkpoint {
 
 // Reads the state of a checkpoint for any mesh and ZeRO stage: parts are found by tensor slice,
-// segment and element, and joined. Frozen chunks come from `frozen`, the model that they were loaded
-// from.
+// segment and element, and joined. Frozen chunks come from `frozen`, the model that they were
+// loaded from.
 //
 // Guarantees: every block is verified before a byte of it is used.
 // Threads: one at a time; each rank has its own.

@@ -312,7 +312,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kA, "gpu_memory_limit", kIgnore, "give --device-memory"},
     {kA, "sequence_parallel_degree", kIgnore, kFused},
     {kA, "context_parallel_size", kIgnore, kFused},
-    {kA, "tensor_parallel_size", kIgnore, kFused},
+    {kA, "tensor_parallel_size", kSet, "tensor-ranks"},
     {kT, "use_cpu", kIgnore, "--device decides where arithmetic runs"},
     {kT, "use_cache", kIgnore, kGenerating},
     {kL, "ray_*", kIgnore, "ranks are started by strata launch"},

@@ -108,6 +108,8 @@ constexpr IdleRule kIdleRules[] = {
     {kOfSteps, "decay-all", decays_nothing, kMistake,
      "--weight-decay is 0, so nothing decays (give --weight-decay too)"},
     {kOfSteps, "zero-stage", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
+    {kOfSteps, "tensor-ranks", has_one_rank, kHarmless,
+     "one rank has all of every block (give --ranks N)"},
     {kOfSteps, "shard-ranks", has_one_rank, kHarmless, "one rank has everything (give --ranks N)"},
     {bits_of({Command::kLaunch}), "min-ranks", never_restarts, kMistake,
      "--max-restarts 0 starts nothing again (raise it)"},

@@ -89,11 +89,19 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
 }
 
 void check_ranks(const Options& options, std::vector<std::string>& problems) {
-  if (options.shard_ranks == 0 || options.ranks % options.shard_ranks == 0) return;
-  problems.push_back(
-      fmt::format("--shard-ranks {} does not divide --ranks {} (give a number that "
-                  "does)",
-                  options.shard_ranks, options.ranks));
+  if (options.ranks % options.tensor_ranks != 0) {
+    problems.push_back(
+        fmt::format("--tensor-ranks {} does not divide --ranks {} (give a number that does)",
+                    options.tensor_ranks, options.ranks));
+    return;
+  }
+  if (options.shard_ranks == 0 || options.data_ranks() % options.shard_ranks == 0) return;
+  problems.push_back(fmt::format(
+      "--shard-ranks {} does not divide {} (give a number that does)", options.shard_ranks,
+      options.tensor_ranks == 1
+          ? fmt::format("--ranks {}", options.ranks)
+          : fmt::format("the {} ranks with data of their own, --ranks {} / --tensor-ranks {}",
+                        options.data_ranks(), options.ranks, options.tensor_ranks)));
 }
 
 void check_restarts(const Options& options, std::vector<std::string>& problems) {

@@ -235,7 +235,10 @@ constexpr OptionRow kTable[] = {
     {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."},
     {"shard-ranks", kInt, &O::shard_ranks, kStep, kRanks, "N", "", kFromOne, "all",
-     "Ranks that share one copy of the state; the number divides --ranks."},
+     "Ranks that share one copy of the state; the number divides --ranks / --tensor-ranks."},
+    {"tensor-ranks", kInt, &O::tensor_ranks, kStep, kRanks, "N", "", kFromOne, "",
+     "Ranks that slice the heads and feed-forward columns of every block among them and train on "
+     "the same data; the number divides --ranks."},
 
     {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromOne, "never",
      "Measure the loss on held-out data every N steps."},

@@ -122,8 +122,11 @@ struct Options {
   int64_t threads = 0;  // 0: one per core
   int64_t ranks = 1;    // with `launch`: of each machine
   int64_t zero_stage = 3;
-  int64_t shard_ranks = 0;  // ranks that share one copy of the state; 0: all
-  int64_t copies() const { return shard_ranks > 0 ? ranks / shard_ranks : 1; }
+  int64_t tensor_ranks = 1;  // ranks that slice every block among them and have the same data
+  int64_t shard_ranks = 0;   // data ranks that share one copy of the state; 0: all
+  int64_t data_ranks() const { return ranks / tensor_ranks; }
+  int64_t copies() const { return shard_ranks > 0 ? data_ranks() / shard_ranks : 1; }
+  int64_t shards() const { return data_ranks() / copies(); }
 
   // launch
   int64_t max_restarts = 0;

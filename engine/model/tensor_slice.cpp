@@ -66,14 +66,17 @@ void cut(const TensorSlice& slice, Parameter& parameter) {
 
 void require_sliceable(const Architecture& a, int ranks) {
   const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("model: {} tensor-parallel ranks: {} (use fewer)", ranks, why));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("tensor-ranks: {}: {} (give a number that divides heads, key-value heads "
+                    "and feed-forward columns, or leave it out)",
+                    ranks, why));
   };
   if (a.block.qk_norm != QkNorm::kNone && ranks > 1) {
-    refuse("norms of q and k are not divided among ranks yet");
+    refuse("norms of q and k, which this family has, are not divided among ranks yet");
   }
   const auto divide = [&](const char* what, int64_t count) {
-    if (count % ranks != 0) refuse(fmt::format("{} {} cannot be divided", count, what));
+    if (count % ranks != 0) refuse(fmt::format("the model has {} {}", count, what));
   };
   divide("heads", a.heads);
   divide("key-value heads", a.kv_heads);

@@ -323,9 +323,9 @@ train::RunPlan plan_with_room(const model::ModelSpec& spec, const config::Option
 }  // namespace
 
 void require_verified(const train::RunPlan& run) {
-  for (const plan::Plan& rank : run.ranks) verify_or_abort(rank, *run.spec);
+  for (const plan::Plan& rank : run.ranks) verify_or_abort(rank, run.spec_of(rank.mesh.rank));
   if (run.ranks.size() > 1) {
-    const plan::VerifyReport report = plan::verify_ranks(run.ranks, *run.spec);
+    const plan::VerifyReport report = plan::verify_ranks(run.ranks, run.spec_of(0));
     if (!report.ok()) {
       throw Error(ErrorCode::kConfig, "internal error: the ranks' plans differ: " +
                                           report.violations.front().text + " (please report it)");

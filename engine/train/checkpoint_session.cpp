@@ -10,13 +10,14 @@
 
 namespace strata::train {
 
-CheckpointSession::CheckpointSession(const model::ModelSpec& spec, const plan::Plan& plan,
-                                     comm::Group* group, Run run)
-    : spec_(spec), plan_(plan), group_(group), run_(std::move(run)) {}
+CheckpointSession::CheckpointSession(const model::ModelSpec& spec, const model::ModelSpec& slice,
+                                     const plan::Plan& plan, comm::Group* group, Run run)
+    : spec_(spec), slice_(slice), plan_(plan), group_(group), run_(std::move(run)) {}
 
 CheckpointSession::Opened CheckpointSession::open(const std::string& path,
                                                   exec::StateSource& frozen) const {
-  auto reader = std::make_unique<checkpoint::CheckpointReader>(path, spec_, plan_.recipe, frozen);
+  auto reader =
+      std::make_unique<checkpoint::CheckpointReader>(path, spec_, plan_.recipe, frozen, &slice_);
   const checkpoint::CheckpointManifest& manifest = reader->manifest();
   const int64_t step = manifest.step;
   const std::optional<int64_t> updates = manifest.updates;
@@ -26,12 +27,12 @@ CheckpointSession::Opened CheckpointSession::open(const std::string& path,
 void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream) {
   std::optional<checkpoint::CheckpointCommit> commit;
   if (leads())
-    commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(spec_, plan_.recipe));
+    commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(slice_, plan_.recipe));
   const std::string partial = comm::broadcast_text(group_, commit ? commit->partial() : "");
   uint64_t nonce = commit ? commit->nonce() : 0;
   if (group_ != nullptr) group_->broadcast(&nonce, sizeof(nonce), 0);
   checkpoint::CheckpointWriter writer(
-      spec_, plan_.layout,
+      slice_, plan_.layout,
       {.partial = partial, .nonce = nonce, .mesh = plan_.mesh, .recipe = plan_.recipe});
   const int64_t updates = stream(writer);
   const auto tables = comm::gather_texts(group_, checkpoint::to_text(writer.close()));

@@ -27,9 +27,10 @@ class CheckpointSession {
     std::string nonce;      // of the run
     config::Json trainer;   // its options and data; only rank 0's counts
   };
-  // `group`: all ranks; null for one rank. Everything given must outlive this.
-  CheckpointSession(const model::ModelSpec& spec, const plan::Plan& plan, comm::Group* group,
-                    Run run);
+  // `spec`: the whole model; `slice`: what this rank has of it. `group`: all ranks; null for one
+  // rank. Everything given must outlive this.
+  CheckpointSession(const model::ModelSpec& spec, const model::ModelSpec& slice,
+                    const plan::Plan& plan, comm::Group* group, Run run);
 
   struct Opened {
     std::unique_ptr<exec::StateSource> state;
@@ -55,6 +56,7 @@ class CheckpointSession {
 
   // Constant after construction
   const model::ModelSpec& spec_;
+  const model::ModelSpec& slice_;
   const plan::Plan& plan_;
   comm::Group* const group_;
   const Run run_;

@@ -90,7 +90,7 @@ void apply_groups(model::ModelSpec& spec, const config::Options& options) {
   }
   for (const config::ParameterGroupOptions& wanted : options.groups)
     apply_group(spec, wanted, given);
-  const int shards = static_cast<int>(options.ranks / options.copies());
+  const int shards = static_cast<int>(options.shards());
   model::assign_offsets(spec, shards);
   if (!options.freeze.empty()) model::freeze_parameters(spec, options.freeze, shards);
   require_trained(spec);

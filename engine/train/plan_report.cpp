@@ -112,7 +112,8 @@ PlanReport report_of(const RunPlan& run) {
     report.state_bytes_per_parameter +=
         static_cast<double>(width_of(static_cast<Plane>(plane), plan.recipe));
   }
-  report.tokens = static_cast<double>(plan.shape.tokens() * plan.micro_batches * world);
+  report.tokens =
+      static_cast<double>(plan.shape.tokens() * plan.micro_batches * run.input.mesh.data_ranks());
   report.recompute_s =
       report.simulated.any_works_s(plan::kComputeWorks) * recomputed_share(run, report.simulated);
   report.bottleneck = bottleneck_of(report.simulated);
@@ -124,7 +125,7 @@ PlanReport report_of(const RunPlan& run) {
                 .tokens = steps * report.tokens,
                 .write_bytes = steps * static_cast<double>(report.write_bytes),
                 .checkpoints = std::ceil(steps / steps_per_checkpoint(run))};
-  report.checkpoint_bytes = checkpoint::checkpoint_bytes(*run.spec, plan.recipe);
+  report.checkpoint_bytes = checkpoint::checkpoint_bytes(run.spec_of(0), plan.recipe);
   if (report.rated_write_bytes > 0) {
     report.run.drive_life = report.run.write_bytes / report.rated_write_bytes;
   }
@@ -143,6 +144,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   }
   // The sizes of tiers are those of one rank; these are of a machine.
   root.set("ranks", int64_t{run.input.mesh.world});
+  root.set("tensor_ranks", int64_t{run.input.mesh.tensor});
   root.set("ranks_on_machine", run.ranks_on_node);
   root.set("outside_bytes", run.outside_bytes);
   root.set("host_memory_bytes", run.host_budget);

@@ -238,17 +238,22 @@ std::string model_text(const RunPlan& run, const PlanReport& report) {
                      : fmt::format(", {} weights, fp32 optimizer state", name_of(recipe)));
 }
 
+// Where the sequences are that are computed at a time.
+std::string place_text(const RunPlan& run) {
+  const plan::Mesh& mesh = run.input.mesh;
+  const bool groups = mesh.data_ranks() > 1;
+  std::string text = groups ? fmt::format(" on each of {} ", mesh.data_ranks()) : " on ";
+  if (mesh.tensor > 1) text += fmt::format("{}{} tensor ", groups ? "groups of " : "", mesh.tensor);
+  return text + "ranks of " + counted(ceil_div(mesh.world, run.ranks_on_node), "machine");
+}
+
 std::string batch_text(const RunPlan& run, const PlanReport& report) {
-  const plan::Plan& plan = run.ranks.front();
-  const int world = run.input.mesh.world;
-  const int64_t sequences = plan.shape.rows * plan.micro_batches * world;
-  return fmt::format("{} {}: {} of {}, {} at a time{}", format_count(report.tokens),
-                     plural(static_cast<int64_t>(report.tokens), "token"),
-                     counted(sequences, "sequence"), plan.shape.length, plan.shape.rows,
-                     world == 1
-                         ? ""
-                         : fmt::format(" on each of {} ranks of {}", world,
-                                       counted(ceil_div(world, run.ranks_on_node), "machine")));
+  const model::BatchShape& shape = run.input.shape;
+  const auto tokens = static_cast<int64_t>(report.tokens);
+  return fmt::format("{} {}: {} of {}, {} at a time", format_count(report.tokens),
+                     plural(tokens, "token"), counted(tokens / shape.length, "sequence"),
+                     shape.length, shape.rows) +
+         (run.input.mesh.world == 1 ? "" : place_text(run));
 }
 
 std::string percent(double share) {

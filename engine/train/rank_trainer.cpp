@@ -22,7 +22,7 @@ using plan::Lane;
 data::BatchOptions batch_options(const config::Options& options) {
   return {.rows = options.micro_batch,
           .accumulate = options.accumulate,
-          .replicas = options.ranks,
+          .replicas = options.data_ranks(),
           .shuffle = options.shuffle,
           .seed = static_cast<uint64_t>(options.seed)};
 }
@@ -54,9 +54,10 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
     : job_(job),
       options_(*job.options),
       plan_(plan_of(*job.plan, rank)),
+      spec_(job.plan->spec_of(rank)),
       rank_(rank),
       groups_(groups),
-      checkpoints_(*job.plan->spec, plan_, groups.trainer,
+      checkpoints_(*job.plan->spec, spec_, plan_, groups.trainer,
                    {.directory = job.out + "/checkpoints",
                     .keep = job.options->keep_checkpoints,
                     .also = best_link(job.out),
@@ -68,8 +69,8 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       batches_(job.data->train(), batch_options(*job.options)),
       steps_(planned_steps(*job.options, *job.data)),
       schedule_(schedule_options(*job.options, steps_)),
-      from_model_(*job.model, *job.plan->spec, job.options->ranks == 1),
-      frozen_(from_model_, *job.plan->spec, job.model->path()) {}
+      from_model_(*job.model, spec_, job.options->ranks == 1),
+      frozen_(from_model_, spec_, job.model->path()) {}
 
 // Throws when ranks have different plans, because they would wait for each other or add unrelated
 // data.
@@ -89,7 +90,7 @@ void RankTrainer::run(TrainResult& result) {
   compare_plans();
   exec::ExecutorOptions executor = executor_options(options_, *job_.plan, rank_, groups_);
   executor.frozen = &frozen_;
-  executor_ = std::make_unique<exec::Executor>(plan_, *job_.plan->spec, executor);
+  executor_ = std::make_unique<exec::Executor>(plan_, spec_, executor);
   load();
   result.first_step = done_step_ + 1;
   result.planned_steps = steps_;
@@ -120,7 +121,7 @@ void RankTrainer::prepare_trace() {
   if (options_.trace_steps == 0) return;
   const Trace::Steps steps =
       traced_steps(options_.trace_steps, options_.trace_from, done_step_ + 1, steps_);
-  trace_.emplace(job_.out, plan_, *job_.plan->spec, groups_.trainer, steps);
+  trace_.emplace(job_.out, plan_, spec_, groups_.trainer, steps);
 }
 
 // What processes use adds up; ranks that are threads have read the memory of all. A byte count
@@ -266,7 +267,9 @@ void RankTrainer::finish(TrainResult& result) {
   if (!flight.instance) return skip(step, result);
   const exec::Instance* instance = flight.instance.get();
   double sum = 0;
-  for (double part : instance->loss_sums) sum += part;
+  if (counts_losses()) {
+    for (double part : instance->loss_sums) sum += part;
+  }
   const double loss = sum_over_ranks(sum) / static_cast<double>(instance->target_count);
   const double begin_s = std::max(last_end_s_, instance->begin_s);
   const double step_s = instance->end_s - begin_s;
@@ -378,7 +381,9 @@ bool RankTrainer::evaluate(int64_t step, TrainResult& result) {
     fill_instance(batches, plan_, batch, instance);
     count += batches.target_count(batch);
     executor_->run(instance);
-    for (double part : instance.loss_sums) sum += part;
+    if (counts_losses()) {
+      for (double part : instance.loss_sums) sum += part;
+    }
     if (leads() && job_.events.work) {
       job_.events.work("evaluating", batch + 1, batches.steps_per_epoch());
     }

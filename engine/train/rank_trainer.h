@@ -32,6 +32,8 @@ class RankTrainer {
   };
 
   bool leads() const { return rank_ == 0; }
+  // The tensor ranks of a group compute the same losses, so the first one's count.
+  bool counts_losses() const { return plan_.mesh.tensor_rank() == 0; }
   void compare_plans() const;
   void load();
   void prepare_trace();
@@ -60,6 +62,7 @@ class RankTrainer {
   const TrainJob& job_;
   const config::Options& options_;
   const plan::Plan& plan_;
+  const model::ModelSpec& spec_;  // this rank's slice
   const int rank_;
   const RankGroups groups_;
   CheckpointSession checkpoints_;

@@ -19,9 +19,9 @@ using config::Json;
 
 // They decide which samples a step sees, in which order and with which sums. The recipe and frozen
 // parameters belong to the model's identity, which the reader of the checkpoint compares.
-constexpr std::array<std::string_view, 10> kBreaking = {
-    "micro_batch", "accumulate", "ranks",   "sequence_length", "shuffle",
-    "seed",        "samples",    "columns", "train_on",        "train_on_end"};
+constexpr std::array<std::string_view, 11> kBreaking = {
+    "micro_batch", "accumulate", "ranks",   "tensor_ranks", "sequence_length", "shuffle",
+    "seed",        "samples",    "columns", "train_on",     "train_on_end"};
 
 // Where things are, and what a new run in the same place is for. A model elsewhere with the same
 // shapes may be the same one: changed_model() looks at the weights that are not in the checkpoint.
@@ -67,6 +67,7 @@ void compare_copies(const Json& saved, const config::Options& options, ResumeCha
   };
   config::Options before;
   before.ranks = number("ranks").value_or(options.ranks);
+  before.tensor_ranks = number("tensor_ranks").value_or(1);
   before.shard_ranks = number("shard_ranks").value_or(0);
   if (before.copies() == options.copies()) return;
   const auto text = [](const config::Options& of) {

@@ -13,6 +13,7 @@
 #include "engine/base/units.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
+#include "engine/model/tensor_slice.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/simulator.h"
@@ -99,7 +100,8 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   input.mesh = {.world = static_cast<int>(options.ranks),
                 .rank = 0,
                 .zero_stage = static_cast<int>(options.zero_stage),
-                .replicate = static_cast<int>(options.copies())};
+                .replicate = static_cast<int>(options.copies()),
+                .tensor = static_cast<int>(options.tensor_ranks)};
   input.inference = facts.inference;
   input.frozen_in_source = may_use_nvme(options);
   if (may_use_nvme(options) && !options.nvme.empty()) {
@@ -261,6 +263,15 @@ void require_cores(const config::Options& options, const RunFacts& facts) {
                           counted(facts.limits.cores, "core"), most));
 }
 
+// What the tensor ranks have of the model.
+void slice(const config::Options& options, RunPlan& run) {
+  const auto ranks = static_cast<int>(options.tensor_ranks);
+  for (int rank = 0; rank < ranks && ranks > 1; ++rank) {
+    run.slices.push_back(model::tensor_slice(*run.spec, {rank, ranks}));
+    model::assign_offsets(run.slices.back(), static_cast<int>(options.shards()));
+  }
+}
+
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   require_built(options);
@@ -276,7 +287,8 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.steps = facts.steps;
   run.checkpoint_every = options.checkpoint_every;
   run.drives = drives_of(options, facts.machine);
-  run.input = input_of(*run.spec, options, facts, run.threads);
+  slice(options, run);
+  run.input = input_of(run.spec_of(0), options, facts, run.threads);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);
   run.host_is_share = options.host_memory == 0;
@@ -334,6 +346,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   for (int rank = 0; rank < static_cast<int>(options.ranks); ++rank) {
     if (facts.only_rank && rank != *facts.only_rank) continue;
     plan::PlanInput input = run.input;
+    input.spec = &run.spec_of(rank);
     input.mesh.rank = rank;
     run.ranks.push_back(rank == 0 ? std::move(best.plan) : plan::build_plan(input, best.placement));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,9 +45,10 @@ struct Drives {
 
 Drives drives_of(const config::Options& options, const config::Machine& machine);
 
-// All ranks' plans of a run, over one spec. Pure: nothing is allocated, opened or measured.
+// All ranks' plans of a run. Pure: nothing is allocated, opened or measured.
 struct RunPlan {
   std::unique_ptr<model::ModelSpec> spec;  // groups, frozen parameters and offsets assigned
+  std::deque<model::ModelSpec> slices;     // what each tensor rank has of it; empty for one
   plan::PlanInput input;                   // of rank 0
   std::vector<plan::Plan> ranks;           // of all, or of RunFacts::only_rank
   std::string placement_name;
@@ -64,6 +66,11 @@ struct RunPlan {
   int64_t checkpoint_every = 0;  // steps; 0: kCheckpointEveryS
   Drives drives;
   std::vector<double> nvme_weights;  // stripes of each scratch directory; empty: even
+
+  // What a rank has of the model, which its plan is of.
+  const model::ModelSpec& spec_of(int rank) const {
+    return slices.empty() ? *spec : slices[static_cast<size_t>(rank) % slices.size()];
+  }
 };
 
 // The default of --checkpoint-every: the most that a crash can lose.

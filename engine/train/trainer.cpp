@@ -34,7 +34,7 @@ void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
 
 double rows_in_step(const config::Options& options) {
   return static_cast<double>(options.micro_batch) *
-         static_cast<double>(options.accumulate * options.ranks);
+         static_cast<double>(options.accumulate * options.data_ranks());
 }
 
 }  // namespace

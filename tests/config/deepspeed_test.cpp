@@ -128,6 +128,8 @@ const Case kCases[] = {
      "zero_optimization.zero_hpz_partition_size", "refused: a second partition"},
     {R"({"zero_optimization": {"mics_shard_size": 4}})", "zero_optimization.mics_shard_size",
      "--shard-ranks 4"},
+    {R"({"tensor_parallel": {"autotp_size": 2}})", "tensor_parallel.autotp_size",
+     "--tensor-ranks 2"},
     {R"({"gradient_allreduce_op": "sum"})", "gradient_allreduce_op", "refused: gradients are"},
     {R"({"amp": {"enabled": true, "opt_level": "O1"}})", "amp.opt_level", "refused: --recipe"},
     {R"({"compression_training": {"weight_quantization": {"bits": 8}}})",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two slices of a model have in common, by comparison with where each of their elements lies in
-// the whole parameter.
+// What two slices of a model have in common, by comparison with where each of their elements lies
+// in the whole parameter.
 #include "engine/model/slice_overlap.h"
 
 #include <gtest/gtest.h>
