@@ -49,7 +49,7 @@ plan() {
 }
 plan 1 7M "$work/laptop.toml" --host-memory 128MiB --sequence-length 128 --micro-batch 4 --steps 200
 plan 2 8B "$machines/rtx4090-4nvme.toml" --host-memory 24GiB --sequence-length 2048 --accumulate 8 --steps 1000 --compare
-plan 3 70B "$machines/h200-8nvme.toml" --host-memory 256GiB --sequence-length 4096 --accumulate 16 --steps 1000
+plan 3 70B "$machines/h200-8nvme.toml" --host-memory 256GiB --sequence-length 4096 --accumulate 16 --steps 1000 --compare
 plan 4 405B "$machines/h200-8nvme.toml" --sequence-length 4096 --accumulate 16 --steps 1000
 plan refused 8B "$machines/rtx4090-4nvme.toml" --host-memory 16GiB --sequence-length 2048 --accumulate 8 --offload host
 
@@ -57,6 +57,7 @@ plan refused 8B "$machines/rtx4090-4nvme.toml" --host-memory 16GiB --sequence-le
 said() { sed -nE "s/(^|.* )$1.*/\2/p" "$work/plan${2:-2}" | head -1 | grep . || echo "$1" >> "$work/unsaid"; }
 state_in() { awk -v tier="$1" '/^[a-z]/ { at = $1 } at == tier && /optimizer state$/ { print tier, $1, $2 }' "$work/plan2"; }
 step_of() { echo "a step takes $(said "$1 +([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?)  +.*")"; }
+life_of() { said "$1 .* ([0-9.]+%)( .*)?"; }
 planned() { said '([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?) \(predicted'; }
 answers() {
   cat <<EOF
@@ -67,13 +68,16 @@ answers() {
 | What does recomputation cost? | $(said '([0-9.]+ m?s of compute) is for activations.*') |
 | Why does a step take longer than that? | NVMe drives $(said 'NVMe drives (wait [^,]*, meanwhile: [^,]*),') |
 | What would one more drive change? | $(step_of 'one more drive \(5\)'), not $(planned) |
+| And how worn would they be with it? | $(life_of 'one more drive \(5\)') of their rated life, not $(life_of 'as planned') |
 | What would twice the host memory change? | $(step_of 'twice the host memory \(48 GiB\)'), not $(planned) |
 | How long is the run? | $(said 'run +(1000 steps: [^,]*, [^,]*),') |
 | What is saved meanwhile? | $(said '([0-9]+ checkpoints? of .*)') |
 | How worn are the drives after it? | $(said '([0-9.]+ .B written, .* of the drives. rated life)') |
 | How long could the drives go on? | $(said 'rated for [^:]*: (.*)') |
-| Would it help to keep activations? | no, it $(said '--activations keep +(does not fit: .*)  ') |
+| Would it help to keep activations? | no, it $(said '--activations keep +(does not fit: .*) \(') |
 | How much of --host-memory does the program itself take? | $(said '([0-9.]+ MiB)  program, libraries.*') |
+| Which strategy fits, and is there a faster one? | $(said '(--offload auto) +.* as planned:.*'); $(said '(--optimizer-mode in-backward --clip 0) .*') is $(said '--clip 0 .* ([0-9]+% faster, but .*)') |
+| Would one more drive help the 70B model, which arithmetic limits? | a step takes $(said 'one more drive \(9\) +([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?)  +.*' 3), not $(said 'step +([^(]*[^ (]) \(predicted' 3); $(said '(compute waits [^,]*, meanwhile: [^,]*),' 3) |
 | Why are 16 GiB without drives refused? | $(said 'error: does not fit: (host memory: [^(]*[^ (])' refused); $(said '(the least that fits is .*)' refused) |
 EOF
 }

@@ -33,33 +33,32 @@ const std::vector<Policy>& policies() {
   static const std::vector<ResidencyKind> kRing = {
       kDeviceHome, kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kCheckpoints};
   static const std::vector<Policy> kPolicies = {
-      {"for gradients first, then weights, optimizer state, activations",
+      {"first to gradients, then to weights, optimizer state, activations",
        1,
        {kDeviceHome, kCheckpoints, kGradients, kWeights, kState, kDeviceWeights, kKeep}},
-      {"for gradients first, then weights, optimizer state", 2, kUsual},
-      {"for gradients first, half of the rest is for reading optimizer state ahead", 2, kRing, 3,
-       0.5},
-      {"for gradients first, the rest is for reading optimizer state ahead",
+      {"first to gradients, then to weights, optimizer state", 2, kUsual},
+      {"first to gradients, then half of it to reading optimizer state ahead", 2, kRing, 3, 0.5},
+      {"first to gradients, then to reading optimizer state ahead",
        2,
        {kCheckpoints, kGradients, kDeviceWeights, kCheckpoints},
        2,
        1.0},
-      {"for reading optimizer state ahead first, then inputs of blocks",
+      {"first to reading optimizer state ahead, then to inputs of blocks",
        2,
        {kDeviceHome, kCheckpoints, kCheckpoints},
        2,
        1.0},
-      {"for weights first, then gradients, optimizer state",
+      {"first to weights, then to gradients, optimizer state",
        2,
        {kCheckpoints, kWeights, kGradients, kState, kDeviceWeights}},
-      {"for reading far ahead first, then gradients, weights, optimizer state", 4, kRing, 2, 0.5},
-      {"for activations first, then gradients, weights, optimizer state",
+      {"first to reading far ahead, then to gradients, weights, optimizer state", 4, kRing, 2, 0.5},
+      {"first to activations, then to gradients, weights, optimizer state",
        2,
        {kCheckpoints, kKeep, kDeviceHome, kGradients, kWeights, kState, kDeviceWeights}},
-      {"for gradients first, then weights, optimizer state, inputs of blocks",
+      {"first to gradients, then to weights, optimizer state, inputs of blocks",
        2,
        {kDeviceHome, kGradients, kWeights, kState, kDeviceWeights, kCheckpoints}},
-      {"for gradients first, then weights, optimizer state, with short buffers", 1, kUsual},
+      {"first to gradients, then to weights, optimizer state, with short buffers", 1, kUsual},
   };
   return kPolicies;
 }
@@ -113,7 +112,7 @@ int tries_for(const Program& program) {
   return static_cast<int>(std::min<size_t>(kOps / std::max<size_t>(program.ops.size(), 1), 100));
 }
 
-const std::string kClimbed = "shared out by small changes; the search began with memory ";
+const std::string kClimbed = "; small changes made it faster";
 
 struct Tried {
   Candidate candidate;
@@ -206,7 +205,7 @@ std::vector<Tried> compare(const PlanInput& input, const PlannerOptions& options
                                 options.may_keep, tries, predict);
     count += climbed.tried;
     if (climbed.cost.predicted_s >= start.cost.predicted_s) continue;
-    tried.push_back({{kClimbed + start.candidate.name, climbed.placement}, climbed.cost});
+    tried.push_back({{start.candidate.name + kClimbed, climbed.placement}, climbed.cost});
   }
   std::stable_sort(tried.begin(), tried.end(), is_faster);
   return tried;

@@ -215,11 +215,6 @@ bool is_same(const Compared& one, const Compared& planned) {
          one.report.identity == planned.report.identity;
 }
 
-std::string wear_text(const PlanReport& report) {
-  return report.write_bytes == 0 ? "-"
-                                 : format_drive_bytes(static_cast<double>(report.write_bytes));
-}
-
 }  // namespace
 
 std::vector<Compared> compare_plans(const PlanBasis& basis,
@@ -252,56 +247,6 @@ std::vector<Compared> compare_hardware(const PlanBasis& basis,
     compared.push_back(std::move(variant.compared));
   }
   return compared;
-}
-
-std::string compared_table(const std::vector<Compared>& compared) {
-  const PlanReport& planned = compared.front().report;
-  const bool fits = compared.front().refusal.empty();
-  const auto rate_of = [](const PlanReport& report) {
-    return report.tokens / report.simulated.step_s;
-  };
-  std::string text;
-  const auto add = [&](ComparedKind kind, std::string_view heading) {
-    text += fmt::format("\n{:<40} {:>12} {:>9} {:>6}  {:<11} {:>13}\n", heading, "a step takes",
-                        "tokens/s", "speed", "limited by", "a step writes");
-    for (const Compared& one : compared) {
-      if (one.kind != kind) continue;
-      const std::string name = (one.is_planned ? "* " : "  ") + one.name;
-      const std::string remark = one.remark.empty() ? "" : "  " + one.remark;
-      if (!one.refusal.empty()) {
-        text += fmt::format("{:<40} does not fit: {}{}\n", name, one.refusal, remark);
-        continue;
-      }
-      text += fmt::format(
-          "{:<40} {:>12} {:>9} {:>6}  {:<11} {:>13}{}\n", name,
-          format_duration(one.report.simulated.step_s), format_count(rate_of(one.report)),
-          fits ? fmt::format("{:.2f}", rate_of(one.report) / rate_of(planned)) : "-",
-          one.report.bottleneck, wear_text(one.report), remark);
-    }
-  };
-  add(ComparedKind::kStrategy, "Strategies");
-  add(ComparedKind::kWhatIf, "What would change it");
-  return text + (fits ? "* what lies where does not change\n" : "");
-}
-
-config::Json compared_json(const std::vector<Compared>& compared) {
-  config::Json list = config::Json::array();
-  for (const Compared& one : compared) {
-    config::Json row = config::Json::object();
-    const bool fits = one.refusal.empty();
-    row.set("kind", one.kind == ComparedKind::kStrategy ? "strategy" : "what_if");
-    row.set("name", one.name);
-    row.set("remark", one.remark);
-    row.set("is_planned", one.is_planned);
-    row.set("refused", fits ? config::Json() : config::Json(one.refusal));
-    const auto number = [&](double value) { return fits ? config::Json(value) : config::Json(); };
-    row.set("predicted_step_s", number(one.report.simulated.step_s));
-    row.set("predicted_tokens_per_s", number(one.report.tokens / one.report.simulated.step_s));
-    row.set("bottleneck", fits ? config::Json(one.report.bottleneck) : config::Json());
-    row.set("nvme_write_bytes", number(static_cast<double>(one.report.write_bytes)));
-    list.push_back(std::move(row));
-  }
-  return list;
 }
 
 }  // namespace strata::train

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -149,7 +150,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("outside_bytes", run.outside_bytes);
   root.set("host_memory_bytes", run.host_budget);
   root.set("predicted_step_s", report.simulated.step_s);
-  root.set("predicted_tokens_per_s", report.tokens / report.simulated.step_s);
+  root.set("predicted_tokens_per_s", report.tokens_per_s());
   root.set("bottleneck", report.bottleneck);
   root.set("recompute_s", report.recompute_s);
   config::Json busy = config::Json::object();
@@ -172,6 +173,23 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   whole.set("drive_life", report.run.drive_life);
   root.set("run", report.run.steps > 0 ? std::move(whole) : config::Json());
   return root;
+}
+
+std::string format_share(double share) {
+  if (share < 1e-5) return share > 0 ? "less than 0.001%" : "0%";
+  return share >= 0.0995 ? fmt::format("{:.0f}%", 100 * share)
+                         : fmt::format("{:#.2g}%", 100 * share);
+}
+
+std::string format_drive_bytes(double bytes) {
+  constexpr std::array<const char*, 6> kNames = {"B", "kB", "MB", "GB", "TB", "PB"};
+  size_t index = 0;
+  while (bytes >= 999.5 && index + 1 < kNames.size()) {
+    bytes /= 1e3;
+    ++index;
+  }
+  const int places = index == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", bytes, places, kNames[index]);
 }
 
 }  // namespace strata::train

@@ -38,6 +38,7 @@ struct PlanReport {
   int64_t checkpoint_bytes = 0;          // of one checkpoint
   RunTotals run;
   std::string identity;  // of two reports alike where their plans are
+  double tokens_per_s() const { return tokens / simulated.step_s; }
 };
 
 PlanReport report_of(const RunPlan& run);
@@ -68,5 +69,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report);
 
 // "1.36 PB", in the decimal units of drives.
 std::string format_drive_bytes(double bytes);
+// "0.37%", with two digits.
+std::string format_share(double share);
 
 }  // namespace strata::train

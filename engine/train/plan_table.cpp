@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
@@ -256,11 +255,6 @@ std::string batch_text(const RunPlan& run, const PlanReport& report) {
          (run.input.mesh.world == 1 ? "" : place_text(run));
 }
 
-std::string percent(double share) {
-  if (share < 1e-5) return share > 0 ? "less than 0.001%" : "0%";
-  return share >= 0.995 ? fmt::format("{:.0f}%", 100 * share) : fmt::format("{:.2g}%", 100 * share);
-}
-
 void append_part(std::string_view name, double seconds, std::string& text) {
   if (seconds > 0)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_duration(seconds));
@@ -287,15 +281,18 @@ void add_waits(const BusyPart& part, const plan::SimulationResult& simulated, bo
                  : "why the step is longer than its longest part, which waits for others");
 }
 
-void add_time(const PlanReport& report, Table& table) {
+void add_time(const RunPlan& run, const PlanReport& report, Table& table) {
+  const bool is_alone = run.input.mesh.world == 1;
   const plan::SimulationResult& simulated = report.simulated;
   const std::vector<BusyPart> parts = parts_of(simulated);
   table.add(
       "step",
-      fmt::format("{} (predicted), {} tokens/s; limited by {}, busy {:.0f}% of the time",
-                  format_duration(simulated.step_s), format_count(report.tokens / simulated.step_s),
-                  report.bottleneck, 100 * parts.front().seconds / simulated.step_s),
-      "the time of one step, and the resource that is busy for most of it");
+      fmt::format("{} (predicted), {} tokens/s{}; limited by {}, busy {:.0f}% of the time",
+                  format_duration(simulated.step_s), format_count(report.tokens_per_s()),
+                  is_alone ? "" : " of all ranks", report.bottleneck,
+                  100 * parts.front().seconds / simulated.step_s),
+      "the time of one step, and the resource that is busy for most of it; collectives are what "
+      "ranks send each other");
   const double read_s = simulated.any_works_s(plan::kDrivesRead);
   const double write_s = simulated.any_works_s(plan::kDrivesWrite);
   std::string text;
@@ -306,7 +303,7 @@ void add_time(const PlanReport& report, Table& table) {
         fmt::format(" (reads {}, writes {})", format_duration(read_s), format_duration(write_s));
   }
   table.add(
-      "", "at the same time: " + text,
+      "", fmt::format("at the same time{}: {}", is_alone ? "" : ", on each rank", text),
       "how long each resource of a rank works in a step; these times overlap, and so do reads and "
       "writes, which then share what the drives can do");
   if (report.recompute_s > 0) {
@@ -376,7 +373,7 @@ std::string checkpoints_text(const RunPlan& plan, const PlanReport& report) {
   if (count > 1) text += fmt::format(", {} in all", format_drive_bytes(all_bytes));
   if (report.run.drive_life > 0) {
     text += fmt::format(" ({} more of that life, if --out is on the same drives)",
-                        percent(all_bytes / report.rated_write_bytes));
+                        format_share(all_bytes / report.rated_write_bytes));
   }
   return text + "; the time to write " + (count == 1 ? "it" : "them") + " is not in the run's";
 }
@@ -395,7 +392,7 @@ void add_run(const RunPlan& plan, const PlanReport& report, Table& table) {
                   plural(static_cast<int64_t>(run.tokens), "token"));
   if (run.write_bytes > 0) {
     text += fmt::format(", {} written, {} of the drives' rated life",
-                        format_drive_bytes(run.write_bytes), percent(run.drive_life));
+                        format_drive_bytes(run.write_bytes), format_share(run.drive_life));
   }
   table.add("run", text, kWhy);
   table.add("", checkpoints_text(plan, report),
@@ -403,17 +400,6 @@ void add_run(const RunPlan& plan, const PlanReport& report, Table& table) {
 }
 
 }  // namespace
-
-std::string format_drive_bytes(double bytes) {
-  constexpr std::array<const char*, 6> kNames = {"B", "kB", "MB", "GB", "TB", "PB"};
-  size_t index = 0;
-  while (bytes >= 999.5 && index + 1 < kNames.size()) {
-    bytes /= 1e3;
-    ++index;
-  }
-  const int places = index == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
-  return fmt::format("{:.{}f} {}", bytes, places, kNames[index]);
-}
 
 std::string plan_table(const RunPlan& run, const PlanReport& report, bool explains) {
   const plan::Plan& plan = run.ranks.front();
@@ -426,11 +412,10 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
             "weights, gradients and optimizer state together, wherever they lie");
   table.add("batch", batch_text(run, report), "what one step learns from");
   table.add("strategy",
-            fmt::format("memory is {} (fastest of {})", run.placement_name,
+            fmt::format("memory goes {} (fastest of {})", run.placement_name,
                         counted(run.candidates, "plan")),
-            "where the planner's search began, and of how many plans this one has the shortest "
-            "step; what "
-            "lies where is said below");
+            "what the planner put into the fastest memory first, and how many plans it compared; "
+            "how much of each lies where is said below");
   table.add("update",
             plan.update().waits ? "just before the weights are used next (deferred)"
                                 : "in the backward, as soon as a gradient is whole",
@@ -442,7 +427,7 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
                           format_bytes(report.file_bytes)),
               "weights that are not trained and do not fit in memory");
   }
-  add_time(report, table);
+  add_time(run, report, table);
   add_drives(run, report, table);
   add_run(run, report, table);
   return std::move(table).text();

@@ -2,7 +2,10 @@
 // Comparisons of plans: each row is the plan, or the refusal, of the options that it names.
 #include "engine/train/plan_compare.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "engine/base/units.h"
 #include "engine/plan/refusal.h"
@@ -148,6 +151,72 @@ TEST(PlanCompare, ARefusalSaysWhatTheStrategyWouldNeed) {
   EXPECT_HAS(text, "does not fit: needs ");
   EXPECT_HAS(text, "gradients are not clipped");
   EXPECT_EQ(compared_json(rows).items().size(), rows.size());
+}
+
+// The line of a row in the table.
+std::string line_of(const std::string& table, const std::string& name) {
+  const size_t at = table.find("\n  " + name);
+  const size_t marked = table.find("\n* " + name);
+  if (std::min(at, marked) == table.npos) return "no line " + name;
+  const size_t begin = std::min(at, marked) + 1;
+  return table.substr(begin, table.find('\n', begin) - begin);
+}
+
+// A strategy that is not the plan says why not: what is short, or how much slower or faster it is.
+TEST(PlanCompare, EachStrategySaysWhyItIsThePlanOrNot) {
+  const std::vector<Compared>& rows = large_rows();
+  const std::string text = compared_table(rows);
+  const double planned = rows.front().report.tokens_per_s();
+  size_t strategies = 0;
+  for (const Compared& row : rows) {
+    if (row.kind != ComparedKind::kStrategy) continue;
+    ++strategies;
+    const double percent = 100 * (row.report.tokens_per_s() / planned - 1);
+    const std::string why =
+        !row.refusal.empty() ? "does not fit: " + row.refusal
+        : row.is_planned     ? "as planned: " + row.remark
+        : percent > 0.5      ? fmt::format("{:.0f}% faster, but {}", percent, row.remark)
+        : percent < -0.5     ? fmt::format("{:.0f}% slower: {}", -percent, row.remark)
+                             : "as fast: " + row.remark;
+    EXPECT_HAS(line_of(text, row.name), why);
+  }
+  EXPECT_GE(strategies, 5u);
+  EXPECT_HAS(line_of(text, "--optimizer-mode in-backward"),
+             "% faster, but gradients are not clipped");
+}
+
+// Everything fits in host memory, so drives have nothing to do.
+TEST(PlanCompare, AChangeWithoutEffectSaysWhatLimitsAStep) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  const PlanBasis basis = basis_of(profile("small-2core"), llama(2, 512), options);
+  const std::vector<Compared> rows = compare_plans(basis, std::nullopt, nullptr);
+  const std::string limit = report_of(planned(basis)).bottleneck;
+  const std::string text = compared_table(rows);
+  for (const char* name : {"one more drive (2)", "twice the host memory"}) {
+    EXPECT_HAS(line_of(text, name), "limited by " + limit + ", so as fast as planned");
+  }
+  EXPECT_EQ(line_of(text, "twice the batch").find("so as fast"), std::string::npos) << text;
+  EXPECT_EQ(line_of(text, "as planned").find("so as fast"), std::string::npos) << text;
+}
+
+// With a number of steps, rows are about the whole run.
+TEST(PlanCompare, ARunOfKnownLengthIsComparedAsAWhole) {
+  PlanBasis basis = large_basis();
+  basis.facts.steps = 1000;
+  const std::vector<Compared> rows = compare_plans(basis, std::nullopt, nullptr);
+  const std::string text = compared_table(rows);
+  EXPECT_HAS(text, "the run takes");
+  EXPECT_HAS(text, " drives' life\n");
+  for (const char* name : {"as planned", "one more drive (5)", "twice the batch"}) {
+    const Compared& row = row_of(rows, name);
+    const std::string line = line_of(text, row.name);
+    EXPECT_HAS(line, " " + format_duration(row.report.run.seconds) + " ");
+    EXPECT_HAS(line, " " + format_share(row.report.run.drive_life));
+  }
+  // A fifth drive takes a fifth of what is written.
+  const double worn = row_of(rows, "as planned").report.run.drive_life;
+  EXPECT_NEAR(row_of(rows, "one more drive").report.run.drive_life, worn * 4 / 5, worn / 100);
 }
 
 TEST(PlanCompare, ARunThatDoesNotFitIsComparedToo) {

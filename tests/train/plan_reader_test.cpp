@@ -128,7 +128,7 @@ TEST_F(PlanReader, HowWornAreTheDrivesAndHowLongCouldTheyGoOn) {
   const config::Machine machine = profile("rtx4090-4nvme");
   const auto written = static_cast<double>(report_.write_bytes);
   EXPECT_EQ(found(plan_, " written, ([^ ]+) of the drives' rated life"),
-            fmt::format("{:.2g}%", 100 * 1000 * written / machine.nvme_rated_write_bytes));
+            format_share(1000 * written / machine.nvme_rated_write_bytes));
   EXPECT_EQ(found(plan_, "; ([0-9]+ drives) are rated"), "4 drives");
   EXPECT_EQ(found(plan_, "are rated for [^:]+: ([^ ]+) steps"),
             format_count(machine.nvme_rated_write_bytes / written));

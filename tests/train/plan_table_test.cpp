@@ -262,8 +262,19 @@ TEST(PlanTable, WhatIsOfARankSaysSo) {
                        format_bytes(run.host_budget) +
                        " for the 8 ranks of a machine (85% of the available memory");
   EXPECT_HAS(text, " on each of 8 ranks");
+  EXPECT_HAS(text, " tokens/s of all ranks; limited by ");
+  EXPECT_HAS(text, "at the same time, on each rank: ");
   EXPECT_HAS(text, "--host-memory sets it)\n" +
                        fmt::format("{:>20}  program, libraries", format_bytes(run.outside_bytes)));
+}
+
+TEST(Shares, HaveTwoDigits) {
+  EXPECT_EQ(format_share(0), "0%");
+  EXPECT_EQ(format_share(1e-6), "less than 0.001%");
+  EXPECT_EQ(format_share(0.0030), "0.30%");
+  EXPECT_EQ(format_share(0.049), "4.9%");
+  EXPECT_EQ(format_share(0.124), "12%");
+  EXPECT_EQ(format_share(1.5), "150%");
 }
 
 TEST(DriveBytes, AreInDecimalUnits) {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compared plans as a table for people, and as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/units.h"
+#include "engine/train/plan_compare.h"
+
+namespace strata::train {
+namespace {
+
+// A row of the table; of the whole run where its number of steps is known.
+struct Cells {
+  std::string step, time, speed, limit, drives;
+};
+
+Cells heading_of(bool has_run) {
+  return {"a step takes", has_run ? "the run takes" : "tokens/s", "speed", "limited by",
+          has_run ? "drives' life" : "a step writes"};
+}
+
+Cells cells_of(const Compared& one, const Compared& planned, bool has_run) {
+  const PlanReport& report = one.report;
+  const double speed =
+      planned.refusal.empty() ? report.tokens_per_s() / planned.report.tokens_per_s() : 0;
+  const bool writes = report.write_bytes > 0;
+  return {format_duration(report.simulated.step_s),
+          has_run ? format_duration(report.run.seconds) : format_count(report.tokens_per_s()),
+          speed > 0 ? fmt::format("{:.2f}", speed) : "-", report.bottleneck,
+          !writes   ? "-"
+          : has_run ? format_share(report.run.drive_life)
+                    : format_drive_bytes(static_cast<double>(report.write_bytes))};
+}
+
+// How a row differs from the plan, in words. `planned` fits, and so does the row.
+std::string verdict_of(const Compared& one, const Compared& planned) {
+  constexpr double kNoticed = 0.005;
+  const double faster = one.report.tokens_per_s() / planned.report.tokens_per_s() - 1;
+  const std::string meaning = one.remark.empty() ? "" : ": " + one.remark;
+  if (&one == &planned) return "";
+  if (one.kind == ComparedKind::kStrategy) {
+    if (one.is_planned) return "as planned" + meaning;
+    if (faster > kNoticed) return fmt::format("{:.0f}% faster, but {}", 100 * faster, one.remark);
+    return (faster < -kNoticed ? fmt::format("{:.0f}% slower", -100 * faster) : "as fast") +
+           meaning;
+  }
+  if (std::abs(faster) > kNoticed) return one.remark;
+  return fmt::format("{}{}limited by {}, so as fast as planned", one.remark,
+                     one.remark.empty() ? "" : "; ", one.report.bottleneck);
+}
+
+std::string line_of(std::string_view name, const Cells& cells, std::string_view remark) {
+  return fmt::format("{:<40} {:>12}  {:>13} {:>6}  {:<11} {:>13}{}{}\n", name, cells.step,
+                     cells.time, cells.speed, cells.limit, cells.drives, remark.empty() ? "" : "  ",
+                     remark);
+}
+
+std::string refusal_line(std::string_view name, const Compared& one) {
+  const std::string meaning = one.remark.empty() ? "" : " (" + one.remark + ")";
+  return fmt::format("{:<40} does not fit: {}{}\n", name, one.refusal, meaning);
+}
+
+}  // namespace
+
+std::string compared_table(const std::vector<Compared>& compared) {
+  const Compared& planned = compared.front();
+  const bool has_run =
+      std::ranges::any_of(compared, [](const Compared& one) { return one.report.run.steps > 0; });
+  std::string text;
+  const auto add = [&](ComparedKind kind, std::string_view heading) {
+    text += '\n' + line_of(heading, heading_of(has_run), "");
+    for (const Compared& one : compared) {
+      if (one.kind != kind) continue;
+      const std::string name = (one.is_planned ? "* " : "  ") + one.name;
+      text += one.refusal.empty()
+                  ? line_of(name, cells_of(one, planned, has_run),
+                            planned.refusal.empty() ? verdict_of(one, planned) : one.remark)
+                  : refusal_line(name, one);
+    }
+  };
+  add(ComparedKind::kStrategy, "Which strategy fits");
+  add(ComparedKind::kWhatIf, "What would change it");
+  if (!planned.refusal.empty()) return text;
+  text += "* what lies where does not change\nspeed: tokens a second, as a multiple of the plan's";
+  if (has_run) text += "; drives' life: the share of their rated life that the run takes";
+  return text + '\n';
+}
+
+config::Json compared_json(const std::vector<Compared>& compared) {
+  config::Json list = config::Json::array();
+  for (const Compared& one : compared) {
+    config::Json row = config::Json::object();
+    const bool fits = one.refusal.empty();
+    row.set("kind", one.kind == ComparedKind::kStrategy ? "strategy" : "what_if");
+    row.set("name", one.name);
+    row.set("remark", one.remark);
+    row.set("is_planned", one.is_planned);
+    row.set("refused", fits ? config::Json() : config::Json(one.refusal));
+    const auto number = [&](double value) { return fits ? config::Json(value) : config::Json(); };
+    row.set("predicted_step_s", number(one.report.simulated.step_s));
+    row.set("predicted_tokens_per_s", number(one.report.tokens_per_s()));
+    row.set("bottleneck", fits ? config::Json(one.report.bottleneck) : config::Json());
+    row.set("nvme_write_bytes", number(static_cast<double>(one.report.write_bytes)));
+    row.set("run_seconds", number(one.report.run.seconds));
+    row.set("drive_life", number(one.report.run.drive_life));
+    list.push_back(std::move(row));
+  }
+  return list;
+}
+
+}  // namespace strata::train
