@@ -131,6 +131,8 @@ constexpr OptionRow kTable[] = {
      "file."},
     {"eval-fraction", kFloat, &O::eval_fraction, kTrain | kEval, kFiles, "F", "", kBelowOne, "",
      "Fraction of the data, taken from its end, kept for --eval-every."},
+    {"force", kSwitch, &O::force, kInit | kTrain | kExport, kFiles, "", "", kAny, "",
+     "Replace what --out holds; with --resume, continue although data, batch or seed changed."},
 
     {"steps", kInt, &O::steps, kStep, kLength, "N", "optimizer steps", kFromOne, "from --epochs",
      "Number of optimizer steps of the whole run, counted from its first start."},
@@ -209,6 +211,9 @@ constexpr OptionRow kTable[] = {
      "", "Seconds in which a drive must answer; after them the run ends with an error."},
     {"threads", kInt, &O::threads, kRuns, kMemory, "N", "", up_to(4096), "one a core",
      "Threads for arithmetic; results do not depend on their number."},
+    {"machine", kString, &O::machine, kStep | kBench, kMemory, "FILE", "", kAny, "measured here",
+     "Machine profile to plan for, with its memory and drives, instead of this machine; "
+     "examples/machines has some."},
 
     {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
      "Data-parallel ranks; a step learns from micro-batch x accumulate samples of every rank."},
@@ -376,9 +381,6 @@ constexpr OptionRow kTable[] = {
     {"profile", kString, &O::profile, kBench, kQuestion, "FILE", "", kAny, "",
      "Write this machine's profile with these drives to a file, for strata plan --machine."},
 
-    {"machine", kString, &O::machine, kStep | kBench, kOutput, "FILE", "", kAny, "measured here",
-     "Machine profile to plan for, with its memory and drives, instead of this machine; "
-     "examples/machines has some."},
     {"explain", kSwitch, &O::explain, kPlan, kOutput, "", "", kAny, "",
      "Print every operation of a step too."},
     {"explain-lines", kSwitch, &O::explain_lines, kPlan, kOutput, "", "", kAny, "",
@@ -387,8 +389,6 @@ constexpr OptionRow kTable[] = {
      "[FILE]", "", kAny, "",
      "Compare strategies, and what more memory, drives or ranks would change; FILE is the profile "
      "of another machine to compare with."},
-    {"force", kSwitch, &O::force, kInit | kTrain | kExport, kOutput, "", "", kAny, "",
-     "Replace what --out holds; with --resume, continue although data, batch or seed changed."},
     {"csv", kSwitch, &O::csv, kBench, kOutput, "", "", kAny, "",
      "Print the results as CSV, a row for each measurement and file."},
     {"json", kSwitch, &O::json, kAll | kModels | kReport, kOutput, "", "", kAny, "",

@@ -405,9 +405,13 @@ std::string accepted_text(const OptionRow& row) {
 
 std::string limits_text(const OptionRow& row) {
   std::string unit = row.unit.empty() ? "" : " " + std::string(row.unit);
-  const bool is_one = row.range.low == 1 && std::isinf(row.range.high);
+  // Help does not name limits that nobody reaches; the error message does.
+  constexpr double kReached = 1e5;
+  OptionRange shown = row.range;
+  if (shown.high > kReached) shown.high = std::numeric_limits<double>::infinity();
+  const bool is_one = shown.low == 1 && std::isinf(shown.high);
   if (is_one && unit.ends_with('s')) unit.pop_back();
-  const std::string range = range_text(row.range, number_text) + unit;
+  const std::string range = range_text(shown, number_text) + unit;
   switch (row.type) {
     case OptionType::kInt:
     case OptionType::kFloat:

@@ -117,6 +117,13 @@ TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
       {"--template", "--chat-template"},
       {"--adam_beta1", "--betas"},
       {"--early_stopping_patience", "--patience"},
+      {"--accumulate_grad_batches", "--accumulate"},
+      {"--ds_config", "--deepspeed"},
+      {"--fsdp", "--zero-stage"},
+      {"--wd", "--weight-decay"},
+      {"--save-dir", "--out"},
+      {"--load", "--resume"},
+      {"--dataset_name", "--data"},
   };
   for (const auto& [elsewhere, here] : names) {
     EXPECT_HAS(train_error({elsewhere}), fmt::format("(did you mean {}?)", here));
@@ -130,6 +137,9 @@ TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
       {"--bf16", "is not an option (use --recipe bf16)"},
       {"--local_rank", "is not an option (leave it out: strata launch, torchrun, srun"},
       {"--num-gpus", "is not an option (--device cuda uses a GPU"},
+      {"--num_workers", "is not an option (leave it out: data is read ahead"},
+      {"--global-batch-size", "is not an option (give --micro-batch and --accumulate"},
+      {"--tokenizer_name", "is not an option (leave it out: the tokenizer is that of the model"},
   };
   for (const auto& [elsewhere, what] : advice) EXPECT_HAS(train_error({elsewhere}), what);
   EXPECT_EQ(advice_for_name("explora"), "");
@@ -148,7 +158,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
       if (is_number(row)) {
         EXPECT_HAS(text, fmt::format("{}", range.low));
       }
-      if (range.high < 1e300 && row.type != OptionType::kSizes) {  // its bounds have units
+      if (range.high <= 1e5 && row.type != OptionType::kSizes) {  // its bounds have units
         EXPECT_HAS(text, fmt::format("{}", range.high));
       }
       if (!row.unit.empty()) {
@@ -161,7 +171,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
     return help_of_option(Command::kTrain, *find_option(name));
   };
   EXPECT_HAS(said("eval-every"), "(at least 1 step; default: never)");
-  EXPECT_HAS(said("sequence-length"), "(1 to 16777216 tokens; default 512)");
+  EXPECT_HAS(said("sequence-length"), "(at least 1 token; default 512)");
   EXPECT_HAS(said("prefetch-depth"), "(1 to 1024 half blocks; default: the planner chooses)");
   EXPECT_HAS(said("betas"), "(each 0 or more, below 1; default 0.9,0.999)");
   EXPECT_HAS(said("eps"), "(above 0, at most 1; default 1e-08)");
