@@ -47,7 +47,7 @@ session::Live& Session::Impl::live(const char* call) {
   if (!live_) throw Error(ErrorCode::kUsage, std::string(call) + ": nothing is loaded (load it)");
   if (!live_->failed()) return *live_;
   throw Error(ErrorCode::kUsage, std::string(call) +
-                                     ": a call before it failed, and the state is lost (load a "
+                                     ": an earlier call failed, and the state is lost (load a "
                                      "checkpoint, or close the session)");
 }
 

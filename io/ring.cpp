@@ -123,11 +123,10 @@ double Ring::closing_limit_s() const {
 Error Ring::hang() const {
   const Slot& slot =
       *std::find_if(slots_.begin(), slots_.end(), [](const Slot& each) { return each.in_backend; });
-  return Error(
-      ErrorCode::kDeadline,
-      describe(slot.asked, files_[slot.asked.file], now_s() - slot.asked.started_s) +
-          ", and the kernel does not let go of its memory, so this process has to end (the drive "
-          "hangs: see dmesg)");
+  return Error(ErrorCode::kDeadline,
+               describe(slot.asked, files_[slot.asked.file], now_s() - slot.asked.started_s) +
+                   ", and the kernel still uses its memory, so this process must end (the drive "
+                   "hangs: see dmesg)");
 }
 
 const char* Ring::backend_name() const {

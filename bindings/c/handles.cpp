@@ -177,7 +177,7 @@ Claim::~Claim() {
 
 void require_given(const void* pointer, const char* call, const char* name) {
   if (pointer != nullptr) return;
-  throw Error(ErrorCode::kUsage, fmt::format("{}: {}: it is null (give it)", call, name));
+  throw Error(ErrorCode::kUsage, fmt::format("{}: {}: it is null (pass a value)", call, name));
 }
 
 void read_bytes(const void* given, void* known, size_t bytes, const char* call, const char* name) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "engine/base/error.h"
+#include "engine/base/shell_word.h"
 
 namespace strata::cli {
 namespace {
@@ -46,7 +47,7 @@ std::string read_secret(const std::string& path) {
   if (!is_file) refuse_secret(path, "it is not a file", kHowToMake);
   if (info.st_uid != geteuid() || (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     refuse_secret(path, "other users own it, or may read or write it",
-                  fmt::format("chmod 600 {}, or another secret", path));
+                  fmt::format("chmod 600 {}, or another secret", shell_word(path)));
   }
   const std::string secret = trimmed({bytes.data(), static_cast<size_t>(count < 0 ? 0 : count)});
   if (secret.size() < kSecretBytesMin || static_cast<size_t>(count) > kSecretBytesMax) {

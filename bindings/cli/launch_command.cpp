@@ -63,9 +63,10 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
                 "launch: no command is given (strata launch --ranks 2 -- train ...)");
   }
   if (command[0] == "strata") {
-    throw Error(ErrorCode::kUsage,
-                "launch: strata: it is started for each rank anyway (leave it out: strata launch "
-                "--ranks 2 -- train ...)");
+    throw Error(
+        ErrorCode::kUsage,
+        "launch: strata: strata launch starts it by itself (leave that word out: strata launch "
+        "--ranks 2 -- train ...)");
   }
   if (command[0] != "train") {
     throw Error(ErrorCode::kUsage, "launch: " + command[0] +
@@ -75,8 +76,7 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
   for (const std::string& arg : command) {
     if (arg != "--ranks" && !arg.starts_with("--ranks=")) continue;
     throw Error(ErrorCode::kUsage,
-                "ranks: is given to the command that is launched (give it to "
-                "strata launch, ahead of --)");
+                "ranks: it is given to the command that strata launch starts (move it before --)");
   }
   require_nodes(options);
   const int64_t ranks = options.nodes * options.ranks;

@@ -45,10 +45,10 @@ void require_use(const MachineNeeds& needs) {
   if (machines_to_start(needs.nodes - 1, needs).nodes > 0) return;
   throw Error(
       ErrorCode::kUsage,
-      fmt::format("--min-ranks {}: with fewer than {} machines no step would have the same {} "
-                  "micro-batches (raise --accumulate, or leave --min-ranks out)",
-                  needs.min_ranks, needs.nodes,
-                  needs.nodes * needs.ranks / needs.tensor_ranks * needs.accumulate));
+      fmt::format("--min-ranks {}: the {} micro-batches of a step cannot be shared out equally "
+                  "among fewer than {} machines (raise --accumulate, or leave --min-ranks out)",
+                  needs.min_ranks,
+                  needs.nodes * needs.ranks / needs.tensor_ranks * needs.accumulate, needs.nodes));
 }
 
 // Of all reports the one that says most: a rank that failed by itself, and first what is final.

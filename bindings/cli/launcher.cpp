@@ -250,7 +250,7 @@ void Launcher::end_those_stopped() {
     const double limit_s = failed_s_ > 0 ? 0 : kStoppedS;
     if (rank.is_stuck || rank.stopped_s <= limit_s) continue;
     log(LogLevel::kWarning,
-        fmt::format("launch: rank {} is stopped by a signal: it is ended", first_.rank + i));
+        fmt::format("launch: rank {} is paused by a signal: it is killed", first_.rank + i));
     rank.is_stuck = true;
     kill(rank.process, SIGKILL);
   }
@@ -265,7 +265,7 @@ void Launcher::end_those_left() {
   for (int i = 0; i < first_.ranks_on_node; ++i) {
     if (ranks_[static_cast<size_t>(i)].process == 0 || is_ending_) continue;
     log(LogLevel::kWarning,
-        fmt::format("launch: rank {} does not end: it is ended", first_.rank + i));
+        fmt::format("launch: rank {} did not end in time: it is killed", first_.rank + i));
     if (end_.rank < 0) end_ = {.code = kPeerIsGone, .rank = first_.rank + i, .is_stuck = true};
   }
   is_ending_ = true;

@@ -11,6 +11,7 @@
 #include "bindings/cli/commands.h"
 #include "engine/base/error.h"
 #include "engine/base/plural.h"
+#include "engine/base/units.h"
 #include "engine/config/json.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
@@ -104,7 +105,8 @@ Error bad_input(const std::string& where, const std::string& cause) {
 
 void check_size(const std::string& where, int64_t bytes, int64_t most) {
   if (bytes <= most) return;
-  throw bad_input(where, fmt::format("{} bytes, more than {} (cut it into parts)", bytes, most));
+  throw bad_input(where, fmt::format("it has {}, more than {} (cut it into parts)",
+                                     format_bytes(bytes), format_bytes(most)));
 }
 
 std::string read_standard_input() {

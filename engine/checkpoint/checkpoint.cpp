@@ -163,9 +163,9 @@ CheckpointManifest read_whole(const Entry& entry) {
   }
   CheckpointManifest manifest = read_manifest(entry.path);
   if (manifest.step != entry.step) {
-    throw Error(ErrorCode::kCorrupt,
-                fmt::format("cannot use checkpoint: {}: it is of step {} (rename it to that)",
-                            entry.path, manifest.step));
+    throw Error(ErrorCode::kCorrupt, fmt::format("cannot use checkpoint: {}: its manifest is of "
+                                                 "step {} (rename the directory to that step)",
+                                                 entry.path, manifest.step));
   }
   return manifest;
 }

@@ -45,9 +45,9 @@ std::optional<Name> parse_name(const std::string& name) {
 void require_target(const std::string& link) {
   std::error_code error;
   if (std::filesystem::exists(link, error)) return;
-  throw Error(ErrorCode::kIo, "cannot list checkpoints: " + link +
-                                  ": it is a link to what is not there (mount its drive, or remove "
-                                  "the link)");
+  throw Error(ErrorCode::kIo,
+              "cannot list checkpoints: " + link +
+                  ": it is a broken link (mount the drive that it leads to, or remove the link)");
 }
 
 }  // namespace

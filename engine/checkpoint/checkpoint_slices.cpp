@@ -67,7 +67,7 @@ void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& 
           continue;
         }
         throw Error(ErrorCode::kCorrupt,
-                    fmt::format("cannot read checkpoint: {}: {} of {} is not there exactly once "
+                    fmt::format("cannot read checkpoint: {}: {} of {} is missing or stored twice "
                                 "from element {} on (use another checkpoint)",
                                 source, name_of(plane), slice.segments[s].name, covered));
       }

@@ -12,6 +12,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 
 namespace strata::config {
 namespace {
@@ -80,8 +81,8 @@ std::string read_config_file(const std::string& path, size_t bytes_max) {
   }
   if (text.size() > bytes_max) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("cannot read {}: it has more than {} bytes (is it the right file?)",
-                            path, bytes_max));
+                fmt::format("cannot read {}: it has more than {} (is it the right file?)", path,
+                            format_bytes(static_cast<int64_t>(bytes_max))));
   }
   if (text.empty() && file.is_pipe()) {
     throw Error(ErrorCode::kConfig,

@@ -4,7 +4,7 @@
 namespace strata::config {
 namespace {
 
-constexpr std::string_view kPlanned = "the planner chooses what lies where and what moves when";
+constexpr std::string_view kPlanned = "the planner decides what lies where and when it moves";
 constexpr std::string_view kMeasured = "the drives are measured instead";
 constexpr std::string_view kCollected = "always collected: see metrics.jsonl and the report";
 constexpr std::string_view kDynamic = "the loss scale is dynamic and has its own pace";
@@ -15,7 +15,7 @@ constexpr std::string_view kNoMetrics = "metrics are written to metrics.jsonl";
 constexpr std::string_view kOneForm = "checkpoints have one form";
 constexpr std::string_view kOneOptimizer = "there is one AdamW here";
 constexpr std::string_view kWarmUp = "warm-up starts from 0 here";
-constexpr std::string_view kNumbers = "it would change the numbers";
+constexpr std::string_view kNumbers = "it would change results";
 constexpr std::string_view kNotThere = "not supported here";
 
 using enum RuleKind;

@@ -135,7 +135,7 @@ std::string axolotl_refusal(const Json& entry) {
   if (!entry.is_object()) return "an entry is not a map (give path and type)";
   for (const JsonMember& member : entry.members()) {
     if (std::find(kAxolotlKeys.begin(), kAxolotlKeys.end(), member.name) == kAxolotlKeys.end()) {
-      return fmt::format("{} is not followed (take it out)", member.name);
+      return fmt::format("{} is not supported (take it out)", member.name);
     }
   }
   const Json* type = entry.find("type");
@@ -158,7 +158,7 @@ std::string axolotl_refusal(const Json& entry) {
   }
   for (const char* end : {"train_on_eos", "train_on_eot"}) {
     if (text_member(entry, end) == "last") {
-      return fmt::format("{}: last is not here (give turn, all or none)", end);
+      return fmt::format("{}: last is not supported (give turn, all or none)", end);
     }
   }
   return axolotl_use_refusal(entry);
@@ -224,12 +224,13 @@ std::string info_refusal(const std::string& name, const Json& entry) {
   if (!entry.is_object()) return name + " is not a map (give it a file_name)";
   for (const JsonMember& member : entry.members()) {
     if (std::find(kInfoKeys.begin(), kInfoKeys.end(), member.name) == kInfoKeys.end()) {
-      return fmt::format("{}: {} is not followed (take it out)", name, member.name);
+      return fmt::format("{}: {} is not supported (take it out)", name, member.name);
     }
   }
   const Json* ranking = entry.find("ranking");
   if (ranking != nullptr && !is_off(*ranking)) {
-    return name + ": preference training is not here, only supervised (give other data)";
+    return name +
+           ": only supervised training is supported, not preference training (give other data)";
   }
   if (text_member(entry, "file_name").empty()) {
     return fmt::format("{} has no file_name ({})", name, kToLines);
@@ -237,7 +238,7 @@ std::string info_refusal(const std::string& name, const Json& entry) {
   if (const Json* columns = entry.find("columns")) {
     for (const char* media : {"images", "videos", "audios"}) {
       if (columns->find(media) != nullptr) {
-        return fmt::format("{}: {} are not read here (give other data)", name, media);
+        return fmt::format("{}: {} are not supported (give other data)", name, media);
       }
     }
     if (columns->find("history") != nullptr) {

@@ -14,28 +14,28 @@ constexpr unsigned kALT = kA | kL | kT;
 constexpr unsigned kEach = kA | kL | kM | kT;
 
 constexpr std::string_view kForeignPlanned =
-    "the planner chooses what lies where and what moves when";
+    "the planner decides what lies where and when it moves";
 constexpr std::string_view kLogged = "metrics are written to metrics.jsonl and shown at each step";
 constexpr std::string_view kNoHub = "nothing is fetched or sent; models and data are local files";
 constexpr std::string_view kLoading = "data is read by the program itself";
-constexpr std::string_view kFused = "it changes speed there, not what is computed";
+constexpr std::string_view kFused = "it changes speed, not results";
 constexpr std::string_view kNoLora =
-    "LoRA is not here; all parameters are trained (take it out; --freeze leaves some out)";
-constexpr std::string_view kIdleLora = "of adapters, which are not used";
+    "LoRA is not supported; all parameters are trained (take it out; --freeze leaves some out)";
+constexpr std::string_view kIdleLora = "it concerns adapters such as LoRA, which are not used";
 constexpr std::string_view kNoQuantized =
     "quantized weights are not trained here (take it out; weights may lie on NVMe instead)";
 constexpr std::string_view kNoPreference =
-    "preference and reinforcement training are not here, only supervised (take it out)";
-constexpr std::string_view kIdlePreference = "of preference training, which is not used";
-constexpr std::string_view kNoMedia = "images, video and sound are not read here (take it out)";
+    "only supervised training is supported, not preference or reinforcement training (take it out)";
+constexpr std::string_view kIdlePreference = "it concerns preference training, which is not used";
+constexpr std::string_view kNoMedia = "images, video and sound are not supported (take it out)";
 constexpr std::string_view kForeignNumbers =
-    "it would change the numbers, and is not here (take it out)";
+    "it would change results, and is not supported (take it out)";
 constexpr std::string_view kNoEarly = "--keep-best and --patience go by the held-out loss";
 constexpr std::string_view kOther = "not supported here (take it out)";
 constexpr std::string_view kCheckpoints = "a checkpoint is written every 30 minutes and at the end";
 constexpr std::string_view kForeignTokens =
     "tokens are those of tokenizer.json (change them in the model directory)";
-constexpr std::string_view kGenerating = "of generation, which training does not do";
+constexpr std::string_view kGenerating = "it concerns generating text, which training does not do";
 
 using enum RuleKind;
 
@@ -48,7 +48,8 @@ constexpr ForeignRule kForeignRules[] = {
     {kALT, "output_dir", kSet, "out"},
     {kM, "adapter_path", kSet, "out"},
     {kL, "overwrite_output_dir", kIgnore, "--force replaces what --out holds"},
-    {kALT, "resume_from_checkpoint", kOff, "checkpoints of others are not read (take it out)"},
+    {kALT, "resume_from_checkpoint", kOff,
+     "checkpoints of other programs are not read (take it out)"},
     {kA, "auto_resume_from_checkpoints", kIgnore, "--resume continues a run"},
     {kM, "resume_adapter_file", kOff, kNoLora},
     {kALT, "trust_remote_code", kIgnore, "no code of a model is run"},
@@ -206,7 +207,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kT, "router_aux_loss_coef", kIgnore, "models are dense here"},
     {kL, "moe_aux_loss_coef", kOff, kOther},
     {kTrainer, "average_tokens_across_devices", kIgnore,
-     "always: a step's loss is of all its tokens"},
+     "always on: the loss of a step is the mean over all its tokens"},
     {kALT, "bf16", kCode, ""},
     {kALT, "fp16", kCode, ""},
     {kL, "pure_bf16", kOff, "moments and masters are fp32 here (take it out)"},
@@ -217,7 +218,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kALT, "fp8*", kOff, kForeignNumbers},
     {kEach, "seed", kSet, "seed"},
     {kTrainer, "data_seed", kIgnore, "--seed decides the order too"},
-    {kTrainer, "full_determinism", kIgnore, "always: runs repeat bit by bit"},
+    {kTrainer, "full_determinism", kIgnore, "always on: runs repeat bit for bit"},
     {kA, "unfrozen_parameters", kOff, "give --freeze REGEX for the others"},
     {kL, "freeze_trainable_*", kOff, "give --freeze REGEX"},
     {kM, "num_layers", kCode, ""},
@@ -241,7 +242,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kEach, "load_in_*", kOff, kNoQuantized},
     {kT, "bnb_*", kIgnore, kNoQuantized},
     {kL, "quantization_*", kOff, kNoQuantized},
-    {kL, "double_quantization", kIgnore, "of quantized weights, which are not used"},
+    {kL, "double_quantization", kIgnore, "it concerns quantized weights, which are not used"},
     {kA, "quantization.*", kOff, kNoQuantized},
     {kA, "qat.*", kOff, kNoQuantized},
     {kA, "gptq*", kOff, kNoQuantized},
@@ -286,8 +287,8 @@ constexpr ForeignRule kForeignRules[] = {
     {kM, "clear_cache_threshold", kIgnore, kForeignPlanned},
     {kALT, "deepspeed", kIgnore, "not needed here; --deepspeed FILE takes options from it"},
     {kALT, "fsdp*", kIgnore, kForeignPlanned},
-    {kALT, "ddp*", kIgnore, "ranks are --ranks"},
-    {kALT, "local_rank", kIgnore, "ranks are --ranks"},
+    {kALT, "ddp*", kIgnore, "--ranks sets the number of ranks"},
+    {kALT, "local_rank", kIgnore, "--ranks sets the number of ranks"},
     {kALT, "torch_compile*", kIgnore, kFused},
     {kALT, "torch_empty_cache_steps", kIgnore, kFused},
     {kALT, "use_liger_kernel", kIgnore, kFused},
@@ -347,7 +348,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kM, "steps_per_report", kIgnore, kLogged},
     {kM, "report_to", kIgnore, kLogged},
     {kM, "project_name", kIgnore, kLogged},
-    {kM, "config", kIgnore, "this file"},
+    {kM, "config", kIgnore, "it names this file"},
     {kALT, "logging_*", kIgnore, kLogged},
     {kTrainer, "report_to", kIgnore, kLogged},
     {kTrainer, "run_name", kIgnore, kLogged},

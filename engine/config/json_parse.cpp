@@ -64,7 +64,7 @@ constexpr JsonMistake kJsonMistakes[] = {
     {"missing closing quote", "a string has no closing quote", "close it"},
     {"must be escaped", "a string has a line break or another control character in it",
      "write \\n, \\t or \\u001f instead"},
-    {"forbidden character after backslash", "a backslash begins no escape that JSON has",
+    {"forbidden character after backslash", "a backslash does not begin an escape of JSON",
      "write \\\\ for a backslash"},
     {"4 hex digits", "\\u is not followed by four hexadecimal digits", "write it as in \\u00e9"},
     {"surrogate", "a \\u escape is only one half of a pair",
@@ -74,12 +74,13 @@ constexpr JsonMistake kJsonMistakes[] = {
     {"last read: '/'", "JSON has no comments", "remove it"},
     {"unexpected end of input", "it ends before the value is complete",
      "complete it: the file may be cut short"},
-    {"parsing object key", "the name of a member is not in double quotes, or a comma is too many",
+    {"parsing object key",
+     "the name of a member is not in double quotes, or there is a comma too many",
      "write \"name\": value"},
     {"object separator", "the colon after a name is missing", "write \"name\": value"},
     {"invalid literal", "a word is neither a string nor a number, true, false or null",
      "put strings in double quotes"},
-    {"expected end of input", "there is more behind the value", "keep one value"},
+    {"expected end of input", "there is more text after the value", "remove it"},
     {"parsing object", "a comma or } is missing", "put it there"},
     {"parsing array", "a comma or ] is missing", "put it there"},
     {"parsing value", "a value is missing", "write one, or remove the comma before it"},
@@ -253,9 +254,11 @@ Json Json::read_file(const std::string& path, const JsonLimits& limits, std::str
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits,
                 std::string_view advice, const std::vector<JsonStream>& streams) {
   if (static_cast<int64_t>(text.size()) > limits.bytes) {
-    throw Error(ErrorCode::kConfig, fmt::format("cannot read JSON: {}: it has {} bytes, more than "
-                                                "the limit of {} (is it the right file?)",
-                                                source, text.size(), limits.bytes));
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot read JSON: {}: it has {}, more than "
+                            "the limit of {} (is it the right file?)",
+                            source, format_bytes(static_cast<int64_t>(text.size())),
+                            format_bytes(limits.bytes)));
   }
   const char* read_to = text.data();
   Builder builder(text, source, limits, advice, streams, &read_to);

@@ -85,7 +85,7 @@ std::optional<double> parse_figure(std::string_view text) {
 // Sets a figure. Returns the cause when the text is not a value of the row.
 std::string set_figure(const FigureRow& row, std::string_view text, Machine& machine) {
   const auto figure = parse_figure(text);
-  if (!figure) return "is not a figure from 0";
+  if (!figure) return "is not a number of 0 or more";
   if (const auto* real = std::get_if<double Machine::*>(&row.field)) {
     machine.** real = *figure;
     return "";
@@ -104,7 +104,7 @@ double figure_of(const FigureRow& row, const Machine& machine) {
 std::string unknown_key(std::string_view key) {
   std::vector<std::string_view> names = {"name", "device", kWeightsKey};
   for (const FigureRow& row : kFigures) names.push_back(row.key);
-  return fmt::format("{} is not a figure of a machine{}", key,
+  return fmt::format("{} is not a key of machine profiles{}", key,
                      did_you_mean(nearest_name(key, names)));
 }
 

@@ -40,7 +40,7 @@ constexpr ExclusivePair kExclusive[] = {
     {"text", "data", "are two sources of one text"},
     {"count", "pieces", "exclude each other: a count shows no tokens"},
     {"count", "decode", "exclude each other: a count shows no text"},
-    {"json", "csv", "are two forms of one answer"},
+    {"json", "csv", "exclude each other: the answer has one format"},
     {"csv", "compare-fio", kNoCsv},
     {"csv", "compare-checksums", kNoCsv},
     {"compare-fio", "compare-checksums", kComparisons},
@@ -202,7 +202,7 @@ void check_rates_wanted(const Options& options, std::vector<std::string>& proble
 
 void check_bench(const Options& options, std::vector<std::string>& problems) {
   if (says(options, "for") && !says(options, "tokens")) {
-    problems.push_back("--for does not say how much a step computes (give --tokens N)");
+    problems.push_back("--for needs the number of tokens in a step (give --tokens N)");
   }
   check_rates_wanted(options, problems);
   if (says(options, "nvme-rate") && says(options, "profile")) {

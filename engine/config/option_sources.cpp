@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/base/advice.h"
 #include "engine/base/error.h"
 #include "engine/config/idle_options.h"
 #include "engine/config/nearest_name.h"
@@ -73,8 +74,8 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
     Options scratch;
     const std::string cause = assign(*row, values, scratch);
     if (!cause.empty()) {
-      problem(fmt::format("{} = \"{}\" {} (give {})", shown, joined(values), cause,
-                          accepted_text(*row)));
+      problem(fmt::format("{} = \"{}\" {}", shown, joined(values),
+                          with_advice(cause, "give " + accepted_text(*row))));
     }
     return;
   }
@@ -93,7 +94,8 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   all.insert(all.end(), values.begin(), values.end());
   const std::string cause = assign(*row, all, options_);
   if (cause.empty()) return;
-  problem(fmt::format("{} \"{}\" {} (give {})", shown, joined(values), cause, accepted_text(*row)));
+  problem(fmt::format("{} \"{}\" {}", shown, joined(values),
+                      with_advice(cause, "give " + accepted_text(*row))));
 }
 
 ParameterGroupOptions& OptionCollector::open_group(int index) {

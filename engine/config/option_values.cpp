@@ -153,7 +153,8 @@ std::string assign_device(const OptionRow& row, const std::string& text, Options
     if (!numbered) return "has a number, but there is only one of it (leave the number out)";
     constexpr int64_t kMost = 1023;
     index = parse_whole<int64_t>(std::string_view(text).substr(colon + 1));
-    if (!index || *index < 0 || *index > kMost) return "has no number behind the colon (as cuda:1)";
+    if (!index || *index < 0 || *index > kMost)
+      return "has no number after the colon (give one such as cuda:1)";
   }
   options.device = changed.device;
   options.device_index = *index;

@@ -118,9 +118,11 @@ std::optional<bool> take_weight(Json& message, size_t number, const std::string&
     learns = value->boolean();
     if (weight == 0.0 || weight == 1.0) learns = weight == 1.0;
     if (!learns) {
-      throw bad_record(where, fmt::format("the {} of message {} is {}, and only 0 and 1 are known "
-                                          "(give one of them)",
-                                          name, number, value->describe()));
+      throw bad_record(
+          where,
+          fmt::format(
+              "the {} of message {} is {}, and only 0 and 1 are supported (give one of them)", name,
+              number, value->describe()));
     }
   }
   std::erase_if(message.members(), [](const config::JsonMember& member) {
@@ -143,8 +145,8 @@ void add_message(RecordText* record, Json message, const std::string& where) {
   const bool is_answer = role == "assistant";
   if (!is_answer && weight.value_or(false)) {
     throw bad_record(where,
-                     fmt::format("message {} of the {} is to be trained on, but only what the "
-                                 "assistant says can be (take its \"train\" or \"weight\" out)",
+                     fmt::format("message {} of the {} has \"train\" or \"weight\", but only what "
+                                 "the assistant says is learned (remove it from this message)",
                                  place + 1, role));
   }
   const bool has_lesson =
@@ -328,9 +330,11 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
   }
   if (text.chat && rules.train_on == config::TrainOn::kLastAnswer) learn_last(text);
   if (text.chat && text.chat->learns_all && !text.chat->skipped.empty()) {
-    throw bad_record(where, fmt::format("message {} is not to be trained on, but --train-on says "
-                                        "everything (leave out --train-on)",
-                                        text.chat->skipped.front() + 1));
+    throw bad_record(
+        where,
+        fmt::format(
+            "message {} must not be learned, but --train-on is everything (leave out --train-on)",
+            text.chat->skipped.front() + 1));
   }
   return text;
 }

@@ -128,7 +128,7 @@ void Executor::Impl::pin_arenas() {
   }
   if (unpinned_bytes == 0) return;
   log(LogLevel::kWarning,
-      fmt::format("host-memory: {} of it cannot be pinned, and copies to and from the device are "
+      fmt::format("host-memory: {} of it cannot be pinned, so copies to and from the device are "
                   "slower (lower --host-memory, or raise the limit on locked memory: ulimit -l)",
                   format_bytes(unpinned_bytes)));
 }

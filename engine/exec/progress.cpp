@@ -104,11 +104,11 @@ void Progress::start_clock() {
 
 void Progress::give_up(const Target& target, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  fail(std::make_exception_ptr(Error(
-      ErrorCode::kDeadline,
-      fmt::format("run: nothing was finished for {:.0f} s while the lane {} was waited for (is "
-                  "a drive or a rank hanging?)",
-                  deadline_s_, plan::name_of(target.lane)))));
+  fail(std::make_exception_ptr(
+      Error(ErrorCode::kDeadline,
+            fmt::format("run: no progress for {:.0f} s: the lane {} does not finish its work (does "
+                        "a drive or a rank hang? see dmesg, and the other ranks' errors)",
+                        deadline_s_, plan::name_of(target.lane)))));
   lock.lock();
 }
 

@@ -139,11 +139,11 @@ double read_own_number(const Fields& fields, const char* name,
                        const std::optional<double>& otherwise) {
   const double value = fields.has(name) ? fields.number(name, 0) : otherwise.value_or(0);
   if (otherwise && value == 0 && fields.find(name) != nullptr) {
-    fields.refuse(fmt::format("{}: is 0, must not be (set it to null to turn it off)", name));
+    fields.refuse(fmt::format("{}: must not be 0 (set it to null to turn it off)", name));
   }
   if (otherwise || value == 0) return value;
   fields.refuse(
-      fmt::format("{}: is {}, but this family computes without it (set it to null)", name, value));
+      fmt::format("{}: is {}, but this family does not use it (set it to null)", name, value));
 }
 
 // Follows torch.nn.Embedding's padding_idx: negative values count from the end. A value beyond the

@@ -123,8 +123,8 @@ void require_taken(const ModelSpec& spec, const BatchShape& shape,
   kernels::require_possible(device);
   if (shape.is_cached() && !device.caches) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("device: {}: its kernels have no cache of keys and values, with which "
-                            "text is generated (use --device cpu)",
+                fmt::format("device: {}: it cannot generate text yet: its kernels have no cache of "
+                            "keys and values (use --device cpu)",
                             device.name));
   }
   const Architecture& a = spec.architecture;

@@ -230,8 +230,8 @@ void require_no_folder(const std::string& path, std::string_view known,
     const std::string name = entry.path().filename().string();
     if (entry.is_symlink() || !entry.is_directory() || name == known) continue;
     throw Error(ErrorCode::kConfig,
-                fmt::format("cannot write {}: {}: it has the folder {}, which "
-                            "would be lost (move it away, or give another path)",
+                fmt::format("cannot write {}: {}: replacing it would delete the folder {} in it "
+                            "(move that away, or give another path)",
                             purpose, path, name));
   }
 }

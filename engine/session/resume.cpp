@@ -101,7 +101,7 @@ Resumed resume_newest(const std::string& out, const std::optional<train::RunDire
   if (directory && !fs::is_empty(directory->model(), missing) && !missing) {
     throw Error(
         ErrorCode::kConfig,
-        fmt::format("resume: {}: it has no checkpoint, but {}, the model that it trained "
+        fmt::format("resume: {}: it has no checkpoint, only {}, the model that it trained "
                     "(restore its checkpoints, or add --force instead of --resume to delete "
                     "that model and start over)",
                     out, directory->model()));

@@ -174,9 +174,10 @@ train::RunFacts read_facts(const config::Options& options, train::Job* job) {
   if (!machines.empty()) log(LogLevel::kInfo, machines);
   if (options.host_memory > facts.limits.usable_bytes()) {
     log(LogLevel::kWarning,
-        fmt::format("host-memory: {} is more than the available {} ({}): planning with the latter",
-                    format_bytes(options.host_memory), format_bytes(facts.limits.usable_bytes()),
-                    facts.limits.usable_reason()));
+        fmt::format(
+            "host-memory: {} is more than the available {} ({}): planning with what is available",
+            format_bytes(options.host_memory), format_bytes(facts.limits.usable_bytes()),
+            facts.limits.usable_reason()));
   }
   const int64_t on_node = facts.ranks_on_node > 0 ? facts.ranks_on_node : options.ranks;
   if (on_node > facts.limits.cores) {
@@ -223,8 +224,8 @@ train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Opt
   const auto warn_beyond = [&](const char* name, int64_t asked, int64_t has) {
     if (has <= 0 || asked <= has) return;
     log(LogLevel::kWarning,
-        fmt::format("{}: {} is more than {} has, {} (lower it, or raise the profile's figure; the "
-                    "plan is for a machine that has it)",
+        fmt::format("{}: {} is more than {} has, {}; the plan is for a machine with so much (lower "
+                    "it, or raise the figure in the profile)",
                     name, format_bytes(asked), machine.name, format_bytes(has)));
   };
   warn_beyond("host-memory", options.host_memory, machine.host_bytes);

@@ -279,10 +279,11 @@ void Training::check_space() const {
   const int64_t file_bytes = checkpoint::state_file_bytes(plan_.spec_of(0), plan_.input.recipe,
                                                           plan_.input.mesh.state_shards());
   if (file_bytes > facts_.limits.file_bytes.value_or(file_bytes)) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("checkpoints: a file of {} is larger than the limit RLIMIT_FSIZE, {} "
-                            "(raise it: ulimit -f unlimited)",
-                            format_bytes(file_bytes), format_bytes(*facts_.limits.file_bytes)));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("checkpoints: a file of {} is larger than the limit of file sizes here, {} "
+                    "(raise it: ulimit -f unlimited)",
+                    format_bytes(file_bytes), format_bytes(*facts_.limits.file_bytes)));
   }
   use.keep = options_.keep_checkpoints + (options_.keep_best ? 1 : 0);
   use.model_bytes = model::export_bytes(*model_, checkpoint::dtype_of(options_.export_dtype));

@@ -127,7 +127,7 @@ Value Renderer::item_of(const Value& object, const Value& key) {
 Value Renderer::slice(const Value& object, const Value& begin, const Value& end,
                       const Value& step_value) {
   if (!object.is_string() && !has_items(object)) {
-    fail(fmt::format("a {} is sliced", type_of(object)));
+    fail(fmt::format("a {} cannot be sliced", type_of(object)));
   }
   const bool is_text = object.is_string();
   const int64_t size =
@@ -198,7 +198,7 @@ Items Renderer::items_of(const Value& value) {
       return {all.items, all.size};
     }
     default:
-      fail(fmt::format("a {} has no items to go through", type_of(value)));
+      fail(fmt::format("a {} has no items to loop over", type_of(value)));
   }
 }
 

@@ -276,7 +276,8 @@ bool Renderer::is_less(const Value& left, const Value& right) {
 bool Renderer::contains(const Value& container, const Value& item) {
   if (container.is_string()) {
     if (!item.is_string()) {
-      fail(fmt::format("a {} is searched in a string, which holds strings", type_of(item)));
+      fail(fmt::format("a {} is looked for in a string, which can hold only strings",
+                       type_of(item)));
     }
     charge(container.size / 256);
     return container.string().find(item.string()) != std::string_view::npos;
@@ -296,7 +297,7 @@ bool Renderer::contains(const Value& container, const Value& item) {
 
 void Renderer::require_hashable(const Value& key) {
   const bool is_list = key.is_sequence(SequenceKind::kList) || key.is_dict();
-  if (is_list) fail(fmt::format("a {} is a key of a dict", type_of(key)));
+  if (is_list) fail(fmt::format("a {} cannot be a key of a dict", type_of(key)));
   if (!key.is_sequence(SequenceKind::kTuple)) return;
   for (size_t k = 0; k < key.sequence->size; ++k) require_hashable(key.sequence->items[k]);
 }

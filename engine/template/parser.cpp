@@ -243,7 +243,7 @@ void Parser::parse_signature(Node* macro) {
     macro->items.push_back(skip_operator("=") ? parse_expression() : nullptr);
     const size_t count = macro->items.size();
     if (count > 1 && macro->items[count - 1] == nullptr && macro->items[count - 2] != nullptr) {
-      fail("a parameter without a default is behind one with a default");
+      fail("a parameter without a default follows one with a default");
     }
   }
   ++current_;

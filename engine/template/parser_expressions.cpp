@@ -315,7 +315,7 @@ std::unique_ptr<CallArguments> Parser::parse_arguments() {
     needs_comma = true;
     const bool is_keyword = current_->kind == TokenKind::kName &&
                             current_[1].kind == TokenKind::kOperator && current_[1].text == "=";
-    if (arguments->dict != nullptr) fail("an argument is behind **");
+    if (arguments->dict != nullptr) fail("an argument follows **");
     if (skip_operator("*")) {
       if (arguments->list != nullptr) fail("two arguments begin with *");
       arguments->list = parse_expression();
@@ -327,7 +327,7 @@ std::unique_ptr<CallArguments> Parser::parse_arguments() {
       arguments->keywords.emplace_back(std::move(name), parse_expression());
     } else {
       if (arguments->list != nullptr || !arguments->keywords.empty()) {
-        fail("an argument without a name is behind one with a name");
+        fail("an argument without a name follows one with a name");
       }
       arguments->positional.push_back(parse_expression());
     }
@@ -371,7 +371,7 @@ const Node* Parser::parse_test(const Node* object) {
   } else {
     node->arguments = std::make_unique<CallArguments>();
     if (is_value && !is_name("else") && !is_name("or") && !is_name("and")) {
-      if (is_name("is")) fail("a test is behind a test (put the first in parentheses)");
+      if (is_name("is")) fail("a test follows a test (put the first in parentheses)");
       node->arguments->positional.push_back(parse_postfix(parse_primary()));
     }
   }

@@ -42,9 +42,9 @@ void write_repr(const Sequence& sequence, TextSink& out) {
     case SequenceKind::kItems:
       return write_items(sequence.size, "dict_items([", "])", out, write_item);
     case SequenceKind::kRange:
-      throw NoText{"a range has no text here (write `| list` behind it)"};
+      throw NoText{"a range has no text here (write `| list` after it)"};
     case SequenceKind::kIterator:
-      throw NoText{"the text of a generator is its address in Python (write `| list` behind it)"};
+      throw NoText{"the text of a generator is its address in Python (write `| list` after it)"};
   }
 }
 

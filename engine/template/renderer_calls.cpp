@@ -91,7 +91,7 @@ Value Renderer::call(const Value& callee, const Arguments& arguments) {
   if (callee.is_undefined()) {
     fail(fmt::format("{} is not defined, or the sandbox forbids it", callee.string()));
   }
-  if (callee.kind != Kind::kFunction) fail(fmt::format("a {} is called", type_of(callee)));
+  if (callee.kind != Kind::kFunction) fail(fmt::format("a {} is not a function", type_of(callee)));
   const Function& function = *callee.function;
   if (function.macro != nullptr) return call_macro(function, arguments);
   return call(*function.native, function.self, arguments);
@@ -155,7 +155,7 @@ Value Renderer::call_macro(const Function& function, const Arguments& arguments)
 }
 
 Value Renderer::call_loop(const Loop& loop, const Arguments& arguments) {
-  if (arguments.positional.size() != 1) fail("`loop` is called with other than one list");
+  if (arguments.positional.size() != 1) fail("`loop` takes one list");
   const Level level(*this, *current_);
   const Items items = items_of(arguments.positional[0]);
   const Node& node = *loop.node;

@@ -131,7 +131,7 @@ void Renderer::fill(const CallArguments& nodes, Arguments& arguments) {
   }
   if (nodes.dict == nullptr) return;
   const Value dict = evaluate(*nodes.dict);
-  if (!dict.is_dict()) fail(fmt::format("** is before a {}, not a dict", type_of(dict)));
+  if (!dict.is_dict()) fail(fmt::format("** stands before a {}; it needs a dict", type_of(dict)));
   for (size_t k = 0; k < dict.dict->size; ++k) {
     const Entry& entry = dict.dict->entries[k];
     if (!entry.key.is_string()) fail("an argument has a name that is not a string");

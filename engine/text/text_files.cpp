@@ -14,6 +14,7 @@
 
 #include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/text/text_unicode.h"
 
 namespace strata::text {
@@ -249,8 +250,8 @@ std::string read_text_file(const std::string& path, int64_t bytes_max) {
   FileReader reader(path);
   if (reader.bytes() > bytes_max) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("read file: {}: {} bytes, more than {} (is it the right file?)", path,
-                            reader.bytes(), bytes_max));
+                fmt::format("read file: {}: it has {}, more than {} (is it the right file?)", path,
+                            format_bytes(reader.bytes()), format_bytes(bytes_max)));
   }
   std::string text(static_cast<size_t>(reader.bytes()), '\0');
   text.resize(reader.read(text.data(), text.size()));

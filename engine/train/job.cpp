@@ -151,7 +151,7 @@ std::vector<NodeFacts> Job::await_all(const NodeFacts& own) {
     who += fmt::format("rank {}", fmt::join(absent, ", "));
   }
   throw Error(ErrorCode::kDeadline,
-              fmt::format("ranks: {}: did not come to {} within {} s (start the command on all "
+              fmt::format("ranks: {}: did not connect to {} within {} s (start the command on all "
                           "machines, and look for those ranks' own errors)",
                           who, server_->address(), place_.deadline_s));
 }

@@ -32,8 +32,8 @@ bool is_private(const std::string& directory) {
   const mode_t others = info.st_mode & (S_IRWXG | S_IRWXO);
   if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() && others == 0) return true;
   throw Error(ErrorCode::kConfig,
-              fmt::format("ranks: {}: they do not meet there, because it is not a directory that "
-                          "only this user may enter (remove it, or set TMPDIR to another place)",
+              fmt::format("ranks: {}: ranks do not meet there, because other users may enter it or "
+                          "it is not a directory (remove it, or set TMPDIR to another directory)",
                           directory));
 }
 

@@ -106,8 +106,8 @@ void explain_refusal(const RunPlan& run, const config::Options& options, const R
   }
   throw plan::DoesNotFit(
       why, std::move(shortages), least.nvme_helps,
-      fmt::format("{} of what is needed are for the program itself: its code and libraries, "
-                  "threads, tokens, checksums and the plan; {}{}{}",
+      fmt::format("{} of what is needed is for the program itself (code and libraries, threads, "
+                  "tokens, checksums, the plan); {}{}{}",
                   format_bytes(run.outside_bytes), cache_note(run.input), budget,
                   least.text.empty() ? "no --host-memory leaves enough to the emulated device"
                                      : "the least that fits is " + least.text));

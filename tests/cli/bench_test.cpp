@@ -240,7 +240,7 @@ TEST_F(BenchTest, WhatCannotWorkHereIsRefusedBeforeAnythingIsMeasured) {
     const char* text;
     int code = kUsage;
   } cases[] = {
-      {bench({"--json", "--csv"}), "two forms of one answer (give one)"},
+      {bench({"--json", "--csv"}), "the answer has one format (give one)"},
       {bench({"--for", "model", "--tokens", "5", "--machine", "missing.toml"}), "missing.toml"},
       {bench({"--for", "nowhere", "--tokens", "5"}), "nowhere"},
       {bench({"--profile", "nowhere/machine.toml"}), "No such file or directory"},

@@ -70,7 +70,7 @@ class Hangs : public testing::Test {
     SCOPED_TRACE(arguments[0] + ": " + fault);
     EXPECT_TRUE(disk_->fault(fault));
     Process process(arguments, here());
-    const bool ended = process.prints_error("so this process has to end", kEndsWithinS);
+    const bool ended = process.prints_error("so this process must end", kEndsWithinS);
     EXPECT_TRUE(disk_->fault(fault.substr(0, fault.find(' ')) + " none 0 0"));
     EXPECT_EQ(process.wait(), ended ? kFailed : 0) << process.err();
     const std::string err = process.err();

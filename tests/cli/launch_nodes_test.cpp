@@ -95,7 +95,7 @@ TEST_F(LaunchNodes, MachinesThatDoNotComeAreNamed) {
   Process second(there, here());
   Process first(all, here());
   EXPECT_EQ(first.wait(), 4) << first.err();
-  EXPECT_NE(first.err().find("ranks: node 2: rank 4, 5: did not come to " + nodes.address +
+  EXPECT_NE(first.err().find("ranks: node 2: rank 4, 5: did not connect to " + nodes.address +
                              " within 5 s"),
             std::string::npos)
       << first.err();

@@ -80,7 +80,7 @@ TEST_F(Launch, MistakesAreReportedOnce) {
       {{"launch", "--ranks", "2"}, 2, "launch: no command is given"},
       {{"launch", "--ranks", "2", "train", "--model", "model"}, 2, "launch: -- is missing before"},
       {launch(2, {"eval", "--model", "model"}), 2, "launch: eval: does not run with several ranks"},
-      {launch(2, train("run", {"--ranks", "2"})), 2, "ranks: is given to the command"},
+      {launch(2, train("run", {"--ranks", "2"})), 2, "ranks: it is given to the command"},
       {launch(2, train("run", {"--stepz", "2"})), 2, "--stepz is not an option"},
       {launch(2, {"train", "--model", "none", "--data", STRATA_TEXT, "--out", "run"}), 2,
        "none: there is no such directory"},

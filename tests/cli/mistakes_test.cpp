@@ -215,8 +215,7 @@ TEST_F(Mistakes, InDeepspeedFiles) {
            {"nvme: /gone"}),
       with("several together",
            R"({"optimizer": {"type": "Lamb"}, "zero_optimization": {"zero_quantized_weights": 1}})",
-           {"3 problems", "optimizer.type", "it would change the numbers", "--lrr"},
-           {"--lrr", "1"}),
+           {"3 problems", "optimizer.type", "it would change results", "--lrr"}, {"--lrr", "1"}),
       {"no such file", {}, train({"--deepspeed", "no.json"}), kUsage, {"cannot open no.json"}},
   });
 }
@@ -381,7 +380,7 @@ TEST_F(Mistakes, InPlacesToWrite) {
        },
        {"init", "--data", STRATA_TEXT, "--out", "bad", "--force"},
        kUsage,
-       {"it has the folder notes, which would be lost"}},
+       {"replacing it would delete the folder notes in it"}},
       {"export over the model",
        {},
        {"export", "--model", "good", "--resume", "run/checkpoints/step-000002", "--out", "good"},

@@ -166,7 +166,7 @@ TEST_F(Restarts, AStoppedRankIsEndedWhenAnotherOneIsGone) {
   kill(ranks[0], SIGSTOP);
   kill(ranks[1], SIGKILL);
   ASSERT_TRUE(trains(process, 2)) << process.out() << process.err();
-  EXPECT_NE(process.err().find("is stopped by a signal: it is ended"), std::string::npos)
+  EXPECT_NE(process.err().find("is paused by a signal: it is killed"), std::string::npos)
       << process.err();
   EXPECT_EQ(process.err().find("does not end"), std::string::npos) << process.err();
   process.kill(SIGTERM);

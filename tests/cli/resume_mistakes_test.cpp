@@ -187,15 +187,15 @@ TEST_F(Mistakes, ATrainedModelIsNotDeletedWhereItsCheckpointsAreNotThere) {
   const auto expect_refused = [&](const char* name, int code, const char* says) {
     expect_refusal({name, {}, again, code, {says}});
   };
-  expect_refused("no checkpoints", kUsage, "has no checkpoint, but run/model, the model that it");
+  expect_refused("no checkpoints", kUsage, "has no checkpoint, only run/model, the model that it");
   fs::create_directory_symlink("gone", sandbox_ / "run/checkpoints");
-  expect_refused("drive that is not mounted", kFailed, "run/checkpoints: it is a link to what is");
+  expect_refused("drive that is not mounted", kFailed, "run/checkpoints: it is a broken link");
   fs::remove(sandbox_ / "run/checkpoints");
   fs::create_directory_symlink(sandbox_ / "elsewhere", sandbox_ / "run/checkpoints");
   const std::string newest = sandbox_ / kNewest;
   fs::rename(newest, sandbox_ / "moved");
   fs::create_directory_symlink("nowhere", newest);
-  expect_refused("newest checkpoint on a drive that is not mounted", kFailed, "is a link to what");
+  expect_refused("newest checkpoint on a drive that is not mounted", kFailed, "is a broken link");
   fs::remove(newest);
   fs::create_directory_symlink(sandbox_ / "moved", newest);
   Process on(again, {.directory = sandbox_.path()});

@@ -65,11 +65,11 @@ TEST_F(ConfigFile, IsReadWhole) {
 TEST_F(ConfigFile, WhatCannotBeReadIsSaid) {
   EXPECT_HAS(error(), "cannot open " + path_ + ": No such file");
   std::ofstream(path_) << std::string(1001, 'x');
-  EXPECT_HAS(error(), "it has more than 1000 bytes (is it the right file?)");
+  EXPECT_HAS(error(), "it has more than 1000 B (is it the right file?)");
   path_ = testing::TempDir();
   EXPECT_HAS(error(), "Is a directory");
   path_ = "/dev/zero";
-  EXPECT_HAS(error(), "it has more than 1000 bytes");
+  EXPECT_HAS(error(), "it has more than 1000 B");
   path_ = "";
   EXPECT_HAS(error(), "cannot open");
 }

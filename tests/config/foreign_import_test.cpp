@@ -114,8 +114,8 @@ TEST_F(ForeignImport, WhatIsNotHereIsRefusedByName) {
   const auto axolotl = [&](const std::string& line) {
     return fate("base_model: m\n" + line + "\n", line.substr(0, line.find(':')));
   };
-  EXPECT_TRUE(axolotl("adapter: qlora").starts_with("refused: LoRA is not here"));
-  EXPECT_TRUE(axolotl("rl: dpo").starts_with("refused: preference and reinforcement"));
+  EXPECT_TRUE(axolotl("adapter: qlora").starts_with("refused: LoRA is not supported"));
+  EXPECT_TRUE(axolotl("rl: dpo").starts_with("refused: only supervised"));
   EXPECT_TRUE(axolotl("load_in_4bit: true").starts_with("refused: quantized"));
   EXPECT_EQ(axolotl("load_in_4bit: false"), "ignored: off");
   EXPECT_TRUE(axolotl("optimizer: lion").starts_with("refused: AdamW is the only"));
@@ -131,13 +131,13 @@ TEST_F(ForeignImport, WhatIsNotHereIsRefusedByName) {
   EXPECT_HAS(entry("split: test"), "split: test: whole files are read");
   EXPECT_HAS(entry("chat_template: chatml"), "chat_template: chatml: all data has one template");
   EXPECT_HAS(entry("roles: {assistant: [bot]}"), "roles: only human for user");
-  EXPECT_HAS(entry("train_on_eot: last"), "train_on_eot: last is not here");
+  EXPECT_HAS(entry("train_on_eot: last"), "train_on_eot: last is not supported");
   EXPECT_FALSE(entry("split: train, chat_template: tokenizer_default, "
                      "roles: {user: [human], assistant: [gpt, assistant]}")
                    .starts_with("refused"));
   EXPECT_TRUE(axolotl("leraning_rate: 1").find("did you mean learning_rate?") != std::string::npos);
   EXPECT_TRUE(fate("finetuning_type: lora", "finetuning_type").starts_with("refused: LoRA"));
-  EXPECT_TRUE(fate("stage: dpo", "stage").starts_with("refused: preference"));
+  EXPECT_TRUE(fate("stage: dpo", "stage").starts_with("refused: only supervised"));
   EXPECT_TRUE(
       fate("model_name_or_path: m\nuse_peft: true", "use_peft").starts_with("refused: LoRA"));
 }
@@ -167,7 +167,7 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
             std::string::npos);
   EXPECT_NE(fate(text("first,chats"), "dataset").find("--data"), std::string::npos);
   EXPECT_NE(fate(text("pairs"), "dataset").find("preference training"), std::string::npos);
-  EXPECT_NE(fate(text("pictures"), "dataset").find("images are not read"), std::string::npos);
+  EXPECT_NE(fate(text("pictures"), "dataset").find("images are not supported"), std::string::npos);
   EXPECT_NE(fate(text("remote"), "dataset").find("has no file_name"), std::string::npos);
   EXPECT_NE(fate(text("none"), "dataset").find("has no \"none\""), std::string::npos);
   EXPECT_EQ(fate(text("first", "mask_history: true"), "mask_history"), "--train-on last-answer");

@@ -104,9 +104,9 @@ TEST(Json, SyntaxErrorsNameLineAndColumn) {
   expect("{\"a\": 1 \"b\": 2}", "1:11: a comma or } is missing (put it there)");
   expect("{\"a\" 1}", "1:6: the colon after a name is missing (write \"name\": value)");
   expect("{\"a\": 1,}",
-         "1:9: the name of a member is not in double quotes, or a comma is too many "
+         "1:9: the name of a member is not in double quotes, or there is a comma too many "
          "(write \"name\": value)");
-  expect("1 2", "1:3: there is more behind the value (keep one value)");
+  expect("1 2", "1:3: there is more text after the value (remove it)");
   expect("// comment\n1", "1:1: JSON has no comments (remove it)");
   expect("nan",
          "1:2: a word is neither a string nor a number, true, false or null (put strings in double "
@@ -118,7 +118,8 @@ TEST(Json, SyntaxErrorsNameLineAndColumn) {
          "1:3: a string has a line break or another control character in it "
          "(write \\n, \\t or \\u001f instead)");
   expect("\"a", "1:3: a string has no closing quote (close it)");
-  expect("\"\\x\"", "1:3: a backslash begins no escape that JSON has (write \\\\ for a backslash)");
+  expect("\"\\x\"",
+         "1:3: a backslash does not begin an escape of JSON (write \\\\ for a backslash)");
   expect("\"\\ud800\"",
          "1:8: a \\u escape is only one half of a pair (write both halves, or the character "
          "itself)");
@@ -136,7 +137,7 @@ TEST(Json, LimitsOfDepthValuesAndBytesHold) {
             std::string::npos);
   EXPECT_NE(json_error("[1,2,3]", {.values = 3}).find("more than 3 values"), std::string::npos);
   EXPECT_EQ(json_error("[1,2,3]", {.values = 4}), "");
-  EXPECT_NE(json_error("[1,2,3]", {.bytes = 6}).find("limit of 6"), std::string::npos);
+  EXPECT_NE(json_error("[1,2,3]", {.bytes = 6}).find("limit of 6 B"), std::string::npos);
 }
 
 TEST(Json, MissingFilesAndDirectoriesAreErrors) {

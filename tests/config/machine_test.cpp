@@ -68,8 +68,8 @@ TEST(Machine, WhatCannotBePlannedWithIsRefused) {
   EXPECT_HAS(machine_error(base + "nvme_read_bytes_per_s = 1"), "must be given together");
   EXPECT_HAS(machine_error(base + "nvme_read_bytes_per_s = nan"),
              "m.toml:6:1: nvme_read_bytes_per_s");
-  EXPECT_HAS(machine_error(base + "network_bytes_per_s = -1"), "is not a figure from 0");
-  EXPECT_HAS(machine_error(base + "network_bytes_per_s = inf"), "is not a figure from 0");
+  EXPECT_HAS(machine_error(base + "network_bytes_per_s = -1"), "is not a number of 0 or more");
+  EXPECT_HAS(machine_error(base + "network_bytes_per_s = inf"), "is not a number of 0 or more");
   EXPECT_HAS(machine_error(base + "device_bytes = 1.5"), "is not a whole number");
   EXPECT_HAS(machine_error(base + "device_bytes = 1e19"), "is not a whole number");
   EXPECT_HAS(machine_error(base + "device = \"tpu\""), "is not cpu, emulated or cuda");

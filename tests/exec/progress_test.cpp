@@ -118,7 +118,8 @@ TEST(Progress, NothingPublishedForTheDeadlineFailsTheRun) {
     std::rethrow_exception(progress.failure());
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadline);
-    EXPECT_NE(std::string(error.what()).find("the lane write was waited for"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("the lane write does not finish its work"),
+              std::string::npos)
         << error.what();
   }
 }

@@ -303,7 +303,7 @@ TEST_P(FuseDisk, AProgramEndsWhenTheDriveHangsForGood) {
   const std::string error(text, static_cast<size_t>(std::max<ssize_t>(count, 0)));
   EXPECT_NE(error.find("read of 65536 bytes at offset "), std::string::npos) << error;
   EXPECT_NE(error.find(" of scratch file in " + directory_.path()), std::string::npos) << error;
-  EXPECT_NE(error.find("the kernel does not let go of its memory, so this process has to end"),
+  EXPECT_NE(error.find("the kernel still uses its memory, so this process must end"),
             std::string::npos)
       << error;
 }

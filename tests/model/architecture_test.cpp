@@ -190,7 +190,7 @@ TEST(Architecture, WhatIsNotComputedIsRefusedByName) {
                 .find("sliding_window: is 0"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"architectures": ["Gemma2ForCausalLM"], "attn_logit_softcapping": 0.0})")
-                .find("attn_logit_softcapping: is 0"),
+                .find("attn_logit_softcapping: must not be 0"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})").find("dynamic"),
             std::string::npos);

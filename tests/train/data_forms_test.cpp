@@ -170,11 +170,12 @@ TEST_F(DataWeights, MessagesMayBeLeftOut) {
   const auto message = [&](const std::string& record) {
     return error_of(write("w.jsonl", record), {.length = 1});
   };
-  EXPECT_TRUE(contains(message(chat(turn("assistant", "A", R"(,"weight":0.5)"), plain)),
-                       "w.jsonl:1: the weight of message 2 is 0.5, and only 0 and 1 are known"));
+  EXPECT_TRUE(
+      contains(message(chat(turn("assistant", "A", R"(,"weight":0.5)"), plain)),
+               "w.jsonl:1: the weight of message 2 is 0.5, and only 0 and 1 are supported"));
   EXPECT_TRUE(contains(
       message(chat(turn("user", "A", R"(,"train":true)"), plain)),
-      "message 2 of the user is to be trained on, but only what the assistant says can be"));
+      "message 2 of the user has \"train\" or \"weight\", but only what the assistant says"));
 }
 
 TEST_F(DataWeights, TrainOnChoosesWhatIsLearned) {
