@@ -72,6 +72,24 @@ TEST(PlanFacts, RecomputationIsAThirdMoreArithmetic) {
   EXPECT_GT(more, 1 + 1.0 / 5);
 }
 
+// Memory that nothing else needs does not make buffers longer than all that passes through them.
+TEST(PlanFacts, BuffersHoldNoMoreThanTwiceWhatPassesThroughThem) {
+  config::Options options = bf16_options(2);
+  options.sequence_length = 64;
+  options.host_memory = 4 * kGiB;
+  model::Architecture small = llama(8, 256);
+  small.vocabulary = 2048;
+  small.kv_heads = small.heads;
+  const RunPlan run = planned(profile("small-2core"), small, options);
+  const double parameters = report_of(run).parameters;
+  double weights = 0;
+  for (const plan::LedgerLine& line : run.ranks.front().arenas.lines) {
+    if (line.purpose == "weights ring") weights += static_cast<double>(line.bytes);
+  }
+  EXPECT_GT(weights, 0) << "ranks share weights";
+  EXPECT_LE(weights, 1.05 * 2 * 2 * parameters) << "2 bytes each; slots end on pages";
+}
+
 TEST(PlanTable, EverythingInMemoryHasANameForPeopleAndAnExplanation) {
   for (const char* machine : {"h200-8nvme", "rtx4090-4nvme", "small-2core"}) {
     for (const config::Activations activations :
