@@ -120,7 +120,7 @@ std::string set_weights(const TomlEntry& entry, Machine& machine) {
 
 std::string set_entry(const TomlEntry& entry, Machine& machine) {
   if (entry.table.empty() && entry.key == kWeightsKey) return set_weights(entry, machine);
-  if (entry.is_empty_table) return "the table " + entry.table + " is not used here";
+  if (entry.is_empty_table) return "the table " + entry.table + " is not supported";
   if (!entry.table.empty() || entry.values.size() != 1) return entry.key + " is not a single value";
   const std::string& text = entry.values[0];
   if (entry.key == "name") {

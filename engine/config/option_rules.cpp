@@ -206,8 +206,7 @@ void check_bench(const Options& options, std::vector<std::string>& problems) {
   }
   check_rates_wanted(options, problems);
   if (says(options, "nvme-rate") && says(options, "profile")) {
-    problems.push_back(
-        "--profile is of the drives as they are, not limited (leave out --nvme-rate)");
+    problems.push_back("--profile describes drives at their full speed (leave out --nvme-rate)");
   }
   if (says(options, "nvme-rate") && options.compare_fio) {
     problems.push_back("--compare-fio: --nvme-rate does not limit fio (leave it out)");

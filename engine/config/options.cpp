@@ -53,8 +53,8 @@ using Places = std::map<const OptionRow*, std::string>;
 void collect_toml_option(const TomlEntry& entry, Places& places, OptionCollector& collector) {
   const std::string shown = entry.where + ": " + entry.key;
   if (std::ranges::find(kFlagsOnly, entry.key) != std::end(kFlagsOnly)) {
-    return collector.problem(
-        fmt::format("{} belongs to the command line (give --{} there)", shown, entry.key));
+    return collector.problem(fmt::format(
+        "{} cannot be given in a file (give --{} on the command line)", shown, entry.key));
   }
   if (const OptionRow* row = find_option(entry.key)) {
     const auto [place, is_new] = places.emplace(row, entry.where);
@@ -84,12 +84,12 @@ void collect_toml(const OptionSources& sources, OptionCollector& collector) {
       collector.set_group(entry.table_index, entry.key, entry.values, shown);
     } else if (entry.is_empty_table) {
       collector.problem(
-          fmt::format("{}: the table {} is not used here (move its keys to the beginning of the "
+          fmt::format("{}: the table {} is not supported (move its keys to the beginning of the "
                       "file; [[group]] is the only table)",
                       entry.where, entry.table));
     } else {
       collector.problem(shown + " is in the table " + entry.table +
-                        ", which is not used here (move its keys to the beginning of the file; "
+                        ", which is not supported (move its keys to the beginning of the file; "
                         "[[group]] is the only table)");
     }
   }

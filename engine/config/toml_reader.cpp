@@ -51,7 +51,7 @@ std::string scalar_text(std::string_view name, const toml::node& node) {
   if (const auto* value = node.as_floating_point()) return fmt::format("{}", value->get());
   if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
   refuse(name, node.source(),
-         "dates, times and nested values are not used here (write a number, a text or a list)");
+         "dates, times and nested values are not supported (write a number, a text or a list)");
 }
 
 // Advice for a text that is not TOML, by what it probably is.
@@ -64,7 +64,8 @@ const char* advice_for(std::string_view text, std::string_view cause) {
   if (cause.find("escape sequence") != std::string_view::npos) {
     return "in double quotes \\ begins an escape: put patterns in single quotes";
   }
-  if (cause.find("redefine") != std::string_view::npos) return "a key may stand once: keep one";
+  if (cause.find("redefine") != std::string_view::npos)
+    return "a key may appear only once: keep one";
   return "write lines like lr = 1e-4 and host_memory = \"24GiB\": put sizes, paths and words in "
          "quotes";
 }
@@ -90,12 +91,12 @@ void read_table(std::string_view name, const toml::table& table, const std::stri
     if (const toml::table* inner = node.as_table()) {
       if (!table_name.empty())
         refuse(name, source,
-               "a table inside a table is not used here (write its keys with single values)");
+               "a table inside a table is not supported (write its keys with single values)");
       read_table(name, *inner, entry.key, -1, entries);
     } else if (array != nullptr && !array->empty() && array->is_homogeneous<toml::table>()) {
       if (!table_name.empty())
         refuse(name, source,
-               "a table inside a table is not used here (write its keys with single values)");
+               "a table inside a table is not supported (write its keys with single values)");
       int index = 0;
       for (const toml::node& element : *array) {
         read_table(name, *element.as_table(), entry.key, index++, entries);

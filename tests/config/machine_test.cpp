@@ -78,7 +78,7 @@ TEST(Machine, WhatCannotBePlannedWithIsRefused) {
   EXPECT_HAS(machine_error(base + "device_count = 0"), "device_count must be above 0");
   EXPECT_HAS(machine_error(base + "network_bytes_per_s = [1, 2]"), "is not a single value");
   EXPECT_HAS(machine_error(base + "[rates]\na = 1"), "is not a single value");
-  EXPECT_HAS(machine_error(base + "[rates]\n"), "m.toml:6:1: the table rates is not used here");
+  EXPECT_HAS(machine_error(base + "[rates]\n"), "m.toml:6:1: the table rates is not supported");
 }
 
 TEST(Machine, TheWorstOfTwoIsTheWorstOfEachFigure) {

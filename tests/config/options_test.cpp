@@ -99,9 +99,9 @@ TEST(Options, AFileHasEachOptionOnceHoweverItIsSpelled) {
 
 TEST(Options, AFileNamesNoFileAndAsksForNoHelp) {
   EXPECT_HAS(train_error({}, "config = \"x\""),
-             "run.toml:1:1: config belongs to the command line (give --config there)");
+             "run.toml:1:1: config cannot be given in a file (give --config on the command line)");
   EXPECT_HAS(train_error({}, "help = true"),
-             "run.toml:1:1: help belongs to the command line (give --help there)");
+             "run.toml:1:1: help cannot be given in a file (give --help on the command line)");
 }
 
 TEST(Options, FlagsOverrideTheFile) {
@@ -132,8 +132,8 @@ TEST(Options, AGroupWithoutKeysHasNoMatch) {
   EXPECT_HAS(train_error({}, "[[group]]\n"), "[[group]] 1 has no match");
   EXPECT_HAS(train_error({}, "[[group]]\nmatch = \"x\"\n[[group]]\n"), "[[group]] 2 has no match");
   EXPECT_HAS(train_error({}, "lr = 1\n[memory]\n"),
-             "run.toml:2:1: the table memory is not used here (move its keys");
-  EXPECT_HAS(train_error({}, "[group]\n"), "the table group is not used here");
+             "run.toml:2:1: the table memory is not supported (move its keys");
+  EXPECT_HAS(train_error({}, "[group]\n"), "the table group is not supported");
   EXPECT_EQ(train_error({}, ""), "no error");
   EXPECT_THROW(options_from_json(Command::kPlan, R"({"model": "m", "groups": [{}]})"), Error);
 }
