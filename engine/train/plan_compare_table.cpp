@@ -82,10 +82,13 @@ std::string compared_table(const std::vector<Compared>& compared) {
   };
   add(ComparedKind::kStrategy, "Which strategy fits");
   add(ComparedKind::kWhatIf, "What would change it");
-  if (!planned.refusal.empty()) return text;
-  text += "* what lies where does not change\nspeed: tokens a second, as a multiple of the plan's";
-  if (has_run) text += "; drives' life: the share of their rated life that the run takes";
-  return text + '\n';
+  if (planned.refusal.empty()) {
+    text +=
+        "* what lies where does not change\n"
+        "speed: tokens a second, as a multiple of the plan's\n";
+  }
+  if (has_run) text += "drives' life: the share of their rated life that the run takes\n";
+  return text;
 }
 
 config::Json compared_json(const std::vector<Compared>& compared) {

@@ -255,6 +255,11 @@ std::string batch_text(const RunPlan& run, const PlanReport& report) {
          (run.input.mesh.world == 1 ? "" : place_text(run));
 }
 
+// " of all ranks" where there are several.
+const char* of_all_ranks(const RunPlan& run) {
+  return run.input.mesh.world > 1 ? " of all ranks" : "";
+}
+
 void append_part(std::string_view name, double seconds, std::string& text) {
   if (seconds > 0)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_duration(seconds));
@@ -289,7 +294,7 @@ void add_time(const RunPlan& run, const PlanReport& report, Table& table) {
       "step",
       fmt::format("{} (predicted), {} tokens/s{}; limited by {}, busy {:.0f}% of the time",
                   format_duration(simulated.step_s), format_count(report.tokens_per_s()),
-                  is_alone ? "" : " of all ranks", report.bottleneck,
+                  of_all_ranks(run), report.bottleneck,
                   100 * parts.front().seconds / simulated.step_s),
       "the time of one step, and the resource that is busy for most of it; collectives are what "
       "ranks send each other");
@@ -337,21 +342,23 @@ void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
   const auto read = static_cast<double>(report.read_bytes - report.file_bytes);
   table.add("NVMe",
             fmt::format("a step{} reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; {}",
-                        run.input.mesh.world > 1 ? " of all ranks" : "", format_drive_bytes(read),
-                        format_drive_bytes(written), read / report.parameters,
-                        written / report.parameters, rates_text(run)),
+                        of_all_ranks(run), format_drive_bytes(read), format_drive_bytes(written),
+                        read / report.parameters, written / report.parameters, rates_text(run)),
             "traffic with the drives, in units of 1000 bytes as drives are sold; more tokens add "
             "little to it, unless inputs of blocks are on NVMe");
   const double life_steps = report.rated_write_bytes / written;
-  const int64_t drives = run.drives.count * ceil_div(run.input.mesh.world, run.ranks_on_node);
+  const int64_t machines = ceil_div(run.input.mesh.world, run.ranks_on_node);
+  const int64_t drives = run.drives.count * machines;
   table.add(
       "wear",
-      fmt::format("{} a day; {} {} {} for {}: {} steps, {} of training",
-                  format_drive_bytes(written / report.simulated.step_s * 86400),
-                  counted(drives, "drive"), drives == 1 ? "is" : "are",
-                  run.drives.is_assumed ? "assumed to be rated" : "rated",
-                  format_drive_bytes(report.rated_write_bytes), format_count(life_steps),
-                  format_duration(life_steps * report.simulated.step_s)),
+      fmt::format(
+          "{}{} a day; {}{} {} {} for {}: {} steps, {} of training",
+          run.input.mesh.world == 1 ? "" : "all ranks write ",
+          format_drive_bytes(written / report.simulated.step_s * 86400), counted(drives, "drive"),
+          machines == 1 ? "" : fmt::format(" of {} machines", machines), drives == 1 ? "is" : "are",
+          run.drives.is_assumed ? "assumed to be rated" : "rated",
+          format_drive_bytes(report.rated_write_bytes), format_count(life_steps),
+          format_duration(life_steps * report.simulated.step_s)),
       run.drives.is_assumed
           ? "as if each drive had 1 TB and were rated for one full write a day for 5 years: a "
             "profile may say nvme_rated_write_bytes of all drives together"
@@ -369,12 +376,14 @@ std::string checkpoints_text(const RunPlan& plan, const PlanReport& report) {
   const auto bytes = static_cast<double>(report.checkpoint_bytes);
   const double all_bytes = report.run.checkpoints * bytes;
   std::string text =
-      fmt::format("{} of {}, {}", counted(count, "checkpoint"), format_drive_bytes(bytes), cadence);
-  if (count > 1) text += fmt::format(", {} in all", format_drive_bytes(all_bytes));
+      fmt::format("{} of {}{}, {}", counted(count, "checkpoint"), format_drive_bytes(bytes),
+                  plan.input.mesh.world == 1 ? "" : " for all ranks", cadence);
+  if (count > 1) text += fmt::format(", {} written in all", format_drive_bytes(all_bytes));
   if (report.run.drive_life > 0) {
     text += fmt::format(" ({} more of that life, if --out is on the same drives)",
                         format_share(all_bytes / report.rated_write_bytes));
   }
+  if (count > 1) text += "; only the newest are kept";
   return text + "; the time to write " + (count == 1 ? "it" : "them") + " is not in the run's";
 }
 
@@ -387,16 +396,18 @@ void add_run(const RunPlan& plan, const PlanReport& report, Table& table) {
                      kWhy);
   }
   std::string text =
-      fmt::format("{} {}: {}, {} {}", format_count(static_cast<double>(run.steps)),
-                  plural(run.steps, "step"), format_duration(run.seconds), format_count(run.tokens),
-                  plural(static_cast<int64_t>(run.tokens), "token"));
+      fmt::format("{} {}{}: {}, {} {}", format_count(static_cast<double>(run.steps)),
+                  plural(run.steps, "step"), of_all_ranks(plan), format_duration(run.seconds),
+                  format_count(run.tokens), plural(static_cast<int64_t>(run.tokens), "token"));
   if (run.write_bytes > 0) {
-    text += fmt::format(", {} written, {} of the drives' rated life",
-                        format_drive_bytes(run.write_bytes), format_share(run.drive_life));
+    text += fmt::format(", {} written, {} of the drives' rated life{}",
+                        format_drive_bytes(run.write_bytes), format_share(run.drive_life),
+                        run.drive_life > 1 ? ": it wears them out" : "");
   }
   table.add("run", text, kWhy);
   table.add("", checkpoints_text(plan, report),
-            "what a crash can lose is the work since the last one; --checkpoint-every sets it");
+            "what a crash can lose is the work since the last one; --checkpoint-every sets it, and "
+            "--keep-checkpoints says how many are kept");
 }
 
 }  // namespace

@@ -224,6 +224,11 @@ TEST(PlanTable, TotalsAreThoseOfAllSteps) {
   EXPECT_HAS(text, "run      1000 steps: " + format_duration(report.run.seconds));
   EXPECT_HAS(text, format_drive_bytes(report.run.write_bytes) + " written, ");
   EXPECT_HAS(text, "4 drives are rated for 28.0 PB: ");
+  EXPECT_LACKS(text, "it wears them out");
+  basis.facts.steps = static_cast<int64_t>(1.5 * 1000 / report.run.drive_life);
+  const RunPlan longer = planned(basis);
+  EXPECT_HAS(plan_table(longer, report_of(longer)),
+             "150% of the drives' rated life: it wears them out");
 }
 
 TEST(PlanTable, OneOfAThingIsSingular) {
@@ -272,7 +277,9 @@ TEST(PlanTable, BudgetsThatNoOptionSetsSayWhatTheyLeave) {
 TEST(PlanTable, WhatIsOfARankSaysSo) {
   config::Machine machine = profile("h200-8nvme");
   machine.device_count = 8;
-  const RunPlan run = planned(machine, llama(8, 4096), bf16_options(8));
+  PlanBasis basis = basis_of(machine, llama(8, 4096), bf16_options(8));
+  basis.facts.steps = 100;
+  const RunPlan run = planned(basis);
   const std::string text = plan_table(run, report_of(run));
   const int64_t host = run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)];
   EXPECT_HAS(text, "\nhost     " + format_bytes(host) + " for each rank\n");
@@ -280,6 +287,8 @@ TEST(PlanTable, WhatIsOfARankSaysSo) {
                        format_bytes(run.host_budget) +
                        " for the 8 ranks of a machine (85% of the available memory");
   EXPECT_HAS(text, " on each of 8 ranks");
+  EXPECT_HAS(text, "run      100 steps of all ranks: ");
+  EXPECT_HAS(text, " for all ranks, at the end");
   EXPECT_HAS(text, " tokens/s of all ranks; limited by ");
   EXPECT_HAS(text, "at the same time, on each rank: ");
   EXPECT_HAS(text, "--host-memory sets it)\n" +
