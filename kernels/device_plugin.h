@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/plugin.h"
 #include "kernels/device.h"
 
-// Devices whose code is a library of its own, which the program loads at run time: one program
-// serves machines with and without such a device, its driver and its libraries.
+// Devices whose code is a plugin (engine/base/plugin.h).
 namespace strata::kernels {
 
 // What a plugin says of one of its devices.
@@ -49,15 +49,13 @@ inline std::string plugin_build() {
   return build;
 }
 
-inline constexpr const char* kCudaPlugin = "libstrata_cuda.so";
-inline constexpr const char* kPluginEntry = "strata_device_plugin_1";
-using PluginEntry = const DevicePlugin* (*)();
+inline constexpr PluginName kCudaPlugin = {
+    .file = "libstrata_cuda.so", .entry = "strata_device_plugin_1", .needs = "the CUDA toolkit"};
 
-// Loads `file` from the first of `directories` that has it; without directories, looks beside the
-// program or library that this code is in, and where an installation has plugins. The library stays
-// loaded. Returns null when that fails; then `why` says the reason and what to do.
-const DevicePlugin* load_device_plugin(const std::string& file,
-                                       const std::vector<std::string>& directories,
-                                       std::string& why);
+inline const DevicePlugin* load_device_plugin(const PluginName& name,
+                                              const std::vector<std::string>& directories,
+                                              std::string& why) {
+  return load_plugin_table<DevicePlugin>(name, plugin_build(), directories, why);
+}
 
 }  // namespace strata::kernels

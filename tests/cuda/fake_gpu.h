@@ -46,7 +46,7 @@ class FakeGpu {
   static Signature* function(const char* name) {
     (void)plugin();
     static void* library =
-        dlopen((folder() + "/" + kernels::kCudaPlugin).c_str(), RTLD_NOW | RTLD_NOLOAD);
+        dlopen((folder() + "/" + kernels::kCudaPlugin.file).c_str(), RTLD_NOW | RTLD_NOLOAD);
     auto* found = reinterpret_cast<Signature*>(dlsym(library, name));
     STRATA_CHECK(found != nullptr);
     return found;

@@ -49,13 +49,12 @@ object() {
 # is_caught FOLDER: whether the comparison fails with the twins of FOLDER.
 is_caught() {
   object "$1" kernels/cuda/twin/backend_twin.cpp
-  "${compile[@]}" "$1/backend_twin.cpp.o" "$work/cuda_kernels_test.cpp.o" "$work/device_plugin.cpp.o" \
+  "${compile[@]}" "$1/backend_twin.cpp.o" "$work/cuda_kernels_test.cpp.o" \
     "${libraries[@]}" -o "$1/test"
   ! "$1/test" --gtest_brief=1 --gtest_fail_fast > "$1/log" 2>&1
 }
 
 object "$work" tests/kernels/cuda_kernels_test.cpp
-object "$work" kernels/device_plugin.cpp '-DSTRATA_PLUGINS_FROM_PROGRAMS=""' '-DSTRATA_PLUGINS_INSTALLED=""'
 mkdir -p "$work/0/kernels/cuda"
 cp -r "$root/kernels/cuda/ops" "$work/0/kernels/cuda/"
 if is_caught "$work/0"; then

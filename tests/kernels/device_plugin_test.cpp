@@ -19,7 +19,9 @@ constexpr const char* kBuilt = STRATA_BINARY_DIR "/bindings/cli";
 
 void expect_refused(const std::string& file, const std::string& folder, const char* words) {
   std::string why;
-  EXPECT_EQ(load_device_plugin(file, {folder}, why), nullptr);
+  PluginName name = kCudaPlugin;
+  name.file = file.c_str();
+  EXPECT_EQ(load_device_plugin(name, {folder}, why), nullptr);
   EXPECT_NE(why.find(words), std::string::npos) << why;
 }
 
@@ -46,12 +48,12 @@ class CudaPlugin : public testing::Test {
   void SetUp() override {
     if (!std::filesystem::exists(path_)) GTEST_SKIP() << "built without the plugin for CUDA";
   }
-  const std::string path_ = std::string(kBuilt) + "/" + kCudaPlugin;
+  const std::string path_ = std::string(kBuilt) + "/" + kCudaPlugin.file;
 };
 
 TEST_F(CudaPlugin, ExportsItsEntryAlone) {
   EXPECT_EQ(printed_by("nm -D --defined-only " + path_ + " | awk '{ print $3 }'"),
-            std::string(kPluginEntry) + "\n");
+            std::string(kCudaPlugin.entry) + "\n");
 }
 
 TEST_F(CudaPlugin, WithoutADriverSaysSo) {

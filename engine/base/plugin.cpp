@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/device_plugin.h"
+#include "engine/base/plugin.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
-namespace strata::kernels {
+namespace strata {
 namespace {
 
 namespace fs = std::filesystem;
@@ -46,38 +46,32 @@ const char* error_of_loader() {
 
 }  // namespace
 
-const DevicePlugin* load_device_plugin(const std::string& file,
-                                       const std::vector<std::string>& directories,
-                                       std::string& why) {
+LoadedPlugin load_plugin(const PluginName& name, const std::vector<std::string>& directories) {
   const auto folders = directories.empty() ? usual_folders() : directories;
   for (const std::string& folder : folders) {
-    const std::string path = (std::filesystem::path(folder) / file).string();
+    const std::string path = (fs::path(folder) / name.file).string();
     std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) continue;
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!fs::exists(path, ignored)) continue;
+    void* library =
+        dlopen(path.c_str(), RTLD_NOW | (name.shares_libraries ? RTLD_GLOBAL : RTLD_LOCAL));
     if (library == nullptr) {
-      why = fmt::format(
-          "{} does not load: {} (install that library, or add its folder to "
-          "LD_LIBRARY_PATH)",
-          path, error_of_loader());
-      return nullptr;
+      return {.why = fmt::format("{} does not load: {} (install that library, or add its folder to "
+                                 "LD_LIBRARY_PATH)",
+                                 path, error_of_loader())};
     }
-    const auto entry = reinterpret_cast<PluginEntry>(dlsym(library, kPluginEntry));
-    if (entry == nullptr) {
-      why = fmt::format("{} is no plugin of this version: {} (install the one of this program)",
-                        path, error_of_loader());
-      return nullptr;
-    }
-    const DevicePlugin* plugin = entry();
-    if (plugin->build == plugin_build()) return plugin;
-    why = fmt::format("{} is of another build (install the one of this program)", path);
-    return nullptr;
+    void* const entry = dlsym(library, name.entry);
+    if (entry != nullptr) return {.entry = entry, .path = path};
+    return {.why =
+                fmt::format("{} is no plugin of this version: {} (install the one of this program)",
+                            path, error_of_loader())};
   }
-  why = fmt::format(
-      "{} is not in {} (build with the CUDA toolkit, or set STRATA_PLUGIN_PATH to its "
-      "folder)",
-      file, fmt::join(folders, " or "));
-  return nullptr;
+  return {.why = fmt::format("{} is not in {} (build with {}, or set STRATA_PLUGIN_PATH to its "
+                             "folder)",
+                             name.file, fmt::join(folders, " or "), name.needs)};
 }
 
-}  // namespace strata::kernels
+std::string of_another_build(const std::string& path) {
+  return fmt::format("{} is of another build (install the one of this program)", path);
+}
+
+}  // namespace strata
