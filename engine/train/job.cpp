@@ -12,6 +12,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/comm/group_gloo.h"
 #include "engine/comm/message_auth.h"
 #include "engine/comm/tcp_socket.h"
 #include "engine/train/directory_mark.h"
@@ -167,7 +168,9 @@ JobTerms Job::take() {
 RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options) {
   const std::string address =
       place_.interface.empty() ? store_->own_host() : comm::host_of(place_.interface);
-  groups_.emplace(*store_, mesh, options, address);
+  groups_.emplace(mesh, options, [&](const comm::ExchangeOptions& group) {
+    return comm::make_gloo_group(*store_, group, address);
+  });
   return groups_->groups();
 }
 

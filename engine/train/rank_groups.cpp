@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/comm/group_gloo.h"
-
 namespace strata::train {
 
 void RankGroups::abort(const char* why) const {
@@ -13,13 +11,14 @@ void RankGroups::abort(const char* why) const {
 }
 
 // All ranks make their groups in one order, so none waits for a rank that waits for it.
-ProcessGroups::ProcessGroups(comm::JobStore& store, const plan::Mesh& mesh,
-                             const comm::GroupOptions& options, const std::string& address) {
+ProcessGroups::ProcessGroups(const plan::Mesh& mesh, const comm::GroupOptions& options,
+                             const Make& make) {
   const auto join = [&](const std::string& name, const plan::Mesh::Members& members) {
-    comm::GlooOptions gloo = {
-        .name = name, .address = address, .connect_s = kPatienceS, .group = options};
-    for (int i = 0; i < members.size; ++i) gloo.ranks.push_back(members.first + i * members.stride);
-    return owned_.emplace_back(comm::make_gloo_group(store, gloo)).get();
+    comm::ExchangeOptions group = {.name = name, .connect_s = kPatienceS, .group = options};
+    for (int i = 0; i < members.size; ++i) {
+      group.ranks.push_back(members.first + i * members.stride);
+    }
+    return owned_.emplace_back(make(group)).get();
   };
   groups_.trainer = join("trainer", {.size = mesh.world});
   for (int name = 0; name < plan::kGroupCount; ++name) {

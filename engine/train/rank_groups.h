@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/comm/group.h"
-#include "engine/comm/job_store.h"
+#include "engine/comm/exchange_group.h"
 #include "engine/exec/local_mesh.h"
 
 namespace strata::train {
@@ -26,9 +26,9 @@ struct RankGroups {
 // The groups of this process's rank. Threads: one. Failure: Error (kPeer, kDeadline).
 class ProcessGroups {
  public:
-  // All ranks of the mesh make theirs at the same time. `address`: of this machine, for the data.
-  ProcessGroups(comm::JobStore& store, const plan::Mesh& mesh, const comm::GroupOptions& options,
-                const std::string& address);
+  using Make = std::function<std::unique_ptr<comm::Group>(const comm::ExchangeOptions&)>;
+  // All ranks of the mesh make theirs at the same time.
+  ProcessGroups(const plan::Mesh& mesh, const comm::GroupOptions& options, const Make& make);
   const RankGroups& groups() const { return groups_; }
 
  private:

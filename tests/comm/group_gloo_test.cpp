@@ -46,7 +46,7 @@ TEST(GroupGloo, WorksOverIPv6) {
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {
       JobStore store(options_of(server, r, 2));
-      const auto group = make_gloo_group(store, {.address = "::1"});
+      const auto group = make_gloo_group(store, {}, "::1");
       float sum = 1;
       group->all_reduce_sum(&sum, 1);
       EXPECT_EQ(sum, 2);

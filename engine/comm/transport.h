@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+namespace strata::comm {
+
+// Moves bytes between a rank of a group and each other rank of it.
+//
+// Guarantees: the k-th transfer that a rank begins to send to another moves its bytes to the k-th
+// that the other begins to receive from it; both have the same size. A transfer that ends before
+// its bytes have moved ends the use of its memory, as far as the transport can.
+// Threads: one at a time, but interrupt() and close() may be called by any.
+// Failure: calls throw a std::exception, whose text says what is wrong.
+class Transport {
+ public:
+  class Transfer {
+   public:
+    virtual ~Transfer() = default;
+    // True: the bytes have moved, and the memory is the caller's again. False: interrupted. Throws
+    // also when `limit` is over.
+    virtual bool wait(std::chrono::milliseconds limit) = 0;
+    virtual void interrupt() = 0;  // does not wait
+  };
+
+  virtual ~Transport() = default;
+  virtual std::unique_ptr<Transfer> send(int peer, const void* data, int64_t bytes) = 0;
+  virtual std::unique_ptr<Transfer> receive(int peer, void* data, int64_t bytes) = 0;
+  virtual void close() = 0;  // for good; transfers that are under way fail
+};
+
+}  // namespace strata::comm
