@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "bindings/cli/doctor_gpu.h"
+#include "bindings/cli/doctor_mpi.h"
 #include "bindings/cli/doctor_storage.h"
 #include "bindings/cli/process_sinks.h"
 #include "engine/config/json.h"
@@ -87,6 +88,7 @@ int run_doctor(const config::Options& options, const Environment& environment) {
   prints_json = options.json;
   set_hang_report(print_open_check);
   for (DoctorLine& line : check_gpus(options.plugin_path)) check.lines.push_back(std::move(line));
+  check.lines.push_back(check_mpi(options.plugin_path));
   check_storage(options.nvme, "", check);
   return print(check.lines);
 }

@@ -78,6 +78,19 @@ double deadline_of_environment(double otherwise_s) {
                           kDeadline, text));
 }
 
+// MPI finds the ranks that it started itself, and no others.
+void require_mpi_starter(const config::Options& options,
+                         const std::optional<StartedRank>& started) {
+  if (options.collectives != config::Collectives::kMpi || options.ranks == 1) return;
+  if (started && started->launcher == 0) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("collectives: mpi: {} (start them with mpirun -n {} strata "
+                          "train --collectives mpi, or use --collectives gloo)",
+                          started ? "strata launch started these ranks, and MPI does not know them"
+                                  : "these ranks are threads, which exchange without it",
+                          options.ranks));
+}
+
 }  // namespace
 
 std::optional<StartedRank> rank_of_environment() {
@@ -145,6 +158,7 @@ std::string resuming_command(const std::string& out) {
 
 std::unique_ptr<train::Job> job_of_environment(const config::Options& options) {
   const std::optional<StartedRank> started = rank_of_environment();
+  require_mpi_starter(options, started);
   if (!started) return nullptr;
   if (options.ranks != started->ranks) {
     throw Error(ErrorCode::kConfig,
@@ -155,6 +169,8 @@ std::unique_ptr<train::Job> job_of_environment(const config::Options& options) {
   train::MeetingPlace place = {
       .rank = started->rank, .ranks = started->ranks, .ranks_on_node = started->ranks_on_node};
   place.deadline_s = deadline_of_environment(place.deadline_s);
+  place.collectives = options.collectives;
+  place.plugin_path = options.plugin_path;
   place.directory = variable(kMeeting);
   if (started->launcher > 0 && !place.directory.empty()) {
     return std::make_unique<train::Job>(place);

@@ -113,6 +113,8 @@ constexpr IdleRule kIdleRules[] = {
      "a single rank shares nothing (give --ranks N)"},
     {kOfSteps, "shard-ranks", has_one_rank, kHarmless,
      "a single rank shares nothing (give --ranks N)"},
+    {bits_of({Command::kTrain}), "collectives", has_one_rank, kHarmless,
+     "a single rank exchanges nothing (start more: mpirun -n N strata train)"},
     {bits_of({Command::kLaunch}), "min-ranks", never_restarts, kMistake,
      "--max-restarts 0 never restarts (raise it)"},
     {bits_of({Command::kLaunch}), "min-ranks", has_one_machine, kHarmless,

@@ -97,8 +97,8 @@ std::string to_json(Command command, const Options& options) {
 namespace {
 
 // Options about one start of a run, not about the run.
-constexpr std::string_view kOfTheStart[] = {"out",    "config",      "deepspeed",
-                                            "resume", "trace_steps", "trace_from"};
+constexpr std::string_view kOfTheStart[] = {"out",         "config",     "deepspeed",  "resume",
+                                            "trace_steps", "trace_from", "collectives"};
 
 void collect_json(SourceKind kind, std::string_view json, const std::string& source,
                   OptionCollector& collector) {

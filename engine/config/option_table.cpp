@@ -48,6 +48,7 @@ constexpr std::string_view kOffloads[] = {"auto", "none", "host", "nvme"};
 constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward"};
 constexpr std::string_view kActivations[] = {"auto", "recompute", "keep"};
 constexpr std::string_view kIoBackends[] = {"auto", "uring", "threads"};
+constexpr std::string_view kCollectives[] = {"gloo", "mpi"};
 constexpr std::string_view kExportDtypes[] = {"source", "fp32"};
 constexpr std::string_view kBenchModes[] = {"read", "write", "mixed"};
 
@@ -244,6 +245,10 @@ constexpr OptionRow kTable[] = {
     {"tensor-ranks", kInt, &O::tensor_ranks, kStep, kRanks, "N", "", kFromOne, "",
      "Ranks that slice the heads and feed-forward columns of every block among them and train on "
      "the same data; the number divides --ranks."},
+    {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
+     "What ranks that are processes exchange data by: gloo uses TCP; mpi uses the network of the "
+     "MPI whose mpirun starts them.",
+     kCollectives},
 
     {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromOne, "never",
      "Measure the loss on held-out data every N steps."},

@@ -43,6 +43,8 @@ enum class Offload : uint8_t { kAuto, kNone, kHost, kNvme };
 enum class OptimizerMode : uint8_t { kAuto, kDeferred, kInBackward };
 enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
 enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
+// What ranks that are processes exchange by.
+enum class Collectives : uint8_t { kGloo, kMpi };
 enum class ExportDtype : uint8_t { kSource, kFp32 };
 
 struct Betas {
@@ -122,6 +124,7 @@ struct Options {
   int64_t threads = 0;  // 0: one per core
   int64_t ranks = 1;    // with `launch`: of each machine
   int64_t zero_stage = 3;
+  Collectives collectives = Collectives::kGloo;
   int64_t tensor_ranks = 1;  // ranks that slice every block among them and have the same data
   int64_t shard_ranks = 0;   // data ranks that share one copy of the state; 0: all
   int64_t data_ranks() const { return ranks / tensor_ranks; }

@@ -95,6 +95,16 @@ Job::Job(MeetingPlace place) : place_(std::move(place)) {
                                                                   .connect_s = place_.deadline_s});
 }
 
+Job::~Job() {
+  if (mpi_ == nullptr) return;
+  groups_.reset();
+  try {
+    comm::finish_mpi(*store_, *mpi_);
+  } catch (const Error&) {
+    // Where the job has stopped, MPI ends with the process.
+  }
+}
+
 std::string Job::name_of(int node, const std::string& host) const {
   return nodes() == 1 ? "this machine" : fmt::format("node {} ({})", node, host);
 }
@@ -108,6 +118,7 @@ std::vector<NodeFacts> Job::meet(const NodeFacts& here, const std::string& share
     for (int rank = 1; rank < ranks(); ++rank) {
       store_->get(seen_key(rank), place_.deadline_s + kShowsS, rank);
     }
+    start_collectives();
     return nodes;
   }
   store_->set(node_key(rank()), to_text(here));
@@ -119,7 +130,13 @@ std::vector<NodeFacts> Job::meet(const NodeFacts& here, const std::string& share
                             shared, name_of(rank() / ranks_on_node(), here.host), unseen));
   }
   store_->set(seen_key(rank()), "");
+  start_collectives();
   return {};
+}
+
+void Job::start_collectives() {
+  if (place_.collectives != config::Collectives::kMpi) return;
+  mpi_ = comm::start_mpi(*store_, place_.plugin_path);
 }
 
 // The machines in their order. Except for processors, their figures are those of their first ranks.
@@ -169,7 +186,8 @@ RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options) 
   const std::string address =
       place_.interface.empty() ? store_->own_host() : comm::host_of(place_.interface);
   groups_.emplace(mesh, options, [&](const comm::ExchangeOptions& group) {
-    return comm::make_gloo_group(*store_, group, address);
+    return mpi_ ? comm::make_mpi_group(*store_, *mpi_, group)
+                : comm::make_gloo_group(*store_, group, address);
   });
   return groups_->groups();
 }

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/group_mpi.h"
 #include "engine/comm/job_server.h"
 #include "engine/comm/job_store.h"
+#include "engine/config/options.h"
 #include "engine/train/job_terms.h"
 #include "engine/train/meeting_directory.h"
 #include "engine/train/rank_groups.h"
@@ -29,6 +31,8 @@ struct MeetingPlace {
   int ranks = 1;
   int ranks_on_node = 1;
   double deadline_s = 300;  // in which all come
+  config::Collectives collectives = config::Collectives::kGloo;
+  std::string plugin_path = {};  // the folder of plugins; empty: the usual places
 };
 
 // A run whose ranks are processes, of one machine or several, as this process sees it. Rank 0
@@ -41,6 +45,11 @@ class Job {
  public:
   // Returns when rank 0 is there.
   explicit Job(MeetingPlace place);
+  // Where ranks exchange by MPI, waits until all have come to their end, unless the job has
+  // stopped.
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
 
   int rank() const { return place_.rank; }
   int ranks() const { return place_.ranks; }
@@ -50,7 +59,7 @@ class Job {
 
   // All ranks call it first. On rank 0 it waits for all of them, and returns their machines; for
   // others, it returns at once. Throws Error (kConfig) on a rank that does not see the directory
-  // `shared` of rank 0, which need not exist yet.
+  // `shared` of rank 0, which need not exist yet, and where ranks exchange by MPI and cannot.
   std::vector<NodeFacts> meet(const NodeFacts& here, const std::string& shared);
 
   void give(const JobTerms& terms);  // rank 0
@@ -64,11 +73,13 @@ class Job {
  private:
   std::string name_of(int node, const std::string& host) const;
   std::vector<NodeFacts> await_all(const NodeFacts& own);
+  void start_collectives();
 
   const MeetingPlace place_;
   std::unique_ptr<comm::JobServer> server_;     // of rank 0
   std::optional<PostedInvitation> invitation_;  // of rank 0, until all have met
   std::unique_ptr<comm::JobStore> store_;
+  std::unique_ptr<comm::MpiProcess> mpi_;  // where ranks exchange by it
   std::optional<ProcessGroups> groups_;
 };
 

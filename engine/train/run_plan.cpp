@@ -26,6 +26,7 @@ namespace {
 // Measured: program, libraries and their heaps when idle, and the touched stack of each lane and
 // worker.
 constexpr int64_t kProgramBytes = 40 * kMiB;
+constexpr int64_t kMpiBytes = 12 * kMiB;      // of a process: its libraries, and its buffers
 constexpr int64_t kReadingBytes = 20 * kMiB;  // the program while it reads data, before a run
 constexpr int64_t kRankBytes = 4 * kMiB;
 constexpr int64_t kThreadBytes = kMiB / 2;
@@ -221,7 +222,9 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
                         static_cast<double>(options.sequence_length);
   const auto batches = static_cast<int64_t>(std::min(6 * sizeof(int32_t) * tokens, kFarTooMuch));
   const int64_t ranks = ranks_on_node(options, facts);
-  return (facts.processes ? ranks : 1) * (kProgramBytes + facts.data_bytes) +
+  const bool by_mpi = facts.processes && options.collectives == config::Collectives::kMpi;
+  return (facts.processes ? ranks : 1) *
+             (kProgramBytes + (by_mpi ? kMpiBytes : 0) + facts.data_bytes) +
          ranks * (per_rank + batches) + nvme_bytes / kChecksumBlock * 8;
 }
 

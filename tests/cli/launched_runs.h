@@ -55,9 +55,10 @@ class LaunchedRuns : public testing::Test {
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
       std::ifstream file(entry.path() / "cmdline");
       const std::string line{std::istreambuf_iterator<char>(file), {}};
-      const std::string begin("strata\0train\0", 13);
+      const std::string command("\0train\0", 7);  // behind the program
       std::error_code gone;
-      if (line.starts_with(begin) && line.find('\0' + out + '\0') != std::string::npos &&
+      if (line.find(command) == line.find('\0') && line.find(command) != line.npos &&
+          line.find('\0' + out + '\0') != std::string::npos &&
           std::filesystem::equivalent(entry.path() / "cwd", sandbox_.path(), gone)) {
         found.push_back(std::stoi(name));
       }

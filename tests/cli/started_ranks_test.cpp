@@ -34,6 +34,19 @@ class StartedRanks : public LaunchedRuns {
     EXPECT_EQ(second.wait(), 0) << second.err();
     return state_in(first.out());
   }
+  // Why MPI cannot carry what ranks exchange here; empty: it can.
+  static std::string why_no_mpi() {
+    const auto plugin = std::filesystem::path(STRATA_PROGRAM).parent_path() / "libstrata_mpi.so";
+    if (!std::filesystem::exists(plugin)) return "built without the plugin for MPI";
+    if (std::system("mpirun --version > /dev/null 2>&1") != 0) return "mpirun is not installed";
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    return "";
+  }
+  ProcessOptions by_mpirun(const std::string& ranks) const {
+    return {.directory = sandbox_.path(),
+            .wrap = {"mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks}};
+  }
   // What a command prints that a program starts, and then "exit CODE".
   std::string started_by(const std::string& command) const {
     Process process(train("run", {"--steps", "3", "--force"}),
@@ -129,6 +142,64 @@ TEST_F(StartedRanks, MpirunStartsThem) {
   const std::string said = started_by("mpirun --oversubscribe --bind-to none -n 2");
   EXPECT_NE(said.find("exit 0"), std::string::npos) << said;
   EXPECT_EQ(state_in(said), state_of(train("threads", {"--steps", "3", "--ranks", "2"})));
+}
+
+TEST_F(StartedRanks, ByMpiTheyHaveTheStateAndLossesOfThreads) {
+  const std::string why = why_no_mpi();
+  if (!why.empty()) GTEST_SKIP() << why;
+  const Arguments more = {"--steps", "3", "--shard-ranks", "2"};
+  Arguments by_threads = more, by_mpi = more;
+  by_threads.insert(by_threads.end(), {"--ranks", "4"});
+  by_mpi.insert(by_mpi.end(), {"--collectives", "mpi"});
+  const std::string threads = state_of(train("threads", by_threads));
+  EXPECT_EQ(state_of(train("mpi", by_mpi), by_mpirun("4")), threads);
+  EXPECT_EQ(losses_of("mpi"), losses_of("threads"));
+}
+
+TEST_F(StartedRanks, ByMpiOneThatIsKilledEndsTheOthers) {
+  const std::string why = why_no_mpi();
+  if (!why.empty()) GTEST_SKIP() << why;
+  Process run(train("run", {"--steps", "100000", "--collectives", "mpi"}), by_mpirun("3"));
+  ASSERT_TRUE(run.prints("step 3/")) << run.out() << run.err();
+  const std::vector<pid_t> ranks = ranks_of("run");
+  ASSERT_EQ(ranks.size(), 3U);
+  kill(ranks[1], SIGKILL);
+  EXPECT_TRUE(all_end("run", 10));
+  EXPECT_NE(run.wait(), 0);
+}
+
+TEST_F(StartedRanks, ByMpiTheyAreThoseThatMpiStarted) {
+  const std::string why = why_no_mpi();
+  if (!why.empty()) GTEST_SKIP() << why;
+  const Arguments by_mpi = {"--steps", "2", "--collectives", "mpi"};
+  // Of two processes that others started, each is alone in MPI.
+  Process second(train("run", by_mpi), as_rank(1, kByTorchrun));
+  Process first(train("run", by_mpi), as_rank(0, kByTorchrun));
+  EXPECT_EQ(first.wait(), 2);
+  EXPECT_EQ(second.wait(), 2);
+  EXPECT_NE(second.err().find("this process is rank 0 of 1 in MPI, and rank 1 of 2 in the job"),
+            std::string::npos)
+      << second.err();
+
+  setenv("STRATA_PLUGIN_PATH", sandbox_.path().c_str(), 1);
+  Process bare(train("run", by_mpi), by_mpirun("2"));
+  unsetenv("STRATA_PLUGIN_PATH");
+  EXPECT_EQ(bare.wait(), 2);
+  EXPECT_NE(bare.err().find("collectives: mpi: libstrata_mpi.so is not in " + sandbox_.path()),
+            std::string::npos)
+      << bare.err();
+}
+
+TEST_F(StartedRanks, ByMpiTheyAreNotThreadsNorOfLaunch) {
+  const Arguments by_mpi = {"--steps", "2", "--collectives", "mpi"};
+  const std::string command = "mpirun -n 2 strata train --collectives mpi";
+  Arguments threads = by_mpi;
+  threads.insert(threads.end(), {"--ranks", "2"});
+  for (const Arguments& mistake : {train("run", threads), launch(2, train("run", by_mpi))}) {
+    Process refused(mistake, here());
+    EXPECT_EQ(refused.wait(), 2);
+    EXPECT_NE(refused.err().find(command), std::string::npos) << refused.err();
+  }
 }
 
 TEST_F(StartedRanks, SrunStartsThem) {

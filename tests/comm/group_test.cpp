@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of a world of one and of ranks as threads: where bytes go, that sums have the same
-// bits in every call pattern, and how calls end when a rank aborts, is late, or makes another call.
+// Collectives of a world of one, of ranks as threads, and of ranks that exchange: where bytes go,
+// that sums have the same bits in every call pattern, and how calls end when a rank aborts, is
+// late, or makes another call.
 #include "engine/comm/group.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -23,11 +25,12 @@
 #include "engine/comm/job_server.h"
 #include "engine/comm/job_store.h"
 #include "tests/comm/job_support.h"
+#include "tests/comm/mpi_world.h"
 
 namespace strata::comm {
 namespace {
 
-enum class Backend : uint8_t { kLocal, kGloo };
+enum class Backend : uint8_t { kLocal, kGloo, kMpi };
 
 // Every group behaves the same, whatever its ranks exchange by.
 class GroupOf : public testing::TestWithParam<Backend> {
@@ -39,9 +42,36 @@ class GroupOf : public testing::TestWithParam<Backend> {
   }
 };
 
-// Runs `body` on a thread a rank and returns what each threw ("" for nothing).
+// What `body` throws; "" for nothing.
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    const char* kind = error.code() == ErrorCode::kPeer       ? "peer: "
+                       : error.code() == ErrorCode::kDeadline ? "deadline: "
+                                                              : "other: ";
+    return kind + std::string(error.what());
+  }
+  return "";
+}
+
+// The same as run_ranks() where ranks are the processes of mpirun.
+std::vector<std::string> run_processes(int count, const GroupOptions& options,
+                                       const std::function<void(Group&)>& body) {
+  test::MpiWorld& world = test::MpiWorld::get();
+  std::unique_ptr<Group> group;  // outlives the calls of all ranks
+  return world.run_job(count, [&](JobStore& store) {
+    return error_of([&] {
+      group = make_mpi_group(store, world.mpi(), {.group = options});
+      body(*group);
+    });
+  });
+}
+
+// Runs `body` on a thread a rank and returns what each threw.
 std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& options,
                                             const std::function<void(Group&)>& body) const {
+  if (GetParam() == Backend::kMpi) return run_processes(count, options, body);
   const bool local = GetParam() == Backend::kLocal;
   const JobServer server({.secret = kJobSecret, .size = count});
   std::vector<std::unique_ptr<JobStore>> stores(static_cast<size_t>(count));
@@ -51,19 +81,14 @@ std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& optio
   for (int r = 0; r < count; ++r) {
     threads.emplace_back([&, r] {
       auto& group = groups[static_cast<size_t>(r)];
-      try {
+      errors[static_cast<size_t>(r)] = error_of([&] {
         if (!local) {
           auto& store = stores[static_cast<size_t>(r)];
           store = std::make_unique<JobStore>(options_of(server, r, count));
           group = make_gloo_group(*store, {.group = options});
         }
         body(*group);
-      } catch (const Error& error) {
-        const char* kind = error.code() == ErrorCode::kPeer       ? "peer: "
-                           : error.code() == ErrorCode::kDeadline ? "deadline: "
-                                                                  : "other: ";
-        errors[static_cast<size_t>(r)] = kind + std::string(error.what());
-      }
+      });
     });
   }
   threads.clear();
@@ -240,12 +265,12 @@ TEST_P(GroupOf, RandomCallsUnderLoad) {
 }
 
 TEST_P(GroupOf, BarrierHoldsUntilTheLastRankComes) {
-  std::atomic<int> came{0};
+  test::SharedCount came;
   run_ranks(4, [&](Group& group) {
     for (int round = 1; round <= 50; ++round) {
-      came.fetch_add(1);
+      came.add();
       group.barrier();
-      EXPECT_GE(came.load(), 4 * round);
+      EXPECT_GE(came.value(), 4 * round);
     }
   });
 }
@@ -321,17 +346,17 @@ TEST_P(GroupOf, AbortsAtAnyMomentLeaveNobodyWaitingAndNoBufferInUse) {
 }
 
 TEST_P(GroupOf, DeadlineNamesWhoIsMissing) {
-  std::atomic<int> gave_up{0};
+  test::SharedCount gave_up;
   const auto errors = run_ranks(4, {.deadline_s = 0.05}, [&](Group& group) {
     if (group.rank() == 1 || group.rank() == 3) {
-      while (gave_up.load() < 2) std::this_thread::yield();
+      while (gave_up.value() < 2) std::this_thread::yield();
       group.barrier();
       return;
     }
     try {
       group.barrier();
     } catch (const Error&) {
-      gave_up.fetch_add(1);
+      gave_up.add();
       throw;
     }
   });
@@ -376,10 +401,17 @@ TEST_P(GroupOf, DifferentCallsAreRefusedOnAllRanks) {
   EXPECT_TRUE(tags[1].starts_with("peer: recv: rank 0: sent 4 B with tag 3")) << tags[1];
 }
 
+std::string name_of(const testing::TestParamInfo<Backend>& given) {
+  return std::array{"local", "gloo", "mpi"}[static_cast<size_t>(given.param)];
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, GroupOf, testing::Values(Backend::kLocal, Backend::kGloo),
-                         [](const auto& given) {
-                           return given.param == Backend::kLocal ? "local" : "gloo";
-                         });
+                         name_of);
+// Where mpirun has started this process: GroupMpi.PassesTheTestsOfAllGroups.
+INSTANTIATE_TEST_SUITE_P(UnderMpirun, GroupOf,
+                         testing::ValuesIn(test::MpiWorld::is_here() ? std::vector{Backend::kMpi}
+                                                                     : std::vector<Backend>()),
+                         name_of);
 
 TEST(GroupSelf, OneRankKeepsItsValues) {
   const auto group = make_self_group();

@@ -59,6 +59,7 @@ const std::vector<IdleCase>& cases() {
        false},
       {kTrain, {"decay-all", "on"}, {"--weight-decay", "0"}, {}, true},
       {kTrain, {"zero-stage", "2"}, {}, {"--ranks", "2"}, false},
+      {kTrain, {"collectives", "mpi"}, {}, {"--ranks", "2"}, false},
       {kTrain, {"checkpoint-every", "9"}, {"--steps", "8"}, {"--steps", "9"}, false},
       {kLaunch,
        {"min-ranks", "1"},

@@ -44,6 +44,8 @@ TEST(OptionTable, ChoicesCoverTheirEnumerators) {
   Options options;
   assign(*find_option("io"), {"threads"}, options);
   EXPECT_EQ(options.io, IoBackend::kThreads);
+  assign(*find_option("collectives"), {"mpi"}, options);
+  EXPECT_EQ(options.collectives, Collectives::kMpi);
   assign(*find_option("device"), {"cuda"}, options);
   EXPECT_EQ(options.device, Device::kCuda);
   assign(*find_option("offload"), {"nvme"}, options);

@@ -28,6 +28,7 @@ engine/text       : engine/base engine/config
 engine/template   : engine/base engine/config engine/text
 engine/data       : engine/base engine/config io engine/text engine/template
 engine/comm       : engine/base
+engine/comm/mpi   : engine/base engine/comm
 engine/model      : engine/base engine/config kernels
 engine/model_files : engine/base engine/config io kernels engine/model
 engine/memory     : engine/base engine/config engine/comm io kernels
@@ -56,6 +57,7 @@ pcre2\.h                        engine/model/name_pattern|engine/text/
 utf8proc\.h                     engine/text/
 sentencepiece                   engine/text/
 gloo/                           engine/comm/group_gloo
+mpi\.h                          engine/comm/mpi/|benchmarks/collectives_bench
 openssl/                        engine/comm/message_auth
 nccl\.h                         engine/comm/group_nccl
 cuda                            kernels/cuda/
