@@ -79,6 +79,7 @@ std::vector<int> only_under_mpirun() {
 }
 
 class RankOfMpi : public testing::TestWithParam<int> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RankOfMpi);
 INSTANTIATE_TEST_SUITE_P(UnderMpirunAlone, RankOfMpi, testing::ValuesIn(only_under_mpirun()));
 
 TEST_P(RankOfMpi, GroupsOfSomeRanksWorkBesideEachOther) {
@@ -136,6 +137,7 @@ TEST_P(RankOfMpi, StartsMpiOnce) {
 }
 
 class KilledRankOfMpi : public RankOfMpi {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(KilledRankOfMpi);
 INSTANTIATE_TEST_SUITE_P(UnderMpirunKilled, KilledRankOfMpi,
                          testing::ValuesIn(only_under_mpirun()));
 
