@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "bindings/cli/command_options.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/job_secret.h"
+#include "bindings/cli/launched_hosts.h"
 #include "bindings/cli/launched_run.h"
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
@@ -49,15 +51,35 @@ void require_nodes(const config::Options& options) {
     failures.collect([&] { (void)comm::parse_endpoint(options.rendezvous); });
   }
   failures.collect([&] {
+    if (!options.hosts.empty() && options.secret_file.empty()) return;  // one is made
     options.secret_file.empty() ? (void)secret_of_environment()
                                 : (void)read_secret(options.secret_file);
   });
   failures.throw_if_any("cannot start strata launch");
 }
 
+// The options of a run on the machines of a host file. Rank 0 is on the first of them.
+config::Options on_hosts(config::Options options, const HostFile& file) {
+  options.nodes = static_cast<int64_t>(file.hosts.size());
+  options.ranks = file.ranks_on_host;
+  options.node_rank = 0;
+  if (options.rendezvous.empty()) {
+    options.rendezvous = address_of_host(file.hosts.front()) + ":29500";
+  }
+  return options;
+}
+
+// "--secret-file -" is how a machine of a host file gets the secret.
+bool takes_input(config::Options& options) {
+  if (options.secret_file != "-") return false;
+  take_secret_from_input();
+  options.secret_file.clear();
+  return true;
+}
+
 }  // namespace
 
-int run_launch(const config::Options& options, const std::vector<std::string>& command) {
+int run_launch(const config::Options& given, const std::vector<std::string>& command) {
   if (command.empty()) {
     throw Error(ErrorCode::kUsage,
                 "launch: no command is given (strata launch --ranks 2 -- train ...)");
@@ -78,6 +100,13 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
     throw Error(ErrorCode::kUsage,
                 "ranks: it is given to the command that strata launch starts (move it before --)");
   }
+  config::Options options = given;
+  const bool ends_with_input = takes_input(options);
+  std::optional<HostFile> hosts;
+  if (!options.hosts.empty()) {
+    hosts = read_host_file(options.hosts);
+    options = on_hosts(options, *hosts);
+  }
   require_nodes(options);
   const int64_t ranks = options.nodes * options.ranks;
   std::vector<std::string> args = command;
@@ -90,7 +119,8 @@ int run_launch(const config::Options& options, const std::vector<std::string>& c
     std::fputs(config::help_text(config::Command::kTrain).c_str(), stdout);
     return 0;
   }
-  return LaunchedRun(options, command, all).run();
+  if (hosts) return run_on_hosts(*hosts, options, command);
+  return LaunchedRun(options, command, all, ends_with_input).run();
 }
 
 }  // namespace strata::cli

@@ -76,10 +76,11 @@ std::vector<size_t> absent_of(const MachineReports& reports) {
 }  // namespace
 
 LaunchedRun::LaunchedRun(const config::Options& launch, std::vector<std::string> command,
-                         const config::Options& train)
+                         const config::Options& train, bool ends_with_input)
     : launch_(launch),
       needs_(needs_of(launch, train)),
       meets_(launch.nodes > 1 && launch.max_restarts > 0),
+      launcher_(ends_with_input ? STDIN_FILENO : -1),
       run_(std::move(command), train),
       rule_(launch.max_restarts) {
   require_use(needs_);

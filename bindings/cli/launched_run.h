@@ -19,9 +19,9 @@ namespace strata::cli {
 class LaunchedRun {
  public:
   // `launch`: the options of strata launch. `command`: "train" and its options; `train`: what they
-  // mean.
+  // mean. `ends_with_input`: the run ends in good order when standard input does.
   LaunchedRun(const config::Options& launch, std::vector<std::string> command,
-              const config::Options& train);
+              const config::Options& train, bool ends_with_input);
 
   // Returns when all is over: 0, or the exit code of the first rank that failed.
   int run();

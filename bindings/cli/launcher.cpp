@@ -97,7 +97,7 @@ std::string RanksEnd::text(const std::string& host) const {
   return fmt::format("{} was ended by signal {} ({})", who, signal, strsignal(signal));
 }
 
-Launcher::Launcher() : signals_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+Launcher::Launcher(int input) : signals_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), input_(input) {
   if (signals_ < 0) throw system_error(ErrorCode::kIo, "launch: eventfd", errno);
   stop_signals = signals_;
   on_stop_signals(on_stop_signal);
@@ -158,12 +158,14 @@ RanksEnd Launcher::run(std::vector<std::string> args, LaunchedJob job, StartedRa
       waits.push_back({rank.errors, POLLIN, 0});
       waits.push_back({rank.ended, POLLIN, 0});
     }
+    waits.push_back({input_, POLLIN, 0});
     poll(waits.data(), waits.size(), static_cast<int>(kRoundS * 1000));
     eventfd_t count = 0;
     if (eventfd_read(signals_, &count) == 0) {
       is_asked_to_stop_ = true;
       forward(last_signal);
     }
+    if (input_ends()) forward(SIGTERM);
     for (size_t i = 0; i < ranks_.size(); ++i) {
       if (waits[1 + 2 * i].revents != 0) read_errors(static_cast<int>(i));
       if (waits[2 + 2 * i].revents != 0) reap(static_cast<int>(i));
@@ -176,8 +178,17 @@ RanksEnd Launcher::run(std::vector<std::string> args, LaunchedJob job, StartedRa
 
 bool Launcher::is_asked_to_stop() {
   eventfd_t count = 0;
-  if (eventfd_read(signals_, &count) == 0) is_asked_to_stop_ = true;
+  if (eventfd_read(signals_, &count) == 0 || input_ends()) is_asked_to_stop_ = true;
   return is_asked_to_stop_;
+}
+
+bool Launcher::input_ends() {
+  pollfd wait = {input_, POLLIN, 0};
+  char byte = 0;
+  if (poll(&wait, 1, 0) <= 0 || read(input_, &byte, 1) > 0) return false;
+  input_ = -1;
+  is_asked_to_stop_ = true;
+  return true;
 }
 
 void Launcher::forward(int signal) {

@@ -31,7 +31,8 @@ struct RanksEnd {
 // Threads: one; one object in a process. Failure: Error (kIo) when a process cannot be started.
 class Launcher {
  public:
-  Launcher();
+  // The end of `input`, a descriptor, ends a run like SIGTERM; -1: none is looked at.
+  explicit Launcher(int input);
   ~Launcher();
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -40,7 +41,7 @@ class Launcher {
   // without the program's name. `first`: the place of the first rank of this machine.
   RanksEnd run(std::vector<std::string> args, LaunchedJob job, StartedRank first);
 
-  // Whether a signal has asked to end the run.
+  // Whether a signal, or the end of the input, has asked to end the run.
   bool is_asked_to_stop();
 
  private:
@@ -59,6 +60,7 @@ class Launcher {
   void reap(int index);
   void note_end(int index, int status);
 
+  bool input_ends();
   void forward(int signal);
   void end_those_stopped();
   void end_those_left();
@@ -68,6 +70,7 @@ class Launcher {
   int signals_ = -1;
 
   bool is_asked_to_stop_ = false;
+  int input_;  // -1: none, or over
 
   // Of the run under way
   std::vector<std::string> args_;

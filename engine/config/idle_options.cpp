@@ -32,7 +32,7 @@ bool has_one_rank(const Options& options) {
 }
 
 bool has_one_machine(const Options& options) {
-  return options.nodes == 1;
+  return options.nodes == 1 && options.hosts.empty();
 }
 
 bool never_restarts(const Options& options) {

@@ -118,6 +118,7 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"dist-backend", "collectives"},
     {"distributed-backend", "collectives"},
     {"nproc-per-node", "ranks"},
+    {"hostfile", "hosts"},
     {"nnodes", "nodes"},
     {"num-nodes", "nodes"},
     {"machine-rank", "node-rank"},

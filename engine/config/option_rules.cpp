@@ -34,6 +34,9 @@ constexpr std::string_view kNoAnswer = "exclude each other: a comparison does no
 
 constexpr ExclusivePair kExclusive[] = {
     {"steps", "epochs", kSame},
+    {"hosts", "nodes", kSame},
+    {"hosts", "ranks", kSame},
+    {"hosts", "node-rank", "exclude each other: the machines get their numbers from the file"},
     {"warmup-steps", "warmup-ratio", kSame},
     {"eval-data", "eval-fraction", kSame},
     {"prompt", "prompts-file", "are two sources of prompts"},
@@ -60,6 +63,7 @@ constexpr DetailOf kDetails[] = {
     {Command::kBench, "machine", "for"},
     {Command::kBench, "tolerance", "baseline"},
     {Command::kLaunch, "min-ranks", "max-restarts"},
+    {Command::kLaunch, "ssh", "hosts"},
     {Command::kTrain, "trace-from", "trace-steps"},
     {Command::kTrain, "sample-tokens", "sample-prompts"},
 };
@@ -106,7 +110,7 @@ void check_ranks(const Options& options, std::vector<std::string>& problems) {
 
 void check_restarts(const Options& options, std::vector<std::string>& problems) {
   const int64_t ranks = options.nodes * options.ranks;
-  if (options.min_ranks <= ranks) return;
+  if (options.min_ranks <= ranks || !options.hosts.empty()) return;
   problems.push_back(fmt::format("--min-ranks {} is more than the {} that are started (lower it)",
                                  options.min_ranks, counted(ranks, "rank")));
 }

@@ -224,6 +224,11 @@ constexpr OptionRow kTable[] = {
     {"min-ranks", kInt, &O::min_ranks, kLaunch, kRanks, "N", "", kFromZero, "all",
      "Restart with fewer machines if some do not come back, with at least N ranks; a step learns "
      "from the same samples."},
+    {"hosts", kString, &O::hosts, kLaunch, kRanks, "FILE", "", kAny, "",
+     "Start the run on the machines of this file by ssh: a line for each, as HOST slots=N, where N "
+     "is its number of ranks."},
+    {"ssh", kString, &O::ssh, kLaunch, kRanks, "COMMAND", "", kAny, "",
+     "The command that runs another on a machine of --hosts; it gets the host and the command."},
     {"nodes", kInt, &O::nodes, kLaunch, kRanks, "N", "", up_to(1 << 20), "",
      "Machines of the run; the same command is started on each, with its own --node-rank."},
     {"node-rank", kInt, &O::node_rank, kLaunch, kRanks, "N", "", kFromZero, "0 with one machine",

@@ -136,6 +136,8 @@ struct Options {
   int64_t min_ranks = 0;  // of all machines together; 0: all
 
   // launch, on several machines
+  std::string hosts;        // a file; empty: this command is started on each machine
+  std::string ssh = "ssh";  // a command
   int64_t nodes = 1;
   int64_t node_rank = -1;  // not given
   std::string rendezvous;

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// `strata launch --hosts FILE`: which files are refused, and runs whose machines are all this one,
+// reached by a script in the place of ssh.
+#include "bindings/cli/host_file.h"
+#include "engine/base/error.h"
+#include "tests/cli/launched_nodes.h"
+
+namespace strata::cli::test {
+namespace {
+
+std::string refusal_of(const std::string& text) {
+  try {
+    parse_host_file(text, "hosts");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(HostFile, HasAMachineALine) {
+  const HostFile file =
+      parse_host_file("# two\n\ngpu1 slots=4\n  me@10.0.0.2  slots=4  # b\n", "h");
+  EXPECT_EQ(file.hosts, (std::vector<std::string>{"gpu1", "me@10.0.0.2"}));
+  EXPECT_EQ(file.ranks_on_host, 4);
+  EXPECT_EQ(address_of_host(file.hosts[1]), "10.0.0.2");
+  EXPECT_EQ(parse_host_file("a\nb\n", "h").ranks_on_host, 1);
+}
+
+TEST(HostFile, MistakesAreNamedByLine) {
+  for (const auto& [text, words] : {
+           std::pair{"a\n-oProxyCommand=x\n", "hosts:2: -oProxyCommand=x: it is not the name of"},
+           std::pair{"a\nb;reboot\n", "hosts:2: b;reboot: it is not the name of a machine"},
+           std::pair{"a slots=x\n", "hosts:1: slots=x: it is not slots=N"},
+           std::pair{"a slots=0\n", "hosts:1: slots=0: it is not slots=N"},
+           std::pair{"a slots=1 max=2\n", "hosts:1: max=2: it is one word too many"},
+           std::pair{"a slots=2\nb\n", "hosts:2: 1 ranks, and 2 on the first machine"},
+           std::pair{"a slots=2\n", "hosts: hosts: it names fewer than two machines"},
+       }) {
+    EXPECT_NE(refusal_of(text).find(words), std::string::npos) << refusal_of(text);
+  }
+}
+
+class LaunchHosts : public LaunchedNodes {
+ protected:
+  void SetUp() override {
+    LaunchedNodes::SetUp();
+    write_text(sandbox_ / "hosts", "one slots=1\ntwo slots=1\n");
+    // Keeps its words, and runs the command as a shell of that machine does.
+    write_script("ssh.sh", "printf '%s\\n' \"$@\" >> words-$2; exec sh -c \"$3\"");
+  }
+  void write_script(const std::string& name, const std::string& text) const {
+    write_text(sandbox_ / name, "#!/bin/sh\n" + text + "\n");
+    chmod((sandbox_ / name).c_str(), 0700);
+  }
+  Arguments on_hosts(const Arguments& command) const {
+    Arguments words = {
+        "launch",       "--hosts",      "hosts", "--ssh", sandbox_ / "ssh.sh" + std::string(" -x"),
+        "--rendezvous", free_address(), "--"};
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  }
+};
+
+TEST_F(LaunchHosts, RanksHaveTheStateOfThreads) {
+  const Arguments more = {"--steps", "3"};
+  EXPECT_EQ(state_of(on_hosts(train("it's run", more))),
+            state_of(train("threads", {"--steps", "3", "--ranks", "2"})));
+  EXPECT_EQ(losses_of("it's run"), losses_of("threads"));
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "words-two"));
+}
+
+TEST_F(LaunchHosts, TheSecretIsOnNoCommandLine) {
+  Arguments words = on_hosts(train("run", {"--steps", "2"}));
+  words.insert(words.begin() + 1, {"--secret-file", "secret"});
+  Process run(words, here());
+  EXPECT_EQ(run.wait(), 0) << run.err();
+  for (const char* host : {"one", "two"}) {
+    const std::string said = read_text(sandbox_ / (std::string("words-") + host));
+    EXPECT_NE(said.find("--secret-file - "), std::string::npos) << said;
+    EXPECT_EQ(said.find(std::string(16, 'a')), std::string::npos) << said;
+  }
+}
+
+TEST_F(LaunchHosts, ASignalEndsAllMachinesInGoodOrder) {
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    const std::string out = "run" + std::to_string(signal);
+    Process run(on_hosts(train(out, {"--steps", "100000"})), here());
+    ASSERT_TRUE(run.prints("\nstep ")) << run.out() << run.err();
+    run.kill(signal);
+    run.wait();
+    EXPECT_TRUE(all_end(out, 20)) << run.err();
+    EXPECT_TRUE(std::filesystem::exists(sandbox_ / (out + "/checkpoints"))) << run.err();
+    EXPECT_NE(run.out().find("stopped on request"), std::string::npos) << run.out();
+  }
+}
+
+TEST_F(LaunchHosts, AMachineThatCannotBeReachedEndsTheOthers) {
+  write_script("ssh.sh", "if [ $2 = two ]; then exit 255; fi; exec sh -c \"$3\"");
+  Process run(on_hosts(train("run", {"--steps", "3"})), here());
+  EXPECT_NE(run.wait(), 0);
+  EXPECT_NE(run.err().find("hosts: two: ssh ended with exit code 255"), std::string::npos)
+      << run.err();
+  EXPECT_TRUE(all_end("run", 5));
+}
+
+TEST_F(LaunchHosts, MistakesAreToldOnce) {
+  Process lost(on_hosts(train("run", {"--steps", "0.5"})), here());
+  EXPECT_EQ(lost.wait(), 2);
+  EXPECT_FALSE(std::filesystem::exists(sandbox_ / "words-one")) << lost.err();
+  Process none({"launch", "--hosts", "nowhere", "--", "train"}, here());
+  EXPECT_EQ(none.wait(), 2);
+  EXPECT_NE(none.err().find("hosts: nowhere"), std::string::npos) << none.err();
+}
+
+}  // namespace
+}  // namespace strata::cli::test
