@@ -24,7 +24,8 @@ namespace strata::exec {
 //   interior         Footprint::interior_bytes; backward leaves nothing of use in it
 //   branch           [N, C] f32, where a segment has two parts: what the ranks of a tensor group
 //                    sum between them. Forward: the branch's last product; null where a call does
-//                    not want it. Backward: the gradient of what its first products read
+//                    not want it. Backward: the gradient of what its first products read, and
+//                    behind it model::summed_elements
 //   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
 //                    backward's, loss_forward and logits take forward's
 //   tokens, targets  [N] i32; a target of -1 does not count. With BatchShape::documents, [N] i32 of

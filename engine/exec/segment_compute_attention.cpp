@@ -99,6 +99,14 @@ Columns turn(const SegmentContext& context, Interior projected, Interior turned,
   return {turned, turned + a.heads * a.head_size, columns.v, width};
 }
 
+// Where the gradient of a norm goes, of which each tensor rank has a part.
+float* norm_grad(const SegmentContext& context, const HeadNorm& norm) {
+  float* grad = context.grad(norm.role);
+  if (!context.has_parts() || grad == nullptr) return grad;
+  const model::Parameter& parameter = model::parameter_of(context.segment, norm.role);
+  return context.summed_grads() + model::summed_offset(context.segment, parameter);
+}
+
 // Turns gradients of rotated q and k into those of the projections, in place.
 void turn_back(const SegmentContext& context, ConstInterior projected, const float* rstd,
                Interior grad_projected) {
@@ -121,8 +129,8 @@ void turn_back(const SegmentContext& context, ConstInterior projected, const flo
                                    .dy_stride = stride,
                                    .dx = (grad_projected + norm.first).data,
                                    .dx_stride = stride,
-                                   .dw = context.grad(norm.role),
-                                   .accumulate = !context.call.grad_first,
+                                   .dw = norm_grad(context, norm),
+                                   .accumulate = context.has_parts() || !context.call.grad_first,
                                    .workspace = context.scratch(context.layout.backward_scratch)});
   }
 }
@@ -217,6 +225,7 @@ void attention_backward(const SegmentContext& context) {
   const Interior projected = context.part(interior, layout.projected);
   const Interior grad = context.workspace(layout.grad);
 
+  clear_summed_grads(context);
   const ConstInterior grad_branch = branch_output_grad(context, grad);
   project_weight_grad(context, out_of, grad_branch, context.part(interior, layout.attended));
   if (needs_no_input_grad(context)) return;

@@ -61,15 +61,16 @@ void bias_grad_alone(const SegmentContext& context, const ProjectionOperands& op
                      const model::Projection& one, ConstInterior dy) {
   const Interior ones = context.workspace(context.layout.ones);
   context.ops.fill(context.queue, {.count = context.tokens(), .value = 1.0f, .y = ones});
-  context.ops.matmul_weight(context.queue, {.rows = context.tokens(),
-                                            .outputs = one.outputs,
-                                            .inputs = 1,
-                                            .dy = dy + one.column,
-                                            .dy_stride = operands.width,
-                                            .x = ones,
-                                            .dw = context.bias_grad(one),
-                                            .accumulate = !context.call.grad_first,
-                                            .workspace = context.scratch(operands.scratch)});
+  context.ops.matmul_weight(context.queue,
+                            {.rows = context.tokens(),
+                             .outputs = one.outputs,
+                             .inputs = 1,
+                             .dy = dy + one.column,
+                             .dy_stride = operands.width,
+                             .x = ones,
+                             .dw = context.bias_grad(one),
+                             .accumulate = one.bias_summed >= 0 || !context.call.grad_first,
+                             .workspace = context.scratch(operands.scratch)});
 }
 
 }  // namespace
@@ -81,16 +82,17 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
     float* dbias = context.bias_grad(one);
     if (dw == nullptr && dbias != nullptr) bias_grad_alone(context, operands, one, dy);
     if (dw == nullptr) continue;
-    context.ops.matmul_weight(context.queue, {.rows = context.tokens(),
-                                              .outputs = one.outputs,
-                                              .inputs = operands.inputs,
-                                              .dy = dy + one.column,
-                                              .dy_stride = operands.width,
-                                              .x = x,
-                                              .dw = dw,
-                                              .dbias = dbias,
-                                              .accumulate = !context.call.grad_first,
-                                              .workspace = context.scratch(operands.scratch)});
+    context.ops.matmul_weight(context.queue,
+                              {.rows = context.tokens(),
+                               .outputs = one.outputs,
+                               .inputs = operands.inputs,
+                               .dy = dy + one.column,
+                               .dy_stride = operands.width,
+                               .x = x,
+                               .dw = dw,
+                               .dbias = dbias,
+                               .accumulate = one.summed >= 0 || !context.call.grad_first,
+                               .workspace = context.scratch(operands.scratch)});
   }
 }
 
@@ -219,6 +221,19 @@ void finish_branch_sum_grad(const SegmentContext& context) {
     norm_input(context, context.workspace(context.layout.branch), rstd);
   }
   branch_input_grad(context, rstd, context.branch());
+  for (const model::Parameter& parameter : context.segment.parameters) {
+    if (context.call.grad == nullptr || !model::is_summed(parameter)) continue;
+    const int64_t at = model::summed_offset(context.segment, parameter);
+    context.ops.add(context.queue, {.count = parameter.numel,
+                                    .a = context.summed_grads() + at,
+                                    .y = context.call.grad + parameter.offset});
+  }
+}
+
+void clear_summed_grads(const SegmentContext& context) {
+  const int64_t count = model::summed_elements(context.segment);
+  if (!context.has_parts() || count == 0) return;
+  context.ops.fill(context.queue, {.count = count, .value = 0.0f, .y = context.summed_grads()});
 }
 
 Interior branch_output(const SegmentContext& context, std::byte* interior) {
@@ -296,10 +311,10 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
       context.ops.fill(context.queue, {.count = next - end, .value = 0.0f, .y = grad + end});
   };
   for (const model::Parameter& parameter : segment.parameters) {
-    // Another part adds the gradient of the norm.
-    const bool norm =
-        parameter.role == ParameterRole::kNorm || parameter.role == ParameterRole::kNormBias;
-    if (parameter.frozen || (norm && context.call.part > 0)) continue;
+    // Another part adds the gradient of the norm, and those that are summed over ranks.
+    const bool later = parameter.role == ParameterRole::kNorm ||
+                       parameter.role == ParameterRole::kNormBias || model::is_summed(parameter);
+    if (parameter.frozen || (later && context.call.part > 0)) continue;
     zero_to(parameter.offset);
     end = parameter.offset + parameter.numel;
   }

@@ -71,14 +71,20 @@ struct SegmentContext {
     return grad(model::ParameterRole::kNorm) != nullptr ||
            grad(model::ParameterRole::kNormBias) != nullptr;
   }
+  // Where this rank's part of the gradients is that are summed over the ranks (model::is_summed).
+  float* summed_grads() const { return call.branch + tokens() * architecture.hidden; }
   float norm_offset() const { return architecture.block.norm_offset ? 1.0f : 0.0f; }
   float* grad(const model::Projection& projection) const {
-    return call.grad == nullptr || projection.frozen ? nullptr : call.grad + projection.offset;
+    if (call.grad == nullptr || projection.frozen) return nullptr;
+    return projection.summed < 0 ? call.grad + projection.offset
+                                 : summed_grads() + projection.summed;
   }
   float* bias_grad(const model::Projection& projection) const {
     const bool wanted =
         call.grad != nullptr && projection.bias_offset >= 0 && !projection.bias_frozen;
-    return wanted ? call.grad + projection.bias_offset : nullptr;
+    if (!wanted) return nullptr;
+    return projection.bias_summed < 0 ? call.grad + projection.bias_offset
+                                      : summed_grads() + projection.bias_summed;
   }
   const void* bias(const model::Projection& projection) const {
     return projection.bias_offset >= 0 ? weight(projection.bias_offset) : nullptr;
@@ -133,7 +139,11 @@ void branch_input_grad(const SegmentContext& context, const float* rstd, kernels
 void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
                         kernels::ConstInterior grad_projected);
 
-// The first part of backward, after the sum: the gradients of the norm and of the segment's input.
+// Clears the gradients that are summed over ranks, to which a rank adds those of its own heads.
+void clear_summed_grads(const SegmentContext& context);
+
+// The first part of backward, after the sum: the gradients of the norm, of what is summed over
+// ranks, and of the segment's input.
 void finish_branch_sum_grad(const SegmentContext& context);
 
 // Where the branch's last product is written: where it is summed over ranks, or into the interior

@@ -40,6 +40,7 @@ struct Shapes {
   BatchShape batch;
   DType dtype;
   const kernels::DeviceDescription& device;
+  const TensorSlice tensor;
 
   int64_t tokens() const { return batch.tokens(); }
   int64_t heads_width() const { return a.heads * a.head_size; }
@@ -94,18 +95,40 @@ struct Affine {
   ParameterRole bias;
 };
 
+// Whether a place follows another, or neither exists.
+bool follows(int64_t last, int64_t elements, int64_t next) {
+  return last < 0 ? next < 0 : last + elements == next;
+}
+
 // Whether two products can be one: their operands are adjacent, and both are trained or both
 // frozen.
 bool continues(const Projection& last, const Projection& next, int64_t inputs) {
-  const bool matrix =
-      last.offset + last.outputs * inputs == next.offset && last.frozen == next.frozen;
-  if (last.bias_offset < 0) return matrix && next.bias_offset < 0;
-  return matrix && last.bias_offset + last.outputs == next.bias_offset &&
-         last.bias_frozen == next.bias_frozen;
+  const int64_t elements = last.outputs * inputs;
+  return follows(last.offset, elements, next.offset) && last.frozen == next.frozen &&
+         follows(last.summed, elements, next.summed) &&
+         follows(last.bias_offset, last.outputs, next.bias_offset) &&
+         follows(last.bias_summed, last.outputs, next.bias_summed) &&
+         (last.bias_offset < 0 || last.bias_frozen == next.bias_frozen);
+}
+
+// Takes of keys or values that ranks share the rows [first, first + count), those of this rank's
+// head.
+void take_rows(const Segment& segment, const Affine& one, int64_t first, int64_t count,
+               Projection& projection) {
+  const Parameter& matrix = parameter_of(segment, one.matrix);
+  const int64_t inputs = matrix.shape[1];
+  projection.outputs = count;
+  projection.offset += first * inputs;
+  if (is_summed(matrix)) projection.summed = summed_offset(segment, matrix) + first * inputs;
+  const Parameter* bias = find_parameter(segment, one.bias);
+  if (bias == nullptr) return;
+  projection.bias_offset += first;
+  if (is_summed(*bias)) projection.bias_summed = summed_offset(segment, *bias) + first;
 }
 
 std::vector<Projection> projections_of(const Segment& segment,
-                                       std::initializer_list<Affine> operands) {
+                                       std::initializer_list<Affine> operands,
+                                       const Shapes* sharing = nullptr) {
   std::vector<Projection> projections;
   int64_t column = 0;
   for (const Affine& one : operands) {
@@ -114,6 +137,12 @@ std::vector<Projection> projections_of(const Segment& segment,
     if (const Parameter* bias = find_parameter(segment, one.bias)) {
       next.bias_offset = bias->offset;
       next.bias_frozen = bias->frozen;
+    }
+    if (sharing != nullptr && matrix.whole) {
+      const int64_t size = sharing->a.head_size;
+      const int64_t heads = matrix.shape[0] / size;
+      const int64_t head = sharing->tensor.rank * heads / sharing->tensor.ranks;
+      take_rows(segment, one, head * size, size, next);
     }
     column += next.outputs;
     if (!projections.empty() && continues(projections.back(), next, matrix.shape[1])) {
@@ -152,7 +181,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   using enum ParameterRole;
   const Architecture& a = s.a;
   layout.into =
-      projections_of(segment, {{kQuery, kQueryBias}, {kKey, kKeyBias}, {kValue, kValueBias}});
+      projections_of(segment, {{kQuery, kQueryBias}, {kKey, kKeyBias}, {kValue, kValueBias}}, &s);
   layout.out_of = projections_of(segment, {{kOutput, kOutputBias}});
   layout.width = (a.heads + 2 * a.kv_heads) * a.head_size;
   const int64_t attention_scratch =
@@ -257,7 +286,7 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
                              Recipe recipe, const kernels::DeviceDescription& device) {
   const Segment& one = spec.segments[static_cast<size_t>(segment)];
-  const Shapes shapes{spec.architecture, shape, weight_dtype(recipe), device};
+  const Shapes shapes{spec.architecture, shape, weight_dtype(recipe), device, spec.tensor};
   SegmentLayout layout;
   switch (one.kind) {
     case SegmentKind::kAttention:
@@ -297,6 +326,31 @@ kernels::CachedAttention cached_shape(const Architecture& a, const BatchShape& b
 
 int64_t query_norms(const Architecture& a) {
   return a.block.qk_norm == QkNorm::kHead ? a.heads : 1;
+}
+
+bool is_summed(const Parameter& parameter) {
+  using enum ParameterRole;
+  const auto is_one_of = [&](std::initializer_list<ParameterRole> roles) {
+    return std::ranges::find(roles, parameter.role) != roles.end();
+  };
+  return parameter.whole && !parameter.frozen &&
+         is_one_of({kQueryNorm, kKeyNorm, kKey, kValue, kKeyBias, kValueBias});
+}
+
+int64_t summed_elements(const Segment& segment) {
+  int64_t elements = 0;
+  for (const Parameter& one : segment.parameters) elements += is_summed(one) ? one.numel : 0;
+  return elements;
+}
+
+int64_t summed_offset(const Segment& segment, const Parameter& parameter) {
+  int64_t offset = 0;
+  for (const Parameter& one : segment.parameters) {
+    if (!is_summed(one)) continue;
+    if (one.role == parameter.role) return offset;
+    offset += one.numel;
+  }
+  return -1;
 }
 
 int64_t key_norms(const Architecture& a) {

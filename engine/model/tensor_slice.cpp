@@ -47,8 +47,16 @@ Cut cut_of(ParameterRole role) {
   return Cut::kNone;
 }
 
-void cut(const TensorSlice& slice, Parameter& parameter) {
-  const Cut how = cut_of(parameter.role);
+// With fewer key-value heads than ranks, each rank has all keys and values and computes those of
+// the head that its queries share.
+bool is_key_or_value(ParameterRole role) {
+  using enum ParameterRole;
+  return role == kKey || role == kValue || role == kKeyBias || role == kValueBias;
+}
+
+void cut(const TensorSlice& slice, bool shares_heads, Parameter& parameter) {
+  const bool shared = shares_heads && is_key_or_value(parameter.role);
+  const Cut how = shared ? Cut::kNone : cut_of(parameter.role);
   parameter.whole = how == Cut::kNone;
   if (parameter.whole) return;
   int64_t& size = parameter.shape[how == Cut::kOutputs ? 0 : 1];
@@ -68,18 +76,18 @@ void require_sliceable(const Architecture& a, int ranks) {
   const auto refuse = [&](const std::string& why) {
     throw Error(
         ErrorCode::kConfig,
-        fmt::format("tensor-ranks: {}: {} (give a number that divides heads, key-value heads "
-                    "and feed-forward columns, or leave it out)",
+        fmt::format("tensor-ranks: {}: {} (give a number that divides heads and feed-forward "
+                    "columns, and divides key-value heads or is a multiple of them)",
                     ranks, why));
   };
-  if (a.block.qk_norm != QkNorm::kNone && ranks > 1) {
-    refuse("norms of q and k, which this family has, are not divided among ranks yet");
+  if (a.block.qk_norm == QkNorm::kProjection && ranks > 1) {
+    refuse("norms over all heads of q and k, which this family has, are not divided among ranks");
   }
   const auto divide = [&](const char* what, int64_t count) {
     if (count % ranks != 0) refuse(fmt::format("the model has {} {}", count, what));
   };
   divide("heads", a.heads);
-  divide("key-value heads", a.kv_heads);
+  if (ranks % a.kv_heads != 0) divide("key-value heads", a.kv_heads);
   divide("feed-forward columns", a.feed_forward);
 }
 
@@ -90,10 +98,11 @@ ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice) {
   if (slice.ranks == 1) return spec;
   spec.tensor = slice;
   spec.architecture.heads /= slice.ranks;
-  spec.architecture.kv_heads /= slice.ranks;
+  const bool shares_heads = slice.ranks > spec.architecture.kv_heads;
+  spec.architecture.kv_heads = shares_heads ? 1 : spec.architecture.kv_heads / slice.ranks;
   spec.architecture.feed_forward /= slice.ranks;
   for (Segment& segment : spec.segments) {
-    for (Parameter& parameter : segment.parameters) cut(slice, parameter);
+    for (Parameter& parameter : segment.parameters) cut(slice, shares_heads, parameter);
     // As they will lie.
     std::stable_partition(segment.parameters.begin(), segment.parameters.end(),
                           [](const Parameter& parameter) { return !parameter.whole; });

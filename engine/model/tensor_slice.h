@@ -7,7 +7,8 @@
 // attention and some columns of the MLP: rows of the first matrices (q, k, v, gate, up) and of
 // their biases, and columns of the last one (output, down). What the ranks' last products add up
 // to is the branch's output. Norms, the last matrix's bias, embedding and head are whole on every
-// rank and computed there.
+// rank and computed there. Where there are fewer key-value heads than ranks, k and v are whole too,
+// and each rank computes those of one head.
 namespace strata::model {
 
 // Throws Error (kConfig) when the blocks of a model cannot be divided among so many ranks.

@@ -330,7 +330,11 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
     }
   }
   if (spec.tensor.ranks > 1) {
-    map.branch = pack.take(compute, branch_bytes(spec, input.shape), "sums over tensor ranks");
+    int64_t bytes = 0;
+    for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
+      bytes = std::max(bytes, branch_gradient_bytes(spec, s, input.shape));
+    }
+    map.branch = pack.take(compute, bytes, "sums over tensor ranks");
   }
   map.scratch = pack.take(compute, map.scratch_bytes, "workspace");
 }

@@ -120,6 +120,9 @@ inline const Exchange& exchange_of(const MemoryMap& map, ValueKind kind) {
 int64_t boundary_tensor_bytes(const PlanInput& input);
 // Of the sum over tensor-parallel ranks between two parts of a segment: [N, C] f32.
 int64_t branch_bytes(const model::ModelSpec& spec, const model::BatchShape& shape);
+// The same in backward, with model::summed_elements behind it.
+int64_t branch_gradient_bytes(const model::ModelSpec& spec, int segment,
+                              const model::BatchShape& shape);
 int64_t state_bytes(const Plan& plan, int chunk);
 // Where a plane of a chunk's state starts in a slot of it.
 int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/units.h"
+#include "engine/model/segment_layout.h"
 #include "engine/plan/memory_map.h"
 
 namespace strata::plan {
@@ -58,6 +59,12 @@ int64_t boundary_tensor_bytes(const PlanInput& input) {
 
 int64_t branch_bytes(const model::ModelSpec& spec, const model::BatchShape& shape) {
   return shape.tokens() * spec.architecture.hidden * int64_t{4};
+}
+
+int64_t branch_gradient_bytes(const model::ModelSpec& spec, int segment,
+                              const model::BatchShape& shape) {
+  return branch_bytes(spec, shape) +
+         model::summed_elements(spec.segments[static_cast<size_t>(segment)]) * int64_t{4};
 }
 
 int64_t state_bytes(const Plan& plan, int chunk) {

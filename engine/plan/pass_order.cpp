@@ -28,11 +28,16 @@ void PassOrder::extend_cache(int segment) {
   emit_.write(compute_arena(), map_.cache[segment], bytes, 0, value);
 }
 
+int64_t PassOrder::bytes_of_branch(ValueKind kind, int segment) const {
+  return kind == ValueKind::kBranch ? branch_bytes(*input_.spec, input_.shape)
+                                    : branch_gradient_bytes(*input_.spec, segment, input_.shape);
+}
+
 void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced) {
   emit_.access({.mode = mode,
                 .arena = compute_arena(),
                 .offset = map_.branch,
-                .bytes = branch_bytes(*input_.spec, input_.shape),
+                .bytes = bytes_of_branch(kind, segment),
                 .value = {.kind = kind,
                           .reduced = static_cast<uint8_t>(reduced),
                           .segment = segment,
@@ -43,7 +48,7 @@ void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
   Op& op = emit_.open(OpKind::kReduce, comm_lane_of(GroupName::kTensor), segment);
   op.group = GroupName::kTensor;
   op.micro_batch = micro_batch;
-  op.bytes = branch_bytes(*input_.spec, input_.shape);
+  op.bytes = bytes_of_branch(kind, segment);
   branch(Mode::kRead, kind, segment, micro_batch, 0);
   branch(Mode::kWrite, kind, segment, micro_batch, 1);
   emit_.close();

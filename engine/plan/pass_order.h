@@ -67,6 +67,7 @@ class PassOrder : BuilderPiece {
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch, int missing);
   void extend_cache(int segment);
+  int64_t bytes_of_branch(ValueKind kind, int segment) const;
   void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
 
   ExchangePath& exchange_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/base/units.h"
+#include "engine/model/segment_layout.h"
 #include "engine/plan/verifier_parts.h"
 
 namespace strata::plan::verifying {
@@ -110,8 +111,10 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kActivationGradient:
       return boundary_bytes;
     case ValueKind::kBranch:
-    case ValueKind::kBranchGradient:
       return plan.shape.rows * plan.shape.length * spec.architecture.hidden * 4;
+    case ValueKind::kBranchGradient:
+      return plan.shape.rows * plan.shape.length * spec.architecture.hidden * 4 +
+             model::summed_elements(segment(value.segment)) * 4;
     case ValueKind::kCache:
       return model::cache_bytes(spec, value.segment, plan.shape, plan.device);
     case ValueKind::kTokens:

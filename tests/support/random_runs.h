@@ -97,13 +97,13 @@ inline void become_family(Draw& draw, const model::Family& family, model::Archit
 inline model::Architecture sliceable_architecture(Draw& draw, int ranks) {
   std::vector<const model::Family*> families;
   for (const model::Family& family : model::families()) {
-    if (family.block.qk_norm == model::QkNorm::kNone) families.push_back(&family);
+    if (family.block.qk_norm != model::QkNorm::kProjection) families.push_back(&family);
   }
   model::Architecture at = random_architecture(draw);
   const auto which = static_cast<size_t>(draw.below(static_cast<int64_t>(families.size())));
   become_family(draw, *families[which], at);
   at.heads *= ranks;
-  at.kv_heads *= ranks;
+  at.kv_heads = draw.coin() ? at.kv_heads * ranks : int64_t{1} << draw.between(0, ranks / 4);
   at.feed_forward *= ranks;
   return at;
 }

@@ -28,6 +28,7 @@ struct RunOptions {
   int spoil_before = 0;   // before this step, run one with gradients that are not finite; 0 = never
   bool overlaps = false;  // submits each step before the step ahead of it is over
   double clip = 0.5;
+  double eps = 1e-8;
   io::Backend io_backend = io::Backend::kThreads;
   const kernels::Backend* backend = nullptr;
   double delay_s_max = 0;  // of each op of an emulated device
@@ -178,7 +179,8 @@ class RankRun {
   }
 
   void fill_step(int64_t step, exec::Instance& instance) const {
-    instance.settings = {.lr = 1e-2, .weight_decay = 0.1, .clip = options_.clip};
+    instance.settings = {
+        .lr = 1e-2, .eps = options_.eps, .weight_decay = 0.1, .clip = options_.clip};
     fill(step, instance);
   }
 

@@ -126,8 +126,8 @@ TEST_P(TensorRanksOfFamily, HaveTheLossesOfOthers) {
 
 // Of some the files have transposes, or q, k and v in one matrix.
 INSTANTIATE_TEST_SUITE_P(, TensorRanksOfFamily,
-                         testing::Values("gpt2_bare", "phi3", "gemma2_untied", "llama_biases",
-                                         "gqa_untied"));
+                         testing::Values("qwen3_windows", "qwen2_windows", "gpt2_bare", "phi3",
+                                         "gemma2_untied", "llama_biases", "gqa_untied"));
 
 }  // namespace
 }  // namespace strata::train
