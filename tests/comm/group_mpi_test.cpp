@@ -85,8 +85,9 @@ INSTANTIATE_TEST_SUITE_P(UnderMpirunAlone, RankOfMpi, testing::ValuesIn(only_und
 TEST_P(RankOfMpi, GroupsOfSomeRanksWorkBesideEachOther) {
   test::MpiWorld& world = test::MpiWorld::get();
   const int size = world.mpi().size();
-  std::vector<std::unique_ptr<Group>> groups;
-  const auto ends = world.run_job(size, [&](JobStore& store) -> std::string {
+  world.run_job(size, [&](test::MpiWorld::Member& member) -> std::string {
+    JobStore& store = member.store;
+    std::vector<std::unique_ptr<Group>>& groups = member.groups;
     std::vector<int> ranks;  // every second one, the last first
     for (int r = size - 1; r >= 0; --r) {
       if (r % 2 == store.rank() % 2) ranks.push_back(r);
@@ -144,9 +145,9 @@ INSTANTIATE_TEST_SUITE_P(UnderMpirunKilled, KilledRankOfMpi,
 TEST_P(KilledRankOfMpi, OthersSayWhichRankItWas) {
   test::MpiWorld& world = test::MpiWorld::get();
   EndOfMpi::is_due = false;
-  world.run_job(3, [&](JobStore& store) -> std::string {
+  world.run_job(3, [&](test::MpiWorld::Member& member) -> std::string {
     try {
-      const auto group = make_mpi_group(store, world.mpi(), {.group = {.deadline_s = 60}});
+      const auto group = make_mpi_group(member.store, world.mpi(), {.group = {.deadline_s = 60}});
       std::vector<float> whole(300'000);
       for (int call = 0; true; ++call) {
         if (call == 20 && world.rank() == 1) ::kill(::getpid(), SIGKILL);

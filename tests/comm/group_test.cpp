@@ -59,11 +59,10 @@ std::string error_of(const std::function<void()>& body) {
 std::vector<std::string> run_processes(int count, const GroupOptions& options,
                                        const std::function<void(Group&)>& body) {
   test::MpiWorld& world = test::MpiWorld::get();
-  std::unique_ptr<Group> group;  // outlives the calls of all ranks
-  return world.run_job(count, [&](JobStore& store) {
+  return world.run_job(count, [&](test::MpiWorld::Member& member) {
     return error_of([&] {
-      group = make_mpi_group(store, world.mpi(), {.group = options});
-      body(*group);
+      member.groups.push_back(make_mpi_group(member.store, world.mpi(), {.group = options}));
+      body(*member.groups.back());
     });
   });
 }
