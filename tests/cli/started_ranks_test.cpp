@@ -184,7 +184,7 @@ TEST_F(StartedRanks, ByMpiTheyAreThoseThatMpiStarted) {
   setenv("STRATA_PLUGIN_PATH", sandbox_.path().c_str(), 1);
   Process bare(train("run", by_mpi), by_mpirun("2"));
   unsetenv("STRATA_PLUGIN_PATH");
-  EXPECT_EQ(bare.wait(), 2);
+  EXPECT_NE(bare.wait(), 0);  // that of the rank which ends first; one may have heard of the other
   EXPECT_NE(bare.err().find("collectives: mpi: libstrata_mpi.so is not in " + sandbox_.path()),
             std::string::npos)
       << bare.err();
