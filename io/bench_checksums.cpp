@@ -48,8 +48,9 @@ ChecksumComparison compare_checksums(IoBench& bench, const BenchShape& shape, do
   }
   if (done.empty()) {
     if (bench.stopped()) throw Error(ErrorCode::kInterrupted, "compare checksums: interrupted");
-    throw Error(ErrorCode::kConfig,
-                "compare checksums: the limit on bytes written ends the first round (raise it)");
+    throw Error(
+        ErrorCode::kConfig,
+        "compare checksums: the limit on bytes written ends the first round (raise --write-limit)");
   }
   return comparison_of(shape, done);
 }

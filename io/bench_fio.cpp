@@ -241,7 +241,7 @@ FioComparison compare_with_fio(IoBench& bench, FioBench& fio, const BenchShape& 
     throw Error(
         ErrorCode::kConfig,
         fmt::format("compare with fio: {} of {} KiB at depth {}: the limit on bytes written "
-                    "of {} ends the first round (raise it)",
+                    "of {} ends the first round (raise --write-limit)",
                     name_of(shape.mode), shape.block_bytes >> 10, shape.depth,
                     format_bytes(static_cast<int64_t>(options.write_limit_bytes))));
   }

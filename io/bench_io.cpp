@@ -301,10 +301,10 @@ void IoBench::fill() {
   if (write_allowance() < volume_->bytes()) {
     const uint64_t bytes = volume_->bytes();
     volume_.reset();
-    throw refused_bench("filling scratch of " + format_bytes(static_cast<int64_t>(bytes)) +
-                        " exceeds what is left of the limit on bytes written of " +
+    throw refused_bench("filling the scratch of " + format_bytes(static_cast<int64_t>(bytes)) +
+                        " would write more than is left of the limit on bytes written, " +
                         format_bytes(static_cast<int64_t>(options_.write_limit_bytes)) +
-                        " (raise it, or shrink the scratch)");
+                        " (raise --write-limit, or lower --size)");
   }
   const BenchShape shape = {
       .mode = BenchMode::kWrite, .block_bytes = volume_->stripe_bytes(), .depth = 8};

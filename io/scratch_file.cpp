@@ -195,7 +195,7 @@ int reserve(ScratchFile& file, const ScratchRequest& request) {
                     format_bytes(static_cast<int64_t>(request.bytes)) +
                     " of zeros exceed what is left of the limit on bytes written, " +
                     format_bytes(static_cast<int64_t>(request.zeros_limit_bytes)) +
-                    " (raise it, or shrink the scratch)");
+                    " (raise --write-limit, or lower --size)");
   }
   file.zeroed_bytes = request.bytes;
   return fill_with_zeros(file, request.bytes, request.zeros_deadline_s);

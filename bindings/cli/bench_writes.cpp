@@ -61,15 +61,14 @@ double expected_write_bytes(const io::BenchOptions& options, const WriteQuestion
 std::string write_limit_warning(const io::BenchOptions& options, const WriteQuestion& question) {
   const double bytes = expected_write_bytes(options, question);
   if (bytes <= double(options.write_limit_bytes)) return "";
-  const std::string fewer = question.rounds > 0 ? "fewer --rounds, or less" : "less";
+  const std::string lower = question.rounds > 0 ? "lower --rounds," : "lower";
   return fmt::format(
       "--write-limit: these measurements would write {} if each directory takes {:.0f} GB a "
       "second, "
       "and may write {}: the last ones will end early or not begin (give --write-limit {}, or {} "
-      "of "
       "--seconds or --size)\n",
       format_bytes(static_cast<int64_t>(bytes)), kAssumedWriteBytesPerS / 1e9,
-      format_bytes(static_cast<int64_t>(options.write_limit_bytes)), limit_for(bytes), fewer);
+      format_bytes(static_cast<int64_t>(options.write_limit_bytes)), limit_for(bytes), lower);
 }
 
 std::string ended_by_write_limit(const std::vector<io::BenchResult>& results) {

@@ -47,6 +47,10 @@ bool traces_nothing(const Options& options) {
   return options.steps > 0 && options.trace_from > options.steps;
 }
 
+bool has_no_data(const Options& options) {
+  return options.data.empty();
+}
+
 bool keeps_order(const Options& options) {
   return !options.shuffle;
 }
@@ -115,6 +119,8 @@ constexpr IdleRule kIdleRules[] = {
      "a single rank shares nothing (give --ranks N)"},
     {bits_of({Command::kTrain}), "collectives", has_one_rank, kHarmless,
      "a single rank exchanges nothing (start more: mpirun -n N strata train)"},
+    {bits_of({Command::kPlan}), "epochs", has_no_data, kHarmless,
+     "the length of a pass is not known (give --data PATH)"},
     {bits_of({Command::kLaunch}), "min-ranks", never_restarts, kMistake,
      "--max-restarts 0 never restarts (raise it)"},
     {bits_of({Command::kLaunch}), "min-ranks", has_one_machine, kHarmless,

@@ -135,9 +135,11 @@ RunRecord read_run(const std::string& path) {
   const std::string of = run.path + "/";
   std::error_code failure;  // such as a directory that may not be read
   if (!fs::exists(of + train::kRunFile, failure) && !failure) {
+    const bool is_there = fs::exists(run.path, failure);
     throw Error(ErrorCode::kConfig, "report: " + run.path +
-                                        ": it has no run.json, so it is not a run (give the "
-                                        "directory that strata train --out named)");
+                                        (is_there ? ": it has no run.json, so it is not a run"
+                                                  : ": there is no such directory") +
+                                        " (give the directory that strata train --out named)");
   }
   run.run = Json::read_file(of + train::kRunFile);
   run.plan = read_if_there(of + train::kPlanFile);

@@ -185,7 +185,7 @@ TEST_F(BenchTest, ALimitThatWillEndItEarlyIsSaidAndWhatThereIsNotForIt) {
   const size_t warning = err_.find(
       "these measurements would write 1.46 GiB if each directory takes 1 GB a second, and may "
       "write "
-      "80 MiB: the last ones will end early or not begin (give --write-limit 2GiB, or less of "
+      "80 MiB: the last ones will end early or not begin (give --write-limit 2GiB, or lower "
       "--seconds or --size)");
   EXPECT_NE(warning, std::string::npos) << err_;
   EXPECT_LT(warning, err_.find("read 1 MiB depth 8")) << "before anything is measured";

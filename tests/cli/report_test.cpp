@@ -111,6 +111,9 @@ TEST_F(Records, WhatIsNoRunHasNoReport) {
   Process missing({"report", "model"}, {.directory = sandbox_.path()});
   EXPECT_EQ(missing.wait(), 2);
   EXPECT_SAYS(missing.err(), "model: it has no run.json, so it is not a run");
+  Process nowhere({"report", "nowhere"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(nowhere.wait(), 2);
+  EXPECT_SAYS(nowhere.err(), "nowhere: there is no such directory (give the directory that");
   Process unnamed({"report"}, {.directory = sandbox_.path()});
   EXPECT_EQ(unnamed.wait(), 2);
   EXPECT_SAYS(unnamed.err(), "no run is named (strata report RUN)");

@@ -159,6 +159,16 @@ TEST(IdleGroups, ThatAreAsTheRestAreRefused) {
   EXPECT_HAS(groups(later + "[[group]]\nmatch = \"a\"\n[[group]]\nmatch = \"c\"\n"), "2 problems");
 }
 
+TEST(IdleOptions, EpochsOfAPlanNeedData) {
+  const auto warnings = [](const Args& args) {
+    return resolve(Command::kPlan, {.args = args}).warnings;
+  };
+  const Args epochs = {"--model", "x", "--epochs", "2"};
+  ASSERT_EQ(warnings(epochs).size(), 1u);
+  EXPECT_HAS(warnings(epochs).front(), "--epochs has no effect: the length of a pass is not known");
+  EXPECT_TRUE(warnings({"--model", "x", "--epochs", "2", "--data", "x"}).empty());
+}
+
 TEST(IdleGroups, ThatAreFrozenHaveNothingElse) {
   const std::string frozen = "[[group]]\nmatch = \"a\"\nfrozen = true\n";
   EXPECT_EQ(groups(frozen), "");
