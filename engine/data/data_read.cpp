@@ -68,6 +68,14 @@ ReadData make_data(const std::string& name, const ReadOptions& options) {
   return data;
 }
 
+// This takes a minute for some GB.
+void announce(const std::string& name, int64_t text_bytes, bool is_kept) {
+  if (text_bytes <= kTextBytesInMemory) return;
+  log(LogLevel::kInfo,
+      fmt::format("data: {}: making tokens of {} of text{}", name, format_bytes(text_bytes),
+                  is_kept ? ", which are kept for the next run" : ""));
+}
+
 void read_files(const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
                 const ReadOptions& options, ReadData& data) {
   FilesReader reader(tokenizer, options, data, files);
@@ -110,6 +118,7 @@ std::optional<ReadData> load_or_begin(DataCache& cache, const std::string& name,
 ReadData write_tokens(DataCache& cache, const config::Json& key, const std::string& name,
                       const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
                       const ReadOptions& options, ReadData& made) {
+  announce(name, bytes_of_files(files), true);
   read_files(files, tokenizer, options, made);
   if (key_of(files, options).dump() != key.dump()) {
     throw bad_data(name, "it was changed while it was read (start again when it is complete)");
@@ -125,6 +134,7 @@ ReadData write_tokens(DataCache& cache, const config::Json& key, const std::stri
 
 ReadData read_in_memory(const std::string& name, const std::vector<std::string>& files,
                         const text::Tokenizer& tokenizer, const ReadOptions& options) {
+  announce(name, bytes_of_files(files), false);
   ReadData data = make_data(name, options);
   read_files(files, tokenizer, options, data);
   return data;

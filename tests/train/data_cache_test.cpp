@@ -133,6 +133,18 @@ TEST_F(DataCaches, WarningsComeAgain) {
   EXPECT_EQ(warnings_of(path, cached({.length = 8})), said);
 }
 
+TEST_F(DataCaches, MakingTokensOfMuchTextIsAnnouncedOnce) {
+  const std::string word = "word ";
+  std::string text;
+  while (text.size() <= static_cast<size_t>(kTextBytesInMemory)) text += word;
+  const std::string path = write("much.txt", text);
+  const DataOptions options = cached({.length = 8});
+  EXPECT_TRUE(
+      contains(warnings_of(path, options), "making tokens of 8 MiB of text, which are kept"));
+  EXPECT_EQ(warnings_of(path, options), "");
+  EXPECT_EQ(warnings_of(write("little.txt", "a few words here"), {.length = 2}), "");
+}
+
 TEST_F(DataCaches, WhatIsDamagedIsMadeAgain) {
   const std::string path = write_prompts("a.jsonl", 300);
   const DataOptions options = cached({.length = 24, .samples = SampleLayout::kPacked});
