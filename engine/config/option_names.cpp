@@ -63,6 +63,8 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"save-total-limit", "keep-checkpoints"},
     {"eval-steps", "eval-every"},
     {"eval-interval", "eval-every"},
+    {"eval-strategy", "eval-every"},
+    {"evaluation-strategy", "eval-every"},
     {"eval-data", "data"},
     {"valid-data", "eval-data"},
     {"eval-dataset", "eval-data"},

@@ -8,6 +8,7 @@
 
 #include "engine/base/advice.h"
 #include "engine/base/error.h"
+#include "engine/config/foreign_rules.h"
 #include "engine/config/idle_options.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/option_rules.h"
@@ -40,6 +41,24 @@ bool Options::is_given(std::string_view name) const {
   return std::find(given.begin(), given.end(), name) != given.end();
 }
 
+namespace {
+
+// Why commands that train do not have an option of another program: the reason for which that
+// program's file may not have the key, or is read without it. `exactly`: not by a prefix of it.
+std::string_view reason_for(std::string_view name, Command command, bool exactly) {
+  if (!takes(*find_option("deepspeed"), command)) return {};
+  std::string key(name);
+  std::replace(key.begin(), key.end(), '-', '_');
+  for (const ForeignTool tool : {kTrl, kAxolotl, kLlamaFactory, kMlxLm}) {
+    const ForeignRule* rule = find_rule(tool, key);
+    if (rule == nullptr || (exactly && rule->key != key)) continue;
+    if (rule->kind == RuleKind::kIgnore || rule->kind == RuleKind::kOff) return rule->text;
+  }
+  return {};
+}
+
+}  // namespace
+
 OptionCollector::OptionCollector(Command command)
     : command_(command), kinds_(option_table().size(), SourceKind::kDefault) {}
 
@@ -53,6 +72,12 @@ void OptionCollector::unknown(std::string_view name, const std::string& shown, b
   }
   const bool search = problems_.size() < kSuggestionsMax;
   const std::string_view nearest = search ? nearest_option(name, command_) : std::string_view();
+  const bool is_same = !called_elsewhere(name, command_).empty();
+  const std::string_view reason = is_same ? "" : reason_for(name, command_, !nearest.empty());
+  if (!reason.empty()) {
+    return problem(
+        with_advice(fmt::format("{} is not an option: {}", shown, reason), "leave it out"));
+  }
   std::string written;
   if (!nearest.empty())
     written = flag ? "--" + std::string(nearest) : key_of(*find_option(nearest));

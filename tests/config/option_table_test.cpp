@@ -140,6 +140,10 @@ TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
       {"--local_rank", "is not an option (leave it out: strata launch, torchrun, srun"},
       {"--num-gpus", "is not an option (--device cuda uses a GPU"},
       {"--num_workers", "is not an option (leave it out: data is read ahead"},
+      {"--trust_remote_code", "is not an option: no code of a model is run (leave it out)"},
+      {"--torch-compile-mode", "is not an option: it changes speed, not results (leave it out)"},
+      {"--push_to_hub", "is not an option: nothing is fetched or sent"},
+      {"--neftune_noise_alpha", "is not supported (take it out)"},
       {"--global-batch-size", "is not an option (give --micro-batch and --accumulate"},
       {"--tokenizer_name", "is not an option (leave it out: the tokenizer is that of the model"},
   };
