@@ -296,7 +296,7 @@ CheckpointManifest read_manifest(const std::string& path) {
   const BlockingCall call("read", path);
   const std::string file = path + "/" + kManifest;
   struct stat info {};
-  if (::lstat(file.c_str(), &info) != 0 && errno == ENOENT) {
+  if (::lstat(file.c_str(), &info) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
     refuse_no_checkpoint(path);
   }
   CheckpointManifest manifest = parse_manifest(read_text(file), file);

@@ -137,12 +137,13 @@ ResumeChanges changed_data(const Json& about, const data::Dataset& data) {
     return fmt::format("{} (checkpoint: {})", here.find(name)->dump(), saved->find(name)->dump());
   };
   if (differs("tokens")) {
-    changes.breaking.push_back("--data has tokens " + number("tokens"));
+    changes.breaking.push_back("--data has another number of tokens, " + number("tokens"));
   } else if (differs("hash")) {
     changes.breaking.push_back("--data has other tokens, hash " + number("hash"));
   } else if (differs("samples")) {
-    changes.breaking.push_back("samples to train on " + number("samples") +
-                               ", for --eval-every or --eval-fraction hold out others");
+    changes.breaking.push_back("another number of samples is left to train on, " +
+                               number("samples") +
+                               ", because --eval-every or --eval-fraction hold out others");
   }
   return changes;
 }

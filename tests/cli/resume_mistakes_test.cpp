@@ -72,11 +72,16 @@ TEST_F(Mistakes, ResumesThatWouldNotGoOnExactly) {
       {"more data", other_text, resumed({"--data", "other.txt"}), kUsage, says({"--data has"})},
       {"other data", changed_text, resumed({"--data", "changed.txt"}), kUsage,
        says({"--data has"})},
+      {"a file of the run",
+       {},
+       {"train", "--out", "run", "--resume", "run/metrics.jsonl"},
+       kUsage,
+       {"run/metrics.jsonl: it has no manifest.json, so it is not a checkpoint"}},
       {"samples held out",
        {},
        resumed({"--eval-every", "1"}),
        kUsage,
-       says({"samples to train on"})},
+       says({"another number of samples is left to train on"})},
   });
 }
 
