@@ -63,7 +63,7 @@ void BlockingCalls::look_at(BlockingCall& call) {
     report_hang(Error(
         ErrorCode::kDeadline,
         fmt::format("{}: {}: no answer for {:.1f} s, and a thread that waits for it cannot be "
-                    "stopped, so this process has to end (the drive or the file server hangs: see "
+                    "stopped, so this process must end (the drive or the file server hangs: see "
                     "dmesg)",
                     call.what_, call.path_, age_s)));
   }
