@@ -241,7 +241,9 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
     lock_fd_ =
         openat(directory_fd_, lock_name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock_fd_ < 0 && (errno == ELOOP || errno == EISDIR)) throw foreign();
-    if (lock_fd_ < 0) throw unusable("lock directory", errno, "make it writable, or name another");
+    if (lock_fd_ < 0)
+      throw unusable("create scratch in", errno,
+                     "name a directory of a drive that this user may write");
     if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
       if (error != EWOULDBLOCK) throw unusable("lock directory", error, "use a local file system");

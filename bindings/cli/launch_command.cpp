@@ -98,7 +98,9 @@ int run_launch(const config::Options& given, const std::vector<std::string>& com
   for (const std::string& arg : command) {
     if (arg != "--ranks" && !arg.starts_with("--ranks=")) continue;
     throw Error(ErrorCode::kUsage,
-                "ranks: it is given to the command that strata launch starts (move it before --)");
+                "ranks: strata launch gives it to the command that it starts (leave it out behind "
+                "--, and give it "
+                "before)");
   }
   config::Options options = given;
   const bool ends_with_input = takes_input(options);

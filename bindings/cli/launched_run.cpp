@@ -43,6 +43,13 @@ void require_use(const MachineNeeds& needs) {
     return;
   }
   if (machines_to_start(needs.nodes - 1, needs).nodes > 0) return;
+  if (needs.ranks % needs.tensor_ranks != 0) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--min-ranks {}: fewer than {} machines with {} each are no groups of "
+                            "--tensor-ranks {} (leave --min-ranks out)",
+                            needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"),
+                            needs.tensor_ranks));
+  }
   throw Error(
       ErrorCode::kUsage,
       fmt::format("--min-ranks {}: the {} micro-batches of a step cannot be shared out equally "

@@ -276,9 +276,16 @@ namespace {
   const bool is_run = is_there(path + "/checkpoints");
   const std::string parent =
       std::filesystem::path(path + "/.").lexically_normal().parent_path().parent_path().string();
-  const std::string folder = is_run ? path + "/checkpoints" : parent.empty() ? "." : parent;
-  const std::vector<Entry> entries = list(folder, Kind::kWhole);
+  std::error_code ignored;
+  std::vector<Entry> entries;
+  for (const std::string& folder : {path + "/checkpoints", path, parent, parent + "/checkpoints"}) {
+    const std::string existing = folder.empty() ? "." : folder;
+    if (!std::filesystem::is_directory(existing, ignored)) continue;
+    if (entries.empty()) entries = list(existing, Kind::kWhole);
+  }
   const std::string cause = is_run ? "it is a run, not a checkpoint"
+                            : std::filesystem::is_regular_file(path, ignored)
+                                ? "it is a file, not a checkpoint"
                             : is_there(path + "/config.json")
                                 ? "it is a model (--model begins with one), not a checkpoint"
                             : is_there(path) ? "it has no manifest.json, so it is not a checkpoint"

@@ -82,7 +82,7 @@ CheckpointReader::CheckpointReader(const std::string& path, const model::ModelSp
       manifest_(manifest_of(path, spec, recipe)),
       frozen_(frozen),
       slice_(slice == nullptr ? spec : *slice),
-      stored_(stored_slices(manifest_, spec)) {
+      stored_(stored_slices(manifest_, spec, path)) {
   check_coverage(manifest_, spec, path);
   for (size_t f = 0; f < manifest_.files.size(); ++f) {
     const StateFile& file = manifest_.files[f];

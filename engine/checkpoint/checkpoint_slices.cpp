@@ -30,8 +30,17 @@ bool follow(Parts& parts, int64_t& covered) {
 }  // namespace
 
 std::vector<model::ModelSpec> stored_slices(const CheckpointManifest& manifest,
-                                            const model::ModelSpec& whole) {
+                                            const model::ModelSpec& whole,
+                                            const std::string& source) {
   if (manifest.tensor_ranks == 1) return {whole};
+  try {
+    model::require_sliceable(whole.architecture, manifest.tensor_ranks);
+  } catch (const Error&) {
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("cannot read checkpoint: {}: {} tensor ranks cannot have written this "
+                            "model (use another checkpoint)",
+                            source, manifest.tensor_ranks));
+  }
   std::vector<model::ModelSpec> slices;
   for (int rank = 0; rank < manifest.tensor_ranks; ++rank) {
     slices.push_back(model::tensor_slice(whole, {rank, manifest.tensor_ranks}));
@@ -53,7 +62,7 @@ void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& 
           extent.first, extent.count);
     }
   }
-  for (const model::ModelSpec& slice : stored_slices(manifest, whole)) {
+  for (const model::ModelSpec& slice : stored_slices(manifest, whole, source)) {
     for (size_t s = 0; s < slice.segments.size(); ++s) {
       int64_t end = 0;
       for (const model::Parameter& parameter : slice.segments[s].parameters) {

@@ -11,9 +11,11 @@
 namespace strata::checkpoint {
 
 // The slices of a model that were written, by tensor rank; without tensor ranks the model itself,
-// whose offsets must have been assigned.
+// whose offsets must have been assigned. Throws Error (kCorrupt) that names `source` when the model
+// cannot be cut so.
 std::vector<model::ModelSpec> stored_slices(const CheckpointManifest& manifest,
-                                            const model::ModelSpec& whole);
+                                            const model::ModelSpec& whole,
+                                            const std::string& source);
 
 // Whether the files of a tensor rank have a parameter: what all tensor ranks have is in the first
 // one's alone.

@@ -150,6 +150,8 @@ class Importer : ImportWriter {
       ignore(leaf, "off");
     } else if (last == "mics_shard_size") {
       set(leaf, "shard-ranks", texts_of(*leaf.value));
+    } else if (last == "autotp_size") {
+      set(leaf, "tensor-ranks", texts_of(*leaf.value));
     } else {  // zero_hpz_partition_size
       refuse(leaf, "a second partition of weights is not supported here");
     }
@@ -284,7 +286,20 @@ class Importer : ImportWriter {
     return {value != nullptr ? parse_whole_number(text_of(*value)) : std::nullopt, key};
   }
 
-  // train_batch_size = micro-batch x accumulate x ranks. Any two of the first three give the third.
+  // The ranks that have data of their own.
+  int64_t data_ranks() const {
+    const GivenOption* given = given_elsewhere("tensor-ranks");
+    const Json* section = root_.find("tensor_parallel");
+    const Json* here = section == nullptr ? nullptr : section->find("autotp_size");
+    const auto tensor = given != nullptr  ? parse_whole_number(given->text)
+                        : here != nullptr ? parse_whole_number(text_of(*here))
+                                          : std::nullopt;
+    const int64_t ranks = std::max<int64_t>(1, tensor.value_or(1));
+    return ranks_ % ranks == 0 ? ranks_ / ranks : ranks_;  // what does not divide is refused later
+  }
+
+  // train_batch_size = micro-batch x accumulate x ranks with data of their own. Any two of the
+  // first three give the third.
   void finish_batch() {
     if (!batch_) return;
     const auto total = parse_whole_number(text_of(*batch_->value));
@@ -294,9 +309,10 @@ class Importer : ImportWriter {
       return refuse(*batch_, "not a whole number from 1, or one of its factors is not");
     }
     int64_t known = 0;
+    const int64_t ranks = data_ranks();
     const bool fits =
         !__builtin_mul_overflow(micro.value.value_or(1), accumulate.value.value_or(1), &known) &&
-        !__builtin_mul_overflow(known, ranks_, &known) && known <= *total;
+        !__builtin_mul_overflow(known, ranks, &known) && known <= *total;
     const bool both = micro.value && accumulate.value;
     if (!fits || *total % known != 0 || (both && known != *total)) {
       std::string factors;
@@ -306,10 +322,11 @@ class Importer : ImportWriter {
       };
       name("micro-batch", micro);
       name("accumulate", accumulate);
-      return refuse(*batch_, fmt::format("not {}{}{} (--ranks){} (change one of them, or take "
+      return refuse(*batch_, fmt::format("not {}{}{} ({}){} (change one of them, or take "
                                          "train_batch_size out of the file)",
                                          both && fits ? "" : "a multiple of ", factors,
-                                         counted(ranks_, "rank"),
+                                         counted(ranks, "rank"),
+                                         ranks == ranks_ ? "--ranks" : "--ranks / --tensor-ranks",
                                          fits ? fmt::format(", which is {}", known) : ""));
     }
     if (both) return ignore(*batch_, "follows from the other two");

@@ -121,7 +121,7 @@ constexpr DeepspeedRule kRules[] = {
     {"compression_training.*", kOff, kNotThere},
     {"data_efficiency.*", kOff, kNotThere},
     {"curriculum_learning.*", kOff, kNotThere},
-    {"tensor_parallel.autotp_size", kSet, "tensor-ranks"},
+    {"tensor_parallel.autotp_size", kCode, ""},
     {"tensor_parallel.*", kOff, kNotThere},
     {"expert_parallel.*", kOff, kNotThere},
     {"pipeline.*", kOff, kNotThere},

@@ -27,8 +27,16 @@ bool decays_nothing(const Options& options) {
          std::none_of(options.groups.begin(), options.groups.end(), decays);
 }
 
+bool keeps_lr(const Options& options) {
+  return options.lr_scaling == LrScaling::kNone;
+}
+
 bool has_one_rank(const Options& options) {
   return options.ranks == 1;
+}
+
+bool has_one_data_rank(const Options& options) {
+  return options.data_ranks() == 1;
 }
 
 bool has_one_machine(const Options& options) {
@@ -105,6 +113,8 @@ constexpr std::string_view kGreedy =
     "--temperature 0 takes the most likely token (raise --temperature)";
 
 constexpr IdleRule kIdleRules[] = {
+    {kOfSteps, "lr-batch", keeps_lr, kMistake,
+     "--lr-scaling none does not scale (give --lr-scaling linear or sqrt)"},
     {kOfSteps, "min-lr-ratio", is_constant, kMistake,
      "--schedule constant stays at its peak (give --schedule linear or cosine)"},
     {kOfSteps, "min-lr-ratio", only_warms_up, kMistake, kOnlyWarmUp},
@@ -113,9 +123,9 @@ constexpr IdleRule kIdleRules[] = {
      "--weight-decay is 0, so nothing decays (give --weight-decay too)"},
     {kOfSteps, "tensor-ranks", has_one_rank, kHarmless,
      "a single rank has all of every block (give --ranks N)"},
-    {kOfSteps, "zero-stage", has_one_rank, kHarmless,
+    {kOfSteps, "zero-stage", has_one_data_rank, kHarmless,
      "a single rank shares nothing (give --ranks N)"},
-    {kOfSteps, "shard-ranks", has_one_rank, kHarmless,
+    {kOfSteps, "shard-ranks", has_one_data_rank, kHarmless,
      "a single rank shares nothing (give --ranks N)"},
     {bits_of({Command::kTrain}), "collectives", has_one_rank, kHarmless,
      "a single rank exchanges nothing (start more: mpirun -n N strata train)"},

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <variant>
@@ -89,6 +90,11 @@ std::string set_figure(const FigureRow& row, std::string_view text, Machine& mac
   if (const auto* real = std::get_if<double Machine::*>(&row.field)) {
     machine.** real = *figure;
     return "";
+  }
+  const bool is_size = row.key == "host_bytes" || row.key == "device_bytes" ||
+                       row.key == "nvme_bytes" || row.key == "nvme_rated_write_bytes";
+  if (is_size && *figure > 0 && *figure < static_cast<double>(kMiB)) {
+    return fmt::format("has no unit: \"{0:g}GiB\" or \"{0:g}GB\"?", *figure);
   }
   constexpr double kLargest = 9e18;  // below 2^63
   if (*figure != std::floor(*figure) || *figure > kLargest) return "is not a whole number";
@@ -206,12 +212,12 @@ Machine parse_machine(std::string_view toml, std::string_view name) {
 }
 
 Machine read_machine(const std::string& path) {
-  const bool is_name = path.find_first_of("/.") == std::string::npos;
-  if (is_name && ::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+  if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+    const std::string name = std::filesystem::path(path).stem().string();
     throw Error(ErrorCode::kConfig,
                 fmt::format("machine: {}: there is no such file (give the path of a profile, such "
                             "as examples/machines/{}.toml)",
-                            path, path));
+                            path, name));
   }
   return parse_machine(read_config_file(path), path);
 }

@@ -95,17 +95,20 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
 void check_ranks(const Options& options, std::vector<std::string>& problems) {
   if (options.ranks % options.tensor_ranks != 0) {
     problems.push_back(
-        fmt::format("--tensor-ranks {} does not divide --ranks {} (give a number that does)",
+        fmt::format("--tensor-ranks {0} does not divide --ranks {1} (give --ranks a multiple of "
+                    "{0}, or --tensor-ranks 1)",
                     options.tensor_ranks, options.ranks));
     return;
   }
   if (options.shard_ranks == 0 || options.data_ranks() % options.shard_ranks == 0) return;
-  problems.push_back(fmt::format(
-      "--shard-ranks {} does not divide {} (give a number that does)", options.shard_ranks,
+  const std::string of_data =
       options.tensor_ranks == 1
-          ? fmt::format("--ranks {}", options.ranks)
-          : fmt::format("the {} ranks with data of their own, --ranks {} / --tensor-ranks {}",
-                        options.data_ranks(), options.ranks, options.tensor_ranks)));
+          ? ""
+          : fmt::format(" / --tensor-ranks {} = {}", options.tensor_ranks, options.data_ranks());
+  problems.push_back(
+      fmt::format("--shard-ranks {} does not divide --ranks {}{} (give a number that "
+                  "does)",
+                  options.shard_ranks, options.ranks, of_data));
 }
 
 void check_restarts(const Options& options, std::vector<std::string>& problems) {
@@ -113,6 +116,21 @@ void check_restarts(const Options& options, std::vector<std::string>& problems) 
   if (options.min_ranks <= ranks || !options.hosts.empty()) return;
   problems.push_back(fmt::format("--min-ranks {} is more than the {} that are started (lower it)",
                                  options.min_ranks, counted(ranks, "rank")));
+}
+
+void check_lr(const Options& options, std::vector<std::string>& problems) {
+  if (options.lr_scaling == LrScaling::kNone) return;
+  if (options.lr_batch == 0) {
+    problems.push_back(
+        "--lr-scaling needs the samples of a step for which --lr is right (give --lr-batch N)");
+    return;
+  }
+  const double highest = find_option("lr")->range.high;
+  if (options.peak_lr() <= highest) return;
+  problems.push_back(
+      fmt::format("--lr-scaling: --lr {} becomes {} with {} samples in a step, more than {}, the "
+                  "most that it may be (lower --lr, or raise --lr-batch)",
+                  options.lr, options.peak_lr(), options.step_samples(), highest));
 }
 
 void check_optimizer(const Options& options, std::vector<std::string>& problems) {
@@ -154,11 +172,12 @@ void check_groups(const Options& options, std::vector<std::string>& problems) {
     const std::string name = fmt::format("[[group]] {}", index + 1);
     if (group.frozen) {
       check_frozen_group(group, name, problems);
-    } else if (group.lr_factor > 1 && options.lr * group.lr_factor > highest_lr) {
+    } else if (group.lr_factor > 1 && options.peak_lr() * group.lr_factor > highest_lr) {
       problems.push_back(
           fmt::format("{}: --lr {} times lr_factor {} is {}, more than {}, the most "
                       "that --lr may be (lower one of them)",
-                      name, options.lr, group.lr_factor, options.lr * group.lr_factor, highest_lr));
+                      name, options.peak_lr(), group.lr_factor, options.peak_lr() * group.lr_factor,
+                      highest_lr));
     } else if (!differs(group) && !differs_later && !group.match.empty()) {
       problems.push_back(name +
                          " has no effect: it changes nothing for its parameters (give lr_factor, "
@@ -259,6 +278,7 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
   check_memory(command, options, problems);
   check_ranks(options, problems);
   if (command == Command::kLaunch) check_restarts(options, problems);
+  check_lr(options, problems);
   check_optimizer(options, problems);
   if (command == Command::kTrain || command == Command::kPlan) check_groups(options, problems);
   if (command == Command::kInit) check_shape(options, problems);

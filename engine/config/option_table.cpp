@@ -36,6 +36,7 @@ constexpr EnumField enum_field() {
 
 // In the order of the enumerators in options.h.
 constexpr std::string_view kSchedules[] = {"constant", "linear", "cosine"};
+constexpr std::string_view kLrScalings[] = {"none", "linear", "sqrt"};
 constexpr std::string_view kSampleLayouts[] = {"auto", "stream", "record", "packed"};
 constexpr std::string_view kTrainOn[] = {"answers", "last-answer", "everything"};
 constexpr auto kRecipes = recipe_names<std::string_view>();
@@ -150,6 +151,12 @@ constexpr OptionRow kTable[] = {
 
     {"lr", kFloat, &O::lr, kStep, kOptimizer, "F", "", kAboveZeroToOne, "",
      "Peak learning rate of AdamW."},
+    {"lr-scaling", kEnum, enum_field<&O::lr_scaling>(), kStep, kOptimizer, "", "", kAny, "",
+     "Multiply --lr by the samples of a step divided by --lr-batch, or by the square root of that; "
+     "give a warm-up too.",
+     kLrScalings},
+    {"lr-batch", kInt, &O::lr_batch, kStep, kOptimizer, "N", "samples", kFromOne, "not scaled",
+     "The samples of a step for which --lr is right; for --lr-scaling."},
     {"schedule", kEnum, enum_field<&O::schedule>(), kStep, kOptimizer, "", "", kAny, "",
      "How the learning rate goes from its peak to the end of the run.", kSchedules},
     {"warmup-steps", kInt, &O::warmup_steps, kStep, kOptimizer, "N", "steps", kAny, "",
@@ -217,7 +224,9 @@ constexpr OptionRow kTable[] = {
      "examples/machines has some."},
 
     {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
-     "Data-parallel ranks; a step learns from micro-batch x accumulate samples of every rank."},
+     "Ranks that train together; a step learns from micro-batch x accumulate samples of every "
+     "rank, "
+     "or of every group of --tensor-ranks."},
     {"max-restarts", kInt, &O::max_restarts, kLaunch, kRanks, "N", "", kFromZero, "",
      "When a rank is killed or hangs, start all ranks again from the newest checkpoint, at most N "
      "times."},

@@ -54,8 +54,13 @@ bool within(const OptionRange& range, double value) {
 
 // Whether a number without a unit is too small to be a size in bytes.
 bool lacks_unit(const std::string& text) {
-  const auto number = parse_whole<int64_t>(text);
-  return number && *number > 0 && *number < kMiB;
+  const auto number = parse_finite(text);
+  return number && *number > 0 && *number < static_cast<double>(kMiB);
+}
+
+const char* whole_problem(std::string_view text) {
+  const bool is_long = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  return is_long ? "is out of range" : "is not a whole number";
 }
 
 // Parses a rate: "2GB/s" and "2GB" mean the same.
@@ -129,12 +134,21 @@ std::string assign_rates(const OptionRow& row, const std::vector<std::string>& p
   return "";
 }
 
+// The choice that other programs call by another word; else the nearest one.
+std::string_view other_word(const OptionRow& row, const std::string& text) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"gpu", "cuda"}, {"nvidia", "cuda"}, {"disk", "nvme"}, {"cpu", "host"}};
+  for (const auto& [word, choice] : kWords) {
+    if (text == word && std::ranges::count(row.choices, choice) > 0) return choice;
+  }
+  return nearest_name(text, row.choices);
+}
+
 std::string assign_enum(const OptionRow& row, const std::string& given, Options& options) {
   const std::string text = given == "io_uring" ? "uring" : given;  // as tables print it
   const auto found = std::find(row.choices.begin(), row.choices.end(), text);
   if (found == row.choices.end()) {
-    const bool is_gpu = row.type == OptionType::kDevice && (text == "gpu" || text == "nvidia");
-    return "is unknown" + did_you_mean(is_gpu ? "cuda" : nearest_name(text, row.choices));
+    return "is unknown" + did_you_mean(other_word(row, text));
   }
   std::get<EnumField>(row.field).set(options, static_cast<int>(found - row.choices.begin()));
   return "";
@@ -220,7 +234,7 @@ std::string assign_one(const OptionRow& row, const std::string& text, Options& o
       return "";
     }
     case OptionType::kInt:
-      return assign_field(row, parse_whole<int64_t>(text), "is not a whole number", options);
+      return assign_field(row, parse_whole<int64_t>(text), whole_problem(text), options);
     case OptionType::kFloat:
       return assign_field(row, parse_finite(text), "is not a finite number", options);
     case OptionType::kSize:
@@ -387,6 +401,7 @@ std::string accepted_text(const OptionRow& row) {
     case OptionType::kRates:
       return "read,write a second, each " + range_text(row) + ", such as 2GB,1GB";
     case OptionType::kList:
+      if (row.choices.empty() && is_path(row)) return "paths separated by commas, each once";
       if (row.choices.empty()) return "texts separated by commas, each once";
       return "one or more of " + join(row.choices) + ", each once";
     case OptionType::kTexts:
@@ -411,7 +426,7 @@ std::string limits_text(const OptionRow& row) {
   OptionRange shown = row.range;
   if (shown.high > kReached) shown.high = std::numeric_limits<double>::infinity();
   const bool is_one = shown.low == 1 && std::isinf(shown.high);
-  if (is_one && unit.ends_with('s')) unit.pop_back();
+  if (is_one && unit.ends_with('s')) unit.resize(unit.size() - (unit.ends_with("ches") ? 2 : 1));
   const std::string range = range_text(shown, number_text) + unit;
   switch (row.type) {
     case OptionType::kInt:

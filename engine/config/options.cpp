@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <utility>
@@ -21,6 +23,13 @@
 #include "engine/config/yaml_reader.h"
 
 namespace strata::config {
+
+double Options::peak_lr() const {
+  if (lr_scaling == LrScaling::kNone) return lr;
+  const double factor = static_cast<double>(step_samples()) / static_cast<double>(lr_batch);
+  return lr * (lr_scaling == LrScaling::kLinear ? factor : std::sqrt(factor));
+}
+
 namespace {
 
 bool is_flag(const std::string& text) {
@@ -158,13 +167,26 @@ std::string stray_advice(std::span<const std::string> args, size_t at, Command c
   size_t flag = at;
   while (flag > 0 && !is_flag(args[flag])) --flag;
   const OptionRow* before = is_flag(args[flag]) ? find_option(args[flag].substr(2)) : nullptr;
-  if (before != nullptr && takes_several(*before)) {
+  const std::string_view name = name_of(command);
+  if (before != nullptr && takes_several(*before) && !args[at].starts_with('-')) {
+    std::string joined = args[flag + 1];
+    for (size_t i = flag + 2; i <= at; ++i) joined += " " + args[i];
+    if (std::filesystem::exists(joined)) return "quote a value that contains spaces";
     return fmt::format("join several values by commas: --{} {},{}", before->name, args[at - 1],
                        args[at]);
   }
+  if (args[at].starts_with('-')) return fmt::format("see strata {} --help for all options", name);
+  if (before != nullptr && before->type == OptionType::kSwitch) {
+    return fmt::format("leave it out: --{} takes no value", before->name);
+  }
+  if (before != nullptr && before->type == OptionType::kOptional) {
+    return fmt::format("--{} takes one value", before->name);
+  }
   if (before != nullptr && flag + 1 < at) return "quote values that contain spaces";
-  return fmt::format("each value needs the name of its option, such as --{} {}",
-                     main_option(command), args[at]);
+  const OptionRow* main = find_option(main_option(command));
+  if (main == nullptr || !takes(*main, command)) return fmt::format("see strata {} --help", name);
+  return fmt::format("each value needs the name of its option, such as --{} {}", main->name,
+                     args[at]);
 }
 
 void collect_args(std::span<const std::string> args, Command command, OptionCollector& collector) {

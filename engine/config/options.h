@@ -39,6 +39,8 @@ inline constexpr int kCommandCount = 12;
 enum class SampleLayout : uint8_t { kAuto, kStream, kRecord, kPacked };
 enum class TrainOn : uint8_t { kAnswers, kLastAnswer, kEverything };
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
+// How the peak learning rate grows with the samples of a step.
+enum class LrScaling : uint8_t { kNone, kLinear, kSqrt };
 enum class Offload : uint8_t { kAuto, kNone, kHost, kNvme };
 enum class OptimizerMode : uint8_t { kAuto, kDeferred, kInBackward };
 enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
@@ -93,6 +95,8 @@ struct Options {
 
   // Optimizer
   double lr = 5e-5;
+  LrScaling lr_scaling = LrScaling::kNone;
+  int64_t lr_batch = 0;  // samples of a step that lr is meant for
   Schedule schedule = Schedule::kCosine;
   int64_t warmup_steps = 0;
   double warmup_ratio = 0.0;
@@ -127,6 +131,8 @@ struct Options {
   Collectives collectives = Collectives::kGloo;
   int64_t tensor_ranks = 1;  // ranks that slice every block among them and have the same data
   int64_t shard_ranks = 0;   // data ranks that share one copy of the state; 0: all
+  int64_t step_samples() const { return micro_batch * accumulate * data_ranks(); }
+  double peak_lr() const;
   int64_t data_ranks() const { return ranks / tensor_ranks; }
   int64_t copies() const { return shard_ranks > 0 ? data_ranks() / shard_ranks : 1; }
   int64_t shards() const { return data_ranks() / copies(); }

@@ -68,8 +68,10 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
     rates.download_bytes_per_s = link(machine.download_bytes_per_s);
   }
   // Ranks of one node exchange through its memory, others over the network.
-  const double network = context.nodes > 1 ? part_of(machine.network_bytes_per_s, context) : 0;
-  rates.comm_bytes_per_s = first_of(network, memory / 2);
+  const double network = first_of(machine.network_bytes_per_s, kAssumedNetworkBytesPerS);
+  rates.comm_bytes_per_s = context.nodes > 1 ? part_of(network, context) : memory / 2;
+  const bool stay_inside = context.ranks % context.tensor_ranks == 0;
+  rates.comm_inner_bytes_per_s = stay_inside ? memory / 2 : rates.comm_bytes_per_s;
   return rates;
 }
 

@@ -8,6 +8,9 @@
 
 namespace strata::exec {
 
+// Between machines, where a profile says nothing: 10 Gbit/s.
+inline constexpr double kAssumedNetworkBytesPerS = 1.25e9;
+
 struct RateContext {
   Recipe recipe = Recipe::kFp32;
   io::RateLimits limits = {};  // of --nvme-rate
@@ -15,6 +18,7 @@ struct RateContext {
   // Ranks of a node. They share its drives, memory and, unless they have devices, its cores.
   int64_t ranks = 1;
   int64_t nodes = 1;
+  int64_t tensor_ranks = 1;
   bool discrete = false;           // the device has memory of its own
   double compute_flops_per_s = 0;  // of this model (probe_compute); 0: use the profile
 };

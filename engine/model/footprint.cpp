@@ -142,8 +142,8 @@ void require_taken(const ModelSpec& spec, const BatchShape& shape,
   }
   if (spec.tensor.ranks > 1 && device.interior != DType::kF32) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("model: {} tensor-parallel ranks: device {} does not keep interiors in "
-                            "f32, in which ranks add them (use another device)",
+                fmt::format("tensor-ranks: {}: device {} can add over ranks in fp32 alone (give "
+                            "--recipe fp32, or leave --tensor-ranks out)",
                             spec.tensor.ranks, device.name));
   }
   require_multiple("head size", a.head_size, device.head_size_multiple);

@@ -81,7 +81,11 @@ void require_sliceable(const Architecture& a, int ranks) {
                     ranks, why));
   };
   if (a.block.qk_norm == QkNorm::kProjection && ranks > 1) {
-    refuse("norms over all heads of q and k, which this family has, are not divided among ranks");
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("tensor-ranks: {}: this family has norms over all heads of q and k, which "
+                    "are not divided among ranks (leave the option out)",
+                    ranks));
   }
   const auto divide = [&](const char* what, int64_t count) {
     if (count % ranks != 0) refuse(fmt::format("the model has {} {}", count, what));

@@ -217,8 +217,10 @@ class Simulation {
       case Lane::kDownload:
         return end_after(name, number,
                          link_s(op, rates_.download_bytes_per_s, rates_.transfer_latency_s));
-      case Lane::kComm:
       case Lane::kCommInner:
+        return end_after(name, number,
+                         link_s(op, rates_.inner_or_comm_bytes_per_s(), rates_.comm_latency_s));
+      case Lane::kComm:
         return end_after(name, number, link_s(op, rates_.comm_bytes_per_s, rates_.comm_latency_s));
       case Lane::kUpdate:
         return end_after(

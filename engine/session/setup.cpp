@@ -169,6 +169,10 @@ train::RunFacts read_facts(const config::Options& options, train::Job* job) {
     facts.ranks_on_node = job->ranks_on_node();
     facts.processes = true;
     facts.only_rank = job->rank();
+  } else if (options.ranks > 1 && options.collectives == config::Collectives::kMpi) {
+    throw Error(ErrorCode::kUsage,
+                "collectives: mpi: the ranks of one process are threads (start strata train by "
+                "mpirun, or leave it out)");
   }
   const std::string machines = train::take_least(nodes, facts);
   if (!machines.empty()) log(LogLevel::kInfo, machines);
@@ -221,6 +225,13 @@ train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Opt
   const auto named = static_cast<int64_t>(options.nvme.size());
   train::plan_elsewhere(machine, options, facts);
   log(LogLevel::kInfo, "planning for " + describe_machines(options, facts));
+  if (facts.ranks_on_node < options.ranks && machine.network_bytes_per_s <= 0) {
+    log(LogLevel::kWarning,
+        fmt::format(
+            "network: {} does not say network_bytes_per_s: planning with {:.3g} GB/s between "
+            "machines (add it to the profile)",
+            machine.name, exec::kAssumedNetworkBytesPerS / 1e9));
+  }
   const auto warn_beyond = [&](const char* name, int64_t asked, int64_t has) {
     if (has <= 0 || asked <= has) return;
     log(LogLevel::kWarning,

@@ -32,7 +32,7 @@ ScheduleOptions schedule_options(const config::Options& options, int64_t steps) 
                     : options.schedule == config::Schedule::kLinear ? ScheduleKind::kLinear
                                                                     : ScheduleKind::kCosine;
   return {.kind = kind,
-          .peak = options.lr,
+          .peak = options.peak_lr(),
           .steps = steps,
           .warmup_steps = options.warmup_steps,
           .warmup_ratio = options.warmup_ratio,

@@ -68,7 +68,7 @@ void compare_copies(const Json& saved, const config::Options& options, ResumeCha
   };
   config::Options before;
   before.ranks = number("ranks").value_or(options.ranks);
-  before.tensor_ranks = number("tensor_ranks").value_or(1);
+  before.tensor_ranks = std::max<int64_t>(1, number("tensor_ranks").value_or(1));
   before.shard_ranks = number("shard_ranks").value_or(0);
   if (before.copies() == options.copies()) return;
   const auto text = [](const config::Options& of) {
@@ -116,8 +116,11 @@ ResumeChanges changed_options(const Json& about, const config::Options& options)
   const Json* saved = about.find("options");
   if (saved == nullptr || !saved->is_object()) return changes;
   const Json here = Json::parse(config::to_json(config::Command::kTrain, options), "options");
+  const Json one(int64_t{1});
   for (const config::JsonMember& member : here.members()) {
     const Json* value = saved->find(member.name);
+    // Checkpoints from before there were tensor ranks have one.
+    if (value == nullptr && member.name == "tensor_ranks") value = &one;
     if (value != nullptr) compare(member.name, *value, member.value, changes);
   }
   compare_copies(*saved, options, changes);

@@ -332,6 +332,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
                               .threads = static_cast<int>(run.threads),
                               .ranks = ranks_on_node(options, facts),
                               .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
+                              .tensor_ranks = options.tensor_ranks,
                               .discrete = run.input.device.discrete});
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   plan::PlannedRun best;

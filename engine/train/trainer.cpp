@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/threads.h"
 #include "engine/comm/group_local.h"
 #include "engine/train/executor_options.h"
@@ -32,15 +33,10 @@ void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   if (heard) std::rethrow_exception(heard);
 }
 
-double rows_in_step(const config::Options& options) {
-  return static_cast<double>(options.micro_batch) *
-         static_cast<double>(options.accumulate * options.data_ranks());
-}
-
 }  // namespace
 
 double epochs_at(const config::Options& options, const data::Dataset& data, int64_t step) {
-  return static_cast<double>(step) * rows_in_step(options) /
+  return static_cast<double>(step) * static_cast<double>(options.step_samples()) /
          static_cast<double>(data.train().sample_count());
 }
 
@@ -49,7 +45,7 @@ int64_t planned_steps(const config::Options& options, const data::Dataset& data)
   const double epochs = options.epochs > 0 ? options.epochs : 1.0;
   const double rows = epochs * static_cast<double>(data.train().sample_count());
   // Rounding may make a product that should be whole slightly larger.
-  const double steps = std::ceil(rows / rows_in_step(options) * (1 - 1e-12));
+  const double steps = std::ceil(rows / static_cast<double>(options.step_samples()) * (1 - 1e-12));
   constexpr double kMostSteps = 1e12;
   if (steps > kMostSteps) {
     throw Error(ErrorCode::kConfig, fmt::format("epochs: {}: {} steps are more than can be counted "
@@ -72,6 +68,13 @@ void run_rank(const TrainJob& job, int rank, const RankGroups& groups, TrainResu
     groups.abort("a function of the caller failed");
     throw;
   }
+}
+
+void log_peak(const config::Options& options) {
+  log(LogLevel::kInfo,
+      fmt::format("lr: {:.4g} for {} samples in a step is {:.4g} for the {} of this run (use "
+                  "--lr-scaling none to keep it)",
+                  options.lr, options.lr_batch, options.peak_lr(), options.step_samples()));
 }
 
 TrainResult train_on_threads(const TrainJob& job) {
@@ -105,6 +108,8 @@ TrainResult train_on_threads(const TrainJob& job) {
 }  // namespace
 
 TrainResult train(const TrainJob& job) {
+  const bool leads = job.groups.trainer == nullptr || job.groups.trainer->rank() == 0;
+  if (leads && job.options->lr_scaling != config::LrScaling::kNone) log_peak(*job.options);
   if (job.options->ranks > 1 && job.groups.trainer == nullptr) return train_on_threads(job);
   TrainResult result;
   run_rank(job, job.groups.trainer == nullptr ? 0 : job.groups.trainer->rank(), job.groups, result);

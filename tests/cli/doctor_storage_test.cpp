@@ -248,7 +248,7 @@ TEST_F(StorageTest, AReadOnlyDirectoryFailsWithAFix) {
     if (!strata::test::obey_permissions()) _exit(9);
     const auto denied = about(check_storage({scratch()}, root()), "Permission denied");
     _exit(denied.size() == 1 && denied[0].status == Status::kFail &&
-                  denied[0].fix == "make it writable, or name another"
+                  denied[0].fix == "name a directory of a drive that this user may write"
               ? 7
               : 3);
   }

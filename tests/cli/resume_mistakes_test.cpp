@@ -76,7 +76,7 @@ TEST_F(Mistakes, ResumesThatWouldNotGoOnExactly) {
        {},
        {"train", "--out", "run", "--resume", "run/metrics.jsonl"},
        kUsage,
-       {"run/metrics.jsonl: it has no manifest.json, so it is not a checkpoint"}},
+       {"run/metrics.jsonl: it is a file, not a checkpoint; the newest is"}},
       {"samples held out",
        {},
        resumed({"--eval-every", "1"}),

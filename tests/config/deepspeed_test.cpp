@@ -130,6 +130,7 @@ const Case kCases[] = {
      "--shard-ranks 4"},
     {R"({"tensor_parallel": {"autotp_size": 2}})", "tensor_parallel.autotp_size",
      "--tensor-ranks 2"},
+    {R"({"tensor_parallel": {"autotp_size": 0}})", "tensor_parallel.autotp_size", "ignored: off"},
     {R"({"gradient_allreduce_op": "sum"})", "gradient_allreduce_op", "refused: gradients are"},
     {R"({"amp": {"enabled": true, "opt_level": "O1"}})", "amp.opt_level", "refused: --recipe"},
     {R"({"compression_training": {"weight_quantization": {"bits": 8}}})",
@@ -268,6 +269,9 @@ TEST(Deepspeed, TheBatchHoldsWithFactorsThatFlagsAndFilesGive) {
   EXPECT_EQ(plan_with(total, {"--micro-batch", "8"}, "micro_batch = 4").accumulate, 4);
   EXPECT_EQ(plan_with(total, {}, "micro_batch = 4").accumulate, 8);
   EXPECT_EQ(plan_with(total, {"--accumulate", "4"}).micro_batch, 8);
+  // Tensor ranks have the same samples.
+  const Args sliced = {"--micro-batch", "4", "--ranks", "4", "--tensor-ranks", "2"};
+  EXPECT_EQ(plan_with(total, sliced).accumulate, 4);
   const std::string micro = R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2})";
   EXPECT_EQ(plan_with(micro, {"--micro-batch", "4"}).accumulate, 8);
   EXPECT_EQ(refusal_of(micro, {"--accumulate", "4"}),

@@ -50,6 +50,7 @@ const std::vector<IdleCase>& cases() {
   using enum Command;
   static const std::vector<IdleCase> all = {
       {kTrain, {"min-lr-ratio", "0.1"}, {"--schedule", "constant"}, {"--schedule", "linear"}, true},
+      {kTrain, {"lr-batch", "8"}, {}, {"--lr-scaling", "linear"}, true},
       {kPlan, {"min-lr-ratio", "0.1"}, {"--schedule", "constant"}, {}, true},
       {kTrain, {"min-lr-ratio", "0.1"}, {"--warmup-ratio", "1"}, {"--warmup-ratio", "0.9"}, true},
       {kTrain,

@@ -70,7 +70,8 @@ TEST(Machine, WhatCannotBePlannedWithIsRefused) {
              "m.toml:6:1: nvme_read_bytes_per_s");
   EXPECT_HAS(machine_error(base + "network_bytes_per_s = -1"), "is not a number of 0 or more");
   EXPECT_HAS(machine_error(base + "network_bytes_per_s = inf"), "is not a number of 0 or more");
-  EXPECT_HAS(machine_error(base + "device_bytes = 1.5"), "is not a whole number");
+  EXPECT_HAS(machine_error(base + "device_bytes = 1048577.5"), "is not a whole number");
+  EXPECT_HAS(machine_error(base + "device_bytes = 80"), "has no unit: \"80GiB\" or \"80GB\"?");
   EXPECT_HAS(machine_error(base + "device_bytes = 1e19"), "is not a whole number");
   EXPECT_HAS(machine_error(base + "device = \"tpu\""), "is not cpu, emulated or cuda");
   EXPECT_HAS(machine_error(base + "device = \"cuda\""),

@@ -168,7 +168,8 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
         EXPECT_HAS(text, fmt::format("{}", range.high));
       }
       if (!row.unit.empty()) {
-        EXPECT_HAS(text, row.unit.substr(0, row.unit.size() - 1));
+        const size_t ending = row.unit.ends_with("ches") ? 2 : 1;
+        EXPECT_HAS(text, row.unit.substr(0, row.unit.size() - ending));
       }
       for (const std::string_view choice : row.choices) EXPECT_HAS(text, choice);
     }

@@ -171,6 +171,18 @@ TEST(Options, ConflictsAreNamed) {
   EXPECT_HAS(train_error({"--steps", "3", "--warmup-steps", "4"}), "more than --steps 3");
   EXPECT_HAS(train_error({"--nvme-rate", "1GB,1GB"}), "--nvme-rate has no effect without drives");
   EXPECT_HAS(train_error({"--optimizer-mode", "in-backward"}), "give --clip 0");
+  EXPECT_HAS(train_error({"--tensor-ranks", "2"}),
+             "--tensor-ranks 2 does not divide --ranks 1 (give --ranks a multiple of 2, or");
+  EXPECT_HAS(train_error({"--ranks", "4", "--tensor-ranks", "2", "--shard-ranks", "4"}),
+             "does not divide --ranks 4 / --tensor-ranks 2 = 2");
+  EXPECT_HAS(train_error({"--lr-scaling", "sqrt"}), "give --lr-batch N");
+  EXPECT_HAS(train_error({"--host-memory", "0.5"}), "has no unit: 0.5GiB or 0.5MiB?");
+  EXPECT_HAS(train_error({"--steps", "99999999999999999999"}), "is out of range");
+  EXPECT_HAS(train_error({"--offload", "disk"}), "did you mean nvme?");
+  EXPECT_HAS(train_error({"-m", "start"}), "see strata train --help for all options");
+  EXPECT_HAS(train_error({"--lr-scaling", "linear", "--lr-batch", "1", "--lr", "0.1",
+                          "--accumulate", "20"}),
+             "--lr 0.1 becomes 2 with 20 samples in a step");
   EXPECT_HAS(train_error({"--optimizer-mode", "in-backward", "--clip", "0", "--recipe", "fp16"}),
              "cannot scale the loss");
   EXPECT_HAS(train_error({"--device", "cpu", "--device-memory", "1GiB"}), "use --host-memory");

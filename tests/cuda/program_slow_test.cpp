@@ -107,7 +107,8 @@ TEST_F(CudaProgram, TrainsAndEvaluatesAndGenerationIsRefused) {
   Arguments generate_gpu = generate;
   generate_gpu.insert(generate_gpu.end(), {"--device", "cuda:0"});
   EXPECT_SAYS(said(generate, 0), "The");
-  EXPECT_SAYS(said(generate_gpu, 2), "cuda: its kernels have no cache of keys and values");
+  EXPECT_SAYS(said(generate_gpu, 2),
+              "cuda: it cannot generate text yet: its kernels have no cache");
 }
 
 TEST_F(CudaProgram, MeasuresTheDeviceThatIsNamed) {

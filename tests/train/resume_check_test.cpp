@@ -41,5 +41,18 @@ TEST(ResumeCheck, ACheckpointFromBeforeThereWereCopiesHasOne) {
   EXPECT_EQ(changed_options(before, ranks_of(2, 1)).breaking.size(), 1u);
 }
 
+// They change which samples a step has and how its sums are made, also where their number was not
+// written yet.
+TEST(ResumeCheck, OtherTensorRanksDoNotContinueTheRun) {
+  config::Options sliced = ranks_of(2, 0);
+  sliced.tensor_ranks = 2;
+  const config::Json before = config::Json::parse(R"({"options": {"ranks": 2}})", "test");
+  for (const config::Json& saved : {about(ranks_of(2, 0)), before}) {
+    EXPECT_EQ(changed_options(saved, sliced).breaking,
+              std::vector<std::string>{"--tensor-ranks 2 (checkpoint: 1)"});
+  }
+  EXPECT_TRUE(changed_options(about(sliced), sliced).breaking.empty());
+}
+
 }  // namespace
 }  // namespace strata::train

@@ -50,6 +50,28 @@ TEST_F(Training, RoundsItsEpochsToStepsOnce) {
   EXPECT_EQ(steps(1.1), 1);  // 1.1 * 10 is a little more than 11
 }
 
+// By the samples of a step, whoever computes them.
+TEST_F(Training, ScalesItsLearningRate) {
+  write_tokens(64);
+  options_.steps = 1;
+  options_.schedule = config::Schedule::kConstant;
+  options_.lr = 1e-4;
+  options_.lr_batch = 2;
+  options_.micro_batch = 2;
+  const auto lr_with = [&](config::LrScaling scaling, int64_t accumulate, int64_t ranks) {
+    options_.lr_scaling = scaling;
+    options_.accumulate = accumulate;
+    options_.ranks = ranks;
+    steps_.clear();
+    run();
+    return steps_.at(0).lr;
+  };
+  EXPECT_DOUBLE_EQ(lr_with(config::LrScaling::kNone, 4, 1), 1e-4);
+  EXPECT_DOUBLE_EQ(lr_with(config::LrScaling::kLinear, 4, 1), 4e-4);
+  EXPECT_DOUBLE_EQ(lr_with(config::LrScaling::kLinear, 2, 2), 4e-4);
+  EXPECT_DOUBLE_EQ(lr_with(config::LrScaling::kSqrt, 2, 2), 2e-4);
+}
+
 TEST_F(Training, SavesWhenTheLastCheckpointIsLongAgo) {
   write_tokens(64);
   options_.steps = 3;
