@@ -124,7 +124,7 @@ void add_strategies(const PlanBasis& basis, Variants& variants) {
                    options.clip = 0;
                  });
   }
-  if (basis.options.ranks == 1) return;
+  if (basis.options.data_ranks() == 1) return;
   constexpr const char* kShared[] = {"every rank has all state", "ranks share the optimizer state",
                                      "ranks share it and the gradients",
                                      "ranks share it, the gradients and the weights"};

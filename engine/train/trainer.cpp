@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/plural.h"
 #include "engine/base/threads.h"
 #include "engine/comm/group_local.h"
 #include "engine/train/executor_options.h"
@@ -72,9 +73,11 @@ void run_rank(const TrainJob& job, int rank, const RankGroups& groups, TrainResu
 
 void log_peak(const config::Options& options) {
   log(LogLevel::kInfo,
-      fmt::format("lr: {:.4g} for {} samples in a step is {:.4g} for the {} of this run (use "
-                  "--lr-scaling none to keep it)",
-                  options.lr, options.lr_batch, options.peak_lr(), options.step_samples()));
+      fmt::format(
+          "lr: {:.4g} for {} a step is {:.4g} for the {} of this run (use --lr-scaling none "
+          "to keep it)",
+          options.lr, counted(options.lr_batch, "sample"), options.peak_lr(),
+          options.step_samples()));
 }
 
 TrainResult train_on_threads(const TrainJob& job) {
