@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/host_file.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <sstream>
+#include <string_view>
 
 #include "engine/base/error.h"
+#include "engine/config/config_file.h"
 
 namespace strata::cli {
 namespace {
@@ -22,12 +23,32 @@ constexpr const char* kForm = "give one machine a line, as: gpu1 slots=4";
   throw Error(ErrorCode::kConfig, fmt::format("hosts: {}: {} ({})", where, cause, advice));
 }
 
-// A name that neither ssh nor a shell takes for anything else.
-bool is_host(const std::string& word) {
-  return !word.starts_with('-') && std::ranges::all_of(word, [](unsigned char byte) {
-    return std::isalnum(byte) != 0 ||
-           std::string_view(".-_:@[]").find(static_cast<char>(byte)) != std::string_view::npos;
-  });
+// Letters that neither ssh nor a shell takes for anything else.
+bool is_name(std::string_view word) {
+  return !word.empty() && !word.starts_with('-') &&
+         std::ranges::all_of(word, [](unsigned char byte) {
+           return std::isalnum(byte) != 0 ||
+                  std::string_view(".-_").find(static_cast<char>(byte)) != std::string_view::npos;
+         });
+}
+
+bool is_bracketed_ipv6(const std::string& text) {
+  if (!text.starts_with('[') || !text.ends_with(']')) return false;
+  in6_addr address = {};
+  return inet_pton(AF_INET6, text.substr(1, text.size() - 2).c_str(), &address) == 1;
+}
+
+void require_host(const std::string& word, const std::string& where) {
+  const std::string address = address_of_host(word);
+  const bool has_user = address.size() < word.size();
+  const bool user_is_name =
+      !has_user || is_name(std::string_view(word).substr(0, word.size() - address.size() - 1));
+  if (user_is_name && (is_name(address) || is_bracketed_ipv6(address))) return;
+  if (address.find(':') == std::string::npos) {
+    refuse(where, word + ": it is not the name of a machine", kForm);
+  }
+  refuse(where, word + ": it has a colon, and is no IPv6 address in brackets",
+         "give an IPv6 address as [2001:db8::1], and the port of ssh as --ssh \"ssh -p PORT\"");
 }
 
 int64_t slots_of(const std::string& word, const std::string& where) {
@@ -52,7 +73,7 @@ HostFile parse_host_file(const std::string& text, const std::string& path) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string host, slots, rest;
     if (!(words >> host)) continue;
-    if (!is_host(host)) refuse(where, host + ": it is not the name of a machine", kForm);
+    require_host(host, where);
     const int64_t ranks = words >> slots ? slots_of(slots, where) : 1;
     if (words >> rest) refuse(where, rest + ": it is one word too many", kForm);
     if (!file.hosts.empty() && ranks != file.ranks_on_host) {
@@ -68,13 +89,23 @@ HostFile parse_host_file(const std::string& text, const std::string& path) {
 }
 
 HostFile read_host_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw system_error(ErrorCode::kConfig, "hosts: " + path, errno, kForm);
-  return parse_host_file({std::istreambuf_iterator<char>(file), {}}, path);
+  std::string text;
+  try {
+    text = config::read_config_file(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("hosts: {}", error.what()));
+  }
+  return parse_host_file(text, path);
 }
 
 std::string address_of_host(const std::string& host) {
   return host.substr(host.rfind('@') + 1);
+}
+
+std::string ssh_name_of_host(const std::string& host) {
+  std::string name = host;
+  std::erase_if(name, [](char byte) { return byte == '[' || byte == ']'; });
+  return name;
 }
 
 }  // namespace strata::cli

@@ -216,7 +216,8 @@ int run_on_hosts(const HostFile& hosts, const config::Options& launch,
   Remotes remotes;
   for (size_t node = 0; node < hosts.hosts.size(); ++node) {
     std::vector<std::string> args = ssh;
-    args.insert(args.end(), {hosts.hosts[node], command_of(launch, node, command)});
+    args.insert(args.end(),
+                {ssh_name_of_host(hosts.hosts[node]), command_of(launch, node, command)});
     remotes.start(hosts.hosts[node], args, secret);
   }
   return remotes.wait(launch.max_restarts > 0);

@@ -27,10 +27,22 @@ TEST(HostFile, HasAMachineALine) {
   EXPECT_EQ(parse_host_file("a\nb\n", "h").ranks_on_host, 1);
 }
 
+TEST(HostFile, AnIpv6AddressIsInBracketsButForSsh) {
+  const HostFile file = parse_host_file("me@[2001:db8::1]\n[::1]\n", "h");
+  EXPECT_EQ(address_of_host(file.hosts[0]), "[2001:db8::1]");
+  EXPECT_EQ(ssh_name_of_host(file.hosts[0]), "me@2001:db8::1");
+  EXPECT_EQ(ssh_name_of_host(file.hosts[1]), "::1");
+}
+
 TEST(HostFile, MistakesAreNamedByLine) {
   for (const auto& [text, words] : {
            std::pair{"a\n-oProxyCommand=x\n", "hosts:2: -oProxyCommand=x: it is not the name of"},
            std::pair{"a\nb;reboot\n", "hosts:2: b;reboot: it is not the name of a machine"},
+           std::pair{"a\nb:2222\n", "hosts:2: b:2222: it has a colon, and is no IPv6 address in"},
+           std::pair{"::1\nb\n", "hosts:1: ::1: it has a colon, and is no IPv6 address in"},
+           std::pair{"[b]\nb\n", "hosts:1: [b]: it is not the name of a machine"},
+           std::pair{"@b\nb\n", "hosts:1: @b: it is not the name of a machine"},
+           std::pair{"-o@b\nb\n", "hosts:1: -o@b: it is not the name of a machine"},
            std::pair{"a slots=x\n", "hosts:1: slots=x: it is not slots=N"},
            std::pair{"a slots=0\n", "hosts:1: slots=0: it is not slots=N"},
            std::pair{"a slots=1 max=2\n", "hosts:1: max=2: it is one word too many"},
@@ -110,7 +122,12 @@ TEST_F(LaunchHosts, MistakesAreToldOnce) {
   EXPECT_FALSE(std::filesystem::exists(sandbox_ / "words-one")) << lost.err();
   Process none({"launch", "--hosts", "nowhere", "--", "train"}, here());
   EXPECT_EQ(none.wait(), 2);
-  EXPECT_NE(none.err().find("hosts: nowhere"), std::string::npos) << none.err();
+  EXPECT_NE(none.err().find("hosts: cannot open nowhere: "), std::string::npos) << none.err();
+  Process directory({"launch", "--hosts", "model", "--", "train"}, here());
+  EXPECT_EQ(directory.wait(), 2);
+  EXPECT_NE(directory.err().find("hosts: cannot read model: Is a directory (give another path)"),
+            std::string::npos)
+      << directory.err();
 }
 
 }  // namespace
