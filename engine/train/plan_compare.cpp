@@ -179,11 +179,14 @@ void add_what_ifs(const PlanBasis& basis, const std::optional<config::Machine>& 
     if (nodes > 1) ranks.compared.remark = fmt::format("on {} machines", nodes);
   }
   if (!other) return;
-  variants.add(what_if("the machine " + other->name), [&](Options& options, RunFacts& facts) {
-    options.device = config::Device::kAuto;
-    options.device_memory = options.host_memory = 0;
-    plan_elsewhere(*other, options, facts);
-  });
+  Variant& there =
+      variants.add(what_if("the machine " + other->name), [&](Options& options, RunFacts& facts) {
+        options.device = config::Device::kAuto;
+        options.device_memory = options.host_memory = 0;
+        plan_elsewhere(*other, options, facts);
+      });
+  const int64_t there_bytes = host_budget_of(there.options, there.facts);
+  there.compared.remark = fmt::format("with {} of host memory", format_bytes(there_bytes));
 }
 
 // Without the remedies, which are for the basis.

@@ -87,7 +87,11 @@ std::string compared_table(const std::vector<Compared>& compared) {
         "* what lies where does not change\n"
         "speed: tokens a second, as a multiple of the plan's\n";
   }
-  if (has_run) text += "drives' life: the share of their rated life that the run takes\n";
+  if (has_run) {
+    text +=
+        "the run takes: for the same tokens, so twice the batch or the ranks has half the steps\n"
+        "drives' life: the share of their rated life that the run takes\n";
+  }
   return text;
 }
 

@@ -12,6 +12,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/plan/ground.h"
 #include "engine/plan/op_contract.h"
+#include "engine/train/plan_purposes.h"
 
 namespace strata::train {
 namespace {
@@ -22,8 +23,19 @@ using plan::Lane;
 constexpr const char* kArenaNames[plan::kArenaCount] = {"device", "host", "nvme", "control"};
 
 config::Json tier_json(const plan::Plan& plan, Arena arena) {
+  std::vector<std::pair<std::string_view, int64_t>> sums;
+  const auto purposes = bytes_by_purpose(plan, arena);  // whose texts `sums` refers to
+  for (const auto& [purpose, bytes] : purposes) {
+    const std::string_view shown = purpose_text(purpose).shown;
+    const auto known = std::ranges::find(sums, shown, &decltype(sums)::value_type::first);
+    if (known == sums.end()) {
+      sums.emplace_back(shown, bytes);
+    } else {
+      known->second += bytes;
+    }
+  }
   config::Json lines = config::Json::object();
-  for (const auto& [purpose, bytes] : bytes_by_purpose(plan, arena)) lines.set(purpose, bytes);
+  for (const auto& [shown, bytes] : sums) lines.set(std::string(shown), bytes);
   config::Json tier = config::Json::object();
   tier.set("bytes", plan.arenas.bytes[static_cast<size_t>(arena)]);
   const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];

@@ -7,6 +7,7 @@
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/train/plan_elsewhere.h"
+#include "engine/train/plan_purposes.h"
 #include "engine/train/plan_report.h"
 
 namespace strata::train {
@@ -14,73 +15,12 @@ namespace {
 
 using plan::Arena;
 
-// What the ledger's purposes are called here, and what they mean.
-struct PurposeText {
-  std::string_view purpose;
-  std::string_view shown;
-  std::string_view why;
-};
-
 // Memory under the name that is shown.
 struct Shown {
   std::string name;
   std::string_view why;
   int64_t bytes = 0;
 };
-
-constexpr std::string_view kWeightsWhy = "the weights that forward and backward use";
-constexpr std::string_view kStateWhy =
-    "Adam's two moments, and the bits that make the weights exact fp32";
-constexpr std::string_view kGradientsWhy = "sums of gradients, until the update has used them";
-constexpr std::string_view kInputsWhy =
-    "the inputs of all blocks, for all sequences of a step, from which the backward computes the "
-    "rest "
-    "again";
-constexpr std::string_view kKeptWhy =
-    "what the forward computed, kept so that the backward need not compute it again";
-
-constexpr PurposeText kPurposes[] = {
-    {"weights", "weights", kWeightsWhy},
-    {"weights, resident", "weights", kWeightsWhy},
-    {"weights, copied", "copies of weights",
-     "weights that lie in another memory, kept here too so that they need not come each time"},
-    {"weights ring", "buffer for weights", "weights on their way to and from this memory"},
-    {"optimizer state", "optimizer state", kStateWhy},
-    {"optimizer state, resident", "optimizer state", kStateWhy},
-    {"optimizer state ring", "buffer for optimizer state",
-     "optimizer state on its way to and from this memory"},
-    {"other sides", "second places for state",
-     "an update writes new state beside the old one; then the two places change roles"},
-    {"gradients, held", "gradients", kGradientsWhy},
-    {"gradients, spilled", "gradients", kGradientsWhy},
-    {"gradients, summed", "gradients", kGradientsWhy},
-    {"gradient of the tied matrix", "gradient of the embedding",
-     "the embedding is also the head, so its gradient has two parts"},
-    {"gradient ring", "buffer for gradients", "gradients on their way to and from this memory"},
-    {"activation checkpoints", "inputs of blocks", kInputsWhy},
-    {"activation checkpoints, spilled", "inputs of blocks", kInputsWhy},
-    {"activation ring", "buffer for inputs of blocks",
-     "inputs of blocks on their way to and from this memory"},
-    {"activations, kept", "kept activations", kKeptWhy},
-    {"interiors, kept", "kept activations", kKeptWhy},
-    {"activations", "activations", "outputs of the block in work"},
-    {"activations across streams", "activations", "outputs that several later blocks read"},
-    {"interiors", "inside of the block in work", "values between the operations of one block"},
-    {"activation gradients", "gradients of activations",
-     "what the backward passes from block to block"},
-    {"workspace", "workspace", "scratch memory of the operations"},
-    {"inputs and results", "inputs and results", "tokens, targets and losses of a step"},
-    {"position tables", "position tables", "cosines and sines of rotary positions"},
-    {"norm partials", "parts of the gradient norm", "sums of squares that clipping needs"},
-    {"decision", "decision about the update", "whether the gradients are finite, and their norm"},
-};
-
-PurposeText text_of(std::string_view purpose) {
-  for (const PurposeText& text : kPurposes) {
-    if (text.purpose == purpose) return text;
-  }
-  return {purpose, purpose, ""};
-}
 
 // Lines of a label and a text, each with its explanation if that is wanted.
 class Table {
@@ -134,7 +74,7 @@ const char* neighbours_of(const plan::Plan& plan, Arena arena) {
 std::vector<Shown> shown_purposes(const plan::Plan& plan, const TierText& tier) {
   std::vector<Shown> shown;
   for (const auto& [purpose, bytes] : bytes_by_purpose(plan, tier.arena)) {
-    const PurposeText text = text_of(purpose);
+    const PurposeText text = purpose_text(purpose);
     std::string name(text.shown);
     if (name.starts_with("buffer for")) name += neighbours_of(plan, tier.arena);
     const auto known = std::find_if(shown.begin(), shown.end(),
@@ -423,10 +363,10 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
             "weights, gradients and optimizer state together, wherever they lie");
   table.add("batch", batch_text(run, report), "what one step learns from");
   table.add("strategy",
-            fmt::format("memory goes {} (fastest of {})", run.placement_name,
-                        counted(run.candidates, "plan")),
-            "what the planner put into the fastest memory first, and how many plans it compared; "
-            "how much of each lies where is said below");
+            fmt::format("fastest of {}; the search offered memory {}",
+                        counted(run.candidates, "plan"), run.placement_name),
+            "how many plans the planner compared, and in which order this one was made; what lies "
+            "where in the end is said below");
   table.add("update",
             plan.update().waits ? "just before the weights are used next (deferred)"
                                 : "in the backward, as soon as a gradient is whole",

@@ -200,6 +200,14 @@ TEST(PlanCompare, AChangeWithoutEffectSaysWhatLimitsAStep) {
   EXPECT_EQ(line_of(text, "as planned").find("so as fast"), std::string::npos) << text;
 }
 
+TEST(PlanCompare, AnotherMachineSaysItsMemory) {
+  config::Options options = bf16_options(1);
+  RunFacts facts;
+  plan_elsewhere(profile("h200-8nvme"), options, facts);
+  EXPECT_EQ(row_of(large_rows(), "the machine h200-8nvme").remark,
+            "with " + format_bytes(host_budget_of(options, facts)) + " of host memory");
+}
+
 // With a number of steps, rows are about the whole run.
 TEST(PlanCompare, ARunOfKnownLengthIsComparedAsAWhole) {
   PlanBasis basis = large_basis();
@@ -208,6 +216,10 @@ TEST(PlanCompare, ARunOfKnownLengthIsComparedAsAWhole) {
   const std::string text = compared_table(rows);
   EXPECT_HAS(text, "the run takes");
   EXPECT_HAS(text, " drives' life\n");
+  EXPECT_HAS(text,
+             "\nthe run takes: for the same tokens, so twice the batch or the ranks has half ");
+  EXPECT_EQ(row_of(rows, "twice the batch").report.run.steps, 500);
+  EXPECT_EQ(row_of(rows, "as planned").report.run.steps, 1000);
   for (const char* name : {"as planned", "one more drive (5)", "twice the batch"}) {
     const Compared& row = row_of(rows, name);
     const std::string line = line_of(text, row.name);

@@ -47,6 +47,9 @@ TEST(PlanFacts, TrainingTakes16BytesAParameterWithFp32State) {
         bytes_for(run, "weights") + bytes_for(run, "optimizer state") + bytes_for(run, "gradient");
     EXPECT_NEAR(held / report.parameters, 16, 0.01) << "of the arenas";
     EXPECT_HAS(plan_table(run, report), "16 bytes a trained parameter: ");
+    EXPECT_HAS(plan_table(run, report),
+               fmt::format("\nstrategy fastest of {} plans; the search offered memory {}\n",
+                           run.candidates, run.placement_name));
   }
 }
 
@@ -61,7 +64,7 @@ TEST(PlanFacts, WeightsOf70BillionParametersInBf16Take140Gigabytes) {
 
 // The forward is a third of the arithmetic of a step without recomputation, and recomputation does
 // it again, except for the last product of each block and the head.
-TEST(PlanFacts, RecomputationIsAThirdMoreArithmetic) {
+TEST(PlanFacts, RecomputationIsAFifthToAThirdMoreArithmetic) {
   const auto flops = [](config::Activations activations) {
     config::Options options = bf16_options(1);
     options.activations = activations;
@@ -229,6 +232,26 @@ TEST(PlanTable, TotalsAreThoseOfAllSteps) {
   const RunPlan longer = planned(basis);
   EXPECT_HAS(plan_table(longer, report_of(longer)),
              "150% of the drives' rated life: it wears them out");
+}
+
+// The JSON has the words of the table, each once.
+TEST(PlanTable, JsonHasTheNamesOfTheTable) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.host_memory = 3 * kGiB;
+  const RunPlan run = planned(profile("rtx4090-4nvme"), llama(6, 1536), options);
+  const PlanReport report = report_of(run);
+  const std::string table = plan_table(run, report, true);
+  const config::Json json = plan_json(run, report);
+  int64_t names = 0;
+  for (const char* tier : {"device", "host", "nvme"}) {
+    const config::Json* purposes = json.find(tier)->find("purposes");
+    for (const config::JsonMember& member : purposes->members()) {
+      EXPECT_HAS(table, "  " + member.name);
+      ++names;
+    }
+  }
+  EXPECT_GE(names, 8);
 }
 
 TEST(PlanTable, OneOfAThingIsSingular) {
