@@ -12,7 +12,7 @@ namespace strata::cli {
 // Runs `strata launch` for each machine of a host file by ssh, and waits for all of them. They get
 // the job's secret as the first line of their standard input, and end in good order when that input
 // ends: when a signal asks this process to stop, when it is gone, or when a machine has failed for
-// good.
+// good. A second request ends each ssh itself.
 //
 // `launch`: the options of strata launch; `command`: what follows "--". Returns 0, or the exit code
 // of the first machine whose own ranks failed. Threads: one; once in a process. Failure: Error.

@@ -65,6 +65,13 @@ class LaunchHosts : public LaunchedNodes {
     write_text(sandbox_ / name, "#!/bin/sh\n" + text + "\n");
     chmod((sandbox_ / name).c_str(), 0700);
   }
+  static bool ends_within(Process& run, double limit_s) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+    while (!run.is_over() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return run.is_over();
+  }
   Arguments on_hosts(const Arguments& command) const {
     Arguments words = {
         "launch",       "--hosts",      "hosts", "--ssh", sandbox_ / "ssh.sh" + std::string(" -x"),
@@ -111,9 +118,85 @@ TEST_F(LaunchHosts, AMachineThatCannotBeReachedEndsTheOthers) {
   write_script("ssh.sh", "if [ $2 = two ]; then exit 255; fi; exec sh -c \"$3\"");
   Process run(on_hosts(train("run", {"--steps", "3"})), here());
   EXPECT_NE(run.wait(), 0);
-  EXPECT_NE(run.err().find("hosts: two: ssh ended with exit code 255"), std::string::npos)
+  EXPECT_NE(run.err().find("hosts: two: ssh ended with exit code 255 (look at what it prints, and "
+                           "try: " +
+                           std::string(sandbox_ / "ssh.sh") + " -x two true)"),
+            std::string::npos)
       << run.err();
   EXPECT_TRUE(all_end("run", 5));
+}
+
+TEST_F(LaunchHosts, ASignalEndsAnSshThatNeverConnects) {
+  write_script("ssh.sh", "echo begun >&2; sleep 1000");
+  Process run(on_hosts(train("run", {"--steps", "3"})), here());
+  ASSERT_TRUE(run.prints_error("begun\nbegun\n")) << run.err();
+  run.kill(SIGTERM);
+  EXPECT_TRUE(ends_within(run, 10)) << run.err();
+  EXPECT_EQ(run.wait(), 4);
+  EXPECT_NE(run.err().find("hosts: two: ssh did not end by itself"), std::string::npos)
+      << run.err();
+}
+
+TEST_F(LaunchHosts, AnSshThatIsStoppedIsNamedAndCanBeEnded) {
+  write_script("ssh.sh", "kill -STOP $$; sleep 1000");
+  Process run(on_hosts(train("run", {"--steps", "3"})), here());
+  ASSERT_TRUE(run.prints_error("hosts: two: ssh is stopped (try: kill -CONT ")) << run.err();
+  run.kill(SIGTERM);
+  EXPECT_TRUE(ends_within(run, 10)) << run.err();
+}
+
+TEST_F(LaunchHosts, ASecondSignalEndsAnSshThatIgnoresIt) {
+  write_script("ssh.sh", "trap '' TERM; read -r secret; echo begun >&2; sleep 1000");
+  Process run(on_hosts(train("run", {"--steps", "3"})), here());
+  ASSERT_TRUE(run.prints_error("begun\nbegun\n")) << run.err();
+  run.kill(SIGTERM);
+  EXPECT_FALSE(ends_within(run, 1)) << run.err();  // it might be writing a checkpoint
+  run.kill(SIGTERM);
+  EXPECT_TRUE(ends_within(run, 15)) << run.err();
+}
+
+TEST_F(LaunchHosts, AMachineThatFailsIsNamedWithItsCode) {
+  write_script("ssh.sh", "if [ $2 = two ]; then exit 127; fi; exec sh -c \"$3\"");
+  Arguments words = on_hosts(train("run", {"--steps", "3"}));
+  words.insert(words.begin() + 1, {"--rendezvous-deadline", "1"});
+  Process run(words, here());
+  EXPECT_NE(run.wait(), 0);
+  EXPECT_NE(run.err().find("hosts: two: the run there ended with exit code 127"), std::string::npos)
+      << run.err();
+}
+
+TEST_F(LaunchHosts, AnSshThatCannotStartIsNamed) {
+  Arguments words = on_hosts(train("run", {"--steps", "3"}));
+  words[4] = "no-such-ssh -p 2";
+  Process run(words, here());
+  EXPECT_EQ(run.wait(), 2);
+  EXPECT_NE(run.err().find("ssh: cannot start no-such-ssh: No such file or directory"),
+            std::string::npos)
+      << run.err();
+}
+
+// So that it asks nothing on the terminal.
+TEST_F(LaunchHosts, SshHasASessionOfItsOwnAndAsksNothing) {
+  write_script("ssh",
+               "test $(cut -d ' ' -f 6 /proc/$$/stat) = $$ && echo \"$1 $2 $3\" > words-$3; test "
+               "$3 = one && exit 255; sleep 1000");
+  Arguments words = on_hosts(train("run", {"--steps", "3"}));
+  words.erase(words.begin() + 3, words.begin() + 5);
+  ProcessOptions options = here();
+  options.wrap = {"env", "PATH=" + sandbox_.path() + ":" + std::getenv("PATH")};
+  Process run(words, options);
+  EXPECT_EQ(run.wait(), 4);
+  EXPECT_EQ(read_text(sandbox_ / "words-one"), "-o BatchMode=yes one\n") << run.err();
+}
+
+TEST_F(LaunchHosts, TheFirstMachineHasAnAddressOrARendezvous) {
+  write_text(sandbox_ / "hosts", "alias.invalid\ntwo\n");
+  Arguments words = on_hosts(train("run", {"--steps", "3"}));
+  words.erase(words.begin() + 5, words.begin() + 7);
+  Process run(words, here());
+  EXPECT_EQ(run.wait(), 2);
+  EXPECT_NE(run.err().find("hosts: alias.invalid: "), std::string::npos) << run.err();
+  EXPECT_NE(run.err().find("(give --rendezvous HOST:PORT"), std::string::npos) << run.err();
 }
 
 TEST_F(LaunchHosts, MistakesAreToldOnce) {
