@@ -138,8 +138,10 @@ std::string secret_of_environment() {
                   kSecretFile));
 }
 
-std::string resuming_command(const std::string& out) {
-  const std::string train = fmt::format("train --out {} --resume", shell_word(out));
+std::string resuming_command(const config::Options& options) {
+  const bool by_mpi = options.collectives == config::Collectives::kMpi;
+  const std::string train = fmt::format("train --out {} --resume{}", shell_word(options.out),
+                                        by_mpi ? " --collectives mpi" : "");
   const std::optional<StartedRank> started = rank_of_environment();
   if (!started) return "strata " + train;
   if (started->launcher == 0) {

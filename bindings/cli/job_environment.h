@@ -39,7 +39,7 @@ std::vector<std::string> environment_of(const LaunchedJob& job, const StartedRan
 std::string secret_of_environment();
 
 // The command line that resumes a run of this process and its ranks.
-std::string resuming_command(const std::string& out);
+std::string resuming_command(const config::Options& options);
 
 // The job that this process is a rank of; null when it is alone. A process that `strata launch`
 // started then ends when the launching process does. Throws Error (kConfig) for ranks that are not

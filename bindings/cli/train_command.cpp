@@ -70,7 +70,7 @@ int train(const config::Options& options, const config::Json& deepspeed, train::
                            result,
                            training.export_notes(),
                            total_s,
-                           resuming_command(options.out),
+                           resuming_command(options),
                            result.tokens > 0 ? training.advise() : train::RunAdvice()};
   output.conclude(train_summary(outcome), train_summary_json(outcome));
   return 0;
