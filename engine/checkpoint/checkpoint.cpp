@@ -244,7 +244,7 @@ CheckpointCommit::~CheckpointCommit() {
 std::string CheckpointCommit::commit(const CheckpointContents& contents) {
   STRATA_CHECK(!committed_);
   const CheckpointManifest manifest = make_manifest(contents, step_, nonce_);
-  check_coverage(manifest, *contents.spec, partial_);
+  check_coverage(manifest, stored_slices(manifest, *contents.spec, partial_), partial_);
   const std::string text = to_text(manifest);
   model::sync_directory(partial_);
   const std::string temporary = partial_ + "/" + kManifestTemporary;

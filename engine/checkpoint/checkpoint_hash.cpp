@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "engine/base/dtype.h"
+#include "engine/checkpoint/checkpoint_slices.h"
 #include "io/checksum.h"
 
 namespace strata::checkpoint {
@@ -50,8 +51,7 @@ StateHash::StateHash(const model::ModelSpec& spec) : spec_(spec) {
 void StateHash::write(const exec::ChunkState& chunk) {
   const auto& parameters = spec_.segments[chunk.segment].parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].frozen || (parameters[p].whole && spec_.tensor.rank > 0)) continue;
-    add(chunk, parameters[p], seeds_[chunk.segment][p]);
+    if (is_stored(spec_, parameters[p])) add(chunk, parameters[p], seeds_[chunk.segment][p]);
   }
 }
 

@@ -83,7 +83,7 @@ CheckpointReader::CheckpointReader(const std::string& path, const model::ModelSp
       frozen_(frozen),
       slice_(slice == nullptr ? spec : *slice),
       stored_(stored_slices(manifest_, spec, path)) {
-  check_coverage(manifest_, spec, path);
+  check_coverage(manifest_, stored_, path);
   for (size_t f = 0; f < manifest_.files.size(); ++f) {
     const StateFile& file = manifest_.files[f];
     files_.push_back(CheckpointFile::open(path + "/" + file.name));

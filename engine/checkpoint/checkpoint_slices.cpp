@@ -41,19 +41,14 @@ std::vector<model::ModelSpec> stored_slices(const CheckpointManifest& manifest,
                             "model (use another checkpoint)",
                             source, manifest.tensor_ranks));
   }
-  std::vector<model::ModelSpec> slices;
-  for (int rank = 0; rank < manifest.tensor_ranks; ++rank) {
-    slices.push_back(model::tensor_slice(whole, {rank, manifest.tensor_ranks}));
-    model::assign_offsets(slices.back(), manifest.shard_ranks);
-  }
-  return slices;
+  return model::tensor_slices(whole, manifest.tensor_ranks, manifest.shard_ranks);
 }
 
 bool is_stored(const model::ModelSpec& slice, const model::Parameter& parameter) {
   return !parameter.frozen && !(parameter.whole && slice.tensor.rank > 0);
 }
 
-void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& whole,
+void check_coverage(const CheckpointManifest& manifest, const std::vector<model::ModelSpec>& slices,
                     const std::string& source) {
   std::map<std::tuple<int, int, Plane>, Parts> parts;
   for (const StateFile& file : manifest.files) {
@@ -62,7 +57,7 @@ void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& 
           extent.first, extent.count);
     }
   }
-  for (const model::ModelSpec& slice : stored_slices(manifest, whole, source)) {
+  for (const model::ModelSpec& slice : slices) {
     for (size_t s = 0; s < slice.segments.size(); ++s) {
       int64_t end = 0;
       for (const model::Parameter& parameter : slice.segments[s].parameters) {

@@ -21,9 +21,9 @@ std::vector<model::ModelSpec> stored_slices(const CheckpointManifest& manifest,
 // one's alone.
 bool is_stored(const model::ModelSpec& slice, const model::Parameter& parameter);
 
-// Throws Error (kCorrupt) unless every true element of every trainable parameter is in each plane
-// of the recipe exactly once.
-void check_coverage(const CheckpointManifest& manifest, const model::ModelSpec& whole,
+// Throws Error (kCorrupt) unless every true element of every trainable parameter of the stored
+// slices is in each plane of the recipe exactly once.
+void check_coverage(const CheckpointManifest& manifest, const std::vector<model::ModelSpec>& slices,
                     const std::string& source);
 
 }  // namespace strata::checkpoint

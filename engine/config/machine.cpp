@@ -91,9 +91,7 @@ std::string set_figure(const FigureRow& row, std::string_view text, Machine& mac
     machine.** real = *figure;
     return "";
   }
-  const bool is_size = row.key == "host_bytes" || row.key == "device_bytes" ||
-                       row.key == "nvme_bytes" || row.key == "nvme_rated_write_bytes";
-  if (is_size && *figure > 0 && *figure < static_cast<double>(kMiB)) {
+  if (row.key.ends_with("_bytes") && *figure > 0 && *figure < static_cast<double>(kMiB)) {
     return fmt::format("has no unit: \"{0:g}GiB\" or \"{0:g}GB\"?", *figure);
   }
   constexpr double kLargest = 9e18;  // below 2^63

@@ -99,14 +99,6 @@ Columns turn(const SegmentContext& context, Interior projected, Interior turned,
   return {turned, turned + a.heads * a.head_size, columns.v, width};
 }
 
-// Where the gradient of a norm goes, of which each tensor rank has a part.
-float* norm_grad(const SegmentContext& context, const HeadNorm& norm) {
-  float* grad = context.grad(norm.role);
-  if (!context.has_parts() || grad == nullptr) return grad;
-  const model::Parameter& parameter = model::parameter_of(context.segment, norm.role);
-  return context.summed_grads() + model::summed_offset(context.segment, parameter);
-}
-
 // Turns gradients of rotated q and k into those of the projections, in place.
 void turn_back(const SegmentContext& context, ConstInterior projected, const float* rstd,
                Interior grad_projected) {
@@ -129,7 +121,7 @@ void turn_back(const SegmentContext& context, ConstInterior projected, const flo
                                    .dy_stride = stride,
                                    .dx = (grad_projected + norm.first).data,
                                    .dx_stride = stride,
-                                   .dw = norm_grad(context, norm),
+                                   .dw = context.grad(norm.role),
                                    .accumulate = context.has_parts() || !context.call.grad_first,
                                    .workspace = context.scratch(context.layout.backward_scratch)});
   }

@@ -232,7 +232,7 @@ void finish_branch_sum_grad(const SegmentContext& context) {
 
 void clear_summed_grads(const SegmentContext& context) {
   const int64_t count = model::summed_elements(context.segment);
-  if (!context.has_parts() || count == 0) return;
+  if (count == 0) return;
   context.ops.fill(context.queue, {.count = count, .value = 0.0f, .y = context.summed_grads()});
 }
 

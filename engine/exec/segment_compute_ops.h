@@ -64,8 +64,9 @@ struct SegmentContext {
   // exist.
   float* grad(model::ParameterRole role) const {
     const model::Parameter* parameter = model::find_parameter(segment, role);
-    const bool wanted = call.grad != nullptr && parameter != nullptr && !parameter->frozen;
-    return wanted ? call.grad + parameter->offset : nullptr;
+    if (call.grad == nullptr || parameter == nullptr || parameter->frozen) return nullptr;
+    if (!model::is_summed(*parameter)) return call.grad + parameter->offset;
+    return summed_grads() + model::summed_offset(segment, *parameter);
   }
   bool trains_norm() const {
     return grad(model::ParameterRole::kNorm) != nullptr ||

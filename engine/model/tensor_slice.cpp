@@ -114,4 +114,13 @@ ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice) {
   return spec;
 }
 
+std::vector<ModelSpec> tensor_slices(const ModelSpec& whole, int ranks, int shard_count) {
+  std::vector<ModelSpec> slices;
+  for (int rank = 0; rank < ranks; ++rank) {
+    slices.push_back(tensor_slice(whole, {rank, ranks}));
+    assign_offsets(slices.back(), shard_count);
+  }
+  return slices;
+}
+
 }  // namespace strata::model

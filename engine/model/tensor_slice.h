@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "engine/model/spec.h"
 
 // Tensor parallelism: every block is divided among the ranks of a group. A rank has some heads of
@@ -16,5 +18,8 @@ void require_sliceable(const Architecture& architecture, int ranks);
 
 // What rank `slice.rank` has of a model, without offsets. Throws as require_sliceable.
 ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice);
+
+// What each of so many ranks has of it, with the offsets of `shard_count` ranks that share a slice.
+std::vector<ModelSpec> tensor_slices(const ModelSpec& whole, int ranks, int shard_count);
 
 }  // namespace strata::model

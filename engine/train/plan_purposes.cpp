@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/plan_purposes.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 namespace strata::train {
 namespace {
+
+// What a purpose of the ledger is called, and what it means.
+struct PurposeText {
+  std::string_view purpose;
+  std::string_view shown;
+  std::string_view why;
+};
 
 constexpr std::string_view kWeightsWhy = "the weights that forward and backward use";
 constexpr std::string_view kStateWhy =
@@ -51,13 +62,41 @@ constexpr PurposeText kPurposes[] = {
     {"decision", "decision about the update", "whether the gradients are finite, and their norm"},
 };
 
-}  // namespace
-
+// A purpose that has no other name is shown as it is.
 PurposeText purpose_text(std::string_view purpose) {
   for (const PurposeText& text : kPurposes) {
     if (text.purpose == purpose) return text;
   }
   return {purpose, purpose, ""};
+}
+
+// The planned bytes of each purpose, the largest first.
+std::vector<std::pair<std::string, int64_t>> bytes_by_purpose(const plan::Plan& plan,
+                                                              plan::Arena arena) {
+  std::map<std::string, int64_t> sums;
+  for (const plan::LedgerLine& line : plan.arenas.lines) {
+    if (line.arena == arena) sums[line.purpose] += line.bytes;
+  }
+  std::vector<std::pair<std::string, int64_t>> sorted(sums.begin(), sums.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+}  // namespace
+
+std::vector<ShownPurpose> shown_purposes(const plan::Plan& plan, plan::Arena arena) {
+  std::vector<ShownPurpose> shown;
+  for (const auto& [purpose, bytes] : bytes_by_purpose(plan, arena)) {
+    const PurposeText text = purpose_text(purpose);
+    const auto known = std::ranges::find(shown, text.shown, &ShownPurpose::name);
+    if (known == shown.end()) {
+      shown.push_back({std::string(text.shown), text.why, bytes});
+    } else {
+      known->bytes += bytes;
+    }
+  }
+  return shown;
 }
 
 }  // namespace strata::train

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "engine/plan/plan.h"
 
 namespace strata::train {
 
-// What a purpose of the ledger is called in plans for people and in their JSON, and what it means.
-struct PurposeText {
-  std::string_view purpose;
-  std::string_view shown;
-  std::string_view why;
+// Memory or space under the name that plans show, for people and in JSON.
+struct ShownPurpose {
+  std::string name;
+  std::string_view why;  // what it means; may be empty
+  int64_t bytes = 0;
 };
 
-// A purpose that has no other name is shown as it is.
-PurposeText purpose_text(std::string_view purpose);
+// What a plan's arena is used for: purposes of the ledger that have one name are one entry. The
+// purpose with the most bytes is first.
+std::vector<ShownPurpose> shown_purposes(const plan::Plan& plan, plan::Arena arena);
 
 }  // namespace strata::train

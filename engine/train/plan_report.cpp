@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -23,19 +22,8 @@ using plan::Lane;
 constexpr const char* kArenaNames[plan::kArenaCount] = {"device", "host", "nvme", "control"};
 
 config::Json tier_json(const plan::Plan& plan, Arena arena) {
-  std::vector<std::pair<std::string_view, int64_t>> sums;
-  const auto purposes = bytes_by_purpose(plan, arena);  // whose texts `sums` refers to
-  for (const auto& [purpose, bytes] : purposes) {
-    const std::string_view shown = purpose_text(purpose).shown;
-    const auto known = std::ranges::find(sums, shown, &decltype(sums)::value_type::first);
-    if (known == sums.end()) {
-      sums.emplace_back(shown, bytes);
-    } else {
-      known->second += bytes;
-    }
-  }
   config::Json lines = config::Json::object();
-  for (const auto& [shown, bytes] : sums) lines.set(std::string(shown), bytes);
+  for (const ShownPurpose& one : shown_purposes(plan, arena)) lines.set(one.name, one.bytes);
   config::Json tier = config::Json::object();
   tier.set("bytes", plan.arenas.bytes[static_cast<size_t>(arena)]);
   const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
@@ -90,17 +78,6 @@ std::string bottleneck_of(const plan::SimulationResult& result) {
   return write_s < read_s / 10   ? "NVMe reads"
          : read_s < write_s / 10 ? "NVMe writes"
                                  : longest.name;
-}
-
-std::vector<std::pair<std::string, int64_t>> bytes_by_purpose(const plan::Plan& plan, Arena arena) {
-  std::map<std::string, int64_t> sums;
-  for (const plan::LedgerLine& line : plan.arenas.lines) {
-    if (line.arena == arena) sums[line.purpose] += line.bytes;
-  }
-  std::vector<std::pair<std::string, int64_t>> sorted(sums.begin(), sums.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
-  return sorted;
 }
 
 PlanReport report_of(const RunPlan& run) {

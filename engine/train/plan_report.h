@@ -58,10 +58,6 @@ std::vector<BusyPart> parts_of(const plan::SimulationResult& result);
 // the drives do.
 std::string bottleneck_of(const plan::SimulationResult& result);
 
-// Bytes of an arena by purpose, largest first.
-std::vector<std::pair<std::string, int64_t>> bytes_by_purpose(const plan::Plan& plan,
-                                                              plan::Arena arena);
-
 // Where state lies and why, the predicted time of a step, what binds it, wear, and the whole run.
 // `explains` adds to each line what it means.
 std::string plan_table(const RunPlan& run, const PlanReport& report, bool explains = false);

@@ -15,13 +15,6 @@ namespace {
 
 using plan::Arena;
 
-// Memory under the name that is shown.
-struct Shown {
-  std::string name;
-  std::string_view why;
-  int64_t bytes = 0;
-};
-
 // Lines of a label and a text, each with its explanation if that is wanted.
 class Table {
  public:
@@ -68,24 +61,6 @@ const char* neighbours_of(const plan::Plan& plan, Arena arena) {
   if (arena != Arena::kHost) return "";
   if (used_bytes(plan, Arena::kNvme) > 0) return " between drives and host";
   return used_bytes(plan, Arena::kDevice) > 0 ? " between host and device" : "";
-}
-
-// The bytes of a tier under the names that are shown.
-std::vector<Shown> shown_purposes(const plan::Plan& plan, const TierText& tier) {
-  std::vector<Shown> shown;
-  for (const auto& [purpose, bytes] : bytes_by_purpose(plan, tier.arena)) {
-    const PurposeText text = purpose_text(purpose);
-    std::string name(text.shown);
-    if (name.starts_with("buffer for")) name += neighbours_of(plan, tier.arena);
-    const auto known = std::find_if(shown.begin(), shown.end(),
-                                    [&](const Shown& other) { return other.name == name; });
-    if (known == shown.end()) {
-      shown.push_back({std::move(name), text.why, bytes});
-    } else {
-      known->bytes += bytes;
-    }
-  }
-  return shown;
 }
 
 // What a budget leaves free, where no option sets it.
@@ -139,11 +114,13 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& ta
   if (used == 0 && !is_host) return;
   table.add(tier.name, fmt::format("{:>11}", used_text(run, tier.arena)), tier.why);
   int64_t small_bytes = 0;
-  for (const Shown& shown : shown_purposes(plan, tier)) {
+  for (const ShownPurpose& shown : shown_purposes(plan, tier.arena)) {
     if (!explains && shown.bytes < used / 100) {
       small_bytes += shown.bytes;
     } else {
-      table.add_bytes(shown.bytes, shown.name, shown.why);
+      const bool is_buffer = shown.name.starts_with("buffer for");
+      const char* between = is_buffer ? neighbours_of(plan, tier.arena) : "";
+      table.add_bytes(shown.bytes, shown.name + between, shown.why);
     }
   }
   if (small_bytes > 0) table.add_bytes(small_bytes, "all else, each below 1%", "");

@@ -266,15 +266,6 @@ void require_cores(const config::Options& options, const RunFacts& facts) {
                           counted(facts.limits.cores, "core"), most));
 }
 
-// What the tensor ranks have of the model.
-void slice(const config::Options& options, RunPlan& run) {
-  const auto ranks = static_cast<int>(options.tensor_ranks);
-  for (int rank = 0; rank < ranks && ranks > 1; ++rank) {
-    run.slices.push_back(model::tensor_slice(*run.spec, {rank, ranks}));
-    model::assign_offsets(run.slices.back(), static_cast<int>(options.shards()));
-  }
-}
-
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   require_built(options);
@@ -290,7 +281,10 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.steps = facts.steps;
   run.checkpoint_every = options.checkpoint_every;
   run.drives = drives_of(options, facts.machine);
-  slice(options, run);
+  if (options.tensor_ranks > 1) {
+    run.slices = model::tensor_slices(*run.spec, static_cast<int>(options.tensor_ranks),
+                                      static_cast<int>(options.shards()));
+  }
   run.input = input_of(run.spec_of(0), options, facts, run.threads);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +47,7 @@ Drives drives_of(const config::Options& options, const config::Machine& machine)
 // All ranks' plans of a run. Pure: nothing is allocated, opened or measured.
 struct RunPlan {
   std::unique_ptr<model::ModelSpec> spec;  // groups, frozen parameters and offsets assigned
-  std::deque<model::ModelSpec> slices;     // what each tensor rank has of it; empty for one
+  std::vector<model::ModelSpec> slices;    // what each tensor rank has of it; empty for one
   plan::PlanInput input;                   // of rank 0
   std::vector<plan::Plan> ranks;           // of all, or of RunFacts::only_rank
   std::string placement_name;

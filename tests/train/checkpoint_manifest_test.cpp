@@ -84,7 +84,7 @@ TEST_F(ManifestTest, ReadsBackAsWritten) {
   ASSERT_EQ(read.files.size(), 2u);
   EXPECT_EQ(read.files[1].extents[3].first, manifest_.files[1].extents[3].first);
   EXPECT_EQ(read.files[1].extents[3].checksums, manifest_.files[1].extents[3].checksums);
-  check_coverage(read, spec_, "the manifest");
+  check_coverage(read, {spec_}, "the manifest");
   const std::string table = to_text(manifest_.files[1]);
   EXPECT_EQ(to_text(parse_state_file(table)), table);
 }
@@ -173,7 +173,7 @@ TEST_F(ManifestTest, StateThatIsNotThereExactlyOnceIsRefused) {
     CheckpointManifest spoiled = manifest_;
     spoil(spoiled.files[0].extents, spoiled.files[1].extents);
     try {
-      check_coverage(spoiled, spec_, "the manifest");
+      check_coverage(spoiled, {spec_}, "the manifest");
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
